@@ -1,0 +1,26 @@
+-- The write of a lock strategy: takes one unit from one counter and records the order, without looking whether a
+-- unit is left. The caller looked, under its lock. The fence keeps out a caller whose lease was lost since.
+--
+-- KEYS 1 state         hash: remaining, startsMs, endsMs
+--      2 counters      hash that counts the units
+--      3 buyers        hash: user id -> "<order id> <entry id>"
+--      4 reservations  stream of reservations that Postgres does not have yet
+-- ARGV 1 counter       the field of `counters`
+--      2 user id
+--      3 order id
+--      4 fencing token of the lease; 0 for a lock that has none
+-- Replies
+--   {'reserved', entry id}
+--   {'fenced'}   a later lease has written already; nothing was done
+--   {'closed'}   the sale is not in Redis; nothing was done
+if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then return {'closed'} end
+local fence = tonumber(ARGV[4])
+if fence > 0 then
+  local field = 'fence:' .. ARGV[1]
+  if fence < tonumber(redis.call('HGET', KEYS[1], field) or '0') then return {'fenced'} end
+  redis.call('HSET', KEYS[1], field, fence)
+end
+redis.call('HINCRBY', KEYS[2], ARGV[1], -1)
+local entryId = redis.call('XADD', KEYS[4], '*', 'orderId', ARGV[3], 'userId', ARGV[2], 'counter', ARGV[1])
+redis.call('HSET', KEYS[3], ARGV[2], ARGV[3] .. ' ' .. entryId)
+return {'reserved', entryId}

@@ -1,0 +1,24 @@
+-- Gives a reservation up, exactly once: who removes its stream entry does the rest.
+--
+-- KEYS 1 counters      hash that counts the units
+--      2 buyers        hash: user id -> "<order id> <entry id>"
+--      3 reservations  stream of reservations that Postgres does not have yet
+-- ARGV 1 entry id
+--      2 user id
+--      3 order id
+--      4 counter       the field of `counters` that the unit came from
+--      5 1 when the unit goes back, 0 when Postgres has no such unit
+--      6 the order that the customer has instead, or ''
+-- Reply  1 when this call gave it up, 0 when it had been settled before
+if redis.call('XDEL', KEYS[3], ARGV[1]) == 0 then return 0 end
+if ARGV[5] == '1' and redis.call('HEXISTS', KEYS[1], ARGV[4]) == 1 then
+  redis.call('HINCRBY', KEYS[1], ARGV[4], 1)
+end
+if redis.call('HGET', KEYS[2], ARGV[2]) == ARGV[3] .. ' ' .. ARGV[1] then
+  if ARGV[6] == '' then
+    redis.call('HDEL', KEYS[2], ARGV[2])
+  else
+    redis.call('HSET', KEYS[2], ARGV[2], ARGV[6] .. ' 0-0')
+  end
+end
+return 1

@@ -1,0 +1,115 @@
+/**
+ * Configuration: the environment, parsed once and purely. A malformed value is refused, never replaced by a
+ * default, and every mistake is reported together, so that one look mends them all.
+ */
+import { z } from 'zod';
+
+export interface Config {
+  readonly strategy: string;
+  readonly lock: string;
+  readonly port: number;
+  readonly host: string;
+  /** null: a local Postgres is started. */
+  readonly databaseUrl: string | null;
+  /** null: a local Redis is started. */
+  readonly redisUrl: string | null;
+  /** `durable`: 201 after the Postgres commit. `accepted`: 202 after Redis decided. */
+  readonly confirm: 'durable' | 'accepted';
+  readonly segments: number;
+  readonly lockTtlMs: number;
+  readonly lockWaitMs: number;
+  readonly paymentWindowS: number;
+  /** null: admin routes answer on loopback only. */
+  readonly adminToken: string | null;
+  readonly logLevel: string;
+}
+
+/** Every mistake of an environment at once. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+  readonly problems: readonly string[];
+  constructor(problems: readonly string[]) {
+    super(`The configuration has ${problems.length === 1 ? 'a mistake' : `${problems.length} mistakes`}:\n${problems.map((p) => `  ${p}`).join('\n')}\nEvery variable is explained in .env.example.`);
+    this.problems = problems;
+  }
+}
+
+const integer = (least: number, most: number) =>
+  z
+    .string()
+    .regex(/^\d+$/, `must be a whole number from ${least} to ${most}`)
+    .transform(Number)
+    .refine((n) => n >= least && n <= most, `must be a whole number from ${least} to ${most}`);
+
+const oneOf = (names: readonly string[]) =>
+  z.string().refine((name) => names.includes(name), { error: `must be one of ${names.join(', ')}` });
+
+const url = (...protocols: string[]) =>
+  z.string().refine((text) => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
+    error: `must be a URL that begins with ${protocols.map((p) => `${p}//`).join(' or ')}`,
+  });
+
+/** What the choices are; given by the composition root, which alone knows the registries. */
+export interface Choices {
+  readonly strategies: readonly string[];
+  readonly locks: readonly string[];
+}
+
+/**
+ * Parses an environment. An empty value counts as absent, as in a shell's `STRATEGY= npm start`.
+ * @throws ConfigError naming every variable that is wrong, and what it may be.
+ */
+export function parseEnv(env: Readonly<Record<string, string | undefined>>, choices: Choices): Config {
+  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== undefined && value !== ''));
+  const parsed = schema(choices).safeParse(given);
+  if (!parsed.success) {
+    throw new ConfigError(
+      parsed.error.issues.map((issue) => {
+        const name = String(issue.path[0]);
+        return `${name}=${JSON.stringify(given[name] ?? '')} ${issue.message}`;
+      }),
+    );
+  }
+  const value = parsed.data;
+  return {
+    strategy: value.STRATEGY,
+    lock: value.LOCK,
+    port: value.PORT,
+    host: value.HOST,
+    databaseUrl: value.DATABASE_URL ?? null,
+    redisUrl: value.REDIS_URL ?? null,
+    confirm: value.CONFIRM,
+    segments: value.SEGMENTS,
+    lockTtlMs: value.LOCK_TTL_MS,
+    lockWaitMs: value.LOCK_WAIT_MS,
+    paymentWindowS: value.PAYMENT_WINDOW_S,
+    adminToken: value.ADMIN_TOKEN ?? null,
+    logLevel: value.LOG_LEVEL,
+  };
+}
+
+function schema(choices: Choices) {
+  return z.object({
+    STRATEGY: oneOf(choices.strategies).default('lua'),
+    LOCK: oneOf(choices.locks).default('redis'),
+    PORT: integer(0, 65_535).default(3000),
+    HOST: z.string().default('127.0.0.1'),
+    DATABASE_URL: url('postgres:', 'postgresql:').optional(),
+    REDIS_URL: url('redis:', 'rediss:').optional(),
+    CONFIRM: z
+      .string()
+      .refine((text): text is 'durable' | 'accepted' => text === 'durable' || text === 'accepted', {
+        error: 'must be durable or accepted',
+      })
+      .default('durable'),
+    SEGMENTS: integer(1, 10_000).default(100),
+    LOCK_TTL_MS: integer(100, 600_000).default(10_000),
+    LOCK_WAIT_MS: integer(0, 60_000).default(500),
+    PAYMENT_WINDOW_S: integer(1, 31_536_000).default(900),
+    WORKERS: integer(1, 64)
+      .refine((n) => n === 1, 'must be 1: more than one HTTP process is not built yet; start several instances on other ports')
+      .default(1),
+    ADMIN_TOKEN: z.string().min(16, 'must have at least 16 characters').optional(),
+    LOG_LEVEL: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
+  });
+}

@@ -1,0 +1,31 @@
+/** The life of an order: pending → paid | cancelled | expired. Active means pending or paid. */
+export type OrderStatus = 'pending' | 'paid' | 'cancelled' | 'expired';
+
+/** One unit of a sale, taken by a user and committed in Postgres. */
+export interface Order {
+  /** A UUIDv7 that the service made before the order was stored. */
+  readonly orderId: string;
+  readonly saleId: number;
+  readonly userId: string;
+  readonly status: OrderStatus;
+  readonly priceCents: number;
+  readonly createdAt: string;
+  /** A pending order that is not paid by then expires. */
+  readonly expiresAt: string;
+  readonly paidAt: string | null;
+  /** When the order was cancelled or expired. */
+  readonly closedAt: string | null;
+}
+
+/** One purchase request of one user, with the id that its order will have if it gets one. */
+export interface Attempt {
+  readonly saleId: number;
+  readonly userId: string;
+  readonly orderId: string;
+}
+
+/** The two columns of an order that answer a purchase. */
+export interface PlacedOrderColumns {
+  readonly id: string;
+  readonly status: OrderStatus;
+}

@@ -1,0 +1,57 @@
+/**
+ * How an attempt ends. Each of these is a value; only what nobody foresaw throws.
+ *
+ *   attempt ──▶ strategy.reserve ──┬─▶ reserved ──▶ writer ──┬─▶ accepted   (committed in Postgres)
+ *                                  │                         ├─▶ replayed   (the customer had an order already)
+ *                                  │                         ├─▶ sold-out   (Postgres refused; the unit went back)
+ *                                  │                         ├─▶ busy       (Postgres could not be asked; the unit went back)
+ *                                  │                         └─▶ unknown    (no answer came; recovery settles it)
+ *                                  ├─▶ accepted   (a Postgres strategy commits by itself)
+ *                                  └─▶ replayed | sold-out | not-open | unknown-sale | busy | unknown
+ */
+import type { Attempt, Order } from './order.ts';
+
+/** A unit that Redis took for an order which Postgres does not have yet. */
+export interface Reservation extends Attempt {
+  /** The stream entry that records it; it exists until the reservation is settled. */
+  readonly entryId: string;
+  /** The counter that the unit came from, and goes back to: `remaining`, or a segment's number. */
+  readonly counter: string;
+}
+
+/** What an order looks like in an answer. */
+export type PlacedOrder = Pick<Order, 'orderId' | 'saleId' | 'userId' | 'status'>;
+
+/** Nothing was sold, and nothing changed. */
+export type Refusal =
+  | { readonly kind: 'sold-out' }
+  | { readonly kind: 'not-open'; readonly reason: 'not-started' | 'ended' }
+  | { readonly kind: 'unknown-sale' }
+  /** Try again after a moment: a queue was full, a lock was not had in time, or a store did not answer. */
+  | { readonly kind: 'busy'; readonly reason: string };
+
+/** A store was asked to write and no answer came: it may have happened. A repeat by the same user settles it. */
+export interface Unknown {
+  readonly kind: 'unknown';
+  readonly orderId: string;
+  readonly reason: string;
+}
+
+/** What a strategy answers. */
+export type ReserveOutcome =
+  /** Redis took a unit; `orders/writer.ts` commits it. */
+  | { readonly kind: 'reserved'; readonly reservation: Reservation }
+  /** Redis knows an earlier order of this customer; Postgres knows its state. */
+  | { readonly kind: 'held'; readonly reservation: Reservation }
+  /** A Postgres strategy has committed the order. */
+  | { readonly kind: 'accepted'; readonly order: PlacedOrder }
+  | { readonly kind: 'replayed'; readonly order: PlacedOrder }
+  | Refusal
+  | Unknown;
+
+/** What the customer is told. */
+export type Outcome =
+  | { readonly kind: 'accepted'; readonly order: PlacedOrder; readonly durable: boolean }
+  | { readonly kind: 'replayed'; readonly order: PlacedOrder }
+  | Refusal
+  | Unknown;

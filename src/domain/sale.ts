@@ -1,0 +1,16 @@
+/** One product offered in limited stock between two instants. Amounts are in cents, instants are ISO 8601 UTC. */
+export interface Sale {
+  readonly id: number;
+  readonly name: string;
+  readonly priceCents: number;
+  /** Units offered. */
+  readonly stock: number;
+  /** Units in active orders. */
+  readonly sold: number;
+  /** stock − sold. */
+  readonly remaining: number;
+  /** The first instant at which the sale sells; null means since ever. */
+  readonly startsAt: string | null;
+  /** The first instant at which the sale no longer sells; null means for ever. */
+  readonly endsAt: string | null;
+}

@@ -1,0 +1,157 @@
+/** The API described from the same schemas that validate it. */
+import { type ZodOpenApiPathsObject, createDocument } from 'zod-openapi';
+import { z } from 'zod';
+import { type ProblemSlug, problems } from './problems.ts';
+import * as s from './schemas.ts';
+
+const json = (schema: z.ZodType, description: string) => ({ description, content: { 'application/json': { schema } } });
+const body = (schema: z.ZodType) => ({ required: true, content: { 'application/json': { schema } } });
+
+/** Problem responses, gathered by status. */
+function failures(...slugs: ProblemSlug[]) {
+  const byStatus = new Map<number, ProblemSlug[]>();
+  for (const slug of slugs) {
+    const { status } = problems[slug];
+    byStatus.set(status, [...(byStatus.get(status) ?? []), slug]);
+  }
+  return Object.fromEntries(
+    [...byStatus].map(([status, members]) => [
+      String(status),
+      {
+        description: members.map((slug) => `\`${slug}\`: ${problems[slug].title}`).join('. '),
+        content: { 'application/problem+json': { schema: s.problemSchema } },
+      },
+    ]),
+  );
+}
+
+const BODY: ProblemSlug[] = ['invalid-request', 'too-large', 'unsupported-media-type'];
+const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'too-many-requests'];
+const admin = [{ adminToken: [] }, {}];
+const salePath = z.object({ saleId: s.saleIdSchema });
+const userPath = z.object({ userId: s.userIdSchema });
+
+const salePaths: ZodOpenApiPathsObject = {
+  '/sales': {
+    get: { summary: 'Sales, newest first', tags: ['Sales'], responses: { '200': json(z.array(s.saleSchema), 'Sales') } },
+    post: {
+      summary: 'Open a sale',
+      tags: ['Sales'],
+      security: admin,
+      requestBody: body(s.newSaleSchema),
+      responses: { '201': json(s.saleSchema, 'The sale'), ...failures(...BODY, ...ADMIN, 'busy') },
+    },
+  },
+  '/sales/{saleId}': {
+    get: {
+      summary: 'One sale',
+      tags: ['Sales'],
+      requestParams: { path: salePath },
+      responses: { '200': json(s.saleSchema, 'The sale'), ...failures('invalid-request', 'unknown-sale') },
+    },
+  },
+  '/sales/{saleId}/restock': {
+    post: {
+      summary: 'Add units, or cut free ones',
+      tags: ['Sales'],
+      security: admin,
+      requestParams: { path: salePath },
+      requestBody: body(s.restockSchema),
+      responses: {
+        '200': json(s.saleSchema, 'The sale'),
+        ...failures(...BODY, ...ADMIN, 'unknown-sale', 'below-sold', 'busy'),
+      },
+    },
+  },
+};
+
+const orderPaths: ZodOpenApiPathsObject = {
+  '/sales/{saleId}/orders': {
+    post: {
+      summary: 'Buy one unit',
+      description: 'A repeat by the same user answers with the same order.',
+      tags: ['Orders'],
+      requestParams: { path: salePath },
+      requestBody: body(s.purchaseSchema),
+      responses: {
+        '200': json(s.placedOrderSchema, 'The order that the user had already'),
+        '201': json(s.placedOrderSchema, 'The order, committed in Postgres'),
+        '202': json(s.placedOrderSchema, 'With CONFIRM=accepted: a unit is reserved, the commit follows'),
+        ...failures(...BODY, 'unknown-sale', 'sold-out', 'sale-not-open', 'busy', 'unknown-outcome'),
+      },
+    },
+    get: {
+      summary: 'The order of a user in a sale',
+      tags: ['Orders'],
+      requestParams: { path: salePath, query: s.userQuerySchema },
+      responses: { '200': json(s.orderSchema, 'The order'), ...failures('invalid-request', 'unknown-order') },
+    },
+  },
+  '/orders/{orderId}': {
+    get: {
+      summary: 'One order',
+      tags: ['Orders'],
+      requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
+      responses: { '200': json(s.orderSchema, 'The order'), ...failures('invalid-request', 'unknown-order') },
+    },
+  },
+};
+
+const pointPaths: ZodOpenApiPathsObject = {
+  '/users/{userId}/points': {
+    post: {
+      summary: 'Award points, once for each source',
+      tags: ['Points'],
+      security: admin,
+      requestParams: { path: userPath },
+      requestBody: body(s.awardSchema),
+      responses: {
+        '201': json(s.pointsEntrySchema, 'The entry'),
+        '200': json(s.pointsEntrySchema, 'The first entry of this source'),
+        ...failures(...BODY, ...ADMIN, 'idempotency-conflict', 'busy'),
+      },
+    },
+    get: {
+      summary: 'Balance and entries, newest first',
+      tags: ['Points'],
+      requestParams: { path: userPath },
+      responses: { '200': json(s.pointsSchema, 'The account'), ...failures('invalid-request') },
+    },
+  },
+};
+
+const servicePaths: ZodOpenApiPathsObject = {
+  '/strategies': {
+    get: {
+      summary: 'Every strategy with its guarantees, and the active one',
+      tags: ['Service'],
+      responses: { '200': json(s.strategiesSchema, 'Strategies') },
+    },
+  },
+  '/healthz': { get: { summary: 'The process answers', tags: ['Service'], responses: { '200': { description: 'It does' } } } },
+  '/readyz': {
+    get: {
+      summary: 'The stores answer',
+      tags: ['Service'],
+      responses: { '200': { description: 'They do' }, '503': { description: 'One does not' } },
+    },
+  },
+  '/metrics': {
+    get: { summary: 'Metrics for Prometheus', tags: ['Service'], responses: { '200': { description: 'Metrics' } } },
+  },
+};
+
+/** OpenAPI 3.1. */
+export function openApiDocument() {
+  return createDocument({
+    openapi: '3.1.0',
+    info: {
+      title: 'Stampede',
+      version: '0.1.0',
+      description: 'A flash-sale and inventory service. Errors are RFC 9457 problems.',
+      license: { name: 'MIT', identifier: 'MIT' },
+    },
+    paths: { ...salePaths, ...orderPaths, ...pointPaths, ...servicePaths },
+    components: { securitySchemes: { adminToken: { type: 'http', scheme: 'bearer' } } },
+  });
+}

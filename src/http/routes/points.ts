@@ -1,0 +1,33 @@
+/** Points: awarded once for a source, read as a balance with its entries. */
+import { Router } from 'express';
+import type { RequestHandler } from 'express';
+import { limits } from '../../config/limits.ts';
+import type { Ledger } from '../../points/ledger.ts';
+import { ProblemError } from '../problems.ts';
+import { jsonBody, parse } from '../requests.ts';
+import { awardSchema, userIdSchema } from '../schemas.ts';
+
+export function pointRoutes(ledger: Ledger, admin: RequestHandler[]): Router {
+  const router = Router();
+
+  router.post('/users/:userId/points', ...admin, ...jsonBody(limits.bodyBytes), async (req, res) => {
+    const userId = parse(userIdSchema, req.params.userId, 'userId');
+    const award = parse(awardSchema, req.body, 'body');
+    const { kind, entry } = await ledger.award({ userId, ...award });
+    if (kind === 'conflict') {
+      throw new ProblemError(
+        'idempotency-conflict',
+        `${award.sourceType} ${award.sourceId} has awarded ${entry.points} points to ${userId}, not ${award.points}.`,
+        { entry },
+      );
+    }
+    res.status(kind === 'added' ? 201 : 200).json(entry);
+  });
+
+  router.get('/users/:userId/points', async (req, res) => {
+    const userId = parse(userIdSchema, req.params.userId, 'userId');
+    res.json(await ledger.account(userId, limits.listLength));
+  });
+
+  return router;
+}

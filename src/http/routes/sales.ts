@@ -1,0 +1,58 @@
+/** Sales: made, read, restocked. */
+import { Router } from 'express';
+import type { RequestHandler } from 'express';
+import { limits } from '../../config/limits.ts';
+import type { SaleTable } from '../../store/sales.ts';
+import type { Strategy } from '../../strategies/strategy.ts';
+import { ProblemError } from '../problems.ts';
+import { jsonBody, parse } from '../requests.ts';
+import { newSaleSchema, restockSchema, saleIdSchema } from '../schemas.ts';
+
+export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestHandler[]): Router {
+  const router = Router();
+
+  router.post('/sales', ...admin, ...jsonBody(limits.bodyBytes), async (req, res) => {
+    const given = parse(newSaleSchema, req.body, 'body');
+    const sale = await sales.create({ ...given, startsAt: given.startsAt ?? null, endsAt: given.endsAt ?? null });
+    await strategy.open(sale);
+    res.status(201).location(`/sales/${sale.id}`).json(sale);
+  });
+
+  router.get('/sales', async (_req, res) => {
+    res.json(await sales.list(limits.listLength));
+  });
+
+  router.get('/sales/:saleId', async (req, res) => {
+    const saleId = knownId(parse(saleIdSchema, req.params.saleId, 'saleId'));
+    const sale = await sales.get(saleId);
+    if (sale === null) throw unknownSale(saleId);
+    res.json(sale);
+  });
+
+  router.post('/sales/:saleId/restock', ...admin, ...jsonBody(limits.bodyBytes), async (req, res) => {
+    const saleId = knownId(parse(saleIdSchema, req.params.saleId, 'saleId'));
+    const { units } = parse(restockSchema, req.body, 'body');
+    const sale = await strategy.restock(saleId, units);
+    if (sale === null) throw unknownSale(saleId);
+    if (sale === 'below-sold') {
+      const detail =
+        units < 0
+          ? `Fewer than ${-units} units of sale ${saleId} are free.`
+          : `Sale ${saleId} would have more than ${limits.maxUnits} units.`;
+      throw new ProblemError(units < 0 ? 'below-sold' : 'invalid-request', detail);
+    }
+    res.json(sale);
+  });
+
+  return router;
+}
+
+function unknownSale(saleId: number): ProblemError {
+  return new ProblemError('unknown-sale', `There is no sale ${saleId}.`);
+}
+
+/** @throws ProblemError for a number that no sale can have */
+function knownId(saleId: number): number {
+  if (saleId > limits.maxUnits) throw unknownSale(saleId);
+  return saleId;
+}

@@ -1,0 +1,83 @@
+/** What operators and tools ask: health, readiness, metrics, the strategies, the description of the API. */
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import { Router } from 'express';
+import type { StrategyDescription } from '../../domain/guarantees.ts';
+import type { Instruments } from '../../metrics/instruments.ts';
+import { openApiDocument } from '../openapi.ts';
+
+export interface ServiceContext {
+  readonly active: string;
+  readonly lock: string;
+  readonly strategies: readonly StrategyDescription[];
+  readonly instruments: Instruments;
+  /** The stores by name; each check throws when its store does not answer. */
+  readonly checks: Readonly<Record<string, () => Promise<void>>>;
+}
+
+export function serviceRoutes(context: ServiceContext): Router {
+  const router = Router();
+
+  // Alive: the process answers. What it depends on is /readyz's business, or a store's outage would restart it.
+  router.get('/healthz', (_req, res) => {
+    res.json({ status: 'ok' });
+  });
+
+  router.get('/readyz', async (_req, res) => {
+    const names = Object.keys(context.checks);
+    const results = await Promise.allSettled(Object.values(context.checks).map((check) => check()));
+    const stores = Object.fromEntries(
+      results.map((result, i) => [names[i], result.status === 'fulfilled' ? 'ok' : String(result.reason?.message ?? result.reason)]),
+    );
+    const ready = results.every((result) => result.status === 'fulfilled');
+    res.status(ready ? 200 : 503).json({ status: ready ? 'ok' : 'unavailable', stores });
+  });
+
+  router.get('/metrics', async (_req, res) => {
+    res.type(context.instruments.registry.contentType).send(await context.instruments.registry.metrics());
+  });
+
+  router.get('/strategies', (_req, res) => {
+    res.json({ active: context.active, lock: context.lock, strategies: context.strategies });
+  });
+
+  const document = openApiDocument();
+  router.get('/openapi.json', (_req, res) => {
+    res.json(document);
+  });
+  router.use('/docs', docs());
+  return router;
+}
+
+const PAGE = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Stampede: the API</title>
+<link rel="stylesheet" href="/docs/swagger-ui.css">
+<link rel="icon" href="/docs/favicon-32x32.png">
+</head>
+<body>
+<div id="api"></div>
+<script src="/docs/swagger-ui-bundle.js"></script>
+<script src="/docs/start.js"></script>
+</body>
+</html>
+`;
+const START = `SwaggerUIBundle({ url: '/openapi.json', dom_id: '#api', deepLinking: true, validatorUrl: null });\n`;
+
+/** The API's page: Swagger UI from the package, served from here. */
+function docs(): Router {
+  const folder = path.dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
+  const router = Router();
+  router.get('/', (_req, res) => {
+    res.type('html').send(PAGE);
+  });
+  router.get('/start.js', (_req, res) => {
+    res.type('js').send(START);
+  });
+  const files = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'];
+  for (const file of files) router.get(`/${file}`, (_req, res) => res.sendFile(path.join(folder, file), { maxAge: '1h' }));
+  return router;
+}

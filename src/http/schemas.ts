@@ -1,0 +1,144 @@
+/** What requests must look like and what answers look like: validates, and describes the API in /openapi.json. */
+import { z } from 'zod';
+import 'zod-openapi';
+import { limits } from '../config/limits.ts';
+
+const units = z.int().max(limits.maxUnits);
+
+export const saleIdSchema = z
+  .string()
+  .regex(/^[1-9]\d{0,15}$/, 'must be a positive integer')
+  .transform(Number)
+  .meta({ override: { type: 'integer', minimum: 1 }, description: 'Number of the sale' });
+
+export const userIdSchema = z
+  .string()
+  .regex(
+    new RegExp(`^[A-Za-z0-9._:-]{1,${limits.userIdLength}}$`),
+    `must be 1 to ${limits.userIdLength} characters of A-Z a-z 0-9 . _ : -`,
+  )
+  .meta({ example: 'user-1' });
+
+export const orderIdSchema = z.uuid().meta({ description: 'A UUIDv7' });
+
+export const purchaseSchema = z.strictObject({ userId: userIdSchema }).meta({ id: 'Purchase' });
+
+const instant = z.iso.datetime({ offset: true }).transform((text) => new Date(text).toISOString());
+
+export const newSaleSchema = z
+  .strictObject({
+    name: z.string().trim().min(1).max(limits.saleNameLength),
+    stock: units.min(0),
+    priceCents: z.int().min(0).max(limits.maxPriceCents),
+    startsAt: instant.nullish(),
+    endsAt: instant.nullish(),
+  })
+  .refine((sale) => !sale.startsAt || !sale.endsAt || sale.startsAt < sale.endsAt, {
+    path: ['endsAt'],
+    error: 'must be later than startsAt',
+  })
+  .meta({ id: 'NewSale' });
+
+export const restockSchema = z
+  .strictObject({ units: units.min(-limits.maxUnits).refine((n) => n !== 0, 'must not be 0') })
+  .meta({ id: 'Restock' });
+
+const source = z
+  .string()
+  .min(1)
+  .max(limits.sourceLength)
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is refused
+  .regex(/^[^\u0000-\u001f\u007f]*$/, 'must not contain control characters');
+
+export const awardSchema = z
+  .strictObject({ sourceType: source, sourceId: source, points: z.int().min(1).max(limits.maxPoints) })
+  .meta({ id: 'Award' });
+
+export const userQuerySchema = z.object({ userId: userIdSchema });
+
+const dateTime = z.string().meta({ format: 'date-time' });
+
+export const saleSchema = z
+  .object({
+    id: z.int(),
+    name: z.string(),
+    priceCents: z.int(),
+    stock: z.int(),
+    sold: z.int(),
+    remaining: z.int(),
+    startsAt: dateTime.nullable(),
+    endsAt: dateTime.nullable(),
+  })
+  .meta({ id: 'Sale' });
+
+export const orderStatusSchema = z.enum(['pending', 'paid', 'cancelled', 'expired']);
+
+export const placedOrderSchema = z
+  .object({
+    orderId: orderIdSchema,
+    saleId: z.int(),
+    userId: userIdSchema,
+    status: orderStatusSchema,
+    replayed: z.boolean().meta({ description: 'True when the customer had this order already' }),
+  })
+  .meta({ id: 'PlacedOrder' });
+
+export const orderSchema = z
+  .object({
+    orderId: orderIdSchema,
+    saleId: z.int(),
+    userId: userIdSchema,
+    status: orderStatusSchema,
+    priceCents: z.int(),
+    createdAt: dateTime,
+    expiresAt: dateTime,
+    paidAt: dateTime.nullable(),
+    closedAt: dateTime.nullable(),
+  })
+  .meta({ id: 'Order' });
+
+export const pointsEntrySchema = z
+  .object({
+    id: z.int(),
+    sourceType: z.string(),
+    sourceId: z.string(),
+    points: z.int(),
+    createdAt: dateTime,
+  })
+  .meta({ id: 'PointsEntry' });
+
+export const pointsSchema = z
+  .object({ balance: z.int(), entries: z.array(pointsEntrySchema) })
+  .meta({ id: 'Points' });
+
+export const problemSchema = z
+  .object({
+    type: z.string().meta({ description: 'Ends in the stable name of the problem' }),
+    title: z.string(),
+    status: z.int(),
+    detail: z.string(),
+    errors: z.array(z.object({ path: z.string(), message: z.string() })).optional(),
+  })
+  .meta({ id: 'Problem' });
+
+export const strategySchema = z
+  .object({
+    name: z.string(),
+    summary: z.string(),
+    store: z.enum(['redis', 'postgres']),
+    usesLock: z.boolean(),
+    roundTrips: z.int(),
+    guarantees: z.object({
+      neverOversells: z.boolean(),
+      neverLoses: z.boolean(),
+      onePerCustomer: z.boolean(),
+      neverStrands: z.boolean(),
+      pointsOnce: z.boolean(),
+      survivesRedisLoss: z.boolean(),
+    }),
+  })
+  .meta({ id: 'Strategy' });
+
+export const strategiesSchema = z
+  .object({ active: z.string(), lock: z.string(), strategies: z.array(strategySchema) })
+  .meta({ id: 'Strategies' });

@@ -1,0 +1,191 @@
+/**
+ * The composition root: the only file that reads the environment or hears signals.
+ *
+ *   parse the environment ──▶ local stores, where none are named ──▶ migrate ──▶ connect ──▶ one recovery pass
+ *        │ mistakes: exit 1                                                                        │
+ *        ▼                                                                                         ▼
+ *   (nothing started)      signal or failure, at any moment: what was started is stopped, last first ◀── listen
+ */
+import { createServer, type Server } from 'node:http';
+import { fileURLToPath } from 'node:url';
+import closeWithGrace from 'close-with-grace';
+import { type Logger, pino } from 'pino';
+import { type Config, ConfigError, parseEnv } from './config/env.ts';
+import { limits } from './config/limits.ts';
+import { createApp } from './http/server.ts';
+import { startLocalStores } from './local/stores.ts';
+import { locks } from './locks/registry.ts';
+import { createInstruments } from './metrics/instruments.ts';
+import { createPurchases } from './orders/purchase.ts';
+import { keepRecovering, recoverOnce } from './orders/recover.ts';
+import { createWriter } from './orders/writer.ts';
+import { ledger } from './points/ledger.ts';
+import { migrate } from './store/migrate.ts';
+import { orderTable } from './store/orders.ts';
+import { openPostgres } from './store/postgres.ts';
+import { openRedis } from './store/redis.ts';
+import { saleTable } from './store/sales.ts';
+import { strategies } from './strategies/registry.ts';
+import type { RedisSales } from './store/redis-sale.ts';
+import type { Strategy, StrategyContext } from './strategies/strategy.ts';
+
+/** What was started, in the order of starting; stopped in reverse. */
+const closers: (() => Promise<unknown>)[] = [];
+
+/** Something that a person can mend: shown without a stack. */
+class StartError extends Error {
+  override readonly name = 'StartError';
+}
+
+async function main(): Promise<void> {
+  const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
+  const log = pino({ level: config.logLevel, base: null, timestamp: pino.stdTimeFunctions.isoTime });
+  const closing = closeWithGrace({ delay: limits.shutdownMs + 5_000 }, async ({ err, signal }) => {
+    if (err) log.fatal({ err }, 'stopping after an error');
+    else log.info({ signal }, 'stopping');
+    await closeAll(log);
+  });
+  try {
+    await start(config, log);
+  } catch (error) {
+    closing.uninstall();
+    await closeAll(log);
+    throw error;
+  }
+}
+
+async function closeAll(log: Logger): Promise<void> {
+  for (const close of closers.splice(0).reverse()) {
+    await close().catch((err) => log.error({ err }, 'could not stop a part'));
+  }
+}
+
+async function start(config: Config, log: Logger): Promise<void> {
+  const { databaseUrl, redisUrl } = await findStores(config, log);
+  const applied = await reach('Postgres', 'DATABASE_URL', databaseUrl, () => migrate(databaseUrl));
+  if (applied.length > 0) log.info({ applied }, 'migrated the database');
+
+  const instruments = createInstruments();
+  const onError = (doing: string, err: unknown, ids: object = {}) => {
+    instruments.storeErrors.inc({ store: 'any', doing });
+    log.error({ err, doing, ...ids }, `could not ${doing}`);
+  };
+  const postgres = openPostgres(databaseUrl, (err) => onError('keep a connection to postgres', err));
+  closers.push(() => postgres.close());
+  const redis = await reach('Redis', 'REDIS_URL', redisUrl, () =>
+    openRedis(redisUrl, (err) => onError('keep the connection to redis', err)),
+  );
+  closers.push(() => redis.close());
+
+  const sales = saleTable(postgres);
+  const orders = orderTable(postgres);
+  const lock = locks.get(config.lock)!.create({ redis });
+  closers.push(() => lock.close());
+  const context: StrategyContext = { ...config, postgres, redis, sales, orders, lock };
+  const strategy = strategies.get(config.strategy)!.create(context);
+
+  const { reservations } = strategy;
+  const writer = reservations && createWriter({ ...config, postgres, orders, reservations, instruments, onError });
+  if (reservations && writer) {
+    await startRecovery({ ...strategy, reservations }, { writer, sales, instruments }, log, onError);
+  }
+  const purchases = createPurchases({ ...config, strategy, orders, writer, instruments, onError });
+  closers.push(() => purchases.idle());
+
+  const app = createApp({
+    strategy,
+    purchases,
+    sales,
+    orders,
+    ledger: ledger(postgres),
+    adminToken: config.adminToken,
+    service: {
+      active: config.strategy,
+      lock: config.lock,
+      strategies: [...strategies.values()].map((entry) => entry.description),
+      instruments,
+      checks: { postgres: () => postgres.ping(), redis: () => redis.ping() },
+    },
+    onError: (err, request) => log.error({ err, ...request }, 'an error that nobody foresaw'),
+  });
+  await listen(createServer(app), config, log);
+}
+
+/** The stores that the environment names, and local ones for those that it does not. */
+async function findStores(config: Config, log: Logger): Promise<{ databaseUrl: string; redisUrl: string }> {
+  const local = await startLocalStores({
+    folder: fileURLToPath(new URL('../.local/', import.meta.url)),
+    postgres: config.databaseUrl === null,
+    redis: config.redisUrl === null,
+    say: (line) => log.info(line),
+  });
+  closers.push(() => local.stop());
+  return {
+    databaseUrl: config.databaseUrl ?? local.databaseUrl!,
+    redisUrl: config.redisUrl ?? local.redisUrl!,
+  };
+}
+
+/** @throws StartError naming the variable, without its password, when a store does not answer */
+async function reach<T>(store: string, variable: string, url: string, connect: () => Promise<T>): Promise<T> {
+  try {
+    return await connect();
+  } catch (cause) {
+    const { hostname, port, pathname } = new URL(url);
+    const message = (cause as Error).message || String((cause as { code?: unknown }).code ?? cause);
+    throw new StartError(
+      `Cannot use ${store} at ${hostname}:${port}${pathname}: ${message}\nCheck ${variable}, or leave it empty to have a local ${store} started.`,
+      { cause },
+    );
+  }
+}
+
+async function startRecovery(
+  strategy: Strategy & { readonly reservations: RedisSales },
+  parts: Pick<Parameters<typeof recoverOnce>[0], 'writer' | 'sales' | 'instruments'>,
+  log: Logger,
+  onError: (doing: string, error: unknown) => void,
+): Promise<void> {
+  const recovery = { ...parts, strategy, log: (message: string, details: object) => log.warn(details, message) };
+  // Before the first request: another strategy may have sold since this one last ran.
+  const counts = await recoverOnce(recovery);
+  if (Object.values(counts).some((n) => n > 0)) log.info(counts, 'settled what an earlier process left');
+  closers.push(keepRecovering(recovery, onError));
+}
+
+async function listen(server: Server, config: Config, log: Logger): Promise<void> {
+  server.keepAliveTimeout = 65_000; // longer than the idle time of common proxies, which then close first
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) => reject(explainListen(error, config)));
+    server.listen(config.port, config.host, resolve);
+  });
+  closers.push(() => stopListening(server));
+  const address = server.address();
+  const port = typeof address === 'object' && address !== null ? address.port : config.port;
+  const { strategy, lock, confirm } = config;
+  log.info({ port, host: config.host, strategy, lock, confirm, docs: `http://${config.host}:${port}/docs` }, 'listening');
+}
+
+function explainListen(error: NodeJS.ErrnoException, { port, host }: Config): Error {
+  if (error.code === 'EADDRINUSE') {
+    return new StartError(`Port ${port} is taken. Stop what listens there, or choose another: PORT=${port + 1} npm start`);
+  }
+  if (error.code === 'EACCES') return new StartError(`Not allowed to listen on port ${port}. Choose one above 1023.`);
+  if (error.code === 'EADDRNOTAVAIL') return new StartError(`This machine has no address ${host}. Check HOST.`);
+  return error;
+}
+
+/** No new connections; requests under way end, within bounds. */
+async function stopListening(server: Server): Promise<void> {
+  const late = setTimeout(() => server.closeAllConnections(), limits.shutdownMs);
+  await new Promise((resolve) => server.close(resolve));
+  clearTimeout(late);
+}
+
+main().catch((error: unknown) => {
+  const expected = error instanceof ConfigError || error instanceof StartError || (error as Error)?.name === 'LocalStoreError';
+  process.stderr.write(`${expected ? (error as Error).message : ((error as Error).stack ?? error)}\n`);
+  process.exitCode = 1;
+  // Whatever part could not be stopped must not keep a process alive that serves nobody.
+  setTimeout(() => process.exit(1), 1_000).unref();
+});

@@ -1,0 +1,69 @@
+/** What Stampede measures of itself, in Prometheus's terms. Times are in seconds, as Prometheus wants them. */
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+
+export interface Instruments {
+  readonly registry: Registry;
+  /** Attempts by how they ended. */
+  readonly attempts: Counter<'strategy' | 'outcome'>;
+  readonly attemptSeconds: Histogram<'strategy' | 'outcome'>;
+  /** Orders in one statement of the writer. */
+  readonly writerBatch: Histogram;
+  readonly writerQueue: Gauge;
+  /** Reservations that their own process never settled. */
+  readonly recovered: Counter<'result'>;
+  /** Units by which Redis was corrected to what Postgres has; `surplus` had oversold but for the fence. */
+  readonly driftUnits: Counter<'direction'>;
+  /** Failures of a store, by what was to be done. */
+  readonly storeErrors: Counter<'store' | 'doing'>;
+}
+
+export function createInstruments(): Instruments {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry });
+  const registers = [registry];
+  return {
+    registry,
+    attempts: new Counter({
+      name: 'stampede_attempts_total',
+      help: 'Purchase attempts by outcome',
+      labelNames: ['strategy', 'outcome'],
+      registers,
+    }),
+    attemptSeconds: new Histogram({
+      name: 'stampede_attempt_seconds',
+      help: 'Time from the parsed request to the outcome',
+      labelNames: ['strategy', 'outcome'],
+      buckets: [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5],
+      registers,
+    }),
+    writerBatch: new Histogram({
+      name: 'stampede_writer_batch_orders',
+      help: 'Orders committed by one statement',
+      buckets: [1, 2, 4, 8, 16, 32, 64, 128, 256],
+      registers,
+    }),
+    writerQueue: new Gauge({
+      name: 'stampede_writer_queue_orders',
+      help: 'Orders that wait for the next statement',
+      registers,
+    }),
+    recovered: new Counter({
+      name: 'stampede_recovered_reservations_total',
+      help: 'Reservations of dead processes that were settled',
+      labelNames: ['result'],
+      registers,
+    }),
+    driftUnits: new Counter({
+      name: 'stampede_redis_drift_units_total',
+      help: 'Units by which Redis differed from Postgres and was corrected',
+      labelNames: ['direction'],
+      registers,
+    }),
+    storeErrors: new Counter({
+      name: 'stampede_store_errors_total',
+      help: 'Failures of a store that did not end an attempt by themselves',
+      labelNames: ['store', 'doing'],
+      registers,
+    }),
+  };
+}

@@ -1,0 +1,141 @@
+/**
+ * One attempt, from the parsed request to its outcome: see the states in domain/outcome.ts. The strategy decides;
+ * what it reserved in Redis is committed here before the customer is told (CONFIRM=durable), or right after
+ * (CONFIRM=accepted).
+ */
+import { uuidv7 } from 'uuidv7';
+import type { PlacedOrder, Outcome, Reservation, ReserveOutcome } from '../domain/outcome.ts';
+import type { Instruments } from '../metrics/instruments.ts';
+import type { OrderTable } from '../store/orders.ts';
+import { classifyPostgresError } from '../store/postgres.ts';
+import type { Strategy } from '../strategies/strategy.ts';
+import type { CommitResult, Writer } from './writer.ts';
+
+export interface PurchaseContext {
+  readonly strategy: Strategy;
+  readonly orders: OrderTable;
+  /** null for a strategy that commits by itself. */
+  readonly writer: Writer | null;
+  readonly confirm: 'durable' | 'accepted';
+  readonly instruments: Instruments;
+  readonly onError: (doing: string, error: unknown, ids: object) => void;
+}
+
+export interface Purchases {
+  /** Makes one attempt. Throws only for a defect. */
+  attempt(saleId: number, userId: string): Promise<Outcome>;
+  /** Waits for commits that no customer waits for. */
+  idle(): Promise<void>;
+}
+
+export function createPurchases(context: PurchaseContext): Purchases {
+  const { strategy, writer, instruments } = context;
+  const background = new Set<Promise<unknown>>();
+
+  async function conclude(outcome: ReserveOutcome): Promise<Outcome> {
+    switch (outcome.kind) {
+      case 'reserved':
+        if (context.confirm === 'accepted') return acceptNow(outcome.reservation);
+        return outcomeOfCommit(outcome.reservation, await commit(outcome.reservation));
+      case 'held':
+        return replay(outcome.reservation);
+      case 'accepted':
+        return { ...outcome, durable: true };
+      default:
+        return outcome;
+    }
+  }
+
+  function commit(reservation: Reservation): Promise<CommitResult> {
+    if (writer === null) throw new Error(`${strategy.description.name} reserves, but has no writer`);
+    return writer.commit(reservation);
+  }
+
+  /** CONFIRM=accepted: the customer hears what Redis decided; the commit goes on. */
+  function acceptNow(reservation: Reservation): Outcome {
+    const { orderId, saleId, userId } = reservation;
+    const work = commit(reservation)
+      .then((result) => outcomeOfCommit(reservation, result))
+      .then((outcome) => {
+        if (outcome.kind !== 'accepted') {
+          context.onError('commit after acceptance', new Error(outcome.kind), { orderId, saleId, userId });
+        }
+      })
+      .catch((error) => context.onError('commit after acceptance', error, { orderId, saleId, userId }))
+      .finally(() => background.delete(work));
+    background.add(work);
+    return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' }, durable: false };
+  }
+
+  /** The end of this attempt's own reservation. */
+  async function outcomeOfCommit(reservation: Reservation, result: CommitResult): Promise<Outcome> {
+    switch (result.kind) {
+      case 'committed':
+        return { kind: 'accepted', order: result.order, durable: true };
+      case 'unknown':
+        return { ...result, orderId: reservation.orderId }; // recovery commits it, or finds it committed
+      case 'existing':
+        return giveBack(reservation, { ownerOrderId: result.order.orderId }, { kind: 'replayed', order: result.order });
+      case 'refused':
+        return giveBack(reservation, { unitBack: false }, { kind: result.reason });
+      case 'busy':
+        return giveBack(reservation, {}, result);
+    }
+  }
+
+  /** A unit that could not be given back stays recorded, and recovery will commit it: so the outcome is not known. */
+  async function giveBack(
+    reservation: Reservation,
+    options: { unitBack?: boolean; ownerOrderId?: string },
+    outcome: Outcome,
+  ): Promise<Outcome> {
+    try {
+      await strategy.release(reservation, options);
+      return outcome;
+    } catch (error) {
+      const { orderId, saleId, userId } = reservation;
+      context.onError('give a unit back', error, { orderId, saleId, userId });
+      return outcome.kind === 'busy' ? { kind: 'unknown', orderId, reason: 'unit-not-returned' } : outcome;
+    }
+  }
+
+  /** The customer has an order in Redis: what is answered is what Postgres has, once it has it. */
+  async function replay(reservation: Reservation): Promise<Outcome> {
+    const { orderId, saleId, userId } = reservation;
+    let order: PlacedOrder | undefined;
+    try {
+      [order] = await context.orders.activeOf([{ saleId, userId }]);
+    } catch (error) {
+      const failure = classifyPostgresError(error);
+      return { kind: 'busy', reason: failure.kind === 'refused' ? failure.constraint : failure.reason };
+    }
+    if (order !== undefined) return { kind: 'replayed', order: pick(order) };
+    if (context.confirm === 'accepted') {
+      return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
+    }
+    const result = await commit(reservation);
+    if (result.kind === 'committed' || result.kind === 'existing') return { kind: 'replayed', order: result.order };
+    // The reservation belongs to the earlier attempt, which gives it back.
+    if (result.kind === 'unknown') return { ...result, orderId };
+    return { kind: 'busy', reason: 'order-under-way' };
+  }
+
+  return {
+    async attempt(saleId, userId) {
+      const startedMs = performance.now();
+      const outcome = await conclude(await strategy.reserve({ saleId, userId, orderId: uuidv7() }));
+      const labels = { strategy: strategy.description.name, outcome: outcome.kind };
+      instruments.attempts.inc(labels);
+      instruments.attemptSeconds.observe(labels, (performance.now() - startedMs) / 1000);
+      return outcome;
+    },
+    async idle() {
+      await Promise.all(background);
+      await writer?.idle();
+    },
+  };
+}
+
+function pick({ orderId, saleId, userId, status }: PlacedOrder): PlacedOrder {
+  return { orderId, saleId, userId, status };
+}

@@ -1,0 +1,214 @@
+/**
+ * Commits in Postgres what a strategy reserved in Redis: order, count and points, in one statement for as many
+ * orders as are waiting.
+ *
+ *   commit ──▶ waiting ──a statement is free──▶ in a batch ──┬─▶ placed ──────────────────▶ committed
+ *     │ queue full                                           ├─▶ not placed: conflict ─────▶ existing, or committed
+ *     └─▶ busy                                               │   (by an earlier try), or no such sale
+ *                                                            ├─▶ the CHECK refused ────────▶ the batch in halves,
+ *                                                            │                               down to the one: sold-out
+ *                                                            ├─▶ deadlock ─────────────────▶ the same batch again
+ *                                                            └─▶ no answer ────────────────▶ once again, else unknown
+ *
+ * There is no timer: a lone order goes at once, and orders that come while statements are under way form the next
+ * batch. A failing member never fails its neighbours. Every step is idempotent under the order's id, so recovery
+ * may commit the same reservation at the same time.
+ */
+import { limits } from '../config/limits.ts';
+import type { PlacedOrder, Reservation } from '../domain/outcome.ts';
+import type { Instruments } from '../metrics/instruments.ts';
+import type { OrderTable } from '../store/orders.ts';
+import { classifyPostgresError, type PostgresStore } from '../store/postgres.ts';
+import { EARNED } from '../store/purchase-sql.ts';
+import type { RedisSales } from '../store/redis-sale.ts';
+
+export type CommitResult =
+  | { readonly kind: 'committed'; readonly order: PlacedOrder }
+  /** The customer has another active order. */
+  | { readonly kind: 'existing'; readonly order: PlacedOrder }
+  /** Postgres has no unit, or no such sale. Nothing was written. */
+  | { readonly kind: 'refused'; readonly reason: 'sold-out' | 'unknown-sale' }
+  /** Nothing was written; trying again may help. */
+  | { readonly kind: 'busy'; readonly reason: string }
+  /** No answer came: the order may be committed. */
+  | { readonly kind: 'unknown'; readonly reason: string };
+
+export interface Writer {
+  /** Commits one reservation, together with others that wait. Never throws for what Postgres does. */
+  commit(reservation: Reservation): Promise<CommitResult>;
+  /** Waits until nothing is waiting or under way. */
+  idle(): Promise<void>;
+}
+
+export interface WriterContext {
+  readonly postgres: PostgresStore;
+  readonly orders: OrderTable;
+  readonly reservations: RedisSales;
+  readonly instruments: Instruments;
+  readonly paymentWindowS: number;
+  /** Told of failures that no caller waits for. */
+  readonly onError: (doing: string, error: unknown) => void;
+}
+
+const INSERT = `
+  WITH input AS (
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]) AS t(id, sale_id, user_id)
+  ), placed AS (
+    INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+    SELECT input.id, input.sale_id, input.user_id, 'pending', sales.price_cents, now() + make_interval(secs => $4)
+    FROM input JOIN sales ON sales.id = input.sale_id
+    ON CONFLICT DO NOTHING
+    RETURNING id, sale_id, user_id, price_cents
+  ), counted AS (
+    UPDATE sales SET sold = sold + c.units, version = version + 1
+    FROM (SELECT sale_id, count(*)::int AS units FROM placed GROUP BY sale_id) AS c
+    WHERE sales.id = c.sale_id
+  ), earned AS (
+    INSERT INTO points_entries (user_id, source_type, source_id, points)
+    SELECT user_id, 'order', id::text, ${EARNED} FROM placed
+  )
+  SELECT id FROM placed`;
+
+interface Waiting {
+  readonly reservation: Reservation;
+  resolve(result: CommitResult): void;
+  reject(error: unknown): void;
+}
+
+export function createWriter(context: WriterContext): Writer {
+  const waiting: Waiting[] = [];
+  let underWay = 0;
+  let whenIdle: (() => void)[] = [];
+
+  function pump(): void {
+    while (underWay < limits.writerInFlight && waiting.length > 0) {
+      const batch = waiting.splice(0, limits.writerBatchSize);
+      underWay++;
+      void run(batch).finally(() => {
+        underWay--;
+        pump();
+      });
+    }
+    context.instruments.writerQueue.set(waiting.length);
+    if (underWay === 0) {
+      for (const wake of whenIdle.splice(0)) wake();
+    }
+  }
+
+  async function run(batch: readonly Waiting[]): Promise<void> {
+    context.instruments.writerBatch.observe(batch.length);
+    try {
+      const reservations = batch.map((w) => w.reservation);
+      const results = await commitBatch(context, reservations);
+      batch.forEach((w, i) => {
+        w.resolve(results[i]!);
+      });
+      settle(reservations.filter((_, i) => results[i]!.kind === 'committed'));
+    } catch (error) {
+      for (const w of batch) w.reject(error);
+    }
+  }
+
+  /** Nobody waits for this: a reservation that stays is found by recovery, which sees that Postgres has it. */
+  function settle(reservations: readonly Reservation[]): void {
+    const bySale = new Map<number, string[]>();
+    for (const { saleId, entryId } of reservations) {
+      const entryIds = bySale.get(saleId);
+      if (entryIds === undefined) bySale.set(saleId, [entryId]);
+      else entryIds.push(entryId);
+    }
+    for (const [saleId, entryIds] of bySale) {
+      context.reservations.settle(saleId, entryIds).catch((error) => context.onError('settle', error));
+    }
+  }
+
+  return {
+    commit(reservation) {
+      if (waiting.length >= limits.writerQueue) return Promise.resolve({ kind: 'busy', reason: 'writer-queue-full' });
+      return new Promise((resolve, reject) => {
+        waiting.push({ reservation, resolve, reject });
+        pump();
+      });
+    },
+    idle() {
+      if (underWay === 0 && waiting.length === 0) return Promise.resolve();
+      return new Promise((resolve) => whenIdle.push(resolve));
+    },
+  };
+}
+
+/** One result for each reservation, in their order. */
+async function commitBatch(
+  context: WriterContext,
+  batch: readonly Reservation[],
+): Promise<readonly CommitResult[]> {
+  let lost: string | null = null;
+  for (let tries = 0; tries < limits.writerRetries; tries++) {
+    try {
+      return await resultsOf(context, batch, await insert(context, batch));
+    } catch (error) {
+      const failure = classifyPostgresError(error);
+      if (failure.kind === 'refused') return await commitHalves(context, batch, failure.constraint);
+      if (failure.kind === 'unknown') {
+        if (lost !== null) break;
+        lost = failure.reason;
+      } else if (failure.reason !== 'deadlock' && failure.reason !== 'serialization-failure') {
+        if (lost !== null) break;
+        return batch.length > 1 && failure.reason === 'refused-by-postgres'
+          ? await commitHalves(context, batch, '')
+          : batch.map(() => failure);
+      }
+    }
+  }
+  return batch.map(() => (lost === null ? { kind: 'busy', reason: 'contended' } : { kind: 'unknown', reason: lost }));
+}
+
+/** Postgres refused the batch because of a member: halves find out which, and the others go through. */
+async function commitHalves(
+  context: WriterContext,
+  batch: readonly Reservation[],
+  constraint: string,
+): Promise<readonly CommitResult[]> {
+  if (batch.length === 1) {
+    return constraint === 'sales_sold_within_stock'
+      ? [{ kind: 'refused', reason: 'sold-out' }]
+      : [{ kind: 'busy', reason: `refused-by-postgres:${constraint}` }];
+  }
+  const middle = batch.length >> 1;
+  const first = await commitBatch(context, batch.slice(0, middle));
+  return [...first, ...(await commitBatch(context, batch.slice(middle)))];
+}
+
+async function insert(context: WriterContext, batch: readonly Reservation[]): Promise<ReadonlySet<string>> {
+  const { rows } = await context.postgres.pool.query<{ id: string }>({
+    name: 'commit-orders',
+    text: INSERT,
+    values: [
+      batch.map((r) => r.orderId),
+      batch.map((r) => r.saleId),
+      batch.map((r) => r.userId),
+      context.paymentWindowS,
+    ],
+  });
+  return new Set(rows.map((row) => row.id));
+}
+
+/** What was not placed met an order that is there already, or a sale that is not. */
+async function resultsOf(
+  context: WriterContext,
+  batch: readonly Reservation[],
+  placed: ReadonlySet<string>,
+): Promise<readonly CommitResult[]> {
+  const rest = batch.filter((r) => !placed.has(r.orderId));
+  const active = rest.length === 0 ? [] : await context.orders.activeOf(rest);
+  const found = new Map(active.map((order) => [`${order.saleId} ${order.userId}`, order]));
+  return Promise.all(
+    batch.map(async ({ orderId, saleId, userId }): Promise<CommitResult> => {
+      if (placed.has(orderId)) return { kind: 'committed', order: { orderId, saleId, userId, status: 'pending' } };
+      const order = found.get(`${saleId} ${userId}`) ?? (await context.orders.get(orderId));
+      if (order === null) return { kind: 'refused', reason: 'unknown-sale' };
+      const kind = order.orderId === orderId ? 'committed' : 'existing';
+      return { kind, order: { orderId: order.orderId, saleId, userId, status: order.status } };
+    }),
+  );
+}

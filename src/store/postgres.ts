@@ -1,0 +1,157 @@
+/**
+ * The connections to Postgres: one pool, used by Prisma (idiomatic queries) and by hand-written hot statements.
+ *
+ * A Postgres error is sorted once, here, by what it says about the write that met it:
+ *
+ *   refused   Postgres answered no, and nothing was written (a constraint)
+ *   busy      Postgres gave up or could not begin; nothing was written; trying again may help
+ *   unknown   the connection was lost while a statement was under way: it may have been committed
+ */
+import { PrismaPg } from '@prisma/adapter-pg';
+import pg from 'pg';
+import { limits } from '../config/limits.ts';
+import { PrismaClient } from '../generated/prisma/client.ts';
+
+export interface PostgresStore {
+  readonly pool: pg.Pool;
+  readonly prisma: PrismaClient;
+  /** @throws when Postgres does not answer. */
+  ping(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/**
+ * Opens the pool. Nothing connects before the first query.
+ * @param onError told of every error of an idle or checked-out connection, which would otherwise end the process.
+ */
+export function openPostgres(databaseUrl: string, onError: (error: Error) => void): PostgresStore {
+  const pool = new pg.Pool({
+    connectionString: databaseUrl,
+    max: limits.postgresPoolSize,
+    connectionTimeoutMillis: limits.postgresConnectMs,
+    statement_timeout: limits.postgresStatementMs,
+    lock_timeout: limits.postgresLockMs,
+    idle_in_transaction_session_timeout: limits.postgresStatementMs,
+    // The client's own clock too: behind a cut network the server's timeouts are never heard of.
+    query_timeout: limits.postgresStatementMs + 500,
+    keepAlive: true,
+    application_name: 'stampede',
+  });
+  pool.on('error', onError);
+  pool.on('connect', (client) => client.on('error', onError));
+  const prisma = new PrismaClient({ adapter: new PrismaPg(pool, { disposeExternalPool: false }) });
+  return {
+    pool,
+    prisma,
+    async ping() {
+      await pool.query('SELECT 1');
+    },
+    async close() {
+      await prisma.$disconnect();
+      await pool.end();
+    },
+  };
+}
+
+/**
+ * Runs `work` in one READ COMMITTED transaction. `work` answers with a value and whether to commit it.
+ * @throws whatever a statement throws; the transaction is then rolled back, and its connection thrown away when
+ *   its state is not known.
+ */
+export async function inTransaction<T>(
+  pool: pg.Pool,
+  work: (client: pg.PoolClient) => Promise<{ readonly commit: boolean; readonly value: T }>,
+): Promise<T> {
+  const client = await pool.connect();
+  let broken: Error | undefined;
+  try {
+    await client.query('BEGIN');
+    const { commit, value } = await work(client);
+    await client.query(commit ? 'COMMIT' : 'ROLLBACK');
+    return value;
+  } catch (error) {
+    await client.query('ROLLBACK').catch((failure: Error) => {
+      broken = failure;
+    });
+    throw error;
+  } finally {
+    client.release(broken);
+  }
+}
+
+/** What a failed statement means for the attempt that sent it. */
+export type PostgresFailure =
+  | { readonly kind: 'refused'; readonly constraint: string; readonly code: string }
+  | { readonly kind: 'busy'; readonly reason: string }
+  | { readonly kind: 'unknown'; readonly reason: string };
+
+/** SQLSTATEs after which nothing was written and another try may succeed. */
+const BUSY_CODES = new Map([
+  ['40001', 'serialization-failure'],
+  ['40P01', 'deadlock'],
+  ['55P03', 'lock-timeout'],
+  ['57014', 'statement-timeout'],
+  ['25P03', 'transaction-timeout'],
+  ['53300', 'too-many-connections'],
+  ['53400', 'limit-exceeded'],
+  ['57P03', 'postgres-starting'],
+  ['25006', 'postgres-read-only'],
+  ['P2034', 'write-conflict'],
+  ['P2028', 'no-transaction-in-time'],
+  ['P2024', 'no-connection-in-time'],
+]);
+const UNCONNECTED = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNREACH', 'P1001', 'P1002', 'P1008']);
+const LOST = new Set(['57P01', '57P02', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', '08006', '08003', '08000', 'P1017']);
+
+/**
+ * Sorts an error of Postgres, pg or Prisma.
+ * @throws the error itself when it is none of these: a defect, which must not pass as load.
+ */
+export function classifyPostgresError(error: unknown): PostgresFailure {
+  const cause = rootCause(error);
+  const { code, message } = cause;
+  if (code.startsWith('23')) return { kind: 'refused', constraint: cause.constraint, code };
+  const busy = BUSY_CODES.get(code);
+  if (busy !== undefined) return { kind: 'busy', reason: busy };
+  if (UNCONNECTED.has(code)) return { kind: 'busy', reason: 'postgres-unreachable' };
+  if (/timeout exceeded when trying to connect|Connection terminated due to connection timeout/i.test(message)) {
+    return { kind: 'busy', reason: 'no-connection-in-time' };
+  }
+  if (LOST.has(code) || /Connection terminated|not queryable|Query read timeout|connection error/i.test(message)) {
+    return { kind: 'unknown', reason: 'postgres-connection-lost' };
+  }
+  // An operator's or a trigger's own refusal (RAISE EXCEPTION) rolled the statement back.
+  if (code === 'P0001') return { kind: 'busy', reason: 'refused-by-postgres' };
+  throw error;
+}
+
+interface Cause {
+  readonly code: string;
+  readonly message: string;
+  readonly constraint: string;
+}
+
+/** Prisma wraps what pg threw: the driver's own error, where there is one, says more than Prisma's code. */
+function rootCause(error: unknown): Cause {
+  let current = error as { code?: unknown; message?: unknown; constraint?: unknown; cause?: unknown; meta?: unknown };
+  for (let depth = 0; depth < 4; depth++) {
+    const meta = current.meta as { driverAdapterError?: { cause?: unknown } } | undefined;
+    const inner = (meta?.driverAdapterError?.cause ?? current.cause) as
+      | { originalCode?: string; originalMessage?: string; code?: string }
+      | undefined;
+    if (inner?.originalCode) {
+      return { code: inner.originalCode, message: inner.originalMessage ?? '', constraint: constraintOf(inner) };
+    }
+    if (inner === undefined || current.code !== undefined) break;
+    current = inner as typeof current;
+  }
+  return {
+    code: String(current.code ?? ''),
+    message: String(current.message ?? ''),
+    constraint: String(current.constraint ?? ''),
+  };
+}
+
+function constraintOf(cause: { originalMessage?: string }): string {
+  return /constraint "([^"]+)"/.exec(cause.originalMessage ?? '')?.[1] ?? '';
+}

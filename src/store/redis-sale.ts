@@ -1,0 +1,93 @@
+/**
+ * A sale as Redis keeps it: the units that are free, who has bought, and the reservations that Postgres does not
+ * have yet. Postgres is the truth; all of this can be made again from there.
+ *
+ *   (absent) ──open──▶ open ──reserve/deduct──▶ a reservation ──settle──▶ committed in Postgres
+ *      ▲                │                             └───────release──▶ given back
+ *      └──FLUSHALL──────┘
+ *
+ * free units + reservations under way = stock − sold in Postgres. When Redis has more than that (it lost its memory
+ * while reservations were under way), Postgres refuses the surplus and each refusal takes one unit off. When it has
+ * fewer (a process died between the two stores), `orders/recover.ts` corrects it.
+ */
+import type { Reservation } from '../domain/outcome.ts';
+import type { Sale } from '../domain/sale.ts';
+import type { OrderTable } from './orders.ts';
+import type { RedisStore } from './redis.ts';
+import type { Observation, SaleKeys } from './scripts.ts';
+
+/** Buyers written to Redis in one command while a sale is opened. */
+const BUYERS_PAGE = 1_000;
+/** A copy of the buyers whose process died before it was taken over goes away by itself, after seconds. */
+const COPY_TTL_S = 300;
+
+export interface RedisSales {
+  keys(saleId: number): SaleKeys;
+  /** Puts the sale into Redis unless it is there. @returns whether this call did. */
+  open(sale: Sale): Promise<boolean>;
+  /** Gives a reservation up. `unitBack: false` when Postgres has no such unit. @returns false when it was settled before. */
+  release(reservation: Reservation, options?: { unitBack?: boolean; ownerOrderId?: string }): Promise<boolean>;
+  /** Forgets reservations that Postgres has. */
+  settle(saleId: number, entryIds: readonly string[]): Promise<void>;
+  /** Reservations of a sale, oldest first, at least `ageMs` old by Redis's clock. */
+  pending(saleId: number, ageMs: number, most: number): Promise<readonly Reservation[]>;
+  /** Adds units, or takes free ones: see lua/adjust.lua. */
+  adjust(saleId: number, units: number): Promise<number | null>;
+  observe(saleId: number): Promise<Observation | null>;
+  correct(saleId: number, seen: Observation, remaining: number): Promise<boolean>;
+}
+
+/**
+ * @param segments how many counters a sale has; 0 for a single one
+ */
+export function redisSales({ redis, scripts }: RedisStore, orders: OrderTable, segments: number): RedisSales {
+  const keys = (saleId: number): SaleKeys => {
+    const prefix = `stampede:{sale:${saleId}}`;
+    const state = `${prefix}:state`;
+    const counters = segments > 0 ? `${prefix}:segments` : state;
+    return { state, counters, buyers: `${prefix}:buyers`, reservations: `${prefix}:reservations` };
+  };
+
+  /** Copies the buyers that Postgres knows to a key of this call's own. */
+  async function copyBuyers(saleId: number): Promise<string> {
+    const key = `stampede:{sale:${saleId}}:buyers:${crypto.randomUUID()}`;
+    for await (const page of orders.buyers(saleId, BUYERS_PAGE)) {
+      await redis.hset(key, Object.fromEntries(page.map((buyer) => [buyer.userId, `${buyer.orderId} 0-0`])));
+      await redis.expire(key, COPY_TTL_S);
+    }
+    return key;
+  }
+
+  return {
+    keys,
+    async open(sale) {
+      const copy = await copyBuyers(sale.id);
+      return scripts.open(keys(sale.id), copy, {
+        remaining: sale.remaining,
+        segments,
+        startsMs: sale.startsAt === null ? null : Date.parse(sale.startsAt),
+        endsMs: sale.endsAt === null ? null : Date.parse(sale.endsAt),
+      });
+    },
+    release(reservation, { unitBack = true, ownerOrderId = '' } = {}) {
+      return scripts.release(keys(reservation.saleId), { ...reservation, unitBack, ownerOrderId });
+    },
+    async settle(saleId, entryIds) {
+      if (entryIds.length > 0) await redis.xdel(keys(saleId).reservations, ...entryIds);
+    },
+    async pending(saleId, ageMs, most) {
+      const [seconds, micros] = await redis.time();
+      const untilMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - ageMs;
+      const entries = await redis.xrange(keys(saleId).reservations, '-', untilMs, 'COUNT', most);
+      return entries.map(([entryId, fields]) => toReservation(saleId, entryId, fields));
+    },
+    adjust: (saleId, units) => scripts.adjust(keys(saleId), units),
+    observe: (saleId) => scripts.observe(keys(saleId)),
+    correct: (saleId, seen, remaining) => scripts.correct(keys(saleId), seen, remaining),
+  };
+}
+
+function toReservation(saleId: number, entryId: string, fields: readonly string[]): Reservation {
+  const value = (name: string) => fields[fields.indexOf(name) + 1] ?? '';
+  return { saleId, entryId, orderId: value('orderId'), userId: value('userId'), counter: value('counter') };
+}

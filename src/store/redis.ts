@@ -1,0 +1,65 @@
+/**
+ * The connection to Redis.
+ *
+ * A command that gets no answer within `limits.redisCommandMs` fails as *unknown*: it may have run. A command that
+ * cannot be sent because the connection is down fails at once as *busy*: it did not run. Nothing is queued while
+ * the connection is down and nothing is sent twice behind the caller's back.
+ */
+import { Redis } from 'ioredis';
+import { limits } from '../config/limits.ts';
+import { defineScripts, type Scripts } from './scripts.ts';
+
+export interface RedisStore {
+  readonly redis: Redis;
+  readonly scripts: Scripts;
+  /** @throws when Redis does not answer. */
+  ping(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/**
+ * Connects, and goes on trying in the background when Redis is away.
+ * @throws when the first connection cannot be made.
+ */
+export async function openRedis(redisUrl: string, onError: (error: Error) => void): Promise<RedisStore> {
+  const redis = new Redis(redisUrl, {
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    autoResendUnfulfilledCommands: false,
+    maxRetriesPerRequest: 0,
+    commandTimeout: limits.redisCommandMs,
+    connectTimeout: limits.redisCommandMs,
+    retryStrategy: (times) => Math.min(50 * 2 ** Math.min(times, 5), 1_000),
+  });
+  redis.on('error', onError);
+  await redis.connect();
+  return {
+    redis,
+    scripts: defineScripts(redis),
+    async ping() {
+      await redis.ping();
+    },
+    async close() {
+      redis.disconnect();
+    },
+  };
+}
+
+/** What a failed command means for the attempt that sent it. */
+export type RedisFailure = { readonly kind: 'busy' | 'unknown'; readonly reason: string };
+
+/**
+ * Sorts an error of ioredis or Redis.
+ * @throws the error itself when it is a reply that only a defect explains (WRONGTYPE, a script's own error).
+ */
+export function classifyRedisError(error: unknown): RedisFailure {
+  const { message = '', name = '' } = error as Error;
+  if (/enableOfflineQueue|isn't writeable|ECONNREFUSED/.test(message)) return { kind: 'busy', reason: 'redis-unreachable' };
+  if (/^(LOADING|BUSY|OOM|READONLY|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MISCONF)\b/.test(message)) {
+    return { kind: 'busy', reason: `redis-${message.split(' ')[0]?.toLowerCase()}` };
+  }
+  if (/Command timed out|Connection is closed|ECONNRESET|EPIPE|ETIMEDOUT|max retries/i.test(message) || name === 'MaxRetriesPerRequestError') {
+    return { kind: 'unknown', reason: 'redis-no-answer' };
+  }
+  throw error;
+}

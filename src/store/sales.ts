@@ -1,0 +1,71 @@
+/** Sales in Postgres: read and changed by people, so through Prisma where its own words suffice. */
+import type { Sale } from '../domain/sale.ts';
+import { Prisma, type Sale as SaleRow } from '../generated/prisma/client.ts';
+import type { PostgresStore } from './postgres.ts';
+
+export interface NewSale {
+  readonly name: string;
+  readonly stock: number;
+  readonly priceCents: number;
+  readonly startsAt: string | null;
+  readonly endsAt: string | null;
+}
+
+export interface SaleTable {
+  create(sale: NewSale): Promise<Sale>;
+  get(saleId: number): Promise<Sale | null>;
+  /** Newest first. */
+  list(most: number): Promise<readonly Sale[]>;
+  /** Sales that have not ended, or not long ago: all that can have something under way. */
+  recent(): Promise<readonly Sale[]>;
+  /**
+   * Adds units to the stock, or cuts it, never below what is sold.
+   * @returns null when there is no such sale, `below-sold` when the cut is too deep.
+   */
+  restock(saleId: number, units: number): Promise<Sale | 'below-sold' | null>;
+}
+
+/** A sale that ended longer ago has nothing under way, whatever clocks and outages there were. */
+const RECENT_MS = 7 * 24 * 3600 * 1000;
+
+export function saleTable({ prisma }: PostgresStore): SaleTable {
+  return {
+    async create({ name, stock, priceCents, startsAt, endsAt }) {
+      return toSale(await prisma.sale.create({ data: { name, stock, priceCents, startsAt, endsAt } }));
+    },
+    async get(saleId) {
+      const row = await prisma.sale.findUnique({ where: { id: saleId } });
+      return row === null ? null : toSale(row);
+    },
+    async list(most) {
+      const rows = await prisma.sale.findMany({ orderBy: { id: 'desc' }, take: most });
+      return rows.map(toSale);
+    },
+    async recent() {
+      // The clock may be off by hours here: it only decides how far back one looks.
+      const since = new Date(Date.now() - RECENT_MS);
+      const rows = await prisma.sale.findMany({ where: { OR: [{ endsAt: null }, { endsAt: { gt: since } }] } });
+      return rows.map(toSale);
+    },
+    async restock(saleId, units) {
+      const rows = await prisma.$queryRaw<{ id: number }[]>(Prisma.sql`
+        UPDATE sales SET stock = stock + ${units}, version = version + 1
+        WHERE id = ${saleId} AND stock::bigint + ${units} BETWEEN sold AND 2147483647 RETURNING id`);
+      const sale = await this.get(saleId);
+      return sale !== null && rows.length === 0 ? 'below-sold' : sale;
+    },
+  };
+}
+
+function toSale(row: SaleRow): Sale {
+  return {
+    id: row.id,
+    name: row.name,
+    priceCents: row.priceCents,
+    stock: row.stock,
+    sold: row.sold,
+    remaining: row.stock - row.sold,
+    startsAt: row.startsAt?.toISOString() ?? null,
+    endsAt: row.endsAt?.toISOString() ?? null,
+  };
+}

@@ -1,0 +1,107 @@
+/**
+ * `segmented-lock`: the stock is split into SEGMENTS parts, each under its own lock, so that as many attempts go on
+ * at once. A customer's home segment is a hash of the user id: attempts of one customer meet under one lock, which
+ * is what keeps one per customer.
+ *
+ *   lock home ──▶ unit at home? ──yes──▶ deduct ──▶ unlock
+ *                     │ no
+ *                     ▼
+ *                 read all segments at one instant ──all empty──▶ sold-out
+ *                     │ one has a unit
+ *                     ▼
+ *                 lock it too ──still has one──▶ deduct
+ *                     └──empty by now──▶ read again
+ *
+ * No unit is stranded: "sold out" is said only when at one instant every segment was empty. Holding two locks does
+ * not deadlock: only customers of an empty home take a second lock, and only of a segment that has units; should a
+ * unit come back in between and close a circle all the same, the bounded wait opens it, as `busy`.
+ */
+import type { StrategyDescription } from '../domain/guarantees.ts';
+import type { Attempt } from '../domain/order.ts';
+import { homeSegment, lenderOf } from '../domain/segments.ts';
+import { type Lease, withLease } from '../locks/lock.ts';
+import type { RedisSales } from '../store/redis-sale.ts';
+import { CLOSED, type Decision, readSaleInRedis, redisStrategy } from './redis-base.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
+
+export const description: StrategyDescription = {
+  name: 'segmented-lock',
+  summary: 'Stock split into SEGMENTS parts, each under its own lock; an empty home segment borrows from the others.',
+  store: 'redis',
+  usesLock: true,
+  roundTrips: 6,
+  guarantees: ALL_GUARANTEES,
+};
+
+/** The answer when a segment turned out empty under its lock. */
+const EMPTY = { kind: 'empty' } as const;
+
+export function create(context: StrategyContext): Strategy {
+  const { redis, scripts } = context.redis;
+
+  function underLock<T>(attempt: Attempt, segment: number, waitMs: number, work: (lease: Lease) => Promise<T>) {
+    const resource = `sale:${attempt.saleId}:segment:${segment}`;
+    return withLease(context.lock, resource, { ttlMs: context.lockTtlMs, waitMs }, work);
+  }
+
+  /** Takes a unit of one segment; `leases` are all that this attempt holds, the segment's own last. */
+  async function take(
+    attempt: Attempt,
+    sales: RedisSales,
+    segment: number,
+    leases: readonly Lease[],
+  ): Promise<Decision | typeof EMPTY> {
+    const keys = sales.keys(attempt.saleId);
+    const units = await redis.hget(keys.counters, String(segment));
+    if (units === null) return CLOSED;
+    if (Number(units) <= 0) return EMPTY;
+    if (leases.some((lease) => lease.signal.aborted)) return { kind: 'busy', reason: 'lease-lost' };
+    const reply = await scripts.deduct(
+      keys,
+      String(segment),
+      attempt.userId,
+      attempt.orderId,
+      leases.at(-1)?.fencingToken ?? 0,
+    );
+    if (reply[0] === 'reserved') {
+      return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1], counter: String(segment) } };
+    }
+    return reply[0] === 'closed' ? CLOSED : { kind: 'busy', reason: 'lease-lost' };
+  }
+
+  async function borrow(attempt: Attempt, sales: RedisSales, home: number, homeLease: Lease): Promise<Decision> {
+    const untilMs = performance.now() + context.lockWaitMs;
+    for (;;) {
+      const counters = await redis.hgetall(sales.keys(attempt.saleId).counters);
+      const units = Array.from({ length: Object.keys(counters).length }, (_, i) => Number(counters[i] ?? 0));
+      if (units.length === 0) return CLOSED;
+      const lender = lenderOf(home, units);
+      if (lender === null) return { kind: 'sold-out' };
+      const waitMs = untilMs - performance.now();
+      if (waitMs <= 0) return { kind: 'busy', reason: 'lock-contended' };
+      const result =
+        lender === home
+          ? { kind: 'done' as const, value: await take(attempt, sales, home, [homeLease]) } // a unit came back
+          : await underLock(attempt, lender, waitMs, (lease) => take(attempt, sales, lender, [homeLease, lease]));
+      if (result.kind !== 'done') return { kind: 'busy', reason: `lock-${result.kind}` };
+      if (result.value.kind !== 'empty') return result.value;
+    }
+  }
+
+  async function decideAtHome(attempt: Attempt, sales: RedisSales, home: number, lease: Lease): Promise<Decision> {
+    const sale = await readSaleInRedis(context, sales, attempt);
+    if (sale === null) return CLOSED;
+    if (sale.held !== null) return sale.held;
+    if (sale.refusal !== null) return sale.refusal;
+    const taken = await take(attempt, sales, home, [lease]);
+    return taken.kind === 'empty' ? borrow(attempt, sales, home, lease) : taken;
+  }
+
+  return redisStrategy(context, description, context.segments, async (attempt, sales) => {
+    const home = homeSegment(attempt.userId, context.segments);
+    const result = await underLock(attempt, home, context.lockWaitMs, (lease) =>
+      decideAtHome(attempt, sales, home, lease),
+    );
+    return result.kind === 'done' ? result.value : { kind: 'busy', reason: `lock-${result.kind}` };
+  });
+}

@@ -1,0 +1,66 @@
+/**
+ * The interface of every strategy: the algorithm that decides whether an attempt gets a unit.
+ *
+ * A strategy answers with a value; only what nobody foresaw throws. There are two kinds. One *reserves* in Redis and
+ * leaves the commit to `orders/writer.ts`; its `reservations` tells where they are kept. The other *commits* order,
+ * count and points itself, in Postgres, and has no reservations.
+ */
+import type { StrategyDescription } from '../domain/guarantees.ts';
+import type { Attempt } from '../domain/order.ts';
+import type { Reservation, ReserveOutcome } from '../domain/outcome.ts';
+import type { Sale } from '../domain/sale.ts';
+import type { Lock } from '../locks/lock.ts';
+import type { OrderTable } from '../store/orders.ts';
+import type { PostgresStore } from '../store/postgres.ts';
+import type { RedisStore } from '../store/redis.ts';
+import type { RedisSales } from '../store/redis-sale.ts';
+import type { SaleTable } from '../store/sales.ts';
+
+export interface Strategy {
+  readonly description: StrategyDescription;
+  /** Where reservations wait for their commit; null for a strategy that commits by itself. */
+  readonly reservations: RedisSales | null;
+  /** Makes the strategy's store ready for a sale. Calling it again changes nothing. */
+  open(sale: Sale): Promise<void>;
+  /** Decides one attempt. The same attempt (same orderId) asked again takes no second unit. */
+  reserve(attempt: Attempt): Promise<ReserveOutcome>;
+  /**
+   * Gives a reservation back, exactly once.
+   * @param options.unitBack false when Postgres has no such unit, so that it must not be offered again
+   * @param options.ownerOrderId the order that the customer has instead
+   */
+  release(reservation: Reservation, options?: { unitBack?: boolean; ownerOrderId?: string }): Promise<void>;
+  /** Adds units to a sale or cuts free ones. @returns the sale; `below-sold`; null when there is no such sale. */
+  restock(saleId: number, units: number): Promise<Sale | 'below-sold' | null>;
+  /** Units that the strategy would still sell; null when its store does not know the sale. */
+  remaining(saleId: number): Promise<number | null>;
+}
+
+/** What a strategy is made from. */
+export interface StrategyContext {
+  readonly postgres: PostgresStore;
+  readonly redis: RedisStore;
+  readonly sales: SaleTable;
+  readonly orders: OrderTable;
+  /** The lock that `LOCK` names. */
+  readonly lock: Lock;
+  readonly segments: number;
+  readonly lockTtlMs: number;
+  readonly lockWaitMs: number;
+  readonly paymentWindowS: number;
+}
+
+export interface StrategyEntry {
+  readonly description: StrategyDescription;
+  create(context: StrategyContext): Strategy;
+}
+
+/** All the promises of the project: what every strategy gives that is not the unsafe control. */
+export const ALL_GUARANTEES = {
+  neverOversells: true,
+  neverLoses: true,
+  onePerCustomer: true,
+  neverStrands: true,
+  pointsOnce: true,
+  survivesRedisLoss: true,
+} as const;
