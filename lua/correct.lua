@@ -1,29 +1,41 @@
--- Sets the units of a sale to what Postgres has, if nothing at all has happened in Redis since it was observed and
--- no reservation is under way.
+-- Makes a sale in Redis what it is in Postgres, units and buyers, if nothing at all has happened in Redis since it
+-- was observed and no reservation is under way.
 --
 -- KEYS 1 state         hash: remaining, startsMs, endsMs
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 reservations  stream of reservations that Postgres does not have yet
+--      4 buyers        hash: user id -> "<order id> <entry id>"
+--      5 a copy of the buyers that Postgres knows, prepared by the caller; taken over or thrown away
 -- ARGV 1 units that were observed
 --      2 newest reservation that was observed
 --      3 units that are free in Postgres
--- Reply  1 when the units were set, 0 when something had changed
-local single = KEYS[1] == KEYS[2]
-local fields = single and {'remaining'} or redis.call('HKEYS', KEYS[2])
-if #fields == 0 then return 0 end
-local free = 0
-for _, value in ipairs(redis.call('HMGET', KEYS[2], unpack(fields))) do free = free + tonumber(value or '0') end
-if free ~= tonumber(ARGV[1]) or redis.call('XLEN', KEYS[3]) > 0 then return 0 end
+-- Reply  1 when Redis was changed, 0 when something had happened
+local fields = KEYS[1] == KEYS[2] and {'remaining'} or redis.call('HKEYS', KEYS[2])
 
-local newest = '0-0'
-if redis.call('EXISTS', KEYS[3]) == 1 then
+local function unchanged()
+  if #fields == 0 or redis.call('XLEN', KEYS[3]) > 0 then return false end
+  local free = 0
+  for _, value in ipairs(redis.call('HMGET', KEYS[2], unpack(fields))) do
+    if not value then return false end
+    free = free + tonumber(value)
+  end
+  if free ~= tonumber(ARGV[1]) then return false end
+  if redis.call('EXISTS', KEYS[3]) == 0 then return ARGV[2] == '0-0' end
   local info = redis.call('XINFO', 'STREAM', KEYS[3])
   for i = 1, #info, 2 do
-    if info[i] == 'last-generated-id' then newest = info[i + 1] end
+    if info[i] == 'last-generated-id' then return info[i + 1] == ARGV[2] end
   end
 end
-if newest ~= ARGV[2] then return 0 end
 
+if not unchanged() then
+  redis.call('DEL', KEYS[5])
+  return 0
+end
+redis.call('DEL', KEYS[4])
+if redis.call('EXISTS', KEYS[5]) == 1 then
+  redis.call('RENAME', KEYS[5], KEYS[4])
+  redis.call('PERSIST', KEYS[4])
+end
 local units = tonumber(ARGV[3])
 local share, rest = math.floor(units / #fields), units % #fields
 for i, field in ipairs(fields) do

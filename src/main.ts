@@ -24,9 +24,9 @@ import { migrate } from './store/migrate.ts';
 import { orderTable } from './store/orders.ts';
 import { openPostgres } from './store/postgres.ts';
 import { openRedis } from './store/redis.ts';
+import type { RedisSales } from './store/redis-sale.ts';
 import { saleTable } from './store/sales.ts';
 import { strategies } from './strategies/registry.ts';
-import type { RedisSales } from './store/redis-sale.ts';
 import type { Strategy, StrategyContext } from './strategies/strategy.ts';
 
 /** What was started, in the order of starting; stopped in reverse. */
@@ -85,7 +85,8 @@ async function start(config: Config, log: Logger): Promise<void> {
   const strategy = strategies.get(config.strategy)!.create(context);
 
   const { reservations } = strategy;
-  const writer = reservations && createWriter({ ...config, postgres, orders, reservations, instruments, onError });
+  const writer =
+    reservations && createWriter({ ...config, postgres, orders, reservations, instruments, onError });
   if (reservations && writer) {
     await startRecovery({ ...strategy, reservations }, { writer, sales, instruments }, log, onError);
   }
@@ -113,17 +114,16 @@ async function start(config: Config, log: Logger): Promise<void> {
 
 /** The stores that the environment names, and local ones for those that it does not. */
 async function findStores(config: Config, log: Logger): Promise<{ databaseUrl: string; redisUrl: string }> {
+  const { databaseUrl, redisUrl } = config;
+  if (databaseUrl !== null && redisUrl !== null) return { databaseUrl, redisUrl };
   const local = await startLocalStores({
     folder: fileURLToPath(new URL('../.local/', import.meta.url)),
-    postgres: config.databaseUrl === null,
-    redis: config.redisUrl === null,
+    postgres: databaseUrl === null,
+    redis: redisUrl === null,
     say: (line) => log.info(line),
   });
   closers.push(() => local.stop());
-  return {
-    databaseUrl: config.databaseUrl ?? local.databaseUrl!,
-    redisUrl: config.redisUrl ?? local.redisUrl!,
-  };
+  return { databaseUrl: databaseUrl ?? local.databaseUrl!, redisUrl: redisUrl ?? local.redisUrl! };
 }
 
 /** @throws StartError naming the variable, without its password, when a store does not answer */
@@ -146,7 +146,11 @@ async function startRecovery(
   log: Logger,
   onError: (doing: string, error: unknown) => void,
 ): Promise<void> {
-  const recovery = { ...parts, strategy, log: (message: string, details: object) => log.warn(details, message) };
+  const recovery = {
+    ...parts,
+    strategy,
+    log: (message: string, details: object) => log.warn(details, message),
+  };
   // Before the first request: another strategy may have sold since this one last ran.
   const counts = await recoverOnce(recovery);
   if (Object.values(counts).some((n) => n > 0)) log.info(counts, 'settled what an earlier process left');
@@ -163,15 +167,22 @@ async function listen(server: Server, config: Config, log: Logger): Promise<void
   const address = server.address();
   const port = typeof address === 'object' && address !== null ? address.port : config.port;
   const { strategy, lock, confirm } = config;
-  log.info({ port, host: config.host, strategy, lock, confirm, docs: `http://${config.host}:${port}/docs` }, 'listening');
+  log.info(
+    { port, host: config.host, strategy, lock, confirm, docs: `http://${config.host}:${port}/docs` },
+    'listening',
+  );
 }
 
 function explainListen(error: NodeJS.ErrnoException, { port, host }: Config): Error {
   if (error.code === 'EADDRINUSE') {
-    return new StartError(`Port ${port} is taken. Stop what listens there, or choose another: PORT=${port + 1} npm start`);
+    return new StartError(
+      `Port ${port} is taken. Stop what listens there, or choose another: PORT=${port + 1} npm start`,
+    );
   }
-  if (error.code === 'EACCES') return new StartError(`Not allowed to listen on port ${port}. Choose one above 1023.`);
-  if (error.code === 'EADDRNOTAVAIL') return new StartError(`This machine has no address ${host}. Check HOST.`);
+  if (error.code === 'EACCES')
+    return new StartError(`Not allowed to listen on port ${port}. Choose one above 1023.`);
+  if (error.code === 'EADDRNOTAVAIL')
+    return new StartError(`This machine has no address ${host}. Check HOST.`);
   return error;
 }
 
@@ -183,7 +194,10 @@ async function stopListening(server: Server): Promise<void> {
 }
 
 main().catch((error: unknown) => {
-  const expected = error instanceof ConfigError || error instanceof StartError || (error as Error)?.name === 'LocalStoreError';
+  const expected =
+    error instanceof ConfigError ||
+    error instanceof StartError ||
+    (error as Error)?.name === 'LocalStoreError';
   process.stderr.write(`${expected ? (error as Error).message : ((error as Error).stack ?? error)}\n`);
   process.exitCode = 1;
   // Whatever part could not be stopped must not keep a process alive that serves nobody.

@@ -29,7 +29,9 @@ export class ConfigError extends Error {
   override readonly name = 'ConfigError';
   readonly problems: readonly string[];
   constructor(problems: readonly string[]) {
-    super(`The configuration has ${problems.length === 1 ? 'a mistake' : `${problems.length} mistakes`}:\n${problems.map((p) => `  ${p}`).join('\n')}\nEvery variable is explained in .env.example.`);
+    super(
+      `The configuration has ${problems.length === 1 ? 'a mistake' : `${problems.length} mistakes`}:\n${problems.map((p) => `  ${p}`).join('\n')}\nEvery variable is explained in .env.example.`,
+    );
     this.problems = problems;
   }
 }
@@ -60,7 +62,9 @@ export interface Choices {
  * @throws ConfigError naming every variable that is wrong, and what it may be.
  */
 export function parseEnv(env: Readonly<Record<string, string | undefined>>, choices: Choices): Config {
-  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== undefined && value !== ''));
+  const given = Object.fromEntries(
+    Object.entries(env).filter(([, value]) => value !== undefined && value !== ''),
+  );
   const parsed = schema(choices).safeParse(given);
   if (!parsed.success) {
     throw new ConfigError(
@@ -107,7 +111,10 @@ function schema(choices: Choices) {
     LOCK_WAIT_MS: integer(0, 60_000).default(500),
     PAYMENT_WINDOW_S: integer(1, 31_536_000).default(900),
     WORKERS: integer(1, 64)
-      .refine((n) => n === 1, 'must be 1: more than one HTTP process is not built yet; start several instances on other ports')
+      .refine(
+        (n) => n === 1,
+        'must be 1: more than one HTTP process is not built yet; start several instances on other ports',
+      )
       .default(1),
     ADMIN_TOKEN: z.string().min(16, 'must have at least 16 characters').optional(),
     LOG_LEVEL: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),

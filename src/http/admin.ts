@@ -29,7 +29,8 @@ export function adminOnly(token: string | null): RequestHandler[] {
       requestWasSuccessful: (_req, res) => res.statusCode !== 401,
       standardHeaders: 'draft-8',
       legacyHeaders: false,
-      handler: (_req, res) => sendProblem(res, 'too-many-requests', 'Too many wrong tokens. Try again in a minute.'),
+      handler: (_req, res) =>
+        sendProblem(res, 'too-many-requests', 'Too many wrong tokens. Try again in a minute.'),
     }),
     (req, res, next) => {
       const given = /^Bearer (.+)$/.exec(req.headers.authorization ?? '')?.[1] ?? '';

@@ -1,10 +1,14 @@
 /** The API described from the same schemas that validate it. */
-import { type ZodOpenApiPathsObject, createDocument } from 'zod-openapi';
+
 import { z } from 'zod';
+import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi';
 import { type ProblemSlug, problems } from './problems.ts';
 import * as s from './schemas.ts';
 
-const json = (schema: z.ZodType, description: string) => ({ description, content: { 'application/json': { schema } } });
+const json = (schema: z.ZodType, description: string) => ({
+  description,
+  content: { 'application/json': { schema } },
+});
 const body = (schema: z.ZodType) => ({ required: true, content: { 'application/json': { schema } } });
 
 /** Problem responses, gathered by status. */
@@ -33,7 +37,11 @@ const userPath = z.object({ userId: s.userIdSchema });
 
 const salePaths: ZodOpenApiPathsObject = {
   '/sales': {
-    get: { summary: 'Sales, newest first', tags: ['Sales'], responses: { '200': json(z.array(s.saleSchema), 'Sales') } },
+    get: {
+      summary: 'Sales, newest first',
+      tags: ['Sales'],
+      responses: { '200': json(z.array(s.saleSchema), 'Sales') },
+    },
     post: {
       summary: 'Open a sale',
       tags: ['Sales'],
@@ -128,7 +136,13 @@ const servicePaths: ZodOpenApiPathsObject = {
       responses: { '200': json(s.strategiesSchema, 'Strategies') },
     },
   },
-  '/healthz': { get: { summary: 'The process answers', tags: ['Service'], responses: { '200': { description: 'It does' } } } },
+  '/healthz': {
+    get: {
+      summary: 'The process answers',
+      tags: ['Service'],
+      responses: { '200': { description: 'It does' } },
+    },
+  },
   '/readyz': {
     get: {
       summary: 'The stores answer',
@@ -137,7 +151,11 @@ const servicePaths: ZodOpenApiPathsObject = {
     },
   },
   '/metrics': {
-    get: { summary: 'Metrics for Prometheus', tags: ['Service'], responses: { '200': { description: 'Metrics' } } },
+    get: {
+      summary: 'Metrics for Prometheus',
+      tags: ['Service'],
+      responses: { '200': { description: 'Metrics' } },
+    },
   },
 };
 

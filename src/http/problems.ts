@@ -18,7 +18,10 @@ export const problems = {
   'too-many-requests': { status: 429, title: 'Too many failed attempts' },
   'internal-error': { status: 500, title: 'Something went wrong here' },
   busy: { status: 503, title: 'Busy: nothing was changed, try again' },
-  'unknown-outcome': { status: 503, title: 'It is not known whether this happened: a repeat by the same user settles it' },
+  'unknown-outcome': {
+    status: 503,
+    title: 'It is not known whether this happened: a repeat by the same user settles it',
+  },
 } as const;
 
 export type ProblemSlug = keyof typeof problems;

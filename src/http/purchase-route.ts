@@ -1,6 +1,7 @@
 /** `POST /sales/{saleId}/orders`: the hot route. One attempt in, one outcome out. */
-import { Router } from 'express';
+
 import type { Response } from 'express';
+import { Router } from 'express';
 import { limits } from '../config/limits.ts';
 import type { Outcome, PlacedOrder } from '../domain/outcome.ts';
 import type { Purchases } from '../orders/purchase.ts';
@@ -39,7 +40,9 @@ function answer(res: Response, saleId: number, outcome: Outcome): void {
       return sendProblem(res, 'unknown-sale', `There is no sale ${saleId}.`);
     case 'busy':
       res.setHeader('Retry-After', String(limits.retryAfterS));
-      return sendProblem(res, 'busy', 'Nothing was changed. Try again after a moment.', { reason: outcome.reason });
+      return sendProblem(res, 'busy', 'Nothing was changed. Try again after a moment.', {
+        reason: outcome.reason,
+      });
     case 'unknown':
       res.setHeader('Retry-After', String(limits.retryAfterS));
       return sendProblem(

@@ -49,7 +49,9 @@ export function createApp(context: HttpContext): Express {
   app.use(saleRoutes(context.sales, context.strategy, admin));
   app.use(orderRoutes(context.orders));
   app.use(pointRoutes(context.ledger, admin));
-  app.use((req, res) => sendProblem(res, 'not-found', `There is no ${req.method} ${req.path.slice(0, 200)}. See /docs.`));
+  app.use((req, res) =>
+    sendProblem(res, 'not-found', `There is no ${req.method} ${req.path.slice(0, 200)}. See /docs.`),
+  );
   app.use(asProblem(context));
   return app;
 }
@@ -93,7 +95,11 @@ function reasonOfStore(error: unknown): { slug: ProblemSlug; reason: string; det
       if (failure.kind === 'refused') return null;
       return failure.kind === 'busy'
         ? { slug: 'busy', reason: failure.reason, detail: 'Nothing was changed. Try again after a moment.' }
-        : { slug: 'unknown-outcome', reason: failure.reason, detail: 'A store did not answer; look before you repeat.' };
+        : {
+            slug: 'unknown-outcome',
+            reason: failure.reason,
+            detail: 'A store did not answer; look before you repeat.',
+          };
     } catch {
       // Not this store's.
     }

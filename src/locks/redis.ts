@@ -16,12 +16,27 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { classifyRedisError, type RedisStore } from '../store/redis.ts';
 import { localQueue } from './local-queue.ts';
-import { type AcquireOptions, type AcquireResult, type Lease, LeaseLostError, type Lock, type LockDescription } from './lock.ts';
+import {
+  type AcquireOptions,
+  type AcquireResult,
+  type Lease,
+  LeaseLostError,
+  type Lock,
+  type LockDescription,
+} from './lock.ts';
 
 export const description: LockDescription = {
   name: 'redis',
-  summary: 'One Redis: token, atomic expiry, compare-and-delete release, renewal, fencing token, loss signalled before expiry.',
-  capabilities: { reentrant: false, fair: false, fenced: true, waitsByEvent: false, survivesFailover: false, needs: 'REDIS_URL' },
+  summary:
+    'One Redis: token, atomic expiry, compare-and-delete release, renewal, fencing token, loss signalled before expiry.',
+  capabilities: {
+    reentrant: false,
+    fair: false,
+    fenced: true,
+    waitsByEvent: false,
+    survivesFailover: false,
+    needs: 'REDIS_URL',
+  },
 };
 
 /** Clocks of two machines drift apart by less than this share of a lease, plus the constant. */
@@ -36,7 +51,9 @@ export function createRedisLock(store: RedisStore): Lock {
   const queue = localQueue();
   const held = new Set<RedisLease>();
 
-  type Asked = Exclude<AcquireResult, { kind: 'held' }> | { readonly kind: 'held'; readonly lease: RedisLease };
+  type Asked =
+    | Exclude<AcquireResult, { kind: 'held' }>
+    | { readonly kind: 'held'; readonly lease: RedisLease };
 
   async function ask(resource: string, options: AcquireOptions, untilMs: number): Promise<Asked> {
     const token = randomUUID();
@@ -57,7 +74,9 @@ export function createRedisLock(store: RedisStore): Lock {
       }
       const leftMs = untilMs - performance.now();
       if (leftMs <= 0) return { kind: 'contended' };
-      await sleep(Math.min(leftMs, pollMs * (0.5 + Math.random())), undefined, { signal: options.signal }).catch(() => {});
+      await sleep(Math.min(leftMs, pollMs * (0.5 + Math.random())), undefined, {
+        signal: options.signal,
+      }).catch(() => {});
       if (options.signal?.aborted) return { kind: 'aborted' };
     }
   }
@@ -109,7 +128,14 @@ class RedisLease implements Lease {
   #deadline: NodeJS.Timeout | undefined;
   #over = false;
 
-  constructor(store: RedisStore, resource: string, token: string, fence: number, ttlMs: number, askedMs: number) {
+  constructor(
+    store: RedisStore,
+    resource: string,
+    token: string,
+    fence: number,
+    ttlMs: number,
+    askedMs: number,
+  ) {
     this.#store = store;
     this.resource = resource;
     this.token = token;

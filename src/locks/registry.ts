@@ -13,7 +13,10 @@ export interface LockEntry {
 }
 
 export const locks: ReadonlyMap<string, LockEntry> = new Map(
-  [{ description: redis.description, create: (context: LockContext) => redis.createRedisLock(context.redis) }].map(
-    (entry) => [entry.description.name, entry],
-  ),
+  [
+    {
+      description: redis.description,
+      create: (context: LockContext) => redis.createRedisLock(context.redis),
+    },
+  ].map((entry) => [entry.description.name, entry]),
 );

@@ -4,7 +4,7 @@
  * (CONFIRM=accepted).
  */
 import { uuidv7 } from 'uuidv7';
-import type { PlacedOrder, Outcome, Reservation, ReserveOutcome } from '../domain/outcome.ts';
+import type { Outcome, PlacedOrder, Reservation, ReserveOutcome } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
 import { classifyPostgresError } from '../store/postgres.ts';
@@ -75,7 +75,11 @@ export function createPurchases(context: PurchaseContext): Purchases {
       case 'unknown':
         return { ...result, orderId: reservation.orderId }; // recovery commits it, or finds it committed
       case 'existing':
-        return giveBack(reservation, { ownerOrderId: result.order.orderId }, { kind: 'replayed', order: result.order });
+        return giveBack(
+          reservation,
+          { ownerOrderId: result.order.orderId },
+          { kind: 'replayed', order: result.order },
+        );
       case 'refused':
         return giveBack(reservation, { unitBack: false }, { kind: result.reason });
       case 'busy':
@@ -114,7 +118,8 @@ export function createPurchases(context: PurchaseContext): Purchases {
       return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
     }
     const result = await commit(reservation);
-    if (result.kind === 'committed' || result.kind === 'existing') return { kind: 'replayed', order: result.order };
+    if (result.kind === 'committed' || result.kind === 'existing')
+      return { kind: 'replayed', order: result.order };
     // The reservation belongs to the earlier attempt, which gives it back.
     if (result.kind === 'unknown') return { ...result, orderId };
     return { kind: 'busy', reason: 'order-under-way' };

@@ -38,14 +38,22 @@ export interface RecoveryCounts {
 export async function recoverOnce(context: RecoveryContext): Promise<RecoveryCounts> {
   const counts: RecoveryCounts = { committed: 0, returned: 0, postponed: 0, corrected: 0 };
   for (const sale of await context.sales.recent()) {
-    const abandoned = await context.strategy.reservations.pending(sale.id, limits.recoverAfterMs, limits.recoverBatch);
+    const abandoned = await context.strategy.reservations.pending(
+      sale.id,
+      limits.recoverAfterMs,
+      limits.recoverBatch,
+    );
     await Promise.all(abandoned.map((reservation) => settle(context, reservation, counts)));
     if (await correct(context, sale)) counts.corrected++;
   }
   return counts;
 }
 
-async function settle(context: RecoveryContext, reservation: Reservation, counts: RecoveryCounts): Promise<void> {
+async function settle(
+  context: RecoveryContext,
+  reservation: Reservation,
+  counts: RecoveryCounts,
+): Promise<void> {
   const { strategy, writer, instruments, log } = context;
   const result = await writer.commit(reservation);
   switch (result.kind) {
@@ -69,7 +77,10 @@ async function settle(context: RecoveryContext, reservation: Reservation, counts
 }
 
 /** @returns whether Redis was changed */
-async function correct({ strategy, sales, instruments, log }: RecoveryContext, listed: Sale): Promise<boolean> {
+async function correct(
+  { strategy, sales, instruments, log }: RecoveryContext,
+  listed: Sale,
+): Promise<boolean> {
   const { reservations } = strategy;
   const seen = await reservations.observe(listed.id);
   if (seen === null || seen.pending > 0 || seen.remaining === listed.remaining) return false;
@@ -79,7 +90,11 @@ async function correct({ strategy, sales, instruments, log }: RecoveryContext, l
   if (!(await reservations.correct(sale.id, seen, sale.remaining))) return false;
   const drift = seen.remaining - sale.remaining;
   instruments.driftUnits.inc({ direction: drift > 0 ? 'surplus' : 'missing' }, Math.abs(drift));
-  log('corrected Redis to what Postgres has', { saleId: sale.id, redis: seen.remaining, postgres: sale.remaining });
+  log('corrected Redis to what Postgres has', {
+    saleId: sale.id,
+    redis: seen.remaining,
+    postgres: sale.remaining,
+  });
   return true;
 }
 

@@ -78,7 +78,7 @@ interface Waiting {
 export function createWriter(context: WriterContext): Writer {
   const waiting: Waiting[] = [];
   let underWay = 0;
-  let whenIdle: (() => void)[] = [];
+  const whenIdle: (() => void)[] = [];
 
   function pump(): void {
     while (underWay < limits.writerInFlight && waiting.length > 0) {
@@ -124,7 +124,8 @@ export function createWriter(context: WriterContext): Writer {
 
   return {
     commit(reservation) {
-      if (waiting.length >= limits.writerQueue) return Promise.resolve({ kind: 'busy', reason: 'writer-queue-full' });
+      if (waiting.length >= limits.writerQueue)
+        return Promise.resolve({ kind: 'busy', reason: 'writer-queue-full' });
       return new Promise((resolve, reject) => {
         waiting.push({ reservation, resolve, reject });
         pump();
@@ -160,7 +161,9 @@ async function commitBatch(
       }
     }
   }
-  return batch.map(() => (lost === null ? { kind: 'busy', reason: 'contended' } : { kind: 'unknown', reason: lost }));
+  return batch.map(() =>
+    lost === null ? { kind: 'busy', reason: 'contended' } : { kind: 'unknown', reason: lost },
+  );
 }
 
 /** Postgres refused the batch because of a member: halves find out which, and the others go through. */
@@ -204,7 +207,8 @@ async function resultsOf(
   const found = new Map(active.map((order) => [`${order.saleId} ${order.userId}`, order]));
   return Promise.all(
     batch.map(async ({ orderId, saleId, userId }): Promise<CommitResult> => {
-      if (placed.has(orderId)) return { kind: 'committed', order: { orderId, saleId, userId, status: 'pending' } };
+      if (placed.has(orderId))
+        return { kind: 'committed', order: { orderId, saleId, userId, status: 'pending' } };
       const order = found.get(`${saleId} ${userId}`) ?? (await context.orders.get(orderId));
       if (order === null) return { kind: 'refused', reason: 'unknown-sale' };
       const kind = order.orderId === orderId ? 'committed' : 'existing';

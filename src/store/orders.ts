@@ -24,7 +24,9 @@ export interface OrderTable {
   /** The customer's active order, or else the latest one. */
   ofUser(saleId: number, userId: string): Promise<Order | null>;
   /** The active order of each (sale, user) that has one; asked for many at once. */
-  activeOf(customers: readonly { readonly saleId: number; readonly userId: string }[]): Promise<readonly Order[]>;
+  activeOf(
+    customers: readonly { readonly saleId: number; readonly userId: string }[],
+  ): Promise<readonly Order[]>;
   /** Every customer of a sale with an active order, in pages, for rebuilding what Redis lost. */
   buyers(saleId: number, pageSize: number): AsyncIterable<readonly { userId: string; orderId: string }[]>;
 }

@@ -100,8 +100,26 @@ const BUSY_CODES = new Map([
   ['P2028', 'no-transaction-in-time'],
   ['P2024', 'no-connection-in-time'],
 ]);
-const UNCONNECTED = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNREACH', 'P1001', 'P1002', 'P1008']);
-const LOST = new Set(['57P01', '57P02', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', '08006', '08003', '08000', 'P1017']);
+const UNCONNECTED = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'P1001',
+  'P1002',
+  'P1008',
+]);
+const LOST = new Set([
+  '57P01',
+  '57P02',
+  'ECONNRESET',
+  'EPIPE',
+  'ETIMEDOUT',
+  '08006',
+  '08003',
+  '08000',
+  'P1017',
+]);
 
 /**
  * Sorts an error of Postgres, pg or Prisma.
@@ -114,10 +132,15 @@ export function classifyPostgresError(error: unknown): PostgresFailure {
   const busy = BUSY_CODES.get(code);
   if (busy !== undefined) return { kind: 'busy', reason: busy };
   if (UNCONNECTED.has(code)) return { kind: 'busy', reason: 'postgres-unreachable' };
-  if (/timeout exceeded when trying to connect|Connection terminated due to connection timeout/i.test(message)) {
+  if (
+    /timeout exceeded when trying to connect|Connection terminated due to connection timeout/i.test(message)
+  ) {
     return { kind: 'busy', reason: 'no-connection-in-time' };
   }
-  if (LOST.has(code) || /Connection terminated|not queryable|Query read timeout|connection error/i.test(message)) {
+  if (
+    LOST.has(code) ||
+    /Connection terminated|not queryable|Query read timeout|connection error/i.test(message)
+  ) {
     return { kind: 'unknown', reason: 'postgres-connection-lost' };
   }
   // An operator's or a trigger's own refusal (RAISE EXCEPTION) rolled the statement back.
@@ -133,14 +156,24 @@ interface Cause {
 
 /** Prisma wraps what pg threw: the driver's own error, where there is one, says more than Prisma's code. */
 function rootCause(error: unknown): Cause {
-  let current = error as { code?: unknown; message?: unknown; constraint?: unknown; cause?: unknown; meta?: unknown };
+  let current = error as {
+    code?: unknown;
+    message?: unknown;
+    constraint?: unknown;
+    cause?: unknown;
+    meta?: unknown;
+  };
   for (let depth = 0; depth < 4; depth++) {
     const meta = current.meta as { driverAdapterError?: { cause?: unknown } } | undefined;
     const inner = (meta?.driverAdapterError?.cause ?? current.cause) as
       | { originalCode?: string; originalMessage?: string; code?: string }
       | undefined;
     if (inner?.originalCode) {
-      return { code: inner.originalCode, message: inner.originalMessage ?? '', constraint: constraintOf(inner) };
+      return {
+        code: inner.originalCode,
+        message: inner.originalMessage ?? '',
+        constraint: constraintOf(inner),
+      };
     }
     if (inner === undefined || current.code !== undefined) break;
     current = inner as typeof current;

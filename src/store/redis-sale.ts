@@ -26,7 +26,10 @@ export interface RedisSales {
   /** Puts the sale into Redis unless it is there. @returns whether this call did. */
   open(sale: Sale): Promise<boolean>;
   /** Gives a reservation up. `unitBack: false` when Postgres has no such unit. @returns false when it was settled before. */
-  release(reservation: Reservation, options?: { unitBack?: boolean; ownerOrderId?: string }): Promise<boolean>;
+  release(
+    reservation: Reservation,
+    options?: { unitBack?: boolean; ownerOrderId?: string },
+  ): Promise<boolean>;
   /** Forgets reservations that Postgres has. */
   settle(saleId: number, entryIds: readonly string[]): Promise<void>;
   /** Reservations of a sale, oldest first, at least `ageMs` old by Redis's clock. */
@@ -34,6 +37,10 @@ export interface RedisSales {
   /** Adds units, or takes free ones: see lua/adjust.lua. */
   adjust(saleId: number, units: number): Promise<number | null>;
   observe(saleId: number): Promise<Observation | null>;
+  /**
+   * Makes the sale in Redis what it is in Postgres, units and buyers, unless anything happened since `seen`.
+   * @param remaining what Postgres said after `seen`
+   */
   correct(saleId: number, seen: Observation, remaining: number): Promise<boolean>;
 }
 
@@ -83,7 +90,9 @@ export function redisSales({ redis, scripts }: RedisStore, orders: OrderTable, s
     },
     adjust: (saleId, units) => scripts.adjust(keys(saleId), units),
     observe: (saleId) => scripts.observe(keys(saleId)),
-    correct: (saleId, seen, remaining) => scripts.correct(keys(saleId), seen, remaining),
+    async correct(saleId, seen, remaining) {
+      return scripts.correct(keys(saleId), await copyBuyers(saleId), seen, remaining);
+    },
   };
 }
 

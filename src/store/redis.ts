@@ -54,11 +54,15 @@ export type RedisFailure = { readonly kind: 'busy' | 'unknown'; readonly reason:
  */
 export function classifyRedisError(error: unknown): RedisFailure {
   const { message = '', name = '' } = error as Error;
-  if (/enableOfflineQueue|isn't writeable|ECONNREFUSED/.test(message)) return { kind: 'busy', reason: 'redis-unreachable' };
+  if (/enableOfflineQueue|isn't writeable|ECONNREFUSED/.test(message))
+    return { kind: 'busy', reason: 'redis-unreachable' };
   if (/^(LOADING|BUSY|OOM|READONLY|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MISCONF)\b/.test(message)) {
     return { kind: 'busy', reason: `redis-${message.split(' ')[0]?.toLowerCase()}` };
   }
-  if (/Command timed out|Connection is closed|ECONNRESET|EPIPE|ETIMEDOUT|max retries/i.test(message) || name === 'MaxRetriesPerRequestError') {
+  if (
+    /Command timed out|Connection is closed|ECONNRESET|EPIPE|ETIMEDOUT|max retries/i.test(message) ||
+    name === 'MaxRetriesPerRequestError'
+  ) {
     return { kind: 'unknown', reason: 'redis-no-answer' };
   }
   throw error;

@@ -44,7 +44,9 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
     async recent() {
       // The clock may be off by hours here: it only decides how far back one looks.
       const since = new Date(Date.now() - RECENT_MS);
-      const rows = await prisma.sale.findMany({ where: { OR: [{ endsAt: null }, { endsAt: { gt: since } }] } });
+      const rows = await prisma.sale.findMany({
+        where: { OR: [{ endsAt: null }, { endsAt: { gt: since } }] },
+      });
       return rows.map(toSale);
     },
     async restock(saleId, units) {

@@ -36,17 +36,37 @@ export interface Observation {
 
 export interface Scripts {
   reserve(keys: SaleKeys, userId: string, orderId: string): Promise<ReserveReply>;
-  deduct(keys: SaleKeys, counter: string, userId: string, orderId: string, fence: number): Promise<DeductReply>;
+  deduct(
+    keys: SaleKeys,
+    counter: string,
+    userId: string,
+    orderId: string,
+    fence: number,
+  ): Promise<DeductReply>;
   /** @returns whether this call gave the reservation up; false when somebody had settled it before. */
-  release(keys: SaleKeys, release: { entryId: string; userId: string; orderId: string; counter: string; unitBack: boolean; ownerOrderId: string }): Promise<boolean>;
+  release(
+    keys: SaleKeys,
+    release: {
+      entryId: string;
+      userId: string;
+      orderId: string;
+      counter: string;
+      unitBack: boolean;
+      ownerOrderId: string;
+    },
+  ): Promise<boolean>;
   /** @returns whether this call opened the sale; false when it was open. */
-  open(keys: SaleKeys, buyersKey: string, state: { remaining: number; segments: number; startsMs: number | null; endsMs: number | null }): Promise<boolean>;
+  open(
+    keys: SaleKeys,
+    buyersKey: string,
+    state: { remaining: number; segments: number; startsMs: number | null; endsMs: number | null },
+  ): Promise<boolean>;
   /** @returns how many units were added (or, below zero, taken); 0 when a cut found too few; null when the sale is not in Redis. */
   adjust(keys: SaleKeys, units: number): Promise<number | null>;
   /** null: the sale is not in Redis. */
   observe(keys: SaleKeys): Promise<Observation | null>;
-  /** @returns whether remaining was set; false when anything had changed since `seen`. */
-  correct(keys: SaleKeys, seen: Observation, remaining: number): Promise<boolean>;
+  /** @returns whether Redis was changed; false when anything had happened since `seen`. */
+  correct(keys: SaleKeys, buyersKey: string, seen: Observation, remaining: number): Promise<boolean>;
   acquire(lockKey: string, fenceKey: string, token: string, ttlMs: number): Promise<number>;
   renew(lockKey: string, token: string, ttlMs: number): Promise<boolean>;
   unlock(lockKey: string, token: string): Promise<boolean>;
@@ -69,7 +89,7 @@ export function defineScripts(redis: Redis): Scripts {
   const open = define(redis, 'open', 4);
   const adjust = define(redis, 'adjust', 2);
   const observe = define(redis, 'observe', 3);
-  const correct = define(redis, 'correct', 3);
+  const correct = define(redis, 'correct', 5);
   const acquire = define(redis, 'acquire', 2);
   const renew = define(redis, 'renew', 1);
   const unlock = define(redis, 'unlock', 1);
@@ -77,19 +97,59 @@ export function defineScripts(redis: Redis): Scripts {
     reserve: async (keys, userId, orderId) =>
       (await reserve(keys.state, keys.buyers, keys.reservations, userId, orderId)) as unknown as ReserveReply,
     deduct: async (keys, counter, userId, orderId, fence) =>
-      (await deduct(keys.state, keys.counters, keys.buyers, keys.reservations, counter, userId, orderId, fence)) as unknown as DeductReply,
+      (await deduct(
+        keys.state,
+        keys.counters,
+        keys.buyers,
+        keys.reservations,
+        counter,
+        userId,
+        orderId,
+        fence,
+      )) as unknown as DeductReply,
     release: async (keys, r) =>
-      (await release(keys.counters, keys.buyers, keys.reservations, r.entryId, r.userId, r.orderId, r.counter, r.unitBack ? 1 : 0, r.ownerOrderId)) === 1,
+      (await release(
+        keys.counters,
+        keys.buyers,
+        keys.reservations,
+        r.entryId,
+        r.userId,
+        r.orderId,
+        r.counter,
+        r.unitBack ? 1 : 0,
+        r.ownerOrderId,
+      )) === 1,
     open: async (keys, buyersKey, s) =>
-      (await open(keys.state, keys.counters, keys.buyers, buyersKey, s.remaining, s.segments, s.startsMs ?? '', s.endsMs ?? '')) === 1,
+      (await open(
+        keys.state,
+        keys.counters,
+        keys.buyers,
+        buyersKey,
+        s.remaining,
+        s.segments,
+        s.startsMs ?? '',
+        s.endsMs ?? '',
+      )) === 1,
     adjust: async (keys, units) => (await adjust(keys.state, keys.counters, units)) as number | null,
     observe: async (keys) => {
-      const reply = (await observe(keys.state, keys.counters, keys.reservations)) as readonly [number, number, string] | null;
+      const reply = (await observe(keys.state, keys.counters, keys.reservations)) as
+        | readonly [number, number, string]
+        | null;
       return reply === null ? null : { remaining: reply[0], pending: reply[1], newest: reply[2] };
     },
-    correct: async (keys, seen, remaining) =>
-      (await correct(keys.state, keys.counters, keys.reservations, seen.remaining, seen.newest, remaining)) === 1,
-    acquire: async (lockKey, fenceKey, token, ttlMs) => (await acquire(lockKey, fenceKey, token, ttlMs)) as number,
+    correct: async (keys, buyersKey, seen, remaining) =>
+      (await correct(
+        keys.state,
+        keys.counters,
+        keys.reservations,
+        keys.buyers,
+        buyersKey,
+        seen.remaining,
+        seen.newest,
+        remaining,
+      )) === 1,
+    acquire: async (lockKey, fenceKey, token, ttlMs) =>
+      (await acquire(lockKey, fenceKey, token, ttlMs)) as number,
     renew: async (lockKey, token, ttlMs) => (await renew(lockKey, token, ttlMs)) === 1,
     unlock: async (lockKey, token) => (await unlock(lockKey, token)) === 1,
   };

@@ -2,10 +2,11 @@
  * `for-update-prisma`: the same as `for-update`, as one writes it with Prisma: an interactive transaction, models
  * where Prisma has words, raw SQL only for the row lock, which it has none for. It shows what the ORM costs.
  */
+
+import { limits } from '../config/limits.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import type { Prisma } from '../generated/prisma/client.ts';
-import { limits } from '../config/limits.ts';
 import type { SaleStanding } from '../store/purchase-sql.ts';
 import { accepted, type Decision, existing, postgresStrategy, refusalOf } from './postgres-base.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
@@ -45,7 +46,12 @@ export function create(context: StrategyContext): Strategy {
       data: { id: orderId, saleId, userId, status: 'pending', priceCents, expiresAt },
     });
     await tx.pointsEntry.create({
-      data: { userId, sourceType: 'order', sourceId: orderId, points: Math.max(1, Math.floor(priceCents / 100)) },
+      data: {
+        userId,
+        sourceType: 'order',
+        sourceId: orderId,
+        points: Math.max(1, Math.floor(priceCents / 100)),
+      },
     });
     await tx.sale.update({
       where: { id: saleId },

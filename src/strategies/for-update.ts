@@ -26,7 +26,8 @@ export function create(context: StrategyContext): Strategy {
       if (order !== null) return { commit: false, value: existing(attempt, order) };
       const refusal = refusalOf(sale);
       if (refusal !== null) return { commit: false, value: refusal };
-      if (!(await insertOrder(client, attempt, context.paymentWindowS))) return { commit: false, value: AGAIN };
+      if (!(await insertOrder(client, attempt, context.paymentWindowS)))
+        return { commit: false, value: AGAIN };
       await countSold(client, attempt.saleId);
       return { commit: true, value: accepted(attempt) };
     }),

@@ -17,7 +17,11 @@ export const description: StrategyDescription = {
 
 export function create(context: StrategyContext): Strategy {
   return redisStrategy(context, description, 0, async (attempt, sales): Promise<Decision> => {
-    const reply = await context.redis.scripts.reserve(sales.keys(attempt.saleId), attempt.userId, attempt.orderId);
+    const reply = await context.redis.scripts.reserve(
+      sales.keys(attempt.saleId),
+      attempt.userId,
+      attempt.orderId,
+    );
     switch (reply[0]) {
       case 'reserved':
       case 'held':

@@ -60,7 +60,8 @@ export function redisStrategy(
     async reserve(attempt) {
       let failure = await tryOnce(() => decideOpened(attempt));
       if (failure.kind === 'unknown') failure = await tryOnce(() => decideOpened(attempt), 'unknown');
-      if (failure.kind === 'busy' || failure.kind === 'unknown') return { ...failure, orderId: attempt.orderId };
+      if (failure.kind === 'busy' || failure.kind === 'unknown')
+        return { ...failure, orderId: attempt.orderId };
       return failure;
     },
     async release(reservation, options) {
@@ -80,10 +81,15 @@ export function redisStrategy(
   };
 }
 
-type Tried = Exclude<ReserveOutcome, { kind: 'unknown' }> | { readonly kind: 'unknown'; readonly reason: string };
+type Tried =
+  | Exclude<ReserveOutcome, { kind: 'unknown' }>
+  | { readonly kind: 'unknown'; readonly reason: string };
 
 /** @param busyMeans what a failure to send says: after a lost answer it proves nothing, and the outcome stays unknown */
-async function tryOnce(ask: () => Promise<ReserveOutcome>, busyMeans: 'busy' | 'unknown' = 'busy'): Promise<Tried> {
+async function tryOnce(
+  ask: () => Promise<ReserveOutcome>,
+  busyMeans: 'busy' | 'unknown' = 'busy',
+): Promise<Tried> {
   try {
     return await ask();
   } catch (error) {
@@ -136,7 +142,11 @@ function heldBy(attempt: Attempt, buyer: string): ReserveOutcome {
   return { kind: orderId === attempt.orderId ? 'reserved' : 'held', reservation };
 }
 
-async function refusalOfWindow(context: StrategyContext, startsMs: string, endsMs: string): Promise<Refusal | null> {
+async function refusalOfWindow(
+  context: StrategyContext,
+  startsMs: string,
+  endsMs: string,
+): Promise<Refusal | null> {
   if (startsMs === '' && endsMs === '') return null;
   const [seconds, micros] = await context.redis.redis.time();
   const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);

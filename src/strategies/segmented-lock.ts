@@ -26,7 +26,8 @@ import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.
 
 export const description: StrategyDescription = {
   name: 'segmented-lock',
-  summary: 'Stock split into SEGMENTS parts, each under its own lock; an empty home segment borrows from the others.',
+  summary:
+    'Stock split into SEGMENTS parts, each under its own lock; an empty home segment borrows from the others.',
   store: 'redis',
   usesLock: true,
   roundTrips: 6,
@@ -39,7 +40,12 @@ const EMPTY = { kind: 'empty' } as const;
 export function create(context: StrategyContext): Strategy {
   const { redis, scripts } = context.redis;
 
-  function underLock<T>(attempt: Attempt, segment: number, waitMs: number, work: (lease: Lease) => Promise<T>) {
+  function underLock<T>(
+    attempt: Attempt,
+    segment: number,
+    waitMs: number,
+    work: (lease: Lease) => Promise<T>,
+  ) {
     const resource = `sale:${attempt.saleId}:segment:${segment}`;
     return withLease(context.lock, resource, { ttlMs: context.lockTtlMs, waitMs }, work);
   }
@@ -69,7 +75,12 @@ export function create(context: StrategyContext): Strategy {
     return reply[0] === 'closed' ? CLOSED : { kind: 'busy', reason: 'lease-lost' };
   }
 
-  async function borrow(attempt: Attempt, sales: RedisSales, home: number, homeLease: Lease): Promise<Decision> {
+  async function borrow(
+    attempt: Attempt,
+    sales: RedisSales,
+    home: number,
+    homeLease: Lease,
+  ): Promise<Decision> {
     const untilMs = performance.now() + context.lockWaitMs;
     for (;;) {
       const counters = await redis.hgetall(sales.keys(attempt.saleId).counters);
@@ -82,13 +93,20 @@ export function create(context: StrategyContext): Strategy {
       const result =
         lender === home
           ? { kind: 'done' as const, value: await take(attempt, sales, home, [homeLease]) } // a unit came back
-          : await underLock(attempt, lender, waitMs, (lease) => take(attempt, sales, lender, [homeLease, lease]));
+          : await underLock(attempt, lender, waitMs, (lease) =>
+              take(attempt, sales, lender, [homeLease, lease]),
+            );
       if (result.kind !== 'done') return { kind: 'busy', reason: `lock-${result.kind}` };
       if (result.value.kind !== 'empty') return result.value;
     }
   }
 
-  async function decideAtHome(attempt: Attempt, sales: RedisSales, home: number, lease: Lease): Promise<Decision> {
+  async function decideAtHome(
+    attempt: Attempt,
+    sales: RedisSales,
+    home: number,
+    lease: Lease,
+  ): Promise<Decision> {
     const sale = await readSaleInRedis(context, sales, attempt);
     if (sale === null) return CLOSED;
     if (sale.held !== null) return sale.held;

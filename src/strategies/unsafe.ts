@@ -53,7 +53,8 @@ export function create(context: StrategyContext): Strategy {
       values: [attempt.orderId, attempt.saleId, attempt.userId, context.paymentWindowS],
     });
     const { orderId, saleId, userId } = attempt;
-    if (rows[0]?.placed === 1) return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' } };
+    if (rows[0]?.placed === 1)
+      return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' } };
     return replay(attempt);
   }
 

@@ -1,6 +1,7 @@
 /** Points: awarded once for a source, read as a balance with its entries. */
-import { Router } from 'express';
+
 import type { RequestHandler } from 'express';
+import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Ledger } from '../../points/ledger.ts';
 import { ProblemError } from '../problems.ts';

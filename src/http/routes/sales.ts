@@ -1,6 +1,7 @@
 /** Sales: made, read, restocked. */
-import { Router } from 'express';
+
 import type { RequestHandler } from 'express';
+import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { SaleTable } from '../../store/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
@@ -13,7 +14,11 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestH
 
   router.post('/sales', ...admin, ...jsonBody(limits.bodyBytes), async (req, res) => {
     const given = parse(newSaleSchema, req.body, 'body');
-    const sale = await sales.create({ ...given, startsAt: given.startsAt ?? null, endsAt: given.endsAt ?? null });
+    const sale = await sales.create({
+      ...given,
+      startsAt: given.startsAt ?? null,
+      endsAt: given.endsAt ?? null,
+    });
     await strategy.open(sale);
     res.status(201).location(`/sales/${sale.id}`).json(sale);
   });

@@ -27,7 +27,10 @@ export function serviceRoutes(context: ServiceContext): Router {
     const names = Object.keys(context.checks);
     const results = await Promise.allSettled(Object.values(context.checks).map((check) => check()));
     const stores = Object.fromEntries(
-      results.map((result, i) => [names[i], result.status === 'fulfilled' ? 'ok' : String(result.reason?.message ?? result.reason)]),
+      results.map((result, i) => [
+        names[i],
+        result.status === 'fulfilled' ? 'ok' : String(result.reason?.message ?? result.reason),
+      ]),
     );
     const ready = results.every((result) => result.status === 'fulfilled');
     res.status(ready ? 200 : 503).json({ status: ready ? 'ok' : 'unavailable', stores });
@@ -78,6 +81,7 @@ function docs(): Router {
     res.type('js').send(START);
   });
   const files = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'];
-  for (const file of files) router.get(`/${file}`, (_req, res) => res.sendFile(path.join(folder, file), { maxAge: '1h' }));
+  for (const file of files)
+    router.get(`/${file}`, (_req, res) => res.sendFile(path.join(folder, file), { maxAge: '1h' }));
   return router;
 }

@@ -1,0 +1,261 @@
+/**
+ * The contract of every strategy, on real servers, over HTTP, against two service processes. A strategy that is
+ * declared unsafe stays in the suite, and the suite must see it fail.
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { strategies } from '../../src/strategies/registry.ts';
+import { type Answer, attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+/** What the stores hold of a sale, read past the service. */
+interface Truth {
+  readonly stock: number;
+  readonly sold: number;
+  readonly active: number;
+  readonly customers: number;
+  readonly points: number;
+}
+
+export function strategyContract(name: string): void {
+  const { guarantees, store } = strategies.get(name)!.description;
+  const safe = guarantees.neverOversells;
+  let stores: TestStores;
+  let a: TestService;
+  let b: TestService;
+  let redis: Redis;
+
+  const env = () => ({ STRATEGY: name, DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+  const either = (i: number) => (i % 2 === 0 ? a.url : b.url);
+
+  async function truth(saleId: number): Promise<Truth> {
+    const { rows } = await stores.sql.query<Truth>(
+      `SELECT stock, sold,
+         (SELECT count(*)::int FROM orders WHERE sale_id = s.id AND status IN ('pending','paid')) AS active,
+         (SELECT count(DISTINCT user_id)::int FROM orders WHERE sale_id = s.id AND status IN ('pending','paid')) AS customers,
+         (SELECT count(*)::int FROM points_entries p JOIN orders o ON p.source_id = o.id::text
+            WHERE o.sale_id = s.id AND p.source_type = 'order' AND p.user_id = o.user_id) AS points
+       FROM sales s WHERE id = $1`,
+      [saleId],
+    );
+    return rows[0]!;
+  }
+
+  async function expectSold(saleId: number, units: number): Promise<void> {
+    expect(await truth(saleId)).toMatchObject({
+      sold: units,
+      active: units,
+      customers: units,
+      points: units,
+    });
+  }
+
+  /** Every order that was acknowledged is in Postgres, for the same customer. */
+  async function expectKept(answers: readonly Answer[]): Promise<void> {
+    const told = answers.filter((answer) => answer.status === 201 || answer.status === 200);
+    const ids = told.map((answer) => answer.body.orderId as string);
+    const { rows } = await stores.sql.query<{ id: string; user_id: string }>(
+      'SELECT id, user_id FROM orders WHERE id = ANY($1)',
+      [ids],
+    );
+    const kept = new Map(rows.map((row) => [row.id, row.user_id]));
+    for (const { body } of told) expect(kept.get(body.orderId as string)).toBe(body.userId);
+  }
+
+  /** Nothing is under way in Redis, and it would sell what Postgres has. */
+  async function expectRedisAgrees(saleId: number): Promise<void> {
+    if (store === 'postgres') return;
+    const prefix = `stampede:{sale:${saleId}}`;
+    await eventually(
+      async () => {
+        const segments = await redis.hvals(`${prefix}:segments`);
+        const counters = segments.length > 0 ? segments : [await redis.hget(`${prefix}:state`, 'remaining')];
+        const free = counters.reduce((sum, units) => sum + Number(units), 0);
+        const { stock, sold } = await truth(saleId);
+        return { free, expected: stock - sold, pending: await redis.xlen(`${prefix}:reservations`) };
+      },
+      ({ free, expected, pending }) => free === expected && pending === 0,
+    );
+  }
+
+  beforeAll(async () => {
+    stores = await openTestStores();
+    redis = new Redis(stores.redisUrl);
+    [a, b] = await Promise.all([startService(env()), startService(env())]);
+  });
+
+  afterAll(async () => {
+    redis?.disconnect();
+    await Promise.all([a?.kill(), b?.kill()]);
+    await stores?.[Symbol.asyncDispose]();
+  });
+
+  describe(`strategy ${name}`, () => {
+    it('gives a customer the same order for a repeat', async () => {
+      const sale = await createSale(a.url, 10);
+      const first = await buy(a.url, sale.id, 'twice');
+      expect(first).toMatchObject({
+        status: 201,
+        body: { saleId: sale.id, userId: 'twice', replayed: false },
+      });
+      expect(first.headers.get('location')).toBe(`/orders/${first.body.orderId}`);
+      const second = await buy(b.url, sale.id, 'twice');
+      expect(second).toMatchObject({ status: 200, body: { orderId: first.body.orderId, replayed: true } });
+      const order = await call(`${b.url}/orders/${first.body.orderId}`);
+      expect(order).toMatchObject({ status: 200, body: { status: 'pending', priceCents: 500 } });
+      await expectSold(sale.id, 1);
+    });
+
+    it('gives one order to a customer who asks forty times at once', async () => {
+      const sale = await createSale(a.url, 100);
+      const answers = await Promise.all(
+        Array.from({ length: 40 }, (_, i) => buy(either(i), sale.id, 'impatient')),
+      );
+      expect(new Set(answers.map((answer) => answer.body.orderId)).size).toBe(1);
+      expect((await truth(sale.id)).active).toBe(1);
+      if (safe) expect(answers.filter((answer) => answer.status === 201)).toHaveLength(1);
+    });
+
+    it('knows no sale that does not exist', async () => {
+      expect(await buy(a.url, 2_000_000, 'nobody')).toMatchObject({ status: 404, problem: 'unknown-sale' });
+    });
+
+    it('sells nothing before the window and nothing after it', async () => {
+      const at = (ms: number) => new Date(Date.now() + ms).toISOString();
+      const early = await createSale(a.url, 5, { startsAt: at(3_600_000) });
+      expect(await buy(b.url, early.id, 'u')).toMatchObject({ status: 409, problem: 'sale-not-open' });
+      const late = await createSale(a.url, 5, { startsAt: at(-7_200_000), endsAt: at(-3_600_000) });
+      expect(await buy(b.url, late.id, 'u')).toMatchObject({ status: 409, problem: 'sale-not-open' });
+      const now = await createSale(a.url, 5, { startsAt: at(-1_000), endsAt: at(3_600_000) });
+      expect((await buy(b.url, now.id, 'u')).status).toBe(201);
+      await expectSold(early.id, 0);
+      await expectSold(late.id, 0);
+    });
+
+    it('gives the unit back when Postgres refuses the order', async () => {
+      await stores.sql.query(`
+        CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+          $$ BEGIN IF NEW.user_id LIKE 'refused%' THEN RAISE EXCEPTION 'refused for the test'; END IF; RETURN NEW; END $$;
+        CREATE OR REPLACE TRIGGER refuse BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION refuse();`);
+      const sale = await createSale(a.url, 8);
+      const asked = [...users(12, 'refused'), ...users(7, 'welcome')];
+      const answers = await Promise.all(
+        asked.map((user, i) =>
+          user.startsWith('refused') ? attempt(either(i), sale.id, user) : buy(either(i), sale.id, user),
+        ),
+      );
+      // A neighbour in the same batch is not harmed; a refused one is told so and holds nothing.
+      for (const [i, answer] of answers.entries()) {
+        const refused = asked[i]!.startsWith('refused');
+        if (refused) expect([503, 409]).toContain(answer.status);
+        else if (safe) expect([201, 409]).toContain(answer.status);
+      }
+      if (safe) {
+        for (const user of users(8, 'then')) await buy(a.url, sale.id, user);
+        await expectSold(sale.id, 8);
+        await expectRedisAgrees(sale.id);
+      }
+      await stores.sql.query('DROP TRIGGER refuse ON orders');
+    });
+
+    if (safe) safeContract();
+    else unsafeContract();
+  });
+
+  function safeContract(): void {
+    it('sells 50 units to 200 buyers who all come at once to two processes', async () => {
+      const sale = await createSale(a.url, 50);
+      const answers = await Promise.all(users(200).map((user, i) => buy(either(i), sale.id, user)));
+      expect(answers.filter((answer) => answer.status === 201)).toHaveLength(50);
+      expect(answers.filter((answer) => answer.problem === 'sold-out')).toHaveLength(150);
+      await expectSold(sale.id, 50);
+      await expectKept(answers);
+      await expectRedisAgrees(sale.id);
+    });
+
+    it('sells what a restock adds, and does not sell what a cut takes', async () => {
+      const sale = await createSale(a.url, 3);
+      for (const user of users(3)) expect((await buy(a.url, sale.id, user)).status).toBe(201);
+      expect((await buy(b.url, sale.id, 'late')).problem).toBe('sold-out');
+      expect((await post(`${b.url}/sales/${sale.id}/restock`, { units: 5 })).body).toMatchObject({
+        stock: 8,
+        sold: 3,
+      });
+      expect((await post(`${a.url}/sales/${sale.id}/restock`, { units: -6 })).problem).toBe('below-sold');
+      expect((await post(`${a.url}/sales/${sale.id}/restock`, { units: -3 })).body).toMatchObject({
+        stock: 5,
+        sold: 3,
+      });
+      const answers = await Promise.all(users(20, 'next').map((user, i) => buy(either(i), sale.id, user)));
+      expect(answers.filter((answer) => answer.status === 201)).toHaveLength(2);
+      await expectSold(sale.id, 5);
+      await expectRedisAgrees(sale.id);
+    });
+
+    it('goes on where another strategy stopped', async () => {
+      const other = name === 'for-update' ? 'lua' : 'for-update';
+      const sale = await createSale(a.url, 10);
+      for (const user of users(2)) await buy(a.url, sale.id, user);
+      await using before = await startService({ ...env(), STRATEGY: other });
+      for (const user of users(6)) await buy(before.url, sale.id, user);
+      await before.stop();
+      await expectSold(sale.id, 6);
+      await expectRedisAgrees(sale.id);
+      const answers = await Promise.all(users(20).map((user, i) => buy(either(i), sale.id, user)));
+      expect(answers.filter((answer) => answer.status === 201)).toHaveLength(4);
+      expect(answers.filter((answer) => answer.status === 200)).toHaveLength(6);
+      await expectSold(sale.id, 10);
+    });
+
+    it('keeps every promise when a process is killed in the middle of the run', async () => {
+      const sale = await createSale(a.url, 100);
+      const rush = Promise.allSettled(users(300).map((user, i) => attempt(either(i), sale.id, user)));
+      await eventually(
+        () => truth(sale.id),
+        ({ sold }) => sold > 10,
+        20_000,
+      );
+      await a.kill();
+      const answers = (await rush).flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+      expect((await truth(sale.id)).sold).toBeLessThanOrEqual(100);
+      await expectKept(answers);
+      a = await startService(env());
+      await expectRedisAgrees(sale.id);
+      const rest = await Promise.all(users(300).map((user, i) => buy(either(i), sale.id, user)));
+      await expectSold(sale.id, 100);
+      await expectKept([...answers, ...rest]);
+    });
+
+    it('does not oversell when Redis is emptied in the middle of the run', async () => {
+      const sale = await createSale(a.url, 100);
+      const rush = Promise.all(users(300).map((user, i) => buy(either(i), sale.id, user)));
+      for (let i = 0; i < 5; i++) {
+        await sleep(30);
+        await redis.flushall();
+      }
+      const answers = await rush;
+      const { sold, active } = await truth(sale.id);
+      expect(active).toBe(sold);
+      expect(sold).toBeLessThanOrEqual(100);
+      await expectKept(answers);
+      await redis.flushall();
+      await Promise.all(users(150, 'after').map((user, i) => buy(either(i), sale.id, user)));
+      await expectSold(sale.id, 100);
+    });
+  }
+
+  function unsafeContract(): void {
+    it('is seen to oversell', async () => {
+      let worst = 0;
+      for (let round = 0; round < 10 && worst === 0; round++) {
+        const sale = await createSale(a.url, 50);
+        await Promise.all(users(200).map((user, i) => buy(either(i), sale.id, user)));
+        worst = (await truth(sale.id)).active - 50;
+      }
+      expect(worst).toBeGreaterThan(0);
+    });
+  }
+}

@@ -1,0 +1,72 @@
+/** A customer and an administrator, over HTTP. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Sale } from '../../src/domain/sale.ts';
+
+export interface Answer {
+  readonly status: number;
+  readonly body: Record<string, unknown>;
+  /** The last part of a problem's type, or '' for an answer that is none. */
+  readonly problem: string;
+  readonly headers: Headers;
+}
+
+export async function call(url: string, init: RequestInit = {}): Promise<Answer> {
+  const response = await fetch(url, init);
+  const text = await response.text();
+  const isJson = response.headers.get('content-type')?.includes('json') ?? false;
+  const body = (isJson ? JSON.parse(text) : { text }) as Record<string, unknown>;
+  const problem =
+    String(body.type ?? '')
+      .split('/')
+      .at(-1) ?? '';
+  return { status: response.status, body, problem, headers: response.headers };
+}
+
+export function post(url: string, body: unknown): Promise<Answer> {
+  return call(url, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+}
+
+export async function createSale(service: string, stock: number, more: object = {}): Promise<Sale> {
+  const { status, body } = await post(`${service}/sales`, { name: 'test', stock, priceCents: 500, ...more });
+  if (status !== 201) throw new Error(`the sale was not made: ${JSON.stringify(body)}`);
+  return body as unknown as Sale;
+}
+
+/** One attempt, answered whatever way. */
+export function attempt(service: string, saleId: number, userId: string): Promise<Answer> {
+  return post(`${service}/sales/${saleId}/orders`, { userId });
+}
+
+/** Repeats an attempt while it is answered `busy` or `unknown-outcome`, or the connection fails, at most so often. */
+export async function buy(service: string, saleId: number, userId: string, tries = 60): Promise<Answer> {
+  for (let i = 1; ; i++) {
+    const answer = await attempt(service, saleId, userId).catch((error: Error) => error);
+    if (!(answer instanceof Error) && answer.status !== 503) return answer;
+    if (i === tries) throw answer instanceof Error ? answer : new Error(JSON.stringify(answer.body));
+    await sleep(20 + Math.random() * 80);
+  }
+}
+
+/** Names of so many users. */
+export function users(count: number, prefix = 'user'): string[] {
+  return Array.from({ length: count }, (_, i) => `${prefix}-${i}`);
+}
+
+/** Waits until `probe` holds. @throws with its last value when it does not within `ms` */
+export async function eventually<T>(
+  probe: () => Promise<T>,
+  holds: (value: T) => boolean,
+  ms = 10_000,
+): Promise<T> {
+  const untilMs = performance.now() + ms;
+  for (;;) {
+    const value = await probe();
+    if (holds(value)) return value;
+    if (performance.now() > untilMs) throw new Error(`not within ${ms} ms: ${JSON.stringify(value)}`);
+    await sleep(100);
+  }
+}
