@@ -9,12 +9,18 @@ import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 
 const require = createRequire(import.meta.url);
-const result = spawnSync(process.execPath, [require.resolve('prisma/build/index.js'), 'generate', '--no-hints'], {
-  cwd: fileURLToPath(new URL('..', import.meta.url)),
-  env: { PRISMA_SCHEMA_ENGINE_BINARY: process.execPath, CHECKPOINT_DISABLE: '1', ...process.env },
-  encoding: 'utf8',
-});
+const result = spawnSync(
+  process.execPath,
+  [require.resolve('prisma/build/index.js'), 'generate', '--no-hints'],
+  {
+    cwd: fileURLToPath(new URL('..', import.meta.url)),
+    env: { PRISMA_SCHEMA_ENGINE_BINARY: process.execPath, CHECKPOINT_DISABLE: '1', ...process.env },
+    encoding: 'utf8',
+  },
+);
 if (result.status !== 0) {
-  process.stderr.write(`${result.stdout}${result.stderr}\nprisma generate failed; run "npm run postinstall" to try again.\n`);
+  process.stderr.write(
+    `${result.stdout}${result.stderr}\nprisma generate failed; run "npm run postinstall" to try again.\n`,
+  );
   process.exit(1);
 }

@@ -45,8 +45,8 @@ export function problemBody(slug: ProblemSlug, detail: string, members: object =
 }
 
 /** Answers with a problem. */
-export function sendProblem(res: Response, slug: ProblemSlug, detail: string, members: object = {}): void {
-  res
+export function sendProblem(res: Response, slug: ProblemSlug, detail: string, members: object = {}): Response {
+  return res
     .status(problems[slug].status)
     .type('application/problem+json')
     .send(JSON.stringify(problemBody(slug, detail, members)));

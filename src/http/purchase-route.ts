@@ -21,7 +21,7 @@ export function purchaseRoute(purchases: Purchases): Router {
   return router;
 }
 
-function answer(res: Response, saleId: number, outcome: Outcome): void {
+function answer(res: Response, saleId: number, outcome: Outcome): Response {
   switch (outcome.kind) {
     case 'accepted':
       return placed(res.status(outcome.durable ? 201 : 202), outcome.order, false);
@@ -54,8 +54,8 @@ function answer(res: Response, saleId: number, outcome: Outcome): void {
   }
 }
 
-function placed(res: Response, order: PlacedOrder, replayed: boolean): void {
+function placed(res: Response, order: PlacedOrder, replayed: boolean): Response {
   const { orderId, saleId, userId, status } = order;
   res.setHeader('Location', `/orders/${orderId}`);
-  res.json({ orderId, saleId, userId, status, replayed });
+  return res.json({ orderId, saleId, userId, status, replayed });
 }

@@ -1,0 +1,136 @@
+/**
+ * The guardian: the parent of the local Postgres and Redis, alive exactly as long as its service.
+ *
+ *   locking ──▶ starting ──both ready──▶ serving ──channel closed──▶ ending ──▶ exit
+ *      └───────────┴──── channel closed, or a failure (told first) ───▲
+ *
+ * The channel is an IPC socket whose other end only the service holds. It closes when the service stops,
+ * crashes or is killed with -9: the kernel sees to that, so nothing has to be remembered or polled. The
+ * guardian has a session of its own: a terminal's Ctrl-C reaches the service, never the stores. Should the
+ * guardian itself be killed, the servers stay as orphans, and the next start on the folder stops them.
+ */
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { LocalStoreError } from './errors.ts';
+import { type FolderLock, lockFolder } from './folder-lock.ts';
+import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
+import { type PostgresServer, startPostgresServer, stopOrphanedPostgres } from './postgres-server.ts';
+import { type RedisServer, startRedisServer, stopOrphanedRedis } from './redis-server.ts';
+import { readOrMakeSecret } from './secret.ts';
+
+const WAIT_FOR_ENDING_MS = 20_000;
+
+const order = JSON.parse(process.argv[2] ?? 'null') as GuardianOrder;
+const ending = new AbortController();
+
+/** Resolves once the message is handed to the kernel, or once there is nobody to hand it to. */
+function tell(message: GuardianMessage): Promise<void> {
+  return new Promise((resolve) => {
+    if (!process.connected || process.send === undefined) resolve();
+    else process.send(message, undefined, undefined, () => resolve());
+  });
+}
+
+const say = (line: string) => void tell({ type: 'say', line });
+
+function refusal(ownerPid: number): string {
+  return `The local stores in ${order.folder} are in use by another service (pid ${ownerPid}). Stop that one (kill ${ownerPid}), or run this one in another folder, or set DATABASE_URL and REDIS_URL to stores of yours.`;
+}
+
+interface Servers {
+  postgres: PostgresServer | null;
+  redis: RedisServer | null;
+}
+
+/** Starts both at once. Each that came up is in `servers`, also when the other one failed. */
+async function startServers(servers: Servers): Promise<void> {
+  const { signal } = ending;
+  const postgresFolder = join(order.folder, 'postgres');
+  const redisFolder = join(order.folder, 'redis');
+  for (const folder of [postgresFolder, redisFolder]) mkdirSync(folder, { recursive: true, mode: 0o700 });
+  await Promise.all([stopOrphanedPostgres(postgresFolder, say), stopOrphanedRedis(redisFolder, say)]);
+  const password = readOrMakeSecret(order.folder);
+  const starts: Promise<void>[] = [];
+  if (order.postgres) {
+    const options = { folder: postgresFolder, password, args: order.postgresArgs, say, signal };
+    starts.push(
+      startPostgresServer(options).then((server) => {
+        servers.postgres = server;
+      }),
+    );
+  }
+  if (order.redis) {
+    const program = order.redisProgram === null ? {} : { program: order.redisProgram };
+    const options = { folder: redisFolder, password, args: order.redisArgs, say, signal, ...program };
+    starts.push(
+      startRedisServer(options).then((server) => {
+        servers.redis = server;
+      }),
+    );
+  }
+  const failed = (await Promise.allSettled(starts)).find((result) => result.status === 'rejected');
+  if (failed !== undefined) throw failed.reason;
+}
+
+function reportUnexpectedEnd(name: string, server: PostgresServer | RedisServer | null): void {
+  void server?.ended.then((how) => {
+    if (ending.signal.aborted) return;
+    say(
+      `The local ${name} ended unexpectedly (${how}): restart the service. Its last lines:\n${server.tail()}`,
+    );
+  });
+}
+
+async function tellFailure(error: unknown): Promise<void> {
+  if (error instanceof LocalStoreError) {
+    await tell({ type: 'failed', code: error.code, message: error.message });
+    return;
+  }
+  console.error(error);
+  const message = error instanceof Error ? error.message : String(error);
+  await tell({
+    type: 'failed',
+    code: 'guardian-failed',
+    message: `The local stores failed to start: ${message}`,
+  });
+}
+
+async function guard(): Promise<void> {
+  let lock: FolderLock | null = null;
+  const servers: Servers = { postgres: null, redis: null };
+  try {
+    lock = await lockFolder({
+      claims: join(order.folder, 'lock'),
+      owner: order.service,
+      waitMs: WAIT_FOR_ENDING_MS,
+      signal: ending.signal,
+      refusal,
+    });
+    await startServers(servers);
+    reportUnexpectedEnd('Postgres', servers.postgres);
+    reportUnexpectedEnd('Redis', servers.redis);
+    await tell({
+      type: 'ready',
+      databaseUrl: servers.postgres?.url() ?? null,
+      redisUrl: servers.redis?.url ?? null,
+    });
+    if (!ending.signal.aborted) {
+      await new Promise((resolve) => ending.signal.addEventListener('abort', resolve, { once: true }));
+    }
+  } catch (error) {
+    await tellFailure(error);
+  } finally {
+    ending.abort();
+    if (lock !== null) lock.markEnding();
+    await Promise.all([servers.postgres?.stop(), servers.redis?.stop()]);
+    lock?.release();
+  }
+}
+
+process.on('disconnect', () => ending.abort());
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => ending.abort());
+// The service may have died before this line: then the event has passed already.
+if (!process.connected) ending.abort();
+
+await guard();
+process.exit(0);

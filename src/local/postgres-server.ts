@@ -1,0 +1,216 @@
+/**
+ * A real Postgres on the loopback, as a child of the caller.
+ *
+ *   starting ──"ready" in postmaster.pid, under our child's pid──▶ ready ──stop/kill──▶ ended
+ *      ├─ port taken meanwhile: another port, a few times (not when the caller asked for one)
+ *      ├─ old backends still hold the shared memory: again, for as long as they may need to notice
+ *      └─ ended by itself: error with the last lines of its log
+ *
+ * The readiness that counts is the one in postmaster.pid: a connection could be answered by a stranger that
+ * took the port.
+ */
+import { mkdirSync, readFileSync, realpathSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { LocalStoreError, throwIfAborted } from './errors.ts';
+import { choosePostgresAccount, type PostgresAccount, type RootMode } from './postgres-account.ts';
+import { preparePostgresBinaries } from './postgres-binaries.ts';
+import { POSTGRES_USER, prepareDataFolder } from './postgres-data.ts';
+import { findServers, stopProcesses } from './processes.ts';
+import { readOrMakeSecret } from './secret.ts';
+import { freePort, launch, type ServerProcess } from './server-process.ts';
+
+const DATABASE = 'stampede';
+const START_TIMEOUT_MS = 60_000; // crash recovery of a large log is slow, and kill -9 is a normal life here
+const STOP_TIMEOUT_MS = 15_000;
+const PORT_TRIES = 5;
+const OLD_BACKENDS_TRIES = 40;
+
+export interface PostgresOptions {
+  /** Everything is kept in it: data, log, and the password when none is given. Made when missing. */
+  readonly folder: string;
+  /** A fixed port; without one the system chooses, anew at each start. */
+  readonly port?: number;
+  /** Added at the end of the server's command line, such as `-c fsync=off`. */
+  readonly args?: readonly string[];
+  readonly password?: string;
+  readonly rootMode?: RootMode;
+  readonly say?: (line: string) => void;
+  readonly signal?: AbortSignal;
+}
+
+/** A running Postgres. */
+export interface PostgresServer {
+  readonly port: number;
+  readonly pid: number;
+  /** Settles with words for how it ended, whoever ended it. */
+  readonly ended: Promise<string>;
+  /** The URL of a database, `stampede` unless named. The user is the cluster's superuser. */
+  url(database?: string): string;
+  /** The last lines of its log. */
+  tail(): string;
+  /** Fast shutdown: open transactions are rolled back, everything committed is on disk. */
+  stop(): Promise<void>;
+  /** SIGKILL, as a power cut would do it. */
+  kill(): Promise<void>;
+}
+
+interface Prepared {
+  readonly folder: string;
+  readonly data: string;
+  readonly binary: string;
+  readonly account: PostgresAccount;
+  readonly password: string;
+}
+
+const dataFolder = (folder: string) => join(realpathSync(folder), 'data');
+
+/** Stops a Postgres that lost its parent but still runs on the folder. */
+export async function stopOrphanedPostgres(folder: string, say: (line: string) => void): Promise<void> {
+  const orphans = findServers(['postgres'], dataFolder(folder));
+  if (orphans.length === 0) return;
+  say(`Stopping a Postgres left over from an earlier run (pid ${orphans.map(({ pid }) => pid).join(', ')})`);
+  await stopProcesses(orphans, 'SIGINT', STOP_TIMEOUT_MS);
+}
+
+async function prepare(options: PostgresOptions): Promise<Prepared> {
+  mkdirSync(options.folder, { recursive: true, mode: 0o700 });
+  const folder = realpathSync(options.folder);
+  const running = findServers(['postgres'], dataFolder(folder))[0];
+  if (running !== undefined) {
+    throw new LocalStoreError('folder-in-use', `A Postgres (pid ${running.pid}) already runs on ${folder}.`);
+  }
+  const password = options.password ?? readOrMakeSecret(folder);
+  const binaries = await preparePostgresBinaries();
+  const account = await choosePostgresAccount(join(folder, '..'), binaries.postgres, options.rootMode);
+  const data = await prepareDataFolder({
+    folder,
+    binaries,
+    account,
+    password,
+    sync: !(options.args ?? []).includes('fsync=off'),
+    say: options.say ?? (() => {}),
+    ...(options.signal === undefined ? {} : { signal: options.signal }),
+  });
+  return { folder, data, binary: binaries.postgres, account, password };
+}
+
+function settings(data: string, port: number, args: readonly string[]): string[] {
+  const values = {
+    listen_addresses: '127.0.0.1',
+    unix_socket_directories: '', // their paths are limited to 107 bytes; the loopback is enough
+    max_connections: '200',
+    shared_buffers: '128MB',
+    log_destination: 'stderr',
+    logging_collector: 'off',
+    lc_messages: 'C',
+  };
+  const flags = Object.entries(values).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
+  return ['-D', data, '-p', String(port), ...flags, ...args];
+}
+
+function saysReady(data: string, pid: number): boolean {
+  try {
+    const lines = readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n');
+    return Number(lines[0]) === pid && lines[7]?.trim() === 'ready';
+  } catch {
+    return false;
+  }
+}
+
+type Start = { server: ServerProcess; port: number } | 'port-taken' | 'old-backends';
+
+async function startOnce(prepared: Prepared, port: number, options: PostgresOptions): Promise<Start> {
+  const { account, data, folder } = prepared;
+  const log = join(folder, 'postgres.log');
+  const line = [...account.prefix, prepared.binary, ...settings(data, port, options.args ?? [])];
+  const [command, ...args] = line;
+  const server = await launch(
+    { command: command as string, args, cwd: folder, log, ...account.ids },
+    'postgres-failed',
+  );
+  const deadline = performance.now() + START_TIMEOUT_MS;
+  while (server.end() === null && !saysReady(data, server.pid)) {
+    const late = performance.now() > deadline;
+    if (late || options.signal?.aborted) {
+      await server.stop('SIGINT', STOP_TIMEOUT_MS);
+      throwIfAborted(options.signal);
+      throw failure(`was not ready after ${START_TIMEOUT_MS / 1000} s`, log, server);
+    }
+    await sleep(20);
+  }
+  if (server.end() === null) return { server, port };
+  const output = server.output();
+  if (/could not bind .*: Address already in use/.test(output)) return 'port-taken';
+  if (output.includes('pre-existing shared memory block')) return 'old-backends';
+  throw failure(`did not start (${server.end()})`, log, server);
+}
+
+function failure(what: string, log: string, server: ServerProcess): LocalStoreError {
+  return new LocalStoreError(
+    'postgres-failed',
+    `The local Postgres ${what}. Its last lines, from ${log}:\n${server.tail()}`,
+  );
+}
+
+async function startWithRetries(prepared: Prepared, options: PostgresOptions) {
+  let takenPorts = 0;
+  let oldBackends = 0;
+  for (;;) {
+    throwIfAborted(options.signal);
+    const port = options.port ?? (await freePort());
+    const start = await startOnce(prepared, port, options);
+    if (typeof start === 'object') return start;
+    if (start === 'port-taken' && (options.port !== undefined || ++takenPorts === PORT_TRIES)) {
+      throw new LocalStoreError('port-taken', `Port ${port} of 127.0.0.1, meant for Postgres, is taken.`);
+    }
+    if (start === 'old-backends') {
+      if (++oldBackends === OLD_BACKENDS_TRIES) {
+        throw new LocalStoreError(
+          'postgres-failed',
+          `Processes of an earlier Postgres still use ${prepared.data}. End them (ps ax | grep postgres), and start again.`,
+        );
+      }
+      await sleep(250);
+    }
+  }
+}
+
+async function ensureDatabase(url: string, folder: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url, ssl: false });
+  client.on('error', () => {}); // the server's death is told by its process, not by this connection
+  try {
+    await client.connect();
+    const found = await client.query('SELECT FROM pg_database WHERE datname = $1', [DATABASE]);
+    if (found.rowCount === 0) await client.query(`CREATE DATABASE ${DATABASE}`);
+  } catch (cause) {
+    const wrongPassword = (cause as { code?: unknown }).code === '28P01';
+    throw new LocalStoreError(
+      wrongPassword ? 'folder-unusable' : 'postgres-failed',
+      wrongPassword
+        ? `The Postgres data in ${folder} was made with another password than the kept secret. Restore the file named secret, or delete ${folder} to start from an empty database.`
+        : `The local Postgres does not answer: ${(cause as Error).message}`,
+      { cause },
+    );
+  } finally {
+    await client.end().catch(() => {});
+  }
+}
+
+/** Starts a Postgres on a folder, initialising it at the first time, and waits until it serves. */
+export async function startPostgresServer(options: PostgresOptions): Promise<PostgresServer> {
+  const prepared = await prepare(options);
+  const { server, port } = await startWithRetries(prepared, options);
+  const url = (database = DATABASE) =>
+    `postgresql://${POSTGRES_USER}:${prepared.password}@127.0.0.1:${port}/${database}`;
+  const stop = () => server.stop('SIGINT', STOP_TIMEOUT_MS);
+  try {
+    await ensureDatabase(url('postgres'), prepared.folder);
+    throwIfAborted(options.signal);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return { port, pid: server.pid, ended: server.ended, url, tail: server.tail, stop, kill: server.kill };
+}

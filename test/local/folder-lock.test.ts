@@ -1,0 +1,69 @@
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { type FolderLock, lockFolder } from '../../src/local/folder-lock.ts';
+import { identify } from '../../src/local/processes.ts';
+import { temporaryFolder } from './support.ts';
+
+const self = identify(process.pid)!;
+const refusal = (pid: number) => `held for ${pid}`;
+
+test('never two holders at once, and everybody who waits gets it', async () => {
+  const claims = join(temporaryFolder(), 'lock');
+  let holders = 0;
+  let most = 0;
+  const contend = async () => {
+    const lock = await lockFolder({ claims, owner: self, waitMs: 30_000, waitForAll: true, refusal });
+    most = Math.max(most, ++holders);
+    await sleep(Math.random() * 10);
+    holders--;
+    lock.release();
+  };
+  await Promise.all(Array.from({ length: 12 }, contend));
+  expect(most).toBe(1);
+  expect(readdirSync(claims)).toEqual([]);
+});
+
+test('a held one refuses at once, an ending one is waited for', async () => {
+  const claims = join(temporaryFolder(), 'lock');
+  const options = { claims, owner: self, waitMs: 10_000, refusal };
+  const first: FolderLock = await lockFolder(options);
+  await expect(lockFolder(options)).rejects.toMatchObject({
+    code: 'folder-in-use',
+    message: `held for ${process.pid}`,
+  });
+  first.markEnding();
+  let second: FolderLock | null = null;
+  const waiting = lockFolder(options).then((lock) => {
+    second = lock;
+  });
+  await sleep(300);
+  expect(second).toBeNull();
+  first.release();
+  await waiting;
+  second!.release();
+});
+
+test('an ending one that never ends is not waited for beyond the bound', async () => {
+  const claims = join(temporaryFolder(), 'lock');
+  mkdirSync(claims);
+  const name = `${self.pid}-${self.started}-abcdef`;
+  writeFileSync(join(claims, name), JSON.stringify({ owner: { pid: 4194000, started: '1' }, state: 'held' }));
+  const started = performance.now();
+  await expect(lockFolder({ claims, owner: self, waitMs: 400, refusal })).rejects.toMatchObject({
+    code: 'folder-in-use',
+  });
+  expect(performance.now() - started).toBeGreaterThan(400);
+});
+
+test('gives up when told to', async () => {
+  const claims = join(temporaryFolder(), 'lock');
+  const lock = await lockFolder({ claims, owner: self, waitMs: 0, refusal });
+  lock.markEnding();
+  const aborter = new AbortController();
+  const waiting = lockFolder({ claims, owner: self, waitMs: 60_000, refusal, signal: aborter.signal });
+  setTimeout(() => aborter.abort(), 100);
+  await expect(waiting).rejects.toMatchObject({ code: 'aborted' });
+  lock.release();
+});

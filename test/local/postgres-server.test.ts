@@ -1,0 +1,178 @@
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
+import { FAST, isLinux, isRoot, query, temporaryFolder } from './support.ts';
+
+async function setting(server: PostgresServer, name: string): Promise<unknown> {
+  return (await query(server.url(), `SHOW ${name}`))[0]?.[name];
+}
+
+/** A folder with one committed row in it, its server stopped. */
+async function usedFolder(): Promise<string> {
+  const folder = temporaryFolder();
+  const server = await startPostgresServer({ folder, args: FAST });
+  await query(server.url(), 'CREATE TABLE kept AS SELECT 1 AS value');
+  await server.stop();
+  return folder;
+}
+
+async function expectKept(folder: string): Promise<void> {
+  const server = await startPostgresServer({ folder, args: FAST });
+  try {
+    expect(await query(server.url(), 'SELECT value FROM kept')).toEqual([{ value: 1 }]);
+  } finally {
+    await server.stop();
+  }
+}
+
+test('serves Postgres 18 with the settings that the service relies on', async () => {
+  const folder = temporaryFolder();
+  const server = await startPostgresServer({ folder });
+  expect(await setting(server, 'server_version')).toMatch(/^18\./);
+  expect(await setting(server, 'fsync')).toBe('on');
+  expect(await setting(server, 'max_connections')).toBe('200');
+  expect(await setting(server, 'server_encoding')).toBe('UTF8');
+  expect(await setting(server, 'password_encryption')).toBe('scram-sha-256');
+  expect(await setting(server, 'unix_socket_directories')).toBe('');
+  expect(await query(server.url(), 'SELECT current_database() AS name')).toEqual([{ name: 'stampede' }]);
+  await server.stop();
+});
+
+test('the pid is the server itself: SIGKILL reaches it, and what was committed is there again', async () => {
+  const folder = temporaryFolder();
+  const server = await startPostgresServer({ folder });
+  expect(readFileSync(join(folder, 'data', 'postmaster.pid'), 'utf8')).toMatch(
+    new RegExp(`^${server.pid}\n`),
+  );
+  await query(server.url(), 'CREATE TABLE kept AS SELECT 1 AS value');
+  await server.kill();
+  expect(await server.ended).toBe('signal SIGKILL');
+  await expectKept(folder);
+});
+
+test('a folder on which a server runs is refused with its pid', async () => {
+  const folder = temporaryFolder();
+  const server = await startPostgresServer({ folder, args: FAST });
+  await expect(startPostgresServer({ folder, args: FAST })).rejects.toMatchObject({
+    code: 'folder-in-use',
+    message: expect.stringContaining(`pid ${server.pid}`),
+  });
+  await server.stop();
+});
+
+describe('what earlier runs left', () => {
+  test('a half-finished initdb is swept', async () => {
+    const folder = temporaryFolder();
+    const draft = join(folder, 'data.new-0badcafe', 'data');
+    mkdirSync(draft, { recursive: true });
+    writeFileSync(join(draft, 'PG_VERSION'), '18\n');
+    const server = await startPostgresServer({ folder, args: FAST });
+    await server.stop();
+    expect(readdirSync(folder).filter((name) => name.startsWith('data'))).toEqual(['data']);
+  });
+
+  test.for([
+    ['of a dead process', '4194000'],
+    // Not our own: Postgres excuses the pid of its parent.
+    ['whose pid is another process by now', String(process.ppid)],
+    ['that is empty', null],
+    ['that is garbage', 'not a pid'],
+  ] as const)('a postmaster.pid %s', async ([, pid]) => {
+    const folder = await usedFolder();
+    const data = join(folder, 'data');
+    const rest = `${data}\n1700000000\n5432\n\n127.0.0.1\n  1234567  7654321\nready   \n`;
+    writeFileSync(join(data, 'postmaster.pid'), pid === null ? '' : `${pid}\n${rest}`);
+    await expectKept(folder);
+  });
+
+  test('data of another major version: the error names the folder, the data stays', async () => {
+    const folder = await usedFolder();
+    const data = join(folder, 'data');
+    writeFileSync(join(data, 'PG_VERSION'), '16\n');
+    await expect(startPostgresServer({ folder })).rejects.toMatchObject({
+      code: 'postgres-version',
+      message: expect.stringContaining(`${data} was made by Postgres 16, and this is Postgres 18`),
+    });
+    writeFileSync(join(data, 'PG_VERSION'), '18\n');
+    await expectKept(folder);
+  });
+
+  test('a lost secret: the error says which file', async () => {
+    const folder = await usedFolder();
+    rmSync(join(folder, 'secret'));
+    await expect(startPostgresServer({ folder, args: FAST })).rejects.toMatchObject({
+      code: 'folder-unusable',
+      message: expect.stringContaining('secret'),
+    });
+  });
+});
+
+describe('a taken port', () => {
+  test('that the caller asked for is an error; no port asked for: others are tried', async () => {
+    const folder = temporaryFolder();
+    const stranger = createServer((socket) => socket.destroy());
+    await new Promise<void>((resolve) => stranger.listen(0, '127.0.0.1', resolve));
+    const { port } = stranger.address() as { port: number };
+    const log = join(folder, 'postgres.log');
+    const bindFailures = () => readFileSync(log, 'utf8').split('could not bind IPv4').length - 1;
+
+    await expect(startPostgresServer({ folder, port, args: FAST })).rejects.toMatchObject({
+      code: 'port-taken',
+      message: expect.stringContaining(String(port)),
+    });
+    expect(bindFailures()).toBe(1);
+    // The argument overrides each port that is tried: all five are taken.
+    const always = startPostgresServer({ folder, args: [...FAST, '-p', String(port)] });
+    await expect(always).rejects.toMatchObject({ code: 'port-taken' });
+    expect(bindFailures()).toBe(1 + 5);
+    await new Promise((resolve) => stranger.close(resolve));
+  });
+});
+
+describe.runIf(isRoot && isLinux)('as root', () => {
+  const uidOf = (pid: number) => Number(/Uid:\t(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
+
+  test("works below folders that only root may enter, files staying root's", async () => {
+    const folder = join(temporaryFolder(), 'deep', 'down');
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    const server = await startPostgresServer({ folder, args: FAST, rootMode: 'namespace' });
+    expect(statSync(join(folder, 'data', 'PG_VERSION')).uid).toBe(0);
+    await server.stop();
+  });
+
+  test('without namespaces: as another account, and back, on the same data', async () => {
+    const folder = temporaryFolder();
+    const other = await startPostgresServer({ folder, args: FAST, rootMode: 'account' });
+    expect(uidOf(other.pid)).toBeGreaterThan(0);
+    expect(statSync(join(folder, 'data', 'PG_VERSION')).uid).toBe(uidOf(other.pid));
+    await query(other.url(), 'CREATE TABLE kept AS SELECT 1 AS value');
+    await other.stop();
+    const own = await startPostgresServer({ folder, args: FAST, rootMode: 'namespace' });
+    expect(statSync(join(folder, 'data', 'PG_VERSION')).uid).toBe(0);
+    expect(await query(own.url(), 'SELECT value FROM kept')).toEqual([{ value: 1 }]);
+    await own.stop();
+    const again = await startPostgresServer({ folder, args: FAST, rootMode: 'account' });
+    expect(await query(again.url(), 'SELECT value FROM kept')).toEqual([{ value: 1 }]);
+    await again.stop();
+  });
+
+  test('without namespaces, in a closed folder: says whom it tried and what to do', async () => {
+    const folder = join(mkdtempSync(join(temporaryFolder(), 'closed-')), 'postgres');
+    await expect(startPostgresServer({ folder, rootMode: 'account' })).rejects.toMatchObject({
+      code: 'postgres-account',
+      message: expect.stringMatching(/as nobody: .*closed-[\s\S]*mode 755[\s\S]*DATABASE_URL/i),
+    });
+    expect(existsSync(join(folder, 'data'))).toBe(false);
+  });
+});

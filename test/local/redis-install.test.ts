@@ -1,0 +1,103 @@
+import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { ensureRedisServer, findRedisServer } from '../../src/local/redis-server.ts';
+import { temporaryFolder } from './support.ts';
+
+const NOWHERE = { path: '/nonexistent', folders: [] };
+
+function program(path: string, script: string): void {
+  writeFileSync(path, `#!/bin/sh\n${script}\n`);
+  chmodSync(path, 0o755);
+}
+
+test("finds this machine's Redis, and none where there is none", async () => {
+  expect(await findRedisServer()).toMatchObject({ version: expect.stringMatching(/^\d+\.\d+\.\d+$/) });
+  expect(await findRedisServer(NOWHERE)).toBeNull();
+});
+
+test.for([
+  ['Debian without root', 'linux', 1000, 'ID=debian', 'sudo apt-get install redis-server'],
+  [
+    "Ubuntu's relatives",
+    'linux',
+    1000,
+    'ID=linuxmint\nID_LIKE="ubuntu debian"',
+    'sudo apt-get install redis-server',
+  ],
+  ['Fedora', 'linux', 0, 'ID=fedora', 'sudo dnf install redis || sudo dnf install valkey'],
+  [
+    'Rocky',
+    'linux',
+    0,
+    'ID="rocky"\nID_LIKE="rhel centos fedora"',
+    'sudo dnf install redis || sudo dnf install valkey',
+  ],
+  ['Alpine', 'linux', 0, 'ID=alpine', 'sudo apk add redis'],
+  ['Arch', 'linux', 0, 'ID=arch', 'sudo pacman -S valkey'],
+  ['root on Debian without apt-get on PATH', 'linux', 0, 'ID=debian', 'sudo apt-get install redis-server'],
+  ['macOS without Homebrew', 'darwin', 501, '', 'brew install redis'],
+] as const)('%s: the error has the exact command', async ([, platform, uid, osRelease, command]) => {
+  await expect(ensureRedisServer({ ...NOWHERE, platform, uid, osRelease })).rejects.toMatchObject({
+    code: 'redis-missing',
+    message: expect.stringMatching(
+      new RegExp(`Install it with: ${command.replaceAll('|', '\\|')}\n.*REDIS_URL`),
+    ),
+  });
+});
+
+test('a system that nobody knows still gets an answer', async () => {
+  const unknown = ensureRedisServer({ ...NOWHERE, platform: 'freebsd', uid: 0, osRelease: '' });
+  await expect(unknown).rejects.toMatchObject({
+    code: 'redis-missing',
+    message: expect.stringMatching(/REDIS_URL/),
+  });
+});
+
+test('one that is too old is named with its version; a newer one behind it is taken', async () => {
+  const folder = temporaryFolder();
+  program(join(folder, 'redis-server'), 'echo "Redis server v=5.0.7 sha=00000000:0 malloc=libc bits=64"');
+  await expect(findRedisServer({ path: folder, folders: [] })).rejects.toMatchObject({
+    code: 'redis-too-old',
+    message: expect.stringContaining(`${folder}/redis-server is version 5.0.7`),
+  });
+  program(join(folder, 'valkey-server'), 'echo "Valkey server v=8.0.1 sha=00000000:0 malloc=libc bits=64"');
+  const path = join(folder, 'valkey-server');
+  expect(await findRedisServer({ path: folder, folders: [] })).toEqual({ path, version: '8.0.1' });
+});
+
+test('several at once install once; the others wait and find it', async () => {
+  const folder = temporaryFolder();
+  const real = await findRedisServer();
+  const count = join(folder, 'count');
+  program(
+    join(folder, 'brew'),
+    `echo "$@" >> ${count}; /bin/sleep 0.5; /bin/ln -s ${real?.path} ${folder}/redis-server`,
+  );
+  const said: string[] = [];
+  const options = {
+    path: folder,
+    folders: [],
+    platform: 'darwin' as const,
+    say: (line: string) => said.push(line),
+  };
+  const found = await Promise.all([1, 2, 3].map(() => ensureRedisServer(options)));
+  for (const { path } of found) expect(path).toBe(join(folder, 'redis-server'));
+  expect(readFileSync(count, 'utf8')).toBe('install redis\n');
+  expect(said).toEqual([
+    'No Redis on this machine: installing it with Homebrew (this once)',
+    `Installed Redis ${real?.version} (${folder}/redis-server)`,
+  ]);
+});
+
+test('a failing installation: its last words, the command, and the way around', async () => {
+  const folder = temporaryFolder();
+  program(join(folder, 'brew'), 'echo "no network today"; exit 3');
+  await expect(ensureRedisServer({ path: folder, folders: [], platform: 'darwin' })).rejects.toMatchObject({
+    code: 'redis-install-failed',
+    message: expect.stringMatching(
+      /exit code 3[\s\S]*no network today\nInstall it with: brew install redis\n.*REDIS_URL/,
+    ),
+  });
+  expect(existsSync(join(folder, 'redis-server'))).toBe(false);
+});

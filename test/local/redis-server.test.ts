@@ -1,0 +1,113 @@
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import { expect, test } from 'vitest';
+import { startRedisServer } from '../../src/local/redis-server.ts';
+import { processesOn, quiet, temporaryFolder } from './support.ts';
+
+async function withRedis<T>(url: string, use: (redis: Redis) => Promise<T>): Promise<T> {
+  const redis = new Redis(url, { maxRetriesPerRequest: 0, retryStrategy: () => null });
+  redis.on('error', quiet);
+  try {
+    return await use(redis);
+  } finally {
+    redis.disconnect();
+  }
+}
+
+test('serves with the settings that the service relies on', async () => {
+  const server = await startRedisServer({ folder: temporaryFolder() });
+  const config = (name: string) =>
+    withRedis(server.url, async (redis) => ((await redis.config('GET', name)) as string[])[1]);
+  expect(await config('appendonly')).toBe('yes');
+  expect(await config('appendfsync')).toBe('everysec');
+  expect(await config('maxmemory-policy')).toBe('noeviction');
+  expect(await config('save')).toBe('');
+  expect(await config('bind')).toBe('127.0.0.1');
+  await server.stop();
+});
+
+test('stop and SIGKILL both keep what was written; the port can be kept too', async () => {
+  const folder = temporaryFolder();
+  const first = await startRedisServer({ folder });
+  await withRedis(first.url, (redis) => redis.set('a', '1'));
+  await first.stop();
+  expect(await first.ended).toBe('exit code 0');
+  const second = await startRedisServer({ folder, port: first.port });
+  expect(second.port).toBe(first.port);
+  await withRedis(second.url, (redis) => redis.set('b', '2'));
+  await second.kill();
+  expect(await second.ended).toBe('signal SIGKILL');
+  const third = await startRedisServer({ folder, port: first.port });
+  expect(await withRedis(third.url, (redis) => redis.mget('a', 'b'))).toEqual(['1', '2']);
+  await third.stop();
+});
+
+test('arguments can turn persistence off: then a restart forgets', async () => {
+  const folder = temporaryFolder();
+  const args = ['--appendonly', 'no', '--save', ''];
+  const first = await startRedisServer({ folder, args });
+  await withRedis(first.url, (redis) => redis.set('a', '1'));
+  await first.stop();
+  const second = await startRedisServer({ folder, args });
+  expect(await withRedis(second.url, (redis) => redis.get('a'))).toBeNull();
+  await second.stop();
+});
+
+test('asks for the password, which is on no command line', async () => {
+  const folder = temporaryFolder();
+  const password = 'pa"ss\\word';
+  const server = await startRedisServer({ folder, password });
+  expect(readFileSync(`/proc/${server.pid}/cmdline`, 'utf8')).not.toContain('word');
+  await expect(withRedis(`redis://127.0.0.1:${server.port}`, (redis) => redis.ping())).rejects.toThrow(
+    /NOAUTH/,
+  );
+  expect(await withRedis(server.url, (redis) => redis.ping())).toBe('PONG');
+  await server.stop();
+});
+
+test('a folder on which a Redis runs is refused with its pid', async () => {
+  const folder = temporaryFolder();
+  const server = await startRedisServer({ folder });
+  await expect(startRedisServer({ folder })).rejects.toMatchObject({
+    code: 'folder-in-use',
+    message: expect.stringContaining(`pid ${server.pid}`),
+  });
+  await server.stop();
+});
+
+test('a taken port that the caller asked for is an error; without one, others are tried', async () => {
+  const folder = temporaryFolder();
+  const stranger = createServer((socket) => socket.destroy());
+  await new Promise<void>((resolve) => stranger.listen(0, '127.0.0.1', resolve));
+  const { port } = stranger.address() as { port: number };
+  const starts = () =>
+    readFileSync(join(folder, 'redis.log'), 'utf8').split('Configuration loaded').length - 1;
+  await expect(startRedisServer({ folder, port })).rejects.toMatchObject({ code: 'port-taken' });
+  expect(starts()).toBe(1);
+  const always = startRedisServer({ folder, args: ['--port', String(port)] });
+  await expect(always).rejects.toMatchObject({ code: 'port-taken' });
+  expect(starts()).toBe(1 + 5);
+  await new Promise((resolve) => stranger.close(resolve));
+});
+
+test("a damaged AOF: Redis's own words and the folder", async () => {
+  const folder = temporaryFolder();
+  const server = await startRedisServer({ folder });
+  await withRedis(server.url, (redis) => redis.set('a', '1'));
+  await server.stop();
+  const files = readdirSync(join(folder, 'appendonlydir'));
+  const log = files.find((name) => name.endsWith('.incr.aof'));
+  writeFileSync(
+    join(folder, 'appendonlydir', log!),
+    '*3\r\n$3\r\nSET\r\nrubbish, and more of it\r\n*1\r\n$4\r\nPING\r\n',
+  );
+  await expect(startRedisServer({ folder })).rejects.toMatchObject({
+    code: 'redis-failed',
+    message: expect.stringMatching(
+      new RegExp(`${folder}[\\s\\S]*(redis-check-aof|Bad file format)[\\s\\S]*delete ${folder}`),
+    ),
+  });
+  expect(processesOn(folder)).toEqual([]);
+});

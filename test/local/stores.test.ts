@@ -1,0 +1,243 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import { describe, expect, test } from 'vitest';
+import { type LocalStores, startLocalStores } from '../../src/local/stores.ts';
+import {
+  expectNobodyOn,
+  processesOn,
+  query,
+  quiet,
+  spawnService,
+  temporaryFolder,
+  untilUp,
+} from './support.ts';
+
+const start = (folder: string, say: (line: string) => void = quiet) =>
+  startLocalStores({ folder, postgres: true, redis: true, say });
+
+type Urls = { databaseUrl: string | null; redisUrl: string | null };
+
+async function withRedis<T>(stores: Urls, use: (redis: Redis) => Promise<T>): Promise<T> {
+  const redis = new Redis(stores.redisUrl!, { maxRetriesPerRequest: 0, retryStrategy: () => null });
+  redis.on('error', quiet);
+  try {
+    return await use(redis);
+  } finally {
+    redis.disconnect();
+  }
+}
+
+async function write(stores: Urls, value: number): Promise<void> {
+  await query(stores.databaseUrl!, 'CREATE TABLE IF NOT EXISTS kept (value int)');
+  await query(stores.databaseUrl!, `INSERT INTO kept VALUES (${value})`);
+  await withRedis(stores, (redis) => redis.sadd('kept', value));
+}
+
+async function read(stores: Urls): Promise<{ postgres: unknown[]; redis: string[] }> {
+  const rows = await query(stores.databaseUrl!, 'SELECT value FROM kept ORDER BY value');
+  const redis = await withRedis(stores, (client) => client.smembers('kept'));
+  return { postgres: rows.map((row) => row.value), redis: redis.sort() };
+}
+
+async function expectKept(folder: string, values: number[]): Promise<void> {
+  const stores = await start(folder);
+  try {
+    expect(await read(stores)).toEqual({ postgres: values, redis: values.map(String) });
+  } finally {
+    await stores.stop();
+  }
+}
+
+/** The guardian is the process with the order, JSON, on its command line: not one of the servers. */
+function guardianOn(folder: string): number {
+  const claim = readdirSync(join(folder, 'lock')).find((name) => /^\d/.test(name));
+  return Number(claim?.split('-')[0]);
+}
+
+describe('start and stop', () => {
+  test('keeps the data over a restart and leaves no process', async () => {
+    const folder = temporaryFolder();
+    const stores = await start(folder);
+    await write(stores, 1);
+    await stores.stop();
+    await stores.stop();
+    expect(processesOn(folder)).toEqual([]);
+    await expectKept(folder, [1]);
+  });
+
+  test('starts only what was asked for', async () => {
+    const folder = temporaryFolder();
+    const stores = await startLocalStores({ folder, postgres: false, redis: true, say: quiet });
+    expect(stores.databaseUrl).toBeNull();
+    expect(await withRedis(stores, (redis) => redis.ping())).toBe('PONG');
+    expect(readdirSync(join(folder, 'postgres'))).toEqual([]);
+    await stores.stop();
+  });
+
+  test('asked for nothing, it touches nothing: services with stores of their own share a folder', async () => {
+    const folder = join(temporaryFolder(), 'untouched');
+    const stores = await startLocalStores({ folder, postgres: false, redis: false, say: quiet });
+    expect(stores).toMatchObject({ databaseUrl: null, redisUrl: null });
+    await stores.stop();
+    expect(existsSync(folder)).toBe(false);
+  });
+
+  test('keeps the password from everybody else', async () => {
+    const folder = temporaryFolder();
+    const stores = await start(folder);
+    const password = new URL(stores.databaseUrl!).password;
+    expect(statSync(join(folder, 'secret')).mode & 0o777).toBe(0o600);
+    await expect(query(stores.databaseUrl!.replace(password, 'guess'), 'SELECT 1')).rejects.toThrow(
+      /password/,
+    );
+    const guess = { redisUrl: stores.redisUrl!.replace(password, 'guess'), databaseUrl: null };
+    await expect(withRedis(guess, (redis) => redis.get('x'))).rejects.toThrow();
+    await stores.stop();
+  });
+
+  test('a failing Postgres takes Redis with it, and its own words are shown', async () => {
+    const folder = temporaryFolder();
+    const postgresArgs = ['-c', 'no_such_setting=1'];
+    const failing = startLocalStores({ folder, postgres: true, redis: true, say: quiet, postgresArgs });
+    await expect(failing).rejects.toMatchObject({
+      code: 'postgres-failed',
+      message: expect.stringContaining('unrecognized configuration parameter "no_such_setting"'),
+    });
+    expect(processesOn(folder)).toEqual([]);
+  });
+});
+
+describe('one service for a folder', () => {
+  test('a second one is refused with the pid of the first, which goes on', async () => {
+    const folder = temporaryFolder();
+    const service = spawnService(folder);
+    const urls = await untilUp(service);
+    await expect(start(folder)).rejects.toMatchObject({
+      code: 'folder-in-use',
+      message: expect.stringMatching(new RegExp(`pid ${service.pid}\\).*DATABASE_URL and REDIS_URL`)),
+    });
+    await write(urls, 1);
+    service.process.kill('SIGTERM');
+    await expectNobodyOn(folder, 10_000);
+    await expectKept(folder, [1]);
+  });
+
+  test('of many at once exactly one gets it', async () => {
+    const folder = temporaryFolder();
+    const results = await Promise.allSettled([start(folder), start(folder), start(folder), start(folder)]);
+    const winners = results.filter((result) => result.status === 'fulfilled');
+    for (const result of results) {
+      if (result.status === 'rejected') expect(result.reason).toMatchObject({ code: 'folder-in-use' });
+    }
+    expect(winners).toHaveLength(1);
+    await (winners[0] as PromiseFulfilledResult<LocalStores>).value.stop();
+  });
+
+  test('claims of the dead, truncated or not, do not count', async () => {
+    const folder = temporaryFolder();
+    mkdirSync(join(folder, 'lock'));
+    writeFileSync(join(folder, 'lock', '1-1-abcdef'), ''); // pid 1 lives, but did not start then
+    writeFileSync(join(folder, 'lock', '4194000-77-abcdef'), '{"owner":{"pi');
+    writeFileSync(join(folder, 'lock', '.4194000-77-abcdef'), '{"own');
+    const stores = await start(folder);
+    expect(readdirSync(join(folder, 'lock'))).toHaveLength(1);
+    await stores.stop();
+    expect(readdirSync(join(folder, 'lock'))).toEqual([]);
+  });
+});
+
+describe('violent ends', () => {
+  test('SIGKILL of the service: both servers stop in order, the data is whole', async () => {
+    const folder = temporaryFolder();
+    const service = spawnService(folder);
+    const urls = await untilUp(service);
+    await write(urls, 1);
+    expect(processesOn(folder).length).toBeGreaterThanOrEqual(4); // service, guardian, Postgres, Redis
+    service.process.kill('SIGKILL');
+    await expectNobodyOn(folder, 10_000);
+    await expectKept(folder, [1]);
+  });
+
+  test('a start right after it waits for the dying guardian', async () => {
+    const folder = temporaryFolder();
+    const service = spawnService(folder);
+    await write(await untilUp(service), 1);
+    service.process.kill('SIGKILL');
+    await service.exited;
+    await expectKept(folder, [1]);
+  });
+
+  test('a terminal that interrupts the service does not reach guardian and servers', async () => {
+    const folder = temporaryFolder();
+    const service = spawnService(folder);
+    await untilUp(service);
+    const group = (pid: number) => {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+      return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[2]);
+    };
+    const others = processesOn(folder).filter((pid) => pid !== service.pid);
+    expect(others.length).toBeGreaterThanOrEqual(3);
+    expect(others.map(group)).not.toContain(service.pid);
+    process.kill(-service.pid, 'SIGINT');
+    await expectNobodyOn(folder, 10_000);
+  });
+
+  test('SIGKILL of the guardian: the next start stops the orphans first', async () => {
+    const folder = temporaryFolder();
+    const said: string[] = [];
+    const stores = await start(folder, (line) => said.push(line));
+    await write(stores, 1);
+    process.kill(guardianOn(folder), 'SIGKILL');
+    await expect.poll(() => said.join()).toContain('ended unexpectedly (SIGKILL)');
+    const orphans = processesOn(folder).length;
+    expect(orphans).toBeGreaterThanOrEqual(2);
+    await write(stores, 2); // the orphans still serve
+    const lines: string[] = [];
+    const next = await start(folder, (line) => lines.push(line));
+    expect(lines.join('\n')).toMatch(/Stopping a Postgres left over.*\n?.*/);
+    expect(lines.join('\n')).toMatch(/Stopping a Redis left over/);
+    expect(await read(next)).toEqual({ postgres: [1, 2], redis: ['1', '2'] });
+    await stores.stop(); // the first one's: must not touch the second one's servers
+    await write(next, 3);
+    await next.stop();
+    expect(processesOn(folder)).toEqual([]);
+  });
+
+  test('stop() after a SIGKILL of the guardian stops the orphans itself', async () => {
+    const folder = temporaryFolder();
+    const stores = await start(folder);
+    await write(stores, 1);
+    process.kill(guardianOn(folder), 'SIGKILL');
+    await stores.stop();
+    expect(processesOn(folder)).toEqual([]);
+    await expectKept(folder, [1]);
+  });
+
+  test('a server that dies is reported with its log', async () => {
+    const folder = temporaryFolder();
+    const said: string[] = [];
+    const stores = await start(folder, (line) => said.push(line));
+    const info = await withRedis(stores, (redis) => redis.info('server'));
+    process.kill(Number(/process_id:(\d+)/.exec(info)?.[1]), 'SIGKILL');
+    await expect.poll(() => said.join('\n')).toMatch(/Redis ended unexpectedly \(signal SIGKILL\)/);
+    await stores.stop();
+  });
+
+  // Spread over the whole start: before the guardian, in initdb, in the servers' start, when up.
+  test.for([30, 250, 450, 650, 850, 1050, 1300, 1700])(
+    'Ctrl-C %d ms into the first start leaves nothing',
+    async (base) => {
+      const folder = temporaryFolder();
+      const service = spawnService(folder);
+      await new Promise((resolve) => setTimeout(resolve, base + Math.random() * 150));
+      process.kill(-service.pid, 'SIGINT');
+      await service.exited;
+      await expectNobodyOn(folder, 10_000);
+      const stores = await start(folder);
+      await write(stores, 1);
+      expect(await read(stores)).toEqual({ postgres: [1], redis: ['1'] });
+      await stores.stop();
+    },
+  );
+});

@@ -1,0 +1,79 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { migrate } from '../../src/store/migrate.ts';
+
+const name = `migrate_${process.pid}`;
+let server: pg.Client;
+let url: string;
+
+beforeAll(async () => {
+  server = new pg.Client({ connectionString: inject('postgresUrl') });
+  await server.connect();
+  await server.query(`CREATE DATABASE ${name}`);
+  const target = new URL(inject('postgresUrl'));
+  target.pathname = `/${name}`;
+  url = target.href;
+});
+
+afterAll(async () => {
+  await server.query(`DROP DATABASE ${name} WITH (FORCE)`);
+  await server.end();
+});
+
+describe('migrations', () => {
+  it('are applied once when four processes start together', async () => {
+    const results = await Promise.all([migrate(url), migrate(url), migrate(url), migrate(url)]);
+    expect(results.filter((applied) => applied.length > 0)).toHaveLength(1);
+    expect(await migrate(url)).toEqual([]);
+  });
+
+  it('build the fences that Prisma has no words for', async () => {
+    const client = new pg.Client({ connectionString: url });
+    await client.connect();
+    const sale = `INSERT INTO sales (name, price_cents, stock) VALUES ('s', 100, 1) RETURNING id`;
+    const id = (await client.query<{ id: number }>(sale)).rows[0]!.id;
+    const order = (status: string) =>
+      client.query(
+        `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+         VALUES (gen_random_uuid(), $1, 'u', $2, 100, now())`,
+        [id, status],
+      );
+    await expect(client.query('UPDATE sales SET sold = 2 WHERE id = $1', [id])).rejects.toMatchObject({
+      constraint: 'sales_sold_within_stock',
+    });
+    await order('cancelled');
+    await order('pending');
+    await expect(order('paid')).rejects.toMatchObject({ constraint: 'orders_one_active_per_customer' });
+    const points = `INSERT INTO points_entries (user_id, source_type, source_id, points) VALUES ('u', 't', '1', 5)`;
+    await client.query(points);
+    await expect(client.query(points)).rejects.toMatchObject({ constraint: 'points_entries_one_per_source' });
+    await client.end();
+  });
+
+  it('leave nothing behind when the process is killed half-way', async () => {
+    const half = `${name}_half`;
+    await server.query(`CREATE DATABASE ${half}`);
+    const target = new URL(url);
+    target.pathname = `/${half}`;
+    const script = fileURLToPath(new URL('../support/migrate-once.ts', import.meta.url));
+    const child = spawn(process.execPath, ['--import', 'tsx', script, target.href], { stdio: 'inherit' });
+    const ended = once(child, 'exit');
+    // Killed as soon as its transaction has written something.
+    const writing = `SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND backend_xid IS NOT NULL`;
+    while (child.exitCode === null && (await server.query(writing, [half])).rowCount === 0);
+    child.kill('SIGKILL');
+    await ended;
+    const client = new pg.Client({ connectionString: target.href });
+    await client.connect();
+    const tables = () => client.query(`SELECT tablename FROM pg_tables WHERE schemaname = 'public'`);
+    expect(child.signalCode).toBe('SIGKILL');
+    expect((await tables()).rowCount).toBe(0);
+    expect(await migrate(target.href)).toHaveLength(1);
+    expect((await tables()).rowCount).toBeGreaterThan(4);
+    await client.end();
+    await server.query(`DROP DATABASE ${half} WITH (FORCE)`);
+  });
+});

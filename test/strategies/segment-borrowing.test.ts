@@ -1,0 +1,95 @@
+/**
+ * Segment borrowing against a model, on a real Redis: whatever users come, whatever is given back, added or cut,
+ * the segments together sell exactly what one counter would.
+ */
+import fc from 'fast-check';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { createRedisLock } from '../../src/locks/redis.ts';
+import { orderTable } from '../../src/store/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { saleTable } from '../../src/store/sales.ts';
+import { create } from '../../src/strategies/segmented-lock.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let redis: RedisStore;
+let postgres: PostgresStore;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  redis = await openRedis(stores.redisUrl, () => {});
+  postgres = openPostgres(stores.databaseUrl, () => {});
+});
+
+afterAll(async () => {
+  await redis?.close();
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+const action = fc.oneof(
+  { weight: 6, arbitrary: fc.record({ kind: fc.constant('buy' as const), user: fc.nat(30) }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('giveBack' as const), which: fc.nat() }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('restock' as const), units: fc.integer({ min: -6, max: 6 }) }) },
+);
+
+it('sells with segments what a single counter would sell', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.integer({ min: 0, max: 12 }),
+      fc.integer({ min: 1, max: 7 }),
+      fc.array(action, { maxLength: 40 }),
+      async (stock, segments, actions) => {
+        const sales = saleTable(postgres);
+        const strategy = create({
+          postgres,
+          redis,
+          sales,
+          orders: orderTable(postgres),
+          lock: createRedisLock(redis),
+          segments,
+          lockTtlMs: 5_000,
+          lockWaitMs: 2_000,
+          paymentWindowS: 900,
+        });
+        const sale = await sales.create({ name: 'm', stock, priceCents: 1, startsAt: null, endsAt: null });
+        await strategy.open(sale);
+        // The model: free units, and who holds one.
+        let free = stock;
+        const held = new Map<string, Parameters<typeof strategy.release>[0]>();
+        for (const step of actions) {
+          if (step.kind === 'buy') {
+            const userId = `u${step.user}`;
+            const outcome = await strategy.reserve({ saleId: sale.id, userId, orderId: crypto.randomUUID() });
+            const expected = held.has(userId) ? 'held' : free > 0 ? 'reserved' : 'sold-out';
+            expect(outcome.kind).toBe(expected);
+            if (outcome.kind === 'reserved') {
+              held.set(userId, outcome.reservation);
+              free--;
+            }
+          } else if (step.kind === 'giveBack') {
+            const [userId, reservation] = [...held][step.which % Math.max(held.size, 1)] ?? [];
+            if (userId === undefined || reservation === undefined) continue;
+            await strategy.release(reservation);
+            await strategy.release(reservation); // the second time does nothing
+            held.delete(userId);
+            free++;
+          } else if (step.units !== 0) {
+            const result = await strategy.restock(sale.id, step.units);
+            const possible = free + step.units >= 0;
+            expect(result === 'below-sold').toBe(!possible);
+            if (possible) free += step.units;
+          }
+          expect(await strategy.remaining(sale.id)).toBe(free);
+        }
+        // Nothing is stranded: strangers take every unit that is left, and not one more.
+        for (let i = 0; i <= free; i++) {
+          const outcome = await strategy.reserve({ saleId: sale.id, userId: `last${i}`, orderId: crypto.randomUUID() });
+          expect(outcome.kind).toBe(i < free ? 'reserved' : 'sold-out');
+        }
+      },
+    ),
+    { numRuns: 60 },
+  );
+});
