@@ -16,6 +16,9 @@ export function jsonBody(bytes: number): RequestHandler[] {
       if (type !== undefined && !req.is('application/json')) {
         throw new ProblemError('unsupported-media-type', `Send application/json, not ${type.slice(0, 100)}.`);
       }
+      if (/charset\s*=/i.test(type ?? '') && !/charset\s*=\s*"?utf-8"?\s*(;|$)/i.test(type ?? '')) {
+        throw new ProblemError('unsupported-media-type', 'Send JSON in UTF-8.');
+      }
       if (type === undefined && hasBody(req)) {
         throw new ProblemError('unsupported-media-type', 'Send the header Content-Type: application/json.');
       }

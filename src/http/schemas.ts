@@ -5,6 +5,14 @@ import { limits } from '../config/limits.ts';
 
 const units = z.int().max(limits.maxUnits);
 
+/** Text that Postgres stores as it is: no NUL, no other control characters, no half of a surrogate pair. */
+function text(most: number) {
+  return z
+    .string()
+    .max(most)
+    .regex(/^[^\p{Cc}\p{Cs}]*$/u, 'must not contain control characters or unpaired surrogates');
+}
+
 export const saleIdSchema = z
   .string()
   .regex(/^[1-9]\d{0,15}$/, 'must be a positive integer')
@@ -27,7 +35,7 @@ const instant = z.iso.datetime({ offset: true }).transform((text) => new Date(te
 
 export const newSaleSchema = z
   .strictObject({
-    name: z.string().trim().min(1).max(limits.saleNameLength),
+    name: text(limits.saleNameLength).trim().min(1),
     stock: units.min(0),
     priceCents: z.int().min(0).max(limits.maxPriceCents),
     startsAt: instant.nullish(),
@@ -43,12 +51,7 @@ export const restockSchema = z
   .strictObject({ units: units.min(-limits.maxUnits).refine((n) => n !== 0, 'must not be 0') })
   .meta({ id: 'Restock' });
 
-const source = z
-  .string()
-  .min(1)
-  .max(limits.sourceLength)
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is refused
-  .regex(/^[^\u0000-\u001f\u007f]*$/, 'must not contain control characters');
+const source = text(limits.sourceLength).min(1);
 
 export const awardSchema = z
   .strictObject({ sourceType: source, sourceId: source, points: z.int().min(1).max(limits.maxPoints) })

@@ -113,11 +113,18 @@ class WholeScripts extends PrismaPg {
   }
 }
 
+let engineModule: Promise<typeof EngineModule> | undefined;
+/** One instance for the process: the glue code keeps it in a variable, and timers of an engine outlive the engine. */
+function loadEngine(): Promise<typeof EngineModule> {
+  engineModule ??= instantiateEngine();
+  return engineModule;
+}
+
 /**
  * The package's own entry imports a `.wasm` file as a module, which Node 20 does not do without a flag; its glue
  * code is exported, and is given the instance here.
  */
-async function loadEngine(): Promise<typeof EngineModule> {
+async function instantiateEngine(): Promise<typeof EngineModule> {
   const require = createRequire(import.meta.url);
   const gluePath = require.resolve('@prisma/schema-engine-wasm/schema_engine_bg');
   const glue = await import('@prisma/schema-engine-wasm/schema_engine_bg');

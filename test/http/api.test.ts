@@ -1,0 +1,304 @@
+/** The routes of one service: what they answer, and that bad input changes nothing. */
+import { connect } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { attempt, call, createSale, post } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let service: TestService;
+let url: string;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+  url = service.url;
+});
+
+afterAll(async () => {
+  await service?.kill();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** Everything that is in the database, and what Redis holds, as one text. */
+async function everything(): Promise<string> {
+  const tables = ['sales', 'orders', 'points_entries'];
+  const rows = await Promise.all(tables.map((table) => stores.sql.query(`SELECT * FROM ${table} ORDER BY id`)));
+  return JSON.stringify(rows.map((result) => result.rows));
+}
+
+const json = { 'content-type': 'application/json' };
+
+describe('bad input gets a problem and changes nothing', () => {
+  const purchases: [string, number, RequestInit & { path?: string }][] = [
+    ['a number for a user', 400, { body: '{"userId":7}' }],
+    ['no user', 400, { body: '{}' }],
+    ['no body', 400, {}],
+    ['null', 400, { body: 'null' }],
+    ['a list', 400, { body: '["u"]' }],
+    ['a text', 400, { body: '"u"' }],
+    ['a member too many', 400, { body: '{"userId":"u","saleId":2}' }],
+    ['__proto__', 400, { body: '{"__proto__":{"userId":"u"}}' }],
+    ['an empty user', 400, { body: '{"userId":""}' }],
+    ['a 65-character user', 400, { body: JSON.stringify({ userId: 'x'.repeat(65) }) }],
+    ['a user with a space', 400, { body: '{"userId":"a b"}' }],
+    ['a user with a NUL', 400, { body: '{"userId":"a\\u0000"}' }],
+    ['a user with a line break at the end', 400, { body: '{"userId":"a\\n"}' }],
+    ['broken JSON', 400, { body: '{"userId":' }],
+    ['a huge body', 413, { body: JSON.stringify({ userId: 'u', more: 'x'.repeat(5_000) }) }],
+    ['another content type', 415, { body: '{"userId":"u"}', headers: { 'content-type': 'text/plain' } }],
+    ['a form', 415, { body: 'userId=u', headers: { 'content-type': 'application/x-www-form-urlencoded' } }],
+    ['a compressed body', 415, { body: '{"userId":"u"}', headers: { ...json, 'content-encoding': 'gzip' } }],
+    ['another charset', 415, { body: '{"userId":"u"}', headers: { 'content-type': 'application/json; charset=utf-7' } }],
+    ['sale 0', 400, { body: '{"userId":"u"}', path: '/sales/0/orders' }],
+    ['sale -1', 400, { body: '{"userId":"u"}', path: '/sales/-1/orders' }],
+    ['sale 1e1', 400, { body: '{"userId":"u"}', path: '/sales/1e1/orders' }],
+    ['sale %00', 400, { body: '{"userId":"u"}', path: '/sales/%00/orders' }],
+    ['a broken escape', 400, { body: '{"userId":"u"}', path: '/sales/%E0%A4%A/orders' }],
+    ['an unknown sale', 404, { body: '{"userId":"u"}', path: '/sales/424242/orders' }],
+    ['a sale beyond what can be', 404, { body: '{"userId":"u"}', path: '/sales/9007199254740991/orders' }],
+  ];
+
+  it.each(purchases)('purchase: %s', async (_name, status, { path, ...init }) => {
+    const sale = await createSale(url, 5);
+    const before = await everything();
+    const answer = await call(`${url}${path ?? `/sales/${sale.id}/orders`}`, { method: 'POST', headers: json, ...init });
+    expect(answer.status).toBe(status);
+    expect(answer.headers.get('content-type')).toContain('application/problem+json');
+    expect(answer.body).toMatchObject({ status, title: expect.any(String), detail: expect.any(String) });
+    expect(await everything()).toBe(before);
+  });
+
+  const sale = { name: 's', stock: 1, priceCents: 1 };
+  it.each([
+    ['negative stock', { ...sale, stock: -1 }],
+    ['a fraction', { ...sale, stock: 1.5 }],
+    ['too much stock', { ...sale, stock: 2 ** 31 }],
+    ['stock as a text', { ...sale, stock: '5' }],
+    ['no stock', { name: 's', priceCents: 1 }],
+    ['a negative price', { ...sale, priceCents: -1 }],
+    ['an empty name', { ...sale, name: '  ' }],
+    ['a long name', { ...sale, name: 'x'.repeat(201) }],
+    ['a NUL in the name', { ...sale, name: 'a\u0000b' }],
+    ['half a surrogate pair in the name', { ...sale, name: 'a\ud800' }],
+    ['a date that is none', { ...sale, startsAt: 'tomorrow' }],
+    ['a date without a zone', { ...sale, startsAt: '2026-01-01T00:00:00' }],
+    ['a window that ends before it starts', { ...sale, startsAt: '2026-01-02T00:00:00Z', endsAt: '2026-01-01T00:00:00Z' }],
+    ['a window of no length', { ...sale, startsAt: '2026-01-01T00:00:00Z', endsAt: '2026-01-01T00:00:00Z' }],
+  ])('sale: %s', async (_name, body) => {
+    const before = await everything();
+    expect(await post(`${url}/sales`, body)).toMatchObject({ status: 400, problem: 'invalid-request' });
+    expect(await everything()).toBe(before);
+  });
+
+  it.each([
+    ['no units', {}, 400],
+    ['zero units', { units: 0 }, 400],
+    ['a fraction', { units: 0.5 }, 400],
+    ['more than can be', { units: 2_147_483_647 }, 400],
+    ['a cut too deep', { units: -6 }, 409],
+  ])('restock: %s', async (_name, body, status) => {
+    const { id } = await createSale(url, 5);
+    const before = await everything();
+    expect((await post(`${url}/sales/${id}/restock`, body)).status).toBe(status);
+    expect(await everything()).toBe(before);
+    // Redis, too, would still sell five.
+    for (const user of ['a', 'b', 'c', 'd', 'e']) expect((await attempt(url, id, user)).status).toBe(201);
+    expect((await attempt(url, id, 'f')).problem).toBe('sold-out');
+  });
+
+  it.each([
+    ['zero points', { sourceType: 't', sourceId: '1', points: 0 }],
+    ['negative points', { sourceType: 't', sourceId: '1', points: -5 }],
+    ['no source', { points: 5 }],
+    ['an empty source', { sourceType: '', sourceId: '1', points: 5 }],
+    ['a NUL', { sourceType: 't', sourceId: '1\u0000', points: 5 }],
+    ['half a surrogate pair', { sourceType: 't', sourceId: '\udc00', points: 5 }],
+  ])('points: %s', async (_name, body) => {
+    const before = await everything();
+    expect(await post(`${url}/users/u/points`, body)).toMatchObject({ status: 400, problem: 'invalid-request' });
+    expect(await everything()).toBe(before);
+  });
+
+  it('names every mistake with its path', async () => {
+    const { body } = await post(`${url}/sales`, { name: '', stock: -1, extra: 1 });
+    const paths = (body.errors as { path: string }[]).map((error) => error.path);
+    expect(paths).toEqual(expect.arrayContaining(['body.name', 'body.stock', 'body.priceCents']));
+  });
+
+  it('answers what is not HTTP and goes on', async () => {
+    const socket = connect(Number(new URL(url).port), '127.0.0.1');
+    socket.write('NOT HTTP AT ALL\r\n\r\n');
+    const answer = await new Promise<string>((resolve) => socket.once('data', (data) => resolve(String(data))));
+    expect(answer).toContain('400 Bad Request');
+    socket.destroy();
+    expect((await call(`${url}/healthz`)).status).toBe(200);
+  });
+});
+
+describe('sales', () => {
+  it('are made, listed newest first, and read', async () => {
+    const window = { startsAt: '2030-01-01T00:00:00+02:00', endsAt: '2030-01-02T00:00:00Z' };
+    const made = await createSale(url, 7, window);
+    expect(made).toEqual({
+      id: made.id,
+      name: 'test',
+      priceCents: 500,
+      stock: 7,
+      sold: 0,
+      remaining: 7,
+      startsAt: '2029-12-31T22:00:00.000Z',
+      endsAt: '2030-01-02T00:00:00.000Z',
+    });
+    expect((await call(`${url}/sales/${made.id}`)).body).toEqual(made);
+    const list = (await call(`${url}/sales`)).body as unknown as { id: number }[];
+    expect(list[0]).toEqual(made);
+    expect(await call(`${url}/sales/424242`)).toMatchObject({ status: 404, problem: 'unknown-sale' });
+  });
+
+  it('may have no stock at all', async () => {
+    const { id } = await createSale(url, 0);
+    expect((await attempt(url, id, 'u')).problem).toBe('sold-out');
+    await post(`${url}/sales/${id}/restock`, { units: 1 });
+    expect((await attempt(url, id, 'u')).status).toBe(201);
+  });
+});
+
+describe('orders', () => {
+  it('are read by id and by customer', async () => {
+    const { id } = await createSale(url, 1);
+    const { body } = await attempt(url, id, 'reader');
+    const order = await call(`${url}/orders/${body.orderId}`);
+    expect(order.body).toMatchObject({ saleId: id, userId: 'reader', status: 'pending', paidAt: null, closedAt: null });
+    const window = Date.parse(String(order.body.expiresAt)) - Date.parse(String(order.body.createdAt));
+    expect(window).toBe(900_000);
+    expect((await call(`${url}/sales/${id}/orders?userId=reader`)).body).toEqual(order.body);
+    expect((await call(`${url}/sales/${id}/orders?userId=other`)).problem).toBe('unknown-order');
+    expect((await call(`${url}/sales/${id}/orders`)).problem).toBe('invalid-request');
+    expect((await call(`${url}/orders/nonsense`)).problem).toBe('invalid-request');
+    expect((await call(`${url}/orders/00000000-0000-7000-8000-000000000000`)).problem).toBe('unknown-order');
+  });
+});
+
+describe('points', () => {
+  const award = { sourceType: 'review', sourceId: '42', points: 30 };
+
+  it('are added once for a source, however often they are sent', async () => {
+    const answers = await Promise.all(Array.from({ length: 50 }, () => post(`${url}/users/ann/points`, award)));
+    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(1);
+    expect(answers.filter((answer) => answer.status === 200)).toHaveLength(49);
+    expect(new Set(answers.map((answer) => JSON.stringify(answer.body))).size).toBe(1);
+    const account = (await call(`${url}/users/ann/points`)).body;
+    expect(account).toMatchObject({ balance: 30, entries: [{ ...award }] });
+  });
+
+  it('conflict when one source comes with other points', async () => {
+    await post(`${url}/users/ben/points`, award);
+    const answer = await post(`${url}/users/ben/points`, { ...award, points: 31 });
+    expect(answer).toMatchObject({ status: 409, problem: 'idempotency-conflict' });
+    expect((await call(`${url}/users/ben/points`)).body).toMatchObject({ balance: 30 });
+  });
+
+  it('are earned with an order, once', async () => {
+    const { id } = await createSale(url, 1, { priceCents: 1250 });
+    const { body } = await attempt(url, id, 'cat');
+    await attempt(url, id, 'cat');
+    expect((await call(`${url}/users/cat/points`)).body).toMatchObject({
+      balance: 12,
+      entries: [{ sourceType: 'order', sourceId: body.orderId, points: 12 }],
+    });
+    expect((await call(`${url}/users/nobody/points`)).body).toEqual({ balance: 0, entries: [] });
+  });
+});
+
+describe('the service', () => {
+  it('tells its strategies and which one is active', async () => {
+    const { body } = await call(`${url}/strategies`);
+    expect(body).toMatchObject({ active: 'lua', lock: 'redis' });
+    const unsafe = (body.strategies as { name: string; guarantees: object }[]).find((s) => s.name === 'unsafe');
+    expect(unsafe?.guarantees).toMatchObject({ neverOversells: false });
+  });
+
+  it('is healthy, ready, and measured', async () => {
+    expect((await call(`${url}/healthz`)).body).toEqual({ status: 'ok' });
+    expect((await call(`${url}/readyz`)).body).toEqual({ status: 'ok', stores: { postgres: 'ok', redis: 'ok' } });
+    const { text } = (await call(`${url}/metrics`)).body;
+    expect(text).toMatch(/stampede_attempts_total\{strategy="lua",outcome="accepted"\} \d+/);
+  });
+
+  it('describes every route that it has', async () => {
+    const { paths } = (await call(`${url}/openapi.json`)).body as { paths: Record<string, object> };
+    expect(Object.entries(paths).flatMap(([path, item]) => Object.keys(item).map((method) => `${method} ${path}`)).sort()).toEqual([
+      'get /healthz',
+      'get /metrics',
+      'get /orders/{orderId}',
+      'get /readyz',
+      'get /sales',
+      'get /sales/{saleId}',
+      'get /sales/{saleId}/orders',
+      'get /strategies',
+      'get /users/{userId}/points',
+      'post /sales',
+      'post /sales/{saleId}/orders',
+      'post /sales/{saleId}/restock',
+      'post /users/{userId}/points',
+    ]);
+    expect((await call(`${url}/docs`)).body.text).toContain('swagger-ui');
+    expect((await call(`${url}/docs/swagger-ui-bundle.js`)).status).toBe(200);
+  });
+
+  it('answers a problem where there is no route', async () => {
+    expect(await call(`${url}/nothing`)).toMatchObject({ status: 404, problem: 'not-found' });
+    expect(await call(`${url}/sales/1/orders`, { method: 'DELETE' })).toMatchObject({ status: 404 });
+  });
+
+  it('asks for the token, when one is set, and shows it in no log', async () => {
+    const token = 'a-long-enough-token';
+    await using guarded = await startService({
+      DATABASE_URL: stores.databaseUrl,
+      REDIS_URL: stores.redisUrl,
+      ADMIN_TOKEN: token,
+    });
+    const sale = { name: 's', stock: 1, priceCents: 1 };
+    expect(await post(`${guarded.url}/sales`, sale)).toMatchObject({ status: 401, problem: 'unauthorized' });
+    const asked = { method: 'POST', headers: { ...json, authorization: `Bearer ${token}` }, body: JSON.stringify(sale) };
+    const made = await call(`${guarded.url}/sales`, asked);
+    expect(made.status).toBe(201);
+    expect((await attempt(guarded.url, Number(made.body.id), 'u')).status).toBe(201);
+    for (let i = 0; i < 20; i++) await post(`${guarded.url}/sales`, sale);
+    expect(await post(`${guarded.url}/sales`, sale)).toMatchObject({ status: 429, problem: 'too-many-requests' });
+    expect(await guarded.stop()).toBe(0);
+    expect(guarded.log.join('\n')).not.toContain(token);
+  });
+
+  it('stops in order when it is told to, and refuses a port that is taken', async () => {
+    const port = new URL(url).port;
+    const second = startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, PORT: port });
+    await expect(second).rejects.toThrow(`Port ${port} is taken`);
+  });
+
+  it('says what is wrong when a store is not there', async () => {
+    const env = { DATABASE_URL: 'postgresql://u:secret@127.0.0.1:1/x', REDIS_URL: stores.redisUrl };
+    const failure = await startService(env).then(
+      () => '',
+      (error: Error) => error.message,
+    );
+    expect(failure).toContain('Cannot use Postgres at 127.0.0.1:1/x');
+    expect(failure).not.toContain('secret');
+  });
+
+  it('answers 202 with CONFIRM=accepted, and the order follows', async () => {
+    await using fast = await startService({
+      DATABASE_URL: stores.databaseUrl,
+      REDIS_URL: stores.redisUrl,
+      CONFIRM: 'accepted',
+    });
+    const { id } = await createSale(fast.url, 20);
+    const answers = await Promise.all(Array.from({ length: 30 }, (_, i) => attempt(fast.url, id, `u${i}`)));
+    expect(answers.filter((answer) => answer.status === 202)).toHaveLength(20);
+    await fast.stop(); // a stop commits what was acknowledged
+    const { rows } = await stores.sql.query(`SELECT id FROM orders WHERE sale_id = $1`, [id]);
+    const told = answers.filter((answer) => answer.status === 202).map((answer) => answer.body.orderId);
+    expect(rows.map((row) => row.id).sort()).toEqual(told.sort());
+  });
+});
