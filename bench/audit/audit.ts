@@ -1,0 +1,72 @@
+/** All checks on one trial, and the verdict. */
+import type { HistoryRecord } from '../history.ts';
+import { type Check, type CheckResult, isUnreadable, type StoresSnapshot } from './check.ts';
+import { drift } from './drift.ts';
+import { duplicates } from './duplicates.ts';
+import { lost } from './lost.ts';
+import { oversold } from './oversold.ts';
+import { phantom } from './phantom.ts';
+import { points } from './points.ts';
+import { undersold } from './undersold.ts';
+
+/** Every check, by the name of its number in `results.json`. */
+const checks = {
+  oversold,
+  undersold,
+  duplicates,
+  lost,
+  phantom,
+  drift,
+  pointsMismatch: points,
+} satisfies Record<string, Check>;
+
+export type CheckName = keyof typeof checks;
+
+export const checkNames = Object.keys(checks) as readonly CheckName[];
+
+/** `pass`: every check was made and found nothing. `unknown`: nothing was found, but a check could not be made. */
+export type Verdict = 'pass' | 'fail' | 'unknown';
+
+/** The number of each check (null: could not be made), and in words what is wrong or could not be seen. */
+export type AuditReport = Readonly<Record<CheckName, number | null>> & {
+  readonly verdict: Verdict;
+  readonly findings: readonly string[];
+};
+
+/** Judges one trial. Pure: the same history and snapshot always give the same report. */
+export function audit(history: readonly HistoryRecord[], stores: StoresSnapshot): AuditReport {
+  const results = runChecks(history, stores);
+  const counts = Object.fromEntries(checkNames.map((name) => [name, results[name].count]));
+  const findings = checkNames.map((name) => results[name].finding).filter((finding) => finding !== null);
+  return {
+    ...(counts as Record<CheckName, number | null>),
+    verdict: verdictOf(Object.values(results)),
+    findings: [...new Set(findings)],
+  };
+}
+
+function runChecks(
+  history: readonly HistoryRecord[],
+  { postgres, redis }: StoresSnapshot,
+): Record<CheckName, CheckResult> {
+  const each = (judge: (check: Check) => CheckResult): Record<CheckName, CheckResult> =>
+    Object.fromEntries(checkNames.map((name) => [name, judge(checks[name])])) as Record<
+      CheckName,
+      CheckResult
+    >;
+
+  if (isUnreadable(postgres)) {
+    const finding = `Postgres could not be read: ${postgres.unreadable}`;
+    return each(() => ({ count: null, finding }));
+  }
+  const active = postgres.orders.filter(
+    ({ saleId, status }) => saleId === postgres.sale.id && (status === 'pending' || status === 'paid'),
+  );
+  const evidence = { history, postgres, redis, active };
+  return each((check) => check(evidence));
+}
+
+function verdictOf(results: readonly CheckResult[]): Verdict {
+  if (results.some(({ count }) => count !== null && count > 0)) return 'fail';
+  return results.some(({ count }) => count === null) ? 'unknown' : 'pass';
+}

@@ -1,0 +1,31 @@
+import { type CheckResult, counted, type Evidence, isUnreadable, number, quantity } from './check.ts';
+
+/**
+ * Counters that disagree with the orders: `sales.sold` with the active orders, what Redis would still sell with
+ * stock − sold, and reservations that nobody settles. While reservations are still being settled nothing can be said.
+ */
+export function drift({ postgres, redis, active }: Evidence): CheckResult {
+  const { stock, sold } = postgres.sale;
+  const soldDrift = Math.abs(sold - active.length);
+  const soldFinding = `sales.sold is ${number(sold)}, active orders are ${number(active.length)}`;
+  if (isUnreadable(redis)) {
+    if (soldDrift > 0) return { count: soldDrift, finding: soldFinding };
+    return { count: null, finding: `Redis could not be read: ${redis.unreadable}` };
+  }
+  if (redis.unsettled > 0 && redis.settling) {
+    const left = quantity(redis.unsettled, 'reservation was', 'reservations were');
+    return { count: null, finding: `${left} still being settled when the audit stopped waiting` };
+  }
+  const redisDrift = redis.remaining === null ? 0 : Math.abs(redis.remaining - (stock - sold));
+  const findings = [
+    soldDrift > 0 ? soldFinding : '',
+    redisDrift > 0
+      ? `Redis would sell ${number(redis.remaining ?? 0)} more, Postgres ${number(stock - sold)}`
+      : '',
+    redis.unsettled > 0 ? `${quantity(redis.unsettled, 'reservation')} never settled` : '',
+  ];
+  return counted(
+    soldDrift + redisDrift + redis.unsettled,
+    findings.filter((finding) => finding !== '').join(', '),
+  );
+}

@@ -1,0 +1,23 @@
+import { type CheckResult, counted, type Evidence, quantity } from './check.ts';
+
+/** P2: orders that a customer was told of and that Postgres does not have, or has for another customer or sale. */
+export function lost({ history, postgres }: Evidence): CheckResult {
+  const stored = new Map(postgres.orders.map((order) => [order.id, order]));
+  const missing = new Set<string>();
+  const elsewhere = new Set<string>();
+  for (const { result, orderId, saleId, userId } of history) {
+    if (result !== 'ok' || orderId === null) continue;
+    const order = stored.get(orderId);
+    if (order === undefined) missing.add(orderId);
+    else if (order.userId !== userId || order.saleId !== saleId) elsewhere.add(orderId);
+  }
+  const findings = [
+    missing.size > 0
+      ? `${quantity(missing.size, 'order that was', 'orders that were')} acknowledged are not in Postgres`
+      : '',
+    elsewhere.size > 0
+      ? `${quantity(elsewhere.size, 'acknowledged order belongs', 'acknowledged orders belong')} to another customer or sale`
+      : '',
+  ];
+  return counted(missing.size + elsewhere.size, findings.filter((finding) => finding !== '').join(', '));
+}

@@ -1,0 +1,18 @@
+import { type CheckResult, counted, type Evidence, quantity } from './check.ts';
+
+/**
+ * Orders that nobody was told of, nor could have been told of: their customer has neither an `ok` nor an `info` in the
+ * history. A customer who was refused, and yet has an order, pays for something that he believes he did not get.
+ */
+export function phantom({ history, postgres }: Evidence): CheckResult {
+  const { id } = postgres.sale;
+  const mayHave = new Set<string>();
+  for (const { result, saleId, userId } of history) {
+    if (saleId === id && result !== 'fail') mayHave.add(userId);
+  }
+  const count = postgres.orders.filter(({ saleId, userId }) => saleId === id && !mayHave.has(userId)).length;
+  return counted(
+    count,
+    `${quantity(count, 'order exists', 'orders exist')} for customers who were refused or never asked`,
+  );
+}

@@ -1,0 +1,18 @@
+import { type CheckResult, counted, type Evidence, number, quantity } from './check.ts';
+
+/**
+ * P4: units that are free at the end although someone was told "sold out". Nothing is cancelled in a trial, so a unit
+ * that is free at the end was free when that was said. One wrong answer can strand one unit at most, hence the smaller
+ * of the two numbers; who was told `busy` may try again, and strands nothing.
+ */
+export function undersold({ history, postgres, active }: Evidence): CheckResult {
+  const { stock, id } = postgres.sale;
+  const refused = history.filter(({ saleId, outcome }) => saleId === id && outcome === 'sold-out').length;
+  const free = Math.max(0, stock - active.length);
+  const count = Math.min(free, refused);
+  return counted(
+    count,
+    `${number(free)} of ${number(stock)} units were still free, yet ` +
+      `${quantity(refused, 'attempt was', 'attempts were')} told "sold out": ${number(count)} undersold`,
+  );
+}

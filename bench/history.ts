@@ -1,0 +1,98 @@
+/**
+ * What clients did and were told, one JSON object a line. The history is the only thing that the audit knows about the
+ * load: whoever writes it in another way (k6, a script) can be audited as well.
+ */
+import { createWriteStream } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+
+/** `ok`: it happened. `fail`: it certainly did not happen. `info`: nobody knows (timeout, reset, strange answer). */
+export type AttemptResult = 'ok' | 'fail' | 'info';
+
+/** How an attempt ended, as the client saw it. */
+export type AttemptOutcome =
+  | 'accepted'
+  | 'replayed'
+  | 'sold-out'
+  | 'not-open'
+  | 'busy'
+  /** No answer came, or the service itself said that it does not know. */
+  | 'unknown'
+  /** An answer that the contract does not have for a purchase in a benchmark: 4xx, 500, a body without an order. */
+  | 'unexpected';
+
+/** What each outcome says about whether an order exists. */
+export const resultOf: Readonly<Record<AttemptOutcome, AttemptResult>> = {
+  accepted: 'ok',
+  replayed: 'ok',
+  'sold-out': 'fail',
+  'not-open': 'fail',
+  busy: 'fail',
+  unknown: 'info',
+  unexpected: 'info',
+};
+
+/** One attempt that was sent. */
+export interface HistoryRecord {
+  /** Unique within the history. */
+  readonly id: number;
+  readonly op: 'purchase';
+  readonly saleId: number;
+  readonly userId: string;
+  /** When the request was handed to the socket: µs since the load began, on the generator's monotonic clock. */
+  readonly invokedUs: number;
+  /** When its answer was complete, same clock; null: no answer was seen. */
+  readonly completedUs: number | null;
+  readonly result: AttemptResult;
+  readonly outcome: AttemptOutcome;
+  /** The order that the answer named. */
+  readonly orderId: string | null;
+  /** The HTTP status of the answer; null: no answer was seen. */
+  readonly status: number | null;
+}
+
+/** Lines that are gathered before they are written. */
+const chunkLines = 2_000;
+
+/** Writes the history to `path`, after the load, so that writing costs the load nothing. */
+export async function writeHistory(path: string, records: readonly HistoryRecord[]): Promise<void> {
+  await pipeline(Readable.from(chunks(records)), createWriteStream(path));
+}
+
+function* chunks(records: readonly HistoryRecord[]): Generator<string> {
+  for (let from = 0; from < records.length; from += chunkLines) {
+    const lines = records.slice(from, from + chunkLines).map((record) => JSON.stringify(record));
+    yield `${lines.join('\n')}\n`;
+  }
+}
+
+/** Reads a history back; a malformed line is an error that names its number. */
+export async function readHistory(path: string): Promise<HistoryRecord[]> {
+  const lines = (await readFile(path, 'utf8')).split('\n');
+  const records: HistoryRecord[] = [];
+  for (const [index, line] of lines.entries()) {
+    if (line !== '') records.push(parseRecord(line, `${path}:${index + 1}`));
+  }
+  return records;
+}
+
+function parseRecord(line: string, where: string): HistoryRecord {
+  let record: Partial<HistoryRecord>;
+  try {
+    record = JSON.parse(line) as Partial<HistoryRecord>;
+  } catch (cause) {
+    throw new Error(`${where}: not a JSON object`, { cause });
+  }
+  const { outcome, result } = record;
+  if (outcome === undefined || resultOf[outcome] === undefined || resultOf[outcome] !== result) {
+    throw new Error(`${where}: outcome "${outcome}" with result "${result}" is not a history record`);
+  }
+  if (typeof record.userId !== 'string' || typeof record.saleId !== 'number') {
+    throw new Error(`${where}: a record needs a saleId and a userId`);
+  }
+  if (typeof record.invokedUs !== 'number' || record.completedUs === undefined) {
+    throw new Error(`${where}: a record needs invokedUs and completedUs`);
+  }
+  return record as HistoryRecord;
+}

@@ -1,0 +1,41 @@
+/** The list of attempts of a trial, known before it starts: the same seed gives the same list to every strategy. */
+
+/** The next number of a sequence, 0 ≤ n < 1. */
+export type Random = () => number;
+
+/** mulberry32: small, fast, and good enough to choose customers; the sequence depends on `seed` alone. */
+export function seededRandom(seed: number): Random {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = state;
+    t = Math.imul(t ^ (t >>> 15), t | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296;
+  };
+}
+
+/** The name of the n-th customer; all names are equally long, so that all requests are. */
+export function buyerName(index: number): string {
+  return `buyer-${String(index).padStart(7, '0')}`;
+}
+
+/**
+ * Who attempts, in order. Each of the `buyers` comes once; the other attempts are repeats by customers chosen at
+ * random. A repeat never stands before its customer's first attempt, and the distance between them is log-uniform:
+ * as many repeats fall within 1 to 10 attempts (so that both are under way together) as within 1,000 to 10,000.
+ */
+export function attemptList(options: { attempts: number; buyers: number; seed: number }): string[] {
+  const { attempts, buyers, seed } = options;
+  const random = seededRandom(seed);
+  const placed: { readonly at: number; readonly buyer: number }[] = [];
+  for (let buyer = 0; buyer < buyers; buyer++) placed.push({ at: (buyer * attempts) / buyers, buyer });
+  for (let repeat = buyers; repeat < attempts; repeat++) {
+    const buyer = Math.floor(random() * buyers);
+    const first = (buyer * attempts) / buyers;
+    const distance = Math.max(attempts - first, 1) ** random();
+    placed.push({ at: first + distance, buyer });
+  }
+  placed.sort((a, b) => a.at - b.at || a.buyer - b.buyer);
+  return placed.map(({ buyer }) => buyerName(buyer));
+}

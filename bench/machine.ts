@@ -1,0 +1,41 @@
+/** Where and with what a run was made. */
+import { execFile } from 'node:child_process';
+import { cpus, release, totalmem, type } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+export interface Machine {
+  readonly cpu: string;
+  readonly cores: number;
+  readonly memoryBytes: number;
+  readonly os: string;
+  readonly node: string;
+  readonly postgres: string;
+  readonly redis: string;
+}
+
+export function describeMachine(versions: { readonly postgres: string; readonly redis: string }): Machine {
+  const cores = cpus();
+  return {
+    cpu: cores[0]?.model.trim() || 'unknown',
+    cores: cores.length,
+    memoryBytes: totalmem(),
+    os: `${type()} ${release()} ${process.arch}`,
+    node: process.version,
+    ...versions,
+  };
+}
+
+const run = promisify(execFile);
+
+/** The commit that was measured, with `-dirty` when files differ from it; `unknown` outside a repository. */
+export async function describeCommit(): Promise<string> {
+  const git = async (...args: string[]): Promise<string> =>
+    (await run('git', args, { cwd: fileURLToPath(new URL('..', import.meta.url)) })).stdout.trim();
+  try {
+    const head = await git('rev-parse', '--verify', 'HEAD');
+    return (await git('status', '--porcelain')) === '' ? head : `${head}-dirty`;
+  } catch {
+    return 'unknown';
+  }
+}

@@ -1,0 +1,115 @@
+/** `npm run bench`: the only file of the bench that reads the command line, the environment and signals. */
+import { access } from 'node:fs/promises';
+import { type Catalogue, readCatalogue } from './admin.ts';
+import { describeMachine } from './machine.ts';
+import { type BenchOptions, helpText, parseOptions } from './options.ts';
+import { type Contender, contenders } from './plan.ts';
+import { exitCodes, runPlan } from './run.ts';
+import { serviceEntry, startService, tunable } from './service.ts';
+import { type BenchStores, openStores } from './stores.ts';
+import { runTrial } from './trial.ts';
+
+const say = (line: string): void => {
+  process.stderr.write(`${line}\n`);
+};
+
+async function main(args: readonly string[], signal: AbortSignal): Promise<number> {
+  const parsed = parseOptions(args);
+  if (parsed.kind === 'help') {
+    process.stdout.write(helpText());
+    return exitCodes.success;
+  }
+  if (parsed.kind === 'mistakes') return refuse(parsed.mistakes);
+  const { options } = parsed;
+  await access(serviceEntry).catch((cause: unknown) => {
+    throw new Error(`${serviceEntry} is not there: run the bench with npm run bench, which builds it`, {
+      cause,
+    });
+  });
+
+  await using stores = await openStores({
+    databaseUrl: process.env.DATABASE_URL || undefined,
+    redisUrl: process.env.REDIS_URL || undefined,
+    keep: options.keep,
+    mayDelete: options.yes,
+    say,
+  });
+  signal.throwIfAborted();
+  const { rows, mistakes } = await rowsOf(options, stores, signal);
+  if (mistakes.length > 0) return refuse(mistakes);
+  // Awaited here: the stores live as long as this function.
+  return await runPlan({
+    options,
+    contenders: rows,
+    machine: describeMachine(stores.versions),
+    serviceEnv: tunedEnv(),
+    out: process.stdout,
+    signal,
+    runTrial: (trial, { folder, onStep }) => runTrial(trial, { options, stores, folder, signal, onStep }),
+  });
+}
+
+function refuse(mistakes: readonly string[]): number {
+  for (const mistake of mistakes) say(mistake);
+  return exitCodes.usage;
+}
+
+/** Asks a service which strategies there are, and whether it knows every lock that will be used. */
+async function rowsOf(
+  options: BenchOptions,
+  stores: BenchStores,
+  signal: AbortSignal,
+): Promise<{ readonly rows: readonly Contender[]; readonly mistakes: readonly string[] }> {
+  await using empty = await stores.fresh('catalogue');
+  const catalogue = await askService({ strategy: null, lock: null, ...empty }, signal);
+  const { rows, mistakes } = contenders(options, catalogue.strategies);
+  const wrongLocks: string[] = [];
+  for (const { strategy, lock } of firstOfEachLock(rows)) {
+    if (lock === catalogue.lock) continue;
+    try {
+      await askService({ strategy, lock, ...empty }, signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      wrongLocks.push(`--locks: ${lock} cannot be used: ${error instanceof Error ? error.message : error}`);
+    }
+  }
+  return { rows, mistakes: [...mistakes, ...wrongLocks] };
+}
+
+function firstOfEachLock(rows: readonly Contender[]): Contender[] {
+  const locks = new Set(rows.map(({ lock }) => lock).filter((lock) => lock !== null));
+  return [...locks].flatMap((lock) => rows.find((row) => row.lock === lock) ?? []);
+}
+
+async function askService(
+  settings: Parameters<typeof startService>[0],
+  signal: AbortSignal,
+): Promise<Catalogue> {
+  await using service = await startService(settings, { signal });
+  return await readCatalogue(service.url);
+}
+
+function tunedEnv(): Record<string, string> {
+  return Object.fromEntries(
+    tunable.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : [])),
+  );
+}
+
+const interrupt = new AbortController();
+for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+  process.on(name, () => {
+    if (interrupt.signal.aborted) process.exit(exitCodes.interrupted);
+    say('\nstopping: finished trials are kept, once more to leave at once');
+    interrupt.abort(new Error('interrupted'));
+  });
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2), interrupt.signal);
+} catch (error) {
+  if (interrupt.signal.aborted) process.exitCode = exitCodes.interrupted;
+  else {
+    say(error instanceof Error ? error.message : String(error));
+    process.exitCode = exitCodes.failure;
+  }
+}

@@ -1,0 +1,45 @@
+/** Writes a run's folder, and points `latest` at it. */
+import { cp, mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { toCsv } from './csv.ts';
+import { toJson } from './json.ts';
+import { toMarkdown } from './markdown.ts';
+import type { Results } from './results.ts';
+
+/** Makes the folder of a run: `<out>/2026-11-21T07-38-00Z`. */
+export async function makeFolder(out: string, startedAt: Date): Promise<string> {
+  const folder = join(out, `${startedAt.toISOString().slice(0, 19).replaceAll(':', '-')}Z`);
+  await mkdir(folder, { recursive: true });
+  return folder;
+}
+
+/** Removes the folder of a run that finished no trial. */
+export async function removeFolder(folder: string): Promise<void> {
+  await rm(folder, { recursive: true, force: true });
+}
+
+/** Writes all reports. Called after every trial: a run that is killed leaves those that were finished. */
+export async function writeReports(folder: string, results: Results): Promise<void> {
+  await Promise.all([
+    writeWhole(join(folder, 'results.json'), toJson(results)),
+    writeWhole(join(folder, 'results.csv'), toCsv(results.trials)),
+    writeWhole(join(folder, 'report.md'), toMarkdown(results)),
+  ]);
+}
+
+/** A reader sees the old file or the new one, never half of one. */
+async function writeWhole(path: string, text: string): Promise<void> {
+  await writeFile(`${path}.part`, text);
+  await rename(`${path}.part`, path);
+}
+
+/** Points `<out>/latest` at the folder: a link, or a copy where links cannot be made. */
+export async function pointLatest(out: string, folder: string): Promise<void> {
+  const latest = join(out, 'latest');
+  await rm(latest, { recursive: true, force: true });
+  try {
+    await symlink(basename(folder), latest, 'dir');
+  } catch {
+    await cp(folder, latest, { recursive: true });
+  }
+}

@@ -1,0 +1,113 @@
+/** Runs the trials of a plan one after the other and writes the reports. */
+import { describeCommit, type Machine } from './machine.ts';
+import type { BenchOptions } from './options.ts';
+import { type Contender, schedule, type TrialPlan } from './plan.ts';
+import { makeFolder, pointLatest, removeFolder, writeReports } from './report/files.ts';
+import { type Output, Progress } from './report/progress.ts';
+import type { Results } from './report/results.ts';
+import { findingLines, terminalTable } from './report/table.ts';
+import type { TrialResult } from './result.ts';
+import { shortcomings, summarize } from './summary.ts';
+
+/** What the run needs from outside; the tests give it trials that are no trials. */
+export interface RunContext {
+  readonly options: BenchOptions;
+  readonly contenders: readonly Contender[];
+  readonly machine: Machine;
+  readonly serviceEnv: Readonly<Record<string, string>>;
+  readonly out: Output;
+  /** Fires when the user wants to stop. */
+  readonly signal: AbortSignal;
+  readonly runTrial: (
+    trial: TrialPlan,
+    context: { readonly folder: string; readonly onStep: (step: string) => void },
+  ) => Promise<TrialResult>;
+}
+
+export const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as const;
+
+/** Runs everything; returns the exit code. */
+export async function runPlan(context: RunContext): Promise<number> {
+  const { options, contenders, out, signal } = context;
+  const startedAt = new Date();
+  const trials = schedule(contenders, options.rounds, options.seed);
+  const folder = await makeFolder(options.out, startedAt);
+  const commit = await describeCommit();
+  const finished: TrialResult[] = [];
+  const results = (): Results => resultsOf(context, { startedAt, commit, trials, finished });
+
+  const broken = await runTrials(context, trials, folder, async (result) => {
+    finished.push(result);
+    await writeReports(folder, results());
+  });
+  if (finished.length > 0) {
+    await writeReports(folder, results());
+    await pointLatest(options.out, folder);
+    showResults(out, results(), folder);
+  } else await removeFolder(folder);
+  if (signal.aborted) {
+    out.write(`\ninterrupted: ${finished.length} of ${trials.length} trials were finished\n`);
+    return exitCodes.interrupted;
+  }
+  if (broken !== null) {
+    out.write(`\nbroken off after ${finished.length} of ${trials.length} trials: ${broken.message}\n`);
+    return exitCodes.failure;
+  }
+  return results().shortcomings.length === 0 ? exitCodes.success : exitCodes.failure;
+}
+
+/** Runs trials until all are done, the user interrupts, or one cannot be run; returns why it could not. */
+async function runTrials(
+  { options, out, signal, runTrial }: RunContext,
+  trials: readonly TrialPlan[],
+  folder: string,
+  onResult: (result: TrialResult) => Promise<void>,
+): Promise<Error | null> {
+  const progress = new Progress(out, trials, options.rounds);
+  try {
+    for (const trial of trials) {
+      if (signal.aborted) break;
+      progress.begin(trial);
+      const result = await runTrial(trial, { folder, onStep: (step) => progress.step(step) });
+      progress.end(result);
+      await onResult(result);
+    }
+    return null;
+  } catch (error) {
+    return error instanceof Error ? error : new Error(String(error));
+  } finally {
+    progress.stop();
+  }
+}
+
+function resultsOf(
+  { options, contenders, machine, serviceEnv }: RunContext,
+  run: {
+    readonly startedAt: Date;
+    readonly commit: string;
+    readonly trials: readonly TrialPlan[];
+    readonly finished: readonly TrialResult[];
+  },
+): Results {
+  const summary = summarize(run.finished);
+  return {
+    schema: 1,
+    startedAt: run.startedAt.toISOString(),
+    finishedAt: new Date().toISOString(),
+    partial: run.finished.length < run.trials.length,
+    commit: run.commit,
+    machine,
+    plan: { ...options, contenders, trials: run.trials.length, serviceEnv },
+    trials: [...run.finished],
+    summary,
+    shortcomings: shortcomings(summary),
+  };
+}
+
+function showResults(out: Output, results: Results, folder: string): void {
+  out.write(`\n${terminalTable(results.summary)}\n`);
+  const findings = findingLines(results.summary);
+  if (findings.length > 0) out.write(`\n${findings.join('\n')}\n`);
+  for (const text of results.shortcomings) out.write(`\nWARNING: ${text}\n`);
+  out.write(`\nreport: ${folder}/report.md\n`);
+}

@@ -1,0 +1,149 @@
+/** One trial: one strategy under one load, from empty stores to the audit, in a service process of its own. */
+import { basename, join } from 'node:path';
+import { createSale } from './admin.ts';
+import { type AuditReport, audit } from './audit/audit.ts';
+import { isUnreadable, number, quantity, type StoresSnapshot } from './audit/check.ts';
+import { readStores, type StoresToAudit, settle } from './audit/reader.ts';
+import { type HistoryRecord, readHistory, writeHistory } from './history.ts';
+import { attemptList } from './load/attempts.ts';
+import { type LoadResult, runClosedLoop } from './load/closed.ts';
+import type { BenchOptions } from './options.ts';
+import type { TrialPlan } from './plan.ts';
+import { loadNumbers, type TrialResult } from './result.ts';
+import { type Service, startService } from './service.ts';
+import type { BenchStores } from './stores.ts';
+
+export interface TrialContext {
+  readonly options: BenchOptions;
+  readonly stores: BenchStores;
+  /** The folder of this run's results. */
+  readonly folder: string;
+  /** Fires when the user wants to stop: the trial is then abandoned with this signal's reason. */
+  readonly signal: AbortSignal;
+  /** What the trial does now: "starting", "1,234 attempts", "audit". */
+  readonly onStep: (step: string) => void;
+}
+
+/** How long an attempt may stay without an answer: longer than any wait inside the service. */
+const requestTimeoutMs = 10_000;
+
+export async function runTrial(trial: TrialPlan, context: TrialContext): Promise<TrialResult> {
+  const { options, signal, onStep } = context;
+  const startedAt = new Date();
+  const began = performance.now();
+  onStep('starting');
+  await using stores = await context.stores.fresh(String(trial.number));
+  signal.throwIfAborted();
+  await using service = await startService({ ...trial, ...stores }, { signal });
+  const saleId = await createSale(service.url, options.stock);
+  const load = await attack(trial, service, saleId, context);
+  signal.throwIfAborted();
+
+  onStep('settling');
+  const place = { databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, saleId };
+  const settled = await settle(place);
+  signal.throwIfAborted();
+  const died = service.died.aborted;
+  const stopped = await service.stop();
+  onStep('audit');
+  const path = join(context.folder, historyName(trial));
+  await writeHistory(path, load.history);
+  const judged = await judge(path, place, settled);
+  return {
+    strategy: trial.strategy,
+    lock: trial.lock,
+    unsafe: trial.unsafe,
+    round: trial.round,
+    load: options.load,
+    startedAt: startedAt.toISOString(),
+    ...loadNumbers(judged.history, judged.soldOut),
+    audit: judged.report,
+    durationMs: Math.round(performance.now() - began),
+    history: basename(path),
+    serviceDied: died,
+    notes: notes(load, { died, stopped }, service),
+  };
+}
+
+/** Sends the attempts; a service that dies ends them. */
+async function attack(
+  trial: TrialPlan,
+  service: Service,
+  saleId: number,
+  { options, signal, onStep }: TrialContext,
+): Promise<LoadResult> {
+  const { attempts, buyers, connections, durationMs } = options;
+  const users = attemptList({ attempts, buyers, seed: trial.seed });
+  const end = new AbortController();
+  const stop = (): void => end.abort();
+  for (const reason of [signal, service.died]) {
+    reason.addEventListener('abort', stop);
+    if (reason.aborted) stop();
+  }
+  try {
+    return await runClosedLoop({
+      url: service.url,
+      saleId,
+      users,
+      connections,
+      durationMs,
+      requestTimeoutMs,
+      signal: end.signal,
+      onProgress: (completed) => onStep(`${number(completed)} of ${number(attempts)} attempts`),
+    });
+  } finally {
+    signal.removeEventListener('abort', stop);
+  }
+}
+
+interface Judged {
+  readonly history: readonly HistoryRecord[];
+  readonly report: AuditReport;
+  /** Active orders reached the stock. */
+  readonly soldOut: boolean;
+}
+
+/** Audits what is on disk, so that anybody can repeat the judgement later. */
+async function judge(
+  path: string,
+  place: StoresToAudit,
+  settled: Awaited<ReturnType<typeof settle>>,
+): Promise<Judged> {
+  const history = await readHistory(path);
+  const snapshot = await readStores(place, settled);
+  return { history, report: audit(history, snapshot), soldOut: reachedStock(snapshot) };
+}
+
+function reachedStock({ postgres }: StoresSnapshot): boolean {
+  if (isUnreadable(postgres)) return false;
+  const { id, stock } = postgres.sale;
+  const active = postgres.orders.filter(
+    ({ saleId, status }) => saleId === id && (status === 'pending' || status === 'paid'),
+  );
+  return active.length >= stock;
+}
+
+/** "history-1-global-lock-redis.jsonl": round, strategy, lock. */
+function historyName({ round, strategy, lock }: TrialPlan): string {
+  return `history-${round}-${strategy}${lock === null ? '' : `-${lock}`}.jsonl`;
+}
+
+function notes(
+  load: LoadResult,
+  end: { readonly died: boolean; readonly stopped: boolean },
+  service: Service,
+): string[] {
+  const found: string[] = [];
+  if (end.died)
+    found.push(`the service died under load; it logged last: ${service.tail().slice(-3).join(' | ')}`);
+  else if (!end.stopped) found.push('the service did not stop in order after the load');
+  const { strangeAnswers } = load;
+  const strange = load.history.filter(({ outcome }) => outcome === 'unexpected').length;
+  if (strange > 0) {
+    const examples = strangeAnswers.map(({ status, body }) => `${status} ${body}`).join(' | ');
+    found.push(`${quantity(strange, 'answer')} outside the contract, such as ${examples}`);
+  }
+  const silent = load.history.filter(({ completedUs }) => completedUs === null).length;
+  if (silent > 0) found.push(`${quantity(silent, 'attempt')} without any answer`);
+  return found;
+}

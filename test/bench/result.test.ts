@@ -1,0 +1,246 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, describe, expect, it } from 'vitest';
+import {
+  type AttemptOutcome,
+  type HistoryRecord,
+  readHistory,
+  resultOf,
+  writeHistory,
+} from '../../bench/history.ts';
+import { loadNumbers } from '../../bench/result.ts';
+import { shortcomings, spread, summarize } from '../../bench/summary.ts';
+import { oversoldTrial, trialOf } from './trial-of.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'stampede-history-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+function attempt(
+  id: number,
+  outcome: AttemptOutcome,
+  invokedUs: number,
+  completedUs: number | null,
+): HistoryRecord {
+  return {
+    id,
+    op: 'purchase',
+    saleId: 1,
+    userId: `user-${id}`,
+    invokedUs,
+    completedUs,
+    result: resultOf[outcome],
+    outcome,
+    orderId: resultOf[outcome] === 'ok' ? `order-${id}` : null,
+    status: completedUs === null ? null : 200,
+  };
+}
+
+const records = fc
+  .array(
+    fc.record({
+      outcome: fc.constantFrom(...(Object.keys(resultOf) as AttemptOutcome[])),
+      invokedUs: fc.nat(),
+      completedUs: fc.option(fc.nat()),
+    }),
+    { maxLength: 50 },
+  )
+  .map((drafts) =>
+    drafts.map(({ outcome, invokedUs, completedUs }, id) => attempt(id, outcome, invokedUs, completedUs)),
+  );
+
+describe('a history', () => {
+  it('comes back as it was written', async () => {
+    const path = join(folder, 'round-trip.jsonl');
+    await fc.assert(
+      fc.asyncProperty(records, async (history) => {
+        await writeHistory(path, history);
+        expect(await readHistory(path)).toEqual(history);
+      }),
+      { numRuns: 50 },
+    );
+  });
+
+  it('comes back when it is long', async () => {
+    const path = join(folder, 'long.jsonl');
+    const history = Array.from({ length: 10_001 }, (_, id) => attempt(id, 'accepted', id, id + 5));
+    await writeHistory(path, history);
+    expect(await readHistory(path)).toEqual(history);
+  });
+
+  it.each([
+    ['not JSON', '{"id":1', /:2: not a JSON object/],
+    ['an outcome that does not exist', '{"outcome":"sold","result":"ok"}', /:2: outcome "sold"/],
+    [
+      'a result that contradicts its outcome',
+      '{"outcome":"busy","result":"ok"}',
+      /:2: outcome "busy" with result "ok"/,
+    ],
+    [
+      'no customer',
+      '{"outcome":"busy","result":"fail","saleId":1}',
+      /:2: a record needs a saleId and a userId/,
+    ],
+    [
+      'no times',
+      '{"outcome":"busy","result":"fail","saleId":1,"userId":"u"}',
+      /:2: a record needs invokedUs/,
+    ],
+  ])('with %s is refused with its line number', async (_name, line, message) => {
+    const path = join(folder, 'bad.jsonl');
+    writeFileSync(path, `${JSON.stringify(attempt(0, 'busy', 0, 1))}\n${line}\n`);
+    await expect(readHistory(path)).rejects.toThrow(message);
+  });
+});
+
+describe('the numbers of a trial', () => {
+  const history = [
+    attempt(0, 'accepted', 1_000, 3_000),
+    attempt(1, 'accepted', 1_500, 101_000),
+    attempt(2, 'replayed', 2_000, 6_000),
+    attempt(3, 'sold-out', 150_000, 151_000),
+    attempt(4, 'busy', 160_000, 163_000),
+    attempt(5, 'not-open', 160_000, 165_000),
+    attempt(6, 'unknown', 160_000, 166_000),
+    attempt(7, 'unknown', 170_000, null),
+    attempt(8, 'unexpected', 180_000, 201_000),
+  ];
+
+  it('count every attempt in exactly one outcome', () => {
+    expect(loadNumbers(history, true)).toMatchObject({
+      attempts: 9,
+      accepted: 2,
+      replayed: 1,
+      soldOut: 1,
+      notOpen: 1,
+      busy: 1,
+      unknown: 2,
+      unexpected: 1,
+    });
+  });
+
+  it('divide by the times that their definitions name', () => {
+    // First invoked at 1 ms; last accepted at 101 ms: 2 in 100 ms. Last completed at 201 ms: 8 in 200 ms.
+    expect(loadNumbers(history, true)).toMatchObject({
+      acceptedPerSecond: 20,
+      attemptsPerSecond: 40,
+      timeToSellOutMs: 100,
+    });
+    expect(loadNumbers(history, false).timeToSellOutMs).toBeNull();
+  });
+
+  it('have exact percentiles of completed attempts', () => {
+    // Latencies in ms: 1, 2, 3, 4, 5, 6, 21, 99.5.
+    expect(loadNumbers(history, true).latencyMs).toEqual({ p50: 4, p90: 99.5, p99: 99.5, max: 99.5 });
+    const hundred = Array.from({ length: 100 }, (_, n) => attempt(n, 'accepted', 0, (100 - n) * 1_000 + 1));
+    expect(loadNumbers(hundred, true).latencyMs).toEqual({
+      p50: 50.001,
+      p90: 90.001,
+      p99: 99.001,
+      max: 100.001,
+    });
+  });
+
+  it('are empty, not infinite, when nothing was sent or nothing answered', () => {
+    const none = { acceptedPerSecond: 0, attemptsPerSecond: 0, latencyMs: null, timeToSellOutMs: null };
+    expect(loadNumbers([], false)).toMatchObject({ attempts: 0, ...none });
+    expect(loadNumbers([attempt(0, 'unknown', 5, null)], true)).toMatchObject({ attempts: 1, ...none });
+  });
+});
+
+describe('the summary', () => {
+  it('takes medians with their range', () => {
+    expect(spread([3, 1, 2])).toEqual({ median: 2, min: 1, max: 3 });
+    expect(spread([4, 1, 2, 3])).toEqual({ median: 2.5, min: 1, max: 4 });
+    const [row] = summarize([
+      trialOf({ acceptedPerSecond: 900, timeToSellOutMs: null }),
+      trialOf({ round: 2, acceptedPerSecond: 1_100, timeToSellOutMs: 300 }),
+      trialOf({ round: 3, acceptedPerSecond: 1_000, timeToSellOutMs: 100, latencyMs: null }),
+    ]);
+    expect(row).toMatchObject({
+      trials: 3,
+      acceptedPerSecond: { median: 1_000, min: 900, max: 1_100 },
+      timeToSellOutMs: { median: 200 },
+      latencyMs: { p50: { median: 1.5 } },
+      verdict: 'pass',
+      rank: 1,
+    });
+  });
+
+  it('ranks what passed, then lists what is unknown, then what failed, however fast', () => {
+    const rows = summarize([
+      oversoldTrial({ acceptedPerSecond: 99_999 }),
+      trialOf({ strategy: 'slow', acceptedPerSecond: 10 }),
+      trialOf({ strategy: 'dim', acceptedPerSecond: 50_000, audit: { verdict: 'unknown', drift: null } }),
+      trialOf({ strategy: 'fast', acceptedPerSecond: 1_000 }),
+    ]);
+    expect(rows.map(({ strategy, rank }) => [strategy, rank])).toEqual([
+      ['fast', 1],
+      ['slow', 2],
+      ['dim', null],
+      ['unsafe', null],
+    ]);
+    expect(rows[2]?.worst.drift).toBeNull();
+  });
+
+  it('calls it a tie where the rounds overlap', () => {
+    const rounds = (strategy: string, rates: number[]) =>
+      rates.map((acceptedPerSecond, index) => trialOf({ strategy, round: index + 1, acceptedPerSecond }));
+    const rows = summarize([
+      ...rounds('a', [100, 110, 120]),
+      ...rounds('b', [95, 105, 115]),
+      ...rounds('c', [50, 60, 70]),
+    ]);
+    expect(rows.map(({ strategy, rank, tie }) => [strategy, rank, tie])).toEqual([
+      ['a', 1, true],
+      ['b', 1, true],
+      ['c', 3, false],
+    ]);
+  });
+
+  it('takes the worst round: one failed round fails the strategy', () => {
+    const [row] = summarize([
+      trialOf(),
+      trialOf({ round: 2, audit: { verdict: 'fail', lost: 3, findings: ['3 lost'] } }),
+      trialOf({
+        round: 3,
+        audit: { verdict: 'unknown', drift: null, findings: ['Redis gone'] },
+        notes: ['odd'],
+      }),
+    ]);
+    expect(row).toMatchObject({
+      verdict: 'fail',
+      worst: { lost: 3, drift: 0 },
+      findings: ['round 2: 3 lost', 'round 3: Redis gone', 'round 3: odd'],
+    });
+  });
+
+  it('does not let a strategy pass whose service died', () => {
+    expect(summarize([trialOf({ serviceDied: true })])[0]).toMatchObject({ verdict: 'unknown', rank: null });
+  });
+});
+
+describe('a run', () => {
+  it('is a success when safe strategies pass and the unsafe one oversells', () => {
+    expect(shortcomings(summarize([trialOf(), oversoldTrial()]))).toEqual([]);
+    expect(
+      shortcomings(summarize([oversoldTrial(), trialOf({ strategy: 'unsafe', unsafe: true, round: 2 })])),
+    ).toEqual([]);
+  });
+
+  it('is none when a safe strategy fails, cannot be judged, or the unsafe one looks fine', () => {
+    const rows = summarize([
+      trialOf({ strategy: 'a', audit: { verdict: 'fail', lost: 1 } }),
+      trialOf({ strategy: 'b', lock: 'redis', audit: { verdict: 'unknown', drift: null } }),
+      trialOf({ strategy: 'unsafe', unsafe: true }),
+    ]);
+    expect(new Set(shortcomings(rows))).toEqual(
+      new Set([
+        'a: the audit failed',
+        'b (redis): the audit could not be finished',
+        'unsafe is declared unsafe, but was not seen to oversell: this load does not show the difference',
+      ]),
+    );
+  });
+});

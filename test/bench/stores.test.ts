@@ -1,0 +1,175 @@
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
+import { audit } from '../../bench/audit/audit.ts';
+import { readStores, settle } from '../../bench/audit/reader.ts';
+import { openStores, type StoresOptions } from '../../bench/stores.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let redis: Redis;
+beforeAll(async () => {
+  stores = await openTestStores();
+  redis = new Redis(stores.redisUrl);
+});
+afterAll(async () => {
+  redis.disconnect();
+  await stores[Symbol.asyncDispose]();
+});
+beforeEach(async () => {
+  await redis.flushall();
+});
+
+const id = (n: number): string => `01900000-0000-7000-8000-${String(n).padStart(12, '0')}`;
+
+/** A sale with so many orders, each with its points. */
+async function makeSale(stock: number, buyers: readonly string[], sold = buyers.length): Promise<number> {
+  const { sql } = stores;
+  await sql.query('TRUNCATE sales, orders, points_entries RESTART IDENTITY CASCADE');
+  const sale = await sql.query<{ id: number }>(
+    `INSERT INTO sales (name, price_cents, stock, sold) VALUES ('test', 100, $1, $2) RETURNING id`,
+    [stock, sold],
+  );
+  const saleId = sale.rows[0]!.id;
+  for (const [n, buyer] of buyers.entries()) {
+    await sql.query(
+      `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+       VALUES ($1, $2, $3, 'pending', 100, now() + interval '1 hour')`,
+      [id(n), saleId, buyer],
+    );
+    await sql.query(
+      `INSERT INTO points_entries (user_id, source_type, source_id, points) VALUES ($1, 'order', $2, 1)`,
+      [buyer, id(n)],
+    );
+  }
+  return saleId;
+}
+
+describe("the audit's reader", () => {
+  const place = (saleId: number) => ({ databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, saleId });
+
+  it('reads the sale, its orders and points, and what Redis would still sell', async () => {
+    const saleId = await makeSale(5, ['ann', 'bob']);
+    await redis.hset(`stampede:{sale:${saleId}}:state`, { remaining: 3 });
+    const settled = await settle(place(saleId));
+    expect(settled).toEqual({ unsettled: 0, settling: false });
+    const snapshot = await readStores(place(saleId), settled);
+    expect(snapshot).toEqual({
+      postgres: {
+        sale: { id: saleId, stock: 5, sold: 2 },
+        orders: [
+          { id: id(0), saleId, userId: 'ann', status: 'pending' },
+          { id: id(1), saleId, userId: 'bob', status: 'pending' },
+        ],
+        points: [
+          { userId: 'ann', sourceId: id(0) },
+          { userId: 'bob', sourceId: id(1) },
+        ],
+      },
+      redis: { remaining: 3, unsettled: 0, settling: false },
+    });
+    expect(audit([], snapshot)).toMatchObject({ verdict: 'fail', phantom: 2, drift: 0, pointsMismatch: 0 });
+  });
+
+  it('adds up segments, and sees that a strategy keeps nothing in Redis', async () => {
+    const saleId = await makeSale(5, []);
+    const settled = { unsettled: 0, settling: false };
+    expect((await readStores(place(saleId), settled)).redis).toMatchObject({ remaining: null });
+    await redis.hset(`stampede:{sale:${saleId}}:segments`, { 0: 2, 1: 0, 2: 3 });
+    expect((await readStores(place(saleId), settled)).redis).toMatchObject({ remaining: 5 });
+  });
+
+  it('waits until the reservations are settled', async () => {
+    const stream = 'stampede:{sale:1}:reservations';
+    for (let n = 0; n < 5; n++) await redis.xadd(stream, '*', 'order', String(n));
+    const drain = setInterval(() => void redis.xtrim(stream, 'MAXLEN', 0), 300);
+    expect(await settle(place(1))).toEqual({ unsettled: 0, settling: false });
+    clearInterval(drain);
+  });
+
+  it('tells a stream that is stuck from one that is being settled', async () => {
+    const stream = 'stampede:{sale:1}:reservations';
+    for (let n = 0; n < 500; n++) await redis.xadd(stream, '*', 'order', String(n));
+    const wait = { timeoutMs: 600, stuckAfterMs: 300 };
+    expect(await settle(place(1), wait)).toEqual({ unsettled: 500, settling: false });
+    const drain = setInterval(async () => {
+      const [first] = await redis.xrange(stream, '-', '+', 'COUNT', 1);
+      if (first !== undefined) await redis.xdel(stream, first[0]);
+    }, 30);
+    expect(await settle(place(1), wait)).toMatchObject({ settling: true });
+    clearInterval(drain);
+  });
+
+  it('says what could not be read', async () => {
+    const saleId = await makeSale(5, []);
+    const away = { databaseUrl: 'postgres://x:y@127.0.0.1:1/z', redisUrl: 'redis://127.0.0.1:1', saleId };
+    const settled = await settle(away);
+    expect(settled).toEqual({ unreadable: expect.stringMatching(/ECONNREFUSED|closed/) });
+    expect(audit([], await readStores(away, settled)).verdict).toBe('unknown');
+    expect((await readStores(place(saleId + 1), settled)).postgres).toEqual({
+      unreadable: `sale ${saleId + 1} is not there`,
+    });
+  });
+});
+
+describe('stores for trials', () => {
+  const options = (changes: Partial<StoresOptions> = {}): StoresOptions => ({
+    databaseUrl: inject('postgresUrl'),
+    redisUrl: stores.redisUrl,
+    keep: false,
+    mayDelete: false,
+    say: () => {},
+    ...changes,
+  });
+
+  /** Those of this file: other files run the bench on the same server at the same time. */
+  async function databases(): Promise<string[]> {
+    const { rows } = await stores.sql.query<{ datname: string }>(
+      `SELECT datname FROM pg_database WHERE datname LIKE 'stampede\\_bench\\_%\\_here'`,
+    );
+    return rows.map(({ datname }) => datname);
+  }
+
+  it('are made for each trial and leave nothing behind, but what is not theirs', async () => {
+    await redis.set('somebody-else', '1');
+    {
+      await using bench = await openStores(options());
+      expect(bench.versions.postgres).toMatch(/^\d+/);
+      expect(bench.versions.redis).toMatch(/\d+\.\d+/);
+      const before = await databases();
+      {
+        await using trial = await bench.fresh('here');
+        const made = (await databases()).filter((name) => !before.includes(name));
+        expect(made).toHaveLength(1);
+        expect(trial.databaseUrl.endsWith(`/${made[0]}`)).toBe(true);
+        await redis.set('stampede:{sale:1}:state', 'x');
+        // A connection that is still open does not stop the database from being dropped.
+        const client = new pg.Client({ connectionString: trial.databaseUrl });
+        client.on('error', () => {});
+        await client.connect();
+      }
+      expect(await databases()).toEqual(before);
+    }
+    expect(await redis.keys('*')).toEqual(['somebody-else']);
+  });
+
+  it('refuse a Redis that serves a Stampede, unless its keys may go', async () => {
+    await redis.set('stampede:{sale:1}:state', 'x');
+    await expect(openStores(options())).rejects.toThrow(/already holds keys of a Stampede .*--yes/s);
+    expect(await redis.exists('stampede:{sale:1}:state')).toBe(1);
+    await using bench = await openStores(options({ mayDelete: true }));
+    await using _trial = await bench.fresh('here');
+    expect(await redis.keys('*')).toEqual([]);
+  });
+
+  it('keep the databases when that is asked for', async () => {
+    const before = await databases();
+    {
+      await using bench = await openStores(options({ keep: true }));
+      await using _trial = await bench.fresh('here');
+    }
+    const kept = (await databases()).filter((name) => !before.includes(name));
+    expect(kept).toHaveLength(1);
+    await stores.sql.query(`DROP DATABASE ${kept[0]}`);
+  });
+});

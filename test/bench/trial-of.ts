@@ -1,0 +1,59 @@
+import type { TrialResult } from '../../bench/result.ts';
+
+type Changes = Partial<Omit<TrialResult, 'audit'>> & { readonly audit?: Partial<TrialResult['audit']> };
+
+/** A trial that passed, with changes. */
+export function trialOf(changes: Changes = {}): TrialResult {
+  return {
+    strategy: 'lua',
+    lock: null,
+    unsafe: false,
+    round: 1,
+    load: 'closed',
+    startedAt: '2026-11-21T07:38:00.000Z',
+    durationMs: 3_000,
+    attempts: 1_000,
+    accepted: 200,
+    replayed: 20,
+    soldOut: 780,
+    notOpen: 0,
+    busy: 0,
+    unknown: 0,
+    unexpected: 0,
+    acceptedPerSecond: 2_000,
+    attemptsPerSecond: 9_000,
+    latencyMs: { p50: 1.5, p90: 2.5, p99: 9.125, max: 20 },
+    timeToSellOutMs: 100,
+    history: 'history-1-lua.jsonl',
+    serviceDied: false,
+    notes: [],
+    ...changes,
+    audit: {
+      verdict: 'pass',
+      oversold: 0,
+      undersold: 0,
+      duplicates: 0,
+      lost: 0,
+      phantom: 0,
+      drift: 0,
+      pointsMismatch: 0,
+      findings: [],
+      ...changes.audit,
+    },
+  };
+}
+
+/** A trial of the control that oversold. */
+export function oversoldTrial(changes: Changes = {}): TrialResult {
+  return trialOf({
+    strategy: 'unsafe',
+    unsafe: true,
+    ...changes,
+    audit: {
+      verdict: 'fail',
+      oversold: 213,
+      findings: ['sold 1,213 of 1,000: 213 oversold'],
+      ...changes.audit,
+    },
+  });
+}
