@@ -45,7 +45,12 @@ export function problemBody(slug: ProblemSlug, detail: string, members: object =
 }
 
 /** Answers with a problem. */
-export function sendProblem(res: Response, slug: ProblemSlug, detail: string, members: object = {}): Response {
+export function sendProblem(
+  res: Response,
+  slug: ProblemSlug,
+  detail: string,
+  members: object = {},
+): Response {
   return res
     .status(problems[slug].status)
     .type('application/problem+json')

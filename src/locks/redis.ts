@@ -4,26 +4,16 @@
  *   local turn ──▶ ask ──held by another──▶ wait a little ──▶ ask …        until waitMs is over: contended
  *                   │ got it
  *                   ▼
- *                 held ──every TTL/3──▶ renew ──yes──▶ held, deadline moved
- *                   │                     └──no, or no answer until the deadline──▶ lost
- *                   └──release: compare and delete
+ *                 held: see renewing-lease.ts
  *
- * The deadline is counted from *before* the request was sent, on the monotonic clock, less a margin for drift
- * between the two machines' clocks; so it comes before Redis can have let the key expire. A request whose answer
- * was lost may have taken the lock: it is released by its token.
+ * A request whose answer was lost may have taken the lock: it is released by its token.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { classifyRedisError, type RedisStore } from '../store/redis.ts';
 import { localQueue } from './local-queue.ts';
-import {
-  type AcquireOptions,
-  type AcquireResult,
-  type Lease,
-  LeaseLostError,
-  type Lock,
-  type LockDescription,
-} from './lock.ts';
+import type { AcquireOptions, AcquireResult, Lock, LockDescription } from './lock.ts';
+import { type LeaseServer, RenewingLease } from './renewing-lease.ts';
 
 export const description: LockDescription = {
   name: 'redis',
@@ -39,9 +29,6 @@ export const description: LockDescription = {
   },
 };
 
-/** Clocks of two machines drift apart by less than this share of a lease, plus the constant. */
-const DRIFT_SHARE = 0.01;
-const DRIFT_MS = 2;
 /** Between two questions while another process holds the lock: jittered, growing, in milliseconds. */
 const POLL_FIRST_MS = 2;
 const POLL_MOST_MS = 25;
@@ -49,11 +36,16 @@ const POLL_MOST_MS = 25;
 export function createRedisLock(store: RedisStore): Lock {
   const { scripts } = store;
   const queue = localQueue();
-  const held = new Set<RedisLease>();
+  const held = new Set<RenewingLease>();
+
+  const server = (resource: string, token: string, ttlMs: number): LeaseServer => ({
+    renew: () => scripts.renew(lockKey(resource), token, ttlMs),
+    release: () => scripts.unlock(lockKey(resource), token),
+  });
 
   type Asked =
     | Exclude<AcquireResult, { kind: 'held' }>
-    | { readonly kind: 'held'; readonly lease: RedisLease };
+    | { readonly kind: 'held'; readonly lease: RenewingLease };
 
   async function ask(resource: string, options: AcquireOptions, untilMs: number): Promise<Asked> {
     const token = randomUUID();
@@ -62,7 +54,13 @@ export function createRedisLock(store: RedisStore): Lock {
       try {
         const fence = await scripts.acquire(lockKey(resource), fenceKey(resource), token, options.ttlMs);
         if (fence > 0) {
-          const lease = new RedisLease(store, resource, token, fence, options.ttlMs, askedMs);
+          const lease = new RenewingLease(server(resource, token, options.ttlMs), {
+            resource,
+            token,
+            fencingToken: fence,
+            ttlMs: options.ttlMs,
+            askedMs,
+          });
           if (!lease.signal.aborted) return { kind: 'held', lease };
           void scripts.unlock(lockKey(resource), token).catch(() => {}); // the answer took longer than the lease
           return { kind: 'unavailable', reason: 'redis-slow' };
@@ -81,7 +79,7 @@ export function createRedisLock(store: RedisStore): Lock {
     }
   }
 
-  function hold(lease: RedisLease, leave: () => void): void {
+  function hold(lease: RenewingLease, leave: () => void): void {
     held.add(lease);
     lease.onEnd = () => {
       held.delete(lease);
@@ -95,7 +93,7 @@ export function createRedisLock(store: RedisStore): Lock {
       const untilMs = performance.now() + options.waitMs;
       const leave = await queue.enter(resource, options.waitMs, options.signal);
       if (leave === null) return options.signal?.aborted ? { kind: 'aborted' } : { kind: 'contended' };
-      let lease: RedisLease | undefined;
+      let lease: RenewingLease | undefined;
       try {
         const result = await ask(resource, options, untilMs);
         if (result.kind === 'held') lease = result.lease;
@@ -113,90 +111,3 @@ export function createRedisLock(store: RedisStore): Lock {
 
 const lockKey = (resource: string) => `stampede:{${resource}}:lock`;
 const fenceKey = (resource: string) => `stampede:{${resource}}:fence`;
-
-class RedisLease implements Lease {
-  readonly resource: string;
-  readonly token: string;
-  readonly fencingToken: number;
-  deadlineMs: number;
-  /** Called once, when the lease is over for this process. */
-  onEnd: () => void = () => {};
-  readonly #store: RedisStore;
-  readonly #ttlMs: number;
-  readonly #lost = new AbortController();
-  readonly #renewal: NodeJS.Timeout;
-  #deadline: NodeJS.Timeout | undefined;
-  #over = false;
-
-  constructor(
-    store: RedisStore,
-    resource: string,
-    token: string,
-    fence: number,
-    ttlMs: number,
-    askedMs: number,
-  ) {
-    this.#store = store;
-    this.resource = resource;
-    this.token = token;
-    this.fencingToken = fence;
-    this.#ttlMs = ttlMs;
-    this.deadlineMs = 0;
-    this.#renewal = setInterval(() => void this.#renew(), ttlMs / 3);
-    this.#setDeadline(askedMs);
-  }
-
-  get signal(): AbortSignal {
-    return this.#lost.signal;
-  }
-
-  async release(): Promise<boolean> {
-    if (this.#over) return false;
-    this.#end();
-    try {
-      return await this.#store.scripts.unlock(lockKey(this.resource), this.token);
-    } catch {
-      return false; // it runs out with its TTL
-    } finally {
-      this.onEnd();
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.release();
-  }
-
-  #setDeadline(askedMs: number): void {
-    this.deadlineMs = askedMs + this.#ttlMs * (1 - DRIFT_SHARE) - DRIFT_MS;
-    clearTimeout(this.#deadline);
-    const leftMs = this.deadlineMs - performance.now();
-    if (leftMs <= 0) this.#lose('the lease may have expired');
-    else this.#deadline = setTimeout(() => this.#lose('the lease was not renewed in time'), leftMs);
-  }
-
-  async #renew(): Promise<void> {
-    const askedMs = performance.now();
-    try {
-      const renewed = await this.#store.scripts.renew(lockKey(this.resource), this.token, this.#ttlMs);
-      if (this.#over) return;
-      if (renewed) this.#setDeadline(askedMs);
-      else this.#lose('the lock is held by another, or was deleted');
-    } catch {
-      // The deadline stands; the next renewal may come through before it.
-    }
-  }
-
-  #lose(reason: string): void {
-    if (this.#over) return;
-    this.#end();
-    this.#lost.abort(new LeaseLostError(`${this.resource}: ${reason}`));
-    // Whoever waits in this process asks Redis, which knows whether the key is gone.
-    this.onEnd();
-  }
-
-  #end(): void {
-    this.#over = true;
-    clearInterval(this.#renewal);
-    clearTimeout(this.#deadline);
-  }
-}

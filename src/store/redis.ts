@@ -7,11 +7,11 @@
  */
 import { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
-import { defineScripts, type Scripts } from './scripts.ts';
+import { defineLockScripts, defineSaleScripts, type LockScripts, type SaleScripts } from './scripts.ts';
 
 export interface RedisStore {
   readonly redis: Redis;
-  readonly scripts: Scripts;
+  readonly scripts: SaleScripts & LockScripts;
   /** @throws when Redis does not answer. */
   ping(): Promise<void>;
   close(): Promise<void>;
@@ -35,7 +35,7 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
   await redis.connect();
   return {
     redis,
-    scripts: defineScripts(redis),
+    scripts: { ...defineSaleScripts(redis), ...defineLockScripts(redis) },
     async ping() {
       await redis.ping();
     },

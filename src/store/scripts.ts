@@ -34,7 +34,7 @@ export interface Observation {
   readonly newest: string;
 }
 
-export interface Scripts {
+export interface SaleScripts {
   reserve(keys: SaleKeys, userId: string, orderId: string): Promise<ReserveReply>;
   deduct(
     keys: SaleKeys,
@@ -67,6 +67,10 @@ export interface Scripts {
   observe(keys: SaleKeys): Promise<Observation | null>;
   /** @returns whether Redis was changed; false when anything had happened since `seen`. */
   correct(keys: SaleKeys, buyersKey: string, seen: Observation, remaining: number): Promise<boolean>;
+}
+
+export interface LockScripts {
+  /** @returns the fencing token, or below zero the milliseconds left to the present lease: see lua/acquire.lua. */
   acquire(lockKey: string, fenceKey: string, token: string, ttlMs: number): Promise<number>;
   renew(lockKey: string, token: string, ttlMs: number): Promise<boolean>;
   unlock(lockKey: string, token: string): Promise<boolean>;
@@ -81,8 +85,8 @@ export interface SaleKeys {
   readonly reservations: string;
 }
 
-/** Defines every script on a connection. */
-export function defineScripts(redis: Redis): Scripts {
+/** Defines the scripts of a sale on a connection. */
+export function defineSaleScripts(redis: Redis): SaleScripts {
   const reserve = define(redis, 'reserve', 3);
   const deduct = define(redis, 'deduct', 4);
   const release = define(redis, 'release', 3);
@@ -90,9 +94,6 @@ export function defineScripts(redis: Redis): Scripts {
   const adjust = define(redis, 'adjust', 2);
   const observe = define(redis, 'observe', 3);
   const correct = define(redis, 'correct', 5);
-  const acquire = define(redis, 'acquire', 2);
-  const renew = define(redis, 'renew', 1);
-  const unlock = define(redis, 'unlock', 1);
   return {
     reserve: async (keys, userId, orderId) =>
       (await reserve(keys.state, keys.buyers, keys.reservations, userId, orderId)) as unknown as ReserveReply,
@@ -148,6 +149,15 @@ export function defineScripts(redis: Redis): Scripts {
         seen.newest,
         remaining,
       )) === 1,
+  };
+}
+
+/** Defines the scripts of a lock on a connection. */
+export function defineLockScripts(redis: Redis): LockScripts {
+  const acquire = define(redis, 'acquire', 2);
+  const renew = define(redis, 'renew', 1);
+  const unlock = define(redis, 'unlock', 1);
+  return {
     acquire: async (lockKey, fenceKey, token, ttlMs) =>
       (await acquire(lockKey, fenceKey, token, ttlMs)) as number,
     renew: async (lockKey, token, ttlMs) => (await renew(lockKey, token, ttlMs)) === 1,

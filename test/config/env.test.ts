@@ -33,19 +33,30 @@ describe('the configuration', () => {
   });
 
   it('counts an empty value as absent', () => {
-    expect(parseEnv({ STRATEGY: '', DATABASE_URL: '' }, choices)).toMatchObject({ strategy: 'lua', databaseUrl: null });
+    expect(parseEnv({ STRATEGY: '', DATABASE_URL: '' }, choices)).toMatchObject({
+      strategy: 'lua',
+      databaseUrl: null,
+    });
   });
 
   it('reports every mistake at once, with what would be right', () => {
-    const problems = problemsOf({ STRATEGY: 'luaa', PORT: '70000', DATABASE_URL: 'mysql://x', CONFIRM: 'maybe' });
+    const problems = problemsOf({
+      STRATEGY: 'luaa',
+      PORT: '70000',
+      DATABASE_URL: 'mysql://x',
+      CONFIRM: 'maybe',
+    });
     expect(problems).toHaveLength(4);
     expect(problems.join('\n')).toContain('STRATEGY="luaa" must be one of lua, for-update');
     expect(problems.join('\n')).toContain('PORT="70000" must be a whole number from 0 to 65535');
   });
 
-  it.each(['12abc', '1e3', '-1', ' 5', '0x10', '1.5'])('refuses %j as a number instead of guessing', (value) => {
-    expect(problemsOf({ SEGMENTS: value })).toHaveLength(1);
-  });
+  it.each(['12abc', '1e3', '-1', ' 5', '0x10', '1.5'])(
+    'refuses %j as a number instead of guessing',
+    (value) => {
+      expect(problemsOf({ SEGMENTS: value })).toHaveLength(1);
+    },
+  );
 
   it('lists every variable in .env.example, with its default', () => {
     const example = readFileSync(new URL('../../.env.example', import.meta.url), 'utf8');
@@ -55,7 +66,9 @@ describe('the configuration', () => {
     const listed = [...example.matchAll(/^#? ?([A-Z_]+)=/gm)].map((match) => match[1]!);
     expect([...listed].sort()).toEqual([...names].sort());
     // What stands there is what one gets: read as it is, it changes nothing.
-    const values = Object.fromEntries([...example.matchAll(/^# ([A-Z_]+)=(.*)$/gm)].map((m) => [m[1]!, m[2]!]));
+    const values = Object.fromEntries(
+      [...example.matchAll(/^# ([A-Z_]+)=(.*)$/gm)].map((m) => [m[1]!, m[2]!]),
+    );
     expect(parseEnv(values, choices)).toEqual(parseEnv({}, choices));
   });
 });

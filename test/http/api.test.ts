@@ -23,7 +23,9 @@ afterAll(async () => {
 /** Everything that is in the database, and what Redis holds, as one text. */
 async function everything(): Promise<string> {
   const tables = ['sales', 'orders', 'points_entries'];
-  const rows = await Promise.all(tables.map((table) => stores.sql.query(`SELECT * FROM ${table} ORDER BY id`)));
+  const rows = await Promise.all(
+    tables.map((table) => stores.sql.query(`SELECT * FROM ${table} ORDER BY id`)),
+  );
   return JSON.stringify(rows.map((result) => result.rows));
 }
 
@@ -49,7 +51,11 @@ describe('bad input gets a problem and changes nothing', () => {
     ['another content type', 415, { body: '{"userId":"u"}', headers: { 'content-type': 'text/plain' } }],
     ['a form', 415, { body: 'userId=u', headers: { 'content-type': 'application/x-www-form-urlencoded' } }],
     ['a compressed body', 415, { body: '{"userId":"u"}', headers: { ...json, 'content-encoding': 'gzip' } }],
-    ['another charset', 415, { body: '{"userId":"u"}', headers: { 'content-type': 'application/json; charset=utf-7' } }],
+    [
+      'another charset',
+      415,
+      { body: '{"userId":"u"}', headers: { 'content-type': 'application/json; charset=utf-7' } },
+    ],
     ['sale 0', 400, { body: '{"userId":"u"}', path: '/sales/0/orders' }],
     ['sale -1', 400, { body: '{"userId":"u"}', path: '/sales/-1/orders' }],
     ['sale 1e1', 400, { body: '{"userId":"u"}', path: '/sales/1e1/orders' }],
@@ -62,7 +68,11 @@ describe('bad input gets a problem and changes nothing', () => {
   it.each(purchases)('purchase: %s', async (_name, status, { path, ...init }) => {
     const sale = await createSale(url, 5);
     const before = await everything();
-    const answer = await call(`${url}${path ?? `/sales/${sale.id}/orders`}`, { method: 'POST', headers: json, ...init });
+    const answer = await call(`${url}${path ?? `/sales/${sale.id}/orders`}`, {
+      method: 'POST',
+      headers: json,
+      ...init,
+    });
     expect(answer.status).toBe(status);
     expect(answer.headers.get('content-type')).toContain('application/problem+json');
     expect(answer.body).toMatchObject({ status, title: expect.any(String), detail: expect.any(String) });
@@ -83,7 +93,10 @@ describe('bad input gets a problem and changes nothing', () => {
     ['half a surrogate pair in the name', { ...sale, name: 'a\ud800' }],
     ['a date that is none', { ...sale, startsAt: 'tomorrow' }],
     ['a date without a zone', { ...sale, startsAt: '2026-01-01T00:00:00' }],
-    ['a window that ends before it starts', { ...sale, startsAt: '2026-01-02T00:00:00Z', endsAt: '2026-01-01T00:00:00Z' }],
+    [
+      'a window that ends before it starts',
+      { ...sale, startsAt: '2026-01-02T00:00:00Z', endsAt: '2026-01-01T00:00:00Z' },
+    ],
     ['a window of no length', { ...sale, startsAt: '2026-01-01T00:00:00Z', endsAt: '2026-01-01T00:00:00Z' }],
   ])('sale: %s', async (_name, body) => {
     const before = await everything();
@@ -116,7 +129,10 @@ describe('bad input gets a problem and changes nothing', () => {
     ['half a surrogate pair', { sourceType: 't', sourceId: '\udc00', points: 5 }],
   ])('points: %s', async (_name, body) => {
     const before = await everything();
-    expect(await post(`${url}/users/u/points`, body)).toMatchObject({ status: 400, problem: 'invalid-request' });
+    expect(await post(`${url}/users/u/points`, body)).toMatchObject({
+      status: 400,
+      problem: 'invalid-request',
+    });
     expect(await everything()).toBe(before);
   });
 
@@ -129,7 +145,9 @@ describe('bad input gets a problem and changes nothing', () => {
   it('answers what is not HTTP and goes on', async () => {
     const socket = connect(Number(new URL(url).port), '127.0.0.1');
     socket.write('NOT HTTP AT ALL\r\n\r\n');
-    const answer = await new Promise<string>((resolve) => socket.once('data', (data) => resolve(String(data))));
+    const answer = await new Promise<string>((resolve) =>
+      socket.once('data', (data) => resolve(String(data))),
+    );
     expect(answer).toContain('400 Bad Request');
     socket.destroy();
     expect((await call(`${url}/healthz`)).status).toBe(200);
@@ -169,7 +187,13 @@ describe('orders', () => {
     const { id } = await createSale(url, 1);
     const { body } = await attempt(url, id, 'reader');
     const order = await call(`${url}/orders/${body.orderId}`);
-    expect(order.body).toMatchObject({ saleId: id, userId: 'reader', status: 'pending', paidAt: null, closedAt: null });
+    expect(order.body).toMatchObject({
+      saleId: id,
+      userId: 'reader',
+      status: 'pending',
+      paidAt: null,
+      closedAt: null,
+    });
     const window = Date.parse(String(order.body.expiresAt)) - Date.parse(String(order.body.createdAt));
     expect(window).toBe(900_000);
     expect((await call(`${url}/sales/${id}/orders?userId=reader`)).body).toEqual(order.body);
@@ -184,7 +208,9 @@ describe('points', () => {
   const award = { sourceType: 'review', sourceId: '42', points: 30 };
 
   it('are added once for a source, however often they are sent', async () => {
-    const answers = await Promise.all(Array.from({ length: 50 }, () => post(`${url}/users/ann/points`, award)));
+    const answers = await Promise.all(
+      Array.from({ length: 50 }, () => post(`${url}/users/ann/points`, award)),
+    );
     expect(answers.filter((answer) => answer.status === 201)).toHaveLength(1);
     expect(answers.filter((answer) => answer.status === 200)).toHaveLength(49);
     expect(new Set(answers.map((answer) => JSON.stringify(answer.body))).size).toBe(1);
@@ -215,20 +241,29 @@ describe('the service', () => {
   it('tells its strategies and which one is active', async () => {
     const { body } = await call(`${url}/strategies`);
     expect(body).toMatchObject({ active: 'lua', lock: 'redis' });
-    const unsafe = (body.strategies as { name: string; guarantees: object }[]).find((s) => s.name === 'unsafe');
+    const unsafe = (body.strategies as { name: string; guarantees: object }[]).find(
+      (s) => s.name === 'unsafe',
+    );
     expect(unsafe?.guarantees).toMatchObject({ neverOversells: false });
   });
 
   it('is healthy, ready, and measured', async () => {
     expect((await call(`${url}/healthz`)).body).toEqual({ status: 'ok' });
-    expect((await call(`${url}/readyz`)).body).toEqual({ status: 'ok', stores: { postgres: 'ok', redis: 'ok' } });
+    expect((await call(`${url}/readyz`)).body).toEqual({
+      status: 'ok',
+      stores: { postgres: 'ok', redis: 'ok' },
+    });
     const { text } = (await call(`${url}/metrics`)).body;
     expect(text).toMatch(/stampede_attempts_total\{strategy="lua",outcome="accepted"\} \d+/);
   });
 
   it('describes every route that it has', async () => {
     const { paths } = (await call(`${url}/openapi.json`)).body as { paths: Record<string, object> };
-    expect(Object.entries(paths).flatMap(([path, item]) => Object.keys(item).map((method) => `${method} ${path}`)).sort()).toEqual([
+    expect(
+      Object.entries(paths)
+        .flatMap(([path, item]) => Object.keys(item).map((method) => `${method} ${path}`))
+        .sort(),
+    ).toEqual([
       'get /healthz',
       'get /metrics',
       'get /orders/{orderId}',
@@ -261,12 +296,19 @@ describe('the service', () => {
     });
     const sale = { name: 's', stock: 1, priceCents: 1 };
     expect(await post(`${guarded.url}/sales`, sale)).toMatchObject({ status: 401, problem: 'unauthorized' });
-    const asked = { method: 'POST', headers: { ...json, authorization: `Bearer ${token}` }, body: JSON.stringify(sale) };
+    const asked = {
+      method: 'POST',
+      headers: { ...json, authorization: `Bearer ${token}` },
+      body: JSON.stringify(sale),
+    };
     const made = await call(`${guarded.url}/sales`, asked);
     expect(made.status).toBe(201);
     expect((await attempt(guarded.url, Number(made.body.id), 'u')).status).toBe(201);
     for (let i = 0; i < 20; i++) await post(`${guarded.url}/sales`, sale);
-    expect(await post(`${guarded.url}/sales`, sale)).toMatchObject({ status: 429, problem: 'too-many-requests' });
+    expect(await post(`${guarded.url}/sales`, sale)).toMatchObject({
+      status: 429,
+      problem: 'too-many-requests',
+    });
     expect(await guarded.stop()).toBe(0);
     expect(guarded.log.join('\n')).not.toContain(token);
   });

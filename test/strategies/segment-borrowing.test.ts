@@ -31,7 +31,10 @@ afterAll(async () => {
 const action = fc.oneof(
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('buy' as const), user: fc.nat(30) }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('giveBack' as const), which: fc.nat() }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant('restock' as const), units: fc.integer({ min: -6, max: 6 }) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({ kind: fc.constant('restock' as const), units: fc.integer({ min: -6, max: 6 }) }),
+  },
 );
 
 it('sells with segments what a single counter would sell', async () => {
@@ -85,7 +88,11 @@ it('sells with segments what a single counter would sell', async () => {
         }
         // Nothing is stranded: strangers take every unit that is left, and not one more.
         for (let i = 0; i <= free; i++) {
-          const outcome = await strategy.reserve({ saleId: sale.id, userId: `last${i}`, orderId: crypto.randomUUID() });
+          const outcome = await strategy.reserve({
+            saleId: sale.id,
+            userId: `last${i}`,
+            orderId: crypto.randomUUID(),
+          });
           expect(outcome.kind).toBe(i < free ? 'reserved' : 'sold-out');
         }
       },

@@ -1,0 +1,111 @@
+/**
+ * A lease that renews itself, and knows from its own clock until when it is surely held.
+ *
+ *   held ──every TTL/3──▶ renew ──yes──▶ held, the deadline moved
+ *    │                     └──no, or no answer until the deadline──▶ lost: `signal` fires
+ *    └──release──▶ over
+ *
+ * The deadline is counted from *before* a request was sent, on the monotonic clock, less a margin for drift between
+ * the two machines' clocks; so it comes before the server can have let the lease expire.
+ */
+import { type Lease, LeaseLostError } from './lock.ts';
+
+/** Clocks of two machines drift apart by less than this share of a lease, plus the constant. */
+const DRIFT_SHARE = 0.01;
+const DRIFT_MS = 2;
+
+/** What the lease asks of its lock's server. Both may throw; neither answer is waited for by a customer. */
+export interface LeaseServer {
+  /** Prolongs the lease by its TTL from now. @returns whether it was still held */
+  renew(): Promise<boolean>;
+  /** @returns whether it was still held */
+  release(): Promise<boolean>;
+}
+
+export interface LeaseClaim {
+  readonly resource: string;
+  readonly token: string;
+  readonly fencingToken: number | null;
+  readonly ttlMs: number;
+  /** `performance.now()` before the lock was asked for. */
+  readonly askedMs: number;
+}
+
+export class RenewingLease implements Lease {
+  readonly resource: string;
+  readonly token: string;
+  readonly fencingToken: number | null;
+  deadlineMs = 0;
+  /** Called once, when the lease is over for this process. */
+  onEnd: () => void = () => {};
+  readonly #server: LeaseServer;
+  readonly #ttlMs: number;
+  readonly #lost = new AbortController();
+  readonly #renewal: NodeJS.Timeout;
+  #deadline: NodeJS.Timeout | undefined;
+  #over = false;
+
+  constructor(server: LeaseServer, { resource, token, fencingToken, ttlMs, askedMs }: LeaseClaim) {
+    this.#server = server;
+    this.resource = resource;
+    this.token = token;
+    this.fencingToken = fencingToken;
+    this.#ttlMs = ttlMs;
+    this.#renewal = setInterval(() => void this.#renew(), ttlMs / 3);
+    this.#setDeadline(askedMs);
+  }
+
+  get signal(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  async release(): Promise<boolean> {
+    if (this.#over) return false;
+    this.#end();
+    try {
+      return await this.#server.release();
+    } catch {
+      return false; // it runs out with its TTL
+    } finally {
+      this.onEnd();
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.release();
+  }
+
+  #setDeadline(askedMs: number): void {
+    this.deadlineMs = askedMs + this.#ttlMs * (1 - DRIFT_SHARE) - DRIFT_MS;
+    clearTimeout(this.#deadline);
+    const leftMs = this.deadlineMs - performance.now();
+    if (leftMs <= 0) this.#lose('the lease may have expired');
+    else this.#deadline = setTimeout(() => this.#lose('the lease was not renewed in time'), leftMs);
+  }
+
+  async #renew(): Promise<void> {
+    const askedMs = performance.now();
+    try {
+      const renewed = await this.#server.renew();
+      if (this.#over) return;
+      if (renewed) this.#setDeadline(askedMs);
+      else this.#lose('the lock is held by another, or was deleted');
+    } catch {
+      // The deadline stands; the next renewal may come through before it.
+    }
+  }
+
+  #lose(reason: string): void {
+    if (this.#over) return;
+    this.#end();
+    this.#lost.abort(new LeaseLostError(`${this.resource}: ${reason}`));
+    // Whoever waits in this process asks the server, which knows whether the lease is over.
+    this.onEnd();
+  }
+
+  #end(): void {
+    this.#over = true;
+    clearInterval(this.#renewal);
+    clearTimeout(this.#deadline);
+  }
+}

@@ -1,0 +1,157 @@
+/** The rules of the house: who may import whom, and how large a file or function may be. */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+
+const root = fileURLToPath(new URL('../', import.meta.url));
+
+const files = ['src', 'bench', 'test', 'lua']
+  .flatMap((folder) =>
+    readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((f) =>
+      path.join(folder, f),
+    ),
+  )
+  .filter(
+    (file) =>
+      /\.(ts|lua)$/.test(file) && !file.startsWith('src/generated/') && !file.startsWith('bench/results/'),
+  )
+  .sort();
+const text = (file: string) => readFileSync(path.join(root, file), 'utf8');
+
+/** What a file imports from this repository, as paths from its root. */
+function importsOf(file: string): string[] {
+  const specifiers = [...text(file).matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g)].map(
+    (match) => match[1]!,
+  );
+  return specifiers.map((specifier) => path.join(path.dirname(file), specifier));
+}
+
+/** `src/locks/redis.ts` → `locks`; `src/main.ts` → `main.ts`. */
+const partOf = (file: string) => file.split('/')[1]!;
+
+/** Each part may use all parts to its left. `generated` is Prisma's client. */
+const LAYERS: string[][] = [
+  ['generated'],
+  ['domain'],
+  ['config'],
+  ['metrics', 'local'],
+  ['store'],
+  ['locks', 'points'],
+  ['strategies'],
+  ['orders'],
+  ['http'],
+  ['main.ts'],
+];
+const layerOf = (part: string) => LAYERS.findIndex((layer) => layer.includes(part));
+
+/** Of a family with one interface, implementations never import each other. */
+const SHARED: Record<string, string[]> = {
+  locks: ['lock.ts', 'local-queue.ts', 'renewing-lease.ts', 'registry.ts'],
+  strategies: ['strategy.ts', 'redis-base.ts', 'postgres-base.ts', 'registry.ts'],
+};
+
+const source = files.filter((file) => file.startsWith('src/') && file.endsWith('.ts'));
+
+describe('imports', () => {
+  it('are found at all', () => {
+    expect(importsOf('src/main.ts').length).toBeGreaterThan(15);
+    expect(source.length).toBeGreaterThan(40);
+  });
+
+  it.each(source)('%s imports only what stands to its left', (file) => {
+    const part = partOf(file);
+    expect(layerOf(part), `${part} has no place in the order`).toBeGreaterThanOrEqual(0);
+    for (const imported of importsOf(file)) {
+      expect(imported.startsWith('src/'), `${imported} is outside src`).toBe(true);
+      const other = partOf(imported);
+      if (other !== part)
+        expect(layerOf(other), `${part} may not import ${other}`).toBeLessThan(layerOf(part));
+    }
+    if (part === 'domain') expect(text(file)).not.toMatch(/from '(?!\.)/);
+  });
+
+  it('leave implementations of one interface apart', () => {
+    for (const [family, shared] of Object.entries(SHARED)) {
+      for (const file of source.filter((f) => partOf(f) === family && !f.endsWith('registry.ts'))) {
+        for (const imported of importsOf(file).filter((f) => partOf(f) === family)) {
+          expect(shared, `${file} imports ${imported}`).toContain(path.basename(imported));
+          expect(path.basename(imported), `${file} imports a registry`).not.toBe('registry.ts');
+        }
+      }
+    }
+  });
+
+  it('keep the audit apart from what it judges', () => {
+    for (const file of files.filter((f) => f.startsWith('bench/audit/'))) {
+      for (const imported of importsOf(file)) {
+        expect(imported, file).not.toMatch(/^(src\/(strategies|locks|orders)|bench\/load)\//);
+      }
+    }
+    for (const file of files.filter((f) => f.startsWith('bench/load/'))) {
+      for (const imported of importsOf(file)) expect(imported, file).not.toMatch(/^(src|bench\/audit)\//);
+    }
+  });
+
+  it('keep registries for composition roots and contract tests', () => {
+    const allowed = /^(src\/main\.ts|test\/contract\/.*|bench\/.*)$/;
+    for (const file of files.filter((f) => f.endsWith('.ts'))) {
+      if (importsOf(file).some((f) => /src\/(strategies|locks)\/registry\.ts$/.test(f)))
+        expect(file).toMatch(allowed);
+    }
+  });
+});
+
+describe('the environment and signals', () => {
+  it.each(source.filter((file) => file !== 'src/main.ts' && file !== 'src/local/guardian.ts'))(
+    '%s leaves them to main.ts',
+    (file) => {
+      expect(text(file)).not.toMatch(/process\.env\b(?!`)|process\.on\(/);
+    },
+  );
+});
+
+describe('budgets', () => {
+  it.each(files)('%s', (file) => {
+    const lines = text(file).split('\n').length;
+    const implementation =
+      /^src\/(strategies|locks)\//.test(file) && !SHARED[partOf(file)]?.includes(path.basename(file));
+    expect(lines).toBeLessThanOrEqual(implementation ? 150 : 400);
+    if (file.endsWith('.ts') && !file.startsWith('test/')) {
+      for (const { name, length } of functionsOf(text(file))) expect(length, name).toBeLessThanOrEqual(60);
+    }
+  });
+});
+
+/** Functions and methods by their first line, with their length; told by indentation, which the formatter keeps. */
+function functionsOf(source: string): { name: string; length: number }[] {
+  const lines = source.split('\n');
+  const found: { name: string; from: number; to: number }[] = [];
+  for (const [i, line] of lines.entries()) {
+    const start =
+      /^(\s*)(?:export )?(?:default )?(?:async )?(?:function\*? (\w+)|(?:override |static |readonly )*(?:async )?(#?\w+)\([^)]*\)(?:: [^{]+)? \{$)/.exec(
+        line,
+      );
+    if (start === null || /^\s*(?:if|for|while|switch|catch)\b/.test(line)) continue;
+    const end = lines.findIndex((other, j) => j > i && other.startsWith(`${start[1]}}`));
+    if (end > i) found.push({ name: start[2] ?? start[3] ?? line, from: i, to: end });
+  }
+  // A function that stands in another one is counted by itself, not again in the outer one.
+  return found.map((outer) => {
+    const inner = found.filter((f) => f.from > outer.from && f.to < outer.to);
+    const nested = inner.filter((f) => !inner.some((g) => g.from < f.from && g.to > f.to));
+    const lent = nested.reduce((sum, f) => sum + f.to - f.from + 1, 0);
+    return { name: outer.name, length: outer.to - outer.from + 1 - lent };
+  });
+}
+
+describe('scripts', () => {
+  it.each(files.filter((file) => file.endsWith('.lua')))(
+    '%s opens with purpose, KEYS, ARGV and replies',
+    (file) => {
+      const header = text(file).split(/^[^-\n]/m)[0]!;
+      for (const word of ['KEYS', 'ARGV', 'Repl'])
+        if (word !== 'ARGV' || /ARGV\[/.test(text(file))) expect(header).toContain(word);
+    },
+  );
+});
