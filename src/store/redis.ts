@@ -7,11 +7,18 @@
  */
 import { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
-import { defineLockScripts, defineSaleScripts, type LockScripts, type SaleScripts } from './scripts.ts';
+import {
+  defineLockScripts,
+  definePurchaseScripts,
+  defineUpkeepScripts,
+  type LockScripts,
+  type PurchaseScripts,
+  type UpkeepScripts,
+} from './scripts.ts';
 
 export interface RedisStore {
   readonly redis: Redis;
-  readonly scripts: SaleScripts & LockScripts;
+  readonly scripts: PurchaseScripts & UpkeepScripts & LockScripts;
   /** @throws when Redis does not answer. */
   ping(): Promise<void>;
   close(): Promise<void>;
@@ -35,7 +42,7 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
   await redis.connect();
   return {
     redis,
-    scripts: { ...defineSaleScripts(redis), ...defineLockScripts(redis) },
+    scripts: { ...definePurchaseScripts(redis), ...defineUpkeepScripts(redis), ...defineLockScripts(redis) },
     async ping() {
       await redis.ping();
     },

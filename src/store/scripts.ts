@@ -34,7 +34,8 @@ export interface Observation {
   readonly newest: string;
 }
 
-export interface SaleScripts {
+/** What an attempt needs. */
+export interface PurchaseScripts {
   reserve(keys: SaleKeys, userId: string, orderId: string): Promise<ReserveReply>;
   deduct(
     keys: SaleKeys,
@@ -55,6 +56,10 @@ export interface SaleScripts {
       ownerOrderId: string;
     },
   ): Promise<boolean>;
+}
+
+/** What keeps a sale in Redis and in Postgres the same. */
+export interface UpkeepScripts {
   /** @returns whether this call opened the sale; false when it was open. */
   open(
     keys: SaleKeys,
@@ -85,15 +90,11 @@ export interface SaleKeys {
   readonly reservations: string;
 }
 
-/** Defines the scripts of a sale on a connection. */
-export function defineSaleScripts(redis: Redis): SaleScripts {
+/** Defines the scripts of an attempt on a connection. */
+export function definePurchaseScripts(redis: Redis): PurchaseScripts {
   const reserve = define(redis, 'reserve', 3);
   const deduct = define(redis, 'deduct', 4);
   const release = define(redis, 'release', 3);
-  const open = define(redis, 'open', 4);
-  const adjust = define(redis, 'adjust', 2);
-  const observe = define(redis, 'observe', 3);
-  const correct = define(redis, 'correct', 5);
   return {
     reserve: async (keys, userId, orderId) =>
       (await reserve(keys.state, keys.buyers, keys.reservations, userId, orderId)) as unknown as ReserveReply,
@@ -120,6 +121,16 @@ export function defineSaleScripts(redis: Redis): SaleScripts {
         r.unitBack ? 1 : 0,
         r.ownerOrderId,
       )) === 1,
+  };
+}
+
+/** Defines the scripts that look after a sale on a connection. */
+export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
+  const open = define(redis, 'open', 4);
+  const adjust = define(redis, 'adjust', 2);
+  const observe = define(redis, 'observe', 3);
+  const correct = define(redis, 'correct', 5);
+  return {
     open: async (keys, buyersKey, s) =>
       (await open(
         keys.state,
