@@ -144,7 +144,7 @@ function trialTable(trials: readonly TrialResult[]): string {
   );
 }
 
-function markdownTable(
+export function markdownTable(
   titles: readonly (readonly [title: string, align: 'left' | 'right'])[],
   rows: readonly (readonly string[])[],
 ): string {

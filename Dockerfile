@@ -1,0 +1,20 @@
+FROM node:22-bookworm-slim AS build
+WORKDIR /app
+COPY package.json package-lock.json .npmrc prisma.config.ts ./
+COPY prisma prisma
+RUN npm ci
+COPY tsconfig.json tsconfig.build.json ./
+COPY src src
+RUN npm run build && npm prune --omit=dev --ignore-scripts
+
+FROM node:22-bookworm-slim
+ENV NODE_ENV=production
+WORKDIR /app
+COPY --from=build /app/package.json ./
+COPY --from=build /app/node_modules node_modules
+COPY --from=build /app/dist dist
+COPY prisma prisma
+COPY lua lua
+USER node
+EXPOSE 3000
+CMD ["node", "--enable-source-maps", "dist/main.js"]
