@@ -76,6 +76,8 @@ async function start(config: Config, log: Logger): Promise<void> {
     openRedis(redisUrl, (err) => onError('keep the connection to redis', err)),
   );
   closers.push(() => redis.close());
+  const policy = await redis.evictionPolicy();
+  if (policy !== 'noeviction') log.warn({ policy }, 'Redis may evict: set maxmemory-policy noeviction');
 
   const sales = saleTable(postgres);
   const orders = orderTable(postgres);

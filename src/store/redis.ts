@@ -21,6 +21,8 @@ export interface RedisStore {
   readonly scripts: PurchaseScripts & UpkeepScripts & LockScripts;
   /** @throws when Redis does not answer. */
   ping(): Promise<void>;
+  /** What Redis does when its memory is full; null when it does not tell. Anything but `noeviction` loses sales. */
+  evictionPolicy(): Promise<string | null>;
   close(): Promise<void>;
 }
 
@@ -45,6 +47,9 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
     scripts: { ...definePurchaseScripts(redis), ...defineUpkeepScripts(redis), ...defineLockScripts(redis) },
     async ping() {
       await redis.ping();
+    },
+    async evictionPolicy() {
+      return /^maxmemory_policy:(\S+)/m.exec(await redis.info('memory'))?.[1] ?? null;
     },
     async close() {
       redis.disconnect();
