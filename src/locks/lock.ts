@@ -28,6 +28,10 @@ export interface AcquireOptions {
   /** How long to wait for a lock that is held, in milliseconds; 0 asks once. */
   readonly waitMs: number;
   readonly signal?: AbortSignal;
+  /** Who asks. A reentrant lock lets the same owner in again; without an owner every claim is a stranger. */
+  readonly owner?: string;
+  /** For a read-write lock: readers share. Default: `write`. */
+  readonly mode?: 'read' | 'write';
 }
 
 /** One holder's time-limited claim. */
@@ -37,7 +41,10 @@ export interface Lease extends AsyncDisposable {
   readonly token: string;
   /** Grows with every lease of the resource; null for a lock that has none. */
   readonly fencingToken: number | null;
-  /** Fires before the lease can have expired; its reason is a `LeaseLostError`. */
+  /**
+   * Fires before the lease can have expired; its reason is a `LeaseLostError`. Reading it compares the clock with the
+   * deadline, so that a process that was stopped and goes on does not see a lease that is over as held.
+   */
   readonly signal: AbortSignal;
   /** Until when the lease is surely held, on `performance.now()`'s clock; moves with each renewal. */
   readonly deadlineMs: number;
@@ -53,19 +60,43 @@ export interface Lock {
   close(): Promise<void>;
 }
 
-/** What a lock can do, as data, for the documentation and the contract suite. */
+/**
+ * What a lock can do, as data: the documentation, `GET /strategies` and the contract suite read it, and what is not
+ * claimed here the suite asserts to be missing.
+ */
 export interface LockCapabilities {
+  /** A dead holder's lock ends by itself. */
+  readonly expires: boolean;
+  /** A release gives back only what its own claim holds. */
+  readonly checksOwner: boolean;
+  /** A request whose answer was lost is settled, and locks nobody out. */
+  readonly settlesLostAnswers: boolean;
+  /** Work that takes longer than the TTL keeps the lock. */
+  readonly renews: boolean;
+  /** The lease's signal fires before another can hold the lock. */
+  readonly signalsLoss: boolean;
+  /** The same owner may acquire again what it holds. */
   readonly reentrant: boolean;
+  /** First come, first served. */
   readonly fair: boolean;
+  /** Every lease has a fencing token that grows. */
   readonly fenced: boolean;
+  /** Waiting does not poll (but for a safety poll). */
   readonly waitsByEvent: boolean;
+  /** Losing one server, or failing over to a replica, lets no second holder in. */
   readonly survivesFailover: boolean;
-  readonly needs: string;
 }
+
+/** A variable that names the server of a lock. */
+export type LockServer = 'REDIS_URL' | 'REDLOCK_URLS' | 'ZOOKEEPER_URL' | 'DATABASE_URL';
 
 export interface LockDescription {
   readonly name: string;
+  /** One sentence. */
   readonly summary: string;
+  /** What it is known to fail in, in one sentence; null for none that its capabilities do not tell. */
+  readonly flaw: string | null;
+  readonly needs: LockServer;
   readonly capabilities: LockCapabilities;
 }
 
@@ -79,7 +110,7 @@ export class LeaseLostError extends Error {
  * Runs `work` under a lease and gives the lock back afterwards, whatever happens. What `work` throws is thrown on
  * unchanged; a release that fails never hides it.
  */
-export async function withLease<T>(
+export async function using<T>(
   lock: Lock,
   resource: string,
   options: AcquireOptions,

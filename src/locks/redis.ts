@@ -19,13 +19,19 @@ export const description: LockDescription = {
   name: 'redis',
   summary:
     'One Redis: token, atomic expiry, compare-and-delete release, renewal, fencing token, loss signalled before expiry.',
+  flaw: null,
+  needs: 'REDIS_URL',
   capabilities: {
+    expires: true,
+    checksOwner: true,
+    settlesLostAnswers: true,
+    renews: true,
+    signalsLoss: true,
     reentrant: false,
     fair: false,
     fenced: true,
     waitsByEvent: false,
     survivesFailover: false,
-    needs: 'REDIS_URL',
   },
 };
 

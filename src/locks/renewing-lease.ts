@@ -29,7 +29,12 @@ export interface LeaseClaim {
   readonly ttlMs: number;
   /** `performance.now()` before the lock was asked for. */
   readonly askedMs: number;
+  /** Renewal ends this long after the first claim, and the lease runs out: a hung holder does not hold for ever. */
+  readonly maxHoldMs?: number;
 }
+
+/** The default cap on one hold, in milliseconds. */
+const MAX_HOLD_MS = 600_000;
 
 export class RenewingLease implements Lease {
   readonly resource: string;
@@ -40,22 +45,27 @@ export class RenewingLease implements Lease {
   onEnd: () => void = () => {};
   readonly #server: LeaseServer;
   readonly #ttlMs: number;
+  readonly #holdUntilMs: number;
   readonly #lost = new AbortController();
   readonly #renewal: NodeJS.Timeout;
   #deadline: NodeJS.Timeout | undefined;
   #over = false;
 
-  constructor(server: LeaseServer, { resource, token, fencingToken, ttlMs, askedMs }: LeaseClaim) {
+  constructor(server: LeaseServer, claim: LeaseClaim) {
+    const { resource, token, fencingToken, ttlMs, askedMs, maxHoldMs = MAX_HOLD_MS } = claim;
     this.#server = server;
     this.resource = resource;
     this.token = token;
     this.fencingToken = fencingToken;
     this.#ttlMs = ttlMs;
-    this.#renewal = setInterval(() => void this.#renew(), ttlMs / 3);
+    this.#holdUntilMs = askedMs + maxHoldMs;
+    // Jitter of a tenth, so that leases taken together are not renewed together.
+    this.#renewal = setInterval(() => void this.#renew(), (ttlMs / 3) * (0.9 + Math.random() * 0.1));
     this.#setDeadline(askedMs);
   }
 
   get signal(): AbortSignal {
+    if (performance.now() >= this.deadlineMs) this.#lose('the lease was not renewed in time');
     return this.#lost.signal;
   }
 
@@ -76,7 +86,8 @@ export class RenewingLease implements Lease {
   }
 
   #setDeadline(askedMs: number): void {
-    this.deadlineMs = askedMs + this.#ttlMs * (1 - DRIFT_SHARE) - DRIFT_MS;
+    // Answers can overtake each other: the deadline only moves on.
+    this.deadlineMs = Math.max(this.deadlineMs, askedMs + this.#ttlMs * (1 - DRIFT_SHARE) - DRIFT_MS);
     clearTimeout(this.#deadline);
     const leftMs = this.deadlineMs - performance.now();
     if (leftMs <= 0) this.#lose('the lease may have expired');
@@ -85,6 +96,7 @@ export class RenewingLease implements Lease {
 
   async #renew(): Promise<void> {
     const askedMs = performance.now();
+    if (askedMs + this.#ttlMs > this.#holdUntilMs) return;
     try {
       const renewed = await this.#server.renew();
       if (this.#over) return;

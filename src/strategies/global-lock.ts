@@ -4,7 +4,7 @@
  */
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
-import { type Lease, withLease } from '../locks/lock.ts';
+import { type Lease, using } from '../locks/lock.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import { CLOSED, type Decision, readSaleInRedis, redisStrategy } from './redis-base.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
@@ -41,7 +41,7 @@ export function create(context: StrategyContext): Strategy {
 
   return redisStrategy(context, description, 0, async (attempt, sales) => {
     const options = { ttlMs: context.lockTtlMs, waitMs: context.lockWaitMs };
-    const result = await withLease(context.lock, `sale:${attempt.saleId}`, options, (lease) =>
+    const result = await using(context.lock, `sale:${attempt.saleId}`, options, (lease) =>
       decide(attempt, sales, lease),
     );
     return result.kind === 'done' ? result.value : { kind: 'busy', reason: `lock-${result.kind}` };

@@ -19,7 +19,7 @@
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { homeSegment, lenderOf } from '../domain/segments.ts';
-import { type Lease, withLease } from '../locks/lock.ts';
+import { type Lease, using } from '../locks/lock.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import { CLOSED, type Decision, readSaleInRedis, redisStrategy } from './redis-base.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
@@ -47,7 +47,7 @@ export function create(context: StrategyContext): Strategy {
     work: (lease: Lease) => Promise<T>,
   ) {
     const resource = `sale:${attempt.saleId}:segment:${segment}`;
-    return withLease(context.lock, resource, { ttlMs: context.lockTtlMs, waitMs }, work);
+    return using(context.lock, resource, { ttlMs: context.lockTtlMs, waitMs }, work);
   }
 
   /** Takes a unit of one segment; `leases` are all that this attempt holds, the segment's own last. */

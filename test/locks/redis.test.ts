@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { LeaseLostError, type Lock, withLease } from '../../src/locks/lock.ts';
+import { LeaseLostError, type Lock, using } from '../../src/locks/lock.ts';
 import { createRedisLock } from '../../src/locks/redis.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -51,7 +51,7 @@ describe('the lock in one Redis', () => {
     let inside = 0;
     const work = locks.flatMap((lock) =>
       Array.from({ length: 30 }, () =>
-        withLease(lock, 'counter', { ttlMs: 5_000, waitMs: 20_000 }, async () => {
+        using(lock, 'counter', { ttlMs: 5_000, waitMs: 20_000 }, async () => {
           expect(++inside).toBe(1);
           const value = Number((await mine.redis.get('counter')) ?? 0);
           await mine.redis.set('counter', value + 1);
@@ -114,7 +114,7 @@ describe('the lock in one Redis', () => {
   });
 
   it('never hides what the work itself threw', async () => {
-    const work = withLease(a, 'throwing', options, async () => {
+    const work = using(a, 'throwing', options, async () => {
       throw new RangeError('mine');
     });
     await expect(work).rejects.toThrow(RangeError);
