@@ -8,6 +8,8 @@ export interface BenchOptions {
   readonly rounds: number;
   /** No attempt of a trial is begun after this. */
   readonly durationMs: number;
+  /** Load on a sale of its own before the one that is measured, so that a young process is not what is compared. */
+  readonly warmupMs: number;
   readonly connections: number;
   /** Units offered in each trial. */
   readonly stock: number;
@@ -47,6 +49,11 @@ const specs = {
     value: 's',
     help: 'seconds after which a trial begins no attempt (10; smoke 4)',
   },
+  warmup: {
+    type: 'string',
+    value: 's',
+    help: 'seconds of the same load on another sale, before what is measured (3; smoke 0.5)',
+  },
   connections: { type: 'string', value: 'n', help: 'clients that attempt at the same time (64; smoke 32)' },
   stock: { type: 'string', value: 'n', help: 'units offered in each trial (2000; smoke 200)' },
   attempts: { type: 'string', value: 'n', help: 'attempts in each trial (20000; smoke 1000)' },
@@ -66,8 +73,8 @@ const specs = {
 
 type OptionName = keyof typeof specs;
 
-const canonical = { rounds: 3, duration: 10, connections: 64, stock: 2_000, attempts: 20_000 };
-const smoke = { rounds: 1, duration: 4, connections: 32, stock: 200, attempts: 1_000 };
+const canonical = { rounds: 3, duration: 10, warmup: 3, connections: 64, stock: 2_000, attempts: 20_000 };
+const smoke = { rounds: 1, duration: 4, warmup: 0.5, connections: 32, stock: 200, attempts: 1_000 };
 /** The share of attempts that are first attempts of their customer, unless --buyers says otherwise. */
 const firstAttempts = 0.9;
 
@@ -117,6 +124,9 @@ export function parseOptions(args: readonly string[]): ParsedOptions {
     locks: lockNames(given, mistakes),
     rounds: whole('rounds', defaults.rounds, 1, 100),
     durationMs: Math.round(numberOption(given, 'duration', defaults.duration, seconds, mistakes) * 1_000),
+    warmupMs: Math.round(
+      numberOption(given, 'warmup', defaults.warmup, { ...seconds, min: 0 }, mistakes) * 1_000,
+    ),
     connections,
     stock: whole('stock', defaults.stock, 1, 2_147_483_647),
     attempts,

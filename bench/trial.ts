@@ -35,8 +35,16 @@ export async function runTrial(trial: TrialPlan, context: TrialContext): Promise
   await using stores = await context.stores.fresh(String(trial.number));
   signal.throwIfAborted();
   await using service = await startService({ ...trial, ...stores }, { signal });
+  if (options.warmupMs > 0) {
+    const warmUpId = await createSale(service.url, options.stock);
+    await attack(trial, service, warmUpId, options.warmupMs, {
+      ...context,
+      onStep: () => onStep('warming up'),
+    });
+    signal.throwIfAborted();
+  }
   const saleId = await createSale(service.url, options.stock);
-  const load = await attack(trial, service, saleId, context);
+  const load = await attack(trial, service, saleId, options.durationMs, context);
   signal.throwIfAborted();
 
   onStep('settling');
@@ -70,9 +78,10 @@ async function attack(
   trial: TrialPlan,
   service: Service,
   saleId: number,
+  durationMs: number,
   { options, signal, onStep }: TrialContext,
 ): Promise<LoadResult> {
-  const { attempts, buyers, connections, durationMs } = options;
+  const { attempts, buyers, connections } = options;
   const users = attemptList({ attempts, buyers, seed: trial.seed });
   const end = new AbortController();
   const stop = (): void => end.abort();

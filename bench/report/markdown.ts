@@ -96,7 +96,8 @@ function plan({ plan, commit }: Results): string {
     '',
     `- ${number(plan.attempts)} attempts by ${number(plan.buyers)} customers (${number(repeats)} repeats) for ` +
       `${number(plan.stock)} units`,
-    `- closed loop, ${plan.connections} connections, at most ${plan.durationMs / 1_000} s for a trial`,
+    `- closed loop, ${plan.connections} connections, at most ${plan.durationMs / 1_000} s for a trial, ` +
+      `after ${plan.warmupMs / 1_000} s of the same load on a sale of its own`,
     `- ${plan.rounds} ${plan.rounds === 1 ? 'round' : 'rounds'}, every trial in a fresh service process on a new ` +
       'database and an empty Redis; the order rotates every round',
     `- seed ${plan.seed} (round n uses seed + n − 1, the same for all strategies)`,

@@ -21,6 +21,7 @@ describe('options', () => {
       locks: ['redis'],
       rounds: 3,
       durationMs: 10_000,
+      warmupMs: 3_000,
       connections: 64,
       stock: 2_000,
       attempts: 20_000,
