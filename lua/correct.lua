@@ -10,15 +10,17 @@
 --      2 newest reservation that was observed
 --      3 units that are free in Postgres
 -- Reply  1 when Redis was changed, 0 when something had happened
-local fields = KEYS[1] == KEYS[2] and {'remaining'} or redis.call('HKEYS', KEYS[2])
+local counters = {}
+if KEYS[1] == KEYS[2] then
+  counters = {'remaining', redis.call('HGET', KEYS[1], 'remaining')}
+else
+  counters = redis.call('HGETALL', KEYS[2])
+end
 
 local function unchanged()
-  if #fields == 0 or redis.call('XLEN', KEYS[3]) > 0 then return false end
+  if not counters[2] or redis.call('XLEN', KEYS[3]) > 0 then return false end
   local free = 0
-  for _, value in ipairs(redis.call('HMGET', KEYS[2], unpack(fields))) do
-    if not value then return false end
-    free = free + tonumber(value)
-  end
+  for i = 2, #counters, 2 do free = free + tonumber(counters[i]) end
   if free ~= tonumber(ARGV[1]) then return false end
   if redis.call('EXISTS', KEYS[3]) == 0 then return ARGV[2] == '0-0' end
   local info = redis.call('XINFO', 'STREAM', KEYS[3])
@@ -36,9 +38,9 @@ if redis.call('EXISTS', KEYS[5]) == 1 then
   redis.call('RENAME', KEYS[5], KEYS[4])
   redis.call('PERSIST', KEYS[4])
 end
-local units = tonumber(ARGV[3])
-local share, rest = math.floor(units / #fields), units % #fields
-for i, field in ipairs(fields) do
-  redis.call('HSET', KEYS[2], field, share + (i <= rest and 1 or 0))
+local units, fields = tonumber(ARGV[3]), #counters / 2
+local share, rest = math.floor(units / fields), units % fields
+for i = 1, fields do
+  redis.call('HSET', KEYS[2], counters[2 * i - 1], share + (i <= rest and 1 or 0))
 end
 return 1

@@ -3,15 +3,18 @@
 -- KEYS 1 state         hash: remaining, startsMs, endsMs
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 reservations  stream of reservations that Postgres does not have yet
--- Reply  {units free, reservations not settled, id of the newest reservation ever}; nil when the sale is not here
+--      4 buyers        hash: user id -> "<order id> <entry id>"
+-- Reply  {units free, reservations not settled, id of the newest reservation ever, buyers}; nil: the sale is not here
 local values = KEYS[1] == KEYS[2] and redis.call('HMGET', KEYS[1], 'remaining') or redis.call('HVALS', KEYS[2])
 if not values[1] then return false end
 local free = 0
 for _, value in ipairs(values) do free = free + tonumber(value) end
 
-if redis.call('EXISTS', KEYS[3]) == 0 then return {free, 0, '0-0'} end
-local info, newest = redis.call('XINFO', 'STREAM', KEYS[3]), '0-0'
-for i = 1, #info, 2 do
-  if info[i] == 'last-generated-id' then newest = info[i + 1] end
+local newest = '0-0'
+if redis.call('EXISTS', KEYS[3]) == 1 then
+  local info = redis.call('XINFO', 'STREAM', KEYS[3])
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then newest = info[i + 1] end
+  end
 end
-return {free, redis.call('XLEN', KEYS[3]), newest}
+return {free, redis.call('XLEN', KEYS[3]), newest, redis.call('HLEN', KEYS[4])}

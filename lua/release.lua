@@ -6,19 +6,25 @@
 -- ARGV 1 entry id
 --      2 user id
 --      3 order id
---      4 counter       the field of `counters` that the unit came from
---      5 1 when the unit goes back, 0 when Postgres has no such unit
---      6 the order that the customer has instead, or ''
+--      4 1 when the unit goes back to the counter that it came from, 0 when Postgres has no such unit
+--      5 the order that the customer has instead, or ''
 -- Reply  1 when this call gave it up, 0 when it had been settled before
-if redis.call('XDEL', KEYS[3], ARGV[1]) == 0 then return 0 end
-if ARGV[5] == '1' and redis.call('HEXISTS', KEYS[1], ARGV[4]) == 1 then
-  redis.call('HINCRBY', KEYS[1], ARGV[4], 1)
+local entry = redis.call('XRANGE', KEYS[3], ARGV[1], ARGV[1])[1]
+if not entry then return 0 end
+redis.call('XDEL', KEYS[3], ARGV[1])
+
+local fields, counter = entry[2], nil
+for i = 1, #fields, 2 do
+  if fields[i] == 'counter' then counter = fields[i + 1] end
+end
+if ARGV[4] == '1' and redis.call('HEXISTS', KEYS[1], counter) == 1 then
+  redis.call('HINCRBY', KEYS[1], counter, 1)
 end
 if redis.call('HGET', KEYS[2], ARGV[2]) == ARGV[3] .. ' ' .. ARGV[1] then
-  if ARGV[6] == '' then
+  if ARGV[5] == '' then
     redis.call('HDEL', KEYS[2], ARGV[2])
   else
-    redis.call('HSET', KEYS[2], ARGV[2], ARGV[6] .. ' 0-0')
+    redis.call('HSET', KEYS[2], ARGV[2], ARGV[5] .. ' 0-0')
   end
 end
 return 1

@@ -39,7 +39,12 @@ class StartError extends Error {
 
 async function main(): Promise<void> {
   const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
-  const log = pino({ level: config.logLevel, base: null, timestamp: pino.stdTimeFunctions.isoTime });
+  const log = pino({
+    level: config.logLevel,
+    base: null,
+    timestamp: pino.stdTimeFunctions.isoTime,
+    serializers: { err: withoutArguments },
+  });
   const closing = closeWithGrace({ delay: limits.shutdownMs + 5_000 }, async ({ err, signal }) => {
     if (err) log.fatal({ err }, 'stopping after an error');
     else log.info({ signal }, 'stopping');
@@ -52,6 +57,12 @@ async function main(): Promise<void> {
     await closeAll(log);
     throw error;
   }
+}
+
+/** An error as it may be logged: a Redis command carries its arguments, and one of those is the password. */
+function withoutArguments(error: Error): object {
+  const { command, ...rest } = pino.stdSerializers.err(error) as { command?: unknown };
+  return rest;
 }
 
 async function closeAll(log: Logger): Promise<void> {
@@ -81,9 +92,12 @@ async function start(config: Config, log: Logger): Promise<void> {
 
   const sales = saleTable(postgres);
   const orders = orderTable(postgres);
-  const lock = locks.get(config.lock)!.create({ redis });
+  const { lockTtlMs, redlockUrls, zookeeperUrl } = config;
+  const lock = await locks
+    .get(config.lock)!
+    .create({ redis, postgres, lockTtlMs, redlockUrls, zookeeperUrl, onError });
   closers.push(() => lock.close());
-  const context: StrategyContext = { ...config, postgres, redis, sales, orders, lock };
+  const context: StrategyContext = { ...config, postgres, redis, sales, orders, lock, onError };
   const strategy = strategies.get(config.strategy)!.create(context);
 
   const { reservations } = strategy;
@@ -146,17 +160,18 @@ async function startRecovery(
   strategy: Strategy & { readonly reservations: RedisSales },
   parts: Pick<Parameters<typeof recoverOnce>[0], 'writer' | 'sales' | 'instruments'>,
   log: Logger,
-  onError: (doing: string, error: unknown) => void,
+  onError: (doing: string, error: unknown, ids?: object) => void,
 ): Promise<void> {
   const recovery = {
     ...parts,
+    onError,
     strategy,
     log: (message: string, details: object) => log.warn(details, message),
   };
   // Before the first request: another strategy may have sold since this one last ran.
   const counts = await recoverOnce(recovery);
   if (Object.values(counts).some((n) => n > 0)) log.info(counts, 'settled what an earlier process left');
-  closers.push(keepRecovering(recovery, onError));
+  closers.push(keepRecovering(recovery));
 }
 
 async function listen(server: Server, config: Config, log: Logger): Promise<void> {
@@ -188,8 +203,9 @@ function explainListen(error: NodeJS.ErrnoException, { port, host }: Config): Er
   return error;
 }
 
-/** No new connections; requests under way end, within bounds. */
+/** No new connections; each one that is open gets its answer and is closed, within bounds. */
 async function stopListening(server: Server): Promise<void> {
+  server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));
   const late = setTimeout(() => server.closeAllConnections(), limits.shutdownMs);
   await new Promise((resolve) => server.close(resolve));
   clearTimeout(late);

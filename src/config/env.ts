@@ -13,6 +13,10 @@ export interface Config {
   readonly databaseUrl: string | null;
   /** null: a local Redis is started. */
   readonly redisUrl: string | null;
+  /** Independent Redis servers for LOCK=redlock; at least three. */
+  readonly redlockUrls: readonly string[];
+  /** `host:port,host:port`; null: none. */
+  readonly zookeeperUrl: string | null;
   /** `durable`: 201 after the Postgres commit. `accepted`: 202 after Redis decided. */
   readonly confirm: 'durable' | 'accepted';
   readonly segments: number;
@@ -82,6 +86,8 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     host: value.HOST,
     databaseUrl: value.DATABASE_URL ?? null,
     redisUrl: value.REDIS_URL ?? null,
+    redlockUrls: value.REDLOCK_URLS ?? [],
+    zookeeperUrl: value.ZOOKEEPER_URL ?? null,
     confirm: value.CONFIRM,
     segments: value.SEGMENTS,
     lockTtlMs: value.LOCK_TTL_MS,
@@ -100,6 +106,23 @@ function schema(choices: Choices) {
     HOST: z.string().default('127.0.0.1'),
     DATABASE_URL: url('postgres:', 'postgresql:').optional(),
     REDIS_URL: url('redis:', 'rediss:').optional(),
+    REDLOCK_URLS: z
+      .string()
+      .transform((text) => text.split(',').map((part) => part.trim()))
+      .refine(
+        (urls) => urls.length >= 3 && urls.every((one) => url('redis:', 'rediss:').safeParse(one).success),
+        {
+          error: 'must name at least three Redis servers, as redis://… URLs with commas between them',
+        },
+      )
+      .optional(),
+    ZOOKEEPER_URL: z
+      .string()
+      .regex(
+        /^[^\s,:/]+:\d{1,5}(,[^\s,:/]+:\d{1,5})*$/,
+        'must be host:port, or several with commas between them',
+      )
+      .optional(),
     CONFIRM: z
       .string()
       .refine((text): text is 'durable' | 'accepted' => text === 'durable' || text === 'accepted', {

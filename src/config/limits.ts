@@ -35,10 +35,14 @@ export const limits = {
   writerInFlight: 2,
   /** Orders waiting for the writer; beyond that an attempt is told `busy` and its unit goes back. */
   writerQueue: 10_000,
+  /** An order that has waited longer is told `busy`, and its unit goes back. */
+  writerWaitMs: 4_000,
+  /** A batch is not tried again after this. */
+  writerPatienceMs: 4_000,
   /** How often a batch that met a deadlock or a serialization failure is sent again. */
   writerRetries: 5,
 
-  /** A reservation this old belongs to nobody: its writer is dead, or it has given up long ago. */
+  /** A reservation this old is taken for abandoned. Should its writer be alive after all, both do the same thing. */
   recoverAfterMs: 6_000,
   recoverEveryMs: 1_000,
   /** Reservations that one pass of the recovery settles for one sale. */
@@ -49,9 +53,9 @@ export const limits = {
   retryAfterS: 1,
 } as const;
 
-// A reservation must be given up by its own writer before the recovery may take it.
-if (limits.recoverAfterMs <= limits.postgresConnectMs + limits.postgresStatementMs) {
-  throw new Error('limits: recoverAfterMs must exceed postgresConnectMs + postgresStatementMs');
+// Recovery should rarely meet a writer that is still at work.
+if (limits.recoverAfterMs <= limits.writerWaitMs) {
+  throw new Error('limits: recoverAfterMs must exceed writerWaitMs');
 }
 // What recovery promises: everything is settled within 10 s of a restart.
 if (limits.recoverAfterMs + 2 * limits.recoverEveryMs > 10_000) {

@@ -15,8 +15,6 @@ import type { Attempt, Order } from './order.ts';
 export interface Reservation extends Attempt {
   /** The stream entry that records it; it exists until the reservation is settled. */
   readonly entryId: string;
-  /** The counter that the unit came from, and goes back to: `remaining`, or a segment's number. */
-  readonly counter: string;
 }
 
 /** What an order looks like in an answer. */

@@ -21,22 +21,23 @@ export function adminOnly(token: string | null): RequestHandler[] {
     ];
   }
   const expected = digest(token);
+  // Only wrong tokens are counted: whoever has the right one is never kept out by others.
+  const countWrong = rateLimit({
+    windowMs: 60_000,
+    limit: WRONG_TOKENS,
+    standardHeaders: 'draft-8',
+    legacyHeaders: false,
+    handler: (_req, res) =>
+      sendProblem(res, 'too-many-requests', 'Too many wrong tokens. Try again in a minute.'),
+  });
   return [
-    rateLimit({
-      windowMs: 60_000,
-      limit: WRONG_TOKENS,
-      skipSuccessfulRequests: true,
-      requestWasSuccessful: (_req, res) => res.statusCode !== 401,
-      standardHeaders: 'draft-8',
-      legacyHeaders: false,
-      handler: (_req, res) =>
-        sendProblem(res, 'too-many-requests', 'Too many wrong tokens. Try again in a minute.'),
-    }),
     (req, res, next) => {
       const given = /^Bearer (.+)$/.exec(req.headers.authorization ?? '')?.[1] ?? '';
       if (timingSafeEqual(digest(given), expected)) return next();
-      res.setHeader('WWW-Authenticate', 'Bearer');
-      throw new ProblemError('unauthorized', 'Send the header Authorization: Bearer <ADMIN_TOKEN>.');
+      return countWrong(req, res, () => {
+        res.setHeader('WWW-Authenticate', 'Bearer');
+        sendProblem(res, 'unauthorized', 'Send the header Authorization: Bearer <ADMIN_TOKEN>.');
+      });
     },
   ];
 }

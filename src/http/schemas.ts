@@ -31,7 +31,15 @@ export const orderIdSchema = z.uuid().meta({ description: 'A UUIDv7' });
 
 export const purchaseSchema = z.strictObject({ userId: userIdSchema }).meta({ id: 'Purchase' });
 
-const instant = z.iso.datetime({ offset: true }).transform((text) => new Date(text).toISOString());
+/** An instant that has a year of four digits in UTC, too: later ones compare wrongly, and earlier ones Postgres refuses. */
+const instant = z.iso
+  .datetime({ offset: true })
+  .transform((text) => new Date(text))
+  .refine(
+    (date) => date.getUTCFullYear() >= 1 && date.getUTCFullYear() <= 9999,
+    'must be in the years 1 to 9999',
+  )
+  .transform((date) => date.toISOString());
 
 export const newSaleSchema = z
   .strictObject({

@@ -39,6 +39,11 @@ export const description: LockDescription = {
 const POLL_FIRST_MS = 2;
 const POLL_MOST_MS = 25;
 
+/** Makes the lock on the service's own connection. */
+export async function create({ redis }: { readonly redis: RedisStore }): Promise<Lock> {
+  return createRedisLock(redis);
+}
+
 export function createRedisLock(store: RedisStore): Lock {
   const { scripts } = store;
   const queue = localQueue();

@@ -51,11 +51,14 @@ export function createPurchases(context: PurchaseContext): Purchases {
     return writer.commit(reservation);
   }
 
-  /** CONFIRM=accepted: the customer hears what Redis decided; the commit goes on. */
+  /**
+   * CONFIRM=accepted: the customer hears what Redis decided; the commit goes on. What Postgres cannot be asked now
+   * stays reserved, and recovery commits it; only what Postgres refuses is given back.
+   */
   function acceptNow(reservation: Reservation): Outcome {
     const { orderId, saleId, userId } = reservation;
     const work = commit(reservation)
-      .then((result) => outcomeOfCommit(reservation, result))
+      .then((result) => (result.kind === 'busy' ? result : outcomeOfCommit(reservation, result)))
       .then((outcome) => {
         if (outcome.kind !== 'accepted') {
           context.onError('commit after acceptance', new Error(outcome.kind), { orderId, saleId, userId });
@@ -94,12 +97,13 @@ export function createPurchases(context: PurchaseContext): Purchases {
     outcome: Outcome,
   ): Promise<Outcome> {
     try {
-      await strategy.release(reservation, options);
-      return outcome;
+      const released = await strategy.release(reservation, options);
+      // Somebody settled it before: recovery may have committed it.
+      return released || outcome.kind !== 'busy' ? outcome : unknown(reservation, outcome.reason);
     } catch (error) {
       const { orderId, saleId, userId } = reservation;
       context.onError('give a unit back', error, { orderId, saleId, userId });
-      return outcome.kind === 'busy' ? { kind: 'unknown', orderId, reason: 'unit-not-returned' } : outcome;
+      return outcome.kind === 'busy' ? unknown(reservation, 'unit-not-returned') : outcome;
     }
   }
 
@@ -139,6 +143,10 @@ export function createPurchases(context: PurchaseContext): Purchases {
       await writer?.idle();
     },
   };
+}
+
+function unknown({ orderId }: Reservation, reason: string): Outcome {
+  return { kind: 'unknown', orderId, reason };
 }
 
 function pick({ orderId, saleId, userId, status }: PlacedOrder): PlacedOrder {

@@ -13,6 +13,7 @@ import type { Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import type { SaleTable } from '../store/sales.ts';
+import type { Observation } from '../store/scripts.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { Writer } from './writer.ts';
 
@@ -22,6 +23,7 @@ export interface RecoveryContext {
   readonly sales: SaleTable;
   readonly instruments: Instruments;
   readonly log: (message: string, details: object) => void;
+  readonly onError: (doing: string, error: unknown, ids?: object) => void;
 }
 
 /** What one pass did. */
@@ -30,23 +32,40 @@ export interface RecoveryCounts {
   returned: number;
   /** Left for the next pass, because Postgres did not answer. */
   postponed: number;
-  /** Sales whose count in Redis was corrected. */
+  /** Sales whose units or buyers in Redis were corrected. */
   corrected: number;
+  /** Sales that could not be looked after this time. */
+  failed: number;
 }
 
 /** One pass over all sales that can have reservations. @throws what the stores throw; the next pass goes on. */
 export async function recoverOnce(context: RecoveryContext): Promise<RecoveryCounts> {
-  const counts: RecoveryCounts = { committed: 0, returned: 0, postponed: 0, corrected: 0 };
+  const counts: RecoveryCounts = { committed: 0, returned: 0, postponed: 0, corrected: 0, failed: 0 };
   for (const sale of await context.sales.recent()) {
-    const abandoned = await context.strategy.reservations.pending(
-      sale.id,
-      limits.recoverAfterMs,
-      limits.recoverBatch,
-    );
-    await Promise.all(abandoned.map((reservation) => settle(context, reservation, counts)));
-    if (await correct(context, sale)) counts.corrected++;
+    try {
+      await settleAbandoned(context, sale.id, counts);
+      if (await correct(context, sale)) counts.corrected++;
+    } catch (error) {
+      // One sale's trouble is not the others'.
+      counts.failed++;
+      context.onError('recover a sale', error, { saleId: sale.id });
+    }
   }
   return counts;
+}
+
+async function settleAbandoned(
+  context: RecoveryContext,
+  saleId: number,
+  counts: RecoveryCounts,
+): Promise<void> {
+  const { reservations } = context.strategy;
+  for (;;) {
+    const abandoned = await reservations.pending(saleId, limits.recoverAfterMs, limits.recoverBatch);
+    const { postponed } = counts;
+    await Promise.all(abandoned.map((reservation) => settle(context, reservation, counts)));
+    if (abandoned.length < limits.recoverBatch || counts.postponed > postponed) return;
+  }
 }
 
 async function settle(
@@ -76,6 +95,11 @@ async function settle(
   log('settled a reservation that its process had left', { orderId, saleId, userId, result: result.kind });
 }
 
+/** Each unit that is sold has one buyer, and the others are free. */
+function agrees(seen: Observation, sale: Sale): boolean {
+  return seen.remaining === sale.remaining && seen.buyers === sale.sold;
+}
+
 /** @returns whether Redis was changed */
 async function correct(
   { strategy, sales, instruments, log }: RecoveryContext,
@@ -83,18 +107,15 @@ async function correct(
 ): Promise<boolean> {
   const { reservations } = strategy;
   const seen = await reservations.observe(listed.id);
-  if (seen === null || seen.pending > 0 || seen.remaining === listed.remaining) return false;
+  if (seen === null || seen.pending > 0 || agrees(seen, listed)) return false;
   // Read again, after Redis was seen: `correct` refuses when anything happened in Redis since then.
   const sale = await sales.get(listed.id);
-  if (sale === null || sale.remaining === seen.remaining) return false;
+  if (sale === null || agrees(seen, sale)) return false;
   if (!(await reservations.correct(sale.id, seen, sale.remaining))) return false;
   const drift = seen.remaining - sale.remaining;
-  instruments.driftUnits.inc({ direction: drift > 0 ? 'surplus' : 'missing' }, Math.abs(drift));
-  log('corrected Redis to what Postgres has', {
-    saleId: sale.id,
-    redis: seen.remaining,
-    postgres: sale.remaining,
-  });
+  instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));
+  const { id: saleId, remaining, sold } = sale;
+  log('corrected Redis to what Postgres has', { saleId, redis: seen, postgres: { remaining, sold } });
   return true;
 }
 
@@ -102,10 +123,7 @@ async function correct(
  * Passes, one after the other, until stopped.
  * @returns stops it, and waits for the pass under way
  */
-export function keepRecovering(
-  context: RecoveryContext,
-  onError: (doing: string, error: unknown) => void,
-): () => Promise<void> {
+export function keepRecovering(context: RecoveryContext): () => Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
   let pass: Promise<void> = Promise.resolve();
@@ -114,7 +132,7 @@ export function keepRecovering(
     try {
       await recoverOnce(context);
     } catch (error) {
-      onError('recover', error);
+      context.onError('recover', error);
     }
     if (!stopped) timer = setTimeout(start, limits.recoverEveryMs);
   }

@@ -18,7 +18,7 @@ import { limits } from '../config/limits.ts';
 import type { PlacedOrder, Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
-import { classifyPostgresError, type PostgresStore } from '../store/postgres.ts';
+import { classifyPostgresError, type PostgresFailure, type PostgresStore } from '../store/postgres.ts';
 import { EARNED } from '../store/purchase-sql.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 
@@ -71,6 +71,8 @@ const INSERT = `
 
 interface Waiting {
   readonly reservation: Reservation;
+  /** After this, on `performance.now()`'s clock, it is told `busy` instead of being sent. */
+  readonly untilMs: number;
   resolve(result: CommitResult): void;
   reject(error: unknown): void;
 }
@@ -82,7 +84,8 @@ export function createWriter(context: WriterContext): Writer {
 
   function pump(): void {
     while (underWay < limits.writerInFlight && waiting.length > 0) {
-      const batch = waiting.splice(0, limits.writerBatchSize);
+      const batch = waiting.splice(0, limits.writerBatchSize).filter(inTime);
+      if (batch.length === 0) continue;
       underWay++;
       void run(batch).finally(() => {
         underWay--;
@@ -93,6 +96,13 @@ export function createWriter(context: WriterContext): Writer {
     if (underWay === 0) {
       for (const wake of whenIdle.splice(0)) wake();
     }
+  }
+
+  /** Nothing was sent for one that waited too long, so that its unit can go back. */
+  function inTime(w: Waiting): boolean {
+    if (performance.now() <= w.untilMs) return true;
+    w.resolve({ kind: 'busy', reason: 'writer-too-slow' });
+    return false;
   }
 
   async function run(batch: readonly Waiting[]): Promise<void> {
@@ -111,14 +121,14 @@ export function createWriter(context: WriterContext): Writer {
 
   /** Nobody waits for this: a reservation that stays is found by recovery, which sees that Postgres has it. */
   function settle(reservations: readonly Reservation[]): void {
-    const bySale = new Map<number, string[]>();
-    for (const { saleId, entryId } of reservations) {
-      const entryIds = bySale.get(saleId);
-      if (entryIds === undefined) bySale.set(saleId, [entryId]);
-      else entryIds.push(entryId);
+    const bySale = new Map<number, Reservation[]>();
+    for (const reservation of reservations) {
+      const members = bySale.get(reservation.saleId);
+      if (members === undefined) bySale.set(reservation.saleId, [reservation]);
+      else members.push(reservation);
     }
-    for (const [saleId, entryIds] of bySale) {
-      context.reservations.settle(saleId, entryIds).catch((error) => context.onError('settle', error));
+    for (const [saleId, members] of bySale) {
+      context.reservations.settle(saleId, members).catch((error) => context.onError('settle', error));
     }
   }
 
@@ -127,7 +137,8 @@ export function createWriter(context: WriterContext): Writer {
       if (waiting.length >= limits.writerQueue)
         return Promise.resolve({ kind: 'busy', reason: 'writer-queue-full' });
       return new Promise((resolve, reject) => {
-        waiting.push({ reservation, resolve, reject });
+        const untilMs = performance.now() + limits.writerWaitMs;
+        waiting.push({ reservation, untilMs, resolve, reject });
         pump();
       });
     },
@@ -138,32 +149,38 @@ export function createWriter(context: WriterContext): Writer {
   };
 }
 
-/** One result for each reservation, in their order. */
+/**
+ * One result for each reservation, in their order.
+ * @param lost why an earlier statement with these reservations was not answered; null: each was
+ */
 async function commitBatch(
   context: WriterContext,
   batch: readonly Reservation[],
+  lost: string | null = null,
 ): Promise<readonly CommitResult[]> {
-  let lost: string | null = null;
-  for (let tries = 0; tries < limits.writerRetries; tries++) {
+  const untilMs = performance.now() + limits.writerPatienceMs;
+  let unanswered = lost;
+  for (let tries = 0; tries < limits.writerRetries && performance.now() < untilMs; tries++) {
+    let failure: PostgresFailure;
     try {
-      return await resultsOf(context, batch, await insert(context, batch));
+      return await resultsOf(context, batch, await insert(context, batch), unanswered);
     } catch (error) {
-      const failure = classifyPostgresError(error);
-      if (failure.kind === 'refused') return await commitHalves(context, batch, failure.constraint);
-      if (failure.kind === 'unknown') {
-        if (lost !== null) break;
-        lost = failure.reason;
-      } else if (failure.reason !== 'deadlock' && failure.reason !== 'serialization-failure') {
-        if (lost !== null) break;
-        return batch.length > 1 && failure.reason === 'refused-by-postgres'
-          ? await commitHalves(context, batch, '')
-          : batch.map(() => failure);
-      }
+      failure = classifyPostgresError(error);
+    }
+    if (failure.kind === 'refused') return commitHalves(context, batch, failure.constraint, unanswered);
+    const { kind, reason } = failure;
+    if (reason === 'refused-by-postgres') return commitHalves(context, batch, '', unanswered);
+    if (kind === 'unknown') unanswered = reason;
+    else if (reason !== 'deadlock' && reason !== 'serialization-failure') {
+      return batch.map(() => notCommitted(reason, unanswered));
     }
   }
-  return batch.map(() =>
-    lost === null ? { kind: 'busy', reason: 'contended' } : { kind: 'unknown', reason: lost },
-  );
+  return batch.map(() => notCommitted('contended', unanswered));
+}
+
+/** Nothing was written, as far as this try goes; whether an earlier one wrote is not known when its answer was lost. */
+function notCommitted(reason: string, unanswered: string | null): CommitResult {
+  return unanswered === null ? { kind: 'busy', reason } : { kind: 'unknown', reason: unanswered };
 }
 
 /** Postgres refused the batch because of a member: halves find out which, and the others go through. */
@@ -171,15 +188,16 @@ async function commitHalves(
   context: WriterContext,
   batch: readonly Reservation[],
   constraint: string,
+  unanswered: string | null,
 ): Promise<readonly CommitResult[]> {
   if (batch.length === 1) {
     return constraint === 'sales_sold_within_stock'
       ? [{ kind: 'refused', reason: 'sold-out' }]
-      : [{ kind: 'busy', reason: `refused-by-postgres:${constraint}` }];
+      : [notCommitted(`refused-by-postgres:${constraint}`, unanswered)];
   }
   const middle = batch.length >> 1;
-  const first = await commitBatch(context, batch.slice(0, middle));
-  return [...first, ...(await commitBatch(context, batch.slice(middle)))];
+  const first = await commitBatch(context, batch.slice(0, middle), unanswered);
+  return [...first, ...(await commitBatch(context, batch.slice(middle), unanswered))];
 }
 
 async function insert(context: WriterContext, batch: readonly Reservation[]): Promise<ReadonlySet<string>> {
@@ -196,23 +214,46 @@ async function insert(context: WriterContext, batch: readonly Reservation[]): Pr
   return new Set(rows.map((row) => row.id));
 }
 
-/** What was not placed met an order that is there already, or a sale that is not. */
+/**
+ * What was not placed met an order that is there already, or a sale that is not. What was placed is committed, also
+ * when that cannot be looked up now.
+ */
 async function resultsOf(
-  context: WriterContext,
+  { orders }: WriterContext,
   batch: readonly Reservation[],
   placed: ReadonlySet<string>,
+  unanswered: string | null,
 ): Promise<readonly CommitResult[]> {
   const rest = batch.filter((r) => !placed.has(r.orderId));
-  const active = rest.length === 0 ? [] : await context.orders.activeOf(rest);
-  const found = new Map(active.map((order) => [`${order.saleId} ${order.userId}`, order]));
-  return Promise.all(
-    batch.map(async ({ orderId, saleId, userId }): Promise<CommitResult> => {
-      if (placed.has(orderId))
-        return { kind: 'committed', order: { orderId, saleId, userId, status: 'pending' } };
-      const order = found.get(`${saleId} ${userId}`) ?? (await context.orders.get(orderId));
-      if (order === null) return { kind: 'refused', reason: 'unknown-sale' };
-      const kind = order.orderId === orderId ? 'committed' : 'existing';
-      return { kind, order: { orderId: order.orderId, saleId, userId, status: order.status } };
-    }),
-  );
+  let found: ReadonlyMap<string, PlacedOrder> | string;
+  try {
+    found = rest.length === 0 ? new Map() : await ordersOf(orders, rest);
+  } catch (error) {
+    const failure = classifyPostgresError(error);
+    found = failure.kind === 'refused' ? failure.code : failure.reason;
+  }
+  return batch.map(({ orderId, saleId, userId }): CommitResult => {
+    if (placed.has(orderId))
+      return { kind: 'committed', order: { orderId, saleId, userId, status: 'pending' } };
+    if (typeof found === 'string') return notCommitted(found, unanswered);
+    const order = found.get(orderId);
+    if (order === undefined) return { kind: 'refused', reason: 'unknown-sale' };
+    const kind = order.orderId === orderId ? 'committed' : 'existing';
+    return { kind, order: { orderId: order.orderId, saleId, userId, status: order.status } };
+  });
+}
+
+/** The order that each reservation met: its own from an earlier try, or the customer's other one; by its order id. */
+async function ordersOf(
+  orders: OrderTable,
+  rest: readonly Reservation[],
+): Promise<ReadonlyMap<string, PlacedOrder>> {
+  const active = await orders.activeOf(rest);
+  const byCustomer = new Map(active.map((order) => [`${order.saleId} ${order.userId}`, order]));
+  const found = new Map<string, PlacedOrder>();
+  for (const { orderId, saleId, userId } of rest) {
+    const order = byCustomer.get(`${saleId} ${userId}`) ?? (await orders.get(orderId));
+    if (order !== null) found.set(orderId, order);
+  }
+  return found;
 }

@@ -33,7 +33,12 @@ const MIGRATION_LOCK = 7_261_737;
  */
 export async function migrate(databaseUrl: string): Promise<readonly string[]> {
   // One connection, never given up while idle: the transaction lives on it.
-  const pool = new pg.Pool({ connectionString: databaseUrl, max: 1, idleTimeoutMillis: 0 });
+  const pool = new pg.Pool({
+    connectionString: databaseUrl,
+    max: 1,
+    idleTimeoutMillis: 0,
+    connectionTimeoutMillis: 10_000,
+  });
   pool.on('error', () => {}); // a lost connection shows as the failure of the query under way
   try {
     await pool.query('BEGIN');

@@ -105,6 +105,7 @@ const UNCONNECTED = new Set([
   'ENOTFOUND',
   'EHOSTUNREACH',
   'ENETUNREACH',
+  'EAI_AGAIN',
   'P1001',
   'P1002',
   'P1008',

@@ -31,7 +31,7 @@ export interface RedisSales {
     options?: { unitBack?: boolean; ownerOrderId?: string },
   ): Promise<boolean>;
   /** Forgets reservations that Postgres has. */
-  settle(saleId: number, entryIds: readonly string[]): Promise<void>;
+  settle(saleId: number, committed: readonly Reservation[]): Promise<void>;
   /** Reservations of a sale, oldest first, at least `ageMs` old by Redis's clock. */
   pending(saleId: number, ageMs: number, most: number): Promise<readonly Reservation[]>;
   /** Adds units, or takes free ones: see lua/adjust.lua. */
@@ -79,8 +79,8 @@ export function redisSales({ redis, scripts }: RedisStore, orders: OrderTable, s
     release(reservation, { unitBack = true, ownerOrderId = '' } = {}) {
       return scripts.release(keys(reservation.saleId), { ...reservation, unitBack, ownerOrderId });
     },
-    async settle(saleId, entryIds) {
-      if (entryIds.length > 0) await redis.xdel(keys(saleId).reservations, ...entryIds);
+    async settle(saleId, committed) {
+      if (committed.length > 0) await scripts.settle(keys(saleId), committed);
     },
     async pending(saleId, ageMs, most) {
       const [seconds, micros] = await redis.time();
@@ -98,5 +98,5 @@ export function redisSales({ redis, scripts }: RedisStore, orders: OrderTable, s
 
 function toReservation(saleId: number, entryId: string, fields: readonly string[]): Reservation {
   const value = (name: string) => fields[fields.indexOf(name) + 1] ?? '';
-  return { saleId, entryId, orderId: value('orderId'), userId: value('userId'), counter: value('counter') };
+  return { saleId, entryId, orderId: value('orderId'), userId: value('userId') };
 }

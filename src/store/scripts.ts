@@ -32,6 +32,8 @@ export interface Observation {
   readonly pending: number;
   /** The newest entry that the stream ever had: it grows with every reservation. */
   readonly newest: string;
+  /** Customers that Redis knows to have an order. */
+  readonly buyers: number;
 }
 
 /** What an attempt needs. */
@@ -47,15 +49,13 @@ export interface PurchaseScripts {
   /** @returns whether this call gave the reservation up; false when somebody had settled it before. */
   release(
     keys: SaleKeys,
-    release: {
-      entryId: string;
-      userId: string;
-      orderId: string;
-      counter: string;
-      unitBack: boolean;
-      ownerOrderId: string;
-    },
+    release: { entryId: string; userId: string; orderId: string; unitBack: boolean; ownerOrderId: string },
   ): Promise<boolean>;
+  /** @returns how many reservations were forgotten; the others were not there. */
+  settle(
+    keys: SaleKeys,
+    committed: readonly { entryId: string; userId: string; orderId: string }[],
+  ): Promise<number>;
 }
 
 /** What keeps a sale in Redis and in Postgres the same. */
@@ -95,6 +95,7 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
   const reserve = define(redis, 'reserve', 3);
   const deduct = define(redis, 'deduct', 4);
   const release = define(redis, 'release', 3);
+  const settle = define(redis, 'settle', 2);
   return {
     reserve: async (keys, userId, orderId) =>
       (await reserve(keys.state, keys.buyers, keys.reservations, userId, orderId)) as unknown as ReserveReply,
@@ -117,10 +118,15 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
         r.entryId,
         r.userId,
         r.orderId,
-        r.counter,
         r.unitBack ? 1 : 0,
         r.ownerOrderId,
       )) === 1,
+    settle: async (keys, committed) =>
+      (await settle(
+        keys.buyers,
+        keys.reservations,
+        ...committed.flatMap((r) => [r.entryId, r.userId, r.orderId]),
+      )) as number,
   };
 }
 
@@ -128,7 +134,7 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
 export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
   const open = define(redis, 'open', 4);
   const adjust = define(redis, 'adjust', 2);
-  const observe = define(redis, 'observe', 3);
+  const observe = define(redis, 'observe', 4);
   const correct = define(redis, 'correct', 5);
   return {
     open: async (keys, buyersKey, s) =>
@@ -144,10 +150,9 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
       )) === 1,
     adjust: async (keys, units) => (await adjust(keys.state, keys.counters, units)) as number | null,
     observe: async (keys) => {
-      const reply = (await observe(keys.state, keys.counters, keys.reservations)) as
-        | readonly [number, number, string]
-        | null;
-      return reply === null ? null : { remaining: reply[0], pending: reply[1], newest: reply[2] };
+      type Seen = readonly [remaining: number, pending: number, newest: string, buyers: number] | null;
+      const seen = (await observe(keys.state, keys.counters, keys.reservations, keys.buyers)) as Seen;
+      return seen && { remaining: seen[0], pending: seen[1], newest: seen[2], buyers: seen[3] };
     },
     correct: async (keys, buyersKey, seen, remaining) =>
       (await correct(

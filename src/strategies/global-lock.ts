@@ -34,7 +34,7 @@ export function create(context: StrategyContext): Strategy {
       lease.fencingToken ?? 0,
     );
     if (reply[0] === 'reserved') {
-      return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1], counter: 'remaining' } };
+      return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1] } };
     }
     return reply[0] === 'closed' ? CLOSED : { kind: 'busy', reason: 'lease-lost' };
   }

@@ -27,7 +27,7 @@ export function create(context: StrategyContext): Strategy {
       case 'held':
         return {
           kind: reply[0],
-          reservation: { ...attempt, orderId: reply[1], entryId: reply[2], counter: 'remaining' },
+          reservation: { ...attempt, orderId: reply[1], entryId: reply[2] },
         };
       case 'closed':
         return CLOSED;

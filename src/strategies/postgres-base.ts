@@ -45,7 +45,7 @@ export function postgresStrategy(
       if (lost !== null) return { kind: 'unknown', orderId: attempt.orderId, reason: lost };
       return { kind: 'busy', reason: 'contended' };
     },
-    async release() {},
+    release: async () => false,
     restock: (saleId, units) => context.sales.restock(saleId, units),
     async remaining(saleId) {
       return (await context.sales.get(saleId))?.remaining ?? null;

@@ -3,9 +3,10 @@
  * answer that was lost, giving units back, restocking.
  *
  *   ask ──'closed'──▶ read the sale in Postgres ──none──▶ unknown-sale
- *    │                        └──▶ open it in Redis ──▶ ask again, a bounded number of times
+ *    │                        └──▶ open it in Redis, or wait for who does ──▶ ask again, within bounds
  *    └──no answer──▶ ask again under the same order id: a unit taken by the lost answer is found, not taken twice
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import type { Refusal, Reservation, ReserveOutcome } from '../domain/outcome.ts';
@@ -18,8 +19,12 @@ import type { Strategy, StrategyContext } from './strategy.ts';
 export const CLOSED = { kind: 'closed' } as const;
 export type Decision = ReserveOutcome | typeof CLOSED;
 
-/** How often a sale is opened for one attempt: more than once only while Redis keeps losing its memory. */
-const OPENINGS = 3;
+/** How long an attempt waits for a sale to be opened, by itself or by another process, in milliseconds. */
+const OPEN_WAIT_MS = 1_000;
+/** Between two looks whether another process has opened it. */
+const OPEN_POLL_MS = 25;
+/** A process that opens a sale and dies keeps the others from it for so long. */
+const OPEN_CLAIM_MS = 10_000;
 
 /**
  * Builds a strategy from the one thing that is its own.
@@ -33,20 +38,15 @@ export function redisStrategy(
   decide: (attempt: Attempt, sales: RedisSales) => Promise<Decision>,
 ): Strategy & { readonly reservations: RedisSales } {
   const reservations = redisSales(context.redis, context.orders, segments);
-
-  async function openFromPostgres(saleId: number): Promise<Refusal | null> {
-    const sale = await context.sales.get(saleId);
-    if (sale === null) return { kind: 'unknown-sale' };
-    await reservations.open(sale);
-    return null;
-  }
+  const openOnce = opener(context, reservations);
 
   async function decideOpened(attempt: Attempt): Promise<ReserveOutcome> {
-    for (let opened = 0; ; opened++) {
+    const untilMs = performance.now() + OPEN_WAIT_MS;
+    for (;;) {
       const decision = await decide(attempt, reservations);
       if (decision.kind !== 'closed') return decision;
-      if (opened === OPENINGS) return { kind: 'busy', reason: 'redis-keeps-forgetting' };
-      const refusal = await openFromPostgres(attempt.saleId);
+      if (performance.now() > untilMs) return { kind: 'busy', reason: 'sale-is-being-opened' };
+      const refusal = await openOnce(attempt.saleId);
       if (refusal !== null) return refusal;
     }
   }
@@ -55,46 +55,92 @@ export function redisStrategy(
     description,
     reservations,
     async open(sale) {
-      await reservations.open(sale);
+      // A sale that cannot be put into Redis now is opened by the first attempt that finds it missing.
+      await reservations
+        .open(sale)
+        .catch((error) => context.onError('open a sale', error, { saleId: sale.id }));
     },
     async reserve(attempt) {
-      let failure = await tryOnce(() => decideOpened(attempt));
-      if (failure.kind === 'unknown') failure = await tryOnce(() => decideOpened(attempt), 'unknown');
-      if (failure.kind === 'busy' || failure.kind === 'unknown')
-        return { ...failure, orderId: attempt.orderId };
-      return failure;
+      const first = await tryOnce(attempt, () => decideOpened(attempt));
+      if (first.kind !== 'unknown') return first;
+      const second = await tryOnce(attempt, () => decideOpened(attempt));
+      // After a lost answer, not having got through proves nothing.
+      return second.kind === 'busy' ? { ...first, reason: `${first.reason}, then ${second.reason}` } : second;
     },
-    async release(reservation, options) {
-      await reservations.release(reservation, options);
-    },
-    async restock(saleId, units) {
-      // Units are never on offer in Redis while Postgres does not have them: added last, cut first.
-      if (units < 0 && (await reservations.adjust(saleId, units)) === 0) return 'below-sold';
-      const sale = await context.sales.restock(saleId, units);
-      const refused = sale === null || sale === 'below-sold';
-      if (refused === units < 0) await reservations.adjust(saleId, Math.abs(units));
-      return sale;
-    },
+    release: (reservation, options) => reservations.release(reservation, options),
+    restock: (saleId, units) => restock(context, reservations, saleId, units),
     async remaining(saleId) {
       return (await reservations.observe(saleId))?.remaining ?? null;
     },
   };
 }
 
-type Tried =
-  | Exclude<ReserveOutcome, { kind: 'unknown' }>
-  | { readonly kind: 'unknown'; readonly reason: string };
+/**
+ * Opens sales from Postgres: of all the attempts that find a sale missing, in all processes, one copies its buyers
+ * while the others wait.
+ * @returns opens one sale; null when it may be asked again, or why it cannot be opened
+ */
+function opener(
+  context: StrategyContext,
+  reservations: RedisSales,
+): (saleId: number) => Promise<Refusal | null> {
+  const underWay = new Map<number, Promise<Refusal | null>>();
 
-/** @param busyMeans what a failure to send says: after a lost answer it proves nothing, and the outcome stays unknown */
-async function tryOnce(
-  ask: () => Promise<ReserveOutcome>,
-  busyMeans: 'busy' | 'unknown' = 'busy',
-): Promise<Tried> {
+  async function open(saleId: number): Promise<Refusal | null> {
+    const claim = `stampede:{sale:${saleId}}:opening`;
+    const token = crypto.randomUUID();
+    const { redis, scripts } = context.redis;
+    if ((await redis.set(claim, token, 'PX', OPEN_CLAIM_MS, 'NX')) === null) {
+      await sleep(OPEN_POLL_MS);
+      return null;
+    }
+    try {
+      const sale = await context.sales.get(saleId);
+      if (sale === null) return { kind: 'unknown-sale' };
+      await reservations.open(sale);
+      return null;
+    } finally {
+      await scripts.unlock(claim, token).catch(() => {}); // it runs out by itself
+    }
+  }
+
+  return (saleId) => {
+    let opening = underWay.get(saleId);
+    if (opening === undefined) {
+      opening = open(saleId).finally(() => underWay.delete(saleId));
+      underWay.set(saleId, opening);
+    }
+    return opening;
+  };
+}
+
+/**
+ * Units are never on offer in Redis while Postgres does not have them: added last, cut first. Once Postgres has
+ * committed, the restock has happened: what Redis does not hear now it hears from recovery.
+ */
+async function restock(context: StrategyContext, reservations: RedisSales, saleId: number, units: number) {
+  const adjust = (by: number) =>
+    reservations
+      .adjust(saleId, by)
+      .catch((error) => context.onError('restock in Redis', error, { saleId, units }));
+  if (units < 0 && (await reservations.adjust(saleId, units)) === 0) return 'below-sold';
+  let sale: Awaited<ReturnType<Strategy['restock']>>;
+  try {
+    sale = await context.sales.restock(saleId, units);
+  } catch (error) {
+    if (units < 0 && classifyPostgresError(error).kind !== 'unknown') await adjust(-units);
+    throw error;
+  }
+  const refused = sale === null || sale === 'below-sold';
+  if (refused === units < 0) await adjust(Math.abs(units));
+  return sale;
+}
+
+async function tryOnce(attempt: Attempt, ask: () => Promise<ReserveOutcome>): Promise<ReserveOutcome> {
   try {
     return await ask();
   } catch (error) {
-    const { kind, reason } = classifyStoreError(error);
-    return { kind: kind === 'busy' ? busyMeans : kind, reason };
+    return { ...classifyStoreError(error), orderId: attempt.orderId };
   }
 }
 
@@ -138,7 +184,7 @@ export async function readSaleInRedis(
 /** The earlier order, or this very attempt's own when its first answer was lost. */
 function heldBy(attempt: Attempt, buyer: string): ReserveOutcome {
   const [orderId = '', entryId = ''] = buyer.split(' ');
-  const reservation: Reservation = { ...attempt, orderId, entryId, counter: '' };
+  const reservation: Reservation = { ...attempt, orderId, entryId };
   return { kind: orderId === attempt.orderId ? 'reserved' : 'held', reservation };
 }
 

@@ -70,7 +70,7 @@ export function create(context: StrategyContext): Strategy {
       leases.at(-1)?.fencingToken ?? 0,
     );
     if (reply[0] === 'reserved') {
-      return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1], counter: String(segment) } };
+      return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1] } };
     }
     return reply[0] === 'closed' ? CLOSED : { kind: 'busy', reason: 'lease-lost' };
   }

@@ -28,8 +28,12 @@ export interface Strategy {
    * Gives a reservation back, exactly once.
    * @param options.unitBack false when Postgres has no such unit, so that it must not be offered again
    * @param options.ownerOrderId the order that the customer has instead
+   * @returns whether this call gave it back; false when it had been settled before, one way or the other
    */
-  release(reservation: Reservation, options?: { unitBack?: boolean; ownerOrderId?: string }): Promise<void>;
+  release(
+    reservation: Reservation,
+    options?: { unitBack?: boolean; ownerOrderId?: string },
+  ): Promise<boolean>;
   /** Adds units to a sale or cuts free ones. @returns the sale; `below-sold`; null when there is no such sale. */
   restock(saleId: number, units: number): Promise<Sale | 'below-sold' | null>;
   /** Units that the strategy would still sell; null when its store does not know the sale. */
@@ -48,6 +52,8 @@ export interface StrategyContext {
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
   readonly paymentWindowS: number;
+  /** Told of failures that change no answer. */
+  readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
 export interface StrategyEntry {

@@ -22,6 +22,8 @@ describe('the configuration', () => {
       host: '127.0.0.1',
       databaseUrl: null,
       redisUrl: null,
+      redlockUrls: [],
+      zookeeperUrl: null,
       confirm: 'durable',
       segments: 100,
       lockTtlMs: 10_000,

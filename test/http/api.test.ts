@@ -97,6 +97,9 @@ describe('bad input gets a problem and changes nothing', () => {
       'a window that ends before it starts',
       { ...sale, startsAt: '2026-01-02T00:00:00Z', endsAt: '2026-01-01T00:00:00Z' },
     ],
+    ['the year 0', { ...sale, startsAt: '0000-01-01T00:00:00Z' }],
+    ['the year 0 after its zone', { ...sale, startsAt: '0001-01-01T00:00:00+10:00' }],
+    ['the year 10000 after its zone', { ...sale, endsAt: '9999-12-31T23:59:59-14:00' }],
     ['a window of no length', { ...sale, startsAt: '2026-01-01T00:00:00Z', endsAt: '2026-01-01T00:00:00Z' }],
   ])('sale: %s', async (_name, body) => {
     const before = await everything();
@@ -309,6 +312,8 @@ describe('the service', () => {
       status: 429,
       problem: 'too-many-requests',
     });
+    // Whoever has the right token is not kept out.
+    expect((await call(`${guarded.url}/sales`, asked)).status).toBe(201);
     expect(await guarded.stop()).toBe(0);
     expect(guarded.log.join('\n')).not.toContain(token);
   });

@@ -2,7 +2,7 @@
  * One Postgres for the whole run, on a temporary folder, with a migrated template database that every test file
  * clones; and a redis-server on the machine, of which every file starts its own.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
@@ -22,6 +22,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const say = (line: string) => process.stdout.write(`${line}\n`);
   await ensureRedisServer({ say });
   const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-'));
+  await chmod(folder, 0o755); // as root, Postgres may have to run as an account that must be able to enter
   const stores = await startLocalStores({
     folder,
     postgres: true,

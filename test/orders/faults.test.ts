@@ -1,0 +1,225 @@
+/** Faults between the two stores that a reviewer once found a promise broken by. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { startRedisServer } from '../../src/local/redis-server.ts';
+import { attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let redis: Redis;
+const services: TestService[] = [];
+
+async function start(env: Record<string, string> = {}): Promise<TestService> {
+  const service = await startService({
+    DATABASE_URL: stores.databaseUrl,
+    REDIS_URL: stores.redisUrl,
+    ...env,
+  });
+  services.push(service);
+  return service;
+}
+
+beforeEach(async () => {
+  stores = await openTestStores();
+  redis = new Redis(stores.redisUrl);
+});
+
+afterEach(async () => {
+  redis.disconnect();
+  await Promise.all(services.splice(0).map((service) => service.kill()));
+  await stores[Symbol.asyncDispose]();
+});
+
+const prefix = (saleId: number) => `stampede:{sale:${saleId}}`;
+const sold = async (saleId: number) =>
+  (await stores.sql.query<{ sold: number }>('SELECT sold FROM sales WHERE id = $1', [saleId])).rows[0]!.sold;
+
+/** Holds the sale's row, so that no commit gets through, for as long as the work takes. */
+async function whileCommitsWait(saleId: number, work: () => Promise<void>): Promise<void> {
+  const client = await stores.sql.connect();
+  try {
+    await client.query('BEGIN');
+    await client.query('SELECT 1 FROM sales WHERE id = $1 FOR UPDATE', [saleId]);
+    await work();
+  } finally {
+    await client.query('ROLLBACK');
+    client.release();
+  }
+}
+
+describe('Redis away', () => {
+  it('a sale is made and restocked once, and Redis hears of it later', async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-away-'));
+    const options = { folder, args: ['--appendonly', 'no'] };
+    const first = await startRedisServer(options);
+    const service = await start({ REDIS_URL: first.url });
+    const early = await createSale(service.url, 1);
+    await buy(service.url, early.id, 'a');
+    await first.kill();
+    const restocked = await post(`${service.url}/sales/${early.id}/restock`, { units: 2 });
+    expect(restocked).toMatchObject({ status: 200, body: { stock: 3 } });
+    expect((await post(`${service.url}/sales`, { name: 's', stock: 1, priceCents: 1 })).status).toBe(201);
+    expect((await attempt(service.url, early.id, 'b')).problem).toMatch(/busy|unknown-outcome/);
+    const second = await startRedisServer({ ...options, port: first.port });
+    for (const user of ['b', 'c']) expect((await buy(service.url, early.id, user)).status).toBe(201);
+    expect((await buy(service.url, early.id, 'd')).problem).toBe('sold-out');
+    await second.kill();
+    await rm(folder, { recursive: true });
+  });
+
+  it('no password is logged', async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-secret-'));
+    const server = await startRedisServer({
+      folder,
+      password: 'right-and-secret',
+      args: ['--appendonly', 'no'],
+    });
+    const service = await start({ REDIS_URL: server.url });
+    const admin = new Redis(server.url);
+    await admin.config('SET', 'requirepass', 'rotated');
+    await admin.client('KILL', 'TYPE', 'normal', 'SKIPME', 'no').catch(() => {});
+    await eventually(
+      async () => service.log.filter((line) => line.includes('keep the connection')).length,
+      (n) => n > 0,
+    );
+    expect(service.log.join('\n')).not.toContain('right-and-secret');
+    admin.disconnect();
+    await server.kill();
+    await rm(folder, { recursive: true });
+  });
+});
+
+describe('Redis losing its memory', () => {
+  it.each(['lua', 'segmented-lock'])(
+    '%s: those whose commit was under way keep their order',
+    async (STRATEGY) => {
+      const service = await start({ STRATEGY });
+      const sale = await createSale(service.url, 60);
+      const early = users(20, 'early');
+      let answers: Promise<unknown>[] = [];
+      await whileCommitsWait(sale.id, async () => {
+        answers = early.map((user) => attempt(service.url, sale.id, user));
+        await eventually(
+          () => redis.xlen(`${prefix(sale.id)}:reservations`),
+          (n) => n === 20,
+        );
+        await redis.flushall();
+        // Somebody opens the sale again, from a Postgres that does not have the twenty yet.
+        answers.push(attempt(service.url, sale.id, 'opener'));
+        await eventually(
+          () => redis.exists(`${prefix(sale.id)}:buyers`),
+          (n) => n === 1,
+        );
+      });
+      await Promise.all(answers);
+      await Promise.all(users(60, 'later').map((user) => buy(service.url, sale.id, user)));
+      expect(await sold(sale.id)).toBe(60);
+      const repeats = await Promise.all(early.map((user) => buy(service.url, sale.id, user)));
+      expect(repeats.map((answer) => answer.status)).toEqual(early.map(() => 200));
+    },
+  );
+
+  it.each([
+    ['lua', 'buyers'],
+    ['segmented-lock', 'state'],
+    ['segmented-lock', 'segments'],
+    ['global-lock', 'fence'],
+    ['global-lock', 'state'],
+  ])('%s heals when %s alone is lost', async (STRATEGY, key) => {
+    const service = await start({ STRATEGY });
+    // With a unit left, a customer whom Redis forgot is led back to his order by way of it.
+    const units = key === 'buyers' ? 4 : 10;
+    const sale = await createSale(service.url, units);
+    for (const user of users(4)) await buy(service.url, sale.id, user);
+    await redis.del(`${prefix(sale.id)}:${key}`);
+    await eventually(
+      async () => {
+        const repeats = await Promise.all(users(4).map((user) => attempt(service.url, sale.id, user)));
+        return repeats.map((answer) => answer.status);
+      },
+      (statuses) => statuses.every((status) => status === 200),
+    );
+    for (const user of users(units - 4, 'next')) expect((await buy(service.url, sale.id, user)).status).toBe(201);
+    expect((await buy(service.url, sale.id, 'late')).problem).toBe('sold-out');
+    expect(await sold(sale.id)).toBe(units);
+  });
+
+  it('one attempt copies the buyers, and the others wait for it', async () => {
+    const service = await start();
+    const sale = await createSale(service.url, 30_000);
+    await stores.sql.query(
+      `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+       SELECT gen_random_uuid(), $1, 'old-' || n, 'pending', 1, now() FROM generate_series(1, 20000) n`,
+      [sale.id],
+    );
+    await stores.sql.query('UPDATE sales SET sold = 20000 WHERE id = $1', [sale.id]);
+    await redis.flushall();
+    const waiting = Promise.all(users(150).map((user) => buy(service.url, sale.id, user)));
+    let copies = 0;
+    for (let done = false; !done; ) {
+      copies = Math.max(copies, (await redis.keys(`${prefix(sale.id)}:buyers:*`)).length);
+      done = await Promise.race([waiting.then(() => true), sleep(5, false)]);
+    }
+    expect((await waiting).every((answer) => answer.status === 201)).toBe(true);
+    expect(copies).toBeLessThanOrEqual(1);
+  });
+});
+
+describe('segments', () => {
+  it('may become more while Redis keeps its data', async () => {
+    const few = await start({ STRATEGY: 'segmented-lock', SEGMENTS: '7' });
+    const sale = await createSale(few.url, 40);
+    await few.stop();
+    const many = await start({ STRATEGY: 'segmented-lock', SEGMENTS: '100' });
+    const answers = await Promise.all(users(80).map((user) => buy(many.url, sale.id, user)));
+    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(40);
+  });
+
+  it('may be ten thousand', async () => {
+    const env = { STRATEGY: 'segmented-lock', SEGMENTS: '10000' };
+    const service = await start(env);
+    const sale = await createSale(service.url, 5);
+    expect((await post(`${service.url}/sales/${sale.id}/restock`, { units: 3 })).status).toBe(200);
+    expect((await post(`${service.url}/sales/${sale.id}/restock`, { units: -2 })).status).toBe(200);
+    const answers = await Promise.all(users(20).map((user) => buy(service.url, sale.id, user)));
+    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(6);
+    await service.stop();
+    await start(env);
+  });
+});
+
+describe('Postgres slow', () => {
+  it('CONFIRM=accepted: every order that was acknowledged is committed', async () => {
+    const service = await start({ CONFIRM: 'accepted' });
+    const sale = await createSale(service.url, 50);
+    let answers: { status: number; body: Record<string, unknown> }[] = [];
+    await whileCommitsWait(sale.id, async () => {
+      answers = await Promise.all(users(50).map((user) => attempt(service.url, sale.id, user)));
+      await sleep(3_500); // longer than a statement waits for a row
+    });
+    expect(answers.filter((answer) => answer.status === 202)).toHaveLength(50);
+    await eventually(
+      () => sold(sale.id),
+      (n) => n === 50,
+      15_000,
+    );
+    for (const { body } of answers)
+      expect((await call(`${service.url}/orders/${body.orderId}`)).status).toBe(200);
+  });
+
+  it('CONFIRM=durable: what cannot be committed in time is busy, and its unit goes back', async () => {
+    const service = await start();
+    const sale = await createSale(service.url, 10);
+    await whileCommitsWait(sale.id, async () => {
+      const answers = await Promise.all(users(10).map((user) => attempt(service.url, sale.id, user)));
+      for (const answer of answers) expect(answer.problem).toBe('busy');
+    });
+    const answers = await Promise.all(users(10, 'next').map((user) => buy(service.url, sale.id, user)));
+    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(10);
+  });
+});
