@@ -12,7 +12,7 @@ import closeWithGrace from 'close-with-grace';
 import { type Logger, pino } from 'pino';
 import { type Config, ConfigError, parseEnv } from './config/env.ts';
 import { limits } from './config/limits.ts';
-import { createApp } from './http/server.ts';
+import { answerUnreadable, createApp } from './http/server.ts';
 import { startLocalStores } from './local/stores.ts';
 import { locks } from './locks/registry.ts';
 import { createInstruments } from './metrics/instruments.ts';
@@ -125,7 +125,9 @@ async function start(config: Config, log: Logger): Promise<void> {
     },
     onError: (err, request) => log.error({ err, ...request }, 'an error that nobody foresaw'),
   });
-  await listen(createServer(app), config, log);
+  const server = createServer(app);
+  answerUnreadable(server);
+  await listen(server, config, log);
 }
 
 /** The stores that the environment names, and local ones for those that it does not. */

@@ -1,6 +1,6 @@
 /** Temporary folders, services in processes of their own, and a look at what still runs. */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -16,9 +16,14 @@ export const quiet = () => {};
 
 const folders: string[] = [];
 
-/** A new folder, mode 700. After the test it must hold no process; it is kept when the test failed. */
+/** Where user namespaces are refused, Postgres runs as another account, which must be able to enter. */
+export const hasNamespaces =
+  !isRoot || spawnSync('unshare', ['--user', '--map-user=65534', '--map-group=65534', 'true']).status === 0;
+
+/** A new folder, mode 700 where that works. After the test it must hold no process; it is kept when the test failed. */
 export function temporaryFolder(): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stampede-local-')));
+  if (!hasNamespaces) chmodSync(folder, 0o755);
   folders.push(folder);
   return folder;
 }
