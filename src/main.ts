@@ -120,6 +120,7 @@ async function start(config: Config, log: Logger): Promise<void> {
       active: config.strategy,
       lock: config.lock,
       strategies: [...strategies.values()].map((entry) => entry.description),
+      locks: [...locks.values()].map((entry) => entry.description),
       instruments,
       checks: { postgres: () => postgres.ping(), redis: () => redis.ping() },
     },

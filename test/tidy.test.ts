@@ -47,7 +47,15 @@ const layerOf = (part: string) => LAYERS.findIndex((layer) => layer.includes(par
 
 /** Of a family with one interface, implementations never import each other. */
 const SHARED: Record<string, string[]> = {
-  locks: ['lock.ts', 'local-queue.ts', 'renewing-lease.ts', 'registry.ts'],
+  locks: [
+    'lock.ts',
+    'local-queue.ts',
+    'plain-lease.ts',
+    'polling.ts',
+    'renewing-lease.ts',
+    'settled.ts',
+    'registry.ts',
+  ],
   strategies: ['strategy.ts', 'redis-base.ts', 'postgres-base.ts', 'registry.ts'],
 };
 

@@ -150,6 +150,21 @@ export const strategySchema = z
   })
   .meta({ id: 'Strategy' });
 
+export const lockSchema = z
+  .object({
+    name: z.string(),
+    summary: z.string(),
+    flaw: z.string().nullable(),
+    needs: z.string().meta({ description: 'The variable that names its server' }),
+    capabilities: z.record(z.string(), z.boolean()),
+  })
+  .meta({ id: 'Lock' });
+
 export const strategiesSchema = z
-  .object({ active: z.string(), lock: z.string(), strategies: z.array(strategySchema) })
+  .object({
+    active: z.string(),
+    lock: z.string(),
+    strategies: z.array(strategySchema),
+    locks: z.array(lockSchema),
+  })
   .meta({ id: 'Strategies' });

@@ -4,6 +4,7 @@
  */
 interface Waiter {
   wake(): void;
+  giveUp(): void;
 }
 
 export interface LocalQueue {
@@ -12,11 +13,15 @@ export interface LocalQueue {
    * @returns what ends the turn, or null when `waitMs` passed or `signal` fired before it came
    */
   enter(resource: string, waitMs: number, signal?: AbortSignal): Promise<(() => void) | null>;
+  /** Ends all waiting; nobody gets a turn any more. */
+  close(): void;
+  readonly closed: boolean;
 }
 
 export function localQueue(): LocalQueue {
   // A resource is here while somebody has its turn; the list holds those who wait for it.
   const busy = new Map<string, Waiter[]>();
+  let closed = false;
 
   function leave(resource: string): void {
     const next = busy.get(resource)?.shift();
@@ -26,7 +31,7 @@ export function localQueue(): LocalQueue {
 
   return {
     async enter(resource, waitMs, signal) {
-      if (signal?.aborted) return null;
+      if (closed || signal?.aborted) return null;
       const waiters = busy.get(resource);
       if (waiters === undefined) {
         busy.set(resource, []);
@@ -39,7 +44,7 @@ export function localQueue(): LocalQueue {
           signal?.removeEventListener('abort', giveUp);
           resolve(value);
         };
-        const waiter: Waiter = { wake: () => end(true) };
+        const waiter: Waiter = { wake: () => end(true), giveUp: () => giveUp() };
         const giveUp = () => {
           waiters.splice(waiters.indexOf(waiter), 1);
           end(false);
@@ -49,6 +54,13 @@ export function localQueue(): LocalQueue {
         waiters.push(waiter);
       });
       return turn ? () => leave(resource) : null;
+    },
+    get closed() {
+      return closed;
+    },
+    close() {
+      closed = true;
+      for (const waiters of busy.values()) for (const waiter of [...waiters]) waiter.giveUp();
     },
   };
 }

@@ -1,19 +1,20 @@
 /**
  * A lock in one Redis: a token under a key that expires.
  *
- *   local turn ──▶ ask ──held by another──▶ wait a little ──▶ ask …        until waitMs is over: contended
+ *   local turn ──▶ ask ──held by another──▶ pause ──▶ ask …        see polling.ts; until waitMs is over: contended
  *                   │ got it
  *                   ▼
  *                 held: see renewing-lease.ts
  *
- * A request whose answer was lost may have taken the lock: it is released by its token.
+ * A request whose answer was lost may have taken the lock: see settled.ts.
  */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { classifyRedisError, type RedisStore } from '../store/redis.ts';
+import type { RedisStore } from '../store/redis.ts';
 import { localQueue } from './local-queue.ts';
-import type { AcquireOptions, AcquireResult, Lock, LockDescription } from './lock.ts';
-import { type LeaseServer, RenewingLease } from './renewing-lease.ts';
+import type { Lease, Lock, LockDescription } from './lock.ts';
+import { lockKey, type Pauses, pollingLock } from './polling.ts';
+import { RenewingLease } from './renewing-lease.ts';
+import { settled } from './settled.ts';
 
 export const description: LockDescription = {
   name: 'redis',
@@ -35,60 +36,54 @@ export const description: LockDescription = {
   },
 };
 
-/** Between two questions while another process holds the lock: jittered, growing, in milliseconds. */
-const POLL_FIRST_MS = 2;
-const POLL_MOST_MS = 25;
-
 /** Makes the lock on the service's own connection. */
 export async function create({ redis }: { readonly redis: RedisStore }): Promise<Lock> {
   return createRedisLock(redis);
 }
 
-export function createRedisLock(store: RedisStore): Lock {
-  const { scripts } = store;
+export function createRedisLock({ scripts }: RedisStore): Lock {
   const queue = localQueue();
   const held = new Set<RenewingLease>();
 
-  const server = (resource: string, token: string, ttlMs: number): LeaseServer => ({
-    renew: () => scripts.renew(lockKey(resource), token, ttlMs),
-    release: () => scripts.unlock(lockKey(resource), token),
-  });
-
-  type Asked =
-    | Exclude<AcquireResult, { kind: 'held' }>
-    | { readonly kind: 'held'; readonly lease: RenewingLease };
-
-  async function ask(resource: string, options: AcquireOptions, untilMs: number): Promise<Asked> {
+  async function ask(resource: string, ttlMs: number, pauses: Pauses): Promise<Lease | null> {
     const token = randomUUID();
-    for (let pollMs = POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 1.6, POLL_MOST_MS)) {
-      const askedMs = performance.now();
-      try {
-        const fence = await scripts.acquire(lockKey(resource), fenceKey(resource), token, options.ttlMs);
-        if (fence > 0) {
-          const lease = new RenewingLease(server(resource, token, options.ttlMs), {
-            resource,
-            token,
-            fencingToken: fence,
-            ttlMs: options.ttlMs,
-            askedMs,
-          });
-          if (!lease.signal.aborted) return { kind: 'held', lease };
-          void scripts.unlock(lockKey(resource), token).catch(() => {}); // the answer took longer than the lease
-          return { kind: 'unavailable', reason: 'redis-slow' };
-        }
-      } catch (error) {
-        const { reason } = classifyRedisError(error);
-        void scripts.unlock(lockKey(resource), token).catch(() => {}); // else it runs out with its TTL
-        return { kind: 'unavailable', reason };
-      }
-      const leftMs = untilMs - performance.now();
-      if (leftMs <= 0) return { kind: 'contended' };
-      await sleep(Math.min(leftMs, pollMs * (0.5 + Math.random())), undefined, {
-        signal: options.signal,
-      }).catch(() => {});
-      if (options.signal?.aborted) return { kind: 'aborted' };
-    }
+    const [key, fenceKey] = [lockKey(resource), `stampede:{${resource}}:fence`];
+    const askedMs = performance.now();
+    const acquire = () => scripts.acquire(key, fenceKey, token, ttlMs);
+    const release = () => scripts.unlock(key, token);
+    const fencingToken = await settled({ ask: acquire, again: acquire, undo: release, ttlMs, pauses });
+    if (fencingToken <= 0) return null;
+    const renew = () => scripts.renew(key, token, ttlMs);
+    return new RenewingLease({ renew, release }, { resource, token, fencingToken, ttlMs, askedMs });
   }
+
+  const polled = pollingLock(description.name, ask, () => queue.close());
+
+  return {
+    name: description.name,
+    async acquire(resource, options) {
+      const untilMs = performance.now() + options.waitMs;
+      const leave = await queue.enter(resource, options.waitMs, options.signal);
+      if (leave === null) {
+        if (queue.closed) return { kind: 'unavailable', reason: 'closed' };
+        return options.signal?.aborted ? { kind: 'aborted' } : { kind: 'contended' };
+      }
+      let lease: RenewingLease | undefined;
+      try {
+        const waitMs = Math.max(0, untilMs - performance.now());
+        const result = await polled.acquire(resource, { ...options, waitMs });
+        if (result.kind === 'held') lease = result.lease as RenewingLease;
+        return result;
+      } finally {
+        if (lease === undefined) leave();
+        else hold(lease, leave);
+      }
+    },
+    async close() {
+      await polled.close();
+      await Promise.all([...held].map((lease) => lease.release()));
+    },
+  };
 
   function hold(lease: RenewingLease, leave: () => void): void {
     held.add(lease);
@@ -97,28 +92,4 @@ export function createRedisLock(store: RedisStore): Lock {
       leave();
     };
   }
-
-  return {
-    name: description.name,
-    async acquire(resource, options) {
-      const untilMs = performance.now() + options.waitMs;
-      const leave = await queue.enter(resource, options.waitMs, options.signal);
-      if (leave === null) return options.signal?.aborted ? { kind: 'aborted' } : { kind: 'contended' };
-      let lease: RenewingLease | undefined;
-      try {
-        const result = await ask(resource, options, untilMs);
-        if (result.kind === 'held') lease = result.lease;
-        return result;
-      } finally {
-        if (lease === undefined) leave();
-        else hold(lease, leave);
-      }
-    },
-    async close() {
-      await Promise.all([...held].map((lease) => lease.release()));
-    },
-  };
 }
-
-const lockKey = (resource: string) => `stampede:{${resource}}:lock`;
-const fenceKey = (resource: string) => `stampede:{${resource}}:fence`;

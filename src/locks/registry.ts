@@ -3,6 +3,12 @@ import type { PostgresStore } from '../store/postgres.ts';
 import type { RedisStore } from '../store/redis.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import * as redis from './redis.ts';
+import * as redisConfirmed from './redis-confirmed.ts';
+import * as redisNoOwner from './redis-no-owner.ts';
+import * as redisOwner from './redis-owner.ts';
+import * as redisSetnx from './redis-setnx.ts';
+import * as redisSetnxExpire from './redis-setnx-expire.ts';
+import * as redisWatchdog from './redis-watchdog.ts';
 
 /** What a lock is made from; it takes what its description `needs`. */
 export interface LockContext {
@@ -22,7 +28,15 @@ export interface LockEntry {
   create(context: LockContext): Promise<Lock>;
 }
 
-const entries: readonly LockEntry[] = [redis];
+const entries: readonly LockEntry[] = [
+  redisSetnx,
+  redisSetnxExpire,
+  redisNoOwner,
+  redisOwner,
+  redisConfirmed,
+  redisWatchdog,
+  redis,
+];
 
 export const locks: ReadonlyMap<string, LockEntry> = new Map(
   entries.map((entry) => [entry.description.name, entry]),

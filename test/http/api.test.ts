@@ -248,6 +248,8 @@ describe('the service', () => {
       (s) => s.name === 'unsafe',
     );
     expect(unsafe?.guarantees).toMatchObject({ neverOversells: false });
+    const setnx = (body.locks as { name: string; flaw: string }[]).find((l) => l.name === 'redis-setnx');
+    expect(setnx?.flaw).toBeTruthy();
   });
 
   it('is healthy, ready, and measured', async () => {

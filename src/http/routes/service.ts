@@ -3,6 +3,7 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import { Router } from 'express';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
+import type { LockDescription } from '../../locks/lock.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import { openApiDocument } from '../openapi.ts';
 
@@ -10,6 +11,7 @@ export interface ServiceContext {
   readonly active: string;
   readonly lock: string;
   readonly strategies: readonly StrategyDescription[];
+  readonly locks: readonly LockDescription[];
   readonly instruments: Instruments;
   /** The stores by name; each check throws when its store does not answer. */
   readonly checks: Readonly<Record<string, () => Promise<void>>>;
@@ -41,7 +43,8 @@ export function serviceRoutes(context: ServiceContext): Router {
   });
 
   router.get('/strategies', (_req, res) => {
-    res.json({ active: context.active, lock: context.lock, strategies: context.strategies });
+    const { active, lock, strategies, locks } = context;
+    res.json({ active, lock, strategies, locks });
   });
 
   const document = openApiDocument();

@@ -1,0 +1,26 @@
+import { describe, expect, it } from 'vitest';
+import { create, description } from '../../src/locks/redis-watchdog.ts';
+import { redisLocks } from '../support/lock-process.ts';
+import { hold, kindOf } from './lock-steps.ts';
+import { lockContract } from './lock-suite.ts';
+
+lockContract(description, () => redisLocks(create));
+
+describe('the cap of the watchdog', () => {
+  it('ends the hold of a hung holder', async () => {
+    const fixture = await redisLocks((context) => create(context, 1_500));
+    const [a, b] = [await fixture.process(), await fixture.process()];
+    try {
+      const startMs = performance.now();
+      const lease = await hold(a, 'hung', { ttlMs: 600 });
+      expect(await kindOf(b, 'hung', { waitMs: 10_000 })).toBe('held');
+      const heldMs = performance.now() - startMs;
+      expect(heldMs).toBeGreaterThan(900); // it was renewed
+      expect(heldMs).toBeLessThan(1_900); // the cap, and what a busy machine needs
+      expect(await lease.release()).toBe(false);
+    } finally {
+      await Promise.all([a.close(), b.close()]);
+      await fixture.close();
+    }
+  });
+});

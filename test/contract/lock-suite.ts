@@ -1,0 +1,265 @@
+/**
+ * The contract of every lock, on real servers. What a lock's capabilities claim is asserted, and what they do not
+ * claim is asserted to be missing: the suite must see the flaw. What goes wrong around a lock is in
+ * lock-divergences.ts.
+ */
+import { execFile } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { type LockDescription, using } from '../../src/locks/lock.ts';
+import type { LockFixture, LockProcess } from '../support/lock-process.ts';
+import { divergences } from './lock-divergences.ts';
+import { type Bench, hold, kindOf, soon, timed } from './lock-steps.ts';
+
+export type { LockFixture, LockProcess };
+
+const run = promisify(execFile);
+const root = fileURLToPath(new URL('../../', import.meta.url));
+
+export function lockContract(description: LockDescription, open: () => Promise<LockFixture>): void {
+  let fixture: LockFixture;
+  let processes: LockProcess[] = [];
+  let resources = 0;
+
+  beforeAll(async () => {
+    fixture = await open();
+  });
+  afterEach(async () => {
+    await Promise.all(processes.map((process) => process.close()));
+    processes = [];
+  });
+  afterAll(() => fixture?.close());
+
+  const bench: Bench = {
+    get fixture() {
+      return fixture;
+    },
+    async process() {
+      const process = await fixture.process();
+      processes.push(process);
+      return process;
+    },
+    resource: () => `r${++resources}`,
+  };
+
+  describe(`lock ${description.name}`, () => {
+    exclusion(bench, description);
+    waiting(bench, description);
+    ending(bench);
+    divergences(bench, description);
+    realProcesses(bench, description);
+  });
+}
+
+function exclusion({ process, resource }: Bench, { capabilities }: LockDescription): void {
+  it('lets one holder in, and the next one after the release', async () => {
+    const [a, b] = [await process(), await process()];
+    const r = resource();
+    const lease = await hold(a, r);
+    expect(await kindOf(b, r)).toBe('contended');
+    expect(await kindOf(a, r)).toBe('contended');
+    expect(lease.resource).toBe(r);
+    expect(lease.signal.aborted).toBe(false);
+    expect(lease.deadlineMs).toBeGreaterThan(performance.now());
+    expect(await lease.release()).toBe(true);
+    const next = await hold(b, r);
+    expect(next.token).not.toBe(lease.token);
+    expect(await next.release()).toBe(true);
+  });
+
+  it('leaves other resources alone', async () => {
+    const [a, b] = [await process(), await process()];
+    const [one, other] = [resource(), resource()];
+    const first = await hold(a, one);
+    const second = await hold(b, other);
+    expect(await first.release()).toBe(true);
+    expect(await kindOf(a, other)).toBe('contended');
+    expect(await second.release()).toBe(true);
+  });
+
+  it('gives back once', async () => {
+    const [a, b] = [await process(), await process()];
+    const r = resource();
+    const lease = await hold(a, r);
+    expect(await lease.release()).toBe(true);
+    expect(await lease.release()).toBe(false);
+    const next = await hold(b, r);
+    expect(await lease.release()).toBe(false);
+    await lease[Symbol.asyncDispose]();
+    expect(await kindOf(a, r)).toBe('contended');
+    await next.release();
+  });
+
+  it(capabilities.fenced ? 'numbers its leases upwards' : 'has no fencing tokens', async () => {
+    const [a, b] = [await process(), await process()];
+    const r = resource();
+    const tokens: (number | null)[] = [];
+    for (const holder of [a, b, a, a, b]) {
+      const lease = await hold(holder, r, { waitMs: 2_000 });
+      tokens.push(lease.fencingToken);
+      await lease.release();
+    }
+    if (!capabilities.fenced) expect(tokens).toEqual([null, null, null, null, null]);
+    else for (let i = 1; i < tokens.length; i++) expect(tokens[i]).toBeGreaterThan(tokens[i - 1]!);
+  });
+
+  it(
+    capabilities.reentrant ? 'lets the same owner in again' : 'is closed to its own holder too',
+    async () => {
+      const [a, b] = [await process(), await process()];
+      const r = resource();
+      const first = await hold(a, r, { owner: 'me' });
+      if (!capabilities.reentrant) {
+        expect(await kindOf(a, r, { owner: 'me' })).toBe('contended');
+      } else {
+        const second = await hold(a, r, { owner: 'me' });
+        expect(await kindOf(a, r, { owner: 'you' })).toBe('contended');
+        expect(await kindOf(b, r, { owner: 'you' })).toBe('contended');
+        await second.release();
+        expect(await kindOf(b, r)).toBe('contended');
+      }
+      await first.release();
+      await (await hold(b, r, { waitMs: 2_000 })).release();
+    },
+  );
+}
+
+function waiting({ process, resource }: Bench, { capabilities }: LockDescription): void {
+  it('waits as long as it was told to', async () => {
+    const [a, b] = [await process(), await process()];
+    const r = resource();
+    await hold(a, r);
+    for (const waiter of [a, b]) {
+      const none = await timed(kindOf(waiter, r));
+      expect(none.value).toBe('contended');
+      expect(none.tookMs).toBeLessThan(200);
+      const some = await timed(kindOf(waiter, r, { waitMs: 1_000 }));
+      expect(some.value).toBe('contended');
+      expect(some.tookMs).toBeGreaterThanOrEqual(990);
+      expect(some.tookMs).toBeLessThan(1_200);
+    }
+  });
+
+  it('gets the lock when it is given back, without waiting for long', async () => {
+    const [a, b] = [await process(), await process()];
+    const r = resource();
+    const lease = await hold(a, r);
+    const next = kindOf(b, r, { waitMs: 10_000 });
+    await sleep(300);
+    const { value, tookMs } = await timed(Promise.all([lease.release(), next]));
+    expect(value).toEqual([true, 'held']);
+    expect(tookMs).toBeLessThan(300);
+  });
+
+  it('leaves nothing behind when it is told to stop waiting', async () => {
+    const [a, b, c] = [await process(), await process(), await process()];
+    const r = resource();
+    expect(await kindOf(a, r, { signal: AbortSignal.abort() })).toBe('aborted');
+    const lease = await hold(b, r);
+    for (const waiter of [a, b]) {
+      const stop = new AbortController();
+      const waits = kindOf(waiter, r, { waitMs: 10_000, signal: stop.signal });
+      await sleep(150);
+      stop.abort();
+      const { value, tookMs } = await timed(waits);
+      expect(value).toBe('aborted');
+      expect(tookMs).toBeLessThan(200);
+    }
+    expect(await lease.release()).toBe(true);
+    const next = await hold(c, r);
+    expect(await next.release()).toBe(true);
+    await (await hold(a, r)).release();
+  });
+
+  it(capabilities.waitsByEvent ? 'waits without polling' : 'polls', async () => {
+    const [a, b] = [await process(), await process()];
+    const r = resource();
+    await hold(a, r);
+    await kindOf(b, r, { waitMs: 50 });
+    const before = b.link.requests;
+    await kindOf(b, r, { waitMs: 1_500 });
+    if (capabilities.waitsByEvent) expect(b.link.requests - before).toBeLessThanOrEqual(10);
+    else expect(b.link.requests - before).toBeGreaterThan(10);
+  });
+
+  it(capabilities.fair ? 'lets those in first who came first' : 'keeps no order', async () => {
+    const waiters = await Promise.all(Array.from({ length: 5 }, () => process()));
+    const holder = await process();
+    let inOrder = 0;
+    const rounds = capabilities.fair ? 3 : 12;
+    for (let round = 0; round < rounds && inOrder === round; round++) {
+      const r = resource();
+      const first = await hold(holder, r);
+      const order: number[] = [];
+      const all = waiters.map(async ({ lock }, i) => {
+        await sleep(i * 50);
+        const done = await using(lock, r, { ttlMs: 5_000, waitMs: 20_000 }, async () => {
+          order.push(i);
+          await sleep(15);
+        });
+        expect(done.kind).toBe('done');
+      });
+      await sleep(400);
+      await first.release();
+      await Promise.all(all);
+      if (order.join() === '0,1,2,3,4') inOrder++;
+    }
+    if (capabilities.fair) expect(inOrder).toBe(rounds);
+    else expect(inOrder).toBeLessThan(rounds);
+  });
+}
+
+function ending({ process, resource }: Bench): void {
+  it('never hides what the work itself threw', async () => {
+    const [a, b] = [await process(), await process()];
+    const [free, cut] = [resource(), resource()];
+    const work = using(a.lock, free, soon, () => Promise.reject(new RangeError('mine')));
+    await expect(work).rejects.toThrow(RangeError);
+    await (await hold(b, free)).release();
+    const lost = using(a.lock, cut, soon, async () => {
+      a.link.set('refuse'); // the release cannot succeed
+      throw new RangeError('mine');
+    });
+    await expect(lost).rejects.toThrow(RangeError);
+  });
+
+  it('answers unavailable while its server cannot be reached, and works again afterwards', async () => {
+    const a = await process();
+    a.link.set('refuse');
+    await sleep(50);
+    expect(await kindOf(a, resource())).toBe('unavailable');
+    a.link.set('pass');
+    const r = resource();
+    await expect.poll(() => kindOf(a, r, { waitMs: 500 }), { timeout: 15_000 }).toBe('held');
+  });
+}
+
+function realProcesses(bench: Bench, { name }: LockDescription): void {
+  const worker = (file: string, ...args: string[]) => {
+    const { redisUrl, ...more } = bench.fixture.servers;
+    const all = ['--import', 'tsx', `test/support/${file}`, name, redisUrl, ...args, JSON.stringify(more)];
+    return run(process.execPath, all, { cwd: root, timeout: 100_000 });
+  };
+
+  it('leaves no timer, no socket and no waiter when it is closed', async () => {
+    const { stdout, stderr } = await worker('lock-leftovers.ts', bench.resource());
+    const { left, waiter } = JSON.parse(stdout) as { left: string[]; waiter: string };
+    expect(left).toEqual([]);
+    expect(['unavailable', 'aborted']).toContain(waiter);
+    expect(stderr).toBe('');
+  });
+
+  it('loses no increment of an unprotected counter: 8 processes × 200', { timeout: 120_000 }, async () => {
+    const r = bench.resource();
+    await Promise.all(Array.from({ length: 8 }, () => worker('lock-worker.ts', r, '200')));
+    const redis = new Redis(bench.fixture.servers.redisUrl);
+    try {
+      expect(await redis.get(`counter:${r}`)).toBe('1600');
+    } finally {
+      redis.disconnect();
+    }
+  });
+}
