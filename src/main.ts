@@ -14,7 +14,7 @@ import { type Config, ConfigError, parseEnv } from './config/env.ts';
 import { limits } from './config/limits.ts';
 import { answerUnreadable, createApp } from './http/server.ts';
 import { startLocalStores } from './local/stores.ts';
-import { locks } from './locks/registry.ts';
+import { type LockContext, locks } from './locks/registry.ts';
 import { createInstruments } from './metrics/instruments.ts';
 import { createPurchases } from './orders/purchase.ts';
 import { keepRecovering, recoverOnce } from './orders/recover.ts';
@@ -92,10 +92,7 @@ async function start(config: Config, log: Logger): Promise<void> {
 
   const sales = saleTable(postgres);
   const orders = orderTable(postgres);
-  const { lockTtlMs, redlockUrls, zookeeperUrl } = config;
-  const lock = await locks
-    .get(config.lock)!
-    .create({ redis, postgres, lockTtlMs, redlockUrls, zookeeperUrl, onError });
+  const lock = await openLock(config, { redis, postgres, onError });
   closers.push(() => lock.close());
   const context: StrategyContext = { ...config, postgres, redis, sales, orders, lock, onError };
   const strategy = strategies.get(config.strategy)!.create(context);
@@ -129,6 +126,17 @@ async function start(config: Config, log: Logger): Promise<void> {
   const server = createServer(app);
   answerUnreadable(server);
   await listen(server, config, log);
+}
+
+/** @throws StartError naming the variable when the lock's server is not configured */
+async function openLock(config: Config, parts: Pick<LockContext, 'redis' | 'postgres' | 'onError'>) {
+  const { description, create } = locks.get(config.lock)!;
+  const { lockTtlMs, redlockUrls, zookeeperUrl } = config;
+  const missing =
+    (description.needs === 'REDLOCK_URLS' && redlockUrls.length === 0) ||
+    (description.needs === 'ZOOKEEPER_URL' && zookeeperUrl === null);
+  if (missing) throw new StartError(`LOCK=${config.lock} needs ${description.needs}: see .env.example.`);
+  return create({ ...parts, lockTtlMs, redlockUrls, zookeeperUrl });
 }
 
 /** The stores that the environment names, and local ones for those that it does not. */

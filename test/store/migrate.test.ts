@@ -71,7 +71,7 @@ describe('migrations', () => {
     const tables = () => client.query(`SELECT tablename FROM pg_tables WHERE schemaname = 'public'`);
     expect(child.signalCode).toBe('SIGKILL');
     expect((await tables()).rowCount).toBe(0);
-    expect(await migrate(target.href)).toHaveLength(1);
+    expect((await migrate(target.href)).length).toBeGreaterThan(0);
     expect((await tables()).rowCount).toBeGreaterThan(4);
     await client.end();
     await server.query(`DROP DATABASE ${half} WITH (FORCE)`);

@@ -1,0 +1,139 @@
+/**
+ * A lock as a row in Postgres: owner, expiry and fencing token.
+ *
+ *   local turn ──▶ ask ──held by another──▶ wait a little ──▶ ask …        until waitMs is over: contended
+ *                   │ └──no answer, or aborted──▶ settle: given back by its token, until answered or the TTL is over
+ *                   ▼
+ *                 held: see renewing-lease.ts
+ *
+ * Expiry is judged by the database's clock at the moment the row is locked (`clock_timestamp()`, not `now()`, which is
+ * the transaction's start). A row stays when its lock is given back, because its fence must go on growing: one small
+ * row for each resource that was ever locked. Rejected: a sequence for the fence and rows that are deleted, since two
+ * claims that insert at once may commit in another order than they drew their numbers.
+ */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
+import { classifyPostgresError, type PostgresStore } from '../store/postgres.ts';
+import { localQueue } from './local-queue.ts';
+import type { AcquireOptions, Lock, LockDescription } from './lock.ts';
+import { RenewingLease } from './renewing-lease.ts';
+import { type Asked, unlessAborted, type Waiter, waitingLock } from './waiting-lock.ts';
+
+export const description: LockDescription = {
+  name: 'postgres-row',
+  summary:
+    'One row in Postgres: owner, expiry by the database clock, compare on release, growing fencing token.',
+  flaw: 'When the clock of the database jumps ahead, a lease ends there before its holder is told.',
+  needs: 'DATABASE_URL',
+  capabilities: {
+    expires: true,
+    checksOwner: true,
+    settlesLostAnswers: true,
+    renews: true,
+    signalsLoss: true,
+    reentrant: false,
+    fair: false,
+    fenced: true,
+    waitsByEvent: false,
+    survivesFailover: false,
+  },
+};
+
+/** Between two questions while another process holds the lock: jittered, growing, in milliseconds. */
+const POLL_FIRST_MS = 3;
+const POLL_MOST_MS = 25;
+/** How long one statement may take before its outcome counts as unknown. */
+const ANSWER_MS = 1_500;
+
+// A row that is held is only read: the upsert would lock it, and write that down, for every question.
+const TAKE = `INSERT INTO lock_rows AS held (resource, owner, fence, expires_at)
+  SELECT $1, $2, 1, clock_timestamp() + $3 * interval '1 millisecond'
+  WHERE NOT EXISTS (SELECT FROM lock_rows WHERE resource = $1 AND expires_at > clock_timestamp())
+  ON CONFLICT (resource) DO UPDATE SET owner = $2, fence = held.fence + 1,
+    expires_at = clock_timestamp() + $3 * interval '1 millisecond'
+  WHERE held.expires_at <= clock_timestamp()
+  RETURNING fence`;
+const RENEW = `UPDATE lock_rows SET expires_at = clock_timestamp() + $3 * interval '1 millisecond'
+  WHERE resource = $1 AND owner = $2 AND expires_at > clock_timestamp() RETURNING fence`;
+const RELEASE = `UPDATE lock_rows SET expires_at = '-infinity'
+  WHERE resource = $1 AND owner = $2 AND expires_at > clock_timestamp() RETURNING fence`;
+
+/** Makes the lock on the service's own pool; nobody holds a connection while waiting or working. */
+export async function create({ postgres }: { readonly postgres: PostgresStore }): Promise<Lock> {
+  return createPostgresRowLock(postgres.pool);
+}
+
+export function createPostgresRowLock(pool: pg.Pool): Lock {
+  const settling = new Set<Promise<void>>();
+  const closing = new AbortController();
+
+  /** @returns the fencing token of the row that the statement met, or null when it met none */
+  async function run(name: string, text: string, values: unknown[], ttlMs: number): Promise<number | null> {
+    const query = { name, text, values, query_timeout: Math.min(ttlMs, ANSWER_MS) };
+    const { rows } = await pool.query<{ fence: string }>(query);
+    return rows[0] === undefined ? null : Number(rows[0].fence);
+  }
+  const take = (resource: string, token: string, ttlMs: number) =>
+    run('lock-take', TAKE, [resource, token, ttlMs], ttlMs);
+  const renew = async (resource: string, token: string, ttlMs: number) =>
+    (await run('lock-renew', RENEW, [resource, token, ttlMs], ttlMs / 3)) !== null;
+  const release = async (resource: string, token: string) =>
+    (await run('lock-release', RELEASE, [resource, token], ANSWER_MS)) !== null;
+
+  /** Gives back what `taking` may have taken or may still take, in the background. */
+  function settle(resource: string, token: string, ttlMs: number, taking: Promise<unknown>): void {
+    const untilMs = performance.now() + ttlMs;
+    const settled = (async () => {
+      if ((await taking.catch(() => 'unknown')) === null) return;
+      // "Not held" is no answer to rely on: the statement may still be under way.
+      for (let pauseMs = 25; !(await release(resource, token).catch(() => false)); pauseMs *= 2) {
+        await sleep(pauseMs, undefined, { signal: closing.signal }).catch(() => {});
+        if (closing.signal.aborted || performance.now() > untilMs) return;
+      }
+    })().finally(() => settling.delete(settled));
+    settling.add(settled);
+  }
+
+  async function ask(resource: string, options: AcquireOptions, waiter: Waiter): Promise<Asked> {
+    const { ttlMs } = options;
+    for (let pollMs = POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 1.6, POLL_MOST_MS)) {
+      if (waiter.signal.aborted) return waiter.ended();
+      const token = randomUUID();
+      const askedMs = performance.now();
+      const taking = take(resource, token, ttlMs);
+      try {
+        const fencingToken = await unlessAborted(taking, waiter.signal);
+        if (fencingToken !== null) {
+          const server = {
+            renew: () => renew(resource, token, ttlMs),
+            release: () => release(resource, token),
+          };
+          const lease = new RenewingLease(server, { resource, token, fencingToken, ttlMs, askedMs });
+          if (!lease.signal.aborted) return { kind: 'held', lease };
+          settle(resource, token, ttlMs, taking); // the answer took longer than the lease
+          return { kind: 'unavailable', reason: 'postgres-slow' };
+        }
+        if (waiter.signal.aborted) settle(resource, token, ttlMs, taking);
+      } catch (error) {
+        const failure = classifyPostgresError(error);
+        if (failure.kind === 'unknown') settle(resource, token, ttlMs, taking);
+        return { kind: 'unavailable', reason: 'reason' in failure ? failure.reason : failure.code };
+      }
+      const leftMs = waiter.untilMs - performance.now();
+      if (leftMs <= 0) return waiter.ended();
+      const pauseMs = Math.min(leftMs, pollMs * (0.5 + Math.random()));
+      await sleep(pauseMs, undefined, { signal: waiter.signal }).catch(() => {});
+    }
+  }
+
+  return waitingLock({
+    name: description.name,
+    queue: localQueue(),
+    ask,
+    async close() {
+      closing.abort();
+      await Promise.all(settling);
+    },
+  });
+}

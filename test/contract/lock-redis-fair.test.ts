@@ -1,0 +1,5 @@
+import { create, description } from '../../src/locks/redis-fair.ts';
+import { redisLocks } from '../support/lock-process.ts';
+import { lockContract } from './lock-suite.ts';
+
+lockContract(description, () => redisLocks(create));

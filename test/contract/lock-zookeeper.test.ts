@@ -1,0 +1,9 @@
+import { describe, it } from 'vitest';
+import { create, description } from '../../src/locks/zookeeper.ts';
+import { zookeeperLocks } from '../support/lock-fixtures.ts';
+import { ensureZookeeper } from '../support/zookeeper.ts';
+import { lockContract } from './lock-suite.ts';
+
+const missing = await ensureZookeeper();
+if (missing === null) lockContract(description, () => zookeeperLocks(create));
+else describe(`lock zookeeper: ${missing}`, () => it.skip(missing, () => {}));

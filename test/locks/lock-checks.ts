@@ -1,0 +1,164 @@
+/** What every lock that is asked again and again must do, on real servers, beyond the contract. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { type AcquireOptions, LeaseLostError, type Lock, using } from '../../src/locks/lock.ts';
+import type { Group, GroupProcess } from '../support/redis-groups.ts';
+
+export async function held(lock: Lock, resource: string, more: Partial<AcquireOptions> = {}) {
+  const result = await lock.acquire(resource, { ttlMs: 2_000, waitMs: 0, ...more });
+  if (result.kind !== 'held') throw new Error(JSON.stringify(result));
+  return result.lease;
+}
+
+/** Declares the checks. */
+export function commonChecks(open: () => Promise<Group>): void {
+  let fixture: Group;
+  let a: GroupProcess;
+  let b: GroupProcess;
+  let servers: Redis[];
+  beforeAll(async () => {
+    fixture = await open();
+    a = await fixture.process();
+    b = await fixture.process();
+    servers = fixture.ports.map((port) => new Redis(port));
+  });
+  afterAll(async () => {
+    for (const server of servers ?? []) server.disconnect();
+    await a?.close();
+    await b?.close();
+    await fixture?.close();
+  });
+  /** What the servers keep for a resource, but the counter of tokens. */
+  const keysOf = async (resource: string) => {
+    const keys = await Promise.all(servers.map((server) => server.keys(`stampede:{${resource}}:*`)));
+    return keys.flat().filter((key) => !key.endsWith(':fence'));
+  };
+  /** A release on several servers does not wait for the last of them. */
+  const expectKeys = (resource: string, keys: string[]) =>
+    vi.waitFor(async () => expect(await keysOf(resource)).toEqual(keys), { timeout: 300, interval: 10 });
+
+  it('loses no increment of an unprotected counter', async () => {
+    const processes = [a, b, await fixture.process(), await fixture.process()];
+    const [counter] = servers;
+    let inside = 0;
+    const work = processes.flatMap(({ lock }) =>
+      Array.from({ length: 15 }, () =>
+        using(lock, 'counter', { ttlMs: 5_000, waitMs: 30_000 }, async () => {
+          expect(++inside).toBe(1);
+          const value = Number((await counter!.get('counter')) ?? 0);
+          await counter!.set('counter', value + 1);
+          inside--;
+        }),
+      ),
+    );
+    for (const result of await Promise.all(work)) expect(result.kind).toBe('done');
+    expect(await counter!.get('counter')).toBe('60');
+    for (const process of processes.slice(2)) await process.close();
+    await expectKeys('counter', []);
+  });
+
+  it('ends waiting at the asked time, and leaves nothing behind', async () => {
+    const lease = await held(a.lock, 'waiting', { ttlMs: 5_000 });
+    const before = await keysOf('waiting');
+    for (const lock of [a.lock, b.lock]) {
+      const startMs = performance.now();
+      expect((await lock.acquire('waiting', { ttlMs: 1_000, waitMs: 500 })).kind).toBe('contended');
+      const tookMs = performance.now() - startMs;
+      expect(tookMs).toBeGreaterThanOrEqual(495);
+      expect(tookMs).toBeLessThan(600);
+      await expectKeys('waiting', before);
+    }
+    await lease.release();
+  });
+
+  it('stops waiting when it is told to, and leaves nothing behind', async () => {
+    const lease = await held(a.lock, 'aborting', { ttlMs: 5_000 });
+    const before = await keysOf('aborting');
+    for (const lock of [a.lock, b.lock]) {
+      const startMs = performance.now();
+      const signal = AbortSignal.timeout(200);
+      const result = await lock.acquire('aborting', { ttlMs: 1_000, waitMs: 10_000, signal });
+      expect(result.kind).toBe('aborted');
+      expect(performance.now() - startMs).toBeLessThan(300);
+      await expectKeys('aborting', before);
+    }
+    const gone = await b.lock.acquire('aborting', { ttlMs: 1_000, waitMs: 9, signal: AbortSignal.abort() });
+    expect(gone.kind).toBe('aborted');
+    await lease.release();
+    await (await held(b.lock, 'aborting')).release();
+    await expectKeys('aborting', []);
+  });
+
+  it('does not release what another holds by now', async () => {
+    const late = await held(a.lock, 'late');
+    await Promise.all(servers.map((server) => server.del('stampede:{late}:lock')));
+    const next = await held(b.lock, 'late');
+    expect(await late.release()).toBe(false);
+    expect((await a.lock.acquire('late', { ttlMs: 1_000, waitMs: 0 })).kind).toBe('contended');
+    expect(await next.release()).toBe(true);
+  });
+
+  it('keeps a lease by renewal for longer than its TTL', async () => {
+    const lease = await held(a.lock, 'long', { ttlMs: 600 });
+    await sleep(2_000);
+    expect(lease.signal.aborted).toBe(false);
+    expect((await b.lock.acquire('long', { ttlMs: 600, waitMs: 0 })).kind).toBe('contended');
+    expect(await lease.release()).toBe(true);
+    await expectKeys('long', []);
+  });
+
+  it('tells a holder whose connections went silent that the lock is lost, before another has it', async () => {
+    const own = await fixture.process();
+    const lease = await held(own.lock, 'silent', { ttlMs: 800 });
+    let lostMs = Number.POSITIVE_INFINITY;
+    lease.signal.addEventListener('abort', () => {
+      lostMs = performance.now();
+    });
+    own.link.set('black-hole');
+    const next = await held(b.lock, 'silent', { waitMs: 5_000 });
+    const nextMs = performance.now();
+    expect(lostMs).toBeLessThan(nextMs);
+    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
+    expect(await lease.release()).toBe(false);
+    expect(await next.release()).toBe(true);
+    await own.close();
+  });
+
+  it('gives back what a request took whose answer was lost', async () => {
+    const own = await fixture.process();
+    own.link.set('lose-replies');
+    expect((await own.lock.acquire('deaf', { ttlMs: 20_000, waitMs: 0 })).kind).toBe('unavailable');
+    const next = await held(b.lock, 'deaf', { waitMs: 4_000 });
+    await next.release();
+    await own.close();
+  });
+
+  it('leaves nothing behind when it is closed', async () => {
+    const own = await fixture.process();
+    // Its own connections only: commands of the checks come from elsewhere.
+    const lease = await held(own.lock, 'closing', { ttlMs: 30_000 });
+    const stranger = await held(a.lock, 'closing-2', { ttlMs: 30_000 });
+    const waiting = [
+      own.lock.acquire('closing', { ttlMs: 1_000, waitMs: 20_000 }),
+      own.lock.acquire('closing-2', { ttlMs: 1_000, waitMs: 20_000 }),
+    ];
+    await sleep(100);
+    const before = await keysOf('closing-2');
+    await own.lock.close();
+    for (const result of await Promise.all(waiting)) expect(result.kind).toBe('unavailable');
+    await expectKeys('closing', []);
+    expect((await keysOf('closing-2')).length).toBeLessThanOrEqual(before.length);
+    expect((await own.lock.acquire('closing', { ttlMs: 1_000, waitMs: 0 })).kind).toBe('unavailable');
+    expect(await lease.release()).toBe(false);
+    await own.close();
+    await stranger.release();
+    await expectKeys('closing-2', []);
+    await sleep(100);
+    const sockets = process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length;
+    const again = await fixture.process();
+    await again.close();
+    await sleep(200);
+    expect(process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length).toBe(sockets);
+  });
+}

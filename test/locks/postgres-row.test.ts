@@ -1,0 +1,101 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
+import { create } from '../../src/locks/postgres-row.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let mine: PostgresStore;
+let theirs: PostgresStore;
+/** Two processes, as far as Postgres can tell. */
+let a: Lock;
+let b: Lock;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  mine = openPostgres(stores.databaseUrl, () => {});
+  theirs = openPostgres(stores.databaseUrl, () => {});
+  a = await create({ postgres: mine });
+  b = await create({ postgres: theirs });
+});
+
+afterAll(async () => {
+  await a?.close();
+  await b?.close();
+  await mine?.close();
+  await theirs?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+async function held(lock: Lock, resource: string, more = {}) {
+  const result = await lock.acquire(resource, { ttlMs: 2_000, waitMs: 0, ...more });
+  if (result.kind !== 'held') throw new Error(JSON.stringify(result));
+  return result.lease;
+}
+
+describe('the lock in a row', () => {
+  it('keeps the row and its fence when a lock is given back, and when it expires', async () => {
+    for (const fence of [1, 2, 3]) {
+      const lease = await held(fence % 2 ? a : b, 'fence');
+      expect(lease.fencingToken).toBe(fence);
+      await lease.release();
+    }
+    await stores.sql.query(
+      `UPDATE lock_rows SET owner = 'dead', expires_at = clock_timestamp() - interval '1 ms'`,
+    );
+    expect((await held(a, 'fence')).fencingToken).toBe(4);
+  });
+
+  it('judges expiry by the clock of the database', async () => {
+    await stores.sql.query(
+      `INSERT INTO lock_rows VALUES ('dead', 'a process that died', 41, clock_timestamp() + interval '600 ms')`,
+    );
+    const startMs = performance.now();
+    const lease = await held(b, 'dead', { waitMs: 5_000 });
+    expect(performance.now() - startMs).toBeGreaterThan(550);
+    expect(performance.now() - startMs).toBeLessThan(900);
+    expect(lease.fencingToken).toBe(42);
+  });
+
+  it('neither renews nor releases what another has taken over', async () => {
+    const lease = await held(a, 'stolen', { ttlMs: 600 });
+    await stores.sql.query(
+      `UPDATE lock_rows SET owner = 'thief', fence = 7, expires_at = clock_timestamp() + interval '9 s' WHERE resource = 'stolen'`,
+    );
+    await sleep(350);
+    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError); // told at the first renewal, before its deadline
+    expect(await lease.release()).toBe(false);
+    const { rows } = await stores.sql.query(
+      `SELECT owner FROM lock_rows WHERE resource = 'stolen' AND expires_at > clock_timestamp() + interval '7 s'`,
+    );
+    expect(rows).toEqual([{ owner: 'thief' }]);
+  });
+
+  it('does not write while it waits', async () => {
+    await held(a, 'quiet', { ttlMs: 20_000 });
+    const version = () => stores.sql.query(`SELECT xmin, xmax, ctid FROM lock_rows WHERE resource = 'quiet'`);
+    const before = (await version()).rows;
+    await b.acquire('quiet', { ttlMs: 1_000, waitMs: 300 });
+    expect((await version()).rows).toEqual(before);
+  });
+
+  it('gives back what it took for somebody who stopped waiting', async () => {
+    const stop = new AbortController();
+    const asking = b.acquire('stopped', { ttlMs: 20_000, waitMs: 5_000, signal: stop.signal });
+    await new Promise((resolve) => setImmediate(resolve)); // the statement is under way
+    stop.abort();
+    expect((await asking).kind).toBe('aborted');
+    await (await held(a, 'stopped', { waitMs: 1_000 })).release();
+  });
+
+  it('survives that its connections are ended', async () => {
+    const lease = await held(a, 'ended', { ttlMs: 900 });
+    await stores.sql.query(
+      'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()',
+    );
+    await sleep(1_500);
+    expect(lease.signal.aborted).toBe(false); // a renewal on a new connection came through
+    expect(await lease.release()).toBe(true);
+  });
+});

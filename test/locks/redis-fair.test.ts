@@ -1,0 +1,122 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { create } from '../../src/locks/redis-fair.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { type Group, type GroupProcess, processOnOne } from '../support/redis-groups.ts';
+import { openTestStores } from '../support/stores.ts';
+import { commonChecks, held } from './lock-checks.ts';
+
+async function open(): Promise<Group> {
+  const stores = await openTestStores();
+  const { port } = stores.redisServer;
+  return {
+    servers: { redisUrl: stores.redisUrl },
+    ports: [port],
+    process: () => processOnOne(port, create),
+    close: async () => stores[Symbol.asyncDispose](),
+  };
+}
+
+describe('the fair lock', () => {
+  commonChecks(open);
+});
+
+describe('the line of the fair lock', () => {
+  let redis: RedisStore;
+  let fixture: Group;
+  let processes: GroupProcess[];
+  beforeAll(async () => {
+    fixture = await open();
+    processes = await Promise.all([1, 2, 3, 4].map(() => fixture.process()));
+    redis = await openRedis(`redis://127.0.0.1:${fixture.ports[0]}`, () => {});
+  });
+  afterAll(async () => {
+    for (const process of processes ?? []) await process.close();
+    await redis?.close();
+    await fixture?.close();
+  });
+  const options = { ttlMs: 5_000, waitMs: 20_000 };
+
+  it('is served in the order of asking, across processes', async () => {
+    for (const round of [1, 2, 3]) {
+      const resource = `order-${round}`;
+      const first = await held(processes[0]!.lock, resource);
+      const order: number[] = [];
+      const fences: number[] = [];
+      const work: Promise<void>[] = [];
+      for (let i = 0; i < 16; i++) {
+        const { lock } = processes[(i * 7 + round) % 4]!;
+        work.push(
+          held(lock, resource, options).then(async (lease) => {
+            order.push(i);
+            fences.push(lease.fencingToken!);
+            await sleep(Math.random() * 5);
+            await lease.release();
+          }),
+        );
+        await sleep(15); // the question of this one arrives before the next one asks
+      }
+      await first.release();
+      await Promise.all(work);
+      expect(order).toEqual(Array.from({ length: 16 }, (_, i) => i));
+      expect(fences).toEqual([...fences].sort((x, y) => x - y));
+    }
+  });
+
+  it('is not overtaken by one who asks once', async () => {
+    const [a, b, c] = processes.map(({ lock }) => lock);
+    const lease = await held(a!, 'once');
+    const waiting = held(b!, 'once', options);
+    await sleep(100);
+    // Free, but somebody stands in line: nobody else may take it.
+    const line = await redis.redis.zrange('stampede:{once}:line', '0', '-1');
+    expect(line).toHaveLength(1);
+    const asked = Promise.all([lease.release(), c!.acquire('once', { ttlMs: 1_000, waitMs: 0 })]);
+    expect((await asked)[1].kind).toBe('contended');
+    await (await waiting).release();
+  });
+
+  it('goes on when a waiter dies', async () => {
+    const [a, b, c] = processes.map(({ lock }) => lock);
+    const dying = await fixture.process();
+    const lease = await held(a!, 'dead');
+    const dead = dying.lock.acquire('dead', options);
+    await sleep(50);
+    dying.link.set('black-hole');
+    const order: string[] = [];
+    const waiting = [b!, c!].map(async (lock, i) => {
+      await sleep(50 * i);
+      const next = await held(lock, 'dead', options);
+      order.push('bc'[i]!);
+      await next.release();
+    });
+    await sleep(150);
+    expect(await redis.redis.zcard('stampede:{dead}:line')).toBe(3);
+    const startMs = performance.now();
+    await lease.release();
+    await Promise.all(waiting);
+    expect(performance.now() - startMs).toBeLessThan(1_300);
+    expect(order).toEqual(['b', 'c']);
+    expect((await dead).kind).toBe('unavailable');
+    await dying.close();
+    expect(await redis.redis.keys('stampede:{dead}:*')).toEqual(['stampede:{dead}:fence']);
+  });
+
+  it('keeps the places of many waiters who wait for longer than a place lives', async () => {
+    const resource = 'patience';
+    const lease = await held(processes[0]!.lock, resource, { ttlMs: 6_000 });
+    const order: number[] = [];
+    const work = Array.from({ length: 60 }, async (_, i) => {
+      await sleep(i * 10);
+      const next = await held(processes[i % 4]!.lock, resource, options);
+      order.push(i);
+      await next.release();
+    });
+    await sleep(3_000);
+    expect(await redis.redis.zcard(`stampede:{${resource}}:line`)).toBe(60);
+    await lease.release();
+    await Promise.all(work);
+    const moved = order.filter((i, place) => Math.abs(i - place) > 2); // 10 ms apart is no strict order
+    expect(moved).toEqual([]);
+  });
+});

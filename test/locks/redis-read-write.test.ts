@@ -1,0 +1,153 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Lease, Lock } from '../../src/locks/lock.ts';
+import { create } from '../../src/locks/redis-read-write.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { type Group, type GroupProcess, processOnOne } from '../support/redis-groups.ts';
+import { openTestStores } from '../support/stores.ts';
+import { commonChecks, held } from './lock-checks.ts';
+
+async function open(): Promise<Group> {
+  const stores = await openTestStores();
+  const { port } = stores.redisServer;
+  return {
+    servers: { redisUrl: stores.redisUrl },
+    ports: [port],
+    process: () => processOnOne(port, create),
+    close: async () => stores[Symbol.asyncDispose](),
+  };
+}
+
+describe('the read-write lock, for writing', () => {
+  commonChecks(open);
+});
+
+describe('readers and writers', () => {
+  let redis: RedisStore;
+  let fixture: Group;
+  let processes: GroupProcess[];
+  let a: Lock;
+  let b: Lock;
+  let c: Lock;
+  beforeAll(async () => {
+    fixture = await open();
+    processes = await Promise.all([1, 2, 3].map(() => fixture.process()));
+    [a, b, c] = processes.map(({ lock }) => lock) as [Lock, Lock, Lock];
+    redis = await openRedis(`redis://127.0.0.1:${fixture.ports[0]}`, () => {});
+  });
+  afterAll(async () => {
+    for (const process of processes ?? []) await process.close();
+    await redis?.close();
+    await fixture?.close();
+  });
+  const read = (lock: Lock, resource: string, more = {}) => held(lock, resource, { mode: 'read', ...more });
+  const ask = async (lock: Lock, resource: string, mode: 'read' | 'write') => {
+    const result = await lock.acquire(resource, { ttlMs: 1_000, waitMs: 0, mode });
+    if (result.kind === 'held') await result.lease.release();
+    return result.kind;
+  };
+
+  it('share and exclude', async () => {
+    const readers = [await read(a, 'share'), await read(a, 'share'), await read(b, 'share')];
+    expect(await ask(c, 'share', 'write')).toBe('contended');
+    expect(await ask(c, 'share', 'read')).toBe('held');
+    expect(await readers[0]!.release()).toBe(true);
+    expect(await readers[1]!.release()).toBe(true);
+    expect(await ask(c, 'share', 'write')).toBe('contended');
+    expect(await readers[2]!.release()).toBe(true);
+    const writer = await held(c, 'share', { mode: 'write' });
+    expect(writer.fencingToken).toBeGreaterThan(0);
+    expect(readers[0]!.fencingToken).toBeNull();
+    expect(await ask(a, 'share', 'read')).toBe('contended');
+    expect(await ask(a, 'share', 'write')).toBe('contended');
+    expect(await writer.release()).toBe(true);
+    expect(await ask(a, 'share', 'read')).toBe('held');
+    expect(await redis.redis.keys('stampede:{share}:*')).toEqual(['stampede:{share}:fence']);
+  });
+
+  it('never meet, while readers do meet', async () => {
+    let readers = 0;
+    let most = 0;
+    let writers = 0;
+    const work = Array.from({ length: 90 }, async (_, i) => {
+      const mode = i % 6 === 0 ? 'write' : 'read';
+      await sleep(i * 3);
+      const lease = await held([a, b, c][i % 3]!, 'meet', { mode, waitMs: 20_000, ttlMs: 5_000 });
+      if (mode === 'write') writers++;
+      else most = Math.max(most, ++readers);
+      expect(writers === 0 || (writers === 1 && readers === 0)).toBe(true);
+      await sleep(5);
+      if (mode === 'write') writers--;
+      else readers--;
+      expect(await lease.release()).toBe(true);
+    });
+    await Promise.all(work);
+    expect(most).toBeGreaterThan(1);
+  });
+
+  it('let a writer in, though readers keep coming', async () => {
+    let stop = false;
+    const stream = Array.from({ length: 6 }, async (_, i) => {
+      await sleep(i * 20);
+      while (!stop) {
+        const result = await a.acquire('starve', { mode: 'read', ttlMs: 2_000, waitMs: 5_000 });
+        await sleep(120); // at each moment one of the six reads
+        if (result.kind === 'held') await result.lease.release();
+      }
+    });
+    await sleep(300);
+    const startMs = performance.now();
+    const writer = await held(b, 'starve', { waitMs: 5_000 });
+    expect(performance.now() - startMs).toBeLessThan(600);
+    await writer.release();
+    stop = true;
+    await Promise.all(stream);
+  });
+
+  it('go on when a waiting writer dies', async () => {
+    const dying = await fixture.process();
+    const reader = await read(a, 'claim', { ttlMs: 10_000 });
+    const dead = dying.lock.acquire('claim', { ttlMs: 1_000, waitMs: 20_000 });
+    await sleep(100);
+    expect(await ask(c, 'claim', 'read')).toBe('contended');
+    dying.link.set('black-hole');
+    const startMs = performance.now();
+    const next = await read(c, 'claim', { waitMs: 5_000 });
+    expect(performance.now() - startMs).toBeLessThan(1_300);
+    await next.release();
+    await reader.release();
+    expect((await dead).kind).toBe('unavailable');
+    await dying.close();
+  });
+
+  it('go on when a reader dies, whose share ends by itself beside a living one', async () => {
+    const dying = await fixture.process();
+    const dead = await read(dying.lock, 'shares', { ttlMs: 700 });
+    const living = await read(a, 'shares', { ttlMs: 700 });
+    let lostMs = Number.POSITIVE_INFINITY;
+    dead.signal.addEventListener('abort', () => {
+      lostMs = performance.now();
+    });
+    dying.link.set('black-hole');
+    const writing = held(b, 'shares', { waitMs: 8_000 }).then((lease) => [lease, performance.now()] as const);
+    await sleep(2_000); // the living one is renewed, each by itself
+    expect(living.signal.aborted).toBe(false);
+    expect(await redis.redis.zcard('stampede:{shares}:readers')).toBe(1);
+    const releasedMs = performance.now();
+    expect(await living.release()).toBe(true);
+    const [writer, wroteMs]: readonly [Lease, number] = await writing;
+    expect(lostMs).toBeLessThan(wroteMs);
+    expect(wroteMs).toBeGreaterThan(releasedMs);
+    expect(await dead.release()).toBe(false);
+    expect(await writer.release()).toBe(true);
+    await dying.close();
+  });
+
+  it('tell a reader whose share was taken away', async () => {
+    const lease = await read(a, 'taken', { ttlMs: 600 });
+    await redis.redis.del('stampede:{taken}:readers');
+    await sleep(350);
+    expect(lease.signal.aborted).toBe(true);
+    expect(await lease.release()).toBe(false);
+  });
+});

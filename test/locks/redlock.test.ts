@@ -1,0 +1,193 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { LeaseLostError } from '../../src/locks/lock.ts';
+import { create } from '../../src/locks/redlock.ts';
+import { type GroupProcess, type Independent, openIndependent } from '../support/redis-groups.ts';
+import { commonChecks, held } from './lock-checks.ts';
+
+describe('redlock', () => {
+  commonChecks(() => openIndependent(create));
+});
+
+describe('the servers of redlock', () => {
+  let fixture: Independent;
+  let looks: Redis[];
+  let a: GroupProcess;
+  let b: GroupProcess;
+  beforeAll(async () => {
+    fixture = await openIndependent(create);
+    looks = fixture.ports.map((port) => new Redis(port).on('error', () => {}));
+    a = await fixture.process();
+    b = await fixture.process();
+  });
+  afterAll(async () => {
+    await a?.close();
+    await b?.close();
+    for (const look of looks ?? []) look.disconnect();
+    await fixture?.close();
+  });
+  const options = { ttlMs: 5_000, waitMs: 0 };
+  const values = (resource: string) =>
+    Promise.all(looks.map((look) => look.get(`stampede:{${resource}}:lock`)));
+  const stop = (i: number) => process.kill(fixture.redis[i]!.pid, 'SIGSTOP');
+  const go = (i: number) => process.kill(fixture.redis[i]!.pid, 'SIGCONT');
+  const none = [null, null, null, null, null];
+
+  it('all have the token, and all lose it', async () => {
+    const lease = await held(a.lock, 'all');
+    expect(lease.fencingToken).toBeNull();
+    expect(lease.deadlineMs).toBeLessThan(performance.now() + 2_000 * 0.99);
+    await sleep(20);
+    expect(await values('all')).toEqual(Array(5).fill(lease.token));
+    expect((await b.lock.acquire('all', options)).kind).toBe('contended');
+    expect(await lease.release()).toBe(true);
+    await sleep(20);
+    expect(await values('all')).toEqual(none);
+  });
+
+  it('that hold two of five for another are no obstacle, three are, and nothing is left on the rest', async () => {
+    const [one, two, three] = looks;
+    for (const look of [one, two]) await look!.set('stampede:{part}:lock', 'other', 'PX', 10_000);
+    await (await held(a.lock, 'part')).release();
+    await sleep(20);
+    expect(await values('part')).toEqual(['other', 'other', null, null, null]);
+    await three!.set('stampede:{part}:lock', 'other', 'PX', 10_000);
+    expect((await a.lock.acquire('part', options)).kind).toBe('contended');
+    expect(await values('part')).toEqual(['other', 'other', 'other', null, null]);
+  });
+
+  it('resolve a split among contenders that start together', async () => {
+    const more = await Promise.all([1, 2, 3].map(() => fixture.process()));
+    const locks = [a, b, ...more].map(({ lock }) => lock);
+    const startMs = performance.now();
+    for (let round = 0; round < 20; round++) {
+      const resource = `split-${round}`;
+      // Each has one server of its own already: 1–1–1–1–1.
+      await Promise.all(
+        looks.map((look, i) => look.set(`stampede:{${resource}}:lock`, `split ${i}`, 'PX', 5)),
+      );
+      const results = await Promise.all(
+        locks.map(async (lock) => {
+          const lease = await held(lock, resource, { ttlMs: 5_000, waitMs: 10_000 });
+          return lease.release();
+        }),
+      );
+      expect(results).toEqual([true, true, true, true, true]);
+    }
+    expect((performance.now() - startMs) / 100).toBeLessThan(100); // ms for one turn
+    for (const process of more) await process.close();
+  });
+
+  it('may be late, even later than the lease: what they take then is given back', async () => {
+    stop(4);
+    const startMs = performance.now();
+    const lease = await held(a.lock, 'late', { ttlMs: 20_000 });
+    expect(performance.now() - startMs).toBeLessThan(100); // the decision does not wait for it
+    expect(await lease.release()).toBe(true);
+    go(4);
+    await sleep(100);
+    expect(await values('late')).toEqual(none);
+  });
+
+  it('three late ones are too many; they end with nothing, and their answers lock nobody out', async () => {
+    for (const i of [2, 3, 4]) stop(i);
+    const result = await a.lock.acquire('too-late', { ttlMs: 20_000, waitMs: 0 });
+    expect(result).toEqual({ kind: 'unavailable', reason: 'redlock-no-quorum' });
+    for (const i of [2, 3, 4]) go(i);
+    await sleep(100);
+    expect(await values('too-late')).toEqual(none);
+    await (await held(b.lock, 'too-late')).release();
+  });
+
+  it('an answer that comes after the lease is over is no lock', async () => {
+    for (const i of [2, 3, 4]) stop(i);
+    const acquiring = a.lock.acquire('over', { ttlMs: 300, waitMs: 0 });
+    setTimeout(() => {
+      for (const i of [2, 3, 4]) go(i);
+      const untilMs = performance.now() + 350;
+      while (performance.now() < untilMs); // the process stands still: yes arrives, too late
+    }, 5);
+    const result = await acquiring;
+    expect(result.kind).toBe('unavailable');
+    await sleep(100);
+    expect(await values('over')).toEqual(none);
+  });
+
+  it('a lease is lost when a majority cannot be renewed, and kept when a minority cannot', async () => {
+    const lease = await held(a.lock, 'renew', { ttlMs: 900 });
+    for (const i of [0, 1]) a.links[i]!.set('black-hole');
+    await sleep(2_000);
+    expect(lease.signal.aborted).toBe(false);
+    a.links[2]!.set('black-hole');
+    let lostMs = Number.POSITIVE_INFINITY;
+    lease.signal.addEventListener('abort', () => {
+      lostMs = performance.now();
+    });
+    const next = await held(b.lock, 'renew', { waitMs: 5_000 });
+    expect(lostMs).toBeLessThan(performance.now());
+    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
+    await next.release();
+    a.link.set('pass');
+    await sleep(500); // for new connections
+    await (await held(a.lock, 'renew')).release();
+    // What the lost lease had on a minority ends by itself.
+    await vi.waitFor(async () => expect(await values('renew')).toEqual(none), { timeout: 1_500 });
+  });
+
+  it('two may die: it works; three: unavailable; and they may come back', async () => {
+    const lease = await held(a.lock, 'die', { ttlMs: 1_000 });
+    for (const i of [0, 1]) await fixture.redis[i]!.kill();
+    await sleep(1_500);
+    expect(lease.signal.aborted).toBe(false);
+    expect((await b.lock.acquire('die', options)).kind).toBe('contended');
+    expect(await lease.release()).toBe(true);
+    await (await held(b.lock, 'die')).release();
+    const late = await fixture.process(); // starts while two are down
+    await (await held(late.lock, 'die')).release();
+    await fixture.redis[2]!.kill();
+    expect(await a.lock.acquire('die', options)).toMatchObject({ kind: 'unavailable' });
+    await sleep(20);
+    expect(await looks[3]!.get('stampede:{die}:lock')).toBeNull();
+    expect(await looks[4]!.get('stampede:{die}:lock')).toBeNull();
+    await expect(fixture.process()).rejects.toThrow('fewer than 3 of the 5');
+    for (const i of [0, 1, 2]) await fixture.restart(i);
+    await sleep(1_500);
+    for (const { lock } of [a, b, late]) {
+      const again = await held(lock, 'die');
+      await sleep(20);
+      expect(await values('die')).toEqual(Array(5).fill(again.token)); // all five are used again
+      await again.release();
+    }
+    await late.close();
+  });
+
+  it('may be silent at the start', async () => {
+    stop(3);
+    const startMs = performance.now();
+    const late = await fixture.process();
+    expect(performance.now() - startMs).toBeLessThan(4_000);
+    await (await held(late.lock, 'start')).release();
+    go(3);
+    await vi.waitFor(
+      async () => {
+        const lease = await held(late.lock, 'start', { waitMs: 500 });
+        await sleep(20);
+        const there = await values('start');
+        await lease.release();
+        expect(there).not.toContain(null);
+      },
+      { timeout: 5_000, interval: 200 },
+    );
+    await late.close();
+  });
+
+  it('must be three, and differ', async () => {
+    const url = (port: number) => `redis://127.0.0.1:${port}`;
+    for (const ports of [[1, 2], [1, 2, 2], []]) {
+      await expect(create({ redlockUrls: ports.map(url), onError: () => {} })).rejects.toThrow(
+        'at least three',
+      );
+    }
+  });
+});
