@@ -49,15 +49,18 @@ const layerOf = (part: string) => LAYERS.findIndex((layer) => layer.includes(par
 const SHARED: Record<string, string[]> = {
   locks: [
     'lock.ts',
+    'keys.ts',
     'local-queue.ts',
     'plain-lease.ts',
     'polled-lock.ts',
     'polling.ts',
+    'redis-claim.ts',
     'renewing-lease.ts',
     'script.ts',
     'settled.ts',
     'vote.ts',
     'waiting-lock.ts',
+    'wake.ts',
     'registry.ts',
   ],
   strategies: ['strategy.ts', 'redis-base.ts', 'postgres-base.ts', 'registry.ts'],

@@ -1,5 +1,5 @@
 /**
- * A lock in Redis that is asked for again and again.
+ * Asking again and again, while another holds the lock.
  *
  *   ask ──held by another──▶ pause (jittered, growing) ──▶ ask …     until waitMs is over: contended
  *    │ got it
@@ -7,80 +7,58 @@
  *   held; but an answer that took longer than the lease is `unavailable`: another may hold the lock by then
  */
 import { classifyRedisError } from '../store/redis.ts';
-import type { AcquireOptions, AcquireResult, Lease, Lock } from './lock.ts';
+import type { AcquireResult, Lease, Lock } from './lock.ts';
+import { Settlements } from './settled.ts';
+import { type Waiter, waitingLock } from './waiting-lock.ts';
 
 /** Between two questions while another holds the lock, in milliseconds. */
 const POLL_FIRST_MS = 2;
 const POLL_MOST_MS = 25;
 
-/** The key of a resource's lock; the same for all locks in one Redis, which are never mixed on one resource. */
-export const lockKey = (resource: string): string => `stampede:{${resource}}:lock`;
+/** Somebody else is there; `extraMs` lengthens the pause before the next question. */
+export type Wait = { readonly kind: 'wait'; readonly extraMs?: number };
 
-/** Timers that end early when the lock is closed. */
-export class Pauses {
-  closed = false;
-  readonly #sleepers = new Set<() => void>();
-
-  /** Ends after so many milliseconds, when `signal` fires, or when the lock is closed. */
-  wait(ms: number, signal?: AbortSignal): Promise<void> {
-    if (this.closed || signal?.aborted) return Promise.resolve();
-    return new Promise((resolve) => {
-      const end = () => {
-        clearTimeout(timer);
-        signal?.removeEventListener('abort', end);
-        this.#sleepers.delete(end);
-        resolve();
-      };
-      const timer = setTimeout(end, ms);
-      signal?.addEventListener('abort', end, { once: true });
-      this.#sleepers.add(end);
-    });
-  }
-
-  close(): void {
-    this.closed = true;
-    for (const end of [...this.#sleepers]) end();
+/** Asks until the answer is another than `wait`, or the waiter is done with waiting. */
+export async function poll(waiter: Waiter, ask: () => Promise<AcquireResult | Wait>): Promise<AcquireResult> {
+  for (let pollMs = POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 1.6, POLL_MOST_MS)) {
+    if (waiter.signal.aborted) return waiter.ended();
+    const answer = await ask();
+    if (answer.kind !== 'wait') return answer;
+    const leftMs = waiter.untilMs - performance.now();
+    if (leftMs <= 0) return waiter.ended();
+    await waiter.pause(Math.min(leftMs, pollMs * (0.5 + Math.random()) + (answer.extraMs ?? 0)));
   }
 }
 
+/** What was taken counts unless the answer took too long, or nobody waits for it any more: then it is given back. */
+export async function inTime(lease: Lease, waiter: Waiter, slow: string): Promise<AcquireResult> {
+  const late = performance.now() >= lease.deadlineMs;
+  if (!late && !waiter.signal.aborted) return { kind: 'held', lease };
+  await lease.release();
+  return late ? { kind: 'unavailable', reason: slow } : waiter.ended();
+}
+
 /** Asks once. @returns null when another holds the lock @throws what Redis throws */
-export type Ask = (resource: string, ttlMs: number, pauses: Pauses) => Promise<Lease | null>;
+export type Ask = (resource: string, ttlMs: number, settlements: Settlements) => Promise<Lease | null>;
 
-/** Makes a lock of a question. */
+/** Makes a rung of a question: a lock in one Redis, without a queue. */
 export function pollingLock(name: string, ask: Ask, onClose: () => void = () => {}): Lock {
-  const pauses = new Pauses();
-
-  async function askOnce(resource: string, options: AcquireOptions): Promise<AcquireResult> {
-    try {
-      const lease = await ask(resource, options.ttlMs, pauses);
-      if (lease === null) return { kind: 'contended' };
-      const late = performance.now() >= lease.deadlineMs;
-      if (!late && !pauses.closed && !options.signal?.aborted) return { kind: 'held', lease };
-      await lease.release();
-      if (options.signal?.aborted) return { kind: 'aborted' };
-      return { kind: 'unavailable', reason: late ? 'redis-slow' : 'closed' };
-    } catch (error) {
-      return { kind: 'unavailable', reason: classifyRedisError(error).reason };
-    }
-  }
-
-  return {
+  const settlements = new Settlements();
+  return waitingLock({
     name,
-    async acquire(resource, options) {
-      const { waitMs, signal } = options;
-      const untilMs = performance.now() + waitMs;
-      for (let pollMs = POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 1.6, POLL_MOST_MS)) {
-        if (signal?.aborted) return { kind: 'aborted' };
-        if (pauses.closed) return { kind: 'unavailable', reason: 'closed' };
-        const result = await askOnce(resource, options);
-        const leftMs = untilMs - performance.now();
-        if (result.kind !== 'contended' || leftMs <= 0) return result;
-        await pauses.wait(Math.min(leftMs, pollMs * (0.5 + Math.random())), signal);
-      }
-    },
+    queue: null,
+    ask: (resource, { ttlMs }, waiter) =>
+      poll(waiter, async () => {
+        try {
+          const lease = await ask(resource, ttlMs, settlements);
+          return lease === null ? { kind: 'wait' } : await inTime(lease, waiter, 'redis-slow');
+        } catch (error) {
+          return { kind: 'unavailable', reason: classifyRedisError(error).reason };
+        }
+      }),
     async close() {
-      pauses.close();
       onClose();
+      await settlements.close();
     },
-  };
+  });
 }

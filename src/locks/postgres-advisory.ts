@@ -18,9 +18,10 @@ import type pg from 'pg';
 import { AdvisorySession, ANSWER_MS, closeSessionPool, openSessionPool } from '../store/advisory-session.ts';
 import { classifyPostgresError, type PostgresStore } from '../store/postgres.ts';
 import { localQueue } from './local-queue.ts';
-import type { AcquireOptions, Lock, LockDescription } from './lock.ts';
+import type { AcquireOptions, AcquireResult, Lock, LockDescription } from './lock.ts';
+import { inTime } from './polling.ts';
 import { RenewingLease } from './renewing-lease.ts';
-import { type Asked, unlessAborted, type Waiter, waitingLock } from './waiting-lock.ts';
+import { unlessAborted, type Waiter, waitingLock } from './waiting-lock.ts';
 
 export const description: LockDescription = {
   name: 'postgres-advisory',
@@ -53,7 +54,7 @@ export async function create({ postgres }: { readonly postgres: PostgresStore })
 export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
   const pool = openSessionPool(service, CONNECTIONS);
 
-  async function ask(resource: string, { ttlMs }: AcquireOptions, waiter: Waiter): Promise<Asked> {
+  async function ask(resource: string, { ttlMs }: AcquireOptions, waiter: Waiter): Promise<AcquireResult> {
     let session: AdvisorySession | null = null;
     try {
       session = await AdvisorySession.open(pool, resource, waiter.signal);
@@ -74,15 +75,8 @@ export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
       const claim = { resource, token: randomUUID(), fencingToken: null, ttlMs, askedMs };
       const lease = new RenewingLease(server, claim);
       lease.onEnd = () => kept.destroy(); // which does nothing after a release that was answered
-      if (waiter.signal.aborted || lease.signal.aborted) {
-        await lease.release();
-        return waiter.signal.aborted ? waiter.ended() : { kind: 'unavailable', reason: 'postgres-slow' };
-      }
-      kept.onLost = () => {
-        lease.deadlineMs = 0; // and the next look at the signal ends the lease
-        void lease.signal;
-      };
-      return { kind: 'held', lease };
+      kept.onLost = () => lease.lose('the connection is over');
+      return await inTime(lease, waiter, 'postgres-slow');
     } catch (error) {
       session?.destroy();
       if (waiter.signal.aborted) return waiter.ended();

@@ -12,13 +12,14 @@
  * claims that insert at once may commit in another order than they drew their numbers.
  */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { classifyPostgresError, type PostgresStore } from '../store/postgres.ts';
 import { localQueue } from './local-queue.ts';
-import type { AcquireOptions, Lock, LockDescription } from './lock.ts';
+import type { AcquireResult, Lock, LockDescription } from './lock.ts';
+import { inTime, poll, type Wait } from './polling.ts';
 import { RenewingLease } from './renewing-lease.ts';
-import { type Asked, unlessAborted, type Waiter, waitingLock } from './waiting-lock.ts';
+import { Settlements } from './settled.ts';
+import { unlessAborted, type Waiter, waitingLock } from './waiting-lock.ts';
 
 export const description: LockDescription = {
   name: 'postgres-row',
@@ -40,9 +41,6 @@ export const description: LockDescription = {
   },
 };
 
-/** Between two questions while another process holds the lock: jittered, growing, in milliseconds. */
-const POLL_FIRST_MS = 3;
-const POLL_MOST_MS = 25;
 /** How long one statement may take before its outcome counts as unknown. */
 const ANSWER_MS = 1_500;
 
@@ -65,8 +63,7 @@ export async function create({ postgres }: { readonly postgres: PostgresStore })
 }
 
 export function createPostgresRowLock(pool: pg.Pool): Lock {
-  const settling = new Set<Promise<void>>();
-  const closing = new AbortController();
+  const settlements = new Settlements();
 
   /** @returns the fencing token of the row that the statement met, or null when it met none */
   async function run(name: string, text: string, values: unknown[], ttlMs: number): Promise<number | null> {
@@ -81,59 +78,42 @@ export function createPostgresRowLock(pool: pg.Pool): Lock {
   const release = async (resource: string, token: string) =>
     (await run('lock-release', RELEASE, [resource, token], ANSWER_MS)) !== null;
 
-  /** Gives back what `taking` may have taken or may still take, in the background. */
+  /** Gives back what `taking` may have taken or may still take. */
   function settle(resource: string, token: string, ttlMs: number, taking: Promise<unknown>): void {
-    const untilMs = performance.now() + ttlMs;
-    const settled = (async () => {
-      if ((await taking.catch(() => 'unknown')) === null) return;
-      // "Not held" is no answer to rely on: the statement may still be under way.
-      for (let pauseMs = 25; !(await release(resource, token).catch(() => false)); pauseMs *= 2) {
-        await sleep(pauseMs, undefined, { signal: closing.signal }).catch(() => {});
-        if (closing.signal.aborted || performance.now() > untilMs) return;
-      }
-    })().finally(() => settling.delete(settled));
-    settling.add(settled);
+    const undo = async () => {
+      if ((await taking.catch(() => 'unknown')) === null) return true;
+      return release(resource, token); // "not held" is no answer to rely on: the statement may still be under way
+    };
+    settlements.undo(undo, ttlMs);
   }
 
-  async function ask(resource: string, options: AcquireOptions, waiter: Waiter): Promise<Asked> {
-    const { ttlMs } = options;
-    for (let pollMs = POLL_FIRST_MS; ; pollMs = Math.min(pollMs * 1.6, POLL_MOST_MS)) {
-      if (waiter.signal.aborted) return waiter.ended();
-      const token = randomUUID();
-      const askedMs = performance.now();
-      const taking = take(resource, token, ttlMs);
-      try {
-        const fencingToken = await unlessAborted(taking, waiter.signal);
-        if (fencingToken !== null) {
-          const server = {
-            renew: () => renew(resource, token, ttlMs),
-            release: () => release(resource, token),
-          };
-          const lease = new RenewingLease(server, { resource, token, fencingToken, ttlMs, askedMs });
-          if (!lease.signal.aborted) return { kind: 'held', lease };
-          settle(resource, token, ttlMs, taking); // the answer took longer than the lease
-          return { kind: 'unavailable', reason: 'postgres-slow' };
-        }
-        if (waiter.signal.aborted) settle(resource, token, ttlMs, taking);
-      } catch (error) {
-        const failure = classifyPostgresError(error);
-        if (failure.kind === 'unknown') settle(resource, token, ttlMs, taking);
-        return { kind: 'unavailable', reason: 'reason' in failure ? failure.reason : failure.code };
+  async function askOnce(resource: string, ttlMs: number, waiter: Waiter): Promise<AcquireResult | Wait> {
+    const token = randomUUID();
+    const askedMs = performance.now();
+    const taking = take(resource, token, ttlMs);
+    try {
+      const fencingToken = await unlessAborted(taking, waiter.signal);
+      if (fencingToken !== null) {
+        const server = {
+          renew: () => renew(resource, token, ttlMs),
+          release: () => release(resource, token),
+        };
+        const lease = new RenewingLease(server, { resource, token, fencingToken, ttlMs, askedMs });
+        return await inTime(lease, waiter, 'postgres-slow');
       }
-      const leftMs = waiter.untilMs - performance.now();
-      if (leftMs <= 0) return waiter.ended();
-      const pauseMs = Math.min(leftMs, pollMs * (0.5 + Math.random()));
-      await sleep(pauseMs, undefined, { signal: waiter.signal }).catch(() => {});
+      if (waiter.signal.aborted) settle(resource, token, ttlMs, taking);
+      return { kind: 'wait' };
+    } catch (error) {
+      const failure = classifyPostgresError(error);
+      if (failure.kind === 'unknown') settle(resource, token, ttlMs, taking);
+      return { kind: 'unavailable', reason: 'reason' in failure ? failure.reason : failure.code };
     }
   }
 
   return waitingLock({
     name: description.name,
     queue: localQueue(),
-    ask,
-    async close() {
-      closing.abort();
-      await Promise.all(settling);
-    },
+    ask: (resource, { ttlMs }, waiter) => poll(waiter, () => askOnce(resource, ttlMs, waiter)),
+    close: () => settlements.close(),
   });
 }

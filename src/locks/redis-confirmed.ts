@@ -1,9 +1,10 @@
 /** The fifth rung: "timed out but succeeded" is settled, under the same token: see settled.ts. */
 import { randomUUID } from 'node:crypto';
 import type { RedisStore } from '../store/redis.ts';
+import { lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { PlainLease } from './plain-lease.ts';
-import { lockKey, pollingLock } from './polling.ts';
+import { pollingLock } from './polling.ts';
 import { settledSet } from './settled.ts';
 
 export const description: LockDescription = {
@@ -27,10 +28,10 @@ export const description: LockDescription = {
 };
 
 export async function create({ redis: store }: { readonly redis: RedisStore }): Promise<Lock> {
-  return pollingLock(description.name, async (resource, ttlMs, pauses) => {
+  return pollingLock(description.name, async (resource, ttlMs, settlements) => {
     const token = randomUUID();
     const askedMs = performance.now();
-    if (!(await settledSet(store, resource, token, ttlMs, pauses))) return null;
+    if (!(await settledSet(store, resource, token, ttlMs, settlements))) return null;
     return new PlainLease({
       resource,
       token,

@@ -9,6 +9,7 @@
  * Whoever stands further behind asks less often. Asking once (`waitMs` 0) takes no place, and does not overtake.
  */
 import type { RedisStore } from '../store/redis.ts';
+import { fenceKey, keyOf, lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { polledLock } from './polled-lock.ts';
 import { script } from './script.ts';
@@ -60,8 +61,8 @@ export async function create({ redis }: { readonly redis: RedisStore }): Promise
 }
 
 const keys = (resource: string) => ({
-  lock: `stampede:{${resource}}:lock`,
-  fence: `stampede:{${resource}}:fence`,
-  line: `stampede:{${resource}}:line`,
-  places: `stampede:{${resource}}:places`,
+  lock: lockKey(resource),
+  fence: fenceKey(resource),
+  line: keyOf(resource, 'line'),
+  places: keyOf(resource, 'places'),
 });

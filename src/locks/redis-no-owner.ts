@@ -1,9 +1,10 @@
 /** The third rung: key and expiry in one command. Whoever calls DEL gives the lock back, its holder or not. */
 import { randomUUID } from 'node:crypto';
 import type { RedisStore } from '../store/redis.ts';
+import { lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { PlainLease } from './plain-lease.ts';
-import { lockKey, pollingLock } from './polling.ts';
+import { pollingLock } from './polling.ts';
 
 export const description: LockDescription = {
   name: 'redis-no-owner',

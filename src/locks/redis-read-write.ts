@@ -9,6 +9,7 @@
  * Shares and claims are judged by the server's clock. A writer's lease is a key of its own, as other locks keep it.
  */
 import type { RedisStore } from '../store/redis.ts';
+import { fenceKey, keyOf, lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { polledLock } from './polled-lock.ts';
 import { script } from './script.ts';
@@ -69,8 +70,8 @@ export async function create({ redis }: { readonly redis: RedisStore }): Promise
 }
 
 const keys = (resource: string) => ({
-  lock: `stampede:{${resource}}:lock`,
-  fence: `stampede:{${resource}}:fence`,
-  readers: `stampede:{${resource}}:readers`,
-  writers: `stampede:{${resource}}:writers`,
+  lock: lockKey(resource),
+  fence: fenceKey(resource),
+  readers: keyOf(resource, 'readers'),
+  writers: keyOf(resource, 'writers'),
 });

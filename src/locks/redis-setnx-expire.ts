@@ -6,9 +6,10 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { RedisStore } from '../store/redis.ts';
+import { lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { PlainLease } from './plain-lease.ts';
-import { lockKey, pollingLock } from './polling.ts';
+import { pollingLock } from './polling.ts';
 
 export const description: LockDescription = {
   name: 'redis-setnx-expire',

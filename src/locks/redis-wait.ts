@@ -9,6 +9,7 @@
  * It also blocks its connection: all who ask while one WAIT runs share the next one.
  */
 import type { RedisStore } from '../store/redis.ts';
+import { fenceKey, lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { polledLock } from './polled-lock.ts';
 import { script } from './script.ts';
@@ -110,6 +111,3 @@ export async function create({ redis, onError }: Context): Promise<Lock> {
     close: () => own.disconnect(),
   });
 }
-
-const lockKey = (resource: string) => `stampede:{${resource}}:lock`;
-const fenceKey = (resource: string) => `stampede:{${resource}}:fence`;

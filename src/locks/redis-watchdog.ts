@@ -9,9 +9,10 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { RedisStore } from '../store/redis.ts';
+import { lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { PlainLease } from './plain-lease.ts';
-import { type Ask, lockKey, pollingLock } from './polling.ts';
+import { type Ask, pollingLock } from './polling.ts';
 import { settledSet } from './settled.ts';
 
 export const description: LockDescription = {
@@ -66,10 +67,10 @@ export async function create(
     return watchdog;
   }
 
-  const ask: Ask = async (resource, ttlMs, pauses) => {
+  const ask: Ask = async (resource, ttlMs, settlements) => {
     const token = randomUUID();
     const deadlineMs = performance.now() + ttlMs;
-    if (!(await settledSet(store, resource, token, ttlMs, pauses))) return null;
+    if (!(await settledSet(store, resource, token, ttlMs, settlements))) return null;
     const giveBack = () => {
       stop(watchdog);
       return scripts.unlock(lockKey(resource), token);

@@ -1,25 +1,30 @@
 /**
- * A lock in one Redis: a token under a key that expires.
+ * A lock in one Redis: an owner and its claims under a key that expires.
  *
- *   local turn ──▶ ask ──held by another──▶ pause ──▶ ask …        see polling.ts; until waitMs is over: contended
- *                   │ got it
- *                   ▼
- *                 held: see renewing-lease.ts
+ *   local turn ──▶ ask ──held by another──▶ in line ──woken, or SAFETY_MS over──▶ ask …   waitMs over: contended
+ *       │           │ got it                  ▲                     └──stops waiting──▶ out of the line
+ *       │           ▼                         │
+ *       │         held: see redis-claim.ts    │
+ *       ├──the last one left its claim──▶ held│
+ *       └──the last one put us in line────────┘
  *
- * A request whose answer was lost may have taken the lock: see settled.ts.
+ * A claim that names its owner is let in where that owner is, in any process, at once, with the same fencing token. A
+ * request whose answer was lost may have taken the lock: see settled.ts.
  */
-import { randomUUID } from 'node:crypto';
-import type { RedisStore } from '../store/redis.ts';
-import { localQueue } from './local-queue.ts';
-import type { Lease, Lock, LockDescription } from './lock.ts';
-import { lockKey, type Pauses, pollingLock } from './polling.ts';
-import { RenewingLease } from './renewing-lease.ts';
-import { settled } from './settled.ts';
+import { classifyRedisError, type RedisStore } from '../store/redis.ts';
+import { lockKey } from './keys.ts';
+import { localQueue, type Turn, unqueued } from './local-queue.ts';
+import type { AcquireOptions, AcquireResult, Lock, LockDescription } from './lock.ts';
+import { inTime } from './polling.ts';
+import { Claims, type Legacy } from './redis-claim.ts';
+import { Settlements } from './settled.ts';
+import { type Waiter, waitingLock } from './waiting-lock.ts';
+import { type Bell, Bells } from './wake.ts';
 
 export const description: LockDescription = {
   name: 'redis',
   summary:
-    'One Redis: token, atomic expiry, compare-and-delete release, renewal, fencing token, loss signalled before expiry.',
+    'One Redis, the one to use: reentrant by owner, renewed, fenced, woken by notification, loss signalled before expiry.',
   flaw: null,
   needs: 'REDIS_URL',
   capabilities: {
@@ -28,68 +33,109 @@ export const description: LockDescription = {
     settlesLostAnswers: true,
     renews: true,
     signalsLoss: true,
-    reentrant: false,
+    reentrant: true,
     fair: false,
     fenced: true,
-    waitsByEvent: false,
+    waitsByEvent: true,
     survivesFailover: false,
   },
 };
 
-/** Makes the lock on the service's own connection. */
-export async function create({ redis }: { readonly redis: RedisStore }): Promise<Lock> {
-  return createRedisLock(redis);
+/** One who waits asks again after so long at the latest, in milliseconds: a message may be lost. */
+const SAFETY_MS = 300;
+/** The same while this process cannot be woken. */
+const UNHEARD_MS = 25;
+
+interface Context {
+  readonly redis: RedisStore;
+  /** Told of failures that no caller waits for. */
+  readonly onError?: (doing: string, error: unknown) => void;
 }
 
-export function createRedisLock({ scripts }: RedisStore): Lock {
-  const queue = localQueue();
-  const held = new Set<RenewingLease>();
+/** Makes the lock on the service's own connection; the first one who waits opens another, to be woken by. */
+export async function create(context: Context): Promise<Lock> {
+  return createRedisLock(context);
+}
 
-  async function ask(resource: string, ttlMs: number, pauses: Pauses): Promise<Lease | null> {
-    const token = randomUUID();
-    const [key, fenceKey] = [lockKey(resource), `stampede:{${resource}}:fence`];
-    const askedMs = performance.now();
-    const acquire = () => scripts.acquire(key, fenceKey, token, ttlMs);
-    const release = () => scripts.unlock(key, token);
-    const fencingToken = await settled({ ask: acquire, again: acquire, undo: release, ttlMs, pauses });
-    if (fencingToken <= 0) return null;
-    const renew = () => scripts.renew(key, token, ttlMs);
-    return new RenewingLease({ renew, release }, { resource, token, fencingToken, ttlMs, askedMs });
+export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
+  const bells = new Bells(redis.redis, onError);
+  const settlements = new Settlements();
+  const claims = new Claims(redis, bells, settlements);
+
+  /** Asks until the lock is held; in line with `bell`, when the last contender left one. */
+  async function stand(
+    resource: string,
+    options: AcquireOptions,
+    waiter: Waiter,
+    turn: Turn<Legacy>,
+    left: Bell | null,
+  ): Promise<AcquireResult> {
+    const bell = left ?? bells.arm(lockKey(resource));
+    let channel = left === null ? '' : bells.channel;
+    let taken = false;
+    try {
+      for (let pauseMs = left === null ? 0 : SAFETY_MS; ; ) {
+        if (pauseMs > 0) {
+          const waitMs = waiter.untilMs - performance.now();
+          if (waitMs <= 0) return waiter.ended();
+          const mostMs = (channel === '' ? UNHEARD_MS : SAFETY_MS) * (0.9 + Math.random() * 0.1);
+          await bell.wait(Math.min(waitMs, pauseMs, mostMs), waiter);
+        }
+        if (waiter.signal.aborted) return waiter.ended();
+        if (options.waitMs > 0) channel = bells.channel;
+        const answer = await claims.ask(resource, options, channel);
+        taken = 'token' in answer;
+        if ('token' in answer)
+          return await inTime(claims.lease(resource, answer, turn), waiter, 'redis-slow');
+        const heard = channel === '' && options.waitMs > 0 && (await bells.listen(waiter));
+        pauseMs = heard ? 0 : answer.leftMs + 1;
+      }
+    } finally {
+      bell.disarm();
+      if (channel !== '' && !taken) claims.leaveLine(resource, channel, options.ttlMs);
+    }
   }
 
-  const polled = pollingLock(description.name, ask, () => queue.close());
+  async function ask(
+    resource: string,
+    options: AcquireOptions,
+    waiter: Waiter,
+    turn: Turn<Legacy>,
+  ): Promise<AcquireResult> {
+    const { claim, bell } = turn.gift ?? {};
+    try {
+      if (claim !== undefined && options.owner === undefined && options.ttlMs === claim.ttlMs) {
+        return await inTime(claims.lease(resource, claim, turn), waiter, 'redis-slow');
+      }
+      if (claim !== undefined) await claims.giveBack(resource, claim, unqueued());
+      return await stand(resource, options, waiter, turn, bell ?? null);
+    } catch (error) {
+      return { kind: 'unavailable', reason: classifyRedisError(error).reason };
+    }
+  }
+
+  const queued = waitingLock<Legacy>({
+    name: description.name,
+    queue: localQueue(),
+    ask,
+    close: () => settlements.close(),
+  });
+  /** An owner asks beside the queue first: it may be in already. */
+  const beside = waitingLock<Legacy>({ ...description, queue: null, ask, close: () => queued.close() });
 
   return {
     name: description.name,
     async acquire(resource, options) {
+      if (options.owner === undefined) return queued.acquire(resource, options);
       const untilMs = performance.now() + options.waitMs;
-      const leave = await queue.enter(resource, options.waitMs, options.signal);
-      if (leave === null) {
-        if (queue.closed) return { kind: 'unavailable', reason: 'closed' };
-        return options.signal?.aborted ? { kind: 'aborted' } : { kind: 'contended' };
-      }
-      let lease: RenewingLease | undefined;
-      try {
-        const waitMs = Math.max(0, untilMs - performance.now());
-        const result = await polled.acquire(resource, { ...options, waitMs });
-        if (result.kind === 'held') lease = result.lease as RenewingLease;
-        return result;
-      } finally {
-        if (lease === undefined) leave();
-        else hold(lease, leave);
-      }
+      const result = await beside.acquire(resource, { ...options, waitMs: 0 });
+      const waitMs = untilMs - performance.now();
+      if (result.kind !== 'contended' || waitMs <= 0) return result;
+      return queued.acquire(resource, { ...options, waitMs });
     },
     async close() {
-      await polled.close();
-      await Promise.all([...held].map((lease) => lease.release()));
+      await beside.close();
+      bells.close();
     },
   };
-
-  function hold(lease: RenewingLease, leave: () => void): void {
-    held.add(lease);
-    lease.onEnd = () => {
-      held.delete(lease);
-      leave();
-    };
-  }
 }

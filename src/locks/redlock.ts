@@ -12,6 +12,7 @@
  */
 import { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
+import { lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { type Claim, polledLock } from './polled-lock.ts';
 import { type Script, script } from './script.ts';
@@ -113,7 +114,7 @@ function openNode(url: string, onError: Context['onError']): Node {
     commandTimeout: limits.redisCommandMs,
     connectTimeout: limits.redisCommandMs,
     socketTimeout: 2 * limits.redisCommandMs, // a connection that went silent is made anew
-    retryStrategy: (times) => Math.min(50 * 2 ** Math.min(times, 5), 1_000),
+    retryStrategy: (times) => Math.min(25 * 2 ** Math.min(times, 5), 250), // a lease may depend on it
   });
   const { host } = new URL(url);
   redis.on('error', (error) => onError(`connecting to ${host} for redlock`, error));
@@ -133,5 +134,3 @@ function openNode(url: string, onError: Context['onError']): Node {
   });
   return { redis, renew: script(redis, 'renew', 1), release };
 }
-
-const lockKey = (resource: string) => `stampede:{${resource}}:lock`;

@@ -1,5 +1,5 @@
 /**
- * What locks have in common that renew their leases and can be waited for:
+ * What all locks have in common that can be waited for:
  *
  *   acquire ──▶ local turn (where contenders of one process queue here) ──▶ ask ──▶ held ──over──▶ the turn ends
  *                 └──────────── waitMs over, aborted, closed ────────────────┴──▶ how the wait ended
@@ -7,12 +7,11 @@
  * A waiter has one signal, which fires with its caller's own and when the lock is closed. (`AbortSignal.any` on the
  * long-lived signal of a lock keeps about 60 bytes for every call: measured, Node 20.)
  */
-import type { LocalQueue } from './local-queue.ts';
-import type { AcquireOptions, AcquireResult, Lock } from './lock.ts';
-import type { RenewingLease } from './renewing-lease.ts';
+import { type LocalQueue, type Turn, unqueued } from './local-queue.ts';
+import type { AcquireOptions, AcquireResult, Lease, Lock } from './lock.ts';
+import { RenewingLease } from './renewing-lease.ts';
 
 export type Refusal = Exclude<AcquireResult, { kind: 'held' }>;
-export type Asked = Refusal | { readonly kind: 'held'; readonly lease: RenewingLease };
 
 export interface Waiter {
   readonly signal: AbortSignal;
@@ -20,72 +19,91 @@ export interface Waiter {
   readonly untilMs: number;
   /** How the wait ended, when no lock came of it. */
   ended(): Refusal;
+  /** Sleeps, but not beyond the signal, nor beyond `sooner`. */
+  pause(ms: number, sooner?: Promise<void>): Promise<void>;
 }
 
-export interface WaitingLock {
+export interface WaitingLock<Gift> {
   readonly name: string;
-  /** Null where the lock's server keeps the order of all contenders. */
-  readonly queue: LocalQueue | null;
-  /** Asks the lock's server, until it is held or the waiter is done with waiting. */
-  ask(resource: string, options: AcquireOptions, waiter: Waiter): Promise<Asked>;
+  /** Null where every contender goes to the lock's server by itself. */
+  readonly queue: LocalQueue<Gift> | null;
+  /** Asks the lock's server, until it is held or the waiter is done with waiting. A gift is this contender's now. */
+  ask(resource: string, options: AcquireOptions, waiter: Waiter, turn: Turn<Gift>): Promise<AcquireResult>;
   /** After the last lease was given back. */
   close(): Promise<void>;
 }
 
-export function waitingLock({ name, queue, ask, close }: WaitingLock): Lock {
+export function waitingLock<Gift = never>({ name, queue, ask, close }: WaitingLock<Gift>): Lock {
   const waiting = new Set<AbortController>();
-  const held = new Set<RenewingLease>();
+  const underWay = new Set<Promise<unknown>>();
+  const held = new Set<Lease>();
   let closed = false;
 
-  function hold(lease: RenewingLease, leave: () => void): void {
+  function hold(lease: Lease, turn: Turn<Gift>): void {
+    if (!(lease instanceof RenewingLease)) {
+      turn.leave(); // nobody looks after it
+      return;
+    }
     const ended = lease.onEnd;
     held.add(lease);
     lease.onEnd = () => {
       held.delete(lease);
       ended();
-      leave();
+      turn.leave();
     };
   }
 
   async function inTurn(resource: string, options: AcquireOptions, waiter: Waiter): Promise<AcquireResult> {
-    const leave = queue === null ? () => {} : await queue.enter(resource, options.waitMs, waiter.signal);
-    if (leave === null) return waiter.ended();
-    let result: Asked | undefined;
+    const turn =
+      queue === null ? unqueued<Gift>() : await queue.enter(resource, options.waitMs, waiter.signal);
+    if (turn === null) return waiter.ended();
+    let result: AcquireResult | undefined;
     try {
-      if (waiter.signal.aborted) return waiter.ended();
-      result = await ask(resource, options, waiter);
+      if (waiter.signal.aborted && turn.gift === null) return waiter.ended();
+      result = await ask(resource, options, waiter, turn);
       return result;
     } finally {
-      if (result?.kind === 'held') hold(result.lease, leave);
-      else leave();
+      if (result?.kind === 'held') hold(result.lease, turn);
+      else turn.leave();
+    }
+  }
+
+  async function acquire(resource: string, options: AcquireOptions): Promise<AcquireResult> {
+    const { signal, waitMs } = options;
+    const end = new AbortController();
+    const abort = () => end.abort();
+    if (closed || signal?.aborted) abort();
+    signal?.addEventListener('abort', abort, { once: true });
+    waiting.add(end);
+    const ended = (): Refusal => {
+      if (signal?.aborted) return { kind: 'aborted' };
+      return closed ? { kind: 'unavailable', reason: 'closed' } : { kind: 'contended' };
+    };
+    const pause = (ms: number, sooner?: Promise<void>) => pauseUnlessAborted(ms, end.signal, sooner);
+    try {
+      const untilMs = performance.now() + waitMs;
+      return await inTurn(resource, options, { signal: end.signal, untilMs, ended, pause });
+    } finally {
+      signal?.removeEventListener('abort', abort);
+      waiting.delete(end);
     }
   }
 
   return {
     name,
-    async acquire(resource, options) {
-      const { signal, waitMs } = options;
-      const end = new AbortController();
-      const abort = () => end.abort();
-      if (closed || signal?.aborted) abort();
-      signal?.addEventListener('abort', abort, { once: true });
-      waiting.add(end);
-      const ended = (): Refusal => {
-        if (signal?.aborted) return { kind: 'aborted' };
-        return closed ? { kind: 'unavailable', reason: 'closed' } : { kind: 'contended' };
-      };
-      try {
-        const untilMs = performance.now() + waitMs;
-        return await inTurn(resource, options, { signal: end.signal, untilMs, ended });
-      } finally {
-        signal?.removeEventListener('abort', abort);
-        waiting.delete(end);
-      }
+    acquire(resource, options) {
+      const work = acquire(resource, options);
+      const done = () => underWay.delete(work);
+      underWay.add(work);
+      work.then(done, done);
+      return work;
     },
     async close() {
       closed = true;
       for (const end of [...waiting]) end.abort();
       await Promise.all([...held].map((lease) => lease.release()));
+      // Who just got the lock sees that it is closed, and gives it back.
+      await Promise.allSettled([...underWay]);
       await close();
     },
   };
@@ -99,5 +117,19 @@ export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Prom
     promise.finally(done).then(resolve, reject);
     if (signal.aborted) give();
     else signal.addEventListener('abort', give, { once: true });
+  });
+}
+
+function pauseUnlessAborted(ms: number, signal: AbortSignal, sooner?: Promise<void>): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener('abort', end, { once: true });
+    sooner?.then(end, end);
   });
 }

@@ -16,9 +16,9 @@
 import { randomUUID } from 'node:crypto';
 import { ZookeeperError, type ZookeeperSession, ZookeeperSessions } from '../store/zookeeper.ts';
 import * as line from '../store/zookeeper-line.ts';
-import type { AcquireOptions, Lock, LockDescription } from './lock.ts';
+import type { AcquireOptions, AcquireResult, Lock, LockDescription } from './lock.ts';
 import { type LeaseClaim, RenewingLease } from './renewing-lease.ts';
-import { type Asked, unlessAborted, type Waiter, waitingLock } from './waiting-lock.ts';
+import { unlessAborted, type Waiter, waitingLock } from './waiting-lock.ts';
 
 export const description: LockDescription = {
   name: 'zookeeper',
@@ -57,7 +57,7 @@ export async function create({ zookeeperUrl, lockTtlMs }: ZookeeperContext): Pro
   const folders = new line.Folders();
   const sweeping = setInterval(() => void folders.sweep(sessions.current), SWEEP_MS).unref();
 
-  async function ask(resource: string, _: AcquireOptions, waiter: Waiter): Promise<Asked> {
+  async function ask(resource: string, _: AcquireOptions, waiter: Waiter): Promise<AcquireResult> {
     const leave = folders.use(line.folderOf(resource));
     let lease: RenewingLease | null = null;
     try {
@@ -134,10 +134,7 @@ function leaseOf(zk: ZookeeperSession, path: string, claim: LeaseClaim, leave: (
     return line.giveSoon(zk, path);
   };
   const lease = new RenewingLease({ renew: () => line.stands(zk, path), release }, claim);
-  const lose = () => {
-    lease.deadlineMs = 0; // and the next look at the signal ends the lease
-    void lease.signal;
-  };
+  const lose = () => lease.lose('the session is over');
   zk.ended.addEventListener('abort', lose, { once: true });
   lease.onEnd = () => {
     zk.ended.removeEventListener('abort', lose);

@@ -38,7 +38,7 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
     maxRetriesPerRequest: 0,
     commandTimeout: limits.redisCommandMs,
     connectTimeout: limits.redisCommandMs,
-    retryStrategy: (times) => Math.min(50 * 2 ** Math.min(times, 5), 1_000),
+    retryStrategy: (times) => Math.min(25 * 2 ** Math.min(times, 5), 250), // a lease may depend on it
   });
   redis.on('error', onError);
   await redis.connect();

@@ -75,8 +75,6 @@ export interface UpkeepScripts {
 }
 
 export interface LockScripts {
-  /** @returns the fencing token, or below zero the milliseconds left to the present lease: see lua/acquire.lua. */
-  acquire(lockKey: string, fenceKey: string, token: string, ttlMs: number): Promise<number>;
   renew(lockKey: string, token: string, ttlMs: number): Promise<boolean>;
   unlock(lockKey: string, token: string): Promise<boolean>;
 }
@@ -170,12 +168,9 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
 
 /** Defines the scripts of a lock on a connection. */
 export function defineLockScripts(redis: Redis): LockScripts {
-  const acquire = define(redis, 'acquire', 2);
   const renew = define(redis, 'renew', 1);
   const unlock = define(redis, 'unlock', 1);
   return {
-    acquire: async (lockKey, fenceKey, token, ttlMs) =>
-      (await acquire(lockKey, fenceKey, token, ttlMs)) as number,
     renew: async (lockKey, token, ttlMs) => (await renew(lockKey, token, ttlMs)) === 1,
     unlock: async (lockKey, token) => (await unlock(lockKey, token)) === 1,
   };

@@ -1,129 +1,279 @@
+/** What the lock `redis` does beyond the contract of all locks, on a real server. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { LeaseLostError, type Lock, using } from '../../src/locks/lock.ts';
-import { createRedisLock } from '../../src/locks/redis.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { LeaseLostError, using } from '../../src/locks/lock.ts';
+import { create } from '../../src/locks/redis.ts';
+import { type LockFixture, type LockProcess, redisLocks } from '../support/lock-process.ts';
+import { held } from './lock-checks.ts';
 
-let stores: TestStores;
-let mine: RedisStore;
-let theirs: RedisStore;
-/** Two processes, as far as Redis can tell. */
-let a: Lock;
-let b: Lock;
+let fixture: LockFixture;
+let server: Redis;
+let processes: LockProcess[] = [];
 
 beforeAll(async () => {
-  stores = await openTestStores();
-  mine = await openRedis(stores.redisUrl, () => {});
-  theirs = await openRedis(stores.redisUrl, () => {});
-  a = createRedisLock(mine);
-  b = createRedisLock(theirs);
+  fixture = await redisLocks(create);
+  server = new Redis(fixture.servers.redisUrl);
 });
-
+afterEach(async () => {
+  await Promise.all(processes.map((process) => process.close()));
+  processes = [];
+});
 afterAll(async () => {
-  await mine?.close();
-  await theirs?.close();
-  await stores?.[Symbol.asyncDispose]();
+  server?.disconnect();
+  await fixture?.close();
 });
 
-const options = { ttlMs: 2_000, waitMs: 0 };
-async function held(lock: Lock, resource: string, more = {}) {
-  const result = await lock.acquire(resource, { ...options, ...more });
-  if (result.kind !== 'held') throw new Error(result.kind);
-  return result.lease;
+async function open(count: number): Promise<LockProcess[]> {
+  const opened = await Promise.all(Array.from({ length: count }, () => fixture.process()));
+  processes.push(...opened);
+  return opened;
 }
 
-describe('the lock in one Redis', () => {
-  it('lets one holder in, and the next one after the release', async () => {
-    const lease = await held(a, 'one');
-    expect((await b.acquire('one', options)).kind).toBe('contended');
-    expect((await a.acquire('one', options)).kind).toBe('contended');
-    expect((await b.acquire('other', options)).kind).toBe('held');
-    expect(await lease.release()).toBe(true);
-    expect(await lease.release()).toBe(false);
-    const next = await held(b, 'one');
-    expect(next.fencingToken).toBeGreaterThan(lease.fencingToken!);
-    await next.release();
-  });
+/** Commands that the server ran, those of scripts counted too; not those of this function. */
+async function commandsOf(work: () => Promise<unknown>): Promise<number> {
+  const processed = async () =>
+    Number(/total_commands_processed:(\d+)/.exec(await server.info('stats'))?.[1] ?? Number.NaN);
+  const before = await processed();
+  await work();
+  return (await processed()) - before - 1;
+}
 
-  it('loses no increment of an unprotected counter', async () => {
-    const locks = [a, b, createRedisLock(mine), createRedisLock(theirs)];
+const lockOf = (resource: string) => `stampede:{${resource}}:lock`;
+const waitersOf = (resource: string) => `stampede:{${resource}}:waiters`;
+
+describe('64 waiters on one resource', () => {
+  const rush = async (opened: LockProcess[], each: number, cycles: number, resource: string) => {
     let inside = 0;
-    const work = locks.flatMap((lock) =>
-      Array.from({ length: 30 }, () =>
-        using(lock, 'counter', { ttlMs: 5_000, waitMs: 20_000 }, async () => {
-          expect(++inside).toBe(1);
-          const value = Number((await mine.redis.get('counter')) ?? 0);
-          await mine.redis.set('counter', value + 1);
-          inside--;
-        }),
-      ),
-    );
-    for (const result of await Promise.all(work)) expect(result.kind).toBe('done');
-    expect(await mine.redis.get('counter')).toBe('120');
-  });
-
-  it('does not release what a stranger holds', async () => {
-    const lease = await held(a, 'stranger');
-    await mine.redis.set('stampede:{stranger}:lock', 'somebody else', 'PX', 5_000);
-    expect(await lease.release()).toBe(false);
-    expect(await mine.redis.get('stampede:{stranger}:lock')).toBe('somebody else');
-  });
-
-  it('keeps a lease by renewal for longer than its TTL', async () => {
-    const lease = await held(a, 'long', { ttlMs: 300 });
-    await sleep(1_200);
-    expect(lease.signal.aborted).toBe(false);
-    expect((await b.acquire('long', options)).kind).toBe('contended');
-    expect(await lease.release()).toBe(true);
-  });
-
-  it('tells the holder that the lock is lost before another can have it', async () => {
-    const own = await openRedis(stores.redisUrl, () => {});
-    const lease = await held(createRedisLock(own), 'silent', { ttlMs: 600 });
-    let lostMs = Number.POSITIVE_INFINITY;
-    lease.signal.addEventListener('abort', () => {
-      lostMs = performance.now();
+    const tokens: number[] = [];
+    const contenders = opened.flatMap(({ lock }) => Array.from({ length: each }, () => lock));
+    const work = contenders.map(async (lock) => {
+      for (let i = 0; i < cycles; i++) {
+        const done = await using(
+          lock,
+          resource,
+          { ttlMs: 5_000, waitMs: 60_000 },
+          async ({ fencingToken }) => {
+            expect(++inside).toBe(1);
+            tokens.push(fencingToken!);
+            await sleep(0);
+            inside--;
+          },
+        );
+        expect(done.kind).toBe('done');
+      }
     });
-    own.redis.disconnect(); // renewal cannot succeed any more
-    const next = await held(b, 'silent', { waitMs: 5_000 });
-    const nextMs = performance.now();
-    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
-    expect(lostMs).toBeLessThan(nextMs);
-    await next.release();
+    await Promise.all(work);
+    return tokens;
+  };
+
+  it.each([
+    [1, 64],
+    [4, 16],
+    [16, 4],
+  ])('%i processes × %i: at most 4 commands an acquisition, tokens that grow', async (count, each) => {
+    const opened = await open(count);
+    const resource = `rush-${count}`;
+    await rush(opened, 2, 2, resource); // connects what listens
+    let tokens: number[] = [];
+    const commands = await commandsOf(async () => {
+      tokens = await rush(opened, each, 10, resource);
+    });
+    expect(tokens.length).toBe(640);
+    for (let i = 1; i < tokens.length; i++) expect(tokens[i]).toBeGreaterThan(tokens[i - 1]!);
+    expect(commands / tokens.length).toBeLessThanOrEqual(4);
+    expect(await server.exists(lockOf(resource), waitersOf(resource))).toBe(0);
   });
 
-  it('tells the holder when the key was deleted', async () => {
-    const lease = await held(a, 'deleted', { ttlMs: 300 });
-    await mine.redis.del('stampede:{deleted}:lock');
-    await sleep(300);
-    expect(lease.signal.aborted).toBe(true);
+  it('lets other processes in, however many wait in this one', async () => {
+    const [busy, other] = await open(2);
+    const stop = new AbortController();
+    const untilMs = performance.now() + 20_000;
+    const loops = Array.from({ length: 16 }, async () => {
+      while (!stop.signal.aborted && performance.now() < untilMs) {
+        await using(busy!.lock, 'crowd', { ttlMs: 5_000, waitMs: 5_000 }, () => sleep(1));
+      }
+    });
+    for (let i = 0; i < 20; i++) {
+      const lease = await held(other!.lock, 'crowd', { waitMs: 5_000 });
+      await lease.release();
+    }
+    stop.abort();
+    await Promise.all(loops);
   });
+});
 
-  it('ends waiting at the asked time, and when it is told to', async () => {
-    const lease = await held(a, 'waiting');
-    const startMs = performance.now();
-    expect((await b.acquire('waiting', { ttlMs: 1_000, waitMs: 400 })).kind).toBe('contended');
-    expect(performance.now() - startMs).toBeGreaterThanOrEqual(395);
-    const aborting = b.acquire('waiting', { ttlMs: 1_000, waitMs: 10_000, signal: AbortSignal.timeout(100) });
-    expect((await aborting).kind).toBe('aborted');
-    const local = a.acquire('waiting', { ttlMs: 1_000, waitMs: 10_000, signal: AbortSignal.timeout(100) });
-    expect((await local).kind).toBe('aborted');
+describe('waiting', () => {
+  it('wakes one process at a release, in the order of the line', async () => {
+    const [holder, ...waiting] = await open(4);
+    const lease = await held(holder!.lock, 'line', { ttlMs: 20_000 });
+    const order: number[] = [];
+    const all = waiting.map(async ({ lock }, i) => {
+      await sleep(i * 40);
+      const next = await held(lock, 'line', { ttlMs: 20_000, waitMs: 20_000 });
+      order.push(i);
+      await sleep(500);
+      await next.release();
+    });
+    await expect.poll(() => server.zcard(waitersOf('line'))).toBe(3);
+    const requests = () => waiting.map(({ link }) => link.requests);
+    const published = async () =>
+      Number(/cmdstat_publish:calls=(\d+)/.exec(await server.info('commandstats'))?.[1] ?? 0);
+    const [asked, told] = [requests(), await published()];
     await lease.release();
-    await (await held(a, 'waiting')).release();
+    await expect.poll(() => order.length).toBe(1);
+    expect(await published()).toBe(told + 1);
+    // Who was not woken has asked at most once, for safety.
+    for (const i of [1, 2]) expect(requests()[i]! - asked[i]!).toBeLessThanOrEqual(1);
+    await Promise.all(all);
+    expect(order).toEqual([0, 1, 2]);
+    expect(await server.exists(waitersOf('line'))).toBe(0);
   });
 
-  it('never hides what the work itself threw', async () => {
-    const work = using(a, 'throwing', options, async () => {
-      throw new RangeError('mine');
-    });
-    await expect(work).rejects.toThrow(RangeError);
-    await (await held(b, 'throwing')).release();
+  it('passes a waiter over that died in the line', async () => {
+    const [holder, dead, alive] = await open(3);
+    const lease = await held(holder!.lock, 'dead', { ttlMs: 20_000 });
+    void dead!.lock.acquire('dead', { ttlMs: 20_000, waitMs: 60_000 });
+    await expect.poll(() => server.zcard(waitersOf('dead'))).toBe(1);
+    const next = held(alive!.lock, 'dead', { waitMs: 10_000 });
+    await expect.poll(() => server.zcard(waitersOf('dead'))).toBe(2);
+    await dead!.close();
+    const channels = () => server.pubsub('CHANNELS', 'stampede:wake:*');
+    await expect.poll(async () => ((await channels()) as string[]).length).toBe(1);
+    await lease.release();
+    expect(await (await next).release()).toBe(true);
+    expect(await server.exists(waitersOf('dead'))).toBe(0);
   });
 
-  it('answers unavailable when Redis is away', async () => {
-    const away = await openRedis(stores.redisUrl, () => {});
-    away.redis.disconnect();
-    expect((await createRedisLock(away).acquire('away', options)).kind).toBe('unavailable');
+  it('hands the wake-up on when the one who was woken has stopped waiting', async () => {
+    const [holder, fickle, next] = await open(3);
+    for (let round = 0; round < 20; round++) {
+      const resource = `fickle-${round}`;
+      const lease = await held(holder!.lock, resource, { ttlMs: 20_000 });
+      const stop = new AbortController();
+      const gone = fickle!.lock.acquire(resource, { ttlMs: 5_000, waitMs: 9_000, signal: stop.signal });
+      await expect.poll(() => server.zcard(waitersOf(resource)), { interval: 2 }).toBe(1);
+      const got = held(next!.lock, resource, { waitMs: 9_000 });
+      await expect.poll(() => server.zcard(waitersOf(resource)), { interval: 2 }).toBe(2);
+      const released = lease.release();
+      stop.abort();
+      const result = await gone;
+      if (result.kind === 'held') await result.lease.release();
+      await released;
+      await (await got).release();
+    }
+  });
+
+  it('goes on without what wakes it', async () => {
+    const [holder, waiter] = await open(2);
+    const lease = await held(holder!.lock, 'deaf', { ttlMs: 20_000 });
+    const next = held(waiter!.lock, 'deaf', { waitMs: 10_000 });
+    await expect.poll(() => server.zcard(waitersOf('deaf'))).toBe(1);
+    await server.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    await lease.release();
+    await (await next).release();
+  });
+});
+
+describe('owners', () => {
+  it('are let in again, in any process, with the same fencing token', async () => {
+    const [a, b] = await open(2);
+    const outer = await held(a!.lock, 'mine', { owner: 'me', ttlMs: 20_000 });
+    const here = await held(a!.lock, 'mine', { owner: 'me', ttlMs: 500 });
+    const there = await held(b!.lock, 'mine', { owner: 'me', ttlMs: 500 });
+    expect(await server.pttl(lockOf('mine'))).toBeGreaterThan(10_000); // the shorter TTL shortens nothing
+    expect([here.fencingToken, there.fencingToken]).toEqual([outer.fencingToken, outer.fencingToken]);
+    expect((await b!.lock.acquire('mine', { ttlMs: 500, waitMs: 0, owner: 'you' })).kind).toBe('contended');
+    expect(await outer.release()).toBe(true);
+    expect(await outer.release()).toBe(false);
+    expect((await b!.lock.acquire('mine', { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');
+    expect(await here.release()).toBe(true);
+    expect((await a!.lock.acquire('mine', { ttlMs: 500, waitMs: 0, owner: 'you' })).kind).toBe('contended');
+    expect(await there.release()).toBe(true);
+    expect((await held(a!.lock, 'mine')).fencingToken).toBeGreaterThan(outer.fencingToken!);
+  });
+
+  it('go in while strangers of their own process wait', async () => {
+    const [a] = await open(1);
+    const outer = await held(a!.lock, 'nested', { owner: 'me' });
+    const stranger = held(a!.lock, 'nested', { waitMs: 10_000 });
+    const inner = await held(a!.lock, 'nested', { owner: 'me', waitMs: 5_000 });
+    await inner.release();
+    await outer.release();
+    await (await stranger).release();
+  });
+
+  it('wait like others while a stranger holds it', async () => {
+    const [a] = await open(1);
+    const lease = await held(a!.lock, 'wait', { ttlMs: 5_000 });
+    const next = held(a!.lock, 'wait', { owner: 'me', waitMs: 5_000 });
+    await sleep(50);
+    await lease.release();
+    const mine = await next;
+    expect((await a!.lock.acquire('wait', { ttlMs: 500, waitMs: 0, owner: 'me' })).kind).toBe('held');
+    await mine.release();
+  });
+});
+
+describe('what is kept in Redis', () => {
+  it('is nothing but the newest fencing token, which ends by itself', async () => {
+    const [a] = await open(1);
+    await (await held(a!.lock, 'clean')).release();
+    expect(await server.keys('stampede:{clean}:*')).toEqual(['stampede:{clean}:fence']);
+    expect(await server.ttl('stampede:{clean}:fence')).toBeGreaterThan(0);
+  });
+
+  it('may be lost: fencing tokens do not go back', async () => {
+    const [a, b] = await open(2);
+    const before = await held(a!.lock, 'emptied', { ttlMs: 20_000 });
+    await server.flushall();
+    const after = await held(b!.lock, 'emptied');
+    expect(after.fencingToken).toBeGreaterThan(before.fencingToken!);
+    expect(await before.release()).toBe(false);
+    expect(await after.release()).toBe(true);
+  });
+
+  it('is respected when a lock of another kind left it', async () => {
+    const [a] = await open(1);
+    await server.set(lockOf('other'), 'somebody', 'PX', 300);
+    expect((await a!.lock.acquire('other', { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');
+    await (await held(a!.lock, 'other', { waitMs: 5_000 })).release();
+  });
+});
+
+describe('a lease', () => {
+  it('is lost when its key was deleted', async () => {
+    const [a] = await open(1);
+    const lease = await held(a!.lock, 'deleted', { ttlMs: 300 });
+    await server.del(lockOf('deleted'));
+    await expect.poll(() => lease.signal.aborted).toBe(true);
+    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
+  });
+
+  it('is renewed as soon as Redis can be reached again, and not lost before', async () => {
+    const [a, b] = await open(2);
+    for (let i = 0; i < 5; i++) {
+      const lease = await held(a!.lock, `back-${i}`, { ttlMs: 2_000 });
+      await sleep(500);
+      a!.link.set('refuse');
+      await sleep(1_000); // the renewals at 667 and 1,333 ms fail
+      a!.link.set('pass');
+      await sleep(1_500);
+      expect(lease.signal.aborted).toBe(false);
+      expect((await b!.lock.acquire(`back-${i}`, { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');
+      await lease.release();
+    }
+  });
+
+  it('is passed on only while it is surely held', async () => {
+    const [a, b] = await open(2);
+    const lease = await held(a!.lock, 'silent', { ttlMs: 600 });
+    const waits = a!.lock.acquire('silent', { ttlMs: 600, waitMs: 3_000 });
+    a!.link.set('black-hole');
+    const next = await held(b!.lock, 'silent', { ttlMs: 5_000, waitMs: 5_000 });
+    expect(lease.signal.aborted).toBe(true);
+    expect(await lease.release()).toBe(false);
+    expect((await waits).kind).not.toBe('held');
+    expect(await next.release()).toBe(true);
   });
 });

@@ -50,7 +50,7 @@ it('sells with segments what a single counter would sell', async () => {
           redis,
           sales,
           orders: orderTable(postgres),
-          lock: createRedisLock(redis),
+          lock: createRedisLock({ redis }),
           segments,
           lockTtlMs: 5_000,
           lockWaitMs: 2_000,
