@@ -1,6 +1,7 @@
 /** `npm run bench`: the only file of the bench that reads the command line, the environment and signals. */
 import { access } from 'node:fs/promises';
 import { type Catalogue, readCatalogue } from './admin.ts';
+import { missingLockServers } from './lock-servers.ts';
 import { describeMachine } from './machine.ts';
 import { type BenchOptions, helpText, parseOptions } from './options.ts';
 import { type Contender, contenders } from './plan.ts';
@@ -21,6 +22,8 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<numbe
   }
   if (parsed.kind === 'mistakes') return refuse(parsed.mistakes);
   const { options } = parsed;
+  const missing = missingLockServers(options.locks, process.env);
+  if (missing.length > 0) return refuse(missing);
   await access(serviceEntry).catch((cause: unknown) => {
     throw new Error(`${serviceEntry} is not there: run the bench with npm run bench, which builds it`, {
       cause,

@@ -96,7 +96,8 @@ ${lines.join('\n')}
 
 Stores: a local Postgres and Redis are started unless DATABASE_URL and REDIS_URL name running ones. There the bench
 creates and drops databases of its own (stampede_bench_*) and deletes stampede:* keys, nothing else.
-SEGMENTS, LOCK_TTL_MS and LOCK_WAIT_MS are passed on to the service.
+SEGMENTS, LOCK_TTL_MS and LOCK_WAIT_MS are passed on to the service. REDLOCK_URLS and ZOOKEEPER_URL are passed on with the
+locks that need them; the bench itself touches nothing there.
 
 Exit code: 0 all safe strategies passed their audit and the unsafe ones failed theirs; 1 not so; 2 bad options;
 130 interrupted (finished trials are reported).

@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { lockVariable } from './lock-servers.ts';
 
 /** The compiled entry of the service. */
 export const serviceEntry = fileURLToPath(new URL('../dist/main.js', import.meta.url));
@@ -129,6 +130,8 @@ function serviceEnv(settings: ServiceSettings): NodeJS.ProcessEnv {
   }
   if (settings.strategy !== null) env.STRATEGY = settings.strategy;
   if (settings.lock !== null) env.LOCK = settings.lock;
+  const servers = lockVariable(settings.lock);
+  if (servers !== null) env[servers] = process.env[servers];
   env.DATABASE_URL = settings.databaseUrl;
   env.REDIS_URL = settings.redisUrl;
   env.HOST = '127.0.0.1';

@@ -1,7 +1,8 @@
 /**
  * Postgres and Redis for the trials: local ones in a temporary folder, or those of DATABASE_URL and REDIS_URL. Every
  * trial gets a database of its own and a Redis without a single key of Stampede. On a server that was given, nothing
- * is dropped or deleted that the bench did not make, except `stampede:*` keys that the user agreed to lose.
+ * is dropped or deleted that the bench did not make, except `stampede:*` keys that the user agreed to lose. The servers
+ * of REDLOCK_URLS and ZOOKEEPER_URL are not stores: what locks leave there ends by itself.
  */
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -1,6 +1,6 @@
 /** What the documents say of the repository is true of it. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 
 const root = new URL('../', import.meta.url);
 const text = (file: string) => readFileSync(new URL(file, root), 'utf8');
@@ -37,8 +37,52 @@ it.each(documents)('links of %s lead somewhere', (document) => {
   }
 });
 
-it('commands of the README are scripts of the package', () => {
+it.each(documents)('commands of %s are scripts of the package', (document) => {
   const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
-  for (const [, script] of text('README.md').matchAll(/npm run ([\w:]+)/g))
+  for (const [, script] of text(document).matchAll(/npm run ([\w:]+)/g))
     expect(scripts).toHaveProperty([script!]);
+});
+
+describe('docs/locks.md', () => {
+  const page = text('docs/locks.md');
+  const block = (name: string) => page.split(`<!-- ${name} -->`)[1]!.split(`<!-- /${name} -->`)[0]!;
+  const named = (part: string) => [...part.matchAll(/^\| `([a-z-]+)` \|/gm)].map((match) => match[1]!);
+  const locks = named(block('capabilities'));
+
+  it('lists every lock that there is', () => {
+    const there = readdirSync(new URL('src/locks', root)).filter((file) =>
+      /^export const description\b/m.test(text(`src/locks/${file}`)),
+    );
+    expect([...locks].sort()).toEqual(there.map((file) => file.replace('.ts', '')).sort());
+    expect(named(block('flaws'))).toEqual(locks);
+    for (const lock of locks) expect(text('.env.example'), lock).toMatch(new RegExp(`[ :]${lock}[\\s,.]`));
+  });
+
+  it('tells of each how it works and what it costs', () => {
+    const costs = page.split('## The locks')[1]!.split('###')[0]!;
+    expect(named(costs)).toEqual(locks);
+    const rungs = page.split('### The six rungs')[1]!.split('###')[0]!;
+    for (const lock of locks)
+      expect(page.includes(`\n### \`${lock}\``) || rungs.includes(`\n${lock} `), lock).toBe(true);
+  });
+
+  it('names tests that there are', () => {
+    const tests = ['contract', 'locks'].flatMap((folder) =>
+      readdirSync(new URL(`test/${folder}`, root)).map((file) => text(`test/${folder}/${file}`)),
+    );
+    const titles = [...page.matchAll(/“([^”]+)”/g)].map((match) => match[1]!.replaceAll('\n', ' '));
+    expect(titles.length).toBeGreaterThan(8);
+    for (const title of titles)
+      expect(
+        tests.some((source) => source.includes(`'${title}'`) || source.includes(`"${title}"`)),
+        title,
+      ).toBe(true);
+  });
+
+  it('sets variables that the service reads', () => {
+    const known = text('.env.example');
+    const variables = [...page.matchAll(/\b([A-Z]+(?:_[A-Z]+)*)=/g)].map((match) => match[1]!);
+    expect(variables).toContain('ZOOKEEPER_URL');
+    for (const variable of variables) expect(known).toContain(`\n# ${variable}=`);
+  });
 });

@@ -1,9 +1,12 @@
 /**
  * `npm run readme`: puts the guarantee matrix (from the strategies' own declarations) and the canonical result (from
- * bench/results/canonical/results.json) between their marks in README.md, so that no figure there is typed by hand.
- * With `--check` it only tells whether README.md is up to date.
+ * bench/results/canonical/results.json) between their marks in README.md, and what the locks declare of themselves
+ * between those in docs/locks.md, so that nothing of it is typed by hand. With `--check` it only tells whether both
+ * pages are up to date.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
+import type { LockCapabilities } from '../../src/locks/lock.ts';
+import { locks } from '../../src/locks/registry.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { number } from '../audit/check.ts';
 import { markdownTable } from './markdown.ts';
@@ -54,19 +57,73 @@ function resultTable(): string {
   return `${table}\n\n${how}`;
 }
 
-function withBlock(readme: string, name: string, content: string): string {
-  const [open, close] = [`<!-- ${name} -->`, `<!-- /${name} -->`];
-  const from = readme.indexOf(open);
-  const to = readme.indexOf(close);
-  if (from < 0 || to < from) throw new Error(`README.md has no block ${open} … ${close}`);
-  return `${readme.slice(0, from + open.length)}\n${content}\n${readme.slice(to)}`;
+/** In the order in which they are asked for when a lock is chosen. */
+const CAPABILITIES: Readonly<Record<keyof LockCapabilities, string>> = {
+  expires: 'a dead holder is got rid of',
+  checksOwner: 'a late holder releases nothing',
+  settlesLostAnswers: 'a lost answer locks nobody out',
+  renews: 'long work keeps it',
+  signalsLoss: 'loss is told before',
+  fenced: 'fencing token',
+  reentrant: 'same owner again',
+  waitsByEvent: 'waits without polling',
+  fair: 'first come, first served',
+  survivesFailover: 'survives losing a server',
+};
+
+function capabilityTable(): string {
+  const claims = Object.entries(CAPABILITIES) as [keyof LockCapabilities, string][];
+  return markdownTable(
+    [
+      ['`LOCK=`', 'left'],
+      ['its servers', 'left'],
+      ...claims.map(([, title]): [string, 'left'] => [title, 'left']),
+    ],
+    [...locks.values()].map(({ description }) => [
+      `\`${description.name}\``,
+      `\`${description.needs}\``,
+      ...claims.map(([key]) => (description.capabilities[key] ? 'yes' : '–')),
+    ]),
+  );
 }
 
-const file = new URL('README.md', root);
-const present = readFileSync(file, 'utf8');
-const made = withBlock(withBlock(present, 'guarantees', guaranteeMatrix()), 'results', resultTable());
-if (!process.argv.includes('--check')) writeFileSync(file, made);
-else if (made !== present) {
-  process.stderr.write('README.md is not what its sources say: run npm run readme\n');
-  process.exitCode = 1;
+function flawTable(): string {
+  return markdownTable(
+    [
+      ['`LOCK=`', 'left'],
+      ['what it is', 'left'],
+      ['known flaw', 'left'],
+    ],
+    [...locks.values()].map(({ description: { name, summary, flaw } }) => [
+      `\`${name}\``,
+      summary,
+      flaw ?? 'none beyond what it does not claim above',
+    ]),
+  );
+}
+
+/** The generated parts of each page, by the name of their marks. */
+const pages: Readonly<Record<string, Readonly<Record<string, () => string>>>> = {
+  'README.md': { guarantees: guaranteeMatrix, results: resultTable },
+  'docs/locks.md': { capabilities: capabilityTable, flaws: flawTable },
+};
+
+function withBlock(page: string, text: string, name: string, content: string): string {
+  const [open, close] = [`<!-- ${name} -->`, `<!-- /${name} -->`];
+  const from = text.indexOf(open);
+  const to = text.indexOf(close);
+  if (from < 0 || to < from) throw new Error(`${page} has no block ${open} … ${close}`);
+  return `${text.slice(0, from + open.length)}\n${content}\n${text.slice(to)}`;
+}
+
+for (const [page, blocks] of Object.entries(pages)) {
+  const file = new URL(page, root);
+  const present = readFileSync(file, 'utf8');
+  let made = present;
+  for (const [name, content] of Object.entries(blocks)) made = withBlock(page, made, name, content());
+  if (!process.argv.includes('--check')) writeFileSync(file, made);
+  else if (made !== present) {
+    process.stderr.write(`${page} is not what its sources say: run npm run readme\n`);
+    process.exitCode = 1;
+  }
 }

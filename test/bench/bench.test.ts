@@ -6,9 +6,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { readHistory } from '../../bench/history.ts';
 import type { Results } from '../../bench/report/results.ts';
+import { create } from '../../src/locks/redlock.ts';
+import { openIndependent } from '../support/redis-groups.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
@@ -24,9 +27,13 @@ afterAll(async () => {
 });
 
 function start(...args: string[]) {
+  return startWith({}, ...args);
+}
+
+function startWith(env: Readonly<Record<string, string>>, ...args: string[]) {
   const child = spawn(process.execPath, ['--import', 'tsx', 'bench/main.ts', '--out', out, ...args], {
     cwd: root,
-    env: { PATH: process.env.PATH, DATABASE_URL: inject('postgresUrl'), REDIS_URL: stores.redisUrl },
+    env: { PATH: process.env.PATH, DATABASE_URL: inject('postgresUrl'), REDIS_URL: stores.redisUrl, ...env },
   });
   const run = { child, shown: '', ended: once(child, 'exit') as Promise<[number | null]> };
   const show = (chunk: Buffer): void => {
@@ -109,5 +116,42 @@ describe('npm run bench', () => {
     const run = start('--strategies', 'global-lock', '--locks', 'redis,rediss');
     expect(await run.ended).toEqual([2, null]);
     expect(run.shown).toContain('--locks: rediss cannot be used');
+  });
+
+  it('refuses a lock whose servers nobody named, before anything is started', async () => {
+    const before = readdirSync(out).length;
+    // Stores that are not there would be named first, if they were asked.
+    const away = { DATABASE_URL: 'postgres://x:y@127.0.0.1:1/z', REDIS_URL: 'redis://127.0.0.1:1' };
+    const run = startWith(away, '--strategies', 'global-lock', '--locks', 'redis,redlock,zookeeper');
+    expect(await run.ended).toEqual([2, null]);
+    const [redlock, zookeeper, ...more] = run.shown.trim().split('\n');
+    expect(redlock).toContain('--locks redlock needs REDLOCK_URLS');
+    expect(zookeeper).toContain('--locks zookeeper needs ZOOKEEPER_URL');
+    expect(more).toEqual([]);
+    expect(readdirSync(out).length).toBe(before);
+  });
+
+  it('gives a lock its servers, leaves them alone, and does not tell of them', async () => {
+    const servers = await openIndependent(create, 3);
+    const looks = servers.ports.map((port) => new Redis(port));
+    const keys = () => Promise.all(looks.map(async (look) => (await look.keys('*')).sort()));
+    try {
+      for (const look of looks) await look.mset('stampede:{mine}:lock', 'x', 'somebody-else', 'x');
+      const REDLOCK_URLS = servers.servers.redlockUrls!.join(',');
+      const run = startWith({ REDLOCK_URLS }, ...small, '--strategies', 'global-lock', '--locks', 'redlock');
+      const [code] = await run.ended;
+      expect(code, run.shown).toBe(0);
+      expect(results().trials).toMatchObject([
+        { lock: 'redlock', accepted: 50, audit: { verdict: 'pass' }, notes: [] },
+      ]);
+      expect(await keys()).toEqual(Array(3).fill(['somebody-else', 'stampede:{mine}:lock']));
+      const calls = await Promise.all(looks.map((look) => look.info('commandstats')));
+      for (const one of calls) expect(one).not.toMatch(/cmdstat_(flushall|flushdb|unlink|scan)\b/);
+      const told = readFileSync(join(out, 'latest', 'results.json'), 'utf8') + run.shown;
+      for (const port of servers.ports) expect(told).not.toContain(`127.0.0.1:${port}`);
+    } finally {
+      for (const look of looks) look.disconnect();
+      await servers.close();
+    }
   });
 });

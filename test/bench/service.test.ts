@@ -61,6 +61,27 @@ describe('a service process', () => {
     await expect(fetch(service.url)).rejects.toThrow();
   });
 
+  it('is told of the servers of its lock, and of no other', async () => {
+    const entry = program('locks', `${listening} process.on('SIGTERM', () => process.exit(0));`);
+    const servers = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', ZOOKEEPER_URL: 'zoo:2181' };
+    const told = async (lock: string | null) => {
+      await using service = await startService({ ...settings, lock }, { entry });
+      const { env } = (await (await fetch(service.url)).json()) as { env: Record<string, string> };
+      return Object.fromEntries(
+        Object.keys(servers).flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
+      );
+    };
+    Object.assign(process.env, servers);
+    try {
+      const { REDLOCK_URLS, ZOOKEEPER_URL } = servers;
+      expect(await told('redlock')).toEqual({ REDLOCK_URLS });
+      expect(await told('zookeeper')).toEqual({ ZOOKEEPER_URL });
+      for (const lock of ['redis', 'postgres-row', null]) expect(await told(lock)).toEqual({});
+    } finally {
+      for (const name of Object.keys(servers)) delete process.env[name];
+    }
+  });
+
   it('is reported when it dies under load', async () => {
     const service = await startService(settings, { entry: program('mortal', listening) });
     await fetch(`${service.url}/die`).catch(() => {});
