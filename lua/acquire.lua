@@ -9,7 +9,8 @@
 --
 -- A fencing token is the server's clock in microseconds, or one more than the last token where that is more. So it
 -- does not go back when the key was lost, and the key need not be kept for ever.
-local holder = redis.call('GET', KEYS[1])
+-- A lock of another kind under this key is an error here, and is respected.
+local holder = redis.pcall('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then
   return -math.max(1, redis.call('PTTL', KEYS[1]))
 end

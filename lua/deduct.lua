@@ -9,6 +9,7 @@
 --      2 user id
 --      3 order id
 --      4 fencing token of the lease; 0 for a lock that has none
+--      5 name of the lock: tokens of different locks cannot be compared
 -- Replies
 --   {'reserved', entry id}
 --   {'fenced'}   a later lease has written already; nothing was done
@@ -16,7 +17,7 @@
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then return {'closed'} end
 local fence = tonumber(ARGV[4])
 if fence > 0 then
-  local field = 'fence:' .. ARGV[1]
+  local field = 'fence:' .. ARGV[5] .. ':' .. ARGV[1]
   if fence < tonumber(redis.call('HGET', KEYS[1], field) or '0') then return {'fenced'} end
   redis.call('HSET', KEYS[1], field, fence)
 end

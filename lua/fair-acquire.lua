@@ -3,7 +3,7 @@
 -- A place lives for a while and is kept by asking again: one that was not is a dead waiter's, and is dropped.
 --
 -- KEYS 1 lock
---      2 fence   counter of all leases of this resource
+--      2 fence   the newest fencing token of this resource: see acquire.lua
 --      3 line    sorted set: token → number in the line
 --      4 places  sorted set: token → until when its place lives, Unix time in milliseconds
 -- ARGV 1 token   of this claim
@@ -21,13 +21,15 @@ for _, dead in ipairs(redis.call('ZRANGEBYSCORE', places, '-inf', now)) do
   redis.call('ZREM', places, dead)
 end
 
-local holder = redis.call('GET', lock)
+local holder = redis.pcall('GET', lock)
 local first = redis.call('ZRANGE', line, 0, 0)[1]
 if holder == token or (not holder and (not first or first == token)) then
   redis.call('ZREM', line, token)
   redis.call('ZREM', places, token)
   redis.call('SET', lock, token, 'PX', ARGV[2])
-  return redis.call('INCR', fence)
+  local newest = math.max(time[1] * 1000000 + time[2], tonumber(redis.call('GET', fence) or '0') + 1)
+  redis.call('SET', fence, string.format('%.0f', newest), 'EX', 86400)
+  return newest
 end
 
 if placeMs == 0 then return -1 - redis.call('ZCARD', line) end

@@ -4,6 +4,6 @@
 -- ARGV 1 token  of the lease
 --      2 TTL    milliseconds from now
 -- Reply  1 when prolonged, 0 when the lock is not held by this token
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1

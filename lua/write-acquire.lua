@@ -2,7 +2,7 @@
 -- server's clock. A claim lives for a while and is kept by asking again: one that was not is a dead writer's.
 --
 -- KEYS 1 lock     of the writer
---      2 fence    counter of all writers' leases of this resource
+--      2 fence    the newest fencing token of this resource: see acquire.lua
 --      3 readers  sorted set: token → until when its share lives, Unix time in milliseconds
 --      4 writers  sorted set: token of a waiting writer → until when its claim lives, the same
 -- ARGV 1 token    of this claim
@@ -14,11 +14,13 @@ local token, claimMs = ARGV[1], tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', readers, '-inf', now)
-local holder = redis.call('GET', lock)
+local holder = redis.pcall('GET', lock)
 if (not holder or holder == token) and redis.call('EXISTS', readers) == 0 then
   redis.call('ZREM', writers, token)
   redis.call('SET', lock, token, 'PX', ARGV[2])
-  return redis.call('INCR', fence)
+  local newest = math.max(time[1] * 1000000 + time[2], tonumber(redis.call('GET', fence) or '0') + 1)
+  redis.call('SET', fence, string.format('%.0f', newest), 'EX', 86400)
+  return newest
 end
 if claimMs > 0 then
   redis.call('ZREMRANGEBYSCORE', writers, '-inf', now)

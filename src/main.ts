@@ -136,7 +136,9 @@ async function openLock(config: Config, parts: Pick<LockContext, 'redis' | 'post
     (description.needs === 'REDLOCK_URLS' && redlockUrls.length === 0) ||
     (description.needs === 'ZOOKEEPER_URL' && zookeeperUrl === null);
   if (missing) throw new StartError(`LOCK=${config.lock} needs ${description.needs}: see .env.example.`);
-  return create({ ...parts, lockTtlMs, redlockUrls, zookeeperUrl });
+  return create({ ...parts, lockTtlMs, redlockUrls, zookeeperUrl }).catch((error: Error) => {
+    throw new StartError(`LOCK=${config.lock} cannot start: ${error.message}. Check ${description.needs}.`);
+  });
 }
 
 /** The stores that the environment names, and local ones for those that it does not. */

@@ -74,7 +74,7 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     throw new ConfigError(
       parsed.error.issues.map((issue) => {
         const name = String(issue.path[0]);
-        return `${name}=${JSON.stringify(given[name] ?? '')} ${issue.message}`;
+        return `${name}=${JSON.stringify(withoutPasswords(given[name] ?? ''))} ${issue.message}`;
       }),
     );
   }
@@ -97,6 +97,8 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     logLevel: value.LOG_LEVEL,
   };
 }
+
+const withoutPasswords = (text: string) => text.replace(/(\/\/[^\s/@:]*:)[^\s/@]*@/g, '$1…@');
 
 function schema(choices: Choices) {
   return z.object({

@@ -36,6 +36,12 @@ export interface Observation {
   readonly buyers: number;
 }
 
+/** A lease's fencing token, and the lock whose tokens it is compared with. */
+export interface Fence {
+  readonly token: number | null;
+  readonly lock: string;
+}
+
 /** What an attempt needs. */
 export interface PurchaseScripts {
   reserve(keys: SaleKeys, userId: string, orderId: string): Promise<ReserveReply>;
@@ -44,7 +50,7 @@ export interface PurchaseScripts {
     counter: string,
     userId: string,
     orderId: string,
-    fence: number,
+    fence: Fence,
   ): Promise<DeductReply>;
   /** @returns whether this call gave the reservation up; false when somebody had settled it before. */
   release(
@@ -106,7 +112,8 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
         counter,
         userId,
         orderId,
-        fence,
+        fence.token ?? 0,
+        fence.lock,
       )) as unknown as DeductReply,
     release: async (keys, r) =>
       (await release(

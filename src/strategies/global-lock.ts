@@ -31,7 +31,7 @@ export function create(context: StrategyContext): Strategy {
       'remaining',
       attempt.userId,
       attempt.orderId,
-      lease.fencingToken ?? 0,
+      { token: lease.fencingToken, lock: context.lock.name },
     );
     if (reply[0] === 'reserved') {
       return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1] } };

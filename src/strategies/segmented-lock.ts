@@ -62,13 +62,10 @@ export function create(context: StrategyContext): Strategy {
     if (units === null) return CLOSED;
     if (Number(units) <= 0) return EMPTY;
     if (leases.some((lease) => lease.signal.aborted)) return { kind: 'busy', reason: 'lease-lost' };
-    const reply = await scripts.deduct(
-      keys,
-      String(segment),
-      attempt.userId,
-      attempt.orderId,
-      leases.at(-1)?.fencingToken ?? 0,
-    );
+    const reply = await scripts.deduct(keys, String(segment), attempt.userId, attempt.orderId, {
+      token: leases.at(-1)?.fencingToken ?? null,
+      lock: context.lock.name,
+    });
     if (reply[0] === 'reserved') {
       return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1] } };
     }
