@@ -65,7 +65,8 @@ export class RenewingLease implements Lease {
     this.fencingToken = fencingToken;
     this.#ttlMs = ttlMs;
     this.#holdUntilMs = askedMs + maxHoldMs;
-    this.#scheduleRenewal();
+    // Counted from the question, as the deadline is: the answer may have taken most of the lease.
+    this.#scheduleRenewal(Math.max(0, askedMs + this.#pauseMs() - performance.now()));
     this.#confirm(askedMs);
   }
 
@@ -122,7 +123,11 @@ export class RenewingLease implements Lease {
   }
 
   /** Jitter of a tenth, so that leases taken together are not renewed together. */
-  #scheduleRenewal(pauseMs = (this.#ttlMs / 3) * (0.9 + Math.random() * 0.1)): void {
+  #pauseMs(): number {
+    return (this.#ttlMs / 3) * (0.9 + Math.random() * 0.1);
+  }
+
+  #scheduleRenewal(pauseMs = this.#pauseMs()): void {
     clearTimeout(this.#renewal);
     this.#renewal = setTimeout(() => void this.#renew(), pauseMs);
   }

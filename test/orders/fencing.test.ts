@@ -1,0 +1,264 @@
+/**
+ * Fencing, end to end: two service processes sell under locks that expire. A reaches Redis through a proxy that can
+ * keep its bytes; B reaches Redis directly. A is stopped (SIGSTOP) while it holds the lock, for longer than its lease
+ * lasts; B takes the lock meanwhile and sells; then A goes on.
+ *
+ *   its deduct was on its way    the proxy lets it through when B has sold: the store refuses the older fencing token
+ *   its deduct was not sent yet  A sees by its own clock that the lease is over, and does not send it
+ *
+ * Without a fence the first would take the counter below zero, and record an order for a unit that is B's.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
+import { homeSegment } from '../../src/domain/segments.ts';
+import { type Answer, attempt, buy, createSale, eventually, users } from '../support/client.ts';
+import { HoldingProxy } from '../support/holding-proxy.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const TTL_MS = 600;
+/** Units are dealt from segment 0 on: of one unit, segment 1 has none. */
+const SEGMENTS = 2;
+/** ioredis calls a script by its hash, once it has sent the text. */
+const DEDUCT = createHash('sha1')
+  .update(readFileSync(new URL('../../lua/deduct.lua', import.meta.url)))
+  .digest('hex');
+
+let stores: TestStores;
+let redis: Redis;
+let proxy: HoldingProxy;
+let proxyOfB: HoldingProxy;
+let a: TestService;
+let b: TestService;
+
+async function startBoth(STRATEGY: string): Promise<void> {
+  stores = await openTestStores();
+  redis = new Redis(stores.redisUrl);
+  proxy = await HoldingProxy.open(stores.redisServer.port);
+  proxyOfB = await HoldingProxy.open(stores.redisServer.port);
+  const env = {
+    STRATEGY,
+    LOCK: 'redis',
+    SEGMENTS: String(SEGMENTS),
+    LOCK_WAIT_MS: '10000',
+    DATABASE_URL: stores.databaseUrl,
+  };
+  [a, b] = await Promise.all([
+    startService({ ...env, LOCK_TTL_MS: String(TTL_MS), REDIS_URL: proxy.through(stores.redisUrl) }),
+    startService({ ...env, REDIS_URL: proxyOfB.through(stores.redisUrl) }),
+  ]);
+  // The first call of a script on a connection sends its text; from now on it is known by its hash.
+  const sale = await createSale(b.url, 1);
+  expect((await buy(a.url, sale.id, 'first')).status).toBe(201);
+  const other = await createSale(b.url, 1);
+  expect((await buy(b.url, other.id, 'first')).status).toBe(201);
+}
+
+async function endBoth(): Promise<void> {
+  redis?.disconnect();
+  await Promise.all([a?.kill(), b?.kill()]);
+  await proxy?.close();
+  await proxyOfB?.close();
+  await stores?.[Symbol.asyncDispose]();
+}
+
+/** A customer whose home is that segment. */
+const customerAt = (home: number, prefix: string) =>
+  users(100, prefix).find((user) => homeSegment(user, SEGMENTS) === home)!;
+
+/** An attempt at A whose request the proxy keeps, so that the customer waits for the answer. */
+interface Kept {
+  readonly userId: string;
+  readonly request: string;
+  readonly sinceMs: number;
+  readonly answer: Promise<Answer>;
+}
+
+/** Buys at A until the proxy keeps the request: on a slow machine the lease may be over before. */
+async function keep(marker: string, saleId: number, userId: string): Promise<Kept> {
+  const came = proxy.holdRequest(marker);
+  for (let tries = 1; ; tries++) {
+    const answer = attempt(a.url, saleId, userId);
+    const request = await Promise.race([came, answer.then(() => null)]);
+    if (request !== null) return { userId, request, sinceMs: performance.now(), answer };
+    if (tries === 20) throw new Error(`A did not send what was waited for: ${(await answer).problem}`);
+  }
+}
+
+/** The token in a call of lua/deduct.lua: those of the lock `redis` are microseconds since 1970. */
+const fencingTokenOf = (request: string) =>
+  Number(/\r\n(\d{16})\r\n/.exec(request.slice(request.indexOf(DEDUCT)))?.[1]);
+
+/** Units of one counter, and the highest fencing token that has written to it. */
+async function inRedis(saleId: number, counter: string): Promise<{ units: number; fence: number }> {
+  const prefix = `stampede:{sale:${saleId}}`;
+  const state = await redis.hgetall(`${prefix}:state`);
+  const [, fence] =
+    Object.entries(state).find(([name]) => name.startsWith('fence:') && name.endsWith(`:${counter}`)) ?? [];
+  const units = counter === 'remaining' ? state.remaining : await redis.hget(`${prefix}:segments`, counter);
+  return { units: Number(units), fence: Number(fence) };
+}
+
+/** What a customer was told. */
+interface Told {
+  readonly userId: string;
+  readonly status: number;
+}
+
+/** Gets a unit at B, as soon as A's lease is over. */
+async function sellAtB(saleId: number, userId: string): Promise<Told> {
+  const { status } = await buy(b.url, saleId, userId);
+  expect(status).toBe(201);
+  return { userId, status };
+}
+
+/**
+ * A's attempt ended as busy. Only when A has waited for Redis for as long as it is willing to, it asks again by itself,
+ * and then is told what is so by now.
+ */
+async function turnedAway({ answer, sinceMs, userId }: Kept): Promise<Told> {
+  const inTime = performance.now() - sinceMs < limits.redisCommandMs - 200;
+  const { status, problem, body } = await answer;
+  if (inTime) expect([problem, body.reason]).toEqual(['busy', 'lease-lost']);
+  else expect(['busy', 'sold-out', '']).toContain(problem);
+  return { userId, status };
+}
+
+/** Customers come to both until nothing is left: every unit is sold once, and the two stores agree. */
+async function expectEachSoldOnce(saleId: number, stock: number, told: readonly Told[]): Promise<void> {
+  const crowd = await Promise.all(
+    users(2 * stock + 4, 'crowd').map(async (userId, i) => {
+      const { status } = await buy(i % 2 === 0 ? a.url : b.url, saleId, userId);
+      return { userId, status };
+    }),
+  );
+  const placed = [...told, ...crowd].filter(({ status }) => status === 201).map(({ userId }) => userId);
+  const { rows } = await stores.sql.query<{ user_id: string; sold: number }>(
+    'SELECT o.user_id, s.sold FROM sales s JOIN orders o ON o.sale_id = s.id WHERE s.id = $1',
+    [saleId],
+  );
+  expect(rows.map((row) => row.user_id).sort()).toEqual(placed.sort());
+  expect(rows.map((row) => row.sold)).toEqual(Array(stock).fill(stock));
+  const prefix = `stampede:{sale:${saleId}}`;
+  const segments = await redis.hvals(`${prefix}:segments`);
+  const counters = segments.length > 0 ? segments : [await redis.hget(`${prefix}:state`, 'remaining')];
+  expect(counters).toEqual(counters.map(() => '0'));
+  await eventually(
+    () => redis.xlen(`${prefix}:reservations`),
+    (pending) => pending === 0,
+  );
+}
+
+/** A sale, and where its customers are at home. */
+interface Case {
+  readonly stock: number;
+  /** The counter that both take a unit from. */
+  readonly counter: string;
+  /** How many it has. */
+  readonly units: number;
+  /** The home of A's customer; B's is at home in segment 0. */
+  readonly home: number;
+}
+
+/** A's deduct is on its way while A stands still, and arrives when B has sold. */
+async function lateDeduct({ stock, counter, units, home }: Case): Promise<void> {
+  const sale = await createSale(b.url, stock);
+  const kept = await keep(DEDUCT, sale.id, customerAt(home, 'late'));
+  a.process.kill('SIGSTOP');
+  const prompt = await sellAtB(sale.id, customerAt(0, 'prompt'));
+  const sold = await inRedis(sale.id, counter);
+  expect(sold.units).toBe(units - 1);
+  const token = fencingTokenOf(kept.request);
+  expect(token).toBeGreaterThan(0);
+  expect(token).toBeLessThan(sold.fence);
+
+  const answered = () => proxy.repliesWith('fenced') + proxy.repliesWith('reserved');
+  const before = answered();
+  proxy.release();
+  await eventually(
+    async () => answered(),
+    (count) => count === before + 1,
+  );
+  expect(await inRedis(sale.id, counter)).toEqual(sold);
+  a.process.kill('SIGCONT');
+  await expectEachSoldOnce(sale.id, stock, [prompt, await turnedAway(kept)]);
+}
+
+/** A's deduct arrives when B has the lock and has read that a unit is left, and before B's own deduct. */
+async function deductInBetween({ stock, counter, home }: Case): Promise<void> {
+  const sale = await createSale(b.url, stock);
+  const kept = await keep(DEDUCT, sale.id, customerAt(home, 'late'));
+  a.process.kill('SIGSTOP');
+  const came = proxyOfB.holdRequest(DEDUCT);
+  const userId = customerAt(0, 'prompt');
+  const answer = attempt(b.url, sale.id, userId);
+  await came;
+  const read = await inRedis(sale.id, counter);
+  const replies = () => proxy.repliesWith('fenced');
+  const before = replies();
+  proxy.release();
+  await eventually(
+    async () => replies(),
+    (count) => count === before + 1,
+  );
+  expect(await inRedis(sale.id, counter)).toEqual(read);
+  proxyOfB.release();
+  const { status } = await answer;
+  a.process.kill('SIGCONT');
+  await expectEachSoldOnce(sale.id, stock, [{ userId, status }, await turnedAway(kept)]);
+}
+
+/** A stands still before it sends its deduct; all that it has read says that a unit is left. */
+async function unsentDeduct({ stock, counter, units, home }: Case): Promise<void> {
+  const sale = await createSale(b.url, stock);
+  const key = `stampede:{sale:${sale.id}}:buyers`;
+  const lastRead = `hget\r\n$${key.length}\r\n${key}\r\n`;
+  const kept = await keep(lastRead, sale.id, customerAt(home, 'late'));
+  a.process.kill('SIGSTOP');
+  const replies = proxy.repliesWith('');
+  proxy.release();
+  await eventually(
+    async () => proxy.repliesWith(''),
+    (count) => count > replies,
+  );
+  expect((await inRedis(sale.id, counter)).units).toBe(units);
+  const prompt = await sellAtB(sale.id, customerAt(0, 'prompt'));
+  const sold = await inRedis(sale.id, counter);
+  const deducts = proxy.requestsWith(DEDUCT);
+  a.process.kill('SIGCONT');
+  const late = await turnedAway(kept);
+  expect(proxy.requestsWith(DEDUCT)).toBe(deducts);
+  expect(await inRedis(sale.id, counter)).toEqual(sold);
+  await expectEachSoldOnce(sale.id, stock, [prompt, late]);
+}
+
+describe.each([
+  ['global-lock', 'remaining'],
+  ['segmented-lock', '0'],
+])('%s', (strategy, counter) => {
+  beforeAll(() => startBoth(strategy));
+  afterAll(() => endBoth());
+  afterEach(() => {
+    proxy.release();
+    proxyOfB.release();
+    a.process.kill('SIGCONT');
+  });
+
+  it('refuses the deduct of a holder whose lease is over: the last unit', () =>
+    lateDeduct({ stock: 1, counter, units: 1, home: 0 }));
+
+  it('refuses the deduct of a holder whose lease is over: one unit of many', () =>
+    lateDeduct({ stock: 7, counter, units: counter === '0' ? 4 : 7, home: 0 }));
+
+  it.runIf(counter === '0')('refuses the deduct of a holder who borrowed the last unit', () =>
+    lateDeduct({ stock: 1, counter, units: 1, home: 1 }),
+  );
+
+  it('refuses it also between the look and the deduct of the next holder', () =>
+    deductInBetween({ stock: 1, counter, units: 1, home: 0 }));
+
+  it('sends no deduct when the lease is over', () => unsentDeduct({ stock: 1, counter, units: 1, home: 0 }));
+});
