@@ -1,9 +1,11 @@
 -- Adds units to a sale, or takes free ones out of it: all of them or none.
 --
--- KEYS 1 state     hash: remaining, startsMs, endsMs
+-- KEYS 1 state     hash: remaining, startsMs, endsMs, epoch
 --      2 counters  hash that counts the units: the state itself, or one field for each segment
 -- ARGV 1 units     above zero adds, below zero takes
--- Reply  the units added or taken; 0 when fewer than asked are free; nil when the sale is not in Redis
+--      2 epoch     in which the sale must have been opened
+-- Reply  the units added or taken; 0 when fewer than asked are free; nil when the sale is not in Redis, or from
+--        another epoch
 local units = tonumber(ARGV[1])
 local counters = {}
 if KEYS[1] == KEYS[2] then
@@ -11,7 +13,7 @@ if KEYS[1] == KEYS[2] then
 else
   counters = redis.call('HGETALL', KEYS[2])
 end
-if not counters[2] then return false end
+if not counters[2] or redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[2] then return false end
 
 local free = 0
 for i = 2, #counters, 2 do

@@ -1,7 +1,7 @@
 -- Makes a sale in Redis what it is in Postgres, units and buyers, if nothing at all has happened in Redis since it
 -- was observed and no reservation is under way.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 reservations  stream of reservations that Postgres does not have yet
 --      4 buyers        hash: user id -> "<order id> <entry id>"

@@ -1,7 +1,7 @@
 -- The write of a lock strategy: takes one unit from one counter and records the order, without looking whether a
 -- unit is left. The caller looked, under its lock. The fence keeps out a caller whose lease was lost since.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch
 --      2 counters      hash that counts the units
 --      3 buyers        hash: user id -> "<order id> <entry id>"
 --      4 reservations  stream of reservations that Postgres does not have yet
@@ -10,11 +10,14 @@
 --      3 order id
 --      4 fencing token of the lease; 0 for a lock that has none
 --      5 name of the lock: tokens of different locks cannot be compared
+--      6 epoch in which the sale must have been opened
 -- Replies
 --   {'reserved', entry id}
 --   {'fenced'}   a later lease has written already; nothing was done
---   {'closed'}   the sale is not in Redis; nothing was done
-if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 then return {'closed'} end
+--   {'closed'}   the sale is not in Redis, or from another epoch; nothing was done
+if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 or redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[6] then
+  return {'closed'}
+end
 local fence = tonumber(ARGV[4])
 if fence > 0 then
   local field = 'fence:' .. ARGV[5] .. ':' .. ARGV[1]

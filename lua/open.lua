@@ -1,40 +1,65 @@
 -- Puts a sale into Redis, or what is missing of it: of several processes that do so at the same time the first wins.
+-- What is there from another epoch is replaced; its reservations stay, but those that Postgres has.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, openedMs
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <entry id>"
---      4 a copy of the buyers that Postgres knows, prepared by the caller; taken over or thrown away
+--      4 reservations  stream of reservations that Postgres does not have yet
+--      5 segments      where a strategy with segments counts the units; it and another do not both hold a sale
+--      6 a copy of the buyers that Postgres knows, prepared by the caller; taken over or thrown away
 -- ARGV 1 units that are free in Postgres
 --      2 number of segments; 0 for one counter
 --      3 first instant of the sale, milliseconds since 1970, or ''
 --      4 first instant after the sale, or ''
+--      5 epoch
+--      6 … entries of the stream that Postgres has
 -- Reply  1 when the sale was not there, 0 when it was
-local units, segments = tonumber(ARGV[1]), tonumber(ARGV[2])
-local present = redis.call('HEXISTS', KEYS[2], segments > 0 and '0' or 'remaining') == 1
-redis.call('HSET', KEYS[1], 'startsMs', ARGV[3], 'endsMs', ARGV[4])
+local state, counters, buyers, stream, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6]
+local units, segments, epoch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[5]
+local before = redis.call('HGET', state, 'epoch')
+local known = before == epoch
+local present = known and redis.call('HEXISTS', counters, segments > 0 and '0' or 'remaining') == 1
+redis.call('HSET', state, 'startsMs', ARGV[3], 'endsMs', ARGV[4], 'epoch', epoch)
 
 if present then
   -- More segments than before begin empty, and borrow.
-  for i = 1, segments - 1 do redis.call('HSETNX', KEYS[2], i, 0) end
-  redis.call('DEL', KEYS[4])
+  for i = 1, segments - 1 do redis.call('HSETNX', counters, i, 0) end
+  redis.call('DEL', copy)
   return 0
 end
 
--- A few buyers are those that were settled since Redis lost its memory; many are those of the other way to count.
-if redis.call('HLEN', KEYS[3]) > 10000 then
-  redis.call('DEL', KEYS[4])
-elseif redis.call('EXISTS', KEYS[4]) == 1 then
-  local few = redis.call('HGETALL', KEYS[3])
-  for i = 1, #few, 2 do redis.call('HSETNX', KEYS[4], few[i], few[i + 1]) end
-  redis.call('RENAME', KEYS[4], KEYS[3])
-  redis.call('PERSIST', KEYS[3])
+for i = 6, #ARGV do redis.call('XDEL', stream, ARGV[i]) end
+redis.call('HDEL', state, 'remaining')
+local time = redis.call('TIME')
+redis.call('HSET', state, 'openedMs', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+redis.call('DEL', KEYS[5])
+-- A few buyers without a sale are those that were settled since Redis lost its memory; many are of another time.
+if not before and redis.call('HLEN', buyers) <= 10000 then
+  local few = redis.call('HGETALL', buyers)
+  for i = 1, #few, 2 do redis.call('HSETNX', copy, few[i], few[i + 1]) end
 end
+redis.call('DEL', buyers)
+if redis.call('EXISTS', copy) == 1 then
+  redis.call('RENAME', copy, buyers)
+  redis.call('PERSIST', buyers)
+end
+-- What is reserved is neither free nor in Postgres.
+for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+')) do
+  local fields, orderId, userId = entry[2], nil, nil
+  for i = 1, #fields, 2 do
+    if fields[i] == 'orderId' then orderId = fields[i + 1] end
+    if fields[i] == 'userId' then userId = fields[i + 1] end
+  end
+  redis.call('HSETNX', buyers, userId, orderId .. ' ' .. entry[1])
+  units = units - 1
+end
+units = math.max(0, units)
 if segments == 0 then
-  redis.call('HSET', KEYS[2], 'remaining', units)
+  redis.call('HSET', counters, 'remaining', units)
 else
   local share, rest = math.floor(units / segments), units % segments
   for i = 0, segments - 1 do
-    redis.call('HSET', KEYS[2], i, share + (i < rest and 1 or 0))
+    redis.call('HSET', counters, i, share + (i < rest and 1 or 0))
   end
 end
 return 1

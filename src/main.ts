@@ -12,22 +12,30 @@ import closeWithGrace from 'close-with-grace';
 import { type Logger, pino } from 'pino';
 import { type Config, ConfigError, parseEnv } from './config/env.ts';
 import { limits } from './config/limits.ts';
+import type { ServiceContext } from './http/routes/service.ts';
 import { answerUnreadable, createApp } from './http/server.ts';
 import { startLocalStores } from './local/stores.ts';
 import { type LockContext, locks } from './locks/registry.ts';
 import { createInstruments } from './metrics/instruments.ts';
+import { createLifecycle } from './orders/lifecycle.ts';
+import { createPayments } from './orders/payments.ts';
 import { createPurchases } from './orders/purchase.ts';
 import { keepRecovering, recoverOnce } from './orders/recover.ts';
+import { keepSweeping } from './orders/sweep.ts';
+import { createUnitMoves } from './orders/unit-moves.ts';
 import { createWriter } from './orders/writer.ts';
 import { ledger } from './points/ledger.ts';
 import { migrate } from './store/migrate.ts';
 import { orderTable } from './store/orders.ts';
 import { openPostgres } from './store/postgres.ts';
 import { openRedis } from './store/redis.ts';
+import { redisEpochs } from './store/redis-epoch.ts';
 import type { RedisSales } from './store/redis-sale.ts';
 import { saleTable } from './store/sales.ts';
 import { strategies } from './strategies/registry.ts';
 import type { Strategy, StrategyContext } from './strategies/strategy.ts';
+import { outsideHandlers } from './tasks/handlers.ts';
+import { startTasks, type Tasks, type TasksContext } from './tasks/tasks.ts';
 
 /** What was started, in the order of starting; stopped in reverse. */
 const closers: (() => Promise<unknown>)[] = [];
@@ -94,7 +102,8 @@ async function start(config: Config, log: Logger): Promise<void> {
   const orders = orderTable(postgres);
   const lock = await openLock(config, { redis, postgres, onError });
   closers.push(() => lock.close());
-  const context: StrategyContext = { ...config, postgres, redis, sales, orders, lock, onError };
+  const epochs = redisEpochs(redis, postgres);
+  const context: StrategyContext = { ...config, postgres, redis, epochs, sales, orders, lock, onError };
   const strategy = strategies.get(config.strategy)!.create(context);
 
   const { reservations } = strategy;
@@ -103,29 +112,45 @@ async function start(config: Config, log: Logger): Promise<void> {
   if (reservations && writer) {
     await startRecovery({ ...strategy, reservations }, { writer, sales, instruments }, log, onError);
   }
+  const moves = reservations && createUnitMoves({ postgres, reservations, onError });
+  const lifecycle = createLifecycle({ postgres, orders, moves, instruments });
+  const payments = createPayments({ postgres, orders, moves, instruments });
+  closers.push(keepSweeping({ lifecycle, moves }, onError));
   const purchases = createPurchases({ ...config, strategy, orders, writer, instruments, onError });
   closers.push(() => purchases.idle());
+  const tasks = runTasks(config, { postgres, redis, lock, instruments, onError }, log);
 
   const app = createApp({
     strategy,
     purchases,
     sales,
     orders,
+    lifecycle,
+    payments,
     ledger: ledger(postgres),
+    tasks,
     adminToken: config.adminToken,
-    service: {
-      active: config.strategy,
-      lock: config.lock,
-      strategies: [...strategies.values()].map((entry) => entry.description),
-      locks: [...locks.values()].map((entry) => entry.description),
-      instruments,
-      checks: { postgres: () => postgres.ping(), redis: () => redis.ping() },
-    },
+    service: aboutService(config, { postgres, redis, instruments }),
     onError: (err, request) => log.error({ err, ...request }, 'an error that nobody foresaw'),
   });
   const server = createServer(app);
   answerUnreadable(server);
   await listen(server, config, log);
+}
+
+/** What the service tells of itself. */
+function aboutService(
+  { strategy: active, lock }: Config,
+  { postgres, redis, instruments }: Pick<TasksContext, 'postgres' | 'redis' | 'instruments'>,
+): ServiceContext {
+  return {
+    active,
+    lock,
+    strategies: [...strategies.values()].map((entry) => entry.description),
+    locks: [...locks.values()].map((entry) => entry.description),
+    instruments,
+    checks: { postgres: () => postgres.ping(), redis: () => redis.ping() },
+  };
 }
 
 /** @throws StartError naming the variable when the lock's server is not configured */
@@ -185,6 +210,19 @@ async function startRecovery(
   const counts = await recoverOnce(recovery);
   if (Object.values(counts).some((n) => n > 0)) log.info(counts, 'settled what an earlier process left');
   closers.push(keepRecovering(recovery));
+}
+
+function runTasks(
+  config: Config,
+  parts: Pick<TasksContext, 'postgres' | 'redis' | 'lock' | 'instruments' | 'onError'>,
+  log: Logger,
+): Tasks {
+  const handlers = outsideHandlers(config.taskWebhookUrl, (message, details) => log.info(details, message));
+  const { taskPick, lockTtlMs, lockWaitMs } = config;
+  const warn = (message: string, details: object) => log.warn(details, message);
+  const tasks = startTasks({ ...parts, taskPick, lockTtlMs, lockWaitMs, handlers, log: warn });
+  closers.push(() => tasks.stop());
+  return tasks;
 }
 
 async function listen(server: Server, config: Config, log: Logger): Promise<void> {

@@ -23,6 +23,10 @@ export interface Config {
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
   readonly paymentWindowS: number;
+  /** Where tasks are posted; null: they are logged. */
+  readonly taskWebhookUrl: string | null;
+  /** How dispatchers of tasks keep out of each other's way; `lock`: under the lock that LOCK names. */
+  readonly taskPick: 'skip-locked' | 'lock';
   /** null: admin routes answer on loopback only. */
   readonly adminToken: string | null;
   readonly logLevel: string;
@@ -93,12 +97,15 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     lockTtlMs: value.LOCK_TTL_MS,
     lockWaitMs: value.LOCK_WAIT_MS,
     paymentWindowS: value.PAYMENT_WINDOW_S,
+    taskWebhookUrl: value.TASK_WEBHOOK_URL ?? null,
+    taskPick: value.TASK_PICK,
     adminToken: value.ADMIN_TOKEN ?? null,
     logLevel: value.LOG_LEVEL,
   };
 }
 
-const withoutPasswords = (text: string) => text.replace(/(\/\/[^\s/@:]*:)[^\s/@]*@/g, '$1…@');
+/** A value that is refused may be a URL that nobody can take apart: everything before its last @ may be a password. */
+const withoutPasswords = (text: string) => text.replace(/^.*@/s, '…@');
 
 function schema(choices: Choices) {
   return z.object({
@@ -135,6 +142,13 @@ function schema(choices: Choices) {
     LOCK_TTL_MS: integer(100, 600_000).default(10_000),
     LOCK_WAIT_MS: integer(0, 60_000).default(500),
     PAYMENT_WINDOW_S: integer(1, 31_536_000).default(900),
+    TASK_WEBHOOK_URL: url('http:', 'https:').optional(),
+    TASK_PICK: z
+      .string()
+      .refine((text): text is 'skip-locked' | 'lock' => text === 'skip-locked' || text === 'lock', {
+        error: 'must be skip-locked or lock',
+      })
+      .default('skip-locked'),
     WORKERS: integer(1, 64)
       .refine(
         (n) => n === 1,

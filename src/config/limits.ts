@@ -47,6 +47,46 @@ export const limits = {
   recoverEveryMs: 1_000,
   /** Reservations that one pass of the recovery settles for one sale. */
   recoverBatch: 500,
+  /** How often expired orders and units that Redis has not heard of are looked for. */
+  sweepEveryMs: 1_000,
+  /** Orders that one statement expires: it holds their sale's row for some milliseconds. */
+  expiryBatch: 500,
+  /** Units that Redis hears of in one transaction. */
+  movesBatch: 200,
+  /** A unit's move that meets no sale in Redis is kept for so long: an opening takes less. */
+  moveKeptMs: 30_000,
+  /** The outbox: what happens outside, after the commit. */
+  tasks: {
+    /** Tasks that one pass of a dispatcher marks and enqueues, of those that wait and of those to be retried. */
+    batch: 100,
+    /** Entries in the stream; what is beyond waits in Postgres, where it is safe and costs nothing. */
+    queue: 500,
+    /** Between two looks for due tasks. It is the delay of a task, and the cost of an idle process. */
+    pollMs: 1_000,
+    /** The same while the stream is full: workers may have emptied it. */
+    fullPollMs: 100,
+    /** Between two looks for tasks that somebody left. */
+    takeBackEveryMs: 5_000,
+    /** A task that is queued for longer is enqueued again; the entry that comes second is dropped. */
+    queuedMs: 30_000,
+    /** Tasks that one process works on at a time. A handler holds no connection to a store. */
+    concurrency: 8,
+    /** How long a handler may take, from when its task was claimed. */
+    handlerMs: 10_000,
+    /** A task that is processing for longer has lost its worker. */
+    processingMs: 30_000,
+    /** Attempts until a task is dead: with the pauses below, 1 h 45 min of an outage outside are outlived. */
+    attempts: 20,
+    /** The pause after the first failed attempt; it doubles with each, up to the most. */
+    backoffMs: 1_000,
+    backoffMostMs: 600_000,
+    /** How long an idle worker's read waits inside Redis. */
+    blockMs: 5_000,
+    /** Before a worker asks a store again that did not answer. */
+    againMs: 500,
+    /** How long a stop waits for tasks that are under way; then they are given back. */
+    stopMs: 3_000,
+  },
   /** How long a stop waits for requests that are under way. */
   shutdownMs: 10_000,
   /** `Retry-After` of a `busy` answer, in seconds. */
@@ -61,3 +101,14 @@ if (limits.recoverAfterMs <= limits.writerWaitMs) {
 if (limits.recoverAfterMs + 2 * limits.recoverEveryMs > 10_000) {
   throw new Error('limits: recoverAfterMs + 2 × recoverEveryMs must stay within 10 s');
 }
+// A worker that lives marks its task before it is taken back: the handler ends in time, and the mark is tried twice.
+if (limits.tasks.processingMs < limits.tasks.handlerMs + 2 * limits.postgresStatementMs) {
+  throw new Error('limits: tasks.processingMs must exceed tasks.handlerMs and two statements');
+}
+// A dispatcher that lives has enqueued what it marked before it is taken back.
+if (limits.tasks.queuedMs < limits.postgresStatementMs + limits.redisCommandMs) {
+  throw new Error('limits: tasks.queuedMs must exceed a statement and a command');
+}
+
+/** The bounds of the outbox, as numbers: tests have others. */
+export type TaskBounds = { readonly [Bound in keyof typeof limits.tasks]: number };

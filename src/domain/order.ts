@@ -1,5 +1,11 @@
-/** The life of an order: pending → paid | cancelled | expired. Active means pending or paid. */
-export type OrderStatus = 'pending' | 'paid' | 'cancelled' | 'expired';
+/**
+ * The life of an order. Active means pending or paid.
+ *
+ *   pending ──▶ paid
+ *      ├──────▶ cancelled ──a payment came all the same──▶ refund-due
+ *      └──────▶ expired ────a payment came late──▶ paid, if a unit is free; otherwise refund-due
+ */
+export type OrderStatus = 'pending' | 'paid' | 'cancelled' | 'expired' | 'refund-due';
 
 /** One unit of a sale, taken by a user and committed in Postgres. */
 export interface Order {
@@ -28,4 +34,12 @@ export interface Attempt {
 export interface PlacedOrderColumns {
   readonly id: string;
   readonly status: OrderStatus;
+}
+
+/** A unit that Postgres has returned (`back`) or taken again (`out`), and that the strategy's store must hear of. */
+export interface UnitMove {
+  readonly direction: 'back' | 'out';
+  readonly orderId: string;
+  readonly saleId: number;
+  readonly userId: string;
 }

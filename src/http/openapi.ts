@@ -103,6 +103,38 @@ const orderPaths: ZodOpenApiPathsObject = {
       responses: { '200': json(s.orderSchema, 'The order'), ...failures('invalid-request', 'unknown-order') },
     },
   },
+  '/orders/{orderId}/cancel': {
+    post: {
+      summary: 'Cancel a pending order',
+      description: 'The unit is on offer again, and the customer may buy again.',
+      tags: ['Orders'],
+      requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
+      responses: {
+        '200': json(s.orderSchema, 'The order, cancelled'),
+        ...failures('invalid-request', 'unknown-order', 'invalid-transition', 'busy', 'unknown-outcome'),
+      },
+    },
+  },
+  '/payments/notifications': {
+    post: {
+      summary: 'An order was paid',
+      description:
+        'Repeating it is safe. After expiry the order takes a unit again, or ends as `refund-due`.',
+      tags: ['Orders'],
+      requestBody: body(s.notificationSchema),
+      responses: {
+        '200': json(s.orderSchema, 'The order as it is now'),
+        ...failures(
+          ...BODY,
+          'unknown-order',
+          'amount-mismatch',
+          'idempotency-conflict',
+          'busy',
+          'unknown-outcome',
+        ),
+      },
+    },
+  },
 };
 
 const pointPaths: ZodOpenApiPathsObject = {
@@ -124,6 +156,33 @@ const pointPaths: ZodOpenApiPathsObject = {
       tags: ['Points'],
       requestParams: { path: userPath },
       responses: { '200': json(s.pointsSchema, 'The account'), ...failures('invalid-request') },
+    },
+  },
+};
+
+const taskPaths: ZodOpenApiPathsObject = {
+  '/tasks': {
+    get: {
+      summary: 'What must happen outside, newest first',
+      tags: ['Tasks'],
+      security: admin,
+      requestParams: { query: s.taskQuerySchema },
+      responses: {
+        '200': json(z.array(s.taskSchema), 'Tasks'),
+        ...failures('invalid-request', ...ADMIN, 'busy'),
+      },
+    },
+  },
+  '/tasks/{taskId}/retry': {
+    post: {
+      summary: 'Try a dead task again',
+      tags: ['Tasks'],
+      security: admin,
+      requestParams: { path: z.object({ taskId: s.taskIdSchema }) },
+      responses: {
+        '200': json(s.taskSchema, 'The task, waiting'),
+        ...failures('invalid-request', ...ADMIN, 'unknown-task', 'invalid-transition', 'busy'),
+      },
     },
   },
 };
@@ -169,7 +228,7 @@ export function openApiDocument() {
       description: 'A flash-sale and inventory service. Errors are RFC 9457 problems.',
       license: { name: 'MIT', identifier: 'MIT' },
     },
-    paths: { ...salePaths, ...orderPaths, ...pointPaths, ...servicePaths },
+    paths: { ...salePaths, ...orderPaths, ...pointPaths, ...taskPaths, ...servicePaths },
     components: { securitySchemes: { adminToken: { type: 'http', scheme: 'bearer' } } },
   });
 }

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import 'zod-openapi';
 import { limits } from '../config/limits.ts';
+import { taskStates } from '../domain/task.ts';
 
 const units = z.int().max(limits.maxUnits);
 
@@ -65,7 +66,34 @@ export const awardSchema = z
   .strictObject({ sourceType: source, sourceId: source, points: z.int().min(1).max(limits.maxPoints) })
   .meta({ id: 'Award' });
 
+export const notificationSchema = z
+  .strictObject({
+    notificationId: source,
+    orderId: orderIdSchema,
+    amountCents: z.int().min(0).max(limits.maxPriceCents),
+  })
+  .meta({ id: 'PaymentNotification' });
+
 export const userQuerySchema = z.object({ userId: userIdSchema });
+
+export const taskIdSchema = z
+  .string()
+  .regex(/^[1-9]\d{0,15}$/, 'must be a positive integer')
+  .transform(Number)
+  .meta({ override: { type: 'integer', minimum: 1 }, description: 'Number of the task' });
+
+export const taskStateSchema = z.enum(taskStates);
+
+export const taskQuerySchema = z.strictObject({
+  state: taskStateSchema.optional(),
+  limit: z
+    .string()
+    .regex(/^[1-9]\d{0,3}$/, `must be a whole number from 1 to ${limits.listLength}`)
+    .transform(Number)
+    .refine((n) => n <= limits.listLength, `must be a whole number from 1 to ${limits.listLength}`)
+    .optional()
+    .meta({ override: { type: 'integer', minimum: 1, maximum: limits.listLength, default: 100 } }),
+});
 
 const dateTime = z.string().meta({ format: 'date-time' });
 
@@ -82,7 +110,7 @@ export const saleSchema = z
   })
   .meta({ id: 'Sale' });
 
-export const orderStatusSchema = z.enum(['pending', 'paid', 'cancelled', 'expired']);
+export const orderStatusSchema = z.enum(['pending', 'paid', 'cancelled', 'expired', 'refund-due']);
 
 export const placedOrderSchema = z
   .object({
@@ -107,6 +135,21 @@ export const orderSchema = z
     closedAt: dateTime.nullable(),
   })
   .meta({ id: 'Order' });
+
+export const taskSchema = z
+  .object({
+    id: z.int(),
+    kind: z.string().meta({ example: 'ship' }),
+    key: z.string().nullable().meta({ description: 'Sent along as Idempotency-Key' }),
+    payload: z.unknown(),
+    state: taskStateSchema,
+    attempts: z.int(),
+    runAt: dateTime.meta({ description: 'The next attempt is not before this' }),
+    lastError: z.string().nullable(),
+    createdAt: dateTime,
+    updatedAt: dateTime,
+  })
+  .meta({ id: 'Task' });
 
 export const pointsEntrySchema = z
   .object({

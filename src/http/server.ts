@@ -4,6 +4,8 @@ import type { Socket } from 'node:net';
 import express, { type ErrorRequestHandler, type Express } from 'express';
 import helmet from 'helmet';
 import { limits } from '../config/limits.ts';
+import type { Lifecycle } from '../orders/lifecycle.ts';
+import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
 import type { Ledger } from '../points/ledger.ts';
 import type { OrderTable } from '../store/orders.ts';
@@ -11,6 +13,7 @@ import { classifyPostgresError } from '../store/postgres.ts';
 import { classifyRedisError } from '../store/redis.ts';
 import type { SaleTable } from '../store/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
+import type { TaskDesk } from '../tasks/tasks.ts';
 import { adminOnly } from './admin.ts';
 import { ProblemError, type ProblemSlug, problemBody, sendProblem } from './problems.ts';
 import { purchaseRoute } from './purchase-route.ts';
@@ -18,6 +21,7 @@ import { orderRoutes } from './routes/orders.ts';
 import { pointRoutes } from './routes/points.ts';
 import { saleRoutes } from './routes/sales.ts';
 import { type ServiceContext, serviceRoutes } from './routes/service.ts';
+import { taskRoutes } from './routes/tasks.ts';
 
 export interface HttpContext {
   readonly service: ServiceContext;
@@ -25,7 +29,10 @@ export interface HttpContext {
   readonly purchases: Purchases;
   readonly sales: SaleTable;
   readonly orders: OrderTable;
+  readonly lifecycle: Lifecycle;
+  readonly payments: Payments;
   readonly ledger: Ledger;
+  readonly tasks: TaskDesk;
   readonly adminToken: string | null;
   /** Told of errors that nobody foresaw. */
   readonly onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void;
@@ -49,8 +56,9 @@ export function createApp(context: HttpContext): Express {
   const admin = adminOnly(context.adminToken);
   app.use(serviceRoutes(context.service));
   app.use(saleRoutes(context.sales, context.strategy, admin));
-  app.use(orderRoutes(context.orders));
+  app.use(orderRoutes(context));
   app.use(pointRoutes(context.ledger, admin));
+  app.use(taskRoutes(context.tasks, admin));
   app.use((req, res) =>
     sendProblem(res, 'not-found', `There is no ${req.method} ${req.path.slice(0, 200)}. See /docs.`),
   );

@@ -11,8 +11,16 @@ export interface Instruments {
   readonly writerQueue: Gauge;
   /** Reservations that their own process never settled. */
   readonly recovered: Counter<'result'>;
+  /** Orders that changed their state after they were placed. */
+  readonly transitions: Counter<'to'>;
   /** Units by which Redis was corrected to what Postgres has; `surplus` had oversold but for the fence. */
   readonly driftUnits: Counter<'direction'>;
+  /** Attempts at tasks by how they ended; their handler's time. */
+  readonly taskSeconds: Histogram<'kind' | 'result'>;
+  /** Tasks that dead processes left, by the state they were left in. */
+  readonly tasksTakenBack: Counter<'from'>;
+  /** Entries of the stream whose task was not to be claimed any more. */
+  readonly taskHintsDropped: Counter;
   /** Failures of a store, by what was to be done. */
   readonly storeErrors: Counter<'store' | 'doing'>;
 }
@@ -53,12 +61,19 @@ export function createInstruments(): Instruments {
       labelNames: ['result'],
       registers,
     }),
+    transitions: new Counter({
+      name: 'stampede_order_transitions_total',
+      help: 'Orders that were paid, revived by a late payment, cancelled, expired, or ended as refund-due',
+      labelNames: ['to'],
+      registers,
+    }),
     driftUnits: new Counter({
       name: 'stampede_redis_drift_units_total',
       help: 'Units by which Redis differed from Postgres and was corrected',
       labelNames: ['direction'],
       registers,
     }),
+    ...taskInstruments(registers),
     storeErrors: new Counter({
       name: 'stampede_store_errors_total',
       help: 'Failures of a store that did not end an attempt by themselves',
@@ -66,4 +81,45 @@ export function createInstruments(): Instruments {
       registers,
     }),
   };
+}
+
+function taskInstruments(registers: Registry[]) {
+  return {
+    taskSeconds: new Histogram({
+      name: 'stampede_task_seconds',
+      help: 'Time of one attempt at a task, by how it ended: done, retry, dead',
+      labelNames: ['kind', 'result'],
+      buckets: [0.002, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
+      registers,
+    }),
+    tasksTakenBack: new Counter({
+      name: 'stampede_tasks_taken_back_total',
+      help: 'Tasks that a process left queued or processing, and that were taken back',
+      labelNames: ['from'],
+      registers,
+    }),
+    taskHintsDropped: new Counter({
+      name: 'stampede_task_hints_dropped_total',
+      help: 'Entries of the stream whose task another had claimed already',
+      registers,
+    }),
+  };
+}
+
+/** Tasks by state, counted at each scrape; while Postgres cannot be asked, the figures are missing. */
+export function measureTasks(
+  { registry }: Instruments,
+  count: () => Promise<ReadonlyMap<string, number>>,
+): Gauge {
+  return new Gauge({
+    name: 'stampede_tasks',
+    help: 'Tasks that are not done, by state',
+    labelNames: ['state'],
+    registers: [registry],
+    async collect() {
+      const counts = await count().catch(() => new Map<string, number>());
+      this.reset();
+      for (const [state, tasks] of counts) this.set({ state }, tasks);
+    },
+  });
 }

@@ -122,8 +122,11 @@ export function createPurchases(context: PurchaseContext): Purchases {
       return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
     }
     const result = await commit(reservation);
-    if (result.kind === 'committed' || result.kind === 'existing')
+    if (result.kind === 'committed' || result.kind === 'existing') {
+      // Closed, and Redis has not heard of it: the customer may buy again in a moment.
+      if (!isActive(result.order)) return { kind: 'busy', reason: 'order-just-closed' };
       return { kind: 'replayed', order: result.order };
+    }
     // The reservation belongs to the earlier attempt, which gives it back.
     if (result.kind === 'unknown') return { ...result, orderId };
     return { kind: 'busy', reason: 'order-under-way' };
@@ -148,6 +151,8 @@ export function createPurchases(context: PurchaseContext): Purchases {
 function unknown({ orderId }: Reservation, reason: string): Outcome {
   return { kind: 'unknown', orderId, reason };
 }
+
+const isActive = ({ status }: PlacedOrder) => status === 'pending' || status === 'paid';
 
 function pick({ orderId, saleId, userId, status }: PlacedOrder): PlacedOrder {
   return { orderId, saleId, userId, status };

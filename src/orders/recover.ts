@@ -9,12 +9,12 @@
  */
 import { limits } from '../config/limits.ts';
 import type { Reservation } from '../domain/outcome.ts';
-import type { Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import type { SaleTable } from '../store/sales.ts';
-import type { Observation } from '../store/scripts.ts';
 import type { Strategy } from '../strategies/strategy.ts';
+import { repair } from './reconcile.ts';
+import { repeatedly } from './sweep.ts';
 import type { Writer } from './writer.ts';
 
 export interface RecoveryContext {
@@ -44,7 +44,8 @@ export async function recoverOnce(context: RecoveryContext): Promise<RecoveryCou
   for (const sale of await context.sales.recent()) {
     try {
       await settleAbandoned(context, sale.id, counts);
-      if (await correct(context, sale)) counts.corrected++;
+      const { reservations } = context.strategy;
+      if (await repair({ ...context, reservations }, sale)) counts.corrected++;
     } catch (error) {
       // One sale's trouble is not the others'.
       counts.failed++;
@@ -95,55 +96,14 @@ async function settle(
   log('settled a reservation that its process had left', { orderId, saleId, userId, result: result.kind });
 }
 
-/** Each unit that is sold has one buyer, and the others are free. */
-function agrees(seen: Observation, sale: Sale): boolean {
-  return seen.remaining === sale.remaining && seen.buyers === sale.sold;
-}
-
-/** @returns whether Redis was changed */
-async function correct(
-  { strategy, sales, instruments, log }: RecoveryContext,
-  listed: Sale,
-): Promise<boolean> {
-  const { reservations } = strategy;
-  const seen = await reservations.observe(listed.id);
-  if (seen === null || seen.pending > 0 || agrees(seen, listed)) return false;
-  // Read again, after Redis was seen: `correct` refuses when anything happened in Redis since then.
-  const sale = await sales.get(listed.id);
-  if (sale === null || agrees(seen, sale)) return false;
-  if (!(await reservations.correct(sale.id, seen, sale.remaining))) return false;
-  const drift = seen.remaining - sale.remaining;
-  instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));
-  const { id: saleId, remaining, sold } = sale;
-  log('corrected Redis to what Postgres has', { saleId, redis: seen, postgres: { remaining, sold } });
-  return true;
-}
-
 /**
  * Passes, one after the other, until stopped.
  * @returns stops it, and waits for the pass under way
  */
 export function keepRecovering(context: RecoveryContext): () => Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  let stopped = false;
-  let pass: Promise<void> = Promise.resolve();
-
-  async function run(): Promise<void> {
-    try {
-      await recoverOnce(context);
-    } catch (error) {
-      context.onError('recover', error);
-    }
-    if (!stopped) timer = setTimeout(start, limits.recoverEveryMs);
-  }
-  function start(): void {
-    pass = run();
-  }
-  start();
-
-  return async () => {
-    stopped = true;
-    clearTimeout(timer);
-    await pass;
-  };
+  return repeatedly(
+    limits.recoverEveryMs,
+    () => recoverOnce(context),
+    (error) => context.onError('recover', error),
+  );
 }

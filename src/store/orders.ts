@@ -1,6 +1,7 @@
 /** Orders in Postgres, as they are read. Who writes them: orders/writer.ts and the Postgres strategies. */
+import type pg from 'pg';
 import type { Order, OrderStatus } from '../domain/order.ts';
-import type { PostgresStore } from './postgres.ts';
+import { inTransaction, type PostgresStore } from './postgres.ts';
 
 /** An order is active while it holds a unit. The partial unique index names the same states. */
 export const ACTIVE = `status IN ('pending', 'paid')`;
@@ -27,9 +28,36 @@ export interface OrderTable {
   activeOf(
     customers: readonly { readonly saleId: number; readonly userId: string }[],
   ): Promise<readonly Order[]>;
-  /** Every customer of a sale with an active order, in pages, for rebuilding what Redis lost. */
-  buyers(saleId: number, pageSize: number): AsyncIterable<readonly { userId: string; orderId: string }[]>;
+  /** What must agree within Postgres, at one instant. */
+  counts(saleId: number): Promise<OrderCounts>;
+  /** Every customer of a sale with an active order, in pages. */
+  buyers(saleId: number, pageSize: number): AsyncIterable<readonly Buyer[]>;
+  /**
+   * What Redis needs to hold a sale, at one instant: free units, which of some orders exist, and all buyers, which
+   * `use` takes page by page.
+   */
+  snapshot<T>(
+    saleId: number,
+    orderIds: readonly string[],
+    use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
+  ): Promise<{ readonly remaining: number; readonly known: ReadonlySet<string>; readonly value: T }>;
 }
+
+export interface OrderCounts {
+  readonly active: number;
+  /** Units that Redis has not heard of. */
+  readonly waitingMoves: number;
+  /** Orders without their one entry, and closed ones without their one reversal. */
+  readonly pointsMissing: number;
+}
+
+export interface Buyer {
+  readonly userId: string;
+  readonly orderId: string;
+}
+
+/** Buyers read at once. */
+const PAGE = 1_000;
 
 export function orderTable({ pool }: PostgresStore): OrderTable {
   return {
@@ -59,20 +87,57 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
       });
       return rows.map(toOrder);
     },
-    async *buyers(saleId, pageSize) {
-      let after = '';
-      for (;;) {
-        const { rows } = await pool.query<{ user_id: string; id: string }>(
-          `SELECT user_id, id FROM orders WHERE sale_id = $1 AND user_id > $2 AND ${ACTIVE} ORDER BY user_id LIMIT $3`,
-          [saleId, after, pageSize],
+    async counts(saleId) {
+      const { rows } = await pool.query<OrderCounts>(
+        `SELECT (count(*) FILTER (WHERE ${ACTIVE}))::int AS active,
+           (SELECT count(*)::int FROM unit_moves WHERE sale_id = $1) AS "waitingMoves",
+           (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int
+             AND NOT (status = 'paid' AND reversed.n = 1)))::int AS "pointsMissing"
+         FROM orders
+           CROSS JOIN LATERAL (SELECT count(*) AS n FROM points_entries AS p WHERE p.user_id = orders.user_id
+             AND p.source_type = 'order' AND p.source_id = orders.id::text) AS earned
+           CROSS JOIN LATERAL (SELECT count(*) AS n FROM points_entries AS p WHERE p.user_id = orders.user_id
+             AND p.source_type = 'order-reversal' AND p.source_id = orders.id::text) AS reversed
+         WHERE sale_id = $1`,
+        [saleId],
+      );
+      return rows[0]!;
+    },
+    buyers: (saleId, pageSize) => buyersOf(pool, saleId, pageSize),
+    async snapshot(saleId, orderIds, use) {
+      return inTransaction(pool, async (client) => {
+        await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
+        const sale = await client.query<{ remaining: number }>(
+          'SELECT stock - sold AS remaining FROM sales WHERE id = $1',
+          [saleId],
         );
-        const last = rows.at(-1);
-        if (last === undefined) return;
-        yield rows.map((row) => ({ userId: row.user_id, orderId: row.id }));
-        after = last.user_id;
-      }
+        const known = await client.query<{ id: string }>('SELECT id FROM orders WHERE id = ANY($1)', [
+          orderIds,
+        ]);
+        const value = await use(buyersOf(client, saleId, PAGE));
+        const remaining = sale.rows[0]?.remaining ?? 0;
+        return { commit: true, value: { remaining, known: new Set(known.rows.map(({ id }) => id)), value } };
+      });
     },
   };
+}
+
+async function* buyersOf(
+  db: Pick<pg.Pool, 'query'>,
+  saleId: number,
+  pageSize: number,
+): AsyncGenerator<readonly Buyer[]> {
+  let after = '';
+  for (;;) {
+    const { rows } = await db.query<{ user_id: string; id: string }>(
+      `SELECT user_id, id FROM orders WHERE sale_id = $1 AND user_id > $2 AND ${ACTIVE} ORDER BY user_id LIMIT $3`,
+      [saleId, after, pageSize],
+    );
+    const last = rows.at(-1);
+    if (last === undefined) return;
+    yield rows.map((row) => ({ userId: row.user_id, orderId: row.id }));
+    after = last.user_id;
+  }
 }
 
 function toOrder(row: OrderRow): Order {

@@ -79,6 +79,22 @@ export async function inTransaction<T>(
   }
 }
 
+/** How often a transaction begins anew after a deadlock or a serialization failure. */
+const RETRIES = 5;
+
+/** Runs a whole transaction, and again when it met another one. @throws what it throws in the end */
+export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await transaction();
+    } catch (error) {
+      const failure = classifyPostgresError(error);
+      const met = failure.kind === 'busy' && /deadlock|serialization/.test(failure.reason);
+      if (!met || tries === RETRIES) throw error;
+    }
+  }
+}
+
 /** What a failed statement means for the attempt that sent it. */
 export type PostgresFailure =
   | { readonly kind: 'refused'; readonly constraint: string; readonly code: string }

@@ -17,11 +17,41 @@ export interface SaleStanding {
   readonly ended: boolean;
 }
 
+/** Nobody may buy outside the window; judged by the database's clock at the moment of the look. */
+export const OPEN = `(starts_at IS NULL OR clock_timestamp() >= starts_at)
+  AND (ends_at IS NULL OR clock_timestamp() < ends_at)`;
+
+/** Writes the points of the rows of `placed`, a part of the statement that has inserted orders. */
+export const EARN = `INSERT INTO points_entries (user_id, source_type, source_id, points)
+  SELECT user_id, 'order', id::text, ${EARNED} FROM placed`;
+
 const STANDING = `stock - sold AS free, version,
   coalesce(clock_timestamp() < starts_at, false) AS "notStarted",
   coalesce(clock_timestamp() >= ends_at, false) AS ended`;
 
 type Queryable = Pick<pg.PoolClient, 'query'>;
+
+/**
+ * What advisory locks are for, and the first of their two keys; the second is the sale. Locks with two keys never meet
+ * those with one (the lock `postgres-advisory`, the migrations).
+ */
+const LOCK_CLASSES = { attempts: 0x5354_4d01, units: 0x5354_4d02 } as const;
+
+/**
+ * Waits for the advisory lock of a sale and holds it until the transaction ends. What was committed under it before is
+ * seen from the next statement on.
+ */
+export async function lockNumber(
+  db: Queryable,
+  use: keyof typeof LOCK_CLASSES,
+  saleId: number,
+): Promise<void> {
+  await db.query({
+    name: 'lock-number',
+    text: 'SELECT pg_advisory_xact_lock($1::int, $2::int)',
+    values: [LOCK_CLASSES[use], saleId],
+  });
+}
 
 /** Reads how a sale stands; null when there is none. `lock` holds its row until the transaction ends. */
 export async function readSale(db: Queryable, saleId: number, lock = false): Promise<SaleStanding | null> {
@@ -53,14 +83,90 @@ export async function insertOrder(db: Queryable, attempt: Attempt, paymentWindow
              FROM sales WHERE id = $2
              ON CONFLICT DO NOTHING
              RETURNING id, user_id, price_cents
-           ), earned AS (
-             INSERT INTO points_entries (user_id, source_type, source_id, points)
-             SELECT user_id, 'order', id::text, ${EARNED} FROM placed
-           )
+           ), earned AS (${EARN})
            SELECT count(*)::int AS placed FROM placed`,
     values: [attempt.orderId, attempt.saleId, attempt.userId, paymentWindowS],
   });
   return rows[0]?.placed === 1;
+}
+
+/** What a statement that decides by a condition is made from. */
+export interface ConditionalSale {
+  /** Under which it is prepared. */
+  readonly name: string;
+  /** On the row of `sales`. $1 is the order, $2 the sale, $3 the customer; $5 and on are `values`. */
+  readonly condition: string;
+  readonly values?: readonly unknown[];
+}
+
+/**
+ * Counts a unit, inserts the order and writes its points, if the condition holds: one statement, so all or nothing.
+ * Every part sees the tables as they were when it began; only the UPDATE waits for whoever has the sale's row, and then
+ * looks at the condition once more, on the row as it is by now. What it counted reaches the INSERTs as its RETURNING,
+ * not through a table. There is no ON CONFLICT: a customer's second order must take the count back with it.
+ * @returns whether it was sold
+ * @throws what Postgres throws for a customer who got an order after the statement had begun
+ */
+export async function sellIf(
+  db: Queryable,
+  { name, condition, values = [] }: ConditionalSale,
+  attempt: Attempt,
+  paymentWindowS: number,
+): Promise<boolean> {
+  const { rows } = await db.query<{ placed: number }>({
+    name,
+    text: `WITH counted AS (
+             UPDATE sales SET sold = sold + 1, version = version + 1 WHERE id = $2 AND ${condition}
+             RETURNING id, price_cents
+           ), placed AS (
+             INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+             SELECT $1::uuid, id, $3::text, 'pending', price_cents, now() + make_interval(secs => $4) FROM counted
+             RETURNING id, user_id, price_cents
+           ), earned AS (${EARN})
+           SELECT count(*)::int AS placed FROM placed`,
+    values: [attempt.orderId, attempt.saleId, attempt.userId, paymentWindowS, ...values],
+  });
+  return rows[0]?.placed === 1;
+}
+
+/** A sale and the active orders that some of its customers have, all at one instant. */
+export interface Sighting {
+  readonly sale: SaleStanding;
+  /** By the customer. */
+  readonly orders: ReadonlyMap<string, PlacedOrderColumns>;
+}
+
+/**
+ * Looks, in one statement and so at one instant, at a sale and at customers of it; null when there is no such sale. Who
+ * has no order while nothing is free is sold out, whatever happened before and after.
+ */
+export async function sight(
+  db: Queryable,
+  saleId: number,
+  userIds: readonly string[],
+): Promise<Sighting | null> {
+  type Row = SaleStanding & {
+    readonly userId: string;
+    readonly id: string | null;
+    readonly status: OrderStatus;
+  };
+  const { rows } = await db.query<Row>({
+    name: 'sight',
+    // LATERAL … LIMIT 1 for the same reason as in orders.ts: a plan that was made while the table was empty is kept.
+    text: `SELECT ${STANDING}, c.user_id AS "userId", o.id, o.status
+           FROM sales CROSS JOIN unnest($2::text[]) AS c (user_id)
+           LEFT JOIN LATERAL (
+             SELECT id, status FROM orders WHERE sale_id = $1 AND orders.user_id = c.user_id AND ${ACTIVE} LIMIT 1
+           ) AS o ON true
+           WHERE sales.id = $1`,
+    values: [saleId, userIds],
+  });
+  const sale = rows[0];
+  if (sale === undefined) return null;
+  const orders = rows.flatMap(({ userId, id, status }) =>
+    id === null ? [] : [[userId, { id, status }] as const],
+  );
+  return { sale, orders: new Map(orders) };
 }
 
 /** Counts one unit as sold, whatever the caller knows. The CHECK refuses it when there is none. */
@@ -77,9 +183,7 @@ export async function countSoldIfFree(db: Queryable, saleId: number): Promise<bo
   const { rowCount } = await db.query({
     name: 'count-sold-if-free',
     text: `UPDATE sales SET sold = sold + 1, version = version + 1
-           WHERE id = $1 AND sold < stock
-             AND (starts_at IS NULL OR clock_timestamp() >= starts_at)
-             AND (ends_at IS NULL OR clock_timestamp() < ends_at)`,
+           WHERE id = $1 AND sold < stock AND ${OPEN}`,
     values: [saleId],
   });
   return rowCount === 1;

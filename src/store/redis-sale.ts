@@ -10,10 +10,13 @@
  * while reservations were under way), Postgres refuses the surplus and each refusal takes one unit off. When it has
  * fewer (a process died between the two stores), `orders/recover.ts` corrects it.
  */
+import type { UnitMove } from '../domain/order.ts';
 import type { Reservation } from '../domain/outcome.ts';
 import type { Sale } from '../domain/sale.ts';
+import { homeSegment } from '../domain/segments.ts';
 import type { OrderTable } from './orders.ts';
 import type { RedisStore } from './redis.ts';
+import type { RedisEpochs } from './redis-epoch.ts';
 import type { Observation, SaleKeys } from './scripts.ts';
 
 /** Buyers written to Redis in one command while a sale is opened. */
@@ -23,6 +26,8 @@ const COPY_TTL_S = 300;
 
 export interface RedisSales {
   keys(saleId: number): SaleKeys;
+  /** In which the sales must have been opened: see redis-epoch.ts. @throws when it cannot be found out now */
+  epoch(): Promise<number>;
   /** Puts the sale into Redis unless it is there. @returns whether this call did. */
   open(sale: Sale): Promise<boolean>;
   /** Gives a reservation up. `unitBack: false` when Postgres has no such unit. @returns false when it was settled before. */
@@ -34,6 +39,11 @@ export interface RedisSales {
   settle(saleId: number, committed: readonly Reservation[]): Promise<void>;
   /** Reservations of a sale, oldest first, at least `ageMs` old by Redis's clock. */
   pending(saleId: number, ageMs: number, most: number): Promise<readonly Reservation[]>;
+  /**
+   * Tells Redis of a unit that Postgres returned, or took again; once, however often it is called.
+   * @returns false when the sale is not in Redis: whoever opens it reads Postgres, then or a moment ago
+   */
+  move(move: UnitMove): Promise<boolean>;
   /** Adds units, or takes free ones: see lua/adjust.lua. */
   adjust(saleId: number, units: number): Promise<number | null>;
   observe(saleId: number): Promise<Observation | null>;
@@ -47,18 +57,28 @@ export interface RedisSales {
 /**
  * @param segments how many counters a sale has; 0 for a single one
  */
-export function redisSales({ redis, scripts }: RedisStore, orders: OrderTable, segments: number): RedisSales {
+export function redisSales(
+  { redis, scripts }: RedisStore,
+  epochs: RedisEpochs,
+  orders: OrderTable,
+  segments: number,
+): RedisSales {
   const keys = (saleId: number): SaleKeys => {
     const prefix = `stampede:{sale:${saleId}}`;
     const state = `${prefix}:state`;
-    const counters = segments > 0 ? `${prefix}:segments` : state;
-    return { state, counters, buyers: `${prefix}:buyers`, reservations: `${prefix}:reservations` };
+    const split = `${prefix}:segments`;
+    const counters = segments > 0 ? split : state;
+    const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
+    return { state, counters, segments: split, buyers, reservations };
   };
 
   /** Copies the buyers that Postgres knows to a key of this call's own. */
-  async function copyBuyers(saleId: number): Promise<string> {
+  async function copyBuyers(
+    saleId: number,
+    pages: AsyncIterable<readonly { userId: string; orderId: string }[]>,
+  ): Promise<string> {
     const key = `stampede:{sale:${saleId}}:buyers:${crypto.randomUUID()}`;
-    for await (const page of orders.buyers(saleId, BUYERS_PAGE)) {
+    for await (const page of pages) {
       await redis.hset(key, Object.fromEntries(page.map((buyer) => [buyer.userId, `${buyer.orderId} 0-0`])));
       await redis.expire(key, COPY_TTL_S);
     }
@@ -67,10 +87,21 @@ export function redisSales({ redis, scripts }: RedisStore, orders: OrderTable, s
 
   return {
     keys,
+    epoch: () => epochs.current(),
     async open(sale) {
-      const copy = await copyBuyers(sale.id);
-      return scripts.open(keys(sale.id), copy, {
-        remaining: sale.remaining,
+      const epoch = await epochs.current();
+      const entries = await redis.xrange(keys(sale.id).reservations, '-', '+');
+      const reserved = entries.map(([entryId, fields]) => toReservation(sale.id, entryId, fields));
+      // Units, buyers and reservations of one instant in Postgres; what changes after it is told to Redis by who does.
+      const snapshot = await orders.snapshot(
+        sale.id,
+        reserved.map((r) => r.orderId),
+        (pages) => copyBuyers(sale.id, pages),
+      );
+      return scripts.open(keys(sale.id), snapshot.value, {
+        epoch,
+        committed: reserved.filter((r) => snapshot.known.has(r.orderId)).map((r) => r.entryId),
+        remaining: snapshot.remaining,
         segments,
         startsMs: sale.startsAt === null ? null : Date.parse(sale.startsAt),
         endsMs: sale.endsAt === null ? null : Date.parse(sale.endsAt),
@@ -88,10 +119,16 @@ export function redisSales({ redis, scripts }: RedisStore, orders: OrderTable, s
       const entries = await redis.xrange(keys(saleId).reservations, '-', untilMs, 'COUNT', most);
       return entries.map(([entryId, fields]) => toReservation(saleId, entryId, fields));
     },
-    adjust: (saleId, units) => scripts.adjust(keys(saleId), units),
-    observe: (saleId) => scripts.observe(keys(saleId)),
+    async move({ direction, saleId, userId, orderId }) {
+      const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
+      const told = { direction, userId, orderId, counter };
+      return (await scripts.move(keys(saleId), told, await epochs.current())) !== null;
+    },
+    adjust: async (saleId, units) => scripts.adjust(keys(saleId), units, await epochs.current()),
+    observe: async (saleId) => scripts.observe(keys(saleId), await epochs.current()),
     async correct(saleId, seen, remaining) {
-      return scripts.correct(keys(saleId), await copyBuyers(saleId), seen, remaining);
+      const copy = await copyBuyers(saleId, orders.buyers(saleId, BUYERS_PAGE));
+      return scripts.correct(keys(saleId), copy, seen, remaining);
     },
   };
 }

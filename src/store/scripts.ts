@@ -22,6 +22,11 @@ export type ReserveReply =
   | readonly ['reserved' | 'held', orderId: string, entryId: string]
   | readonly ['sold-out' | 'not-started' | 'ended' | 'closed'];
 
+/** The answer of lua/look.lua. */
+export type LookReply =
+  | readonly ['open', units: string, startsMs: string, endsMs: string]
+  | readonly ['fenced' | 'closed'];
+
 /** The answer of lua/deduct.lua. */
 export type DeductReply = readonly ['reserved', entryId: string] | readonly ['fenced' | 'closed'];
 
@@ -44,13 +49,15 @@ export interface Fence {
 
 /** What an attempt needs. */
 export interface PurchaseScripts {
-  reserve(keys: SaleKeys, userId: string, orderId: string): Promise<ReserveReply>;
+  reserve(keys: SaleKeys, userId: string, orderId: string, epoch: number): Promise<ReserveReply>;
+  look(keys: SaleKeys, counter: string, fence: Fence, epoch: number): Promise<LookReply>;
   deduct(
     keys: SaleKeys,
     counter: string,
     userId: string,
     orderId: string,
     fence: Fence,
+    epoch: number,
   ): Promise<DeductReply>;
   /** @returns whether this call gave the reservation up; false when somebody had settled it before. */
   release(
@@ -70,12 +77,26 @@ export interface UpkeepScripts {
   open(
     keys: SaleKeys,
     buyersKey: string,
-    state: { remaining: number; segments: number; startsMs: number | null; endsMs: number | null },
+    state: {
+      remaining: number;
+      segments: number;
+      startsMs: number | null;
+      endsMs: number | null;
+      epoch: number;
+      /** Entries of the stream that Postgres has. */
+      committed: readonly string[];
+    },
   ): Promise<boolean>;
   /** @returns how many units were added (or, below zero, taken); 0 when a cut found too few; null when the sale is not in Redis. */
-  adjust(keys: SaleKeys, units: number): Promise<number | null>;
+  adjust(keys: SaleKeys, units: number, epoch: number): Promise<number | null>;
   /** null: the sale is not in Redis. */
-  observe(keys: SaleKeys): Promise<Observation | null>;
+  observe(keys: SaleKeys, epoch: number): Promise<Observation | null>;
+  /** @returns whether Redis was changed; null: the sale is not in Redis. */
+  move(
+    keys: SaleKeys,
+    move: { direction: 'back' | 'out'; userId: string; orderId: string; counter: string },
+    epoch: number,
+  ): Promise<boolean | null>;
   /** @returns whether Redis was changed; false when anything had happened since `seen`. */
   correct(keys: SaleKeys, buyersKey: string, seen: Observation, remaining: number): Promise<boolean>;
 }
@@ -90,6 +111,8 @@ export interface SaleKeys {
   readonly state: string;
   /** Where the units are counted: the state's field `remaining`, or one field for each segment. */
   readonly counters: string;
+  /** What `counters` is for a strategy with segments. */
+  readonly segments: string;
   readonly buyers: string;
   readonly reservations: string;
 }
@@ -97,13 +120,23 @@ export interface SaleKeys {
 /** Defines the scripts of an attempt on a connection. */
 export function definePurchaseScripts(redis: Redis): PurchaseScripts {
   const reserve = define(redis, 'reserve', 3);
+  const look = define(redis, 'look', 2);
   const deduct = define(redis, 'deduct', 4);
   const release = define(redis, 'release', 3);
-  const settle = define(redis, 'settle', 2);
+  const settle = define(redis, 'settle', 3);
   return {
-    reserve: async (keys, userId, orderId) =>
-      (await reserve(keys.state, keys.buyers, keys.reservations, userId, orderId)) as unknown as ReserveReply,
-    deduct: async (keys, counter, userId, orderId, fence) =>
+    reserve: async (keys, userId, orderId, epoch) =>
+      (await reserve(
+        keys.state,
+        keys.buyers,
+        keys.reservations,
+        userId,
+        orderId,
+        epoch,
+      )) as unknown as ReserveReply,
+    look: async (keys, counter, { token, lock }, epoch) =>
+      (await look(keys.state, keys.counters, counter, token ?? 0, lock, epoch)) as unknown as LookReply,
+    deduct: async (keys, counter, userId, orderId, fence, epoch) =>
       (await deduct(
         keys.state,
         keys.counters,
@@ -114,6 +147,7 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
         orderId,
         fence.token ?? 0,
         fence.lock,
+        epoch,
       )) as unknown as DeductReply,
     release: async (keys, r) =>
       (await release(
@@ -128,6 +162,7 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
       )) === 1,
     settle: async (keys, committed) =>
       (await settle(
+        keys.state,
         keys.buyers,
         keys.reservations,
         ...committed.flatMap((r) => [r.entryId, r.userId, r.orderId]),
@@ -137,7 +172,8 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
 
 /** Defines the scripts that look after a sale on a connection. */
 export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
-  const open = define(redis, 'open', 4);
+  const open = define(redis, 'open', 6);
+  const move = define(redis, 'move', 4);
   const adjust = define(redis, 'adjust', 2);
   const observe = define(redis, 'observe', 4);
   const correct = define(redis, 'correct', 5);
@@ -147,16 +183,26 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
         keys.state,
         keys.counters,
         keys.buyers,
+        keys.reservations,
+        keys.segments,
         buyersKey,
         s.remaining,
         s.segments,
         s.startsMs ?? '',
         s.endsMs ?? '',
+        s.epoch,
+        ...s.committed,
       )) === 1,
-    adjust: async (keys, units) => (await adjust(keys.state, keys.counters, units)) as number | null,
-    observe: async (keys) => {
+    move: async (keys, { direction, userId, orderId, counter }, epoch) => {
+      const all = [keys.state, keys.counters, keys.buyers, keys.reservations];
+      const reply = (await move(...all, direction, userId, orderId, counter, epoch)) as number;
+      return reply < 0 ? null : reply === 1;
+    },
+    adjust: async (keys, units, epoch) =>
+      (await adjust(keys.state, keys.counters, units, epoch)) as number | null,
+    observe: async (keys, epoch) => {
       type Seen = readonly [remaining: number, pending: number, newest: string, buyers: number] | null;
-      const seen = (await observe(keys.state, keys.counters, keys.reservations, keys.buyers)) as Seen;
+      const seen = (await observe(keys.state, keys.counters, keys.reservations, keys.buyers, epoch)) as Seen;
       return seen && { remaining: seen[0], pending: seen[1], newest: seen[2], buyers: seen[3] };
     },
     correct: async (keys, buyersKey, seen, remaining) =>

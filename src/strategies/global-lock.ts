@@ -5,8 +5,15 @@
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { type Lease, using } from '../locks/lock.ts';
-import type { RedisSales } from '../store/redis-sale.ts';
-import { CLOSED, type Decision, readSaleInRedis, redisStrategy } from './redis-base.ts';
+import {
+  CLOSED,
+  type Decision,
+  fenceOf,
+  LEASE_LOST,
+  readSaleInRedis,
+  redisStrategy,
+  type SalePlace,
+} from './redis-base.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
 
 export const description: StrategyDescription = {
@@ -19,30 +26,31 @@ export const description: StrategyDescription = {
 };
 
 export function create(context: StrategyContext): Strategy {
-  async function decide(attempt: Attempt, sales: RedisSales, lease: Lease): Promise<Decision> {
-    const sale = await readSaleInRedis(context, sales, attempt);
-    if (sale === null || sale.remaining === null) return CLOSED;
+  async function decide(attempt: Attempt, place: SalePlace, lease: Lease): Promise<Decision> {
+    const sale = await readSaleInRedis(context, place, attempt, 'remaining', lease);
+    if ('kind' in sale) return sale;
     if (sale.held !== null) return sale.held;
     if (sale.refusal !== null) return sale.refusal;
-    if (sale.remaining <= 0) return { kind: 'sold-out' };
-    if (lease.signal.aborted) return { kind: 'busy', reason: 'lease-lost' };
+    if (sale.units <= 0) return { kind: 'sold-out' };
+    if (lease.signal.aborted) return LEASE_LOST;
     const reply = await context.redis.scripts.deduct(
-      sales.keys(attempt.saleId),
+      place.keys,
       'remaining',
       attempt.userId,
       attempt.orderId,
-      { token: lease.fencingToken, lock: context.lock.name },
+      fenceOf(context, lease),
+      place.epoch,
     );
     if (reply[0] === 'reserved') {
       return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1] } };
     }
-    return reply[0] === 'closed' ? CLOSED : { kind: 'busy', reason: 'lease-lost' };
+    return reply[0] === 'closed' ? CLOSED : LEASE_LOST;
   }
 
-  return redisStrategy(context, description, 0, async (attempt, sales) => {
+  return redisStrategy(context, description, 0, async (attempt, place) => {
     const options = { ttlMs: context.lockTtlMs, waitMs: context.lockWaitMs };
     const result = await using(context.lock, `sale:${attempt.saleId}`, options, (lease) =>
-      decide(attempt, sales, lease),
+      decide(attempt, place, lease),
     );
     return result.kind === 'done' ? result.value : { kind: 'busy', reason: `lock-${result.kind}` };
   });

@@ -16,11 +16,12 @@ export const description: StrategyDescription = {
 };
 
 export function create(context: StrategyContext): Strategy {
-  return redisStrategy(context, description, 0, async (attempt, sales): Promise<Decision> => {
+  return redisStrategy(context, description, 0, async (attempt, place): Promise<Decision> => {
     const reply = await context.redis.scripts.reserve(
-      sales.keys(attempt.saleId),
+      place.keys,
       attempt.userId,
       attempt.orderId,
+      place.epoch,
     );
     switch (reply[0]) {
       case 'reserved':

@@ -11,7 +11,7 @@ import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt, PlacedOrderColumns } from '../domain/order.ts';
 import type { ReserveOutcome } from '../domain/outcome.ts';
 import { classifyPostgresError, type PostgresFailure } from '../store/postgres.ts';
-import type { SaleStanding } from '../store/purchase-sql.ts';
+import type { SaleStanding, Sighting } from '../store/purchase-sql.ts';
 import type { Strategy, StrategyContext } from './strategy.ts';
 
 /** How often an attempt begins anew after a conflict with another one. */
@@ -72,6 +72,7 @@ function decisionOfFailure(attempt: Attempt, failure: PostgresFailure): Decision
       return { kind: 'sold-out' };
     case 'orders_one_active_per_customer':
     case 'orders_pkey':
+    case 'stock_units_order_id_key':
       return AGAIN; // the same customer was faster; the next look finds that order
     default:
       return { kind: 'busy', reason: `refused-by-postgres:${failure.constraint || failure.code}` };
@@ -96,4 +97,11 @@ export function refusalOf(sale: SaleStanding | null): ReserveOutcome | null {
   if (sale.notStarted) return { kind: 'not-open', reason: 'not-started' };
   if (sale.ended) return { kind: 'not-open', reason: 'ended' };
   return sale.free > 0 ? null : { kind: 'sold-out' };
+}
+
+/** What an attempt that wrote nothing is told, by what was seen afterwards; AGAIN when it would get a unit by now. */
+export function explained(attempt: Attempt, seen: Sighting | null): Decision {
+  const order = seen?.orders.get(attempt.userId);
+  if (order !== undefined) return existing(attempt, order);
+  return refusalOf(seen?.sale ?? null) ?? AGAIN;
 }

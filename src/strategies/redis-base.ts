@@ -10,14 +10,22 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import type { Refusal, Reservation, ReserveOutcome } from '../domain/outcome.ts';
+import type { Lease } from '../locks/lock.ts';
 import { classifyPostgresError } from '../store/postgres.ts';
 import { classifyRedisError } from '../store/redis.ts';
 import { type RedisSales, redisSales } from '../store/redis-sale.ts';
+import type { Fence, SaleKeys } from '../store/scripts.ts';
 import type { Strategy, StrategyContext } from './strategy.ts';
 
 /** An answer of a store that does not know the sale yet. */
 export const CLOSED = { kind: 'closed' } as const;
 export type Decision = ReserveOutcome | typeof CLOSED;
+
+/** Where a sale is in Redis, and in which epoch it must have been opened. */
+export interface SalePlace {
+  readonly keys: SaleKeys;
+  readonly epoch: number;
+}
 
 /** How long an attempt waits for a sale to be opened, by itself or by another process, in milliseconds. */
 const OPEN_WAIT_MS = 1_000;
@@ -35,15 +43,18 @@ export function redisStrategy(
   context: StrategyContext,
   description: StrategyDescription,
   segments: number,
-  decide: (attempt: Attempt, sales: RedisSales) => Promise<Decision>,
+  decide: (attempt: Attempt, place: SalePlace) => Promise<Decision>,
 ): Strategy & { readonly reservations: RedisSales } {
-  const reservations = redisSales(context.redis, context.orders, segments);
+  const reservations = redisSales(context.redis, context.epochs, context.orders, segments);
   const openOnce = opener(context, reservations);
 
   async function decideOpened(attempt: Attempt): Promise<ReserveOutcome> {
     const untilMs = performance.now() + OPEN_WAIT_MS;
     for (;;) {
-      const decision = await decide(attempt, reservations);
+      const decision = await decide(attempt, {
+        keys: reservations.keys(attempt.saleId),
+        epoch: await reservations.epoch(),
+      });
       if (decision.kind !== 'closed') return decision;
       if (performance.now() > untilMs) return { kind: 'busy', reason: 'sale-is-being-opened' };
       const refusal = await openOnce(attempt.saleId);
@@ -156,27 +167,42 @@ function classifyStoreError(error: unknown): { readonly kind: 'busy' | 'unknown'
 
 /** What a lock strategy reads before it decides. */
 export interface SaleInRedis {
-  readonly remaining: number | null;
+  readonly units: number;
   /** Set when the sale does not sell now. */
   readonly refusal: Refusal | null;
   /** The customer's earlier order, if any. */
   readonly held: ReserveOutcome | null;
 }
 
-/** Reads, one command after the other, what lua/reserve.lua reads at once. Null: the sale is not in Redis. */
+/** The answer to an attempt whose lease is over, or whose successor has been here. */
+export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
+
+/** The fencing token of a lease, as the store compares it. */
+export function fenceOf({ lock }: StrategyContext, lease: Lease | null): Fence {
+  return { token: lease?.fencingToken ?? null, lock: lock.name };
+}
+
+/**
+ * Reads, one command after the other, what lua/reserve.lua reads at once.
+ * @param counter where the units are counted
+ * @param lease null: none, for the control that has no lock
+ * @returns the sale, or the decision when there is nothing to read
+ */
 export async function readSaleInRedis(
   context: StrategyContext,
-  sales: RedisSales,
+  { keys, epoch }: SalePlace,
   attempt: Attempt,
-): Promise<SaleInRedis | null> {
-  const { redis } = context.redis;
-  const keys = sales.keys(attempt.saleId);
-  const [remaining, startsMs, endsMs] = await redis.hmget(keys.state, 'remaining', 'startsMs', 'endsMs');
-  if (startsMs == null || endsMs == null) return null;
+  counter: string,
+  lease: Lease | null,
+): Promise<SaleInRedis | Decision> {
+  const { redis, scripts } = context.redis;
+  const [state, units, startsMs, endsMs] = await scripts.look(keys, counter, fenceOf(context, lease), epoch);
+  if (state === 'closed') return CLOSED;
+  if (state === 'fenced') return LEASE_LOST;
   const buyer = await redis.hget(keys.buyers, attempt.userId);
   return {
-    remaining: remaining == null ? null : Number(remaining),
-    refusal: await refusalOfWindow(context, startsMs, endsMs),
+    units: Number(units),
+    refusal: await refusalOfWindow(context, startsMs!, endsMs!),
     held: buyer === null ? null : heldBy(attempt, buyer),
   };
 }

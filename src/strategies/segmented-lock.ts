@@ -20,8 +20,15 @@ import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { homeSegment, lenderOf } from '../domain/segments.ts';
 import { type Lease, using } from '../locks/lock.ts';
-import type { RedisSales } from '../store/redis-sale.ts';
-import { CLOSED, type Decision, readSaleInRedis, redisStrategy } from './redis-base.ts';
+import {
+  CLOSED,
+  type Decision,
+  fenceOf,
+  LEASE_LOST,
+  readSaleInRedis,
+  redisStrategy,
+  type SalePlace,
+} from './redis-base.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
 
 export const description: StrategyDescription = {
@@ -30,7 +37,7 @@ export const description: StrategyDescription = {
     'Stock split into SEGMENTS parts, each under its own lock; an empty home segment borrows from the others.',
   store: 'redis',
   usesLock: true,
-  roundTrips: 6,
+  roundTrips: 5,
   guarantees: ALL_GUARANTEES,
 };
 
@@ -50,37 +57,41 @@ export function create(context: StrategyContext): Strategy {
     return using(context.lock, resource, { ttlMs: context.lockTtlMs, waitMs }, work);
   }
 
-  /** Takes a unit of one segment; `leases` are all that this attempt holds, the segment's own last. */
+  /**
+   * Takes a unit of one segment.
+   * @param leases all that this attempt holds, the segment's own last
+   * @param seen the segment's units, where they were read under the lease already
+   */
   async function take(
     attempt: Attempt,
-    sales: RedisSales,
+    place: SalePlace,
     segment: number,
-    leases: readonly Lease[],
+    leases: readonly [...Lease[], Lease],
+    seen?: number,
   ): Promise<Decision | typeof EMPTY> {
-    const keys = sales.keys(attempt.saleId);
-    const units = await redis.hget(keys.counters, String(segment));
-    if (units === null) return CLOSED;
+    const { keys, epoch } = place;
+    const fence = fenceOf(context, leases.at(-1)!);
+    const [state, units] =
+      seen === undefined ? await scripts.look(keys, String(segment), fence, epoch) : ['open', seen];
+    if (state !== 'open') return state === 'closed' ? CLOSED : LEASE_LOST;
     if (Number(units) <= 0) return EMPTY;
-    if (leases.some((lease) => lease.signal.aborted)) return { kind: 'busy', reason: 'lease-lost' };
-    const reply = await scripts.deduct(keys, String(segment), attempt.userId, attempt.orderId, {
-      token: leases.at(-1)?.fencingToken ?? null,
-      lock: context.lock.name,
-    });
+    if (leases.some((lease) => lease.signal.aborted)) return LEASE_LOST;
+    const reply = await scripts.deduct(keys, String(segment), attempt.userId, attempt.orderId, fence, epoch);
     if (reply[0] === 'reserved') {
       return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1] } };
     }
-    return reply[0] === 'closed' ? CLOSED : { kind: 'busy', reason: 'lease-lost' };
+    return reply[0] === 'closed' ? CLOSED : LEASE_LOST;
   }
 
   async function borrow(
     attempt: Attempt,
-    sales: RedisSales,
+    place: SalePlace,
     home: number,
     homeLease: Lease,
   ): Promise<Decision> {
     const untilMs = performance.now() + context.lockWaitMs;
     for (;;) {
-      const counters = await redis.hgetall(sales.keys(attempt.saleId).counters);
+      const counters = await redis.hgetall(place.keys.counters);
       const units = Array.from({ length: Object.keys(counters).length }, (_, i) => Number(counters[i] ?? 0));
       if (units.length === 0) return CLOSED;
       const lender = lenderOf(home, units);
@@ -89,9 +100,9 @@ export function create(context: StrategyContext): Strategy {
       if (waitMs <= 0) return { kind: 'busy', reason: 'lock-contended' };
       const result =
         lender === home
-          ? { kind: 'done' as const, value: await take(attempt, sales, home, [homeLease]) } // a unit came back
+          ? { kind: 'done' as const, value: await take(attempt, place, home, [homeLease]) } // a unit came back
           : await underLock(attempt, lender, waitMs, (lease) =>
-              take(attempt, sales, lender, [homeLease, lease]),
+              take(attempt, place, lender, [homeLease, lease]),
             );
       if (result.kind !== 'done') return { kind: 'busy', reason: `lock-${result.kind}` };
       if (result.value.kind !== 'empty') return result.value;
@@ -100,22 +111,22 @@ export function create(context: StrategyContext): Strategy {
 
   async function decideAtHome(
     attempt: Attempt,
-    sales: RedisSales,
+    place: SalePlace,
     home: number,
     lease: Lease,
   ): Promise<Decision> {
-    const sale = await readSaleInRedis(context, sales, attempt);
-    if (sale === null) return CLOSED;
+    const sale = await readSaleInRedis(context, place, attempt, String(home), lease);
+    if ('kind' in sale) return sale;
     if (sale.held !== null) return sale.held;
     if (sale.refusal !== null) return sale.refusal;
-    const taken = await take(attempt, sales, home, [lease]);
-    return taken.kind === 'empty' ? borrow(attempt, sales, home, lease) : taken;
+    const taken = await take(attempt, place, home, [lease], sale.units);
+    return taken.kind === 'empty' ? borrow(attempt, place, home, lease) : taken;
   }
 
-  return redisStrategy(context, description, context.segments, async (attempt, sales) => {
+  return redisStrategy(context, description, context.segments, async (attempt, place) => {
     const home = homeSegment(attempt.userId, context.segments);
     const result = await underLock(attempt, home, context.lockWaitMs, (lease) =>
-      decideAtHome(attempt, sales, home, lease),
+      decideAtHome(attempt, place, home, lease),
     );
     return result.kind === 'done' ? result.value : { kind: 'busy', reason: `lock-${result.kind}` };
   });

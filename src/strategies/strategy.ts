@@ -13,6 +13,7 @@ import type { Lock } from '../locks/lock.ts';
 import type { OrderTable } from '../store/orders.ts';
 import type { PostgresStore } from '../store/postgres.ts';
 import type { RedisStore } from '../store/redis.ts';
+import type { RedisEpochs } from '../store/redis-epoch.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import type { SaleTable } from '../store/sales.ts';
 
@@ -44,6 +45,7 @@ export interface Strategy {
 export interface StrategyContext {
   readonly postgres: PostgresStore;
   readonly redis: RedisStore;
+  readonly epochs: RedisEpochs;
   readonly sales: SaleTable;
   readonly orders: OrderTable;
   /** The lock that `LOCK` names. */

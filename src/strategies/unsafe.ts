@@ -8,8 +8,7 @@
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { EARNED, findActive } from '../store/purchase-sql.ts';
-import type { RedisSales } from '../store/redis-sale.ts';
-import { CLOSED, type Decision, readSaleInRedis, redisStrategy } from './redis-base.ts';
+import { type Decision, readSaleInRedis, redisStrategy, type SalePlace } from './redis-base.ts';
 import type { Strategy, StrategyContext } from './strategy.ts';
 
 export const description: StrategyDescription = {
@@ -65,14 +64,14 @@ export function create(context: StrategyContext): Strategy {
     return { kind: 'replayed', order: { orderId: order.id, saleId, userId, status: order.status } };
   }
 
-  async function decide(attempt: Attempt, sales: RedisSales): Promise<Decision> {
-    const sale = await readSaleInRedis(context, sales, attempt);
-    if (sale === null || sale.remaining === null) return CLOSED;
+  async function decide(attempt: Attempt, place: SalePlace): Promise<Decision> {
+    const sale = await readSaleInRedis(context, place, attempt, 'remaining', null);
+    if ('kind' in sale) return sale;
     if (sale.held !== null) return replay(attempt);
     if (sale.refusal !== null) return sale.refusal;
-    if (sale.remaining <= 0) return { kind: 'sold-out' };
-    const keys = sales.keys(attempt.saleId);
-    await redis.hset(keys.state, 'remaining', sale.remaining - 1);
+    if (sale.units <= 0) return { kind: 'sold-out' };
+    const keys = place.keys;
+    await redis.hset(keys.state, 'remaining', sale.units - 1);
     await redis.hset(keys.buyers, attempt.userId, `${attempt.orderId} 0-0`);
     return insert(attempt);
   }

@@ -29,6 +29,8 @@ describe('the configuration', () => {
       lockTtlMs: 10_000,
       lockWaitMs: 500,
       paymentWindowS: 900,
+      taskWebhookUrl: null,
+      taskPick: 'skip-locked',
       adminToken: null,
       logLevel: 'info',
     });

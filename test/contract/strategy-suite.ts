@@ -10,6 +10,7 @@ import { strategies } from '../../src/strategies/registry.ts';
 import { type Answer, attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
+import { orderLife } from './order-life.ts';
 
 /** What the stores hold of a sale, read past the service. */
 interface Truth {
@@ -166,6 +167,16 @@ export function strategyContract(name: string): void {
   });
 
   function safeContract(): void {
+    orderLife({
+      get stores() {
+        return stores;
+      },
+      get urls() {
+        return [a.url, b.url] as const;
+      },
+      expectRedisAgrees,
+    });
+
     it('sells 50 units to 200 buyers who all come at once to two processes', async () => {
       const sale = await createSale(a.url, 50);
       const answers = await Promise.all(users(200).map((user, i) => buy(either(i), sale.id, user)));

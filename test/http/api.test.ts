@@ -277,10 +277,12 @@ describe('the service', () => {
       'get /sales/{saleId}',
       'get /sales/{saleId}/orders',
       'get /strategies',
+      'get /tasks',
       'get /users/{userId}/points',
       'post /sales',
       'post /sales/{saleId}/orders',
       'post /sales/{saleId}/restock',
+      'post /tasks/{taskId}/retry',
       'post /users/{userId}/points',
     ]);
     expect((await call(`${url}/docs`)).body.text).toContain('swagger-ui');

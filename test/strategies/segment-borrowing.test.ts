@@ -8,6 +8,7 @@ import { createRedisLock } from '../../src/locks/redis.ts';
 import { orderTable } from '../../src/store/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { redisEpochs } from '../../src/store/redis-epoch.ts';
 import { saleTable } from '../../src/store/sales.ts';
 import { create } from '../../src/strategies/segmented-lock.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -38,6 +39,7 @@ const action = fc.oneof(
 );
 
 it('sells with segments what a single counter would sell', async () => {
+  const epochs = redisEpochs(redis, postgres);
   await fc.assert(
     fc.asyncProperty(
       fc.integer({ min: 0, max: 12 }),
@@ -48,6 +50,7 @@ it('sells with segments what a single counter would sell', async () => {
         const strategy = create({
           postgres,
           redis,
+          epochs,
           sales,
           orders: orderTable(postgres),
           lock: createRedisLock({ redis }),

@@ -1,18 +1,26 @@
-/** Orders as their customers read them. */
+/** Orders as their customers read and cancel them, and as the payment provider reports them paid. */
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
+import type { Lifecycle } from '../../orders/lifecycle.ts';
+import type { Payments } from '../../orders/payments.ts';
 import type { OrderTable } from '../../store/orders.ts';
 import { ProblemError } from '../problems.ts';
-import { parse } from '../requests.ts';
-import { orderIdSchema, saleIdSchema, userQuerySchema } from '../schemas.ts';
+import { jsonBody, parse } from '../requests.ts';
+import { notificationSchema, orderIdSchema, saleIdSchema, userQuerySchema } from '../schemas.ts';
 
-export function orderRoutes(orders: OrderTable): Router {
+export interface OrderContext {
+  readonly orders: OrderTable;
+  readonly lifecycle: Lifecycle;
+  readonly payments: Payments;
+}
+
+export function orderRoutes({ orders, lifecycle, payments }: OrderContext): Router {
   const router = Router();
 
   router.get('/orders/:orderId', async (req, res) => {
     const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
     const order = await orders.get(orderId);
-    if (order === null) throw new ProblemError('unknown-order', `There is no order ${orderId}.`);
+    if (order === null) throw unknownOrder(orderId);
     res.json(order);
   });
 
@@ -24,5 +32,44 @@ export function orderRoutes(orders: OrderTable): Router {
     res.json(order);
   });
 
+  router.post('/orders/:orderId/cancel', async (req, res) => {
+    const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
+    const result = await lifecycle.cancel(orderId);
+    if (result.kind === 'unknown-order') throw unknownOrder(orderId);
+    if (result.kind === 'invalid-transition') {
+      const { status } = result.order;
+      throw new ProblemError('invalid-transition', `Order ${orderId} is ${status}, not pending.`, { status });
+    }
+    res.json(result.order);
+  });
+
+  router.post('/payments/notifications', ...jsonBody(limits.bodyBytes), async (req, res) => {
+    const given = parse(notificationSchema, req.body, 'body');
+    const result = await payments.notify(given);
+    switch (result.kind) {
+      case 'done':
+        return res.json(result.order);
+      case 'unknown-order':
+        throw unknownOrder(given.orderId);
+      case 'amount-mismatch':
+        throw new ProblemError(
+          'amount-mismatch',
+          `Order ${given.orderId} costs ${result.expectedCents} cents.`,
+          {
+            expectedCents: result.expectedCents,
+          },
+        );
+      case 'conflict':
+        throw new ProblemError(
+          'idempotency-conflict',
+          `Notification ${given.notificationId} came before, for another order or amount.`,
+        );
+    }
+  });
+
   return router;
+}
+
+function unknownOrder(orderId: string): ProblemError {
+  return new ProblemError('unknown-order', `There is no order ${orderId}.`);
 }

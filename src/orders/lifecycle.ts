@@ -1,0 +1,108 @@
+/**
+ * The life of an order after it was placed: see domain/order.ts for the states. Each step is one conditional update
+ * that names the old state, so that of two callers one wins; there is no lock. Unit, customer and points change in the
+ * same transaction in Postgres; a strategy that decides in Redis hears of the unit afterwards: see unit-moves.ts.
+ *
+ *   pending ──cancel──▶ cancelled      the unit returns, the customer is free, a reversal takes the points back
+ *      └──expire, by the database's clock──▶ expired, the same way
+ */
+import { limits } from '../config/limits.ts';
+import type { Order, UnitMove } from '../domain/order.ts';
+import type { Instruments } from '../metrics/instruments.ts';
+import type { OrderTable } from '../store/orders.ts';
+import { type PostgresStore, retried } from '../store/postgres.ts';
+import { EARNED } from '../store/purchase-sql.ts';
+import type { UnitMoves } from './unit-moves.ts';
+
+export interface LifecycleContext {
+  readonly postgres: PostgresStore;
+  readonly orders: OrderTable;
+  /** Null for a strategy whose units are in Postgres alone. */
+  readonly moves: UnitMoves | null;
+  readonly instruments: Instruments;
+}
+
+export type CancelResult =
+  | { readonly kind: 'cancelled'; readonly order: Order }
+  | { readonly kind: 'unknown-order' }
+  /** The order is not pending any more. */
+  | { readonly kind: 'invalid-transition'; readonly order: Order };
+
+export interface Lifecycle {
+  /** Cancels a pending order. @throws what Postgres throws; then look before you repeat */
+  cancel(orderId: string): Promise<CancelResult>;
+  /**
+   * Expires pending orders whose time to pay is over, one batch; several processes may do so at the same time.
+   * @returns how many this call expired
+   */
+  expireDue(): Promise<number>;
+}
+
+// `due` waits for who is at work on a row, and sees then whether it is pending still.
+const CLOSE = `
+  WITH due AS (
+    SELECT id FROM orders WHERE id = ANY($1::uuid[]) AND status = 'pending'
+      AND ($2 = 'cancelled' OR expires_at <= clock_timestamp())
+    FOR UPDATE
+  ), closed AS (
+    UPDATE orders SET status = $2, closed_at = clock_timestamp() FROM due
+    WHERE orders.id = due.id AND orders.status = 'pending'
+    RETURNING orders.id, sale_id, user_id, price_cents
+  ), returned AS (
+    UPDATE sales SET sold = sold - c.units, version = version + 1
+    FROM (SELECT sale_id, count(*)::int AS units FROM closed GROUP BY sale_id) AS c
+    WHERE sales.id = c.sale_id
+  ), freed AS (
+    UPDATE stock_units SET order_id = NULL FROM closed WHERE stock_units.order_id = closed.id
+  ), reversed AS (
+    INSERT INTO points_entries (user_id, source_type, source_id, points)
+    SELECT user_id, 'order-reversal', id::text, -${EARNED} FROM closed
+  ), moved AS (
+    INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
+    SELECT id, sale_id, user_id, 'back' FROM closed WHERE $3
+  )
+  SELECT id AS "orderId", sale_id AS "saleId", user_id AS "userId" FROM closed`;
+
+type Closed = Omit<UnitMove, 'direction'>;
+
+export function createLifecycle(context: LifecycleContext): Lifecycle {
+  const { orders, moves, instruments } = context;
+  const { pool } = context.postgres;
+
+  /** Closes those that are pending still. @returns which */
+  async function close(orderIds: readonly string[], to: 'cancelled' | 'expired'): Promise<readonly Closed[]> {
+    const { rows } = await retried(() =>
+      pool.query<Closed>({ name: 'close-orders', text: CLOSE, values: [orderIds, to, moves !== null] }),
+    );
+    instruments.transitions.inc({ to }, rows.length);
+    return rows;
+  }
+
+  return {
+    async cancel(orderId) {
+      const closed = await close([orderId], 'cancelled');
+      await moves?.tell(closed.map(({ orderId: id }) => id));
+      const order = await orders.get(orderId);
+      if (order === null) return { kind: 'unknown-order' };
+      return { kind: closed.length === 1 ? 'cancelled' : 'invalid-transition', order };
+    },
+    async expireDue() {
+      const { rows } = await pool.query<{ ids: string[] }>({
+        name: 'due-orders',
+        text: `SELECT array_agg(id) AS ids FROM (
+                 SELECT id, sale_id FROM orders WHERE status = 'pending' AND expires_at <= clock_timestamp()
+                 ORDER BY expires_at LIMIT $1
+               ) AS due GROUP BY sale_id`,
+        values: [limits.expiryBatch],
+      });
+      let expired = 0;
+      // One sale at a time: a batch that holds one sale's row never waits for another's.
+      for (const { ids } of rows) {
+        const closed = await close(ids, 'expired');
+        expired += closed.length;
+        await moves?.tell(closed.map(({ orderId }) => orderId));
+      }
+      return expired;
+    },
+  };
+}

@@ -1,0 +1,192 @@
+/**
+ * Payment notifications: repeated, concurrent and late ones have one effect.
+ *
+ *   notification ──known id──▶ what it did the first time, or conflict when it says something else now
+ *        └──new──▶ the order, its row held ──pending──▶ paid; shipping and points are told (tasks)
+ *                       │ other amount: refused      ├──paid──▶ nothing more
+ *                       │ no such order: refused     ├──expired──a unit is free, the customer has no other order──▶ paid
+ *                       ▼                            │              └──otherwise──▶ refund-due; a task says so
+ *                  nothing is written                ├──cancelled──▶ refund-due, the same way
+ *                                                    └──refund-due──▶ nothing more
+ *
+ * All of it is one transaction, and the notification is written in it: what was acknowledged has happened.
+ */
+import type pg from 'pg';
+import type { Order, OrderStatus } from '../domain/order.ts';
+import type { Instruments } from '../metrics/instruments.ts';
+import { ACTIVE, type OrderTable } from '../store/orders.ts';
+import { classifyPostgresError, inTransaction, type PostgresStore, retried } from '../store/postgres.ts';
+import { EARNED } from '../store/purchase-sql.ts';
+import { addTask } from '../store/tasks.ts';
+import type { UnitMoves } from './unit-moves.ts';
+
+export interface Notification {
+  readonly notificationId: string;
+  readonly orderId: string;
+  readonly amountCents: number;
+}
+
+export type PaymentResult =
+  | { readonly kind: 'done'; readonly order: Order }
+  | { readonly kind: 'unknown-order' }
+  | { readonly kind: 'amount-mismatch'; readonly expectedCents: number }
+  /** The same id came before, for another order or amount. */
+  | { readonly kind: 'conflict' };
+
+export interface PaymentsContext {
+  readonly postgres: PostgresStore;
+  readonly orders: OrderTable;
+  readonly moves: UnitMoves | null;
+  readonly instruments: Instruments;
+}
+
+export interface Payments {
+  /** Takes one notification. @throws what Postgres throws; repeating it is safe */
+  notify(notification: Notification): Promise<PaymentResult>;
+}
+
+interface Row {
+  readonly saleId: number;
+  readonly userId: string;
+  readonly status: OrderStatus;
+  readonly priceCents: number;
+}
+
+type Effect = 'paid' | 'revived' | 'refund-due' | 'none';
+type Decision = Exclude<PaymentResult, { kind: 'done' }> | { readonly kind: 'done'; readonly effect: Effect };
+
+export function createPayments({ postgres, orders, moves, instruments }: PaymentsContext): Payments {
+  async function decide(client: pg.PoolClient, given: Notification): Promise<Decision> {
+    const { notificationId, orderId, amountCents } = given;
+    const order = await lockOrder(client, orderId);
+    if (order === null) return { kind: 'unknown-order' };
+    const before = await client.query<{ order_id: string; amount_cents: number }>(
+      'SELECT order_id, amount_cents FROM payment_notifications WHERE id = $1',
+      [notificationId],
+    );
+    const first = before.rows[0];
+    if (first !== undefined) {
+      const same = first.order_id === orderId && first.amount_cents === amountCents;
+      return same ? { kind: 'done', effect: 'none' } : { kind: 'conflict' };
+    }
+    if (amountCents !== order.priceCents) return { kind: 'amount-mismatch', expectedCents: order.priceCents };
+    const effect = await settle(client, given, order);
+    await client.query(
+      'INSERT INTO payment_notifications (id, order_id, amount_cents, result) VALUES ($1, $2, $3, $4)',
+      [notificationId, orderId, amountCents, effect],
+    );
+    return { kind: 'done', effect };
+  }
+
+  async function settle(client: pg.PoolClient, given: Notification, order: Row): Promise<Effect> {
+    const { orderId } = given;
+    const { status } = order;
+    if (status === 'paid' || status === 'refund-due') return 'none';
+    if (status === 'pending') {
+      await client.query(
+        `UPDATE orders SET status = 'paid', paid_at = clock_timestamp() WHERE id = $1 AND status = 'pending'`,
+        [orderId],
+      );
+      await tellOutside(client, orderId, order);
+      return 'paid';
+    }
+    if (status === 'expired' && (await revive(client, orderId, order, moves !== null))) {
+      await tellOutside(client, orderId, order);
+      return 'revived';
+    }
+    await client.query(`UPDATE orders SET status = 'refund-due' WHERE id = $1 AND status = $2`, [
+      orderId,
+      status,
+    ]);
+    const { notificationId, amountCents } = given;
+    await addTask(client, 'refund', orderId, {
+      orderId,
+      userId: order.userId,
+      amountCents,
+      paymentNotificationId: notificationId,
+    });
+    return 'refund-due';
+  }
+
+  async function attempt(given: Notification): Promise<Decision> {
+    return inTransaction(postgres.pool, async (client) => {
+      const value = await decide(client, given);
+      return { commit: value.kind === 'done', value };
+    });
+  }
+
+  return {
+    async notify(given) {
+      let decision: Decision;
+      try {
+        decision = await retried(() => attempt(given));
+      } catch (error) {
+        // The same id for two orders at once, or the customer bought again in this moment: the next look finds it.
+        if (classifyPostgresError(error).kind !== 'refused') throw error;
+        decision = await retried(() => attempt(given));
+      }
+      if (decision.kind !== 'done') return decision;
+      if (decision.effect !== 'none') instruments.transitions.inc({ to: decision.effect });
+      if (decision.effect === 'revived') await moves?.tell([given.orderId]);
+      return { kind: 'done', order: (await orders.get(given.orderId))! };
+    },
+  };
+}
+
+async function lockOrder(client: pg.PoolClient, orderId: string): Promise<Row | null> {
+  const { rows } = await client.query<Row>(
+    `SELECT sale_id AS "saleId", user_id AS "userId", status, price_cents AS "priceCents"
+     FROM orders WHERE id = $1 FOR UPDATE`,
+    [orderId],
+  );
+  return rows[0] ?? null;
+}
+
+/** What happens outside when an order was paid; a task each, once. */
+async function tellOutside(client: pg.PoolClient, orderId: string, order: Row): Promise<void> {
+  const { saleId, userId, priceCents } = order;
+  const points = Math.max(1, Math.trunc(priceCents / 100)); // EARNED
+  await addTask(client, 'ship', orderId, { orderId, saleId, userId });
+  await addTask(client, 'award', orderId, { orderId, userId, points });
+}
+
+/**
+ * Takes a unit again for an order that had expired.
+ * @returns false when none is free, or the customer has another order: nothing was changed
+ */
+async function revive(
+  client: pg.PoolClient,
+  orderId: string,
+  order: Row,
+  tellRedis: boolean,
+): Promise<boolean> {
+  const { saleId, userId } = order;
+  const other = await client.query(`SELECT FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE}`, [
+    saleId,
+    userId,
+  ]);
+  if (other.rowCount !== 0) return false;
+  const taken = await client.query(
+    'UPDATE sales SET sold = sold + 1, version = version + 1 WHERE id = $1 AND sold < stock',
+    [saleId],
+  );
+  if (taken.rowCount !== 1) return false;
+  await client.query(
+    `WITH revived AS (
+       UPDATE orders SET status = 'paid', paid_at = clock_timestamp(), closed_at = NULL
+       WHERE id = $1 AND status = 'expired' RETURNING id, sale_id, user_id, price_cents
+     ), unit AS (
+       SELECT sale_id, unit FROM stock_units WHERE sale_id = $2 AND order_id IS NULL
+       ORDER BY unit LIMIT 1 FOR UPDATE SKIP LOCKED
+     ), given AS (
+       UPDATE stock_units AS s SET order_id = $1 FROM unit WHERE (s.sale_id, s.unit) = (unit.sale_id, unit.unit)
+     ), earned AS (
+       INSERT INTO points_entries (user_id, source_type, source_id, points)
+       SELECT user_id, 'order-revival', id::text, ${EARNED} FROM revived
+     )
+     INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
+     SELECT id, sale_id, user_id, 'out' FROM revived WHERE $3`,
+    [orderId, saleId, tellRedis],
+  );
+  return true;
+}

@@ -1,0 +1,102 @@
+/**
+ * Compares what Redis holds of a sale with Postgres, which is the truth, and what Postgres counts with its own rows.
+ *
+ *   compare ──the same──▶ nothing to do
+ *      ├──Redis differs, and nothing is under way──▶ repaired, unless anything happened there meanwhile
+ *      ├──the sale is not in Redis, or from another epoch──▶ nothing to do: the next attempt opens it
+ *      └──something is under way, or Postgres differs from itself──▶ told; looked at again next time
+ */
+import { limits } from '../config/limits.ts';
+import type { Sale } from '../domain/sale.ts';
+import type { Instruments } from '../metrics/instruments.ts';
+import type { OrderTable } from '../store/orders.ts';
+import type { RedisSales } from '../store/redis-sale.ts';
+import type { SaleTable } from '../store/sales.ts';
+import type { Observation } from '../store/scripts.ts';
+
+export interface ReconcileContext {
+  /** Null for a strategy that keeps nothing in Redis. */
+  readonly reservations: RedisSales | null;
+  readonly sales: SaleTable;
+  readonly orders: OrderTable;
+}
+
+/** A sale in both stores, and in what they differ; in words, for people. */
+export interface Comparison {
+  readonly saleId: number;
+  readonly differences: readonly string[];
+}
+
+/** Each unit that is sold has one buyer, and the others are free. */
+function agrees(seen: Observation, sale: Sale): boolean {
+  return seen.remaining === sale.remaining && seen.buyers === sale.sold;
+}
+
+/** Compares one sale. What changes while it is read can look like a difference: see `compareTwice`. */
+async function compare(context: ReconcileContext, sale: Sale): Promise<Comparison> {
+  const { reservations, orders } = context;
+  const differences: string[] = [];
+  const counted = await orders.counts(sale.id);
+  if (counted.active !== sale.sold)
+    differences.push(`Postgres counts ${sale.sold} sold, and has ${counted.active} active orders`);
+  if (counted.waitingMoves > 0)
+    differences.push(
+      `Redis has not heard of ${counted.waitingMoves} units that were returned or taken again`,
+    );
+  if (counted.pointsMissing > 0)
+    differences.push(`${counted.pointsMissing} orders have other points entries than one and its reversal`);
+  const seen = (await reservations?.observe(sale.id)) ?? null;
+  if (reservations !== null && seen !== null) {
+    const abandoned = await reservations.pending(sale.id, limits.recoverAfterMs, limits.recoverBatch);
+    if (abandoned.length > 0)
+      differences.push(`${abandoned.length} reservations in Redis belong to no process any more`);
+    const free = seen.remaining + seen.pending;
+    if (free !== sale.remaining)
+      differences.push(`Redis has ${free} units free or reserved, Postgres ${sale.remaining}`);
+    if (seen.buyers !== sale.sold + seen.pending)
+      differences.push(`Redis knows ${seen.buyers - seen.pending} buyers, Postgres ${sale.sold}`);
+  }
+  return { saleId: sale.id, differences };
+}
+
+/**
+ * Compares every sale that can sell, or could a short while ago, twice where it differs: what is under way in a sale
+ * that runs is not a difference.
+ * @param pauseMs between the two looks, in milliseconds
+ */
+export async function* compareAll(context: ReconcileContext, pauseMs = 1_000): AsyncGenerator<Comparison> {
+  for (const listed of await context.sales.recent()) {
+    let comparison = await compare(context, listed);
+    for (let looks = 0; comparison.differences.length > 0 && looks < 3; looks++) {
+      if (looks > 0) await new Promise((resolve) => setTimeout(resolve, pauseMs));
+      const sale = await context.sales.get(listed.id);
+      if (sale !== null) comparison = await compare(context, sale);
+    }
+    yield comparison;
+  }
+}
+
+export interface RepairContext {
+  readonly reservations: RedisSales;
+  readonly sales: SaleTable;
+  readonly instruments: Instruments;
+  readonly log: (message: string, details: object) => void;
+}
+
+/** Makes Redis what Postgres has, when nothing is under way. @returns whether Redis was changed */
+export async function repair(
+  { reservations, sales, instruments, log }: RepairContext,
+  listed: Sale,
+): Promise<boolean> {
+  const seen = await reservations.observe(listed.id);
+  if (seen === null || seen.pending > 0 || agrees(seen, listed)) return false;
+  // Read again, after Redis was seen: `correct` refuses when anything happened in Redis since then.
+  const sale = await sales.get(listed.id);
+  if (sale === null || agrees(seen, sale)) return false;
+  if (!(await reservations.correct(sale.id, seen, sale.remaining))) return false;
+  const drift = seen.remaining - sale.remaining;
+  instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));
+  const { id: saleId, remaining, sold } = sale;
+  log('corrected Redis to what Postgres has', { saleId, redis: seen, postgres: { remaining, sold } });
+  return true;
+}

@@ -1,0 +1,72 @@
+/**
+ * How Redis hears of units that Postgres returned or took again.
+ *
+ *   (the transaction that closes or revives an order writes a move) ──▶ waiting ──told to Redis──▶ deleted
+ *                                     ▲        └──no answer, or the process died: it stays──┘
+ *
+ * Telling Redis twice changes nothing the second time (lua/move.lua), so a move is deleted after it was told and not
+ * before. Moves of one order are told in their order. A sale that is not in Redis is opened from Postgres, which has
+ * the change; a move that meets none is kept for a while, for an opening that had begun before the change.
+ */
+import { limits } from '../config/limits.ts';
+import type { UnitMove } from '../domain/order.ts';
+import { inTransaction, type PostgresStore } from '../store/postgres.ts';
+import type { RedisSales } from '../store/redis-sale.ts';
+
+export interface UnitMoves {
+  /**
+   * Tells Redis of the moves of these orders, or of the oldest ones of all. What cannot be told now stays for a later
+   * call; never throws for that.
+   * @returns how many were told
+   */
+  tell(orderIds?: readonly string[]): Promise<number>;
+}
+
+export interface UnitMovesContext {
+  readonly postgres: PostgresStore;
+  readonly reservations: RedisSales;
+  readonly onError: (doing: string, error: unknown) => void;
+}
+
+interface Row extends UnitMove {
+  readonly id: string;
+  readonly old: boolean;
+}
+
+// Another process's moves are skipped, and of one order the first comes first.
+const PICK = `SELECT id, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", direction,
+    created_at < clock_timestamp() - make_interval(secs => $3 / 1000.0) AS old
+  FROM unit_moves AS m WHERE ($1::uuid[] IS NULL OR order_id = ANY($1))
+    AND NOT EXISTS (SELECT FROM unit_moves AS e WHERE e.order_id = m.order_id AND e.id < m.id)
+  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED`;
+
+export function createUnitMoves({ postgres, reservations, onError }: UnitMovesContext): UnitMoves {
+  /** @returns whether Redis has it, or will read it in Postgres */
+  async function told(move: Row): Promise<boolean> {
+    try {
+      return (await reservations.move(move)) || move.old;
+    } catch (error) {
+      onError('tell redis of a unit', error);
+      return false;
+    }
+  }
+
+  return {
+    async tell(orderIds) {
+      if (orderIds?.length === 0) return 0;
+      try {
+        return await inTransaction(postgres.pool, async (client) => {
+          const values = [orderIds ?? null, limits.movesBatch, limits.moveKeptMs];
+          const { rows } = await client.query<Row>({ name: 'pick-moves', text: PICK, values });
+          const done = await Promise.all(rows.map(async (row) => ((await told(row)) ? row.id : null)));
+          const ids = done.filter((id) => id !== null);
+          if (ids.length > 0) await client.query('DELETE FROM unit_moves WHERE id = ANY($1)', [ids]);
+          return { commit: true, value: ids.length };
+        });
+      } catch (error) {
+        onError('tell redis of units', error);
+        return 0;
+      }
+    },
+  };
+}

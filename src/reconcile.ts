@@ -1,0 +1,72 @@
+/**
+ * `npm run reconcile`: compares Redis with Postgres for every sale, and repairs what differs. With `--check` it only
+ * prints the differences, and exits with 1 when there are any. The service may run; it does the same every second.
+ */
+import { parseArgs } from 'node:util';
+import { ConfigError, parseEnv } from './config/env.ts';
+import { locks } from './locks/registry.ts';
+import { createInstruments } from './metrics/instruments.ts';
+import { compareAll, repair } from './orders/reconcile.ts';
+import { createUnitMoves } from './orders/unit-moves.ts';
+import { orderTable } from './store/orders.ts';
+import { openPostgres } from './store/postgres.ts';
+import { openRedis } from './store/redis.ts';
+import { redisEpochs } from './store/redis-epoch.ts';
+import { redisSales } from './store/redis-sale.ts';
+import { saleTable } from './store/sales.ts';
+import { strategies } from './strategies/registry.ts';
+
+const say = (line: string) => process.stdout.write(`${line}\n`);
+
+/** @returns the exit code */
+async function main(): Promise<number> {
+  const { values } = parseArgs({ options: { check: { type: 'boolean' }, help: { type: 'boolean' } } });
+  if (values.help) {
+    say('npm run reconcile [-- --check]\n  DATABASE_URL, REDIS_URL, STRATEGY, SEGMENTS: as for the service');
+    return 0;
+  }
+  const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
+  const { databaseUrl, redisUrl } = config;
+  if (databaseUrl === null || redisUrl === null) {
+    throw new ConfigError(['DATABASE_URL and REDIS_URL must name the stores of the service']);
+  }
+  const onError = (doing: string, error: unknown) => say(`could not ${doing}: ${(error as Error).message}`);
+  const postgres = openPostgres(databaseUrl, (error) => onError('keep a connection to postgres', error));
+  const redis = await openRedis(redisUrl, (error) => onError('keep the connection to redis', error));
+  try {
+    const [orders, sales] = [orderTable(postgres), saleTable(postgres)];
+    const { store } = strategies.get(config.strategy)!.description;
+    const segments = config.strategy === 'segmented-lock' ? config.segments : 0;
+    const reservations =
+      store === 'redis' ? redisSales(redis, redisEpochs(redis, postgres), orders, segments) : null;
+    let different = 0;
+    for await (const { saleId, differences } of compareAll({ reservations, sales, orders })) {
+      for (const difference of differences) say(`sale ${saleId}: ${difference}`);
+      if (differences.length > 0) different++;
+      if (values.check || reservations === null || differences.length === 0) continue;
+      await createUnitMoves({ postgres, reservations, onError }).tell();
+      const sale = await sales.get(saleId);
+      const log = () => say(`sale ${saleId}: repaired`);
+      if (
+        sale !== null &&
+        (await repair({ reservations, sales, instruments: createInstruments(), log }, sale))
+      )
+        different--;
+    }
+    say(different === 0 ? 'Redis agrees with Postgres.' : `${different} sales differ.`);
+    return different === 0 ? 0 : 1;
+  } finally {
+    await redis.close();
+    await postgres.close();
+  }
+}
+
+main().then(
+  (code) => {
+    process.exitCode = code;
+  },
+  (error) => {
+    process.stderr.write(`${error instanceof ConfigError ? error.message : (error.stack ?? error)}\n`);
+    process.exitCode = 2;
+  },
+);

@@ -1,0 +1,61 @@
+/**
+ * Which state of Redis this is: whether it is the one that the service wrote, or one that lost its memory or went back
+ * to an older snapshot since.
+ *
+ *   connected ──▶ read Redis's run id and replication id ──as before──▶ the epoch as before
+ *       ▲                              └──others──▶ Postgres numbers them ──▶ a new epoch
+ *       └──connection lost: the epoch is not known, and attempts wait or are told busy
+ *
+ * A run id ends with the process, a replication id with a failover; and while one connection lives, so do both. What
+ * Redis holds of a sale carries the epoch in which it was written: under another one it does not count, and the sale
+ * is made again from Postgres. FLUSHALL needs none of this: what is not there cannot be mistaken.
+ */
+import type { PostgresStore } from './postgres.ts';
+import type { RedisStore } from './redis.ts';
+
+export interface RedisEpochs {
+  /** @throws what Redis or Postgres throws when it cannot be found out now */
+  current(): Promise<number>;
+}
+
+export function redisEpochs({ redis }: RedisStore, { pool }: PostgresStore): RedisEpochs {
+  let known: { readonly incarnation: string; readonly epoch: number } | null = null;
+  let trusted = false;
+  let connections = 0;
+  let finding: Promise<number> | null = null;
+
+  redis.on('close', () => {
+    trusted = false;
+    connections++;
+  });
+
+  async function find(): Promise<number> {
+    const on = connections;
+    const info = await redis.info('server', 'replication');
+    const value = (name: string) => new RegExp(`^${name}:(\\S+)`, 'm').exec(info)?.[1] ?? '';
+    const incarnation = `${value('run_id')} ${value('master_replid')}`;
+    if (known?.incarnation !== incarnation) known = { incarnation, epoch: await numberOf(incarnation) };
+    trusted = on === connections;
+    return known.epoch;
+  }
+
+  async function numberOf(incarnation: string): Promise<number> {
+    // The update changes nothing; it makes RETURNING give the row that another process wrote.
+    const { rows } = await pool.query<{ epoch: number }>(
+      `INSERT INTO redis_epochs (incarnation) VALUES ($1)
+       ON CONFLICT (incarnation) DO UPDATE SET incarnation = excluded.incarnation RETURNING epoch`,
+      [incarnation],
+    );
+    return rows[0]!.epoch;
+  }
+
+  return {
+    async current() {
+      if (trusted && known !== null) return known.epoch;
+      finding ??= find().finally(() => {
+        finding = null;
+      });
+      return finding;
+    },
+  };
+}

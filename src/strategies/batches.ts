@@ -1,0 +1,91 @@
+/**
+ * Gathers what is asked at the same time, each key apart, and hands it on in batches. There is no timer: who asks alone
+ * goes at once, and those that come while batches of their key are under way form the next one.
+ *
+ *   ask ──▶ waiting ──fewer than IN_FLIGHT of this key under way──▶ in a batch ──▶ answered
+ *     │ too many wait: turned down                                       └─ the batch fails ──▶ failed, or, when one
+ *     │                                                                     member may be the cause, again in halves
+ *     └─ waited too long: turned down, nothing was asked                     down to the one
+ */
+import { limits } from '../config/limits.ts';
+
+interface Asked<T, R> {
+  readonly item: T;
+  /** After this, on `performance.now()`'s clock, it is turned down. */
+  readonly untilMs: number;
+  resolve(answer: R): void;
+  reject(error: unknown): void;
+}
+
+interface Line<T, R> {
+  readonly waiting: Asked<T, R>[];
+  underWay: number;
+}
+
+export interface BatchesOptions<T, R> {
+  /** Does the work of one batch: calls `answer` for members as soon as their answers are sure. */
+  work(key: number, items: readonly T[], answer: (item: T, answer: R) => void): Promise<void>;
+  /** The answer to an item that is not handed on. */
+  turnedDown(reason: string): R;
+  /** Whether a single member may have made the batch fail. */
+  ofOneMember(error: unknown): boolean;
+}
+
+/** @returns asks for one item; it rejects with what `work` threw */
+export function batches<T, R>(options: BatchesOptions<T, R>): (key: number, item: T) => Promise<R> {
+  const lines = new Map<number, Line<T, R>>();
+  let waiting = 0;
+
+  function pump(key: number, line: Line<T, R>): void {
+    while (line.underWay < limits.writerInFlight && line.waiting.length > 0) {
+      const next = line.waiting.splice(0, limits.writerBatchSize);
+      waiting -= next.length;
+      const batch = next.filter(inTime);
+      if (batch.length === 0) continue;
+      line.underWay++;
+      void run(key, batch).finally(() => {
+        line.underWay--;
+        pump(key, line);
+      });
+    }
+    if (line.underWay === 0) lines.delete(key);
+  }
+
+  function inTime(asked: Asked<T, R>): boolean {
+    if (performance.now() <= asked.untilMs) return true;
+    asked.resolve(options.turnedDown('waited-too-long'));
+    return false;
+  }
+
+  async function run(key: number, batch: readonly Asked<T, R>[]): Promise<void> {
+    const members = new Map(batch.map((asked) => [asked.item, asked]));
+    const answer = (item: T, value: R) => {
+      const asked = members.get(item);
+      members.delete(item);
+      asked?.resolve(value);
+    };
+    try {
+      await options.work(key, [...members.keys()], answer);
+      if (members.size > 0) throw new Error(`${members.size} members of a batch were not answered`);
+    } catch (error) {
+      const rest = [...members.values()];
+      const middle = rest.length >> 1;
+      if (middle > 0 && options.ofOneMember(error)) {
+        await run(key, rest.slice(0, middle));
+        await run(key, rest.slice(middle));
+      } else for (const asked of rest) asked.reject(error);
+    }
+  }
+
+  return (key, item) => {
+    if (waiting >= limits.writerQueue) return Promise.resolve(options.turnedDown('queue-full'));
+    return new Promise((resolve, reject) => {
+      const untilMs = performance.now() + limits.writerWaitMs;
+      const line = lines.get(key) ?? { waiting: [], underWay: 0 };
+      lines.set(key, line);
+      line.waiting.push({ item, untilMs, resolve, reject });
+      waiting++;
+      pump(key, line);
+    });
+  };
+}

@@ -1,0 +1,114 @@
+/**
+ * `group-commit`: attempts on one sale that come at the same time are decided by one statement, which is one commit.
+ * It locks the row of the sale, gives the free units to the first that came, inserts their orders and points, and
+ * counts them.
+ *
+ *   attempt ──▶ gathered (see batches.ts) ──▶ placed ──▶ accepted, committed with the answer
+ *                                               └─ not placed ──▶ one look for all of these: refused, or a repeat
+ *                                                                   └─ a unit is free ──▶ once more with the others
+ *                                                                      of the batch that were not placed
+ *
+ * A customer who is in a batch twice meets the unique index with the second one, and so does an attempt whose first
+ * answer was lost with the connection; the look finds their orders. Nobody is told "sold out" but by the look. A batch
+ * that is refused because of a member goes again in halves.
+ *
+ * A batch holds attempts on one sale, because the row of the sale is all that they wait for: batches then never wait for
+ * each other crosswise, and a sale whose row somebody holds keeps no other from selling. The price is that many sales
+ * with few attempts each are committed one by one, but these have nothing to wait for either.
+ */
+import type { StrategyDescription } from '../domain/guarantees.ts';
+import type { Attempt } from '../domain/order.ts';
+import { classifyPostgresError } from '../store/postgres.ts';
+import { EARN, OPEN, sight } from '../store/purchase-sql.ts';
+import { batches } from './batches.ts';
+import { accepted, type Decision, explained, postgresStrategy } from './postgres-base.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
+
+export const description: StrategyDescription = {
+  name: 'group-commit',
+  summary: 'Attempts gathered in the process, one statement and one commit for the batch.',
+  store: 'postgres',
+  usesLock: false,
+  roundTrips: 1,
+  guarantees: ALL_GUARANTEES,
+};
+
+/**
+ * The row is locked as an UPDATE of `sold` locks it, so that foreign keys to it are checked meanwhile. Having waited for
+ * it, `sale` holds it as it is now; the rest of the statement sees the tables as they were, but the unique index does not.
+ * A sale that has nothing to sell is not locked.
+ */
+const PLACE = `
+  WITH sale AS (
+    SELECT id, price_cents, stock - sold AS free FROM sales WHERE id = $1 AND sold < stock AND ${OPEN}
+    FOR NO KEY UPDATE
+  ), placed AS (
+    INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+    SELECT a.id, sale.id, a.user_id, 'pending', price_cents, now() + make_interval(secs => $4)
+    FROM sale CROSS JOIN unnest($2::uuid[], $3::text[]) WITH ORDINALITY AS a (id, user_id, place)
+    WHERE place <= free
+    ORDER BY place
+    ON CONFLICT DO NOTHING
+    RETURNING id, user_id, price_cents
+  ), counted AS (
+    UPDATE sales SET sold = sold + c.units, version = version + 1
+    FROM (SELECT count(*)::int AS units FROM placed) AS c
+    WHERE sales.id = $1 AND c.units > 0
+  ), earned AS (${EARN})
+  SELECT id FROM placed`;
+
+export function create(context: StrategyContext): Strategy {
+  const { pool } = context.postgres;
+
+  async function place(saleId: number, attempts: readonly Attempt[]): Promise<ReadonlySet<string>> {
+    const ids = attempts.map(({ orderId }) => orderId);
+    const users = attempts.map(({ userId }) => userId);
+    const { rows } = await pool.query<{ id: string }>({
+      name: 'place-batch',
+      text: PLACE,
+      values: [saleId, ids, users, context.paymentWindowS],
+    });
+    return new Set(rows.map(({ id }) => id));
+  }
+
+  /** One round; those that would get a unit by now go into another one, unless this one has decided nobody. */
+  async function decide(saleId: number, batch: readonly Attempt[], answer: Answer): Promise<void> {
+    const placed = await place(saleId, batch);
+    for (const attempt of batch) if (placed.has(attempt.orderId)) answer(attempt, accepted(attempt));
+    const rest = batch.filter(({ orderId }) => !placed.has(orderId));
+    if (rest.length === 0) return;
+    const users = rest.map(({ userId }) => userId);
+    const seen = await sight(pool, saleId, users);
+    const decisions = rest.map((attempt) => [attempt, explained(attempt, seen)] as const);
+    const again = decisions.filter(([, { kind }]) => kind === 'again');
+    const goOn = again.length < batch.length;
+    for (const [attempt, decision] of decisions) {
+      if (decision.kind !== 'again' || !goOn) answer(attempt, decision);
+    }
+    if (goOn && again.length > 0)
+      await decide(
+        saleId,
+        again.map(([attempt]) => attempt),
+        answer,
+      );
+  }
+
+  const ask = batches<Attempt, Decision>({
+    work: decide,
+    turnedDown: (reason) => ({ kind: 'busy', reason }),
+    ofOneMember,
+  });
+  return postgresStrategy(context, description, (attempt) => ask(attempt.saleId, attempt));
+}
+
+type Answer = (attempt: Attempt, decision: Decision) => void;
+
+/** A constraint or a trigger says no to a member; of what nobody foresaw, nobody knows whose it is. */
+function ofOneMember(error: unknown): boolean {
+  try {
+    const failure = classifyPostgresError(error);
+    return failure.kind === 'refused' || failure.reason === 'refused-by-postgres';
+  } catch {
+    return true;
+  }
+}

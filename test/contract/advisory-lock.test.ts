@@ -1,0 +1,3 @@
+import { strategyContract } from './strategy-suite.ts';
+
+strategyContract('advisory-lock');

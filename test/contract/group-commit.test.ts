@@ -1,0 +1,3 @@
+import { strategyContract } from './strategy-suite.ts';
+
+strategyContract('group-commit');

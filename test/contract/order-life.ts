@@ -1,0 +1,150 @@
+/** What every strategy owes to an order after it was placed: it is paid, cancelled or expires, and its unit comes back. */
+import { expect, it } from 'vitest';
+import { type Answer, buy, call, createSale, eventually, post, users } from '../support/client.ts';
+import type { TestStores } from '../support/stores.ts';
+
+/** What the suite of strategies lends. */
+export interface LifeBench {
+  readonly stores: TestStores;
+  readonly urls: readonly [string, string];
+  expectRedisAgrees(saleId: number): Promise<void>;
+}
+
+const cancel = (url: string, orderId: unknown): Promise<Answer> =>
+  call(`${url}/orders/${orderId}/cancel`, { method: 'POST' });
+const pay = (url: string, orderId: unknown, notificationId = `n-${orderId}`): Promise<Answer> =>
+  post(`${url}/payments/notifications`, { notificationId, orderId, amountCents: 500 });
+
+export function orderLife(bench: LifeBench): void {
+  const count = async (sql: string, values: unknown[]): Promise<number> =>
+    Number((await bench.stores.sql.query<{ n: string }>(sql, values)).rows[0]!.n);
+  const balance = (orderId: unknown) =>
+    count(`SELECT coalesce(sum(points), 0) AS n FROM points_entries WHERE source_id = $1`, [orderId]);
+  const soldOf = (saleId: number) => count('SELECT sold AS n FROM sales WHERE id = $1', [saleId]);
+  const expire = (saleId: number) =>
+    bench.stores.sql.query(
+      `UPDATE orders SET expires_at = clock_timestamp() - interval '1 second' WHERE sale_id = $1 AND status = 'pending'`,
+      [saleId],
+    );
+  const statuses = async (saleId: number) => {
+    const { rows } = await bench.stores.sql.query<{ status: string; n: number }>(
+      'SELECT status, count(*)::int AS n FROM orders WHERE sale_id = $1 GROUP BY status ORDER BY status',
+      [saleId],
+    );
+    return Object.fromEntries(rows.map(({ status, n }) => [status, n]));
+  };
+  /** As many units are sold as orders are active, and each closed order gave its points back. */
+  async function expectBalanced(saleId: number, sold: number): Promise<void> {
+    expect(await soldOf(saleId)).toBe(sold);
+    const active = `SELECT count(*) AS n FROM orders WHERE sale_id = $1 AND status IN ('pending', 'paid')`;
+    expect(await count(active, [saleId])).toBe(sold);
+    const wrong = `SELECT count(*) AS n FROM orders AS o WHERE sale_id = $1 AND
+      (SELECT coalesce(sum(points), 0) FROM points_entries WHERE source_id = o.id::text)
+      <> CASE WHEN status IN ('pending', 'paid') THEN 5 ELSE 0 END`;
+    expect(await count(wrong, [saleId])).toBe(0);
+    await bench.expectRedisAgrees(saleId);
+  }
+
+  it('returns the unit of a cancelled order, and frees its customer', async () => {
+    const [a, b] = bench.urls;
+    const sale = await createSale(a, 1);
+    const first = await buy(a, sale.id, 'one');
+    expect((await buy(b, sale.id, 'two')).problem).toBe('sold-out');
+    expect(await cancel(b, first.body.orderId)).toMatchObject({ status: 200, body: { status: 'cancelled' } });
+    expect(await balance(first.body.orderId)).toBe(0);
+    const again = await buy(a, sale.id, 'one');
+    expect(again.status).toBe(201);
+    expect(again.body.orderId).not.toBe(first.body.orderId);
+    expect(await cancel(a, first.body.orderId)).toMatchObject({ status: 409, problem: 'invalid-transition' });
+    await expectBalanced(sale.id, 1);
+  });
+
+  it('cancels once, however many ask', async () => {
+    const [a, b] = bench.urls;
+    const sale = await createSale(a, 3);
+    const { body } = await buy(a, sale.id, 'one');
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, (_, i) => cancel(i % 2 ? a : b, body.orderId)),
+    );
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
+    expect(answers.filter(({ problem }) => problem === 'invalid-transition')).toHaveLength(19);
+    await expectBalanced(sale.id, 0);
+  });
+
+  it('sells what is cancelled while others buy, to the last unit', async () => {
+    const [a, b] = bench.urls;
+    const sale = await createSale(a, 20);
+    const held = await Promise.all(users(20).map((user) => buy(a, sale.id, user)));
+    const cancelling = held.slice(0, 10).map(({ body }, i) => cancel(i % 2 ? a : b, body.orderId));
+    const buying = users(40, 'next').map((user, i) => buy(i % 2 ? b : a, sale.id, user));
+    for (const { status } of await Promise.all(cancelling)) expect(status).toBe(200);
+    await Promise.all(buying);
+    // Who came before the units came back was told sold out; now they are all on offer.
+    await Promise.all(users(40, 'last').map((user) => buy(a, sale.id, user)));
+    await expectBalanced(sale.id, 20);
+  });
+
+  it('expires what is not paid in time, and sells it again', { timeout: 60_000 }, async () => {
+    const [a, b] = bench.urls;
+    const sale = await createSale(a, 12);
+    const held = await Promise.all(users(12).map((user, i) => buy(i % 2 ? a : b, sale.id, user)));
+    for (const { body } of held.slice(0, 5)) expect((await pay(a, body.orderId)).status).toBe(200);
+    await expire(sale.id);
+    await eventually(
+      () => statuses(sale.id),
+      ({ expired }) => expired === 7,
+      20_000,
+    );
+    expect(await statuses(sale.id)).toEqual({ paid: 5, expired: 7 });
+    await expectBalanced(sale.id, 5);
+    const next = await Promise.all(users(20, 'next').map((user, i) => buy(i % 2 ? a : b, sale.id, user)));
+    expect(next.filter(({ status }) => status === 201)).toHaveLength(7);
+    await expectBalanced(sale.id, 12);
+  });
+
+  it('has one effect for notifications that are repeated, together or late', async () => {
+    const [a, b] = bench.urls;
+    const sale = await createSale(a, 2);
+    const { body } = await buy(a, sale.id, 'payer');
+    const together = await Promise.all(
+      Array.from({ length: 20 }, (_, i) => pay(i % 2 ? a : b, body.orderId, `n-${i % 4}-${body.orderId}`)),
+    );
+    for (const answer of together) expect(answer).toMatchObject({ status: 200, body: { status: 'paid' } });
+    expect(
+      await count(`SELECT count(*) AS n FROM tasks WHERE payload->>'orderId' = $1`, [body.orderId]),
+    ).toBe(2);
+    expect(await cancel(b, body.orderId)).toMatchObject({ status: 409, problem: 'invalid-transition' });
+    expect((await pay(a, body.orderId, `n-0-${body.orderId}`)).status).toBe(200);
+    await expectBalanced(sale.id, 1);
+  });
+
+  it('gives a late payment a unit if one is free, and otherwise a refund', { timeout: 60_000 }, async () => {
+    const [a, b] = bench.urls;
+    const sale = await createSale(a, 2);
+    const [lucky, late] = await Promise.all(['lucky', 'late'].map((user) => buy(a, sale.id, user)));
+    await expire(sale.id);
+    await eventually(
+      () => statuses(sale.id),
+      ({ expired }) => expired === 2,
+      20_000,
+    );
+    await bench.expectRedisAgrees(sale.id);
+    expect((await buy(b, sale.id, 'other')).status).toBe(201);
+    expect(await pay(b, lucky!.body.orderId)).toMatchObject({ status: 200, body: { status: 'paid' } });
+    expect((await buy(a, sale.id, 'nobody')).problem).toBe('sold-out');
+    for (const url of [a, b])
+      expect(await pay(url, late!.body.orderId)).toMatchObject({
+        status: 200,
+        body: { status: 'refund-due' },
+      });
+    expect(
+      await count(`SELECT count(*) AS n FROM tasks WHERE key = $1`, [`refund:${late!.body.orderId}`]),
+    ).toBe(1);
+    expect(await statuses(sale.id)).toEqual({ paid: 1, pending: 1, 'refund-due': 1 });
+    expect((await buy(a, sale.id, 'lucky')).body).toMatchObject({
+      orderId: lucky!.body.orderId,
+      replayed: true,
+    });
+    await expectBalanced(sale.id, 2);
+  });
+}

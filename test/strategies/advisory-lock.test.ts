@@ -1,0 +1,102 @@
+import { expect, it } from 'vitest';
+import { inTransaction } from '../../src/store/postgres.ts';
+import { lockNumber } from '../../src/store/purchase-sql.ts';
+import * as advisoryLock from '../../src/strategies/advisory-lock.ts';
+import { attemptOf, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
+
+const bench = strategyBench();
+
+it('counts its round trips', async () => {
+  const strategy = bench.start(advisoryLock);
+  const saleId = await bench.sale(3);
+  await strategy.reserve(attemptOf(saleId, 'first'));
+  const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
+  expect(sent).toEqual(['BEGIN', 'lock-number', 'sight', 'insert-order', 'count-sold', 'COMMIT']);
+  expect(sent).toHaveLength(advisoryLock.description.roundTrips);
+});
+
+it('relies on READ COMMITTED, and has it', async () => {
+  const level = await inTransaction(bench.postgres.pool, async (client) => {
+    const { rows } = await client.query('SHOW transaction_isolation');
+    return { commit: false, value: rows[0].transaction_isolation as string };
+  });
+  expect(level).toBe('read committed');
+});
+
+it('sees what was sold while it waited for the lock', async () => {
+  const strategy = bench.start(advisoryLock);
+  const saleId = await bench.sale(1);
+  const sent = await statementsOf(() =>
+    bench.during(
+      async (client) => {
+        await lockNumber(client, 'attempts', saleId);
+        await sellPast(client, attemptOf(saleId, 'faster'));
+      },
+      async (end) => {
+        const reserving = strategy.reserve(attemptOf(saleId, 'slower'));
+        await bench.waiters(1);
+        await end('COMMIT');
+        expect((await reserving).kind).toBe('sold-out');
+      },
+    ),
+  );
+  // It knew before it wrote, and not because the fence refused.
+  expect(sent).not.toContain('insert-order');
+  expect(sent.filter((name) => name === 'sight')).toHaveLength(1);
+});
+
+it('waits for its own sale only, and for nobody who locks a number of another kind', async () => {
+  const strategy = bench.start(advisoryLock);
+  const [held, free] = [await bench.sale(1), await bench.sale(1)];
+  await bench.during(
+    async (client) => {
+      await lockNumber(client, 'attempts', held);
+      await lockNumber(client, 'units', free);
+      // Locks with one key of 64 bits: the sale's number, and both of the strategy's keys together.
+      const { rows } = await client.query<{ key: string }>(
+        `SELECT ((classid::bigint << 32) | $1::bigint)::text AS key FROM pg_locks WHERE locktype = 'advisory'`,
+        [free],
+      );
+      for (const key of [String(free), ...rows.map((row) => row.key)])
+        await client.query('SELECT pg_advisory_xact_lock($1::bigint)', [key]);
+    },
+    async (end) => {
+      const waiting = strategy.reserve(attemptOf(held, 'u'));
+      await bench.waiters(1);
+      expect((await strategy.reserve(attemptOf(free, 'u'))).kind).toBe('accepted');
+      await end('ROLLBACK');
+      expect((await waiting).kind).toBe('accepted');
+    },
+  );
+});
+
+it('says busy when the lock is not had in time, and has written nothing', async () => {
+  const strategy = bench.start(advisoryLock);
+  const saleId = await bench.sale(1);
+  await bench.during(
+    (client) => lockNumber(client, 'attempts', saleId),
+    async () => {
+      const outcome = await strategy.reserve(attemptOf(saleId, 'u'));
+      expect(outcome).toEqual({ kind: 'busy', reason: 'lock-timeout' });
+    },
+  );
+  expect(await bench.counts(saleId)).toEqual({ sold: 0, active: 0, points: 0 });
+  expect((await strategy.reserve(attemptOf(saleId, 'u'))).kind).toBe('accepted');
+});
+
+it('does not oversell beside a strategy that does not take the lock', async () => {
+  const strategy = bench.start(advisoryLock);
+  const saleId = await bench.sale(10);
+  const past = Array.from({ length: 10 }, (_, i) =>
+    inTransaction(bench.postgres.pool, async (client) => {
+      await sellPast(client, attemptOf(saleId, `past${i}`));
+      return { commit: true, value: 'accepted' };
+    }).catch(() => 'refused'),
+  );
+  const outcomes = await Promise.all(
+    Array.from({ length: 10 }, (_, i) => strategy.reserve(attemptOf(saleId, `u${i}`))),
+  );
+  const others = (await Promise.all(past)).filter((end) => end === 'accepted').length;
+  expect(await bench.counts(saleId)).toEqual({ sold: 10, active: 10, points: 10 });
+  expect((tally(outcomes).accepted ?? 0) + others).toBe(10);
+});

@@ -1,0 +1,153 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
+import { batches } from '../../src/strategies/batches.ts';
+
+/** Batches under way, to be ended by the test. */
+interface UnderWay {
+  readonly key: number;
+  readonly items: readonly string[];
+  end(error?: Error): void;
+}
+let underWay: UnderWay[];
+let ask: (key: number, item: string) => Promise<string>;
+const sizes = () => underWay.map(({ items }) => items.length);
+/** Lets everything run that waits for nothing but a turn. */
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+
+beforeEach(() => {
+  underWay = [];
+  ask = batches<string, string>({
+    work: (key, items, answer) =>
+      new Promise((resolve, reject) => {
+        const end = (error?: Error) => {
+          underWay = underWay.filter((other) => other.end !== end);
+          if (error !== undefined) return reject(error);
+          for (const item of items) answer(item, `done ${item}`);
+          resolve();
+        };
+        underWay.push({ key, items, end });
+      }),
+    turnedDown: (reason) => reason,
+    ofOneMember: (error) => (error as Error).message === 'a member',
+  });
+});
+afterEach(() => vi.useRealTimers());
+
+describe('batches', () => {
+  it('send one that asks alone at once, and gather those that come meanwhile', async () => {
+    const answers = [...'abcde'].map((item) => ask(1, item));
+    expect(underWay.map(({ items }) => items.join(''))).toEqual(['a', 'b']);
+    underWay[0]!.end();
+    await turn();
+    expect(underWay.map(({ items }) => items.join(''))).toEqual(['b', 'cde']);
+    for (const batch of [...underWay]) batch.end();
+    expect(await Promise.all(answers)).toEqual([...'abcde'].map((item) => `done ${item}`));
+  });
+
+  it('keep keys apart', () => {
+    for (let i = 0; i < 5; i++) for (const key of [1, 2]) void ask(key, `${key}-${i}`);
+    expect(underWay.map(({ key }) => key).sort()).toEqual([1, 1, 2, 2]);
+    for (const { key, items } of underWay)
+      expect(items.every((item) => item.startsWith(`${key}-`))).toBe(true);
+  });
+
+  it('are bounded', async () => {
+    const answers = Array.from({ length: limits.writerBatchSize + 10 }, (_, i) => ask(1, String(i)));
+    underWay[0]!.end();
+    await turn();
+    expect(sizes()).toEqual([1, limits.writerBatchSize]);
+    while (underWay.length > 0) {
+      underWay[0]!.end();
+      await turn();
+    }
+    await Promise.all(answers);
+  });
+
+  it('turn down what comes when too many wait', async () => {
+    const answers = Array.from({ length: limits.writerInFlight + limits.writerQueue }, (_, i) =>
+      ask(1, String(i)),
+    );
+    expect(await ask(2, 'one more')).toBe('queue-full');
+    while (underWay.length > 0) {
+      underWay[0]!.end();
+      await turn();
+    }
+    await Promise.all(answers);
+    void ask(2, 'later');
+    expect(sizes()).toEqual([1]);
+  });
+
+  it('turn down what has waited too long, and do not hand it on', async () => {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    void ask(1, 'a');
+    void ask(1, 'b');
+    const early = ask(1, 'early');
+    vi.advanceTimersByTime(limits.writerWaitMs + 1);
+    const late = ask(1, 'late');
+    underWay[0]!.end();
+    expect(await early).toBe('waited-too-long');
+    await turn();
+    expect(underWay.map(({ items }) => items)).toEqual([['b'], ['late']]);
+    underWay[1]!.end();
+    expect(await late).toBe('done late');
+  });
+});
+
+describe('a batch that fails', () => {
+  async function gathered(items: string): Promise<PromiseSettledResult<string>[]> {
+    void ask(1, 'first');
+    void ask(1, 'second');
+    const answers = Promise.allSettled([...items].map((item) => ask(1, item)));
+    underWay[0]!.end();
+    await turn();
+    return answers;
+  }
+  /** Ends each batch: those with an x in them fail. @returns what was tried */
+  async function endAll(message: string): Promise<string[]> {
+    const tried: string[] = [];
+    for (;;) {
+      const batch = underWay.find(({ items }) => items[0] !== 'second');
+      if (batch === undefined) return tried;
+      tried.push(batch.items.join(''));
+      batch.end(batch.items.includes('x') ? new Error(message) : undefined);
+      await turn();
+    }
+  }
+
+  it('because of a member fails nobody else', async () => {
+    const answers = gathered('abxcdefg');
+    await turn();
+    const tried = await endAll('a member');
+    expect(tried).toEqual(['abxcdefg', 'abxc', 'ab', 'xc', 'x', 'c', 'defg']);
+    const ends = await answers;
+    expect(ends.filter(({ status }) => status === 'rejected')).toHaveLength(1);
+    expect(ends[2]).toMatchObject({ status: 'rejected', reason: { message: 'a member' } });
+  });
+
+  it('for any other reason fails as a whole, and once', async () => {
+    const answers = gathered('abxc');
+    await turn();
+    expect(await endAll('the connection')).toEqual(['abxc']);
+    for (const { status } of await answers) expect(status).toBe('rejected');
+  });
+
+  it('does not take back the answers that it gave before', async () => {
+    let calls = 0;
+    const asking = batches<string, string>({
+      async work(_key, items, answer) {
+        if (++calls <= 2) return;
+        answer(items[0]!, 'kept');
+        throw new Error('then it failed');
+      },
+      turnedDown: (reason) => reason,
+      ofOneMember: () => false,
+    });
+    const ends = await Promise.allSettled([...'abcd'].map((item) => asking(1, item)));
+    expect(ends.map((end) => (end.status === 'fulfilled' ? end.value : end.reason.message))).toEqual([
+      '1 members of a batch were not answered',
+      '1 members of a batch were not answered',
+      'kept',
+      'then it failed',
+    ]);
+  });
+});

@@ -1,0 +1,250 @@
+import { afterEach, expect, it, vi } from 'vitest';
+import type { Attempt } from '../../src/domain/order.ts';
+import * as groupCommit from '../../src/strategies/group-commit.ts';
+import {
+  attemptOf,
+  closePast,
+  sellPast,
+  statementsOf,
+  strategyBench,
+  tally,
+} from '../support/postgres-strategy.ts';
+
+const bench = strategyBench({ fence: false });
+afterEach(() => vi.restoreAllMocks());
+
+const attempts = (saleId: number, count: number, prefix = 'u') =>
+  Array.from({ length: count }, (_, i) => attemptOf(saleId, `${prefix}${i}`));
+
+/** Reserves with two batches in flight that wait for the row, so that all others form the third batch. */
+async function gathered(saleId: number, first: readonly Attempt[], third: readonly Attempt[]) {
+  const strategy = bench.start(groupCommit);
+  return bench.during(
+    (client) => client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [saleId]),
+    async (end) => {
+      const ahead = first.map((attempt) => strategy.reserve(attempt));
+      const batch = third.map((attempt) => strategy.reserve(attempt));
+      await bench.waiters(first.length);
+      await end('ROLLBACK');
+      return { ahead: await Promise.all(ahead), batch: await Promise.all(batch) };
+    },
+  );
+}
+
+/** Fails the strategy's queries of that name once, before or after they were sent. */
+function failOnce(name: string, when: 'before' | 'after', error: Error): void {
+  const { pool } = bench.postgres;
+  const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;
+  let failed = false;
+  vi.spyOn(pool, 'query').mockImplementation((async (...args: unknown[]) => {
+    const fails = !failed && (args[0] as { name?: string }).name === name;
+    failed ||= fails;
+    if (fails && when === 'before') throw error;
+    const result = await query(...args);
+    if (fails) throw error;
+    return result;
+  }) as never);
+}
+
+it('sells a lone attempt at once, with one statement', async () => {
+  const strategy = bench.start(groupCommit);
+  const saleId = await bench.sale(3);
+  await strategy.reserve(attemptOf(saleId, 'first'));
+  const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
+  expect(sent).toEqual(['place-batch']);
+  expect(sent).toHaveLength(groupCommit.description.roundTrips);
+});
+
+it('commits those that come together with few statements', async () => {
+  const saleId = await bench.sale(1_000);
+  const sent = await statementsOf(async () => {
+    const { batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 200));
+    expect(tally(batch)).toEqual({ accepted: 200 });
+  });
+  expect(sent.filter((name) => name === 'place-batch')).toHaveLength(3);
+  expect(sent).not.toContain('sight');
+  expect(await bench.counts(saleId)).toEqual({ sold: 202, active: 202, points: 202 });
+});
+
+it('gives what is left to the first that came', async () => {
+  const saleId = await bench.sale(12);
+  const { ahead, batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 40));
+  const left = 12 - (tally(ahead).accepted ?? 0);
+  expect(batch.map(({ kind }) => kind)).toEqual(batch.map((_, i) => (i < left ? 'accepted' : 'sold-out')));
+  expect(await bench.counts(saleId)).toEqual({ sold: 12, active: 12, points: 12 });
+});
+
+it('gives a customer who is in a batch twice one order, and nobody less for it', async () => {
+  const saleId = await bench.sale(6);
+  const [one, again, ...others] = ['twice', 'twice', 'a', 'b', 'c', 'd'].map((user) =>
+    attemptOf(saleId, user),
+  );
+  const { batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), [one!, again!, ...others]);
+  // Four units are left: the second 'twice' takes none.
+  expect(batch.map(({ kind }) => kind)).toEqual([
+    'accepted',
+    'replayed',
+    'accepted',
+    'accepted',
+    'accepted',
+    'sold-out',
+  ]);
+  expect(batch[1]).toMatchObject({ order: { orderId: one!.orderId } });
+  expect(await bench.counts(saleId)).toEqual({ sold: 6, active: 6, points: 6 });
+});
+
+it('tells one refused member among fifty, and no other', async () => {
+  await bench.sql.query(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN IF NEW.user_id = 'refused' THEN RAISE EXCEPTION 'refused for the test'; END IF; RETURN NEW; END $$;
+    CREATE TRIGGER refuse BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION refuse();`);
+  const saleId = await bench.sale(100);
+  const members = attempts(saleId, 50);
+  members[23] = attemptOf(saleId, 'refused');
+  const { batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), members);
+  await bench.sql.query('DROP TRIGGER refuse ON orders');
+  for (const [i, { kind }] of batch.entries()) expect(kind, String(i)).toBe(i === 23 ? 'busy' : 'accepted');
+  expect(await bench.counts(saleId)).toEqual({ sold: 51, active: 51, points: 51 });
+});
+
+it('does not fail its neighbours with what nobody foresaw', async () => {
+  const saleId = await bench.sale(100);
+  const strategy = bench.start(groupCommit);
+  const members = attempts(saleId, 20);
+  const odd = { ...attemptOf(saleId, 'odd'), orderId: 'no uuid' };
+  const ends = await Promise.allSettled([...members, odd].map((attempt) => strategy.reserve(attempt)));
+  expect(ends.at(-1)!.status).toBe('rejected');
+  expect(ends.slice(0, -1).every((end) => end.status === 'fulfilled' && end.value.kind === 'accepted')).toBe(
+    true,
+  );
+});
+
+it('answers each member for itself: repeats, orders of others, a sale that ends', async () => {
+  const saleId = await bench.sale(3);
+  const earlier = attemptOf(saleId, 'earlier');
+  await sellPast(bench.sql, earlier);
+  const { ahead, batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), [
+    attemptOf(saleId, 'earlier'),
+    attemptOf(saleId, 'late'),
+  ]);
+  expect(tally(ahead)).toEqual({ accepted: 2 });
+  expect(batch[0]).toMatchObject({ kind: 'replayed', order: { orderId: earlier.orderId } });
+  expect(batch[1]).toEqual({ kind: 'sold-out' });
+  const strategy = bench.start(groupCommit);
+  expect(await strategy.reserve(attemptOf(999_999, 'u'))).toEqual({ kind: 'unknown-sale' });
+  await bench.sql.query('UPDATE sales SET stock = 9, ends_at = now() WHERE id = $1', [saleId]);
+  expect(await strategy.reserve(attemptOf(saleId, 'u'))).toEqual({ kind: 'not-open', reason: 'ended' });
+});
+
+it.each(['COMMIT', 'ROLLBACK'] as const)(
+  'judges by the row as it is after the %s of who had it',
+  async (how) => {
+    const strategy = bench.start(groupCommit);
+    const saleId = await bench.sale(3);
+    const outcomes = await bench.during(
+      async (client) => {
+        for (const user of 'xy') await sellPast(client, attemptOf(saleId, user));
+      },
+      async (end) => {
+        const reserving = ['a', 'b', 'x'].map((user) => strategy.reserve(attemptOf(saleId, user)));
+        await bench.waiters(2);
+        await end(how);
+        return Promise.all(reserving);
+      },
+    );
+    if (how === 'COMMIT') {
+      expect(tally(outcomes.slice(0, 2))).toEqual({ accepted: 1, 'sold-out': 1 });
+      expect(outcomes[2]!.kind).toBe('replayed');
+    } else expect(tally(outcomes)).toEqual({ accepted: 3 });
+    expect(await bench.counts(saleId)).toEqual({ sold: 3, active: 3, points: 3 });
+  },
+);
+
+it('does not make a sale wait for the row of another one', async () => {
+  const strategy = bench.start(groupCommit);
+  const [held, free] = [await bench.sale(100), await bench.sale(100)];
+  await bench.during(
+    (client) => client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [held]),
+    async (end) => {
+      const waiting = attempts(held, 20).map((attempt) => strategy.reserve(attempt));
+      const going = await Promise.all(attempts(free, 20).map((attempt) => strategy.reserve(attempt)));
+      expect(tally(going)).toEqual({ accepted: 20 });
+      await end('ROLLBACK');
+      expect(tally(await Promise.all(waiting))).toEqual({ accepted: 20 });
+    },
+  );
+});
+
+it('loses and doubles nothing when connections are killed in the middle of batches', async () => {
+  const strategy = bench.start(groupCommit);
+  const saleId = await bench.sale(10_000);
+  const kill = `SELECT count(pg_terminate_backend(pid))::int AS n FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'stampede' AND state = 'active'`;
+  let killed = 0;
+  const deadline = performance.now() + 3_000;
+  const killer = (async () => {
+    while (performance.now() < deadline) {
+      killed += (await bench.sql.query<{ n: number }>(kill)).rows[0]!.n;
+      await new Promise((resolve) => setTimeout(resolve, 60));
+    }
+  })();
+  const kept: string[] = [];
+  let sent = 0;
+  const customers = Array.from({ length: 40 }, async () => {
+    while (performance.now() < deadline) {
+      const attempt = attemptOf(saleId, `k${sent++}`);
+      const outcome = await strategy.reserve(attempt);
+      if (outcome.kind === 'accepted') {
+        expect(outcome.order.orderId).toBe(attempt.orderId);
+        kept.push(attempt.orderId);
+      } else expect(['busy', 'unknown']).toContain(outcome.kind);
+    }
+  });
+  await Promise.all([killer, ...customers]);
+  expect(killed).toBeGreaterThan(3);
+  expect(kept.length).toBeGreaterThan(100);
+  const { sold, active, points } = await bench.counts(saleId);
+  expect([active, points]).toEqual([sold, sold]);
+  const { rows } = await bench.sql.query('SELECT id FROM orders WHERE id = ANY($1)', [kept]);
+  expect(rows).toHaveLength(kept.length);
+});
+
+it('finds what it committed when the answer of the commit was lost', async () => {
+  const saleId = await bench.sale(100);
+  failOnce('place-batch', 'after', Object.assign(new Error('lost'), { code: 'ECONNRESET' }));
+  const { ahead, batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 30));
+  expect(tally([...ahead, ...batch])).toEqual({ accepted: 32 });
+  expect(await bench.counts(saleId)).toEqual({ sold: 32, active: 32, points: 32 });
+});
+
+it('keeps what it committed when the look at the others fails', async () => {
+  const saleId = await bench.sale(5);
+  failOnce('sight', 'before', Object.assign(new Error('no connection'), { code: '53300' }));
+  const { ahead, batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 6));
+  expect(tally(ahead)).toEqual({ accepted: 2 });
+  expect(tally(batch)).toEqual({ accepted: 3, busy: 3 });
+  expect(await bench.counts(saleId)).toEqual({ sold: 5, active: 5, points: 5 });
+});
+
+it('counts as many units as it inserts orders, in three processes, while others come back', async () => {
+  const processes = [bench.start(groupCommit), bench.start(groupCommit), bench.start(groupCommit)];
+  const saleId = await bench.sale(60);
+  const closing: Promise<void>[] = [];
+  const outcomes = await Promise.all(
+    Array.from({ length: 600 }, async (_, i) => {
+      const attempt = attemptOf(saleId, `u${i % 200}`);
+      const outcome = await processes[i % 3]!.reserve(attempt);
+      if (outcome.kind === 'accepted' && i % 4 === 0) closing.push(closePast(bench.sql, attempt));
+      return outcome;
+    }),
+  );
+  await Promise.all(closing);
+  expect(Object.keys(tally(outcomes)).filter((kind) => !/accepted|replayed|sold-out/.test(kind))).toEqual([]);
+  const { sold, active } = await bench.counts(saleId);
+  expect(sold).toBe(active);
+  expect(sold).toBeLessThanOrEqual(60);
+  const rest = await Promise.all(
+    attempts(saleId, 70, 'late').map((attempt) => processes[0]!.reserve(attempt)),
+  );
+  expect(tally(rest).accepted ?? 0).toBe(60 - sold);
+});

@@ -1,0 +1,94 @@
+import { afterEach, expect, it, vi } from 'vitest';
+import * as optimistic from '../../src/strategies/optimistic.ts';
+import { attemptOf, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
+
+const bench = strategyBench({ fence: false });
+afterEach(() => vi.restoreAllMocks());
+
+/** Does something after each of the strategy's looks, before it compares and sets. */
+function afterEachLook(work: (look: number) => Promise<unknown>): void {
+  const { pool } = bench.postgres;
+  const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;
+  let looks = 0;
+  vi.spyOn(pool, 'query').mockImplementation((async (...args: unknown[]) => {
+    const result = await query(...args);
+    if ((args[0] as { name?: string }).name === 'sight') await work(++looks);
+    return result;
+  }) as never);
+}
+const change = (saleId: number) =>
+  bench.sql.query('UPDATE sales SET version = version + 1 WHERE id = $1', [saleId]);
+
+it('sells with a look and a compare-and-set', async () => {
+  const strategy = bench.start(optimistic);
+  const saleId = await bench.sale(3);
+  await strategy.reserve(attemptOf(saleId, 'first'));
+  const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
+  expect(sent).toEqual(['sight', 'sell-if-unchanged']);
+  expect(sent).toHaveLength(optimistic.description.roundTrips);
+});
+
+it('says busy, not sold out, when it loses every time', async () => {
+  const strategy = bench.start(optimistic);
+  const saleId = await bench.sale(3);
+  let lost = 0;
+  afterEachLook((look) => {
+    lost = look;
+    return change(saleId);
+  });
+  expect(await strategy.reserve(attemptOf(saleId, 'u'))).toEqual({ kind: 'busy', reason: 'contended' });
+  expect(lost).toBeGreaterThan(10);
+  expect(await bench.counts(saleId)).toEqual({ sold: 0, active: 0, points: 0 });
+});
+
+it('sells once the sale stands still', async () => {
+  const strategy = bench.start(optimistic);
+  const saleId = await bench.sale(3);
+  afterEachLook(async (look) => {
+    if (look <= 5) await change(saleId);
+  });
+  expect((await strategy.reserve(attemptOf(saleId, 'u'))).kind).toBe('accepted');
+  expect(await bench.counts(saleId)).toEqual({ sold: 1, active: 1, points: 1 });
+});
+
+it('does not sell on an old look', async () => {
+  const strategy = bench.start(optimistic);
+  const saleId = await bench.sale(1);
+  afterEachLook(async (look) => {
+    if (look === 1) await sellPast(bench.sql, attemptOf(saleId, 'faster'));
+  });
+  const sent = await statementsOf(async () => {
+    expect((await strategy.reserve(attemptOf(saleId, 'slower'))).kind).toBe('sold-out');
+  });
+  expect(sent.filter((name) => name === 'sell-if-unchanged')).toHaveLength(1);
+  expect(await bench.counts(saleId)).toEqual({ sold: 1, active: 1, points: 1 });
+});
+
+it('finds the order that the same customer got meanwhile, also when the version says nothing', async () => {
+  const strategy = bench.start(optimistic);
+  const saleId = await bench.sale(5);
+  const faster = attemptOf(saleId, 'same');
+  afterEachLook(async (look) => {
+    if (look > 1) return;
+    await sellPast(bench.sql, faster);
+    await bench.sql.query('UPDATE sales SET version = version - 1 WHERE id = $1', [saleId]);
+  });
+  expect(await strategy.reserve(attemptOf(saleId, 'same'))).toMatchObject({
+    kind: 'replayed',
+    order: { orderId: faster.orderId },
+  });
+  expect(await bench.counts(saleId)).toEqual({ sold: 1, active: 1, points: 1 });
+});
+
+it('sells every unit to forty who come at once, without a false sold-out', async () => {
+  const strategy = bench.start(optimistic);
+  const saleId = await bench.sale(20);
+  const outcomes = await Promise.all(
+    Array.from({ length: 40 }, (_, i) => strategy.reserve(attemptOf(saleId, `u${i}`))),
+  );
+  const { accepted = 0, busy = 0, 'sold-out': refused = 0 } = tally(outcomes);
+  expect(accepted + busy + refused).toBe(40);
+  if (refused > 0) expect(accepted).toBe(20);
+  const { sold, active, points } = await bench.counts(saleId);
+  expect([sold, active, points]).toEqual([accepted, accepted, accepted]);
+});

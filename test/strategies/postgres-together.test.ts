@@ -1,0 +1,55 @@
+/** Strategies that decide in Postgres, on one sale at the same time: each keeps what all promise, whatever the others do. */
+import { expect, it } from 'vitest';
+import type { Attempt } from '../../src/domain/order.ts';
+import { stockUnits } from '../../src/store/stock-units.ts';
+import * as advisoryLock from '../../src/strategies/advisory-lock.ts';
+import * as conditionalUpdate from '../../src/strategies/conditional-update.ts';
+import * as forUpdate from '../../src/strategies/for-update.ts';
+import * as groupCommit from '../../src/strategies/group-commit.ts';
+import * as optimistic from '../../src/strategies/optimistic.ts';
+import * as skipLocked from '../../src/strategies/skip-locked.ts';
+import * as uniqueKey from '../../src/strategies/unique-key.ts';
+import { attemptOf, closePast, strategyBench, tally } from '../support/postgres-strategy.ts';
+
+const bench = strategyBench();
+const entries = [forUpdate, uniqueKey, conditionalUpdate, optimistic, advisoryLock, skipLocked, groupCommit];
+
+it('never oversells, counts every order, and strands nothing', async () => {
+  const strategies = entries.map((entry) => bench.start(entry));
+  const saleId = await bench.sale(60);
+  await stockUnits(bench.postgres).complete(saleId);
+  const closing: Promise<void>[] = [];
+  const reserve = async (attempt: Attempt, i: number) => {
+    const outcome = await strategies[i % strategies.length]!.reserve(attempt);
+    if (outcome.kind === 'accepted' && i % 5 === 0) closing.push(closePast(bench.sql, attempt));
+    return outcome;
+  };
+  const outcomes = await Promise.all(
+    Array.from({ length: 420 }, (_, i) => reserve(attemptOf(saleId, `u${i % 150}`), i)),
+  );
+  await Promise.all(closing);
+  expect(
+    Object.keys(tally(outcomes)).filter((kind) => !/accepted|replayed|sold-out|busy/.test(kind)),
+  ).toEqual([]);
+  const { sold, active } = await bench.counts(saleId);
+  expect(sold).toBe(active);
+  expect(sold).toBeLessThanOrEqual(60);
+  // Each of them sells what is left when it is alone.
+  for (const [i, strategy] of strategies.entries()) {
+    const left = 60 - (await bench.counts(saleId)).sold;
+    const attempts = Array.from({ length: left }, (_, j) => attemptOf(saleId, `late${i}-${j}`));
+    for (const attempt of attempts) expect((await strategy.reserve(attempt)).kind).toBe('accepted');
+    expect((await strategy.reserve(attemptOf(saleId, `none${i}`))).kind).toBe('sold-out');
+    for (const attempt of attempts.slice(0, 5)) await closePast(bench.sql, attempt);
+    if (left === 0) for (const past of await oldest(saleId, 5)) await closePast(bench.sql, past);
+  }
+});
+
+async function oldest(saleId: number, count: number): Promise<readonly Attempt[]> {
+  const { rows } = await bench.sql.query<Attempt>(
+    `SELECT id AS "orderId", sale_id AS "saleId", user_id AS "userId" FROM orders
+     WHERE sale_id = $1 AND status = 'pending' ORDER BY created_at LIMIT $2`,
+    [saleId, count],
+  );
+  return rows;
+}

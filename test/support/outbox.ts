@@ -1,0 +1,142 @@
+/** Parts of the outbox as processes have them: connections of their own, and handlers that write down what they did. */
+import { limits, type TaskBounds } from '../../src/config/limits.ts';
+import { createInstruments, type Instruments } from '../../src/metrics/instruments.ts';
+import { openPostgres } from '../../src/store/postgres.ts';
+import { openRedis } from '../../src/store/redis.ts';
+import { type TaskTable, taskTable } from '../../src/store/task-table.ts';
+import { type Dispatcher, startDispatcher } from '../../src/tasks/dispatcher.ts';
+import type { TaskHandler } from '../../src/tasks/handlers.ts';
+import { watch } from '../../src/tasks/outage.ts';
+import { type PickDue, skipLocked } from '../../src/tasks/pick.ts';
+import { type TaskQueue, taskQueue } from '../../src/tasks/queue.ts';
+import { startWorker, type Worker } from '../../src/tasks/worker.ts';
+import type { TestStores } from './stores.ts';
+
+/** As in production, but it looks more often. What takes time is not shortened: rows are made older instead. */
+export const bounds: TaskBounds = {
+  ...limits.tasks,
+  pollMs: 50,
+  takeBackEveryMs: 100,
+  blockMs: 500,
+  againMs: 50,
+};
+
+/** One process, as far as the stores can tell. */
+export interface Process {
+  readonly table: TaskTable;
+  readonly queue: TaskQueue;
+  readonly instruments: Instruments;
+  /** Tasks whose dispatcher could not enqueue them: they are picked twice. */
+  readonly givenBack: () => number;
+  /** What was told as an error. */
+  readonly errors: readonly string[];
+  readonly log: readonly string[];
+  dispatcher(more?: { pick?: PickDue; bounds?: Partial<TaskBounds> }): Dispatcher;
+  worker(handler: TaskHandler, more?: Partial<TaskBounds>): Worker;
+  /** Stops what it started. */
+  close(): Promise<void>;
+}
+
+/** @param stores where to find them; the URLs may lead through proxies */
+export async function openProcess(stores: Pick<TestStores, 'databaseUrl' | 'redisUrl'>): Promise<Process> {
+  const postgres = openPostgres(stores.databaseUrl, () => {});
+  const redis = await openRedis(stores.redisUrl, () => {});
+  const plain = taskTable(postgres);
+  let givenBack = 0;
+  const table: TaskTable = {
+    ...plain,
+    async giveBack(ids) {
+      const count = await plain.giveBack(ids);
+      givenBack += count;
+      return count;
+    },
+  };
+  const queue = taskQueue(redis);
+  const instruments = createInstruments();
+  const errors: string[] = [];
+  const lines: string[] = [];
+  const parts = {
+    table,
+    queue,
+    instruments,
+    watch: watch(instruments, (doing, error) => errors.push(`${doing}: ${(error as Error).message}`)),
+    log: (message: string, details: object) => lines.push(`${message} ${JSON.stringify(details)}`),
+  };
+  const started: { stop(): Promise<void> }[] = [];
+  const keep = <T extends { stop(): Promise<void> }>(part: T): T => {
+    started.push(part);
+    return part;
+  };
+  return {
+    table,
+    queue,
+    instruments,
+    givenBack: () => givenBack,
+    errors,
+    log: lines,
+    dispatcher: (more = {}) =>
+      keep(
+        startDispatcher({
+          ...parts,
+          pick: more.pick ?? skipLocked(table),
+          bounds: { ...bounds, ...more.bounds },
+        }),
+      ),
+    worker: (handler, more = {}) =>
+      keep(
+        startWorker({
+          ...parts,
+          handlers: new Map([['ship', handler]]),
+          bounds: { ...bounds, ...more },
+        }),
+      ),
+    async close() {
+      await Promise.all(started.map((part) => part.stop()));
+      await redis.close();
+      await postgres.close();
+    },
+  };
+}
+
+/** The table that handlers write into: a row for each time that one did its work. */
+export async function openLedger({ sql }: TestStores): Promise<TaskHandler> {
+  await sql.query(
+    'CREATE TABLE handled (task_id bigint, attempt int, at timestamptz NOT NULL DEFAULT clock_timestamp())',
+  );
+  return async ({ id, attempts }) => {
+    await sql.query('INSERT INTO handled (task_id, attempt) VALUES ($1, $2)', [id, attempts]);
+  };
+}
+
+/** Writes so many tasks. @returns their numbers */
+export async function writeTasks({ sql }: TestStores, count: number, kind = 'ship'): Promise<number[]> {
+  const { rows } = await sql.query<{ id: string }>(
+    `INSERT INTO tasks (kind, key, payload) SELECT $2, $2 || ':' || gen_random_uuid(), jsonb_build_object('n', n)
+     FROM generate_series(1, $1::int) AS n RETURNING id`,
+    [count, kind],
+  );
+  return rows.map((row) => Number(row.id));
+}
+
+/** How many tasks there are of each state. */
+export async function statesOf({ sql }: TestStores): Promise<Record<string, number>> {
+  const { rows } = await sql.query<{ state: string; n: number }>(
+    'SELECT state, count(*)::int AS n FROM tasks GROUP BY state',
+  );
+  return Object.fromEntries(rows.map(({ state, n }) => [state, n]));
+}
+
+/** How often tasks were handled: `{ '1': 500 }` is 500 tasks, each once. */
+export async function timesHandled({ sql }: TestStores): Promise<Record<string, number>> {
+  const { rows } = await sql.query<{ times: number; n: number }>(
+    `SELECT times, count(*)::int AS n FROM (
+       SELECT count(h.task_id)::int AS times FROM tasks LEFT JOIN handled AS h ON h.task_id = tasks.id GROUP BY tasks.id
+     ) AS each GROUP BY times`,
+  );
+  return Object.fromEntries(rows.map(({ times, n }) => [times, n]));
+}
+
+/** Lets an hour go by for tasks of a state. */
+export async function age({ sql }: TestStores, state: string): Promise<void> {
+  await sql.query(`UPDATE tasks SET updated_at = updated_at - interval '1 hour' WHERE state = $1`, [state]);
+}

@@ -1,0 +1,157 @@
+/** One strategy that decides in Postgres, on a database of its own, without a service around it. */
+import pg from 'pg';
+import { afterAll, beforeAll, vi } from 'vitest';
+import type { Attempt } from '../../src/domain/order.ts';
+import type { ReserveOutcome } from '../../src/domain/outcome.ts';
+import { orderTable } from '../../src/store/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { saleTable } from '../../src/store/sales.ts';
+import type { Strategy, StrategyContext, StrategyEntry } from '../../src/strategies/strategy.ts';
+import { openTestStores, type TestStores } from './stores.ts';
+
+export interface StrategyBench {
+  readonly postgres: PostgresStore;
+  /** Connections past the strategy. */
+  readonly sql: pg.Pool;
+  /** Makes a strategy as a process of its own would. */
+  start(entry: StrategyEntry): Strategy;
+  /** Makes a sale; nobody opens it. @returns its id */
+  sale(stock: number): Promise<number>;
+  counts(saleId: number): Promise<{ sold: number; active: number; points: number }>;
+  /** Runs the work while another transaction, which `hold` begins, is open; it ends with `end`. */
+  during<T>(
+    hold: (client: pg.PoolClient) => Promise<unknown>,
+    work: (end: (how: 'COMMIT' | 'ROLLBACK') => Promise<void>) => Promise<T>,
+  ): Promise<T>;
+  /** Waits until so many connections wait for a lock. */
+  waiters(count: number): Promise<void>;
+}
+
+/**
+ * To be called in a test file: opens before its tests, closes after them.
+ * @param options.fence false: without the CHECK that refuses what a strategy oversells, so that it is seen
+ */
+export function strategyBench({ fence = true } = {}): StrategyBench {
+  let stores: TestStores;
+  let postgres: PostgresStore;
+  beforeAll(async () => {
+    stores = await openTestStores();
+    postgres = openPostgres(stores.databaseUrl, () => {});
+    if (!fence) await stores.sql.query('ALTER TABLE sales DROP CONSTRAINT sales_sold_within_stock');
+  });
+  afterAll(async () => {
+    await postgres?.close();
+    await stores?.[Symbol.asyncDispose]();
+  });
+
+  return {
+    get postgres() {
+      return postgres;
+    },
+    get sql() {
+      return stores.sql;
+    },
+    start(entry) {
+      const sales = saleTable(postgres);
+      const used = { postgres, sales, orders: orderTable(postgres), paymentWindowS: 900 };
+      const onError = (doing: string, error: unknown) => {
+        throw new Error(doing, { cause: error });
+      };
+      return entry.create({ ...used, onError } as unknown as StrategyContext); // the rest is for Redis
+    },
+    async sale(stock) {
+      const { rows } = await stores.sql.query<{ id: number }>(
+        `INSERT INTO sales (name, stock, price_cents) VALUES ('test', $1, 500) RETURNING id`,
+        [stock],
+      );
+      return rows[0]!.id;
+    },
+    async counts(saleId) {
+      const { rows } = await stores.sql.query<{ sold: number; active: number; points: number }>(
+        `SELECT sold,
+           (SELECT count(*)::int FROM orders WHERE sale_id = $1 AND status IN ('pending', 'paid')) AS active,
+           (SELECT count(*)::int FROM points_entries JOIN orders ON source_id = orders.id::text
+            WHERE sale_id = $1 AND source_type = 'order') AS points
+         FROM sales WHERE id = $1`,
+        [saleId],
+      );
+      return rows[0]!;
+    },
+    async during(hold, work) {
+      const client = await stores.sql.connect();
+      let open = true;
+      const end = async (how: 'COMMIT' | 'ROLLBACK') => {
+        open = false;
+        await client.query(how);
+      };
+      try {
+        await client.query('BEGIN');
+        await hold(client);
+        return await work(end);
+      } finally {
+        if (open) await end('ROLLBACK');
+        client.release();
+      }
+    },
+    async waiters(count) {
+      const waiting = `SELECT count(*)::int AS n FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+      await vi.waitFor(
+        async () => {
+          const { rows } = await stores.sql.query<{ n: number }>(waiting);
+          if (rows[0]!.n !== count) throw new Error(`${rows[0]!.n} wait for a lock`);
+        },
+        { timeout: 10_000, interval: 20 },
+      );
+    },
+  };
+}
+
+export function attemptOf(saleId: number, userId: string): Attempt {
+  return { saleId, userId, orderId: crypto.randomUUID() };
+}
+
+/** How many attempts ended in which way. */
+export function tally(outcomes: readonly ReserveOutcome[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { kind } of outcomes) counts[kind] = (counts[kind] ?? 0) + 1;
+  return counts;
+}
+
+/** An order that another process inserts and counts; it commits when `client` does. */
+export async function sellPast(client: pg.PoolClient | pg.Pool, { orderId, saleId, userId }: Attempt) {
+  await client.query(
+    `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+     VALUES ($1, $2, $3, 'pending', 500, now() + interval '1 hour')`,
+    [orderId, saleId, userId],
+  );
+  await client.query(
+    `INSERT INTO points_entries (user_id, source_type, source_id, points) VALUES ($1, 'order', $2, 5)`,
+    [userId, orderId],
+  );
+  await client.query('UPDATE sales SET sold = sold + 1, version = version + 1 WHERE id = $1', [saleId]);
+}
+
+/** Ends an order as a cancellation does: the unit returns, with its row if it has one. */
+export async function closePast(client: pg.PoolClient | pg.Pool, { orderId, saleId }: Attempt) {
+  await client.query(
+    `WITH closed AS (UPDATE orders SET status = 'cancelled' WHERE id = $1),
+          freed AS (UPDATE stock_units SET order_id = NULL WHERE order_id = $1)
+     UPDATE sales SET sold = sold - 1, version = version + 1 WHERE id = $2`,
+    [orderId, saleId],
+  );
+}
+
+/** The statements that the work sends, by name or first words. */
+export async function statementsOf(work: () => Promise<unknown>): Promise<readonly string[]> {
+  const sent = vi.spyOn(pg.Client.prototype, 'query');
+  try {
+    await work();
+    return sent.mock.calls.map(([query]) => {
+      const { name, text } = query as unknown as pg.QueryConfig;
+      return typeof query === 'string' ? query : (name ?? text);
+    });
+  } finally {
+    sent.mockRestore();
+  }
+}

@@ -1,0 +1,305 @@
+/** What fails is tried again, later and later, and ends in dead with its error; stores that are away delay it only. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { startRedisServer } from '../../src/local/redis-server.ts';
+import type { TaskHandler } from '../../src/tasks/handlers.ts';
+import { eventually } from '../support/client.ts';
+import {
+  openLedger,
+  openProcess,
+  type Process,
+  statesOf,
+  timesHandled,
+  writeTasks,
+} from '../support/outbox.ts';
+import { TcpProxy } from '../support/proxy.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let handler: TaskHandler;
+const processes: Process[] = [];
+
+beforeEach(async () => {
+  stores = await openTestStores();
+  handler = await openLedger(stores);
+});
+
+afterEach(async () => {
+  await Promise.all(processes.splice(0).map((process) => process.close()));
+  await stores[Symbol.asyncDispose]();
+});
+
+async function open(urls = {}): Promise<Process> {
+  const process = await openProcess({ ...stores, ...urls });
+  processes.push(process);
+  return process;
+}
+
+/** Waits for less than it takes until tasks are taken back. */
+const until = (state: string, count: number) =>
+  eventually(
+    () => statesOf(stores),
+    (states) => states[state] === count,
+    25_000,
+  );
+
+const count = (errors: readonly string[], doing: string) =>
+  errors.filter((error) => error.startsWith(doing)).length;
+
+describe('a handler that fails', () => {
+  it('is tried again after pauses that double, until the task is dead with its error', async () => {
+    const [id] = await writeTasks(stores, 1);
+    const process = await open();
+    process.dispatcher({ bounds: { pollMs: 10 } });
+    process.worker(
+      async (task, signal) => {
+        await handler(task, signal);
+        throw new Error(`no\0 luck ${task.attempts} ${'.'.repeat(5_000)}`, { cause: { code: 'EWHY' } });
+      },
+      { attempts: 4, backoffMs: 200, backoffMostMs: 400 },
+    );
+    await until('dead', 1);
+    const task = (await process.table.get(id!))!;
+    expect(task).toMatchObject({ state: 'dead', attempts: 4 });
+    expect(task.lastError).toMatch(/^attempt 4: no luck 4 \.+$/);
+    expect(task.lastError!.length).toBe(1_000);
+    // By the database's clock: each pause has at least three quarters of its length.
+    const { rows } = await stores.sql.query<{ ms: string | null }>(
+      'SELECT extract(epoch FROM at - lag(at) OVER (ORDER BY at)) * 1000 AS ms FROM handled ORDER BY at',
+    );
+    const pauses = rows.slice(1).map(({ ms }) => Number(ms));
+    for (const [i, least] of [150, 300, 300].entries()) expect(pauses[i]).toBeGreaterThanOrEqual(least);
+    expect(pauses).toHaveLength(3);
+    const metrics = await process.instruments.registry.metrics();
+    expect(metrics).toContain('stampede_task_seconds_count{kind="ship",result="retry"} 3');
+    expect(metrics).toContain('stampede_task_seconds_count{kind="ship",result="dead"} 1');
+    expect(process.log.join()).toContain('a task is dead');
+  });
+
+  it('begins a new round of attempts when an operator retries the task', async () => {
+    const [id] = await writeTasks(stores, 1);
+    const process = await open();
+    process.dispatcher();
+    const failing = async () => {
+      throw new Error('still not');
+    };
+    process.worker(failing, { attempts: 2, backoffMs: 1, backoffMostMs: 1 });
+    await until('dead', 1);
+    expect(await process.table.revive(id!)).toMatchObject({ state: 'waiting', attempts: 2 });
+    expect(await process.table.revive(id!)).toBeNull();
+    await until('dead', 1);
+    expect(await process.table.get(id!)).toMatchObject({ attempts: 4, lastError: 'attempt 4: still not' });
+  });
+
+  it('has a limited time, and its signal fires then', async () => {
+    const [id] = await writeTasks(stores, 1);
+    const process = await open();
+    process.dispatcher();
+    const reasons: unknown[] = [];
+    let calls = 0;
+    process.worker(
+      (task, signal) => {
+        signal.addEventListener('abort', () => reasons.push(signal.reason));
+        // The first time it does not even look at its signal.
+        return ++calls === 1 ? new Promise(() => {}) : handler(task, signal);
+      },
+      { handlerMs: 1_000, backoffMs: 1 },
+    );
+    await until('done', 1);
+    expect(String(reasons[0])).toContain('not done within 1000 ms');
+    expect((await process.table.get(id!))!.lastError).toMatch(/attempt \d: not done within 1000 ms/);
+  });
+
+  it('is dead at once where nobody handles its kind', async () => {
+    const [id] = await writeTasks(stores, 1, 'unheard-of');
+    const process = await open();
+    process.dispatcher();
+    process.worker(handler);
+    await until('dead', 1);
+    expect(await process.table.get(id!)).toMatchObject({
+      attempts: 1,
+      lastError: 'attempt 1: there is no handler for the kind unheard-of',
+    });
+  });
+
+  it('does not keep others from being done', async () => {
+    await writeTasks(stores, 100);
+    const process = await open();
+    process.dispatcher();
+    process.worker(
+      async (task, signal) => {
+        if (task.attempts === 1 && task.id % 3 === 0) throw new Error('the first time');
+        await handler(task, signal);
+      },
+      { backoffMs: 20 },
+    );
+    await until('done', 100);
+    expect(await timesHandled(stores)).toEqual({ 1: 100 });
+  });
+
+  it('loses its task to the dead when its worker died the last time', async () => {
+    const [id] = await writeTasks(stores, 1);
+    const { table } = await open();
+    for (let attempt = 1; attempt <= 2; attempt++) {
+      await table.claim(await table.pick(1, 'skip'));
+      expect(await table.takeBackProcessing(60_000, 10, 2)).toBe(0);
+      expect(await table.takeBackProcessing(-60_000, 10, 2)).toBe(1);
+    }
+    expect(await table.get(id!)).toMatchObject({
+      state: 'dead',
+      attempts: 2,
+      lastError: 'attempt 2: its worker was gone',
+    });
+  });
+});
+
+describe('a stop', () => {
+  it('finishes what is under way', async () => {
+    const [id] = await writeTasks(stores, 1);
+    const process = await open();
+    process.dispatcher();
+    let begun = () => {};
+    const started = new Promise<void>((resolve) => {
+      begun = resolve;
+    });
+    const worker = process.worker(async (task, signal) => {
+      begun();
+      await sleep(300);
+      await handler(task, signal);
+    });
+    await started;
+    await worker.stop();
+    expect(await process.table.get(id!)).toMatchObject({ state: 'done', attempts: 1 });
+  });
+
+  it('gives back what does not end in time, to be done by another', async () => {
+    const [id] = await writeTasks(stores, 1);
+    const process = await open();
+    process.dispatcher();
+    let begun = () => {};
+    const started = new Promise<void>((resolve) => {
+      begun = resolve;
+    });
+    const worker = process.worker(
+      () => {
+        begun();
+        return new Promise(() => {});
+      },
+      { stopMs: 100, attempts: 1 },
+    );
+    await started;
+    await worker.stop();
+    const other = await open();
+    expect(await other.table.get(id!)).toMatchObject({ lastError: 'attempt 1: its worker was stopped' });
+    other.worker(handler);
+    await until('done', 1);
+    expect(await timesHandled(stores)).toEqual({ 1: 1 });
+  });
+
+  it('leaves nothing queued that it had read', async () => {
+    await writeTasks(stores, 300);
+    const process = await open();
+    const dispatcher = process.dispatcher();
+    const workers = Array.from({ length: 3 }, () => process.worker(handler));
+    await eventually(
+      () => statesOf(stores),
+      ({ done = 0 }) => done > 50,
+    );
+    await Promise.all([dispatcher.stop(), ...workers.map((worker) => worker.stop())]);
+    const { queued = 0, processing = 0 } = await statesOf(stores);
+    expect(processing).toBe(0);
+    expect(await process.queue.length()).toBe(queued); // each one that is queued is still to be read
+  });
+});
+
+describe('a full stream', () => {
+  it('leaves the other tasks waiting', async () => {
+    await writeTasks(stores, 100);
+    const process = await open();
+    process.dispatcher({ bounds: { batch: 10, queue: 25, fullPollMs: 10 } });
+    await eventually(
+      () => process.queue.length(),
+      (length) => length === 25,
+    );
+    await sleep(200);
+    expect(await statesOf(stores)).toEqual({ queued: 25, waiting: 75 });
+    process.worker(handler);
+    await until('done', 100);
+    expect(await timesHandled(stores)).toEqual({ 1: 100 });
+  });
+});
+
+describe('stores that are away', () => {
+  it('Redis: tasks wait, which is told once, and are done when it is back, empty', async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-tasks-'));
+    const options = { folder, args: ['--appendonly', 'no'] };
+    const first = await startRedisServer(options);
+    const process = await open({ redisUrl: first.url });
+    process.dispatcher();
+    process.worker(handler);
+    await writeTasks(stores, 20);
+    await until('done', 20);
+    await first.kill();
+    await writeTasks(stores, 20);
+    await eventually(
+      async () => {
+        const { values } = await process.instruments.storeErrors.get();
+        return values.find(({ labels }) => labels.doing === 'dispatch tasks')?.value ?? 0;
+      },
+      (failures) => failures >= 5,
+      30_000,
+    );
+    expect(await statesOf(stores)).toEqual({ done: 20, waiting: 20 });
+    expect(count(process.errors, 'dispatch tasks')).toBe(1);
+    const second = await startRedisServer({ ...options, port: first.port });
+    await until('done', 40);
+    expect(await timesHandled(stores)).toEqual({ 1: 40 });
+    await second.kill();
+    await rm(folder, { recursive: true });
+  });
+
+  it('Postgres: what was read is claimed, and what was done is marked, when it is back', async () => {
+    await using link = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });
+    const behind = await open({ databaseUrl: link.through(stores.databaseUrl) });
+    const process = await open();
+    const handled: number[] = [];
+    let allow = () => {};
+    const allowed = new Promise<void>((resolve) => {
+      allow = resolve;
+    });
+    behind.worker(
+      async ({ id }) => {
+        handled.push(id);
+        await allowed;
+      },
+      { handlerMs: 3_000 },
+    );
+    behind.dispatcher();
+    const [first] = await writeTasks(stores, 1);
+    await eventually(
+      async () => handled.length,
+      (n) => n === 1,
+    );
+    link.set('refuse');
+    allow(); // done outside, and cannot be marked
+    await writeTasks(stores, 1);
+    await process.queue.enqueue(await process.table.pick(1, 'skip')); // cannot be claimed
+    for (const doing of ['claim tasks', 'mark tasks', 'dispatch tasks']) {
+      await eventually(
+        async () => count(behind.errors, doing),
+        (n) => n === 1,
+      );
+    }
+    await sleep(3_500); // longer than a handler has, which begins with the claim that succeeds
+    expect(await process.table.get(first!)).toMatchObject({ state: 'processing' });
+    link.set('pass');
+    await until('done', 2);
+    expect(new Set(handled).size).toBe(2);
+    expect(handled).toHaveLength(2);
+    const { rows } = await stores.sql.query('SELECT DISTINCT attempts, last_error AS error FROM tasks');
+    expect(rows).toEqual([{ attempts: 1, error: null }]);
+  });
+});

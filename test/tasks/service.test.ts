@@ -1,0 +1,229 @@
+/** Whole services: what they tell the outside, also when one is killed, and what operators see and do. */
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { attempt, call, createSale, eventually, post } from '../support/client.ts';
+import { age, statesOf, writeTasks } from '../support/outbox.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+/** The outside: its requests by idempotency key, and what it answers; null: nothing. */
+const seen = new Map<string, number>();
+let answer: number | null = 200;
+const outside = createServer((req: IncomingMessage, res) => {
+  const key = String(req.headers['idempotency-key']);
+  seen.set(key, (seen.get(key) ?? 0) + 1);
+  if (answer !== null) res.writeHead(answer).end();
+});
+let env: Record<string, string>;
+let webhookUrl: URL;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  outside.listen(0, '127.0.0.1');
+  await once(outside, 'listening');
+  webhookUrl = new URL(`http://ann:secret-of-ann@127.0.0.1:${(outside.address() as AddressInfo).port}/told`);
+  env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, TASK_WEBHOOK_URL: webhookUrl.href };
+});
+
+afterAll(async () => {
+  outside.closeAllConnections();
+  outside.close();
+  await stores[Symbol.asyncDispose]();
+});
+
+const keyOf = async (id: number) =>
+  (await stores.sql.query<{ key: string }>('SELECT key FROM tasks WHERE id = $1', [id])).rows[0]!.key;
+const taskOf = async (service: TestService, id: number) =>
+  ((await call(`${service.url}/tasks?limit=1000`)).body as unknown as Record<string, unknown>[]).find(
+    (task) => task.id === id,
+  )!;
+const until = (service: TestService, id: number, state: string) =>
+  eventually(
+    () => taskOf(service, id),
+    (task) => task.state === state,
+    30_000,
+  );
+
+describe('several services', () => {
+  it.each(['skip-locked', 'lock'])('%s: tell the outside once of each of 200 tasks', async (TASK_PICK) => {
+    seen.clear();
+    await using first = await startService({ ...env, TASK_PICK });
+    await using second = await startService({ ...env, TASK_PICK });
+    await writeTasks(stores, 200);
+    await eventually(
+      () => statesOf(stores),
+      ({ waiting = 0, queued = 0, processing = 0, retry = 0 }) => waiting + queued + processing + retry === 0,
+      30_000,
+    );
+    expect([...seen.values()]).toEqual(Array(200).fill(1));
+    for (const service of [first, second]) {
+      expect(await service.stop()).toBe(0);
+      const errors = service.log.filter((line) => line.includes('"level":50'));
+      // A machine at its limits may keep a store from answering in time.
+      expect(errors.filter((line) => !/timeout|timed out/.test(line))).toEqual([]);
+      expect(service.log.join()).not.toContain('secret-of-ann');
+    }
+  });
+
+  it('go on with the task of one that was killed in the middle of it', async () => {
+    seen.clear();
+    answer = null;
+    const killed = await startService(env);
+    const [id] = await writeTasks(stores, 1);
+    const key = await keyOf(id!);
+    await eventually(
+      async () => seen.get(key),
+      (times) => times === 1,
+    );
+    await killed.kill();
+    answer = 200;
+    await using other = await startService(env);
+    expect(await taskOf(other, id!)).toMatchObject({ state: 'processing', attempts: 1 });
+    await age(stores, 'processing');
+    const done = await until(other, id!, 'done');
+    expect(done).toMatchObject({ attempts: 2, lastError: 'attempt 1: its worker was gone' });
+    expect(seen.get(key)).toBe(2); // the same key: the outside can tell
+    const { text } = (await call(`${other.url}/metrics`)).body;
+    expect(text).toMatch(/stampede_tasks_taken_back_total\{from="processing"\} 1/);
+    expect(text).toMatch(/stampede_task_seconds_count\{kind="ship",result="done"\} 1/);
+  });
+
+  it('tell of a paid order: shipping and points, once, however often the payment is reported', async () => {
+    seen.clear();
+    answer = 200;
+    await using service = await startService(env);
+    const sale = await createSale(service.url, 1);
+    const { orderId } = (await attempt(service.url, sale.id, 'payer')).body;
+    const payment = { notificationId: 'p-1', orderId, amountCents: 500 };
+    for (let i = 0; i < 3; i++) {
+      expect((await post(`${service.url}/payments/notifications`, payment)).status).toBe(200);
+    }
+    await eventually(
+      async () => seen.size,
+      (told) => told === 2,
+    );
+    expect(Object.fromEntries(seen)).toEqual({ [`ship:${orderId}`]: 1, [`award:${orderId}`]: 1 });
+    const tasks = (await call(`${service.url}/tasks?limit=2`)).body;
+    expect(tasks).toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({ kind: 'ship', payload: { orderId, saleId: sale.id, userId: 'payer' } }),
+        expect.objectContaining({ kind: 'award', payload: { orderId, userId: 'payer', points: 5 } }),
+      ]),
+    );
+  });
+
+  it('say in the log what they would tell, where there is no outside', async () => {
+    await using service = await startService({ ...env, TASK_WEBHOOK_URL: '' });
+    const [id] = await writeTasks(stores, 1);
+    await until(service, id!, 'done');
+    const key = await keyOf(id!);
+    expect(
+      service.log.filter((line) => line.includes(key) && line.includes('TASK_WEBHOOK_URL')),
+    ).toHaveLength(1);
+  });
+});
+
+describe('operators', () => {
+  let service: TestService;
+  beforeAll(async () => {
+    answer = 500;
+    service = await startService(env);
+  });
+  afterAll(async () => {
+    await service.kill();
+  });
+
+  it('see tasks, newest first, by state', async () => {
+    const [first, second] = await writeTasks(stores, 2, 'nobody-handles-this');
+    await until(service, second!, 'dead');
+    await until(service, first!, 'dead');
+    const dead = (await call(`${service.url}/tasks?state=dead`)).body as unknown as Record<string, unknown>[];
+    expect(dead.map(({ id }) => id)).toEqual([second, first]);
+    const instant = expect.stringMatching(/^\d{4}-.*Z$/);
+    expect(dead[1]).toEqual({
+      id: first,
+      kind: 'nobody-handles-this',
+      key: await keyOf(first!),
+      payload: { n: 1 },
+      state: 'dead',
+      attempts: 1,
+      runAt: instant,
+      lastError: 'attempt 1: there is no handler for the kind nobody-handles-this',
+      createdAt: instant,
+      updatedAt: instant,
+    });
+    const one = await call(`${service.url}/tasks?state=dead&limit=1`);
+    expect(one.body).toEqual([dead[0]]);
+    const all = (await call(`${service.url}/tasks`)).body as unknown as { id: number; state: string }[];
+    expect(all).toHaveLength(100);
+    expect(all.map(({ id }) => id)).toEqual(all.map(({ id }) => id).sort((a, b) => b - a));
+    expect((await call(`${service.url}/metrics`)).body.text).toMatch(/^stampede_tasks\{state="dead"\} 2$/m);
+  });
+
+  it('see why a task is not done yet, and retry one that is dead', async () => {
+    const [id] = await writeTasks(stores, 1);
+    const failed = await until(service, id!, 'retry');
+    expect(failed.lastError).toMatch(/^attempt \d+: the webhook answered 500$/);
+    const retry = () => post(`${service.url}/tasks/${id}/retry`, {});
+    expect(await retry()).toMatchObject({ status: 409, problem: 'invalid-transition' });
+    await stores.sql.query(`UPDATE tasks SET state = 'dead' WHERE id = $1`, [id]);
+    answer = 200;
+    expect(await retry()).toMatchObject({ status: 200, body: { id, state: 'waiting' } });
+    await until(service, id!, 'done');
+    expect(await retry()).toMatchObject({ status: 409, body: { state: 'done' } });
+  });
+
+  it.each([
+    '/tasks?state=lost',
+    '/tasks?state=',
+    '/tasks?state=DEAD',
+    '/tasks?state=dead&state=done',
+    '/tasks?state=dead%00',
+    '/tasks?sate=dead',
+    '/tasks?limit=0',
+    '/tasks?limit=1001',
+    '/tasks?limit=-1',
+    '/tasks?limit=ten',
+    '/tasks?limit=1e2',
+  ])('hear what is wrong with %s', async (path) => {
+    const result = await call(`${service.url}${path}`);
+    expect(result).toMatchObject({ status: 400, problem: 'invalid-request' });
+  });
+
+  it.each([
+    ['0', 400, 'invalid-request'],
+    ['x', 400, 'invalid-request'],
+    ['1.5', 400, 'invalid-request'],
+    ['424242', 404, 'unknown-task'],
+    ['9999999999999999', 404, 'unknown-task'],
+  ])('cannot retry task %s', async (id, status, problem) => {
+    expect(await post(`${service.url}/tasks/${id}/retry`, {})).toMatchObject({ status, problem });
+  });
+
+  it('need the token, when one is set', async () => {
+    const token = 'a-long-enough-token';
+    await using guarded = await startService({ ...env, ADMIN_TOKEN: token });
+    expect(await call(`${guarded.url}/tasks`)).toMatchObject({ status: 401, problem: 'unauthorized' });
+    expect(await post(`${guarded.url}/tasks/1/retry`, {})).toMatchObject({ status: 401 });
+    const headers = { authorization: `Bearer ${token}` };
+    expect((await call(`${guarded.url}/tasks`, { headers })).status).toBe(200);
+  });
+});
+
+describe('a configuration that is wrong', () => {
+  it('is refused, and shows no password', async () => {
+    const wrong = { TASK_WEBHOOK_URL: 'ftp://ann:pass/word@host/x', TASK_PICK: 'both' };
+    const failure = await startService({ ...env, ...wrong }).then(
+      () => '',
+      (error: Error) => error.message,
+    );
+    expect(failure).toContain(
+      'TASK_WEBHOOK_URL="…@host/x" must be a URL that begins with http:// or https://',
+    );
+    expect(failure).toContain('TASK_PICK="both" must be skip-locked or lock');
+    expect(failure).not.toContain('word');
+  });
+});
