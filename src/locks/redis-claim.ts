@@ -19,7 +19,7 @@ import { script } from './script.ts';
 import { type Settlements, settled } from './settled.ts';
 import type { Bell, Bells } from './wake.ts';
 
-const PASS_MOST = 15;
+const PASS_MOST = 63;
 const PASS_MS = 50;
 /** The share of the TTL that must be left to the next one; a renewal comes after a third. */
 const PASS_LEFT_SHARE = 0.5;
