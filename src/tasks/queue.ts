@@ -77,20 +77,9 @@ function openReader(redis: Redis, blockMs: number): TaskReader {
 
   async function readEntries(most: number): Promise<Entries> {
     try {
+      // biome-ignore format: one command
       const reply = await connection.xreadgroup(
-        ...([
-          'GROUP',
-          GROUP,
-          READER,
-          'COUNT',
-          most,
-          'BLOCK',
-          blockMs,
-          'NOACK',
-          'STREAMS',
-          STREAM,
-          '>',
-        ] as const),
+        'GROUP', GROUP, READER, 'COUNT', most, 'BLOCK', blockMs, 'NOACK', 'STREAMS', STREAM, '>',
       );
       return (reply as [key: string, entries: Entries][] | null)?.[0]?.[1] ?? [];
     } catch (error) {
