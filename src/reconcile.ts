@@ -6,7 +6,7 @@ import { parseArgs } from 'node:util';
 import { ConfigError, parseEnv } from './config/env.ts';
 import { locks } from './locks/registry.ts';
 import { createInstruments } from './metrics/instruments.ts';
-import { compareAll, repair } from './orders/reconcile.ts';
+import { compare, compareAll, repair } from './orders/reconcile.ts';
 import { createUnitMoves } from './orders/unit-moves.ts';
 import { orderTable } from './store/orders.ts';
 import { openPostgres } from './store/postgres.ts';
@@ -39,19 +39,20 @@ async function main(): Promise<number> {
     const segments = config.strategy === 'segmented-lock' ? config.segments : 0;
     const reservations =
       store === 'redis' ? redisSales(redis, redisEpochs(redis, postgres), orders, segments) : null;
+    const context = { reservations, sales, orders };
+    const instruments = createInstruments();
     let different = 0;
-    for await (const { saleId, differences } of compareAll({ reservations, sales, orders })) {
+    for await (const { saleId, differences } of compareAll(context)) {
       for (const difference of differences) say(`sale ${saleId}: ${difference}`);
-      if (differences.length > 0) different++;
-      if (values.check || reservations === null || differences.length === 0) continue;
+      if (differences.length === 0) continue;
+      different++;
+      if (values.check || reservations === null) continue;
       await createUnitMoves({ postgres, reservations, onError }).tell();
-      const sale = await sales.get(saleId);
-      const log = () => say(`sale ${saleId}: repaired`);
-      if (
-        sale !== null &&
-        (await repair({ reservations, sales, instruments: createInstruments(), log }, sale))
-      )
-        different--;
+      const sale = (await sales.get(saleId))!;
+      await repair({ reservations, sales, instruments, log: () => {} }, sale);
+      if ((await compare(context, sale)).differences.length > 0) continue;
+      say(`sale ${saleId}: repaired`);
+      different--;
     }
     say(different === 0 ? 'Redis agrees with Postgres.' : `${different} sales differ.`);
     return different === 0 ? 0 : 1;

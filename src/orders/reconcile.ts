@@ -32,13 +32,13 @@ function agrees(seen: Observation, sale: Sale): boolean {
   return seen.remaining === sale.remaining && seen.buyers === sale.sold;
 }
 
-/** Compares one sale. What changes while it is read can look like a difference: see `compareTwice`. */
-async function compare(context: ReconcileContext, sale: Sale): Promise<Comparison> {
+/** Compares one sale. What changes while it is read can look like a difference: see `compareAll`. */
+export async function compare(context: ReconcileContext, sale: Sale): Promise<Comparison> {
   const { reservations, orders } = context;
   const differences: string[] = [];
   const counted = await orders.counts(sale.id);
-  if (counted.active !== sale.sold)
-    differences.push(`Postgres counts ${sale.sold} sold, and has ${counted.active} active orders`);
+  if (counted.active !== counted.sold)
+    differences.push(`Postgres counts ${counted.sold} sold, and has ${counted.active} active orders`);
   if (counted.waitingMoves > 0)
     differences.push(
       `Redis has not heard of ${counted.waitingMoves} units that were returned or taken again`,
@@ -59,20 +59,24 @@ async function compare(context: ReconcileContext, sale: Sale): Promise<Compariso
   return { saleId: sale.id, differences };
 }
 
+/** Looks at a sale that differs. */
+const LOOKS = 4;
+
 /**
- * Compares every sale that can sell, or could a short while ago, twice where it differs: what is under way in a sale
- * that runs is not a difference.
+ * Compares every sale that can sell, or could a short while ago, and looks several times where it differs: what is under
+ * way in a sale that runs changes from look to look, and a difference stays.
  * @param pauseMs between the two looks, in milliseconds
  */
 export async function* compareAll(context: ReconcileContext, pauseMs = 1_000): AsyncGenerator<Comparison> {
   for (const listed of await context.sales.recent()) {
-    let comparison = await compare(context, listed);
-    for (let looks = 0; comparison.differences.length > 0 && looks < 3; looks++) {
-      if (looks > 0) await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    let { differences } = await compare(context, listed);
+    for (let looks = 1; differences.length > 0 && looks < LOOKS; looks++) {
+      await new Promise((resolve) => setTimeout(resolve, pauseMs));
       const sale = await context.sales.get(listed.id);
-      if (sale !== null) comparison = await compare(context, sale);
+      const again = sale === null ? [] : (await compare(context, sale)).differences;
+      differences = differences.filter((difference) => again.includes(difference));
     }
-    yield comparison;
+    yield { saleId: listed.id, differences };
   }
 }
 

@@ -44,6 +44,7 @@ export interface OrderTable {
 }
 
 export interface OrderCounts {
+  readonly sold: number;
   readonly active: number;
   /** Units that Redis has not heard of. */
   readonly waitingMoves: number;
@@ -89,7 +90,7 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
     },
     async counts(saleId) {
       const { rows } = await pool.query<OrderCounts>(
-        `SELECT (count(*) FILTER (WHERE ${ACTIVE}))::int AS active,
+        `SELECT (SELECT sold FROM sales WHERE id = $1) AS sold, (count(*) FILTER (WHERE ${ACTIVE}))::int AS active,
            (SELECT count(*)::int FROM unit_moves WHERE sale_id = $1) AS "waitingMoves",
            (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int
              AND NOT (status = 'paid' AND reversed.n = 1)))::int AS "pointsMissing"

@@ -2,13 +2,13 @@
  * Which state of Redis this is: whether it is the one that the service wrote, or one that lost its memory or went back
  * to an older snapshot since.
  *
- *   connected ──▶ read Redis's run id and replication id ──as before──▶ the epoch as before
- *       ▲                              └──others──▶ Postgres numbers them ──▶ a new epoch
+ *   connected ──▶ read Redis's run id ──as before──▶ the epoch as before
+ *       ▲                   └──another──▶ Postgres numbers it ──▶ a new epoch
  *       └──connection lost: the epoch is not known, and attempts wait or are told busy
  *
- * A run id ends with the process, a replication id with a failover; and while one connection lives, so do both. What
- * Redis holds of a sale carries the epoch in which it was written: under another one it does not count, and the sale
- * is made again from Postgres. FLUSHALL needs none of this: what is not there cannot be mistaken.
+ * A run id ends with the process, and no connection outlives it; after a failover another process answers. (A replication
+ * id does not do: it changes when the first replica comes, on connections that go on.) What Redis holds of a sale carries
+ * the epoch in which it was written: under another one it does not count, and the sale is made again from Postgres. FLUSHALL needs none of this: what is not there cannot be mistaken.
  */
 import type { PostgresStore } from './postgres.ts';
 import type { RedisStore } from './redis.ts';
@@ -31,9 +31,7 @@ export function redisEpochs({ redis }: RedisStore, { pool }: PostgresStore): Red
 
   async function find(): Promise<number> {
     const on = connections;
-    const info = await redis.info('server', 'replication');
-    const value = (name: string) => new RegExp(`^${name}:(\\S+)`, 'm').exec(info)?.[1] ?? '';
-    const incarnation = `${value('run_id')} ${value('master_replid')}`;
+    const incarnation = /^run_id:(\S+)/m.exec(await redis.info('server'))?.[1] ?? 'unknown';
     if (known?.incarnation !== incarnation) known = { incarnation, epoch: await numberOf(incarnation) };
     trusted = on === connections;
     return known.epoch;

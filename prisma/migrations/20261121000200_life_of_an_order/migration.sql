@@ -19,8 +19,8 @@ CREATE TABLE "unit_moves" (
     CONSTRAINT "unit_moves_direction_known" CHECK ("direction" IN ('back', 'out'))
 );
 
--- Each state of Redis that the service has met: its run and the history of its data. The number of the newest one is
--- the epoch; what Redis holds under an older one was written before it lost its memory, or went back to an old one.
+-- Each Redis that the service has met, by its run id. The number is the epoch; what Redis holds under another one was
+-- written before it lost its memory, went back to an old snapshot or was replaced.
 CREATE TABLE "redis_epochs" (
     "epoch" SERIAL NOT NULL,
     "incarnation" TEXT NOT NULL,
