@@ -110,7 +110,7 @@ async function start(config: Config, log: Logger): Promise<void> {
   const writer =
     reservations && createWriter({ ...config, postgres, orders, reservations, instruments, onError });
   if (reservations && writer) {
-    await startRecovery({ ...strategy, reservations }, { writer, sales, instruments }, log, onError);
+    await startRecovery({ ...strategy, reservations }, { writer, sales, orders, instruments }, log, onError);
   }
   const moves = reservations && createUnitMoves({ postgres, reservations, onError });
   const lifecycle = createLifecycle({ postgres, orders, moves, instruments });
@@ -196,7 +196,7 @@ async function reach<T>(store: string, variable: string, url: string, connect: (
 
 async function startRecovery(
   strategy: Strategy & { readonly reservations: RedisSales },
-  parts: Pick<Parameters<typeof recoverOnce>[0], 'writer' | 'sales' | 'instruments'>,
+  parts: Pick<Parameters<typeof recoverOnce>[0], 'writer' | 'sales' | 'orders' | 'instruments'>,
   log: Logger,
   onError: (doing: string, error: unknown, ids?: object) => void,
 ): Promise<void> {

@@ -49,7 +49,7 @@ async function main(): Promise<number> {
       if (values.check || reservations === null) continue;
       await createUnitMoves({ postgres, reservations, onError }).tell();
       const sale = (await sales.get(saleId))!;
-      await repair({ reservations, sales, instruments, log: () => {} }, sale);
+      await repair({ reservations, sales, orders, instruments, log: () => {} }, sale);
       if ((await compare(context, sale)).differences.length > 0) continue;
       say(`sale ${saleId}: repaired`);
       different--;

@@ -86,3 +86,87 @@ describe('docs/locks.md', () => {
     for (const variable of variables) expect(known).toContain(`\n# ${variable}=`);
   });
 });
+
+describe('docs/strategies.md', () => {
+  const page = text('docs/strategies.md');
+  const block = page.split('<!-- strategies -->')[1]!.split('<!-- /strategies -->')[0]!;
+  const rows = [...block.matchAll(/^\| `([a-z-]+)` \|.*\| (\d+) \|/gm)].map(([, name, trips]) => [
+    name!,
+    trips!,
+  ]);
+  const strategies = rows.map(([name]) => name!);
+
+  it('lists every strategy that there is', () => {
+    const there = readdirSync(new URL('src/strategies', root)).filter((file) =>
+      /^export const description\b/m.test(text(`src/strategies/${file}`)),
+    );
+    expect([...strategies].sort()).toEqual(there.map((file) => file.replace('.ts', '')).sort());
+    for (const strategy of strategies)
+      expect(text('.env.example'), strategy).toMatch(new RegExp(`[ :]${strategy}[\\s,.]`));
+  });
+
+  it.each(rows)('tells of %s how it works, in %s round trips, and what it is for', (name, trips) => {
+    const section = page.split(`\n## \`${name}\`: `)[1]?.split('\n## ')[0] ?? '';
+    expect(section.split('```'), 'one diagram').toHaveLength(3);
+    expect(section).toMatch(new RegExp(`\\*\\*Round trips: ${trips}\\b`));
+    for (const part of ['**Guarantees:**', '**Choose it**']) expect(section).toContain(part);
+    const guide = page.split('## Which one do I need?')[1]!.split('<!--')[0]!;
+    expect(guide).toContain(`\`${name}\``);
+    const meeting = page.split('Where attempts on one sale meet:')[1]!.split('\n\n')[1]!;
+    expect(meeting).toContain(`| \`${name}\` |`);
+  });
+});
+
+/** Titles of tests and of their groups; what vitest fills in may be anything. */
+function titlesIn(file: string): RegExp[] {
+  const titles = [...text(file).matchAll(/[(?:]\s*(['"`])((?:(?!\1)[^\\\n]|\\.)+)\1(?=,|\s*:)/g)].map(
+    (match) => match[2]!,
+  );
+  return titles.map((title) => {
+    const fixed = title
+      .split(/%[a-z]|\$\{[^}]*\}/)
+      .map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
+    return new RegExp(`^${fixed.join('.+')}$`);
+  });
+}
+
+describe.each(['docs/strategies.md', 'docs/failure.md'])('%s', (document) => {
+  const page = text(document);
+  const files = new Map(
+    [...page.matchAll(/^\[([a-z-]+)\]: (\S+)$/gm)].map(([, name, target]) => [
+      name!,
+      new URL(target!, new URL(document, root)),
+    ]),
+  );
+  const quoted = [...page.matchAll(/“([^”]+)”(?: \[([a-z-]+)\])?/g)].map(([, title, file]) => ({
+    title: title!.replace(/\s+/g, ' '),
+    file,
+  }));
+
+  it('names tests that there are, each in its file', () => {
+    expect(quoted.length).toBeGreaterThan(10);
+    for (const { title, file } of quoted) {
+      const url = files.get(file ?? '');
+      expect(url, `“${title}” names no file`).toBeDefined();
+      const titles = titlesIn(url!.href.slice(root.href.length)).filter(({ source }) => source.length > 12);
+      expect(
+        titles.some((pattern) => pattern.test(title)),
+        `“${title}” is in ${file}`,
+      ).toBe(true);
+    }
+  });
+
+  it('names no file in vain', () => {
+    for (const [name, url] of files) {
+      expect(existsSync(url), url.href).toBe(true);
+      expect(quoted.map(({ file }) => file)).toContain(name);
+    }
+  });
+});
+
+it('docs/failure.md names metrics that there are', () => {
+  const there = text('src/metrics/instruments.ts');
+  const named = [...text('docs/failure.md').matchAll(/\bstampede_[a-z_]+/g)].map(([name]) => name);
+  expect(named.length).toBeGreaterThan(8);
+  for (const name of named) expect(there).toContain(`'${name}'`);
+});

@@ -19,7 +19,8 @@ const loader = import.meta.resolve('tsx');
 
 /** Between the last `ready` and the first request, so that `go` has reached everybody. */
 const LEAD_MS = 30;
-const READY_MS = 60_000;
+/** Processes that start on a machine that is busy take their time. */
+const READY_MS = 120_000;
 /** After the end of the run: waiters are called off, locks are closed. */
 const REPORT_MS = 15_000;
 const EXIT_MS = 5_000;

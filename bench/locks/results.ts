@@ -19,13 +19,13 @@ export interface Measurement extends Numbers {
   readonly busyBefore: number;
 }
 
-/** A contender that could not be measured in a round, and was left out of those that followed. */
+/** A contender that could not be measured in a round. */
 export interface Failure {
   readonly contender: string;
   readonly round: number;
   /** Why, and what to do. */
   readonly reason: string;
-  /** Its servers could not be started: it is not at fault. */
+  /** Its servers could not be started: it is not at fault, and is left out of the rounds that follow. */
   readonly missing: boolean;
 }
 

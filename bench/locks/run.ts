@@ -50,7 +50,8 @@ export async function runAll(run: Run): Promise<number> {
   const all = turns(contenders, options.rounds);
   for (const [index, turn] of all.entries()) {
     if (signal.aborted) break;
-    if (state.failures.some(({ contender }) => contender === turn.contender.name)) continue;
+    if (state.failures.some(({ contender, missing }) => missing && contender === turn.contender.name))
+      continue;
     const left = remaining(state.startedAt, index, all.length);
     const line = await takeTurn(run, turn, state, (step) => show(out, `${step}${left}`));
     clear(out);

@@ -1,8 +1,8 @@
 /**
  * `npm run readme`: puts the guarantee matrix (from the strategies' own declarations) and the canonical result (from
- * bench/results/canonical/results.json) between their marks in README.md, and what the locks declare of themselves
- * between those in docs/locks.md, so that nothing of it is typed by hand. With `--check` it only tells whether both
- * pages are up to date.
+ * bench/results/canonical/results.json) between their marks in README.md, what the strategies declare of themselves
+ * between those in docs/strategies.md, and what the locks do in docs/locks.md, so that nothing of it is typed by hand.
+ * With `--check` it only tells whether the pages are up to date.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import type { LockCapabilities } from '../../src/locks/lock.ts';
@@ -37,6 +37,32 @@ function guaranteeMatrix(): string {
       description.summary,
       ...GUARANTEES.map(([key]) => (description.guarantees[key] ? 'yes' : '**no**')),
     ]),
+  );
+}
+
+function strategyTable(): string {
+  return markdownTable(
+    [
+      ['`STRATEGY=`', 'left'],
+      ['how it decides', 'left'],
+      ['where', 'left'],
+      ['round trips', 'right'],
+      ['`LOCK`', 'left'],
+      ['does not promise', 'left'],
+    ],
+    [...strategies.values()].map(({ description }) => {
+      const { name, summary, store, roundTrips, usesLock, guarantees } = description;
+      const lacks = GUARANTEES.filter(([key]) => !guarantees[key]).map(([, title]) => title);
+      const where = { redis: 'Redis', postgres: 'Postgres' }[store];
+      return [
+        `\`${name}\``,
+        summary,
+        where,
+        String(roundTrips),
+        usesLock ? 'yes' : '–',
+        lacks.join(', ') || '–',
+      ];
+    }),
   );
 }
 
@@ -105,6 +131,7 @@ function flawTable(): string {
 /** The generated parts of each page, by the name of their marks. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string>>>> = {
   'README.md': { guarantees: guaranteeMatrix, results: resultTable },
+  'docs/strategies.md': { strategies: strategyTable },
   'docs/locks.md': { capabilities: capabilityTable, flaws: flawTable },
 };
 

@@ -83,13 +83,14 @@ export async function* compareAll(context: ReconcileContext, pauseMs = 1_000): A
 export interface RepairContext {
   readonly reservations: RedisSales;
   readonly sales: SaleTable;
+  readonly orders: OrderTable;
   readonly instruments: Instruments;
   readonly log: (message: string, details: object) => void;
 }
 
 /** Makes Redis what Postgres has, when nothing is under way. @returns whether Redis was changed */
 export async function repair(
-  { reservations, sales, instruments, log }: RepairContext,
+  { reservations, sales, orders, instruments, log }: RepairContext,
   listed: Sale,
 ): Promise<boolean> {
   const seen = await reservations.observe(listed.id);
@@ -97,6 +98,8 @@ export async function repair(
   // Read again, after Redis was seen: `correct` refuses when anything happened in Redis since then.
   const sale = await sales.get(listed.id);
   if (sale === null || agrees(seen, sale)) return false;
+  // What Redis is about to hear is no drift.
+  if ((await orders.counts(sale.id)).waitingMoves > 0) return false;
   if (!(await reservations.correct(sale.id, seen, sale.remaining))) return false;
   const drift = seen.remaining - sale.remaining;
   instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));

@@ -10,6 +10,7 @@
 import { limits } from '../config/limits.ts';
 import type { Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
+import type { OrderTable } from '../store/orders.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import type { SaleTable } from '../store/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
@@ -21,6 +22,7 @@ export interface RecoveryContext {
   readonly strategy: Strategy & { readonly reservations: RedisSales };
   readonly writer: Writer;
   readonly sales: SaleTable;
+  readonly orders: OrderTable;
   readonly instruments: Instruments;
   readonly log: (message: string, details: object) => void;
   readonly onError: (doing: string, error: unknown, ids?: object) => void;

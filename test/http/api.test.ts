@@ -279,6 +279,8 @@ describe('the service', () => {
       'get /strategies',
       'get /tasks',
       'get /users/{userId}/points',
+      'post /orders/{orderId}/cancel',
+      'post /payments/notifications',
       'post /sales',
       'post /sales/{saleId}/orders',
       'post /sales/{saleId}/restock',

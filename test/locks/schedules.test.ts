@@ -35,7 +35,7 @@ import { findOverlaps, type LeaseSeen, type Span } from '../support/schedules.ts
 import { openTestStores, type TestStores } from '../support/stores.ts';
 import { ensureZookeeper, startZookeeper } from '../support/zookeeper.ts';
 
-const LOCK_TIMEOUT_MS = 900_000;
+const LOCK_TIMEOUT_MS = 1_200_000;
 const SCHEDULES = 500;
 /** For a lock that lacks the protection, which shows soon. */
 const SCHEDULES_OF_A_RUNG = 80;

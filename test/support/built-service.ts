@@ -16,6 +16,8 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 export interface BuiltService extends AsyncDisposable {
   /** Runs it. The process may end before it listens: see `Run`. */
   start(env: Readonly<Record<string, string>>): Run;
+  /** Another program that was compiled with it. */
+  entry(name: 'reconcile'): string;
 }
 
 /** One process. */
@@ -38,8 +40,10 @@ export async function buildService(): Promise<BuiltService> {
   for (const part of ['lua', 'prisma', 'node_modules']) {
     await symlink(path.join(root, part), path.join(folder, part));
   }
+  const entry = (name: string) => path.join(folder, 'dist', `${name}.js`);
   return {
-    start: (env) => run(path.join(folder, 'dist', 'main.js'), env),
+    start: (env) => run(entry('main'), env),
+    entry,
     [Symbol.asyncDispose]: () => rm(folder, { recursive: true }),
   };
 }

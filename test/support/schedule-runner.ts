@@ -70,7 +70,11 @@ export class Worker {
     this.#child = spawn(process.execPath, args, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
     this.#child.on('message', (reply: Reply) => this.#asked.get(reply.id)?.(reply));
     this.#child.on('exit', (status, signal) => {
-      for (const [id, answer] of this.#asked) answer({ id, error: `a worker ended: ${status ?? signal}` });
+      for (const [id, answer] of this.#asked)
+        answer({
+          id,
+          error: `a process of the clients ended (${status ?? signal}); its last words are above`,
+        });
     });
   }
 

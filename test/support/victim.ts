@@ -100,11 +100,11 @@ export class Victim implements AsyncDisposable {
 
   /** What it logged that nobody foresaw. */
   get defects(): readonly string[] {
-    return this.#log.filter((line) => line.includes('nobody foresaw') || line.includes('"level":60'));
+    return this.log.filter((line) => line.includes('nobody foresaw') || line.includes('"level":60'));
   }
 
   get log(): readonly string[] {
-    return this.#log;
+    return [...this.#log, ...(this.#run?.log ?? [])];
   }
 
   /** Kills it at a moment. @returns resolves when it was hit */

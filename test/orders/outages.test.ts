@@ -1,0 +1,399 @@
+/**
+ * Outages in the middle of a sale, on real servers: Postgres killed and started again, the network to a store silent or
+ * losing answers, Redis away, a service whose clock is wrong. The stores are this file's own, so that they may be killed.
+ * What is waited for is seen in the stores; nothing here measures how long it takes.
+ */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { type Answer, attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
+import { KillableStores } from '../support/killable-stores.ts';
+import { TcpProxy } from '../support/proxy.ts';
+import { startService, type TestService } from '../support/service.ts';
+
+const DAY_MS = 24 * 3600 * 1000;
+
+let stores: KillableStores;
+let databaseUrl: string;
+let redis: Redis;
+let sql: pg.Pool;
+const services: TestService[] = [];
+
+beforeAll(async () => {
+  stores = await KillableStores.open();
+  redis = new Redis(stores.redisUrl, { retryStrategy: () => 100 });
+  redis.on('error', () => {});
+});
+
+afterAll(async () => {
+  redis?.disconnect();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+beforeEach(async () => {
+  databaseUrl = await stores.database();
+  await redis.flushall(); // the numbers of sales begin anew
+  sql = new pg.Pool({ connectionString: databaseUrl, max: 2 });
+  sql.on('error', () => {});
+});
+
+afterEach(async () => {
+  await Promise.all(services.splice(0).map((service) => service.kill()));
+  await sql.end();
+});
+
+async function start(env: Record<string, string>): Promise<TestService> {
+  const service = await startService({ DATABASE_URL: databaseUrl, REDIS_URL: stores.redisUrl, ...env });
+  services.push(service);
+  return service;
+}
+
+const sold = async (saleId: number) =>
+  (await sql.query<{ sold: number }>('SELECT sold FROM sales WHERE id = $1', [saleId])).rows[0]!.sold;
+
+async function ordersOf(saleId: number, userId: string): Promise<string[]> {
+  const find = 'SELECT id FROM orders WHERE sale_id = $1 AND user_id = $2';
+  return (await sql.query<{ id: string }>(find, [saleId, userId])).rows.map(({ id }) => id);
+}
+
+type Told = { readonly userId: string; readonly answer: Answer };
+
+/** Customers who come eight at a time, one after the other, and ask once each, until the crowd is sent home. */
+function crowd(url: string, saleId: number, tenth: () => void): { told: Told[]; goHome(): Promise<void> } {
+  const told: Told[] = [];
+  let home = false;
+  let next = 0;
+  async function come(): Promise<void> {
+    while (!home) {
+      const userId = `crowd-${next++}`;
+      const answer = await attempt(url, saleId, userId);
+      if (told.push({ userId, answer }) === 10) tenth();
+      if (answer.status !== 201) await sleep(20);
+    }
+  }
+  const coming = Promise.all(Array.from({ length: 8 }, come));
+  return {
+    told,
+    async goHome() {
+      home = true;
+      await coming;
+    },
+  };
+}
+
+/** Waits until so many were told to come again. */
+const turnedAway = (told: readonly Told[], many: number) =>
+  eventually(
+    async () => told.filter(({ answer }) => answer.status === 503).length,
+    (n) => n >= many,
+    60_000,
+  );
+
+/** After an outage: who got an order has it still, the others may ask again, and the sale sells to its last unit. */
+async function expectSelling(url: string, saleId: number, stock: number, told: readonly Told[]) {
+  for (const { answer } of told) expect([201, 409, 503]).toContain(answer.status);
+  for (const { userId, answer } of told.filter((t) => t.answer.status === 201))
+    expect(await ordersOf(saleId, userId)).toEqual([answer.body.orderId]);
+  const repeats = await Promise.all(
+    told.map(async ({ userId, answer }) => [answer, await buy(url, saleId, userId)] as const),
+  );
+  for (const [first, second] of repeats)
+    if (first.status === 201)
+      expect(second).toMatchObject({ status: 200, body: { orderId: first.body.orderId, replayed: true } });
+  for (let wave = 0; wave < 30 && (await sold(saleId)) < stock; wave++) {
+    await Promise.all(users(stock, `wave-${wave}`).map((user) => buy(url, saleId, user)));
+    await sleep(wave === 0 ? 0 : 500);
+  }
+  expect((await attempt(url, saleId, 'late')).problem).toBe('sold-out');
+  const { rows } = await sql.query(
+    `SELECT sold, (SELECT count(*)::int FROM orders WHERE sale_id = s.id) AS orders,
+       (SELECT count(DISTINCT user_id)::int FROM orders WHERE sale_id = s.id) AS customers,
+       (SELECT count(*)::int FROM points_entries WHERE source_type = 'order') AS points FROM sales s WHERE id = $1`,
+    [saleId],
+  );
+  expect(rows).toEqual([{ sold: stock, orders: stock, customers: stock, points: stock }]);
+  await expectNothingUnderWay(saleId);
+}
+
+const expectNothingUnderWay = (saleId: number, most = 0) =>
+  eventually(
+    () => redis.xlen(`stampede:{sale:${saleId}}:reservations`),
+    (pending) => pending <= most,
+    20_000,
+  );
+
+it.each(['lua', 'for-update', 'group-commit'])(
+  '%s keeps every promise when Postgres is killed in a rush, and goes on when it is back',
+  { timeout: 120_000 },
+  async (STRATEGY) => {
+    const service = await start({ STRATEGY });
+    const sale = await createSale(service.url, 200);
+    let dead: Promise<void> | undefined;
+    const { told, goHome } = crowd(service.url, sale.id, () => {
+      dead = stores.killPostgres();
+    });
+    await turnedAway(told, 10);
+    await dead;
+    await goHome();
+    await stores.startPostgres();
+    await expectSelling(service.url, sale.id, 200, told);
+    expect(service.process.exitCode).toBeNull();
+  },
+);
+
+describe.each(['lua', 'for-update'])('%s', { timeout: 120_000 }, (STRATEGY) => {
+  it('answers 503 while Postgres is down, and what is repeated afterwards happens once', async () => {
+    const { url } = await start({ STRATEGY });
+    const sale = await createSale(url, 5);
+    const [payer, leaver] = await Promise.all(['payer', 'leaver'].map((user) => buy(url, sale.id, user)));
+    await stores.killPostgres();
+    const pay = () => {
+      const payment = { notificationId: 'n-1', orderId: payer!.body.orderId, amountCents: 500 };
+      return post(`${url}/payments/notifications`, payment);
+    };
+    const cancel = () => call(`${url}/orders/${leaver!.body.orderId}/cancel`, { method: 'POST' });
+    const asked = [attempt(url, sale.id, 'new'), attempt(url, sale.id, 'payer'), pay(), cancel()];
+    const problems = (await Promise.all(asked)).map(({ problem }) => problem);
+    for (const problem of problems) expect(['busy', 'unknown-outcome']).toContain(problem);
+    await expectNothingUnderWay(sale.id, problems[0] === 'busy' ? 0 : 1); // busy: nothing has happened
+    expect((await call(`${url}/healthz`)).status).toBe(200);
+    expect(await call(`${url}/readyz`)).toMatchObject({ status: 503, body: { stores: { redis: 'ok' } } });
+    await stores.startPostgres();
+    for (const { body } of [payer!, leaver!])
+      expect((await call(`${url}/orders/${body.orderId}`)).body.status).toBe('pending');
+    expect((await pay()).body.status).toBe('paid');
+    expect((await cancel()).body.status).toBe('cancelled');
+    expect((await buy(url, sale.id, 'payer')).body).toMatchObject({ orderId: payer!.body.orderId });
+    expect([200, 201]).toContain((await buy(url, sale.id, 'new')).status);
+    expect(await ordersOf(sale.id, 'new')).toHaveLength(1);
+    expect(await sold(sale.id)).toBe(2);
+    expect((await call(`${url}/readyz`)).status).toBe(200);
+  });
+
+  it('ends attempts when the network to Postgres falls silent in a rush, and keeps every promise', async () => {
+    await using link = await TcpProxy.open({ port: stores.postgresPort });
+    const service = await start({ STRATEGY, DATABASE_URL: link.through(databaseUrl) });
+    const sale = await createSale(service.url, 200);
+    const { told, goHome } = crowd(service.url, sale.id, () => link.set('black-hole'));
+    await turnedAway(told, 1);
+    link.set('pass');
+    await goHome();
+    await expectSelling(service.url, sale.id, 200, told);
+  });
+});
+
+describe.each([
+  ['lua', 'commit-orders'],
+  ['for-update', 'COMMIT'],
+  ['for-update-prisma', 'COMMIT'],
+  ['conditional-update', 'sell-if-free'],
+  ['group-commit', 'place-batch'],
+])('%s', { timeout: 120_000 }, (STRATEGY, marker) => {
+  it('finds a commit whose answer was lost, and does not sell twice', async () => {
+    let waiting = false;
+    await using link = await TcpProxy.open({
+      port: stores.postgresPort,
+      filter(request) {
+        if (waiting && request.includes(marker)) link.set('lose-replies'); // and the request passes
+        return true;
+      },
+    });
+    const service = await start({ STRATEGY, DATABASE_URL: link.through(databaseUrl) });
+    const sale = await createSale(service.url, 3);
+    expect((await buy(service.url, sale.id, 'first')).status).toBe(201);
+    waiting = true;
+    const sinceMs = performance.now();
+    const asked = attempt(service.url, sale.id, 'unlucky');
+    const [orderId] = await eventually(
+      () => ordersOf(sale.id, 'unlucky'),
+      (ids) => ids.length === 1,
+    );
+    waiting = false;
+    link.set('pass');
+    // Where this took as long as the service waits for Postgres, it has given up before.
+    const inTime = performance.now() - sinceMs < 1_500;
+    const answer = await asked;
+    if (inTime || answer.status === 201)
+      expect(answer).toMatchObject({ status: 201, body: { orderId, replayed: false } });
+    else expect(answer).toMatchObject({ problem: 'unknown-outcome', body: { orderId } });
+    expect((await buy(service.url, sale.id, 'unlucky')).body).toMatchObject({ orderId, replayed: true });
+    expect(await ordersOf(sale.id, 'unlucky')).toEqual([orderId]);
+    expect((await buy(service.url, sale.id, 'third')).status).toBe(201);
+    expect((await buy(service.url, sale.id, 'fourth')).problem).toBe('sold-out');
+  });
+});
+
+describe('CONFIRM=accepted', { timeout: 120_000 }, () => {
+  async function acknowledgedWhilePostgresIsAway(): Promise<{ saleId: number; ids: unknown[] }> {
+    const service = await start({ STRATEGY: 'lua', CONFIRM: 'accepted' });
+    const sale = await createSale(service.url, 10);
+    await stores.killPostgres();
+    const answers = await Promise.all(users(10).map((user) => attempt(service.url, sale.id, user)));
+    expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(202));
+    await eventually(
+      async () => service.log.filter((line) => line.includes('could not commit after acceptance')).length,
+      (n) => n === 10,
+    );
+    return { saleId: sale.id, ids: answers.map(({ body }) => body.orderId) };
+  }
+  const committed = async (ids: readonly unknown[]) =>
+    (await sql.query('SELECT FROM orders WHERE id = ANY($1)', [ids])).rowCount;
+
+  it('commits what it acknowledged while Postgres was down, when it is back', async () => {
+    const { saleId, ids } = await acknowledgedWhilePostgresIsAway();
+    await stores.startPostgres();
+    await eventually(
+      () => committed(ids),
+      (n) => n === 10,
+      40_000,
+    );
+    expect(await sold(saleId)).toBe(10);
+    await expectNothingUnderWay(saleId);
+  });
+
+  it('loses what it acknowledged when Redis loses its memory before the commit', async () => {
+    const { saleId, ids } = await acknowledgedWhilePostgresIsAway();
+    await redis.flushall();
+    await stores.startPostgres();
+    const answers = await Promise.all(users(10).map((user) => buy(services[0]!.url, saleId, user)));
+    expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(202));
+    await eventually(
+      () => sold(saleId),
+      (n) => n === 10,
+      40_000,
+    );
+    expect(await committed(ids)).toBe(0);
+  });
+});
+
+describe.each(['lua', 'segmented-lock'])('%s', { timeout: 120_000 }, (STRATEGY) => {
+  it('finds a unit that was taken by an answer lost on the way from Redis', async () => {
+    let unlucky: string | undefined;
+    await using link = await TcpProxy.open({
+      port: stores.redisPort,
+      filter(request) {
+        // Of all that is asked for a customer, only the script that takes a unit names an order, too.
+        const takes = unlucky !== undefined && request.includes(unlucky) && request.includes('\r\n$36\r\n');
+        if (takes) link.set('lose-replies');
+        return true;
+      },
+    });
+    const service = await start({ STRATEGY, SEGMENTS: '2', REDIS_URL: link.through(stores.redisUrl) });
+    const sale = await createSale(service.url, 3);
+    expect((await buy(service.url, sale.id, 'first')).status).toBe(201);
+    const lost: unknown[] = [];
+    for (const userId of ['comes-back', 'stays-away']) {
+      unlucky = userId;
+      const { status, problem, body } = await attempt(service.url, sale.id, userId);
+      unlucky = undefined;
+      link.set('pass');
+      expect([status, problem]).toEqual([503, 'unknown-outcome']);
+      lost.push(body.orderId);
+      if (userId === 'comes-back')
+        expect((await buy(service.url, sale.id, userId)).body).toMatchObject({ orderId: lost[0] });
+    }
+    await eventually(
+      () => ordersOf(sale.id, 'stays-away'),
+      (ids) => ids[0] === lost[1],
+      30_000,
+    );
+    expect(await ordersOf(sale.id, 'comes-back')).toEqual([lost[0]]);
+    expect((await buy(service.url, sale.id, 'late')).problem).toBe('sold-out');
+    await expectNothingUnderWay(sale.id);
+  });
+
+  it('sells a unit that came back while Redis could not be reached', async () => {
+    await using link = await TcpProxy.open({ port: stores.redisPort });
+    const service = await start({ STRATEGY, SEGMENTS: '2', REDIS_URL: link.through(stores.redisUrl) });
+    const sale = await createSale(service.url, 1);
+    const { body } = await buy(service.url, sale.id, 'first');
+    link.set('refuse');
+    expect((await attempt(service.url, sale.id, 'second')).status).toBe(503);
+    const cancelled = await call(`${service.url}/orders/${body.orderId}/cancel`, { method: 'POST' });
+    expect(cancelled).toMatchObject({ status: 200, body: { status: 'cancelled' } });
+    link.set('pass');
+    await eventually(
+      () => buy(service.url, sale.id, 'second'),
+      ({ status }) => status === 201,
+      30_000,
+    );
+    expect((await buy(service.url, sale.id, 'third')).problem).toBe('sold-out');
+  });
+});
+
+it.each(['for-update', 'group-commit'])('%s sells on while Redis is down', async (STRATEGY) => {
+  const { url } = await start({ STRATEGY });
+  const sale = await createSale(url, 3);
+  await stores.killRedis();
+  expect((await buy(url, sale.id, 'one')).status).toBe(201);
+  const { body } = await buy(url, sale.id, 'two');
+  expect((await call(`${url}/orders/${body.orderId}/cancel`, { method: 'POST' })).status).toBe(200);
+  expect(await call(`${url}/readyz`)).toMatchObject({ status: 503, body: { stores: { postgres: 'ok' } } });
+  await stores.startRedis();
+  await Promise.all(users(5).map((user) => buy(url, sale.id, user)));
+  expect(await sold(sale.id)).toBe(3);
+});
+
+describe.each([
+  ['ahead', 2 * DAY_MS],
+  ['behind', -2 * DAY_MS],
+])('a service whose clock is two days %s', { timeout: 120_000 }, (_where, byMs) => {
+  const wrong = `const Real = Date; globalThis.Date = class extends Real {
+    constructor(...given) { super(...(given.length === 0 ? [Real.now() + ${byMs}] : given)); }
+    static now() { return Real.now() + ${byMs}; }
+  };`;
+  const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(wrong)}`;
+  const at = (ms: number) => new Date(Date.now() + ms).toISOString();
+
+  async function startWrong(STRATEGY: string): Promise<TestService> {
+    const service = await start({ STRATEGY, NODE_OPTIONS });
+    const line = service.log.find((text) => text.includes('"msg":"listening"'))!;
+    const { time } = JSON.parse(line) as { time: string };
+    expect(Math.abs(Date.parse(time) - Date.now() - byMs)).toBeLessThan(DAY_MS);
+    return service;
+  }
+
+  it.each(['lua', 'for-update'])(
+    '%s opens, closes and expires by the clocks of the stores',
+    async (STRATEGY) => {
+      const { url } = await startWrong(STRATEGY);
+      const early = await createSale(url, 5, { startsAt: at(3_600_000) });
+      const late = await createSale(url, 5, { startsAt: at(-7_200_000), endsAt: at(-3_600_000) });
+      const now = await createSale(url, 5, { startsAt: at(-3_600_000), endsAt: at(3_600_000) });
+      expect((await attempt(url, early.id, 'u')).body.reason).toBe('not-started');
+      expect((await attempt(url, late.id, 'u')).body.reason).toBe('ended');
+      const [due, fresh] = await Promise.all(['due', 'fresh'].map((user) => buy(url, now.id, user)));
+      expect([due!.status, fresh!.status]).toEqual([201, 201]);
+      const past = `UPDATE orders SET expires_at = clock_timestamp() - interval '1 s' WHERE id = $1`;
+      await sql.query(past, [due!.body.orderId]);
+      const status = async (answer: Answer) =>
+        (await call(`${url}/orders/${answer.body.orderId}`)).body.status;
+      await eventually(
+        () => status(due!),
+        (is) => is === 'expired',
+        20_000,
+      );
+      expect(await status(fresh!)).toBe('pending');
+    },
+  );
+
+  it('lua settles what a dead process left', async () => {
+    const { url } = await startWrong('lua');
+    const sale = await createSale(url, 2, { endsAt: at(3_600_000) });
+    const prefix = `stampede:{sale:${sale.id}}`;
+    const orderId = randomUUID(); // and all as lua/reserve.lua left it an hour ago
+    const entryId = `${Date.now() - 3_600_000}-0`;
+    const fields = ['orderId', orderId, 'userId', 'left', 'counter', 'remaining'];
+    await redis.xadd(`${prefix}:reservations`, entryId, ...fields);
+    await redis.hset(`${prefix}:buyers`, 'left', `${orderId} ${entryId}`);
+    await redis.hincrby(`${prefix}:state`, 'remaining', -1);
+    await eventually(
+      () => ordersOf(sale.id, 'left'),
+      (ids) => ids[0] === orderId,
+      30_000,
+    );
+    await expectNothingUnderWay(sale.id);
+  });
+});

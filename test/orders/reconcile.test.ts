@@ -1,0 +1,250 @@
+/**
+ * `npm run reconcile` finds every difference between the two stores that is planted here, repairs those that can be
+ * repaired, changes nothing when it is only to look, and is not misled by a sale that runs.
+ */
+import { execFile } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { type BuiltService, buildService } from '../support/built-service.ts';
+import { buy, call, createSale, eventually, users } from '../support/client.ts';
+import { notSettled } from '../support/promises.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const AGREES = 'Redis agrees with Postgres.\n';
+
+interface Reconciled {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** As `npm run reconcile` does it, once it has compiled. */
+function reconcile(env: Readonly<Record<string, string>>, ...args: string[]): Promise<Reconciled> {
+  const options = { env: { PATH: process.env.PATH, ...env } };
+  return new Promise((resolve) => {
+    execFile(process.execPath, [built.entry('reconcile'), ...args], options, (error, out, err) =>
+      resolve({ code: error === null ? 0 : Number(error.code), out, err }),
+    );
+  });
+}
+
+let built: BuiltService;
+
+beforeAll(async () => {
+  built = await buildService();
+});
+
+afterAll(async () => {
+  await built?.[Symbol.asyncDispose]();
+});
+
+describe('without a configuration', () => {
+  it.each([
+    [{}, 'DATABASE_URL and REDIS_URL must name the stores of the service'],
+    [{ REDIS_URL: 'redis://127.0.0.1:1' }, 'DATABASE_URL and REDIS_URL must name the stores of the service'],
+    [{ STRATEGY: 'luck' }, 'STRATEGY="luck" must be one of'],
+  ])('%j: says what is missing, and exits with 2', async (env, sentence) => {
+    const { code, out, err } = await reconcile(env);
+    expect({ code, out }).toEqual({ code: 2, out: '' });
+    expect(err).toContain(sentence);
+    expect(err).not.toContain(' at '); // no stack
+  });
+});
+
+describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) => {
+  let stores: TestStores;
+  let redis: Redis;
+  let env: Record<string, string>;
+
+  const start = () => startService(env);
+  const run = (...args: string[]) => reconcile(env, ...args);
+  const key = (saleId: number, name: string) => `stampede:{sale:${saleId}}:${name}`;
+  const sql = (text: string, values: unknown[]) => stores.sql.query(text, values);
+  /** Adds units in Redis that there are not. */
+  const addUnits = (saleId: number, units: number) =>
+    STRATEGY === 'lua'
+      ? redis.hincrby(key(saleId, 'state'), 'remaining', units)
+      : redis.hincrby(key(saleId, 'segments'), '7', units);
+
+  /** The others have ended long ago. */
+  const onlySale = (saleId: number) =>
+    sql(`UPDATE sales SET ends_at = CASE WHEN id = $1 THEN NULL ELSE '2020-01-01'::timestamptz END`, [
+      saleId,
+    ]);
+
+  /** All that both stores hold. */
+  async function everything(): Promise<unknown> {
+    const tables = ['sales', 'orders', 'points_entries', 'unit_moves', 'redis_epochs', 'tasks'];
+    const rows = tables.map(async (table) => (await sql(`SELECT * FROM ${table} ORDER BY 1`, [])).rows);
+    const names = (await redis.keys('stampede:{sale:*')).sort();
+    return [await Promise.all(rows), names, await Promise.all(names.map((name) => redis.dump(name)))];
+  }
+
+  beforeAll(async () => {
+    stores = await openTestStores();
+    redis = new Redis(stores.redisUrl);
+    env = { STRATEGY, DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+  });
+
+  afterAll(async () => {
+    redis?.disconnect();
+    await stores?.[Symbol.asyncDispose]();
+  });
+
+  describe('nobody else runs', () => {
+    const sales: { readonly saleId: number; readonly orderIds: readonly string[] }[] = [];
+    let saleId: number;
+    let orderIds: readonly string[];
+
+    /** A sale of 10 units for each test, 4 of them sold, in which both stores agree. */
+    beforeAll(async () => {
+      await using service = await start();
+      for (let i = 0; i < 7; i++) {
+        const { id } = await createSale(service.url, 10);
+        const answers = await Promise.all(users(4).map((user) => buy(service.url, id, user)));
+        sales.push({ saleId: id, orderIds: answers.map(({ body }) => String(body.orderId)) });
+        await eventually(
+          () => notSettled(stores.sql, redis, id),
+          (left) => left.length === 0,
+        );
+      }
+    });
+
+    beforeEach(async () => {
+      ({ saleId, orderIds } = sales.pop()!);
+      await onlySale(saleId);
+    });
+
+    /** Looks, changes nothing, and tells these differences of the sale. */
+    async function expectFound(...differences: RegExp[]): Promise<void> {
+      const before = await everything();
+      const { code, out } = await run('--check');
+      expect(code, out).toBe(1);
+      const lines = out.trimEnd().split('\n');
+      expect(lines.pop()).toBe('1 sales differ.');
+      for (const line of lines) expect(line).toMatch(new RegExp(`^sale ${saleId}: `));
+      for (const difference of differences)
+        expect(lines.map((line) => line.slice(line.indexOf(':') + 2))).toContainEqual(
+          expect.stringMatching(difference),
+        );
+      expect(lines).toHaveLength(differences.length);
+      expect(await everything()).toEqual(before);
+    }
+
+    /** Repairs, and finds nothing any more. */
+    async function expectRepaired(): Promise<void> {
+      const { code, out, err } = await run();
+      expect(out).toContain(AGREES);
+      expect({ code, err }).toEqual({ code: 0, err: '' });
+      expect(await run('--check')).toEqual({ code: 0, out: AGREES, err: '' });
+      expect(await notSettled(stores.sql, redis, saleId)).toEqual([]);
+    }
+
+    it('agrees', async () => {
+      expect(await run('--check')).toEqual({ code: 0, out: AGREES, err: '' });
+      expect(await run()).toEqual({ code: 0, out: AGREES, err: '' });
+    });
+
+    it.each([3, -2])('Redis has %i units too many', async (units) => {
+      await addUnits(saleId, units);
+      await expectFound(new RegExp(`^Redis has ${6 + units} units free or reserved, Postgres 6$`));
+      await expectRepaired();
+    });
+
+    it('Redis has forgotten a buyer', async () => {
+      await redis.hdel(key(saleId, 'buyers'), 'user-1');
+      await expectFound(/^Redis knows 3 buyers, Postgres 4$/);
+      await expectRepaired();
+      expect(await redis.hget(key(saleId, 'buyers'), 'user-1')).toBe(`${orderIds[1]} 0-0`);
+    });
+
+    it('Redis has not heard of a unit', async () => {
+      const [orderId] = orderIds;
+      await sql(`UPDATE orders SET status = 'cancelled', closed_at = now() WHERE id = $1`, [orderId]);
+      await sql('UPDATE sales SET sold = sold - 1 WHERE id = $1', [saleId]);
+      await sql(
+        `INSERT INTO points_entries (user_id, source_type, source_id, points)
+        VALUES ('user-0', 'order-reversal', $1, -5)`,
+        [orderId],
+      );
+      await sql(
+        `INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
+        VALUES ($1, $2, 'user-0', 'back')`,
+        [orderId, saleId],
+      );
+      await expectFound(
+        /^Redis has not heard of 1 units that were returned or taken again$/,
+        /^Redis has 6 units free or reserved, Postgres 7$/,
+        /^Redis knows 4 buyers, Postgres 3$/,
+      );
+      await expectRepaired();
+    });
+
+    it('a reservation belongs to no process: a service settles it', async () => {
+      const orderId = '0198a000-0000-7000-8000-000000000001';
+      const counter = STRATEGY === 'lua' ? 'remaining' : '7';
+      const entry = ['orderId', orderId, 'userId', 'dead', 'counter', counter];
+      const stream = key(saleId, 'reservations');
+      await redis.del(stream);
+      const entryId = await redis.xadd(stream, `${Date.now() - 60_000}-0`, ...entry);
+      await redis.hset(key(saleId, 'buyers'), 'dead', `${orderId} ${entryId}`);
+      await addUnits(saleId, -1);
+      await expectFound(/^1 reservations in Redis belong to no process any more$/);
+      const { code, out, err } = await run();
+      expect([code, out.split('\n').at(-2), err]).toEqual([1, '1 sales differ.', '']);
+      await using service = await start();
+      await eventually(
+        () => notSettled(stores.sql, redis, saleId),
+        (left) => left.length === 0,
+      );
+      expect(await call(`${service.url}/orders/${orderId}`)).toMatchObject({ body: { userId: 'dead' } });
+      expect(await run('--check')).toEqual({ code: 0, out: AGREES, err: '' });
+    });
+
+    it('Postgres differs from itself: that is told, and not repaired', async () => {
+      await sql('UPDATE sales SET sold = sold + 1 WHERE id = $1', [saleId]);
+      await sql(`DELETE FROM points_entries WHERE source_id = $1`, [orderIds[2]]);
+      const inPostgres = [
+        /^Postgres counts 5 sold, and has 4 active orders$/,
+        /^1 orders have other points entries than one and its reversal$/,
+      ];
+      await expectFound(
+        ...inPostgres,
+        /^Redis has 6 units free or reserved, Postgres 5$/,
+        /^Redis knows 4 buyers, Postgres 5$/,
+      );
+      const { code, out, err } = await run();
+      expect([code, out.split('\n').at(-2), err]).toEqual([1, '1 sales differ.', '']);
+    });
+  });
+
+  it('tells no difference of a sale that runs', async () => {
+    await using service = await start();
+    const { id } = await createSale(service.url, 1_000_000);
+    await onlySale(id);
+    let running = true;
+    const crowd = users(6).map((name) => trade(service, id, name, () => running));
+    const told: Reconciled[] = [];
+    for (let i = 0; i < 10; i++) {
+      told.push(await run('--check'));
+      await sleep(100);
+    }
+    running = false;
+    const orders = (await Promise.all(crowd)).reduce((sum, n) => sum + n);
+    expect(orders).toBeGreaterThan(100);
+    expect(told).toEqual(told.map(() => ({ code: 0, out: AGREES, err: '' })));
+  });
+});
+
+/** Buys again and again under other names, and cancels every other order. @returns how many orders */
+async function trade(service: TestService, saleId: number, name: string, goesOn: () => boolean) {
+  let orders = 0;
+  while (goesOn()) {
+    const { body } = await buy(service.url, saleId, `${name}-${orders}`);
+    if (orders++ % 2 === 0) await call(`${service.url}/orders/${body.orderId}/cancel`, { method: 'POST' });
+    await sleep(10);
+  }
+  return orders;
+}
