@@ -83,12 +83,21 @@ export class Bells {
   }
 
   async #subscribe(): Promise<void> {
-    const subscriber = this.#redis.duplicate({ lazyConnect: true, enableOfflineQueue: true });
+    // ioredis's own way of subscribing anew leaves a rejection unhandled when that connection, too, is lost: it would end
+    // the process.
+    const subscriber = this.#redis.duplicate({
+      lazyConnect: true,
+      enableOfflineQueue: true,
+      autoResubscribe: false,
+    });
+    subscriber.on('ready', () => {
+      if (this.#listening) subscriber.subscribe(this.#channel).catch(() => subscriber.disconnect(true));
+    });
     subscriber.on('error', (error) => this.#onError('keep the connection that wakes waiters', error));
     subscriber.on('message', (_channel, lock) => this.#ring.get(lock)?.());
     this.#subscriber = subscriber;
     try {
-      await subscriber.subscribe(this.#channel); // and again by itself with each new connection
+      await subscriber.subscribe(this.#channel);
       this.#listening = true;
     } catch (error) {
       subscriber.disconnect();

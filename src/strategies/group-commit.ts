@@ -18,6 +18,7 @@
  */
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
+import { ACTIVE } from '../store/orders.ts';
 import { classifyPostgresError } from '../store/postgres.ts';
 import { EARN, OPEN, sight } from '../store/purchase-sql.ts';
 import { batches } from './batches.ts';
@@ -36,16 +37,24 @@ export const description: StrategyDescription = {
 /**
  * The row is locked as an UPDATE of `sold` locks it, so that foreign keys to it are checked meanwhile. Having waited for
  * it, `sale` holds it as it is now; the rest of the statement sees the tables as they were, but the unique index does not.
- * A sale that has nothing to sell is not locked.
+ * A sale that has nothing to sell is not locked. A customer who is seen to have an order takes no place, and is not
+ * inserted to see it fail: when that order is just being cancelled, an INSERT would wait for that, with the row held.
  */
 const PLACE = `
   WITH sale AS (
     SELECT id, price_cents, stock - sold AS free FROM sales WHERE id = $1 AND sold < stock AND ${OPEN}
     FOR NO KEY UPDATE
+  ), newcomers AS (
+    SELECT a.id, a.user_id, row_number() OVER (ORDER BY a.place) AS place
+    FROM unnest($2::uuid[], $3::text[]) WITH ORDINALITY AS a (id, user_id, place)
+    LEFT JOIN LATERAL (
+      SELECT id FROM orders WHERE sale_id = $1 AND orders.user_id = a.user_id AND ${ACTIVE} LIMIT 1
+    ) AS o ON true
+    WHERE o.id IS NULL
   ), placed AS (
     INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
-    SELECT a.id, sale.id, a.user_id, 'pending', price_cents, now() + make_interval(secs => $4)
-    FROM sale CROSS JOIN unnest($2::uuid[], $3::text[]) WITH ORDINALITY AS a (id, user_id, place)
+    SELECT n.id, sale.id, n.user_id, 'pending', price_cents, now() + make_interval(secs => $4)
+    FROM sale CROSS JOIN newcomers AS n
     WHERE place <= free
     ORDER BY place
     ON CONFLICT DO NOTHING
