@@ -175,9 +175,24 @@ it('does not make a sale wait for the row of another one', async () => {
   );
 });
 
+it('does not wait for a cancellation that is under way', async () => {
+  const saleId = await bench.sale(20);
+  const old = attemptOf(saleId, 'cancelling');
+  await sellPast(bench.sql, old);
+  const strategy = bench.start(groupCommit);
+  await bench.during(
+    (client) => client.query(`UPDATE orders SET status = 'cancelled' WHERE id = $1`, [old.orderId]),
+    async () => {
+      const users = ['a', 'b', 'cancelling', 'c'];
+      const outcomes = await Promise.all(users.map((user) => strategy.reserve(attemptOf(saleId, user))));
+      expect(outcomes.map(({ kind }) => kind)).toEqual(['accepted', 'accepted', 'replayed', 'accepted']);
+    },
+  );
+});
+
 it('loses and doubles nothing when connections are killed in the middle of batches', async () => {
   const strategy = bench.start(groupCommit);
-  const saleId = await bench.sale(10_000);
+  const saleId = await bench.sale(1_000_000);
   const kill = `SELECT count(pg_terminate_backend(pid))::int AS n FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'stampede' AND state = 'active'`;
   let killed = 0;
