@@ -126,7 +126,7 @@ const expectNothingUnderWay = (saleId: number, most = 0) =>
 
 it.each(['lua', 'for-update', 'group-commit'])(
   '%s keeps every promise when Postgres is killed in a rush, and goes on when it is back',
-  { timeout: 120_000 },
+  { timeout: 300_000 },
   async (STRATEGY) => {
     const service = await start({ STRATEGY });
     const sale = await createSale(service.url, 200);
@@ -143,7 +143,7 @@ it.each(['lua', 'for-update', 'group-commit'])(
   },
 );
 
-describe.each(['lua', 'for-update'])('%s', { timeout: 120_000 }, (STRATEGY) => {
+describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
   it('answers 503 while Postgres is down, and what is repeated afterwards happens once', async () => {
     const { url } = await start({ STRATEGY });
     const sale = await createSale(url, 5);
@@ -190,7 +190,7 @@ describe.each([
   ['for-update-prisma', 'COMMIT'],
   ['conditional-update', 'sell-if-free'],
   ['group-commit', 'place-batch'],
-])('%s', { timeout: 120_000 }, (STRATEGY, marker) => {
+])('%s', { timeout: 300_000 }, (STRATEGY, marker) => {
   it('finds a commit whose answer was lost, and does not sell twice', async () => {
     let waiting = false;
     await using link = await TcpProxy.open({
@@ -225,7 +225,7 @@ describe.each([
   });
 });
 
-describe('CONFIRM=accepted', { timeout: 120_000 }, () => {
+describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
   async function acknowledgedWhilePostgresIsAway(): Promise<{ saleId: number; ids: unknown[] }> {
     const service = await start({ STRATEGY: 'lua', CONFIRM: 'accepted' });
     const sale = await createSale(service.url, 10);
@@ -268,7 +268,7 @@ describe('CONFIRM=accepted', { timeout: 120_000 }, () => {
   });
 });
 
-describe.each(['lua', 'segmented-lock'])('%s', { timeout: 120_000 }, (STRATEGY) => {
+describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) => {
   it('finds a unit that was taken by an answer lost on the way from Redis', async () => {
     let unlucky: string | undefined;
     await using link = await TcpProxy.open({
@@ -339,7 +339,7 @@ it.each(['for-update', 'group-commit'])('%s sells on while Redis is down', async
 describe.each([
   ['ahead', 2 * DAY_MS],
   ['behind', -2 * DAY_MS],
-])('a service whose clock is two days %s', { timeout: 120_000 }, (_where, byMs) => {
+])('a service whose clock is two days %s', { timeout: 300_000 }, (_where, byMs) => {
   const wrong = `const Real = Date; globalThis.Date = class extends Real {
     constructor(...given) { super(...(given.length === 0 ? [Real.now() + ${byMs}] : given)); }
     static now() { return Real.now() + ${byMs}; }
