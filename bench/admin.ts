@@ -2,13 +2,15 @@
 import type { CatalogueEntry } from './plan.ts';
 
 const timeoutMs = 10_000;
+/** What a unit costs in a sale of the bench. */
+export const priceCents = 1_000;
 
 /** Creates the sale of a trial and returns its id. */
 export async function createSale(url: string, stock: number): Promise<number> {
   const sale = await request(url, '/sales', {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ name: 'bench', stock, priceCents: 1_000 }),
+    body: JSON.stringify({ name: 'bench', stock, priceCents }),
   });
   if (!isObject(sale) || typeof sale.id !== 'number') {
     throw new Error(`POST /sales answered without an id: ${JSON.stringify(sale)}`);

@@ -1,6 +1,7 @@
 /** The numbers of one trial, computed from its history. Pure. */
 import type { AuditReport } from './audit/audit.ts';
 import type { AttemptOutcome, HistoryRecord } from './history.ts';
+import type { Aftermath } from './load/aftermath.ts';
 
 /** In ms, with µs resolution. Percentiles are exact: the smallest value that p % of all values do not exceed. */
 interface Latency {
@@ -49,10 +50,12 @@ export interface TrialResult extends LoadNumbers {
   readonly startedAt: string;
   /** From empty stores to the audit's verdict. */
   readonly durationMs: number;
+  /** Orders that were paid, cancelled, and paid after that, when the load was over: what the audit has to judge. */
+  readonly aftermath: Aftermath;
   readonly audit: AuditReport;
   /** The history's file name, in the folder of the results. */
   readonly history: string;
-  /** The service process ended by itself under load. */
+  /** The service process ended by itself. */
   readonly serviceDied: boolean;
   /** What was odd about the trial itself: the service died, or gave answers that the contract does not have. */
   readonly notes: readonly string[];

@@ -3,8 +3,9 @@ import { basename, join } from 'node:path';
 import { createSale } from './admin.ts';
 import { type AuditReport, audit } from './audit/audit.ts';
 import { isUnreadable, number, quantity, type StoresSnapshot } from './audit/check.ts';
-import { readStores, type StoresToAudit, settle } from './audit/reader.ts';
+import { readStores, type Settled, type StoresToAudit, settle } from './audit/reader.ts';
 import { type HistoryRecord, readHistory, writeHistory } from './history.ts';
+import { type AftermathLoad, type AftermathResult, runAftermath } from './load/aftermath.ts';
 import { attemptList } from './load/attempts.ts';
 import { type LoadResult, runClosedLoop } from './load/closed.ts';
 import type { BenchOptions } from './options.ts';
@@ -47,10 +48,8 @@ export async function runTrial(trial: TrialPlan, context: TrialContext): Promise
   const load = await attack(trial, service, saleId, options.durationMs, context);
   signal.throwIfAborted();
 
-  onStep('settling');
   const place = { databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, saleId };
-  const settled = await settle(place);
-  signal.throwIfAborted();
+  const { settled, aftermath } = await conclude(service, place, load, context);
   const died = service.died.aborted;
   const stopped = await service.stop();
   onStep('audit');
@@ -65,11 +64,12 @@ export async function runTrial(trial: TrialPlan, context: TrialContext): Promise
     load: options.load,
     startedAt: startedAt.toISOString(),
     ...loadNumbers(judged.history, judged.soldOut),
+    aftermath: { paid: aftermath.paid, cancelled: aftermath.cancelled, refundDue: aftermath.refundDue },
     audit: judged.report,
     durationMs: Math.round(performance.now() - began),
     history: basename(path),
     serviceDied: died,
-    notes: notes(load, { died, stopped }, service),
+    notes: [...notes(load, { died, stopped }, service), ...aftermathNotes(aftermath)],
   };
 }
 
@@ -105,19 +105,55 @@ async function attack(
   }
 }
 
+/** Lets the service settle what the load left, has orders paid and cancelled, and lets it settle that. */
+async function conclude(
+  service: Service,
+  place: StoresToAudit,
+  load: LoadResult,
+  { options, signal, onStep }: TrialContext,
+): Promise<{ readonly settled: Settled; readonly aftermath: AftermathResult }> {
+  onStep('settling');
+  const settled = await settle(place);
+  signal.throwIfAborted();
+  const { url, died } = service;
+  if (died.aborted) {
+    return { settled, aftermath: { paid: 0, cancelled: 0, refundDue: 0, strange: [], unsent: 0 } };
+  }
+  onStep('paying and cancelling');
+  const end = AbortSignal.any([signal, died]);
+  const aftermath = await runAftermath({ url, signal: end, ...ordersFor(load.history, options.stock) });
+  signal.throwIfAborted();
+  onStep('settling');
+  const settledAgain = await settle(place);
+  signal.throwIfAborted();
+  return { settled: settledAgain, aftermath };
+}
+
+/**
+ * None is cancelled when there may be more orders than units: the audit would not see any more by how many the sale was
+ * oversold.
+ */
+function ordersFor(
+  history: readonly HistoryRecord[],
+  stock: number,
+): Pick<AftermathLoad, 'orderIds' | 'mayCancel'> {
+  const accepted = history.filter(({ outcome }) => outcome === 'accepted');
+  const mayHave = new Set(history.filter(({ result }) => result !== 'fail').map(({ userId }) => userId));
+  return {
+    orderIds: [...new Set(accepted.flatMap(({ orderId }) => orderId ?? []))],
+    mayCancel: Math.max(accepted.length, mayHave.size) <= stock,
+  };
+}
+
 interface Judged {
   readonly history: readonly HistoryRecord[];
   readonly report: AuditReport;
-  /** Active orders reached the stock. */
+  /** Orders reached the stock; those that were closed since then were active under load. */
   readonly soldOut: boolean;
 }
 
 /** Audits what is on disk, so that anybody can repeat the judgement later. */
-async function judge(
-  path: string,
-  place: StoresToAudit,
-  settled: Awaited<ReturnType<typeof settle>>,
-): Promise<Judged> {
+async function judge(path: string, place: StoresToAudit, settled: Settled): Promise<Judged> {
   const history = await readHistory(path);
   const snapshot = await readStores(place, settled);
   return { history, report: audit(history, snapshot), soldOut: reachedStock(snapshot) };
@@ -126,10 +162,7 @@ async function judge(
 function reachedStock({ postgres }: StoresSnapshot): boolean {
   if (isUnreadable(postgres)) return false;
   const { id, stock } = postgres.sale;
-  const active = postgres.orders.filter(
-    ({ saleId, status }) => saleId === id && (status === 'pending' || status === 'paid'),
-  );
-  return active.length >= stock;
+  return postgres.orders.filter(({ saleId }) => saleId === id).length >= stock;
 }
 
 /** "history-1-global-lock-redis.jsonl": round, strategy, lock. */
@@ -143,8 +176,7 @@ function notes(
   service: Service,
 ): string[] {
   const found: string[] = [];
-  if (end.died)
-    found.push(`the service died under load; it logged last: ${service.tail().slice(-3).join(' | ')}`);
+  if (end.died) found.push(`the service died; it logged last: ${service.tail().slice(-3).join(' | ')}`);
   else if (!end.stopped) found.push('the service did not stop in order after the load');
   const { strangeAnswers } = load;
   const strange = load.history.filter(({ outcome }) => outcome === 'unexpected').length;
@@ -154,5 +186,16 @@ function notes(
   }
   const silent = load.history.filter(({ completedUs }) => completedUs === null).length;
   if (silent > 0) found.push(`${quantity(silent, 'attempt')} without any answer`);
+  return found;
+}
+
+function aftermathNotes({ strange, unsent }: AftermathResult): string[] {
+  const found: string[] = [];
+  if (strange.length > 0)
+    found.push(
+      `${quantity(strange.length, 'strange pair')} of answers after the load, such as ${strange.slice(0, 3).join(' | ')}`,
+    );
+  if (unsent > 0)
+    found.push(`no time for ${quantity(unsent, 'payment or cancellation', 'payments or cancellations')}`);
   return found;
 }

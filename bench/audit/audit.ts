@@ -1,12 +1,15 @@
 /** All checks on one trial, and the verdict. */
 import type { HistoryRecord } from '../history.ts';
-import { type Check, type CheckResult, isUnreadable, type StoresSnapshot } from './check.ts';
+import { type Check, type CheckResult, isActive, isUnreadable, type StoresSnapshot } from './check.ts';
 import { drift } from './drift.ts';
 import { duplicates } from './duplicates.ts';
 import { lost } from './lost.ts';
 import { oversold } from './oversold.ts';
+import { payments } from './payments.ts';
 import { phantom } from './phantom.ts';
 import { points } from './points.ts';
+import { returns } from './returns.ts';
+import { tasks } from './tasks.ts';
 import { undersold } from './undersold.ts';
 
 /** Every check, by the name of its number in `results.json`. */
@@ -18,6 +21,9 @@ const checks = {
   phantom,
   drift,
   pointsMismatch: points,
+  returnsMismatch: returns,
+  paymentsMismatch: payments,
+  tasksMismatch: tasks,
 } satisfies Record<string, Check>;
 
 export type CheckName = keyof typeof checks;
@@ -59,10 +65,10 @@ function runChecks(
     const finding = `Postgres could not be read: ${postgres.unreadable}`;
     return each(() => ({ count: null, finding }));
   }
-  const active = postgres.orders.filter(
-    ({ saleId, status }) => saleId === postgres.sale.id && (status === 'pending' || status === 'paid'),
-  );
-  const evidence = { history, postgres, redis, active };
+  const ofSale = postgres.orders.filter(({ saleId }) => saleId === postgres.sale.id);
+  const active = ofSale.filter(isActive);
+  const closed = ofSale.filter((order) => !isActive(order));
+  const evidence = { history, postgres, redis, active, closed };
   return each((check) => check(evidence));
 }
 

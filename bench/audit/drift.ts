@@ -1,8 +1,17 @@
-import { type CheckResult, counted, type Evidence, isUnreadable, number, quantity } from './check.ts';
+import {
+  type CheckResult,
+  counted,
+  type Evidence,
+  isUnreadable,
+  listed,
+  number,
+  quantity,
+  underWay,
+} from './check.ts';
 
 /**
  * Counters that disagree with the orders: `sales.sold` with the active orders, what Redis would still sell with
- * stock − sold, and reservations that nobody settles. While reservations are still being settled nothing can be said.
+ * stock − sold, and reservations that nobody settles. While something is still under way nothing can be said.
  */
 export function drift({ postgres, redis, active }: Evidence): CheckResult {
   const { stock, sold } = postgres.sale;
@@ -12,10 +21,8 @@ export function drift({ postgres, redis, active }: Evidence): CheckResult {
     if (soldDrift > 0) return { count: soldDrift, finding: soldFinding };
     return { count: null, finding: `Redis could not be read: ${redis.unreadable}` };
   }
-  if (redis.unsettled > 0 && redis.settling) {
-    const left = quantity(redis.unsettled, 'reservation was', 'reservations were');
-    return { count: null, finding: `${left} still being settled when the audit stopped waiting` };
-  }
+  const tooEarly = underWay(postgres, redis);
+  if (tooEarly !== null) return { count: null, finding: tooEarly };
   const redisDrift = redis.remaining === null ? 0 : Math.abs(redis.remaining - (stock - sold));
   const findings = [
     soldDrift > 0 ? soldFinding : '',
@@ -24,8 +31,5 @@ export function drift({ postgres, redis, active }: Evidence): CheckResult {
       : '',
     redis.unsettled > 0 ? `${quantity(redis.unsettled, 'reservation')} never settled` : '',
   ];
-  return counted(
-    soldDrift + redisDrift + redis.unsettled,
-    findings.filter((finding) => finding !== '').join(', '),
-  );
+  return counted(soldDrift + redisDrift + redis.unsettled, listed(findings));
 }

@@ -1,4 +1,4 @@
-import { type CheckResult, counted, type Evidence, quantity } from './check.ts';
+import { type CheckResult, counted, type Evidence, listed, quantity } from './check.ts';
 
 /** P3: active orders beyond one for a (sale, user), and customers who were given two different orders. */
 export function duplicates({ history, active }: Evidence): CheckResult {
@@ -19,5 +19,5 @@ export function duplicates({ history, active }: Evidence): CheckResult {
       ? `${quantity(toldTwo.size, 'customer was', 'customers were')} given two different orders`
       : '',
   ];
-  return counted(surplus + toldTwo.size, findings.filter((finding) => finding !== '').join(', '));
+  return counted(surplus + toldTwo.size, listed(findings));
 }

@@ -1,4 +1,4 @@
-import { type CheckResult, counted, type Evidence, quantity } from './check.ts';
+import { type CheckResult, counted, type Evidence, listed, quantity } from './check.ts';
 
 /** P2: orders that a customer was told of and that Postgres does not have, or has for another customer or sale. */
 export function lost({ history, postgres }: Evidence): CheckResult {
@@ -19,5 +19,5 @@ export function lost({ history, postgres }: Evidence): CheckResult {
       ? `${quantity(elsewhere.size, 'acknowledged order belongs', 'acknowledged orders belong')} to another customer or sale`
       : '',
   ];
-  return counted(missing.size + elsewhere.size, findings.filter((finding) => finding !== '').join(', '));
+  return counted(missing.size + elsewhere.size, listed(findings));
 }

@@ -1,14 +1,15 @@
 import { type CheckResult, counted, type Evidence, number, quantity } from './check.ts';
 
 /**
- * P4: units that are free at the end although someone was told "sold out". Nothing is cancelled in a trial, so a unit
- * that is free at the end was free when that was said. One wrong answer can strand one unit at most, hence the smaller
- * of the two numbers; who was told `busy` may try again, and strands nothing.
+ * P4: units that are free at the end although someone was told "sold out". A closed order's unit may have come back
+ * after that was said, so as many units as there are closed orders prove nothing; each further unit that is free at the
+ * end was free all the time. One wrong answer can strand one unit at most, hence the smaller of the two numbers; who was
+ * told `busy` may try again, and strands nothing.
  */
-export function undersold({ history, postgres, active }: Evidence): CheckResult {
+export function undersold({ history, postgres, active, closed }: Evidence): CheckResult {
   const { stock, id } = postgres.sale;
   const refused = history.filter(({ saleId, outcome }) => saleId === id && outcome === 'sold-out').length;
-  const free = Math.max(0, stock - active.length);
+  const free = Math.max(0, stock - active.length - closed.length);
   const count = Math.min(free, refused);
   return counted(
     count,

@@ -32,6 +32,9 @@ const columns: Readonly<Record<string, (trial: TrialResult) => Cell>> = {
   phantom: ({ audit }) => audit.phantom,
   drift: ({ audit }) => audit.drift,
   pointsMismatch: ({ audit }) => audit.pointsMismatch,
+  returnsMismatch: ({ audit }) => audit.returnsMismatch,
+  paymentsMismatch: ({ audit }) => audit.paymentsMismatch,
+  tasksMismatch: ({ audit }) => audit.tasksMismatch,
   findings: ({ audit, notes }) => [...audit.findings, ...notes].join('; '),
 };
 

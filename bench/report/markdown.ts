@@ -78,15 +78,20 @@ const definitions = `## What the words mean
 | unknown | no answer was seen, or the service said that it does not know |
 | unexpected | an answer that the contract does not have for a purchase |
 | oversold | active orders beyond the stock |
-| undersold | units free at the end although someone was told "sold out", at most one for each such answer |
+| undersold | units free at the end, beyond those of closed orders, although someone was told "sold out"; at most one for each such answer |
 | duplicates | active orders beyond one for a customer, plus customers who were given two different orders |
 | lost | orders that a customer was told of and that Postgres does not have, or has for another customer or sale |
 | phantom | orders of customers who were only refused, or never asked |
 | drift | \\|sales.sold − active orders\\| + \\|what Redis would still sell − (stock − sold)\\| + reservations that are never settled |
-| pointsMismatch | orders without exactly one points entry, plus entries without an order |
+| pointsMismatch | orders that have not exactly one points entry, and one reversal if they were closed, plus entries without an order |
+| returnsMismatch | units that came back from cancelled and expired orders in one store alone: still held by them, or Redis was not told, plus customers whom only Redis, or only Postgres, takes for buyers |
+| paymentsMismatch | orders that are paid or to be refunded without exactly one payment that did it, others that a payment changed, plus payments without an order |
+| tasksMismatch | tasks (ship and award of a paid order, refund of one to be refunded) that are lost, there twice or for nothing, or dead |
 | verdict | pass: every check was made and counts 0; fail: a check counts more; unknown: a check could not be made |
 
-The audit reads the history and, after the service has stopped, Postgres and Redis. It knows no strategy.`;
+After the load, and in none of its figures, some accepted orders are paid, others are cancelled, and some of those are
+paid too late, each request twice at the same time. None is cancelled of a sale that may be oversold, so that it is seen
+by how much. Then the service stops, and the audit reads the history, Postgres and Redis. It knows no strategy.`;
 
 function plan({ plan, commit }: Results): string {
   const repeats = plan.attempts - plan.buyers;

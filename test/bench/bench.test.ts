@@ -79,9 +79,14 @@ describe('npm run bench', () => {
       if (trial.unsafe) {
         expect(trial.audit.verdict).toBe('fail');
         expect(trial.audit.oversold).toBeGreaterThan(0);
+        // Nothing is cancelled of what was oversold.
+        expect(trial).toMatchObject({ aftermath: { cancelled: 0, refundDue: 0 }, notes: [] });
+        expect(trial.aftermath.paid).toBeGreaterThan(10);
       } else {
         expect(trial.audit).toMatchObject({ verdict: 'pass', findings: [] });
         expect(trial).toMatchObject({ accepted: 50, notes: [] });
+        expect(trial.aftermath).toEqual({ paid: 16, cancelled: 16, refundDue: 8 });
+        expect(trial.timeToSellOutMs).not.toBeNull();
       }
     }
     expect(await leftDatabases()).toBe(0);

@@ -2,6 +2,7 @@ import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { checkNames } from '../../bench/audit/audit.ts';
 import { type BenchOptions, parseOptions } from '../../bench/options.ts';
 import type { Contender } from '../../bench/plan.ts';
 import type { Results } from '../../bench/report/results.ts';
@@ -94,8 +95,9 @@ describe('a run', () => {
     expect(new Date(results().startedAt).toISOString()).toBe(results().startedAt);
     expect(results().commit).toMatch(/^([0-9a-f]{40}(-dirty)?|unknown)$/);
     const fields =
-      'strategy lock round load attempts accepted replayed soldOut busy unknown acceptedPerSecond attemptsPerSecond latencyMs timeToSellOutMs audit';
-    const audit = 'verdict oversold undersold duplicates lost phantom drift pointsMismatch';
+      'strategy lock round load attempts accepted replayed soldOut busy unknown acceptedPerSecond attemptsPerSecond latencyMs timeToSellOutMs aftermath audit';
+    const audit =
+      'verdict oversold undersold duplicates lost phantom drift pointsMismatch returnsMismatch paymentsMismatch tasksMismatch';
     for (const trial of results().trials) {
       expect(Object.keys(trial)).toEqual(expect.arrayContaining(fields.split(' ')));
       expect(Object.keys(trial.audit)).toEqual(expect.arrayContaining(audit.split(' ')));
@@ -109,7 +111,7 @@ describe('a run', () => {
     expect(lines).toHaveLength(8);
     expect(lines[0]).toMatch(/^strategy,lock,round,load,/);
     expect(lines[1]).toMatch(
-      /^unsafe,,1,closed,.*,fail,213,0,0,0,0,0,0,"sold 1,213 of 1,000: 213 oversold"$/,
+      /^unsafe,,1,closed,.*,fail,213,0,0,0,0,0,0,0,0,0,"sold 1,213 of 1,000: 213 oversold"$/,
     );
     expect(lines[2]).toMatch(/^global-lock,redis,1,/);
   });
@@ -123,6 +125,7 @@ describe('a run', () => {
     }
     expect(report).toContain('20,000 attempts by 18,000 customers (2,000 repeats) for 2,000 units');
     expect(report).toContain('SEGMENTS=10');
+    for (const name of checkNames) expect(report).toContain(`\n| ${name} | `);
     expect(report).not.toContain('Partial');
     expect(report.split('\n').filter((line) => line.startsWith('| 2 |'))).toHaveLength(3);
   });

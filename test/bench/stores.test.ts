@@ -25,7 +25,8 @@ const id = (n: number): string => `01900000-0000-7000-8000-${String(n).padStart(
 /** A sale with so many orders, each with its points. */
 async function makeSale(stock: number, buyers: readonly string[], sold = buyers.length): Promise<number> {
   const { sql } = stores;
-  await sql.query('TRUNCATE sales, orders, points_entries RESTART IDENTITY CASCADE');
+  await sql.query(`TRUNCATE sales, orders, points_entries, payment_notifications, tasks, unit_moves, stock_units
+     RESTART IDENTITY CASCADE`);
   const sale = await sql.query<{ id: number }>(
     `INSERT INTO sales (name, price_cents, stock, sold) VALUES ('test', 100, $1, $2) RETURNING id`,
     [stock, sold],
@@ -51,8 +52,9 @@ describe("the audit's reader", () => {
   it('reads the sale, its orders and points, and what Redis would still sell', async () => {
     const saleId = await makeSale(5, ['ann', 'bob']);
     await redis.hset(`stampede:{sale:${saleId}}:state`, { remaining: 3 });
+    await redis.hset(`stampede:{sale:${saleId}}:buyers`, { ann: `${id(0)} 0-0`, bob: `${id(1)} 0-0` });
     const settled = await settle(place(saleId));
-    expect(settled).toEqual({ unsettled: 0, settling: false });
+    expect(settled).toEqual({ unsettled: 0, untold: 0, settling: false });
     const snapshot = await readStores(place(saleId), settled);
     expect(snapshot).toEqual({
       postgres: {
@@ -62,36 +64,102 @@ describe("the audit's reader", () => {
           { id: id(1), saleId, userId: 'bob', status: 'pending' },
         ],
         points: [
-          { userId: 'ann', sourceId: id(0) },
-          { userId: 'bob', sourceId: id(1) },
+          { userId: 'ann', sourceType: 'order', sourceId: id(0), points: 1 },
+          { userId: 'bob', sourceType: 'order', sourceId: id(1), points: 1 },
         ],
+        payments: [],
+        tasks: [],
+        untold: 0,
+        heldUnits: 0,
       },
-      redis: { remaining: 3, unsettled: 0, settling: false },
+      redis: { remaining: 3, buyers: 2, unsettled: 0, settling: false },
     });
-    expect(audit([], snapshot)).toMatchObject({ verdict: 'fail', phantom: 2, drift: 0, pointsMismatch: 0 });
+    const mismatches = { pointsMismatch: 0, returnsMismatch: 0, paymentsMismatch: 0, tasksMismatch: 0 };
+    expect(audit([], snapshot)).toMatchObject({ verdict: 'fail', phantom: 2, drift: 0, ...mismatches });
+  });
+
+  it('reads what has become of orders', async () => {
+    const { sql } = stores;
+    const saleId = await makeSale(5, ['ann', 'bob', 'cyd'], 2);
+    await sql.query(
+      `UPDATE orders SET status = CASE id WHEN $1 THEN 'paid' ELSE 'cancelled' END WHERE id <> $2`,
+      [id(0), id(2)],
+    );
+    await sql.query(
+      `INSERT INTO points_entries (user_id, source_type, source_id, points)
+       VALUES ('bob', 'order-reversal', $1, -1), ('bob', 'welcome', 'x', 100)`,
+      [id(1)],
+    );
+    await sql.query(
+      `INSERT INTO payment_notifications (id, order_id, amount_cents, result) VALUES ('n', $1, 100, 'paid')`,
+      [id(0)],
+    );
+    await sql.query(
+      `INSERT INTO tasks (kind, payload, state)
+       VALUES ('ship', $1, 'dead'), ('award', '{}', 'waiting'), ('tidy', '{}', 'done')`,
+      [{ orderId: id(0) }],
+    );
+    await sql.query(
+      `INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
+       VALUES ($1, $2, 'bob', 'back'), ($1, $2 + 1, 'bob', 'back')`,
+      [id(1), saleId],
+    );
+    await sql.query(
+      'INSERT INTO stock_units (sale_id, unit, order_id) VALUES ($1, 1, $2), ($1, 2, $3), ($1, 3, $4), ($1, 4, NULL)',
+      [saleId, id(0), id(1), id(7)],
+    );
+    const { postgres } = await readStores(place(saleId), { unsettled: 0, untold: 0, settling: false });
+    expect(postgres).toMatchObject({
+      points: [{}, {}, {}, { userId: 'bob', sourceType: 'order-reversal', sourceId: id(1), points: -1 }],
+      payments: [{ id: 'n', orderId: id(0), result: 'paid' }],
+      tasks: [
+        { kind: 'ship', orderId: id(0), state: 'dead' },
+        { kind: 'award', orderId: null, state: 'waiting' },
+      ],
+      untold: 1,
+      heldUnits: 2,
+    });
   });
 
   it('adds up segments, and sees that a strategy keeps nothing in Redis', async () => {
     const saleId = await makeSale(5, []);
-    const settled = { unsettled: 0, settling: false };
-    expect((await readStores(place(saleId), settled)).redis).toMatchObject({ remaining: null });
+    const settled = { unsettled: 0, untold: 0, settling: false };
+    const nothing = { remaining: null, buyers: null };
+    expect((await readStores(place(saleId), settled)).redis).toMatchObject(nothing);
     await redis.hset(`stampede:{sale:${saleId}}:segments`, { 0: 2, 1: 0, 2: 3 });
-    expect((await readStores(place(saleId), settled)).redis).toMatchObject({ remaining: 5 });
+    expect((await readStores(place(saleId), settled)).redis).toMatchObject({
+      remaining: 5,
+      buyers: 0,
+    });
   });
 
   it('waits until the reservations are settled', async () => {
     const stream = 'stampede:{sale:1}:reservations';
     for (let n = 0; n < 5; n++) await redis.xadd(stream, '*', 'order', String(n));
     const drain = setInterval(() => void redis.xtrim(stream, 'MAXLEN', 0), 300);
-    expect(await settle(place(1))).toEqual({ unsettled: 0, settling: false });
+    expect(await settle(place(1))).toEqual({ unsettled: 0, untold: 0, settling: false });
     clearInterval(drain);
+  });
+
+  it('waits until Redis was told of every unit, and says what it was not told of', async () => {
+    const saleId = await makeSale(5, []);
+    const { sql } = stores;
+    const move = `INSERT INTO unit_moves (order_id, sale_id, user_id, direction) VALUES ($1, $2, 'ann', 'back')`;
+    await sql.query(move, [id(0), saleId]);
+    const telling = setTimeout(() => void sql.query('DELETE FROM unit_moves'), 300);
+    expect(await settle(place(saleId))).toEqual({ unsettled: 0, untold: 0, settling: false });
+    clearTimeout(telling);
+    await sql.query(move, [id(0), saleId]);
+    const wait = { timeoutMs: 600, stuckAfterMs: 300 };
+    expect(await settle(place(saleId), wait)).toEqual({ unsettled: 0, untold: 1, settling: false });
+    await sql.query('DELETE FROM unit_moves');
   });
 
   it('tells a stream that is stuck from one that is being settled', async () => {
     const stream = 'stampede:{sale:1}:reservations';
     for (let n = 0; n < 500; n++) await redis.xadd(stream, '*', 'order', String(n));
     const wait = { timeoutMs: 600, stuckAfterMs: 300 };
-    expect(await settle(place(1), wait)).toEqual({ unsettled: 500, settling: false });
+    expect(await settle(place(1), wait)).toEqual({ unsettled: 500, untold: 0, settling: false });
     const drain = setInterval(async () => {
       const [first] = await redis.xrange(stream, '-', '+', 'COUNT', 1);
       if (first !== undefined) await redis.xdel(stream, first[0]);
