@@ -1,6 +1,6 @@
 -- Adds units to a sale, or takes free ones out of it: all of them or none.
 --
--- KEYS 1 state     hash: remaining, startsMs, endsMs, epoch
+-- KEYS 1 state     hash: remaining, startsMs, endsMs, epoch, returns
 --      2 counters  hash that counts the units: the state itself, or one field for each segment
 -- ARGV 1 units     above zero adds, below zero takes
 --      2 epoch     in which the sale must have been opened
@@ -21,6 +21,10 @@ for i = 2, #counters, 2 do
   free = free + math.max(0, counters[i])
 end
 if units < 0 and free + units < 0 then return 0 end
+if units > 0 then
+  redis.call('HINCRBY', KEYS[1], 'returns', 1)
+  redis.call('PUBLISH', 'stampede:returns', KEYS[1])
+end
 
 local left = math.abs(units)
 local share = math.ceil(left / (#counters / 2))

@@ -1,7 +1,7 @@
 -- Makes a sale in Redis what it is in Postgres, units and buyers, if nothing at all has happened in Redis since it
 -- was observed and no reservation is under way.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, returns
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 reservations  stream of reservations that Postgres does not have yet
 --      4 buyers        hash: user id -> "<order id> <entry id>"
@@ -33,6 +33,8 @@ if not unchanged() then
   redis.call('DEL', KEYS[5])
   return 0
 end
+redis.call('HINCRBY', KEYS[1], 'returns', 1)
+redis.call('PUBLISH', 'stampede:returns', KEYS[1])
 redis.call('DEL', KEYS[4])
 if redis.call('EXISTS', KEYS[5]) == 1 then
   redis.call('RENAME', KEYS[5], KEYS[4])

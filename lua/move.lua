@@ -1,7 +1,7 @@
 -- Tells Redis of a unit that Postgres returned or took again, exactly once: the customer's entry says whether it was
 -- told before.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, returns
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <entry id>"
 --      4 reservations  stream of reservations that Postgres does not have yet
@@ -22,6 +22,8 @@ if direction == 'back' then
   if not buyer then return 0 end
   local holder, entryId = buyer:match('^(%S+) (%S+)$')
   if holder ~= orderId then return 0 end
+  redis.call('HINCRBY', state, 'returns', 1)
+  redis.call('PUBLISH', 'stampede:returns', state)
   redis.call('HDEL', buyers, userId)
   redis.call('XDEL', stream, entryId) -- committed, though perhaps not settled yet
   if redis.call('HEXISTS', counters, counter) == 0 then counter = redis.call('HKEYS', counters)[1] end
@@ -31,6 +33,7 @@ end
 
 if buyer then return 0 end
 redis.call('HSET', buyers, userId, orderId .. ' 0-0')
+redis.call('HINCRBY', state, 'returns', 1) -- none came back, but there is a buyer more
 local function take(field)
   local free = tonumber(redis.call('HGET', counters, field) or '0')
   if free > 0 then redis.call('HINCRBY', counters, field, -1) end

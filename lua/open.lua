@@ -1,7 +1,7 @@
 -- Puts a sale into Redis, or what is missing of it: of several processes that do so at the same time the first wins.
 -- What is there from another epoch is replaced; its reservations stay, but those that Postgres has.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, openedMs
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, openedMs, returns (see sold-out-latch.ts)
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <entry id>"
 --      4 reservations  stream of reservations that Postgres does not have yet
@@ -32,6 +32,9 @@ for i = 6, #ARGV do redis.call('XDEL', stream, ARGV[i]) end
 redis.call('HDEL', state, 'remaining')
 local time = redis.call('TIME')
 redis.call('HSET', state, 'openedMs', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+-- By the clock, so that it is another number than before Redis lost its memory.
+redis.call('HSET', state, 'returns', string.format('%.0f', time[1] * 1000000 + time[2]))
+redis.call('PUBLISH', 'stampede:returns', state)
 redis.call('DEL', KEYS[5])
 -- A few buyers without a sale are those that were settled since Redis lost its memory; many are of another time.
 if not before and redis.call('HLEN', buyers) <= 10000 then

@@ -1,7 +1,7 @@
 -- Forgets reservations that Postgres has. One that was made before the sale was opened (again), or while it is not
 -- there, is not known to it: its buyer is put back.
 --
--- KEYS 1 state         hash: openedMs and others
+-- KEYS 1 state         hash: openedMs, returns and others
 --      2 buyers        hash: user id -> "<order id> <entry id>"
 --      3 reservations  stream of reservations that Postgres does not have yet
 -- ARGV for each: entry id, user id, order id
@@ -13,7 +13,9 @@ for i = 1, #ARGV, 3 do
   if redis.call('XDEL', KEYS[3], ARGV[i]) == 1 then
     forgotten = forgotten + 1
   elseif tonumber(ARGV[i]:match('^%d+')) <= openedMs then
-    redis.call('HSETNX', KEYS[2], ARGV[i + 1], ARGV[i + 2] .. ' 0-0')
+    if redis.call('HSETNX', KEYS[2], ARGV[i + 1], ARGV[i + 2] .. ' 0-0') == 1 and opened then
+      redis.call('HINCRBY', KEYS[1], 'returns', 1) -- there is a buyer more
+    end
   end
 end
 return forgotten

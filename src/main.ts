@@ -6,20 +6,30 @@
  *        ▼                                                                                         ▼
  *   (nothing started)      signal or failure, at any moment: what was started is stopped, last first ◀── listen
  */
+import cluster from 'node:cluster';
 import { createServer, type Server } from 'node:http';
 import { fileURLToPath } from 'node:url';
 import closeWithGrace from 'close-with-grace';
 import { type Logger, pino } from 'pino';
 import { type Config, ConfigError, parseEnv } from './config/env.ts';
 import { limits } from './config/limits.ts';
+import { purchaseListener } from './http/purchase-listener.ts';
 import type { ServiceContext } from './http/routes/service.ts';
 import { answerUnreadable, createApp } from './http/server.ts';
 import { startLocalStores } from './local/stores.ts';
 import { type LockContext, locks } from './locks/registry.ts';
-import { createInstruments } from './metrics/instruments.ts';
+import { attemptTally } from './metrics/attempt-tally.ts';
+import {
+  createInstruments,
+  type Instruments,
+  measureAdmission,
+  measureLatch,
+  measureWriter,
+} from './metrics/instruments.ts';
+import { createAdmission } from './orders/admission.ts';
 import { createLifecycle } from './orders/lifecycle.ts';
 import { createPayments } from './orders/payments.ts';
-import { createPurchases } from './orders/purchase.ts';
+import { createPurchases, type PurchaseContext, type Purchases } from './orders/purchase.ts';
 import { keepRecovering, recoverOnce } from './orders/recover.ts';
 import { keepSweeping } from './orders/sweep.ts';
 import { createUnitMoves } from './orders/unit-moves.ts';
@@ -33,9 +43,10 @@ import { redisEpochs } from './store/redis-epoch.ts';
 import type { RedisSales } from './store/redis-sale.ts';
 import { saleTable } from './store/sales.ts';
 import { strategies } from './strategies/registry.ts';
-import type { Strategy, StrategyContext } from './strategies/strategy.ts';
+import type { Strategy } from './strategies/strategy.ts';
 import { outsideHandlers } from './tasks/handlers.ts';
 import { startTasks, type Tasks, type TasksContext } from './tasks/tasks.ts';
+import { metricsOfAll, startWorkers } from './workers.ts';
 
 /** What was started, in the order of starting; stopped in reverse. */
 const closers: (() => Promise<unknown>)[] = [];
@@ -49,7 +60,7 @@ async function main(): Promise<void> {
   const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
   const log = pino({
     level: config.logLevel,
-    base: null,
+    base: cluster.isWorker ? { worker: cluster.worker!.id } : null,
     timestamp: pino.stdTimeFunctions.isoTime,
     serializers: { err: withoutArguments },
   });
@@ -59,7 +70,8 @@ async function main(): Promise<void> {
     await closeAll(log);
   });
   try {
-    await start(config, log);
+    if (config.workers > 1 && cluster.isPrimary) await startAll(config, log);
+    else await start(config, log);
   } catch (error) {
     closing.uninstall();
     await closeAll(log);
@@ -67,9 +79,15 @@ async function main(): Promise<void> {
   }
 }
 
-/** An error as it may be logged: a Redis command carries its arguments, and one of those is the password. */
+/**
+ * An error as it may be logged: a Redis command carries its arguments, and one of those is the password; a Postgres
+ * client carries the key that cancels its statements.
+ */
 function withoutArguments(error: Error): object {
-  const { command, ...rest } = pino.stdSerializers.err(error) as { command?: unknown };
+  const { command, client, ...rest } = pino.stdSerializers.err(error) as {
+    command?: unknown;
+    client?: unknown;
+  };
   return rest;
 }
 
@@ -79,11 +97,25 @@ async function closeAll(log: Logger): Promise<void> {
   }
 }
 
+/** WORKERS=n: this process finds the stores and starts the others, which serve. */
+async function startAll(config: Config, log: Logger): Promise<void> {
+  const { databaseUrl, redisUrl } = await findStores(config, log);
+  const workers = await startWorkers({
+    count: config.workers,
+    env: { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl },
+    log: (message, details) => log.error(details, message),
+    onHopeless: (error) => {
+      throw error; // ends this process in order, and with it what it started
+    },
+  }).catch((error: Error) => {
+    throw new StartError(error.message);
+  });
+  closers.push(() => workers.stop());
+  tellListening(config, workers.port, log);
+}
+
 async function start(config: Config, log: Logger): Promise<void> {
   const { databaseUrl, redisUrl } = await findStores(config, log);
-  const applied = await reach('Postgres', 'DATABASE_URL', databaseUrl, () => migrate(databaseUrl));
-  if (applied.length > 0) log.info({ applied }, 'migrated the database');
-
   const instruments = createInstruments();
   const onError = (doing: string, err: unknown, ids: object = {}) => {
     instruments.storeErrors.inc({ store: 'any', doing });
@@ -103,8 +135,10 @@ async function start(config: Config, log: Logger): Promise<void> {
   const lock = await openLock(config, { redis, postgres, onError });
   closers.push(() => lock.close());
   const epochs = redisEpochs(redis, postgres);
-  const context: StrategyContext = { ...config, postgres, redis, epochs, sales, orders, lock, onError };
-  const strategy = strategies.get(config.strategy)!.create(context);
+  const onBatch = (size: number) => instruments.attemptBatch.observe(size);
+  const stores = { postgres, redis, epochs, sales, orders };
+  const strategy = strategies.get(config.strategy)!.create({ ...config, ...stores, lock, onBatch, onError });
+  closers.push(async () => strategy.latch?.close());
 
   const { reservations } = strategy;
   const writer =
@@ -116,10 +150,11 @@ async function start(config: Config, log: Logger): Promise<void> {
   const lifecycle = createLifecycle({ postgres, orders, moves, instruments });
   const payments = createPayments({ postgres, orders, moves, instruments });
   closers.push(keepSweeping({ lifecycle, moves }, onError));
-  const purchases = createPurchases({ ...config, strategy, orders, writer, instruments, onError });
-  closers.push(() => purchases.idle());
+  const purchases = openPurchases(config, { strategy, orders, writer, onError }, instruments);
   const tasks = runTasks(config, { postgres, redis, lock, instruments, onError }, log);
 
+  const onUnforeseen = (err: unknown, request: object) =>
+    log.error({ err, ...request }, 'an error that nobody foresaw');
   const app = createApp({
     strategy,
     purchases,
@@ -131,11 +166,28 @@ async function start(config: Config, log: Logger): Promise<void> {
     tasks,
     adminToken: config.adminToken,
     service: aboutService(config, { postgres, redis, instruments }),
-    onError: (err, request) => log.error({ err, ...request }, 'an error that nobody foresaw'),
+    onError: onUnforeseen,
   });
-  const server = createServer(app);
+  const server = createServer(purchaseListener(purchases, app, onUnforeseen));
   answerUnreadable(server);
   await listen(server, config, log);
+}
+
+/** Attempts, and what is measured of them. */
+function openPurchases(
+  config: Config,
+  parts: Pick<PurchaseContext, 'strategy' | 'orders' | 'writer' | 'onError'>,
+  instruments: Instruments,
+): Purchases {
+  const { strategy, writer } = parts;
+  if (strategy.latch) measureLatch(instruments, strategy.latch);
+  if (writer) measureWriter(instruments, writer);
+  const admission = createAdmission();
+  measureAdmission(instruments, admission);
+  const tally = attemptTally(instruments.registry, config.strategy);
+  const purchases = createPurchases({ ...config, ...parts, admission, tally });
+  closers.push(() => purchases.idle());
+  return purchases;
 }
 
 /** What the service tells of itself. */
@@ -149,6 +201,7 @@ function aboutService(
     strategies: [...strategies.values()].map((entry) => entry.description),
     locks: [...locks.values()].map((entry) => entry.description),
     instruments,
+    metricsOfAll: cluster.isWorker ? metricsOfAll(instruments.registry) : null,
     checks: { postgres: () => postgres.ping(), redis: () => redis.ping() },
   };
 }
@@ -166,8 +219,18 @@ async function openLock(config: Config, parts: Pick<LockContext, 'redis' | 'post
   });
 }
 
-/** The stores that the environment names, and local ones for those that it does not. */
+/** The stores that the environment names, and local ones for those that it does not; with the tables as they must be. */
 async function findStores(config: Config, log: Logger): Promise<{ databaseUrl: string; redisUrl: string }> {
+  const found = await namedStores(config, log);
+  if (cluster.isWorker) return found; // the first process has seen to the tables
+  const applied = await reach('Postgres', 'DATABASE_URL', found.databaseUrl, () =>
+    migrate(found.databaseUrl),
+  );
+  if (applied.length > 0) log.info({ applied }, 'migrated the database');
+  return found;
+}
+
+async function namedStores(config: Config, log: Logger): Promise<{ databaseUrl: string; redisUrl: string }> {
   const { databaseUrl, redisUrl } = config;
   if (databaseUrl !== null && redisUrl !== null) return { databaseUrl, redisUrl };
   const local = await startLocalStores({
@@ -234,9 +297,14 @@ async function listen(server: Server, config: Config, log: Logger): Promise<void
   closers.push(() => stopListening(server));
   const address = server.address();
   const port = typeof address === 'object' && address !== null ? address.port : config.port;
-  const { strategy, lock, confirm } = config;
+  if (cluster.isWorker) log.debug({ port }, 'serving');
+  else tellListening(config, port, log);
+}
+
+/** Said once, when purchases are served. */
+function tellListening({ host, strategy, lock, confirm, workers }: Config, port: number, log: Logger): void {
   log.info(
-    { port, host: config.host, strategy, lock, confirm, docs: `http://${config.host}:${port}/docs` },
+    { port, host, strategy, lock, confirm, workers, docs: `http://${host}:${port}/docs` },
     'listening',
   );
 }

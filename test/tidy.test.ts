@@ -41,6 +41,7 @@ const LAYERS: string[][] = [
   ['strategies'],
   ['orders', 'tasks'],
   ['http'],
+  ['workers.ts'],
   ['main.ts', 'reconcile.ts'],
 ];
 const layerOf = (part: string) => LAYERS.findIndex((layer) => layer.includes(part));
@@ -63,7 +64,14 @@ const SHARED: Record<string, string[]> = {
     'wake.ts',
     'registry.ts',
   ],
-  strategies: ['strategy.ts', 'redis-base.ts', 'postgres-base.ts', 'batches.ts', 'registry.ts'],
+  strategies: [
+    'strategy.ts',
+    'redis-base.ts',
+    'postgres-base.ts',
+    'batches.ts',
+    'sold-out-latch.ts',
+    'registry.ts',
+  ],
 };
 
 const source = files.filter((file) => file.startsWith('src/') && file.endsWith('.ts'));

@@ -27,6 +27,8 @@ export interface Config {
   readonly taskWebhookUrl: string | null;
   /** How dispatchers of tasks keep out of each other's way; `lock`: under the lock that LOCK names. */
   readonly taskPick: 'skip-locked' | 'lock';
+  /** Processes that share the port. */
+  readonly workers: number;
   /** null: admin routes answer on loopback only. */
   readonly adminToken: string | null;
   readonly logLevel: string;
@@ -99,6 +101,7 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     paymentWindowS: value.PAYMENT_WINDOW_S,
     taskWebhookUrl: value.TASK_WEBHOOK_URL ?? null,
     taskPick: value.TASK_PICK,
+    workers: value.WORKERS,
     adminToken: value.ADMIN_TOKEN ?? null,
     logLevel: value.LOG_LEVEL,
   };
@@ -149,12 +152,7 @@ function schema(choices: Choices) {
         error: 'must be skip-locked or lock',
       })
       .default('skip-locked'),
-    WORKERS: integer(1, 64)
-      .refine(
-        (n) => n === 1,
-        'must be 1: more than one HTTP process is not built yet; start several instances on other ports',
-      )
-      .default(1),
+    WORKERS: integer(1, 64).default(1),
     ADMIN_TOKEN: z.string().min(16, 'must have at least 16 characters').optional(),
     LOG_LEVEL: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
   });

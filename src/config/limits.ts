@@ -34,13 +34,44 @@ export const limits = {
   /** Statements under way at once: one runs while the next is gathered. */
   writerInFlight: 2,
   /** Orders waiting for the writer; beyond that an attempt is told `busy` and its unit goes back. */
-  writerQueue: 10_000,
+  writerQueue: 120_000,
+  /** With CONFIRM=accepted, orders that are accepted and not committed; beyond that an attempt is told `busy`. */
+  acceptedBacklog: 100_000,
   /** An order that has waited longer is told `busy`, and its unit goes back. */
   writerWaitMs: 4_000,
   /** A batch is not tried again after this. */
   writerPatienceMs: 4_000,
   /** How often a batch that met a deadlock or a serialization failure is sent again. */
   writerRetries: 5,
+
+  /** Attempts in one script: more only make Redis's other clients wait. */
+  scriptBatchSize: 256,
+  /** Scripts under way at once: one runs while the next is gathered. */
+  scriptInFlight: 2,
+
+  /** Who is let in, and how many: see orders/admission.ts. What is let in is answered within about roomMs + waitMs. */
+  admission: {
+    /** An attempt under way takes about so long when the stores are busy. */
+    roomMs: 100,
+    /** One that waited longer in line is turned down. */
+    waitMs: 100,
+    roomAtStart: 512,
+    roomLeast: 32,
+    roomMost: 8_192,
+    /** In line at once, while nobody has waited in vain. */
+    lineMost: 10_000,
+    /** For how long it is remembered that somebody has. */
+    rememberMs: 1_000,
+    /** Between two measurements of the room. */
+    windowMs: 100,
+    /** Between two looks for those who waited too long. */
+    lookMs: 20,
+  },
+  /** What a process knows of a sale that is sold out is confirmed so often, and believed for so long. */
+  latchCheckMs: 40,
+  latchBelievedMs: 100,
+  /** Sales that one process answers "sold out" for without asking. */
+  latches: 1_000,
 
   /** A reservation this old is taken for abandoned. Should its writer be alive after all, both do the same thing. */
   recoverAfterMs: 6_000,

@@ -13,7 +13,7 @@ export function jsonBody(bytes: number): RequestHandler[] {
     (req, _res, next) => {
       // Absent means that the client said nothing about a body that may be empty; the schema then tells what is missing.
       const type = req.headers['content-type'];
-      if (type !== undefined && !req.is('application/json')) {
+      if (type !== undefined && req.is('application/json') === false) {
         throw new ProblemError('unsupported-media-type', `Send application/json, not ${type.slice(0, 100)}.`);
       }
       if (/charset\s*=/i.test(type ?? '') && !/charset\s*=\s*"?utf-8"?\s*(;|$)/i.test(type ?? '')) {

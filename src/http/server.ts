@@ -44,7 +44,7 @@ export function createApp(context: HttpContext): Express {
   app.disable('etag');
   app.set('query parser', 'simple');
 
-  // The hot route comes first; nothing that a browser needs stands in its way.
+  // What purchase-listener.ts leaves of the hot route comes first; nothing that a browser needs stands in its way.
   app.use(purchaseRoute(context.purchases));
   app.use(
     helmet({

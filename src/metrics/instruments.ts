@@ -3,12 +3,10 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom
 
 export interface Instruments {
   readonly registry: Registry;
-  /** Attempts by how they ended. */
-  readonly attempts: Counter<'strategy' | 'outcome'>;
-  readonly attemptSeconds: Histogram<'strategy' | 'outcome'>;
+  /** Attempts in one script, or one statement, of a strategy that gathers them. */
+  readonly attemptBatch: Histogram;
   /** Orders in one statement of the writer. */
   readonly writerBatch: Histogram;
-  readonly writerQueue: Gauge;
   /** Reservations that their own process never settled. */
   readonly recovered: Counter<'result'>;
   /** Orders that changed their state after they were placed. */
@@ -31,28 +29,16 @@ export function createInstruments(): Instruments {
   const registers = [registry];
   return {
     registry,
-    attempts: new Counter({
-      name: 'stampede_attempts_total',
-      help: 'Purchase attempts by outcome',
-      labelNames: ['strategy', 'outcome'],
-      registers,
-    }),
-    attemptSeconds: new Histogram({
-      name: 'stampede_attempt_seconds',
-      help: 'Time from the parsed request to the outcome',
-      labelNames: ['strategy', 'outcome'],
-      buckets: [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5],
+    attemptBatch: new Histogram({
+      name: 'stampede_attempt_batch',
+      help: 'Attempts decided by one script or statement',
+      buckets: [1, 2, 4, 8, 16, 32, 64, 128, 256],
       registers,
     }),
     writerBatch: new Histogram({
       name: 'stampede_writer_batch_orders',
       help: 'Orders committed by one statement',
       buckets: [1, 2, 4, 8, 16, 32, 64, 128, 256],
-      registers,
-    }),
-    writerQueue: new Gauge({
-      name: 'stampede_writer_queue_orders',
-      help: 'Orders that wait for the next statement',
       registers,
     }),
     recovered: new Counter({
@@ -106,6 +92,52 @@ function taskInstruments(registers: Registry[]) {
   };
 }
 
+/** Sales that this process knows to be sold out, looked at with each scrape. */
+export function measureLatch({ registry }: Instruments, latch: { readonly size: number }): Gauge {
+  return new Gauge({
+    name: 'stampede_sales_known_sold_out',
+    help: 'Sales that are answered "sold out" without asking a store',
+    aggregator: 'max', // each process may know the same ones
+    registers: [registry],
+    collect() {
+      this.set(latch.size);
+    },
+  });
+}
+
+/** Orders that the writer has not sent yet, looked at with each scrape. */
+export function measureWriter({ registry }: Instruments, writer: { readonly waiting: number }): Gauge {
+  return new Gauge({
+    name: 'stampede_writer_queue_orders',
+    help: 'Orders that wait for the next statement',
+    registers: [registry],
+    collect() {
+      this.set(writer.waiting);
+    },
+  });
+}
+
+/** How full the service is, looked at with each scrape. */
+export function measureAdmission(
+  { registry }: Instruments,
+  admission: {
+    readonly state: { readonly underWay: number; readonly waiting: number; readonly room: number };
+  },
+): Gauge {
+  return new Gauge({
+    name: 'stampede_admission_attempts',
+    help: 'Attempts under way, attempts in line, and the room: how many may be under way',
+    labelNames: ['what'],
+    registers: [registry],
+    collect() {
+      const { underWay, waiting, room } = admission.state;
+      this.set({ what: 'under-way' }, underWay);
+      this.set({ what: 'waiting' }, waiting);
+      this.set({ what: 'room' }, room);
+    },
+  });
+}
+
 /** Tasks by state, counted at each scrape; while Postgres cannot be asked, the figures are missing. */
 export function measureTasks(
   { registry }: Instruments,
@@ -115,6 +147,7 @@ export function measureTasks(
     name: 'stampede_tasks',
     help: 'Tasks that are not done, by state',
     labelNames: ['state'],
+    aggregator: 'max', // each process counts all of them
     registers: [registry],
     async collect() {
       const counts = await count().catch(() => new Map<string, number>());

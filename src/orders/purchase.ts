@@ -4,11 +4,13 @@
  * (CONFIRM=accepted).
  */
 import { uuidv7 } from 'uuidv7';
+import { limits } from '../config/limits.ts';
 import type { Outcome, PlacedOrder, Reservation, ReserveOutcome } from '../domain/outcome.ts';
-import type { Instruments } from '../metrics/instruments.ts';
+import type { AttemptTally } from '../metrics/attempt-tally.ts';
 import type { OrderTable } from '../store/orders.ts';
 import { classifyPostgresError } from '../store/postgres.ts';
 import type { Strategy } from '../strategies/strategy.ts';
+import type { Admission } from './admission.ts';
 import type { CommitResult, Writer } from './writer.ts';
 
 export interface PurchaseContext {
@@ -17,20 +19,25 @@ export interface PurchaseContext {
   /** null for a strategy that commits by itself. */
   readonly writer: Writer | null;
   readonly confirm: 'durable' | 'accepted';
-  readonly instruments: Instruments;
+  readonly admission: Admission;
+  readonly tally: AttemptTally;
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
 export interface Purchases {
-  /** Makes one attempt. Throws only for a defect. */
-  attempt(saleId: number, userId: string): Promise<Outcome>;
+  /**
+   * Makes one attempt. Where nothing has to be asked the outcome is there at once.
+   * @throws (or rejects) only for a defect
+   */
+  attempt(saleId: number, userId: string): Outcome | Promise<Outcome>;
   /** Waits for commits that no customer waits for. */
   idle(): Promise<void>;
 }
 
 export function createPurchases(context: PurchaseContext): Purchases {
-  const { strategy, writer, instruments } = context;
+  const { strategy, writer, admission, tally } = context;
   const background = new Set<Promise<unknown>>();
+  const acceptsAhead = context.confirm === 'accepted' && writer !== null;
 
   async function conclude(outcome: ReserveOutcome): Promise<Outcome> {
     switch (outcome.kind) {
@@ -46,9 +53,9 @@ export function createPurchases(context: PurchaseContext): Purchases {
     }
   }
 
-  function commit(reservation: Reservation): Promise<CommitResult> {
+  function commit(reservation: Reservation, patient = false): Promise<CommitResult> {
     if (writer === null) throw new Error(`${strategy.description.name} reserves, but has no writer`);
-    return writer.commit(reservation);
+    return writer.commit(reservation, patient);
   }
 
   /**
@@ -57,7 +64,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
    */
   function acceptNow(reservation: Reservation): Outcome {
     const { orderId, saleId, userId } = reservation;
-    const work = commit(reservation)
+    const work = commit(reservation, true)
       .then((result) => (result.kind === 'busy' ? result : outcomeOfCommit(reservation, result)))
       .then((outcome) => {
         if (outcome.kind !== 'accepted') {
@@ -132,14 +139,30 @@ export function createPurchases(context: PurchaseContext): Purchases {
     return { kind: 'busy', reason: 'order-under-way' };
   }
 
+  async function decide(saleId: number, userId: string, admitted: true | Promise<boolean>): Promise<Outcome> {
+    if (admitted !== true && !(await admitted)) return OVERLOADED;
+    try {
+      return await conclude(await strategy.reserve({ saleId, userId, orderId: uuidv7() }));
+    } finally {
+      admission.leave();
+    }
+  }
+
   return {
-    async attempt(saleId, userId) {
+    attempt(saleId, userId) {
+      // A number that no sale can have is asked of no store.
+      if (saleId > limits.maxUnits) return { kind: 'unknown-sale' };
       const startedMs = performance.now();
-      const outcome = await conclude(await strategy.reserve({ saleId, userId, orderId: uuidv7() }));
-      const labels = { strategy: strategy.description.name, outcome: outcome.kind };
-      instruments.attempts.inc(labels);
-      instruments.attemptSeconds.observe(labels, (performance.now() - startedMs) / 1000);
-      return outcome;
+      const counted = (outcome: Outcome): Outcome => {
+        tally.add(outcome.kind, performance.now() - startedMs);
+        return outcome;
+      };
+      if (strategy.latch?.holds(saleId, userId)) return counted(SOLD_OUT);
+      // What is accepted is committed afterwards, and must not pile up without end.
+      if (acceptsAhead && writer!.waiting >= limits.acceptedBacklog) return counted(OVERLOADED);
+      const admitted = admission.enter();
+      if (admitted === false) return counted(OVERLOADED);
+      return decide(saleId, userId, admitted).then(counted);
     },
     async idle() {
       await Promise.all(background);
@@ -147,6 +170,9 @@ export function createPurchases(context: PurchaseContext): Purchases {
     },
   };
 }
+
+const SOLD_OUT: Outcome = { kind: 'sold-out' };
+const OVERLOADED: Outcome = { kind: 'busy', reason: 'overloaded' };
 
 function unknown({ orderId }: Reservation, reason: string): Outcome {
   return { kind: 'unknown', orderId, reason };

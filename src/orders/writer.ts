@@ -15,12 +15,14 @@
  * may commit the same reservation at the same time.
  */
 import { limits } from '../config/limits.ts';
+import { bySale } from '../domain/group.ts';
 import type { PlacedOrder, Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
 import { classifyPostgresError, type PostgresFailure, type PostgresStore } from '../store/postgres.ts';
 import { EARNED } from '../store/purchase-sql.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
+import { batches } from '../strategies/batches.ts';
 
 export type CommitResult =
   | { readonly kind: 'committed'; readonly order: PlacedOrder }
@@ -34,8 +36,13 @@ export type CommitResult =
   | { readonly kind: 'unknown'; readonly reason: string };
 
 export interface Writer {
-  /** Commits one reservation, together with others that wait. Never throws for what Postgres does. */
-  commit(reservation: Reservation): Promise<CommitResult>;
+  /**
+   * Commits one reservation, together with others that wait. Never throws for what Postgres does.
+   * @param patient waits for its turn however long it takes: somebody was told that it will come
+   */
+  commit(reservation: Reservation, patient?: boolean): Promise<CommitResult>;
+  /** Reservations that wait for the next statement. */
+  readonly waiting: number;
   /** Waits until nothing is waiting or under way. */
   idle(): Promise<void>;
 }
@@ -69,81 +76,50 @@ const INSERT = `
   )
   SELECT id FROM placed`;
 
-interface Waiting {
-  readonly reservation: Reservation;
-  /** After this, on `performance.now()`'s clock, it is told `busy` instead of being sent. */
-  readonly untilMs: number;
-  resolve(result: CommitResult): void;
-  reject(error: unknown): void;
-}
+/** Orders of all sales form one line. */
+const LINE = 0;
 
 export function createWriter(context: WriterContext): Writer {
-  const waiting: Waiting[] = [];
   let underWay = 0;
   const whenIdle: (() => void)[] = [];
 
-  function pump(): void {
-    while (underWay < limits.writerInFlight && waiting.length > 0) {
-      const batch = waiting.splice(0, limits.writerBatchSize).filter(inTime);
-      if (batch.length === 0) continue;
-      underWay++;
-      void run(batch).finally(() => {
-        underWay--;
-        pump();
-      });
-    }
-    context.instruments.writerQueue.set(waiting.length);
-    if (underWay === 0) {
-      for (const wake of whenIdle.splice(0)) wake();
-    }
-  }
-
-  /** Nothing was sent for one that waited too long, so that its unit can go back. */
-  function inTime(w: Waiting): boolean {
-    if (performance.now() <= w.untilMs) return true;
-    w.resolve({ kind: 'busy', reason: 'writer-too-slow' });
-    return false;
-  }
-
-  async function run(batch: readonly Waiting[]): Promise<void> {
-    context.instruments.writerBatch.observe(batch.length);
-    try {
-      const reservations = batch.map((w) => w.reservation);
+  const line = batches<Reservation, CommitResult>({
+    async work(_line, reservations, answer) {
       const results = await commitBatch(context, reservations);
-      batch.forEach((w, i) => {
-        w.resolve(results[i]!);
-      });
+      for (const [i, reservation] of reservations.entries()) answer(reservation, results[i]!);
       settle(reservations.filter((_, i) => results[i]!.kind === 'committed'));
-    } catch (error) {
-      for (const w of batch) w.reject(error);
-    }
-  }
+    },
+    most: limits.writerBatchSize,
+    inFlight: limits.writerInFlight,
+    queueMost: limits.writerQueue,
+    waitMs: limits.writerWaitMs,
+    turnedDown: (reason) => ({ kind: 'busy', reason: `writer-${reason}` }),
+    ofOneMember: () => false, // commitBatch finds out who
+    onBatch: (size) => context.instruments.writerBatch.observe(size),
+  });
 
   /** Nobody waits for this: a reservation that stays is found by recovery, which sees that Postgres has it. */
   function settle(reservations: readonly Reservation[]): void {
-    const bySale = new Map<number, Reservation[]>();
-    for (const reservation of reservations) {
-      const members = bySale.get(reservation.saleId);
-      if (members === undefined) bySale.set(reservation.saleId, [reservation]);
-      else members.push(reservation);
-    }
-    for (const [saleId, members] of bySale) {
+    for (const [saleId, members] of bySale(reservations, (r) => r.saleId)) {
       context.reservations.settle(saleId, members).catch((error) => context.onError('settle', error));
     }
   }
 
   return {
-    commit(reservation) {
-      if (waiting.length >= limits.writerQueue)
-        return Promise.resolve({ kind: 'busy', reason: 'writer-queue-full' });
-      return new Promise((resolve, reject) => {
-        const untilMs = performance.now() + limits.writerWaitMs;
-        waiting.push({ reservation, untilMs, resolve, reject });
-        pump();
-      });
+    async commit(reservation, patient) {
+      underWay++;
+      try {
+        return await line.ask(LINE, reservation, patient);
+      } finally {
+        underWay--;
+        if (underWay === 0) for (const wake of whenIdle.splice(0)) wake();
+      }
+    },
+    get waiting() {
+      return line.waiting;
     },
     idle() {
-      if (underWay === 0 && waiting.length === 0) return Promise.resolve();
+      if (underWay === 0) return Promise.resolve();
       return new Promise((resolve) => whenIdle.push(resolve));
     },
   };

@@ -37,8 +37,12 @@ export function openPostgres(databaseUrl: string, onError: (error: Error) => voi
     keepAlive: true,
     application_name: 'stampede',
   });
-  pool.on('error', onError);
-  pool.on('connect', (client) => client.on('error', onError));
+  let closing = false;
+  const onClientError = (error: Error) => {
+    if (!closing) onError(error); // a server that stops at the same time ends what is being ended
+  };
+  pool.on('error', onClientError);
+  pool.on('connect', (client) => client.on('error', onClientError));
   const prisma = new PrismaClient({ adapter: new PrismaPg(pool, { disposeExternalPool: false }) });
   return {
     pool,
@@ -47,6 +51,7 @@ export function openPostgres(databaseUrl: string, onError: (error: Error) => voi
       await pool.query('SELECT 1');
     },
     async close() {
+      closing = true;
       await prisma.$disconnect();
       await pool.end();
     },

@@ -10,8 +10,12 @@ const folder = new URL('../../lua/', import.meta.url);
 type Reply = string | number | null | readonly Reply[];
 type Call = (...keysAndArguments: (string | number)[]) => Promise<Reply>;
 
-function define(redis: Redis, name: string, numberOfKeys: number): Call {
-  redis.defineCommand(name, { numberOfKeys, lua: readFileSync(new URL(`${name}.lua`, folder), 'utf8') });
+/** @param numberOfKeys undefined: it is the call's first argument */
+function define(redis: Redis, name: string, numberOfKeys?: number): Call {
+  redis.defineCommand(name, {
+    ...(numberOfKeys !== undefined && { numberOfKeys }),
+    lua: readFileSync(new URL(`${name}.lua`, folder), 'utf8'),
+  });
   const call = (redis as unknown as Record<string, Call>)[name];
   if (call === undefined) throw new Error(`lua/${name}.lua was not defined`);
   return call.bind(redis);
@@ -47,9 +51,32 @@ export interface Fence {
   readonly lock: string;
 }
 
+/** Attempts on one sale, for lua/reserve-many.lua. */
+export interface SaleAttempts {
+  readonly keys: SaleKeys;
+  readonly members: readonly { readonly userId: string; readonly orderId: string }[];
+}
+
+/** A sale that has no unit, in one state of its units: see lua/sold-out.lua. */
+export interface SoldOut {
+  /** Grows whenever a unit comes back. */
+  readonly returns: string;
+  /** Below zero: it does not end. */
+  readonly endsInMs: number;
+}
+
+/** @returns for each sale its state; null: a unit is free, or the sale is not open, or not in Redis. */
+export type SoldOutScript = (
+  sales: readonly SaleKeys[],
+  epoch: number,
+) => Promise<readonly (SoldOut | null)[]>;
+
 /** What an attempt needs. */
 export interface PurchaseScripts {
   reserve(keys: SaleKeys, userId: string, orderId: string, epoch: number): Promise<ReserveReply>;
+  /** What `reserve` decides, for many attempts at once. @returns a reply for each, sale by sale, in their order */
+  reserveMany(sales: readonly SaleAttempts[], epoch: number): Promise<readonly ReserveReply[]>;
+  soldOut: SoldOutScript;
   look(keys: SaleKeys, counter: string, fence: Fence, epoch: number): Promise<LookReply>;
   deduct(
     keys: SaleKeys,
@@ -120,9 +147,11 @@ export interface SaleKeys {
 /** Defines the scripts of an attempt on a connection. */
 export function definePurchaseScripts(redis: Redis): PurchaseScripts {
   const reserve = define(redis, 'reserve', 3);
+  const reserveMany = define(redis, 'reserve-many');
+  const soldOut = define(redis, 'sold-out');
   const look = define(redis, 'look', 2);
   const deduct = define(redis, 'deduct', 4);
-  const release = define(redis, 'release', 3);
+  const release = define(redis, 'release', 4);
   const settle = define(redis, 'settle', 3);
   return {
     reserve: async (keys, userId, orderId, epoch) =>
@@ -134,6 +163,28 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
         orderId,
         epoch,
       )) as unknown as ReserveReply,
+    async reserveMany(sales, epoch) {
+      const keys = sales.flatMap(({ keys }) => [keys.state, keys.buyers, keys.reservations]);
+      const values: (string | number)[] = [epoch];
+      for (const { members } of sales) {
+        values.push(members.length);
+        for (const { userId, orderId } of members) values.push(userId, orderId);
+      }
+      const flat = (await reserveMany(keys.length, ...keys, ...values)) as readonly string[];
+      const replies: ReserveReply[] = [];
+      for (let i = 0; i < flat.length; i += 3) {
+        replies.push([flat[i], flat[i + 1], flat[i + 2]] as unknown as ReserveReply);
+      }
+      return replies;
+    },
+    async soldOut(sales, epoch) {
+      type Reply = readonly [returns: string, endsInMs: number] | readonly [];
+      const states = sales.map(({ state }) => state);
+      const replies = (await soldOut(states.length, ...states, epoch)) as readonly Reply[];
+      return replies.map((reply) =>
+        reply[0] === undefined ? null : { returns: reply[0], endsInMs: reply[1]! },
+      );
+    },
     look: async (keys, counter, { token, lock }, epoch) =>
       (await look(keys.state, keys.counters, counter, token ?? 0, lock, epoch)) as unknown as LookReply,
     deduct: async (keys, counter, userId, orderId, fence, epoch) =>
@@ -151,6 +202,7 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
       )) as unknown as DeductReply,
     release: async (keys, r) =>
       (await release(
+        keys.state,
         keys.counters,
         keys.buyers,
         keys.reservations,

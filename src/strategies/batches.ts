@@ -2,13 +2,11 @@
  * Gathers what is asked at the same time, each key apart, and hands it on in batches. There is no timer: who asks alone
  * goes at once, and those that come while batches of their key are under way form the next one.
  *
- *   ask ──▶ waiting ──fewer than IN_FLIGHT of this key under way──▶ in a batch ──▶ answered
+ *   ask ──▶ waiting ──fewer than `inFlight` of this key under way──▶ in a batch ──▶ answered
  *     │ too many wait: turned down                                       └─ the batch fails ──▶ failed, or, when one
  *     │                                                                     member may be the cause, again in halves
  *     └─ waited too long: turned down, nothing was asked                     down to the one
  */
-import { limits } from '../config/limits.ts';
-
 interface Asked<T, R> {
   readonly item: T;
   /** After this, on `performance.now()`'s clock, it is turned down. */
@@ -23,6 +21,16 @@ interface Line<T, R> {
 }
 
 export interface BatchesOptions<T, R> {
+  /** Members of a batch. */
+  readonly most: number;
+  /** Batches of a key under way at once. */
+  readonly inFlight: number;
+  /** Items of all keys that may wait. */
+  readonly queueMost: number;
+  /** How long one may wait until it is turned down, milliseconds. */
+  readonly waitMs: number;
+  /** Told of the size of each batch. */
+  onBatch(size: number): void;
   /** Does the work of one batch: calls `answer` for members as soon as their answers are sure. */
   work(key: number, items: readonly T[], answer: (item: T, answer: R) => void): Promise<void>;
   /** The answer to an item that is not handed on. */
@@ -31,18 +39,28 @@ export interface BatchesOptions<T, R> {
   ofOneMember(error: unknown): boolean;
 }
 
-/** @returns asks for one item; it rejects with what `work` threw */
-export function batches<T, R>(options: BatchesOptions<T, R>): (key: number, item: T) => Promise<R> {
+export interface Batches<T, R> {
+  /**
+   * Asks for one item; rejects with what `work` threw.
+   * @param patient waits for as long as it takes
+   */
+  ask(key: number, item: T, patient?: boolean): Promise<R>;
+  /** Items that wait for their batch. */
+  readonly waiting: number;
+}
+
+export function batches<T, R>(options: BatchesOptions<T, R>): Batches<T, R> {
   const lines = new Map<number, Line<T, R>>();
   let waiting = 0;
 
   function pump(key: number, line: Line<T, R>): void {
-    while (line.underWay < limits.writerInFlight && line.waiting.length > 0) {
-      const next = line.waiting.splice(0, limits.writerBatchSize);
+    while (line.underWay < options.inFlight && line.waiting.length > 0) {
+      const next = line.waiting.splice(0, options.most);
       waiting -= next.length;
       const batch = next.filter(inTime);
       if (batch.length === 0) continue;
       line.underWay++;
+      options.onBatch(batch.length);
       void run(key, batch).finally(() => {
         line.underWay--;
         pump(key, line);
@@ -77,15 +95,20 @@ export function batches<T, R>(options: BatchesOptions<T, R>): (key: number, item
     }
   }
 
-  return (key, item) => {
-    if (waiting >= limits.writerQueue) return Promise.resolve(options.turnedDown('queue-full'));
-    return new Promise((resolve, reject) => {
-      const untilMs = performance.now() + limits.writerWaitMs;
-      const line = lines.get(key) ?? { waiting: [], underWay: 0 };
-      lines.set(key, line);
-      line.waiting.push({ item, untilMs, resolve, reject });
-      waiting++;
-      pump(key, line);
-    });
+  return {
+    ask(key, item, patient = false) {
+      if (waiting >= options.queueMost) return Promise.resolve(options.turnedDown('queue-full'));
+      return new Promise((resolve, reject) => {
+        const untilMs = patient ? Number.POSITIVE_INFINITY : performance.now() + options.waitMs;
+        const line = lines.get(key) ?? { waiting: [], underWay: 0 };
+        lines.set(key, line);
+        line.waiting.push({ item, untilMs, resolve, reject });
+        waiting++;
+        pump(key, line);
+      });
+    },
+    get waiting() {
+      return waiting;
+    },
   };
 }

@@ -16,6 +16,7 @@
  * each other crosswise, and a sale whose row somebody holds keeps no other from selling. The price is that many sales
  * with few attempts each are committed one by one, but these have nothing to wait for either.
  */
+import { limits } from '../config/limits.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { ACTIVE } from '../store/orders.ts';
@@ -102,8 +103,13 @@ export function create(context: StrategyContext): Strategy {
       );
   }
 
-  const ask = batches<Attempt, Decision>({
+  const { ask } = batches<Attempt, Decision>({
     work: decide,
+    most: limits.writerBatchSize,
+    inFlight: limits.writerInFlight,
+    queueMost: limits.writerQueue,
+    waitMs: limits.writerWaitMs,
+    onBatch: context.onBatch,
     turnedDown: (reason) => ({ kind: 'busy', reason }),
     ofOneMember,
   });

@@ -1,9 +1,20 @@
 /**
- * `lua`: one atomic script decides (lua/reserve.lua): time window, stock, one per customer, deduction, and the
- * record of the order, in one round trip.
+ * `lua`: one atomic script decides: time window, stock, one per customer, deduction, and the record of the order.
+ *
+ *   attempt ──▶ gathered (see batches.ts) ──▶ lua/reserve-many.lua decides all of them in one round trip
+ *                                               └─ sold out ──▶ the process remembers it (see sold-out-latch.ts)
+ *
+ * A batch holds attempts on any sales: each sale in it costs one more look at its state. A lone attempt goes at once, to
+ * lua/reserve.lua, which decides the same for one.
  */
+import { limits } from '../config/limits.ts';
+import { bySale } from '../domain/group.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
-import { CLOSED, type Decision, redisStrategy } from './redis-base.ts';
+import type { Attempt } from '../domain/order.ts';
+import type { ReserveReply } from '../store/scripts.ts';
+import { batches } from './batches.ts';
+import { CLOSED, type Decision, redisStrategy, type SalePlace } from './redis-base.ts';
+import { type SoldOutLatch, soldOutLatch } from './sold-out-latch.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
 
 export const description: StrategyDescription = {
@@ -15,27 +26,66 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
+interface Asked {
+  readonly attempt: Attempt;
+  readonly place: SalePlace;
+}
+
+/** All attempts form one line, whatever their sale. */
+const LINE = 0;
+
 export function create(context: StrategyContext): Strategy {
-  return redisStrategy(context, description, 0, async (attempt, place): Promise<Decision> => {
-    const reply = await context.redis.scripts.reserve(
-      place.keys,
-      attempt.userId,
-      attempt.orderId,
-      place.epoch,
-    );
-    switch (reply[0]) {
-      case 'reserved':
-      case 'held':
-        return {
-          kind: reply[0],
-          reservation: { ...attempt, orderId: reply[1], entryId: reply[2] },
-        };
-      case 'closed':
-        return CLOSED;
-      case 'sold-out':
-        return { kind: 'sold-out' };
-      default:
-        return { kind: 'not-open', reason: reply[0] };
+  const { redis, scripts } = context.redis;
+
+  /** One by itself has the script that knows of no others: it does a little less. */
+  async function replyTo({ attempt, place }: Asked): Promise<ReserveReply> {
+    return scripts.reserve(place.keys, attempt.userId, attempt.orderId, place.epoch);
+  }
+
+  async function work(_line: number, asked: readonly Asked[], answer: Answer): Promise<void> {
+    if (asked.length === 1) {
+      const [one] = asked as [Asked];
+      return answer(one, decisionOf(one.attempt, await replyTo(one), latch));
     }
+    const groups = [...bySale(asked, ({ attempt }) => attempt.saleId).values()];
+    const sales = groups.map((members) => ({
+      keys: members[0]!.place.keys,
+      members: members.map(({ attempt }) => attempt),
+    }));
+    // The last one asked in the newest epoch; in an older one the sale is closed to the others, too.
+    const replies = await scripts.reserveMany(sales, asked.at(-1)!.place.epoch);
+    for (const [i, one] of groups.flat().entries()) answer(one, decisionOf(one.attempt, replies[i]!, latch));
+  }
+
+  const { ask } = batches<Asked, Decision>({
+    work,
+    most: limits.scriptBatchSize,
+    inFlight: limits.scriptInFlight,
+    queueMost: limits.admission.roomMost,
+    waitMs: limits.redisCommandMs,
+    turnedDown: (reason) => ({ kind: 'busy', reason }),
+    ofOneMember: () => false,
+    onBatch: context.onBatch,
   });
+  const strategy = redisStrategy(context, description, 0, (attempt, place) => ask(LINE, { attempt, place }));
+  const { keys, epoch } = strategy.reservations;
+  const latch = soldOutLatch({ redis, soldOut: scripts.soldOut, keys, epoch, onError: context.onError });
+  return { ...strategy, latch };
+}
+
+type Answer = (asked: Asked, decision: Decision) => void;
+
+function decisionOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch): Decision {
+  switch (reply[0]) {
+    case 'reserved':
+    case 'held':
+      return { kind: reply[0], reservation: { ...attempt, orderId: reply[1], entryId: reply[2] } };
+    case 'closed':
+      return CLOSED;
+    case 'sold-out':
+      latch.suspect(attempt.saleId);
+      return { kind: 'sold-out' };
+    default:
+      return { kind: 'not-open', reason: reply[0] };
+  }
 }

@@ -33,6 +33,7 @@ export function postgresStrategy(
   return {
     description,
     reservations: null,
+    latch: null,
     async open() {},
     async reserve(attempt) {
       let lost: string | null = null;

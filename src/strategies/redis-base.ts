@@ -65,6 +65,7 @@ export function redisStrategy(
   return {
     description,
     reservations,
+    latch: null,
     async open(sale) {
       // A sale that cannot be put into Redis now is opened by the first attempt that finds it missing.
       await reservations

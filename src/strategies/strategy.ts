@@ -16,11 +16,14 @@ import type { RedisStore } from '../store/redis.ts';
 import type { RedisEpochs } from '../store/redis-epoch.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import type { SaleTable } from '../store/sales.ts';
+import type { SoldOutLatch } from './sold-out-latch.ts';
 
 export interface Strategy {
   readonly description: StrategyDescription;
   /** Where reservations wait for their commit; null for a strategy that commits by itself. */
   readonly reservations: RedisSales | null;
+  /** What this process knows of sales that are sold out; null for a strategy that asks its store each time. */
+  readonly latch: SoldOutLatch | null;
   /** Makes the strategy's store ready for a sale. Calling it again changes nothing. */
   open(sale: Sale): Promise<void>;
   /** Decides one attempt. The same attempt (same orderId) asked again takes no second unit. */
@@ -54,6 +57,8 @@ export interface StrategyContext {
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
   readonly paymentWindowS: number;
+  /** Told of the size of each batch that a strategy makes of attempts. */
+  readonly onBatch: (size: number) => void;
   /** Told of failures that change no answer. */
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }

@@ -111,7 +111,7 @@ describe('Redis losing its memory', () => {
         );
         await redis.flushall();
         // Somebody opens the sale again, from a Postgres that does not have the twenty yet.
-        answers.push(attempt(service.url, sale.id, 'opener'));
+        answers.push(buy(service.url, sale.id, 'opener'));
         await eventually(
           () => redis.exists(`${prefix(sale.id)}:buyers`),
           (n) => n === 1,

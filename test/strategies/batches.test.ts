@@ -9,6 +9,15 @@ interface UnderWay {
   end(error?: Error): void;
 }
 let underWay: UnderWay[];
+/** Sizes that the batches told of. */
+let told: number[];
+const bounds = {
+  most: limits.writerBatchSize,
+  inFlight: limits.writerInFlight,
+  queueMost: limits.writerQueue,
+  waitMs: limits.writerWaitMs,
+  onBatch: (size: number) => void told.push(size),
+};
 let ask: (key: number, item: string) => Promise<string>;
 const sizes = () => underWay.map(({ items }) => items.length);
 /** Lets everything run that waits for nothing but a turn. */
@@ -16,7 +25,8 @@ const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 beforeEach(() => {
   underWay = [];
-  ask = batches<string, string>({
+  told = [];
+  ({ ask } = batches<string, string>({
     work: (key, items, answer) =>
       new Promise((resolve, reject) => {
         const end = (error?: Error) => {
@@ -27,9 +37,10 @@ beforeEach(() => {
         };
         underWay.push({ key, items, end });
       }),
+    ...bounds,
     turnedDown: (reason) => reason,
     ofOneMember: (error) => (error as Error).message === 'a member',
-  });
+  }));
 });
 afterEach(() => vi.useRealTimers());
 
@@ -40,6 +51,7 @@ describe('batches', () => {
     underWay[0]!.end();
     await turn();
     expect(underWay.map(({ items }) => items.join(''))).toEqual(['b', 'cde']);
+    expect(told).toEqual([1, 1, 3]);
     for (const batch of [...underWay]) batch.end();
     expect(await Promise.all(answers)).toEqual([...'abcde'].map((item) => `done ${item}`));
   });
@@ -133,12 +145,13 @@ describe('a batch that fails', () => {
 
   it('does not take back the answers that it gave before', async () => {
     let calls = 0;
-    const asking = batches<string, string>({
+    const { ask: asking } = batches<string, string>({
       async work(_key, items, answer) {
         if (++calls <= 2) return;
         answer(items[0]!, 'kept');
         throw new Error('then it failed');
       },
+      ...bounds,
       turnedDown: (reason) => reason,
       ofOneMember: () => false,
     });

@@ -58,6 +58,7 @@ it('sells with segments what a single counter would sell', async () => {
           lockTtlMs: 5_000,
           lockWaitMs: 2_000,
           paymentWindowS: 900,
+          onBatch: () => {},
           onError: () => {},
         });
         const sale = await sales.create({ name: 'm', stock, priceCents: 1, startsAt: null, endsAt: null });

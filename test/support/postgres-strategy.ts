@@ -57,7 +57,7 @@ export function strategyBench({ fence = true } = {}): StrategyBench {
       const onError = (doing: string, error: unknown) => {
         throw new Error(doing, { cause: error });
       };
-      return entry.create({ ...used, onError } as unknown as StrategyContext); // the rest is for Redis
+      return entry.create({ ...used, onError, onBatch: () => {} } as unknown as StrategyContext); // the rest is for Redis
     },
     async sale(stock) {
       const { rows } = await stores.sql.query<{ id: number }>(

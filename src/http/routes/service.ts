@@ -13,6 +13,8 @@ export interface ServiceContext {
   readonly strategies: readonly StrategyDescription[];
   readonly locks: readonly LockDescription[];
   readonly instruments: Instruments;
+  /** The metrics of all processes that share the port, or null when they cannot be had; null: this is the only one. */
+  readonly metricsOfAll: (() => Promise<string | null>) | null;
   /** The stores by name; each check throws when its store does not answer. */
   readonly checks: Readonly<Record<string, () => Promise<void>>>;
 }
@@ -39,7 +41,8 @@ export function serviceRoutes(context: ServiceContext): Router {
   });
 
   router.get('/metrics', async (_req, res) => {
-    res.type(context.instruments.registry.contentType).send(await context.instruments.registry.metrics());
+    const { registry } = context.instruments;
+    res.type(registry.contentType).send((await context.metricsOfAll?.()) ?? (await registry.metrics()));
   });
 
   router.get('/strategies', (_req, res) => {

@@ -1,0 +1,103 @@
+/** Admission control, on a clock of the test's own: no sleeping, and no stopwatch. */
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { createAdmission } from '../../src/orders/admission.ts';
+
+const bounds = {
+  roomMs: 100,
+  waitMs: 100,
+  roomAtStart: 10,
+  roomLeast: 4,
+  roomMost: 1_000,
+  lineMost: 50,
+  rememberMs: 1_000,
+  windowMs: 100,
+  lookMs: 20,
+} as const;
+let admission: ReturnType<typeof createAdmission>;
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['performance', 'setInterval', 'clearInterval', 'setTimeout', 'clearTimeout'] });
+  admission = createAdmission(bounds);
+});
+afterEach(() => vi.useRealTimers());
+
+/** So many ask at once. */
+const arrive = (count: number) => Array.from({ length: count }, () => admission.enter());
+
+it('lets in at once while there is room, then in line, then turns down', async () => {
+  const answers = arrive(70);
+  expect(answers.filter((answer) => answer === true)).toHaveLength(10);
+  expect(answers.filter((answer) => answer instanceof Promise)).toHaveLength(50);
+  expect(answers.filter((answer) => answer === false)).toHaveLength(10);
+  expect(admission.state).toEqual({ underWay: 10, waiting: 50, room: 10 });
+});
+
+it('serves the line in its order, and nobody goes past it', async () => {
+  const order: number[] = [];
+  const line = arrive(13).slice(10) as Promise<boolean>[];
+  const served = line.map((turn, i) => turn.then((admitted) => admitted && order.push(i)));
+  admission.leave();
+  expect(admission.enter()).toBeInstanceOf(Promise);
+  for (let i = 0; i < 2; i++) admission.leave();
+  await Promise.all(served);
+  expect(order).toEqual([0, 1, 2]);
+  expect(admission.state).toMatchObject({ underWay: 10, waiting: 1 });
+});
+
+it('turns down who waited too long, and leaves no timer behind', async () => {
+  const line = arrive(15).slice(10) as Promise<boolean>[];
+  vi.advanceTimersByTime(99);
+  expect(admission.state.waiting).toBe(5);
+  vi.advanceTimersByTime(50);
+  expect(await Promise.all(line)).toEqual([false, false, false, false, false]);
+  expect(vi.getTimerCount()).toBe(0);
+});
+
+it('keeps a short line once somebody waited in vain, until that is forgotten', () => {
+  arrive(11);
+  vi.advanceTimersByTime(150); // one waited in vain; and nobody left, so that the room shrank
+  const { room } = admission.state;
+  expect(room).toBe(5);
+  expect(arrive(20).filter((answer) => answer === false)).toHaveLength(20 - room);
+  vi.advanceTimersByTime(1_200);
+  for (let i = 0; i < 10; i++) admission.leave();
+  expect(arrive(70).filter((answer) => answer === false)).toHaveLength(70 - 50 - admission.state.room);
+});
+
+/** Runs a store that serves `perSecond`, with twice as many asking, for so long; returns the room. */
+function overload(perSecond: number, ms: number): number {
+  for (let passed = 0; passed < ms; passed += 10) {
+    arrive((perSecond / 100) * 2);
+    const served = Math.min(perSecond / 100, admission.state.underWay);
+    for (let i = 0; i < served; i++) admission.leave();
+    vi.advanceTimersByTime(10);
+  }
+  return admission.state.room;
+}
+
+it('finds the room that the stores can serve in time, whichever way they change', () => {
+  expect(overload(2_000, 2_000)).toBeGreaterThan(150);
+  expect(admission.state.room).toBeLessThan(250);
+  expect(overload(400, 2_000)).toBeGreaterThan(30);
+  expect(admission.state.room).toBeLessThan(60);
+  expect(overload(5_000, 2_000)).toBeGreaterThan(350);
+});
+
+it('learns nothing from an idle time', () => {
+  const { room } = admission.state;
+  for (let i = 0; i < 100; i++) {
+    expect(admission.enter()).toBe(true);
+    vi.advanceTimersByTime(50);
+    admission.leave();
+  }
+  expect(admission.state.room).toBe(room);
+});
+
+it('never has more room than it may, nor less', () => {
+  expect(overload(100_000, 3_000)).toBe(1_000);
+  for (let i = 0; i < 20; i++) {
+    arrive(1_200); // the stores hang: nobody leaves
+    vi.advanceTimersByTime(200);
+  }
+  expect(admission.state.room).toBe(4);
+});

@@ -1,0 +1,108 @@
+/** lua/reserve-many.lua decides what lua/reserve.lua decides, whatever comes together: both run in a real Redis. */
+import fc from 'fast-check';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import type { ReserveReply, SaleAttempts, SaleKeys } from '../../src/store/scripts.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let redis: RedisStore;
+beforeAll(async () => {
+  stores = await openTestStores();
+  redis = await openRedis(stores.redisUrl, () => {});
+});
+afterAll(async () => {
+  await redis?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+const EPOCH = 3;
+/** Sales as they may be found: open, of another epoch, before and after their time, not there. */
+const sales = ['open', 'open', 'old', 'early', 'late', 'absent'] as const;
+
+function keysOf(world: string, sale: number): SaleKeys {
+  const prefix = `stampede:{${world}:${sale}}`;
+  const state = `${prefix}:state`;
+  const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
+  return { state, counters: state, segments: `${prefix}:segments`, buyers, reservations };
+}
+
+async function prepare(world: string, stock: number): Promise<void> {
+  const now = Date.now();
+  for (const [sale, kind] of sales.entries()) {
+    if (kind === 'absent') continue;
+    await redis.redis.hset(keysOf(world, sale).state, {
+      remaining: stock,
+      epoch: kind === 'old' ? EPOCH - 1 : EPOCH,
+      startsMs: kind === 'early' ? now + 60_000 : sale === 1 ? now - 60_000 : '',
+      endsMs: kind === 'late' ? now - 1 : sale === 1 ? now + 60_000 : '',
+    });
+    await redis.redis.hset(keysOf(world, sale).buyers, 'user-0', 'order-before 7-7');
+  }
+}
+
+/** What is the same whatever the ids of the entries: those that say which attempt has which order. */
+const comparable = ([word, orderId]: ReserveReply) => [word, orderId || undefined];
+
+async function stateOf(world: string, sale: number) {
+  const keys = keysOf(world, sale);
+  const entries = await redis.redis.xrange(keys.reservations, '-', '+');
+  const buyers = await redis.redis.hgetall(keys.buyers);
+  const written = new Map(entries.map(([entryId, fields]) => [entryId, fields]));
+  for (const [user, value] of Object.entries(buyers)) {
+    const [orderId, entryId] = value.split(' ');
+    if (orderId === 'order-before') continue;
+    expect(written.get(entryId!)).toEqual(['orderId', orderId, 'userId', user, 'counter', 'remaining']);
+  }
+  return {
+    remaining: await redis.redis.hget(keys.state, 'remaining'),
+    entries: entries.map(([, fields]) => fields),
+    buyers: Object.fromEntries(Object.entries(buyers).map(([user, value]) => [user, value.split(' ')[0]])),
+  };
+}
+
+const attempts = fc.array(
+  fc.record({ sale: fc.nat(sales.length - 1), user: fc.nat(6), order: fc.nat(12), cut: fc.boolean() }),
+  { minLength: 1, maxLength: 40 },
+);
+
+it('decides the same for the same attempts in the same order', async () => {
+  let world = 0;
+  await fc.assert(
+    fc.asyncProperty(fc.nat(6), attempts, async (stock, given) => {
+      world += 1;
+      const [singly, together] = [`${world}-a`, `${world}-b`];
+      await prepare(singly, stock);
+      await prepare(together, stock);
+      let batch: typeof given = [];
+      const flush = async () => {
+        const groups = new Map<number, typeof given>();
+        for (const one of batch) groups.set(one.sale, [...(groups.get(one.sale) ?? []), one]);
+        batch = [];
+        const inOrder = [...groups.values()].flat();
+        const asked: SaleAttempts[] = [...groups].map(([sale, members]) => ({
+          keys: keysOf(together, sale),
+          members: members.map(({ user, order }) => ({ userId: `user-${user}`, orderId: `order-${order}` })),
+        }));
+        const replies = await redis.scripts.reserveMany(asked, EPOCH);
+        for (const [i, { sale, user, order }] of inOrder.entries()) {
+          const alone = await redis.scripts.reserve(
+            keysOf(singly, sale),
+            `user-${user}`,
+            `order-${order}`,
+            EPOCH,
+          );
+          expect(comparable(replies[i]!)).toEqual(comparable(alone));
+        }
+      };
+      for (const one of given) {
+        batch.push(one);
+        if (one.cut) await flush();
+      }
+      if (batch.length > 0) await flush();
+      for (const sale of sales.keys())
+        expect(await stateOf(together, sale)).toEqual(await stateOf(singly, sale));
+    }),
+    { numRuns: 200 },
+  );
+});

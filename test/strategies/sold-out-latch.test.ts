@@ -1,0 +1,163 @@
+/** What a process knows of a sale that is sold out: two service processes, a real Redis and Postgres. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let redis: Redis;
+let services: TestService[];
+let a: string;
+let b: string;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  redis = new Redis(stores.redisUrl);
+  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, STRATEGY: 'lua' };
+  services = await Promise.all([startService(env), startService(env)]);
+  [a, b] = services.map(({ url }) => url) as [string, string];
+});
+afterAll(async () => {
+  await Promise.all(services?.map((service) => service.kill()) ?? []);
+  redis?.disconnect();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** How many sales the process answers from memory. */
+async function known(url: string): Promise<number> {
+  const { body } = await call(`${url}/metrics`);
+  return Number(/^stampede_sales_known_sold_out (\d+)/m.exec(String(body.text))?.[1]);
+}
+
+/** Sells a sale out, and makes both processes learn of it. */
+async function soldOut(stock: number): Promise<{ saleId: number; orders: Map<string, string> }> {
+  const { id } = await createSale(a, stock);
+  const before = await Promise.all([known(a), known(b)]);
+  const buyers = users(stock, `owner-${id}`);
+  const placed = await Promise.all(buyers.map((user, i) => buy(i % 2 ? a : b, id, user)));
+  for (const { status } of placed) expect(status).toBe(201);
+  for (const [i, url] of [a, b].entries()) {
+    await eventually(
+      async () => {
+        expect((await attempt(url, id, `late-${Math.random()}`)).problem).toBe('sold-out');
+        return known(url);
+      },
+      (count) => count > before[i]!,
+    );
+  }
+  return { saleId: id, orders: new Map(buyers.map((user, i) => [user, String(placed[i]!.body.orderId)])) };
+}
+
+/** Scripts that Redis ran. */
+async function scripts(): Promise<number> {
+  const stats = await redis.info('commandstats');
+  const calls = (name: string) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+  return calls('evalsha') + calls('eval');
+}
+
+const cancel = (url: string, orderId: string) => call(`${url}/orders/${orderId}/cancel`, { method: 'POST' });
+
+describe('a process that knows', () => {
+  it('answers without asking Redis, and its buyers are asked for all the same', async () => {
+    const { saleId, orders } = await soldOut(30);
+    const before = await scripts();
+    const startedMs = performance.now();
+    const answers = await Promise.all(users(2_000, 'stranger').map((user) => attempt(a, saleId, user)));
+    const periods = (performance.now() - startedMs) / 40;
+    expect(answers.every(({ problem }) => problem === 'sold-out')).toBe(true);
+    // Two processes confirm what they know; the recovery looks at each sale once a second; a few are taken for buyers.
+    expect(await scripts()).toBeLessThan(before + 2 * periods + 300);
+    for (const [user, orderId] of orders) {
+      const again = await attempt(a, saleId, user);
+      expect(again).toMatchObject({ status: 200, body: { orderId, replayed: true } });
+    }
+  });
+
+  it('does not delay what was returned, by whichever process, under full load', {
+    timeout: 120_000,
+  }, async () => {
+    const { saleId, orders } = await soldOut(20);
+    let going = true;
+    const sold: string[] = [];
+    const crowd = Array.from({ length: 32 }, async (_, i) => {
+      for (let n = 0; going; n++) {
+        const user = `crowd-${i}-${n}`;
+        const { status, problem } = await attempt(i % 2 ? a : b, saleId, user);
+        if (status === 201) sold.push(user);
+        else expect(problem).toBe('sold-out');
+      }
+    });
+    for (const [i, orderId] of [...orders.values()].entries()) {
+      expect((await cancel(i % 2 ? a : b, orderId)).status).toBe(200);
+      await eventually(
+        async () => sold.length,
+        (count) => count === i + 1,
+        20_000,
+      );
+    }
+    await sleep(300);
+    going = false;
+    await Promise.all(crowd);
+    expect(sold).toHaveLength(20);
+    const { rows } = await stores.sql.query('SELECT sold, stock FROM sales WHERE id = $1', [saleId]);
+    expect(rows).toEqual([{ sold: 20, stock: 20 }]);
+    // Those who bought meanwhile are known to be buyers, though both processes know again that nothing is left.
+    await eventually(
+      async () => (await attempt(a, saleId, 'x')).problem,
+      (problem) => problem === 'sold-out',
+    );
+    await sleep(500);
+    for (const user of sold) {
+      for (const url of [a, b]) expect((await attempt(url, saleId, user)).status).toBe(200);
+    }
+  });
+
+  it('hears of units that are added', async () => {
+    const { saleId } = await soldOut(3);
+    expect((await post(`${b}/sales/${saleId}/restock`, { units: 2 })).status).toBe(200);
+    await sleep(100);
+    for (const [url, user] of [
+      [a, 'r1'],
+      [b, 'r2'],
+    ] as const)
+      expect((await attempt(url, saleId, user)).status).toBe(201);
+    expect((await attempt(a, saleId, 'r3')).problem).toBe('sold-out');
+  });
+
+  it('hears of them when no notification reaches it', async () => {
+    const { saleId } = await soldOut(2);
+    const pubsub = (await redis.client('LIST', 'TYPE', 'PUBSUB')) as string;
+    for (const [, id] of pubsub.matchAll(/^id=(\d+)/gm)) await redis.client('KILL', 'ID', id!);
+    expect((await post(`${b}/sales/${saleId}/restock`, { units: 1 })).status).toBe(200);
+    await eventually(
+      async () => (await attempt(a, saleId, 'heard')).status,
+      (status) => status === 201,
+      2_000,
+    );
+  });
+
+  it('forgets what it knew when Redis loses its memory', async () => {
+    const { saleId, orders } = await soldOut(4);
+    await redis.flushall();
+    await sleep(150);
+    for (const url of [a, b]) {
+      expect((await buy(url, saleId, 'nobody')).problem).toBe('sold-out');
+      const [user, orderId] = [...orders][0]!;
+      expect((await buy(url, saleId, user)).body).toMatchObject({ orderId, replayed: true });
+    }
+  });
+
+  it('tells that a sale has ended, once it has', async () => {
+    const endsAt = new Date(Date.now() + 3_000).toISOString();
+    const { id } = await createSale(a, 1, { endsAt });
+    expect((await buy(a, id, 'first')).status).toBe(201);
+    await eventually(
+      async () => (await attempt(a, id, `late-${Math.random()}`)).problem,
+      (problem) => problem === 'sale-not-open',
+    );
+    const after = await Promise.all(users(50).map((user) => attempt(a, id, user)));
+    expect(after.every(({ problem }) => problem === 'sale-not-open')).toBe(true);
+  });
+});

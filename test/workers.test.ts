@@ -1,0 +1,91 @@
+/** WORKERS=2: processes that share a port keep every promise together, and one that dies is replaced. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { attempt, buy, call, createSale, eventually, users } from './support/client.ts';
+import { startService, type TestService } from './support/service.ts';
+import { openTestStores, type TestStores } from './support/stores.ts';
+
+let stores: TestStores;
+let service: TestService;
+let url: string;
+beforeAll(async () => {
+  stores = await openTestStores();
+  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
+  service = await startService({ DATABASE_URL, REDIS_URL, WORKERS: '2' });
+  url = service.url;
+});
+afterAll(async () => {
+  await service?.kill();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** The processes that the service's first one has started. */
+function workers(): number[] {
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+  const parentOf = (pid: string) => {
+    try {
+      return Number(/\) . (\d+) /.exec(readFileSync(`/proc/${pid}/stat`, 'utf8'))?.[1]);
+    } catch {
+      return 0; // gone meanwhile
+    }
+  };
+  return pids.filter((pid) => parentOf(pid) === service.process.pid).map(Number);
+}
+/** Those that run the service: a compiler's helper may stand beside them. */
+const serving = () =>
+  workers().filter((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('src/main.ts'));
+
+async function metric(pattern: RegExp): Promise<number> {
+  const { body } = await call(`${url}/metrics`);
+  return Number(pattern.exec(String(body.text))?.[1] ?? Number.NaN);
+}
+
+it('sells from both, exactly what there is', async () => {
+  expect(serving()).toHaveLength(2);
+  const { id } = await createSale(url, 50);
+  const answers = await Promise.all(users(400).map((user) => buy(url, id, user)));
+  expect(answers.filter(({ status }) => status === 201)).toHaveLength(50);
+  expect(answers.filter(({ problem }) => problem === 'sold-out')).toHaveLength(350);
+  const { rows } = await stores.sql.query('SELECT sold FROM sales WHERE id = $1', [id]);
+  expect(rows).toEqual([{ sold: 50 }]);
+});
+
+it('adds up the metrics of both, whichever is asked', async () => {
+  const accepted = /^stampede_attempts_total\{strategy="lua",outcome="accepted"\} (\d+)/m;
+  const seconds = /^stampede_attempt_seconds_count\{strategy="lua",outcome="accepted"\} (\d+)/m;
+  const seen = await Promise.all(
+    Array.from({ length: 8 }, () => Promise.all([metric(accepted), metric(seconds)])),
+  );
+  for (const counts of seen) expect(counts).toEqual([50, 50]);
+  expect(
+    await metric(/^stampede_attempt_seconds_bucket\{strategy="lua",outcome="accepted",le="\+Inf"\} (\d+)/m),
+  ).toBe(50);
+});
+
+it('replaces one that dies, and goes on selling', { timeout: 120_000 }, async () => {
+  const { id } = await createSale(url, 100);
+  const [first] = serving();
+  const buying = users(100, 'one').map((user) => buy(url, id, user));
+  process.kill(first!, 'SIGKILL');
+  const answers = await Promise.all(buying);
+  expect(answers.every(({ status }) => status === 201 || status === 200)).toBe(true);
+  await eventually(
+    async () => serving(),
+    (pids) => pids.length === 2 && !pids.includes(first!),
+    30_000,
+  );
+  expect(service.log.some((line) => line.includes('another takes its place'))).toBe(true);
+  expect((await attempt(url, id, 'late')).problem).toBe('sold-out');
+});
+
+it('stops all of them in order', async () => {
+  const pids = serving();
+  expect(await service.stop()).toBe(0);
+  for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow('ESRCH');
+});
+
+it('says why it cannot start, and leaves nothing running', async () => {
+  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
+  const failing = startService({ DATABASE_URL, REDIS_URL, WORKERS: '2', LOCK: 'redlock' });
+  await expect(failing).rejects.toThrow('LOCK=redlock needs REDLOCK_URLS');
+});
