@@ -50,7 +50,7 @@ async function main(): Promise<number> {
       await createUnitMoves({ postgres, reservations, onError }).tell();
       const sale = (await sales.get(saleId))!;
       await repair({ reservations, sales, orders, instruments, log: () => {} }, sale);
-      if ((await compare(context, sale)).differences.length > 0) continue;
+      if ((await compare(context, sale)).differences.size > 0) continue;
       say(`sale ${saleId}: repaired`);
       different--;
     }

@@ -21,10 +21,11 @@ export interface ReconcileContext {
   readonly orders: OrderTable;
 }
 
-/** A sale in both stores, and in what they differ; in words, for people. */
+/** A sale in both stores, and in what they differ. */
 export interface Comparison {
   readonly saleId: number;
-  readonly differences: readonly string[];
+  /** In words, by what makes two looks at a difference the same one. */
+  readonly differences: ReadonlyMap<string, string>;
 }
 
 /** Each unit that is sold has one buyer, and the others are free. */
@@ -35,26 +36,27 @@ function agrees(seen: Observation, sale: Sale): boolean {
 /** Compares one sale. What changes while it is read can look like a difference: see `compareAll`. */
 export async function compare(context: ReconcileContext, sale: Sale): Promise<Comparison> {
   const { reservations, orders } = context;
-  const differences: string[] = [];
+  const differences = new Map<string, string>();
+  const differs = (words: string, same = words) => differences.set(same, words);
   const counted = await orders.counts(sale.id);
   if (counted.active !== counted.sold)
-    differences.push(`Postgres counts ${counted.sold} sold, and has ${counted.active} active orders`);
-  if (counted.waitingMoves > 0)
-    differences.push(
-      `Redis has not heard of ${counted.waitingMoves} units that were returned or taken again`,
-    );
+    differs(`Postgres counts ${counted.sold} sold, and has ${counted.active} active orders`);
+  // In a sale that runs there is always one that was not told yet, but another one.
+  const { units, oldest } = await orders.untold(sale.id);
+  if (oldest !== null)
+    differs(`Redis has not heard of ${units} units that were returned or taken again`, `move ${oldest}`);
   if (counted.pointsMissing > 0)
-    differences.push(`${counted.pointsMissing} orders have other points entries than one and its reversal`);
+    differs(`${counted.pointsMissing} orders have other points entries than one and its reversal`);
   const seen = (await reservations?.observe(sale.id)) ?? null;
   if (reservations !== null && seen !== null) {
     const abandoned = await reservations.pending(sale.id, limits.recoverAfterMs, limits.recoverBatch);
     if (abandoned.length > 0)
-      differences.push(`${abandoned.length} reservations in Redis belong to no process any more`);
+      differs(`${abandoned.length} reservations in Redis belong to no process any more`);
     const free = seen.remaining + seen.pending;
     if (free !== sale.remaining)
-      differences.push(`Redis has ${free} units free or reserved, Postgres ${sale.remaining}`);
+      differs(`Redis has ${free} units free or reserved, Postgres ${sale.remaining}`);
     if (seen.buyers !== sale.sold + seen.pending)
-      differences.push(`Redis knows ${seen.buyers - seen.pending} buyers, Postgres ${sale.sold}`);
+      differs(`Redis knows ${seen.buyers - seen.pending} buyers, Postgres ${sale.sold}`);
   }
   return { saleId: sale.id, differences };
 }
@@ -65,18 +67,22 @@ const LOOKS = 4;
 /**
  * Compares every sale that can sell, or could a short while ago, and looks several times where it differs: what is under
  * way in a sale that runs changes from look to look, and a difference stays.
- * @param pauseMs between the two looks, in milliseconds
+ * @param pauseMs between two looks, in milliseconds
+ * @returns each sale, with its differences in words
  */
-export async function* compareAll(context: ReconcileContext, pauseMs = 1_000): AsyncGenerator<Comparison> {
+export async function* compareAll(
+  context: ReconcileContext,
+  pauseMs = 1_000,
+): AsyncGenerator<{ readonly saleId: number; readonly differences: readonly string[] }> {
   for (const listed of await context.sales.recent()) {
     let { differences } = await compare(context, listed);
-    for (let looks = 1; differences.length > 0 && looks < LOOKS; looks++) {
+    for (let looks = 1; differences.size > 0 && looks < LOOKS; looks++) {
       await new Promise((resolve) => setTimeout(resolve, pauseMs));
       const sale = await context.sales.get(listed.id);
-      const again = sale === null ? [] : (await compare(context, sale)).differences;
-      differences = differences.filter((difference) => again.includes(difference));
+      const again = sale === null ? new Map() : (await compare(context, sale)).differences;
+      differences = new Map([...differences].filter(([same]) => again.has(same)));
     }
-    yield { saleId: listed.id, differences };
+    yield { saleId: listed.id, differences: [...differences.values()] };
   }
 }
 
@@ -99,7 +105,7 @@ export async function repair(
   const sale = await sales.get(listed.id);
   if (sale === null || agrees(seen, sale)) return false;
   // What Redis is about to hear is no drift.
-  if ((await orders.counts(sale.id)).waitingMoves > 0) return false;
+  if ((await orders.untold(sale.id)).oldest !== null) return false;
   if (!(await reservations.correct(sale.id, seen, sale.remaining))) return false;
   const drift = seen.remaining - sale.remaining;
   instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));

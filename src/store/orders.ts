@@ -30,6 +30,8 @@ export interface OrderTable {
   ): Promise<readonly Order[]>;
   /** What must agree within Postgres, at one instant. */
   counts(saleId: number): Promise<OrderCounts>;
+  /** Units that Redis has not heard of, and the oldest of their moves. */
+  untold(saleId: number): Promise<{ readonly units: number; readonly oldest: string | null }>;
   /** Every customer of a sale with an active order, in pages. */
   buyers(saleId: number, pageSize: number): AsyncIterable<readonly Buyer[]>;
   /**
@@ -46,8 +48,6 @@ export interface OrderTable {
 export interface OrderCounts {
   readonly sold: number;
   readonly active: number;
-  /** Units that Redis has not heard of. */
-  readonly waitingMoves: number;
   /** Orders without their one entry, and closed ones without their one reversal. */
   readonly pointsMissing: number;
 }
@@ -88,10 +88,16 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
       });
       return rows.map(toOrder);
     },
+    async untold(saleId) {
+      const { rows } = await pool.query<{ units: number; oldest: string | null }>(
+        'SELECT count(*)::int AS units, min(id) AS oldest FROM unit_moves WHERE sale_id = $1',
+        [saleId],
+      );
+      return rows[0]!;
+    },
     async counts(saleId) {
       const { rows } = await pool.query<OrderCounts>(
         `SELECT (SELECT sold FROM sales WHERE id = $1) AS sold, (count(*) FILTER (WHERE ${ACTIVE}))::int AS active,
-           (SELECT count(*)::int FROM unit_moves WHERE sale_id = $1) AS "waitingMoves",
            (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int
              AND NOT (status = 'paid' AND reversed.n = 1)))::int AS "pointsMissing"
          FROM orders
