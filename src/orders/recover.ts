@@ -40,12 +40,20 @@ export interface RecoveryCounts {
   failed: number;
 }
 
-/** One pass over all sales that can have reservations. @throws what the stores throw; the next pass goes on. */
-export async function recoverOnce(context: RecoveryContext): Promise<RecoveryCounts> {
+/**
+ * One pass over all sales that can have reservations.
+ * @param isStopped ends the pass early when it begins to hold
+ * @throws what the stores throw; the next pass goes on
+ */
+export async function recoverOnce(
+  context: RecoveryContext,
+  isStopped: () => boolean = () => false,
+): Promise<RecoveryCounts> {
   const counts: RecoveryCounts = { committed: 0, returned: 0, postponed: 0, corrected: 0, failed: 0 };
   for (const sale of await context.sales.recent()) {
+    if (isStopped()) break;
     try {
-      await settleAbandoned(context, sale.id, counts);
+      await settleAbandoned(context, sale.id, counts, isStopped);
       const { reservations } = context.strategy;
       if (await repair({ ...context, reservations }, sale)) counts.corrected++;
     } catch (error) {
@@ -61,9 +69,10 @@ async function settleAbandoned(
   context: RecoveryContext,
   saleId: number,
   counts: RecoveryCounts,
+  isStopped: () => boolean,
 ): Promise<void> {
   const { reservations } = context.strategy;
-  for (;;) {
+  while (!isStopped()) {
     const abandoned = await reservations.pending(saleId, limits.recoverAfterMs, limits.recoverBatch);
     const { postponed } = counts;
     await Promise.all(abandoned.map((reservation) => settle(context, reservation, counts)));
@@ -105,7 +114,7 @@ async function settle(
 export function keepRecovering(context: RecoveryContext): () => Promise<void> {
   return repeatedly(
     limits.recoverEveryMs,
-    () => recoverOnce(context),
+    (isStopped) => recoverOnce(context, isStopped),
     (error) => context.onError('recover', error),
   );
 }

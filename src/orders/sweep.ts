@@ -1,4 +1,5 @@
 /** What is looked for again and again in the background: expired orders, and units that Redis has not heard of. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { limits } from '../config/limits.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import type { UnitMoves } from './unit-moves.ts';
@@ -9,7 +10,7 @@ import type { UnitMoves } from './unit-moves.ts';
  */
 export function repeatedly(
   everyMs: number,
-  work: () => Promise<unknown>,
+  work: (isStopped: () => boolean) => Promise<unknown>,
   onError: (error: unknown) => void,
 ): () => Promise<void> {
   let timer: NodeJS.Timeout | undefined;
@@ -17,7 +18,7 @@ export function repeatedly(
   let running: Promise<void> = Promise.resolve();
   async function run(): Promise<void> {
     try {
-      await work();
+      await work(() => stopped);
     } catch (error) {
       onError(error);
     }
@@ -34,7 +35,10 @@ export function repeatedly(
   };
 }
 
-/** Expires what is due and tells Redis what it has not heard, each until nothing is left, every second. */
+/**
+ * Expires what is due and tells Redis what it has not heard, each until nothing is left, every second. After each batch it
+ * rests for as long as the batch took, so that those who buy meanwhile have the stores for the other half of the time.
+ */
 export function keepSweeping(
   { lifecycle, moves }: { readonly lifecycle: Lifecycle; readonly moves: UnitMoves | null },
   onError: (doing: string, error: unknown) => void,
@@ -42,7 +46,7 @@ export function keepSweeping(
   const stops = [
     repeatedly(
       limits.sweepEveryMs,
-      () => untilNone(() => lifecycle.expireDue()),
+      (isStopped) => untilNone(() => lifecycle.expireDue(), isStopped),
       (error) => onError('expire orders', error),
     ),
   ];
@@ -50,7 +54,7 @@ export function keepSweeping(
     stops.push(
       repeatedly(
         limits.sweepEveryMs,
-        () => untilNone(() => moves.tell()),
+        (isStopped) => untilNone(() => moves.tell(), isStopped),
         (error) => onError('tell redis of units', error),
       ),
     );
@@ -60,6 +64,10 @@ export function keepSweeping(
   };
 }
 
-async function untilNone(batch: () => Promise<number>): Promise<void> {
-  while ((await batch()) > 0);
+async function untilNone(batch: () => Promise<number>, isStopped: () => boolean): Promise<void> {
+  while (!isStopped()) {
+    const startedMs = performance.now();
+    if ((await batch()) === 0) return;
+    await sleep(performance.now() - startedMs);
+  }
 }

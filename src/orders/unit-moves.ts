@@ -33,12 +33,17 @@ interface Row extends UnitMove {
   readonly old: boolean;
 }
 
-// Another process's moves are skipped, and of one order the first comes first.
-const PICK = `SELECT id, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", direction,
-    created_at < clock_timestamp() - make_interval(secs => $3 / 1000.0) AS old
-  FROM unit_moves AS m WHERE ($1::uuid[] IS NULL OR order_id = ANY($1))
-    AND NOT EXISTS (SELECT FROM unit_moves AS e WHERE e.order_id = m.order_id AND e.id < m.id)
-  ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED`;
+// Another process's moves are skipped, and of one order the first comes first. ORDER BY and LIMIT leave the planner one
+// way to find it: a plan that is made while the table is empty is kept.
+const pick = (
+  which: string,
+) => `SELECT id, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", direction,
+    created_at < clock_timestamp() - make_interval(secs => $2 / 1000.0) AS old
+  FROM unit_moves AS m
+  WHERE ${which} AND id = (SELECT e.id FROM unit_moves AS e WHERE e.order_id = m.order_id ORDER BY e.id LIMIT 1)
+  ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED`;
+const OLDEST = { name: 'pick-oldest-moves', text: pick('true') };
+const OF_ORDERS = { name: 'pick-moves', text: pick('order_id = ANY($3::uuid[])') };
 
 export function createUnitMoves({ postgres, reservations, onError }: UnitMovesContext): UnitMoves {
   /** @returns whether Redis has it, or will read it in Postgres */
@@ -56,8 +61,12 @@ export function createUnitMoves({ postgres, reservations, onError }: UnitMovesCo
       if (orderIds?.length === 0) return 0;
       try {
         return await inTransaction(postgres.pool, async (client) => {
-          const values = [orderIds ?? null, limits.movesBatch, limits.moveKeptMs];
-          const { rows } = await client.query<Row>({ name: 'pick-moves', text: PICK, values });
+          const bounds = [limits.movesBatch, limits.moveKeptMs];
+          const query =
+            orderIds === undefined
+              ? { ...OLDEST, values: bounds }
+              : { ...OF_ORDERS, values: [...bounds, orderIds] };
+          const { rows } = await client.query<Row>(query);
           const done = await Promise.all(rows.map(async (row) => ((await told(row)) ? row.id : null)));
           const ids = done.filter((id) => id !== null);
           if (ids.length > 0) await client.query('DELETE FROM unit_moves WHERE id = ANY($1)', [ids]);
