@@ -13,9 +13,20 @@ export interface Reply {
   readonly body: string;
 }
 
-/** Answers that are the same for everybody, made once; forgotten together when there are too many. */
+/** Answers that are the same for everybody, made once for a sale; forgotten together when there are too many. */
+const soldOut = new Map<number, Reply>();
 const known = new Map<string, Reply>();
 const KNOWN_MOST = 10_000;
+
+function once<K>(replies: Map<K, Reply>, key: K, make: () => Reply): Reply {
+  let reply = replies.get(key);
+  if (reply === undefined) {
+    if (replies.size >= KNOWN_MOST) replies.clear();
+    reply = make();
+    replies.set(key, reply);
+  }
+  return reply;
+}
 
 export function send(res: ServerResponse, { status, headers, body }: Reply): void {
   res.writeHead(status, headers).end(body);
@@ -29,16 +40,11 @@ export function replyOf(saleId: number, outcome: Outcome): Reply {
       return placed(200, outcome.order, true);
     case 'unknown':
       return refused(saleId, outcome);
+    case 'sold-out':
+      return once(soldOut, saleId, () => refused(saleId, outcome));
   }
   const reason = 'reason' in outcome ? outcome.reason : '';
-  const key = `${outcome.kind} ${saleId} ${reason}`;
-  let reply = known.get(key);
-  if (reply === undefined) {
-    if (known.size >= KNOWN_MOST) known.clear();
-    reply = refused(saleId, outcome);
-    known.set(key, reply);
-  }
-  return reply;
+  return once(known, `${outcome.kind} ${saleId} ${reason}`, () => refused(saleId, outcome));
 }
 
 /** Ids, names of states and numbers of a sale need no escaping. */

@@ -139,13 +139,24 @@ export function createPurchases(context: PurchaseContext): Purchases {
     return { kind: 'busy', reason: 'order-under-way' };
   }
 
-  async function decide(saleId: number, userId: string, admitted: true | Promise<boolean>): Promise<Outcome> {
-    if (admitted !== true && !(await admitted)) return OVERLOADED;
+  async function decide(
+    saleId: number,
+    userId: string,
+    admitted: true | Promise<boolean>,
+    startedMs: number,
+  ): Promise<Outcome> {
+    if (admitted !== true && !(await admitted)) return counted(OVERLOADED, startedMs);
     try {
-      return await conclude(await strategy.reserve({ saleId, userId, orderId: uuidv7() }));
+      const reserved = await strategy.reserve({ saleId, userId, orderId: uuidv7() });
+      return counted(await conclude(reserved), startedMs);
     } finally {
       admission.leave();
     }
+  }
+
+  function counted(outcome: Outcome, startedMs: number): Outcome {
+    tally.add(outcome.kind, performance.now() - startedMs);
+    return outcome;
   }
 
   return {
@@ -153,16 +164,12 @@ export function createPurchases(context: PurchaseContext): Purchases {
       // A number that no sale can have is asked of no store.
       if (saleId > limits.maxUnits) return { kind: 'unknown-sale' };
       const startedMs = performance.now();
-      const counted = (outcome: Outcome): Outcome => {
-        tally.add(outcome.kind, performance.now() - startedMs);
-        return outcome;
-      };
-      if (strategy.latch?.holds(saleId, userId)) return counted(SOLD_OUT);
+      if (strategy.latch?.holds(saleId, userId)) return counted(SOLD_OUT, startedMs);
       // What is accepted is committed afterwards, and must not pile up without end.
-      if (acceptsAhead && writer!.waiting >= limits.acceptedBacklog) return counted(OVERLOADED);
-      const admitted = admission.enter();
-      if (admitted === false) return counted(OVERLOADED);
-      return decide(saleId, userId, admitted).then(counted);
+      const tooFarAhead = acceptsAhead && writer!.waiting >= limits.acceptedBacklog;
+      const admitted = !tooFarAhead && admission.enter();
+      if (admitted === false) return counted(OVERLOADED, startedMs);
+      return decide(saleId, userId, admitted, startedMs);
     },
     async idle() {
       await Promise.all(background);
