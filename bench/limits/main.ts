@@ -1,0 +1,82 @@
+/** `npm run bench:limits`: measures the service against its platform. Reads the command line and signals only. */
+import { access, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { strategies } from '../../src/strategies/registry.ts';
+import { serviceEntry } from '../service.ts';
+import { openStores } from '../stores.ts';
+import { chooseGenerator } from './generator.ts';
+import { pinText } from './markdown.ts';
+import { runMemory } from './memory.ts';
+import { helpText, type LimitsOptions, parseOptions } from './options.ts';
+import { type Layout, layoutOf, meansHere, pin } from './pin.ts';
+import { wrongPgbench } from './postgres.ts';
+import { exitCodes, runCells } from './run.ts';
+
+const say = (line: string): void => {
+  process.stderr.write(`${line}\n`);
+};
+
+async function main(args: readonly string[], signal: AbortSignal): Promise<number> {
+  const parsed = parseOptions(args, [...strategies.keys()]);
+  if (parsed.kind === 'help') {
+    process.stdout.write(helpText());
+    return exitCodes.success;
+  }
+  if (parsed.kind === 'mistakes') return refuse(parsed.mistakes);
+  const { options } = parsed;
+  const wrong = wrongPgbench();
+  if (wrong !== null) return refuse([wrong]);
+  const layout = layoutOf(options.pin, meansHere());
+  if (options.pin === 'split' && layout.kind === 'none') return refuse([`--pin split: ${layout.why}`]);
+  await access(serviceEntry).catch((cause: unknown) => {
+    const text = `${serviceEntry} is not there: run the bench with npm run bench:limits, which builds it`;
+    throw new Error(text, { cause });
+  });
+  const folder = await mkdtemp(join(tmpdir(), 'stampede-bench-limits-'));
+  try {
+    return await runIn(folder, options, layout, signal);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function runIn(
+  folder: string,
+  options: LimitsOptions,
+  layout: Layout,
+  signal: AbortSignal,
+): Promise<number> {
+  const generator = chooseGenerator(options.generator, layout, folder);
+  if (typeof generator === 'string') return refuse([generator]);
+  // What is started from here on runs where the bench does, and so do the stores; the rest is moved by who starts it.
+  await pin(process.pid, layout.stores);
+  const local = { databaseUrl: undefined, redisUrl: undefined, keep: false, mayDelete: false };
+  await using stores = await openStores({ ...local, say });
+  signal.throwIfAborted();
+  say(`load: ${generator.name}; ${pinText(layout)}`);
+  const run = { options, stores, layout, generator, folder, out: process.stdout, signal };
+  // Awaited here: the stores live as long as this function.
+  return await (options.only === 'memory' ? runMemory(run) : runCells(run));
+}
+
+function refuse(mistakes: readonly string[]): number {
+  for (const mistake of mistakes) say(mistake);
+  return exitCodes.usage;
+}
+
+const interrupt = new AbortController();
+for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+  process.on(name, () => {
+    if (interrupt.signal.aborted) process.exit(exitCodes.interrupted);
+    say('\nstopping: finished cells are kept, once more to leave at once');
+    interrupt.abort(new Error('interrupted'));
+  });
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2), interrupt.signal);
+} catch (error) {
+  if (!interrupt.signal.aborted) say(error instanceof Error ? error.message : String(error));
+  process.exitCode = interrupt.signal.aborted ? exitCodes.interrupted : exitCodes.failure;
+}

@@ -1,0 +1,273 @@
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import { afterEach, describe, expect, it } from 'vitest';
+import type { HistoryRecord } from '../../bench/history.ts';
+import { runClosedLoop } from '../../bench/load/closed.ts';
+import { type OpenLoad, runOpenLoop } from '../../bench/load/open.ts';
+import { poisson } from '../../bench/load/schedule.ts';
+import { type Sending, whyInvalid } from '../../bench/load/sending.ts';
+
+/** What the server under load does with the n-th purchase, counted from 0. */
+type Behaviour = (n: number, accept: () => void, socket: Socket) => void;
+
+const servers: ReturnType<typeof createServer>[] = [];
+afterEach(async () => {
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+});
+
+async function fakeService(behave: Behaviour): Promise<{ readonly url: string; readonly seen: string[] }> {
+  const seen: string[] = [];
+  const server = createServer((request, response) => {
+    let body = '';
+    request.on('data', (chunk: Buffer) => {
+      body += chunk.toString();
+    });
+    request.on('end', () => {
+      if (request.method !== 'POST') return response.end('{"status":"ok"}');
+      expect(request.url).toBe('/sales/5/orders');
+      const { userId } = JSON.parse(body) as { userId: string };
+      return behave(seen.push(userId) - 1, () => accept(response, userId), request.socket);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  servers.push(server);
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, seen };
+}
+
+function accept(response: ServerResponse, userId: string): void {
+  const order = { orderId: `order-of-${userId}`, saleId: 5, userId, status: 'pending', replayed: false };
+  response.writeHead(201, { 'content-type': 'application/json' }).end(JSON.stringify(order));
+}
+
+const users = (count: number): string[] => Array.from({ length: count }, (_, n) => `user-${n}`);
+
+/** `attempts` starts, `everyMs` apart. */
+const evenly = (attempts: number, everyMs: number): Float64Array =>
+  Float64Array.from({ length: attempts }, (_, n) => n * everyMs * 1_000);
+
+function rush(url: string, schedule: Float64Array, load: Partial<OpenLoad> = {}) {
+  return runOpenLoop({
+    url,
+    saleId: 5,
+    users: users(schedule.length),
+    schedule,
+    connections: 200,
+    maxOutstanding: 1_000,
+    requestTimeoutMs: 10_000,
+    ...load,
+  });
+}
+
+/** Every scheduled attempt is counted once. */
+function total({ sent, dropped, unconnected, notBegun }: Sending): number {
+  return sent + dropped + unconnected + notBegun;
+}
+
+function p99Ms(latenciesUs: readonly number[]): number {
+  const sorted = [...latenciesUs].sort((a, b) => a - b);
+  return (sorted[Math.ceil(sorted.length * 0.99) - 1] ?? 0) / 1_000;
+}
+
+describe('open loop', () => {
+  it('sends every attempt once, at its intended start or a little later', async () => {
+    const fake = await fakeService((_n, answer) => answer());
+    const schedule = poisson({ ratePerSecond: 500, durationMs: 1_000, seed: 1 });
+    let scheduleEnded = 0;
+    const result = await rush(fake.url, schedule, {
+      onScheduleEnd: () => {
+        scheduleEnded += 1;
+      },
+    });
+    expect([...fake.seen].sort()).toEqual(users(schedule.length).sort());
+    expect(result.history.map(({ userId }) => userId)).toEqual(users(schedule.length));
+    for (const { id, invokedUs, completedUs, outcome, orderId, userId } of result.history) {
+      expect({ outcome, orderId }).toEqual({ outcome: 'accepted', orderId: `order-of-${userId}` });
+      expect(invokedUs).toBeGreaterThanOrEqual(Math.floor(schedule[id]!));
+      expect(completedUs).toBeGreaterThan(invokedUs);
+    }
+    expect(result.sending).toMatchObject({ scheduled: schedule.length, sent: schedule.length, dropped: 0 });
+    expect(result.latencyUs.get('accepted')?.count).toBe(schedule.length);
+    expect(scheduleEnded).toBe(1);
+  });
+
+  it('shows a stall of 200 ms in its p99, which the closed loop does not', async () => {
+    let stallAt = Number.POSITIVE_INFINITY;
+    const stalling = await fakeService((_n, answer) => {
+      const sinceMs = performance.now() - stallAt;
+      if (sinceMs >= 0 && sinceMs < 200) setTimeout(answer, 200 - sinceMs);
+      else answer();
+    });
+
+    stallAt = performance.now() + 700;
+    const closed = await runClosedLoop({
+      url: stalling.url,
+      saleId: 5,
+      users: users(100_000),
+      connections: 4,
+      durationMs: 2_000,
+      requestTimeoutMs: 10_000,
+    });
+    const closedUs = closed.history.map(({ completedUs, invokedUs }) => completedUs! - invokedUs);
+    expect(Math.max(...closedUs) / 1_000).toBeGreaterThan(150);
+    expect(p99Ms(closedUs)).toBeLessThan(100);
+
+    // The same server with 4 connections as well: who is due in the stall waits for one, and this counts.
+    for (const connections of [4, 200]) {
+      const schedule = poisson({ ratePerSecond: 400, durationMs: 2_000, seed: 2 });
+      stallAt = performance.now() + 700;
+      const { latencyUs, history } = await rush(stalling.url, schedule, { connections });
+      const openUs = history.map(({ id, completedUs }) => completedUs! - schedule[id]!);
+      expect(p99Ms(openUs)).toBeGreaterThan(150);
+      // A rank more or less, where the ranks are some ms apart.
+      expect(Math.abs(latencyUs.get('accepted')!.percentile(99) / 1_000 - p99Ms(openUs))).toBeLessThan(20);
+    }
+  });
+
+  it('drops what comes beyond the bound, and what waited in vain, and counts both', async () => {
+    const silent = await fakeService(() => {});
+    const schedule = evenly(100, 0.01);
+    const load = { connections: 10, maxOutstanding: 20, requestTimeoutMs: 1_000 };
+    const { history, sending, valid, reasons } = await rush(silent.url, schedule, load);
+    expect(silent.seen).toEqual(users(10));
+    expect(history.map(({ userId }) => userId)).toEqual(users(10));
+    for (const { outcome, result, completedUs } of history)
+      expect({ outcome, result, completedUs }).toEqual({
+        outcome: 'unknown',
+        result: 'info',
+        completedUs: null,
+      });
+    expect(sending).toMatchObject({ scheduled: 100, sent: 10, dropped: 90, unconnected: 0, notBegun: 0 });
+    expect(valid).toBe(false);
+    expect(reasons).toContainEqual(expect.stringContaining('90.0 % of the attempts were dropped'));
+  });
+
+  it('keeps what it has when it is ended from outside', async () => {
+    const end = new AbortController();
+    const fake = await fakeService((n, answer) => {
+      if (n < 100) answer();
+      if (n === 105) setTimeout(() => end.abort(), 300);
+    });
+    const begin = performance.now();
+    const { history, sending } = await rush(fake.url, evenly(10_000, 2), { signal: end.signal });
+    expect(performance.now() - begin).toBeLessThan(5_000);
+    const accepted = history.filter(({ outcome }) => outcome === 'accepted');
+    const unknown = history.filter(({ outcome }) => outcome === 'unknown');
+    expect(accepted).toHaveLength(100);
+    expect(unknown.length).toBeGreaterThanOrEqual(6);
+    expect(accepted.length + unknown.length).toBe(sending.sent);
+    expect(sending.notBegun).toBeGreaterThan(9_000);
+    expect(total(sending)).toBe(10_000);
+  });
+
+  it('sends nothing when it is ended before it begins', async () => {
+    const fake = await fakeService((_n, answer) => answer());
+    const { history, sending } = await rush(fake.url, evenly(10, 1), { signal: AbortSignal.abort() });
+    expect(history).toEqual([]);
+    expect(sending).toMatchObject({ sent: 0, notBegun: 10 });
+    expect(fake.seen).toEqual([]);
+  });
+
+  it.each(['reset', 'half an answer'])('records attempts as unknown that meet a %s', async (harm) => {
+    const harmed = new Set<string>();
+    const fake = await fakeService((n, answer, socket) => {
+      if (n % 5 !== 3) return answer();
+      harmed.add(fake.seen[n]!);
+      if (harm === 'half an answer')
+        socket.write('HTTP/1.1 201 Created\r\nContent-Length: 90\r\n\r\n{"orderId":"o"');
+      return setTimeout(() => socket.resetAndDestroy(), 5);
+    });
+    const { history, sending } = await rush(fake.url, evenly(300, 1), { connections: 20 });
+    expect(sending).toMatchObject({ sent: 300, dropped: 0, unconnected: 0 });
+    expect([...fake.seen].sort()).toEqual(users(300).sort());
+    const unknown = history.filter(({ outcome }) => outcome === 'unknown');
+    expect(new Set(unknown.map(({ userId }) => userId))).toEqual(harmed);
+    expect(unknown.every(({ completedUs, status }) => completedUs === null && status === null)).toBe(true);
+    expect(history.filter(({ outcome }) => outcome === 'accepted')).toHaveLength(240);
+  });
+
+  it('tells apart what could not be sent, when nobody listens', async () => {
+    const fake = await fakeService(() => {});
+    for (const server of servers.splice(0)) await new Promise((resolve) => server.close(resolve));
+    const { history, sending, reasons } = await rush(fake.url, evenly(50, 1), {});
+    expect(history).toEqual([]);
+    expect(sending).toMatchObject({ scheduled: 50, sent: 0, dropped: 0, unconnected: 50, notBegun: 0 });
+    expect(reasons).toContainEqual('100.0 % of the attempts found no connection, at most 1.0 % may');
+  });
+
+  it('is not valid when the generator cannot keep up', async () => {
+    const fake = await fakeService((_n, answer) => answer());
+    const block = (): void => {
+      for (const until = performance.now() + 120; performance.now() < until; );
+    };
+    const { sending, valid, reasons, history } = await rush(fake.url, evenly(1_000, 1), {
+      onProgress: block,
+    });
+    expect(sending.ownLagMs.p99).toBeGreaterThan(50);
+    expect(valid).toBe(false);
+    expect(reasons).toContainEqual(
+      expect.stringMatching(/was sent \d+ ms late or more, .*the generator was late/),
+    );
+    // Late, not lost: and who was late by it has it in his latency.
+    expect(history.filter(({ outcome }) => outcome === 'accepted')).toHaveLength(1_000);
+    expect(Math.max(...history.map((record) => latencyMs(record, evenly(1_000, 1))))).toBeGreaterThan(80);
+  });
+
+  it('refuses a schedule of another length', async () => {
+    await expect(rush('http://127.0.0.1:1', evenly(3, 1), { users: users(2) })).rejects.toThrow(
+      'open loop: 2 users, 3 intended starts',
+    );
+  });
+
+  it('ends at once without attempts', async () => {
+    const { history, sending } = await rush('http://127.0.0.1:1', new Float64Array(), { connections: 2 });
+    expect(history).toEqual([]);
+    expect(sending).toMatchObject({ scheduled: 0, sent: 0, lagMs: { p50: 0, p99: 0, max: 0 } });
+  });
+});
+
+function latencyMs({ id, completedUs }: HistoryRecord, schedule: Float64Array): number {
+  return (completedUs! - schedule[id]!) / 1_000;
+}
+
+describe('whether a schedule was kept', () => {
+  const lag = { p50: 1, p99: 50, max: 400 };
+  const kept: Sending = {
+    scheduled: 1_000,
+    sent: 980,
+    dropped: 10,
+    unconnected: 10,
+    notBegun: 0,
+    lagMs: lag,
+    ownLagMs: lag,
+    utilization: 0.95,
+  };
+  const load = { connections: 64, maxOutstanding: 128 };
+
+  it.each<[string, Partial<Sending>, string[]]>([
+    ['at the bounds', {}, []],
+    ['busy', { utilization: 0.96 }, ['the generator was busy 96.0 % of the time, at most 95.0 % may be']],
+    [
+      'late by itself',
+      { lagMs: { ...lag, p99: 70 }, ownLagMs: { ...lag, p99: 51 } },
+      ['1 of 100 attempts was sent 70 ms late or more, at most 50 ms may be: the generator was late'],
+    ],
+    [
+      'short of connections',
+      { lagMs: { ...lag, p99: 70 } },
+      [
+        '1 of 100 attempts was sent 70 ms late or more, at most 50 ms may be: they waited for one of 64 connections',
+      ],
+    ],
+    [
+      'dropping',
+      { dropped: 11 },
+      ['1.1 % of the attempts were dropped, at most 1.0 % may be: 128 were outstanding'],
+    ],
+    ['refused', { unconnected: 500 }, ['50.0 % of the attempts found no connection, at most 1.0 % may']],
+  ])('%s', (_name, change, expected) => {
+    expect(whyInvalid({ ...kept, ...change }, load)).toEqual(expected);
+  });
+});
