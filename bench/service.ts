@@ -14,11 +14,15 @@ export interface ServiceSettings {
   readonly lock: string | null;
   readonly databaseUrl: string;
   readonly redisUrl: string;
+  /** Further variables; they win. */
+  readonly env?: Readonly<Record<string, string>>;
 }
 
 export interface Service extends AsyncDisposable {
   /** Where it answers, without a path. */
   readonly url: string;
+  /** Its process. */
+  readonly pid: number;
   /** Fires when the process ends before `stop` was called. */
   readonly died: AbortSignal;
   /** Its last log lines, oldest first. */
@@ -113,6 +117,7 @@ function service(child: ChildProcess, exited: Promise<void>, port: number, tail:
   };
   return {
     url: `http://127.0.0.1:${port}`,
+    pid: child.pid!,
     died: died.signal,
     tail,
     stop,
@@ -138,7 +143,7 @@ function serviceEnv(settings: ServiceSettings): NodeJS.ProcessEnv {
   env.PORT = '0';
   env.LOG_LEVEL = 'info';
   env.NODE_ENV = 'production';
-  return env;
+  return { ...env, ...settings.env };
 }
 
 /** Reads the log for as long as the process runs (a full pipe would block it) and keeps the last lines. */

@@ -25,6 +25,12 @@ export interface TrialContext {
   readonly onStep: (step: string) => void;
 }
 
+/**
+ * In a closed loop a customer waits for the answer before the next one comes: there is no more load than connections, and
+ * nobody needs to be turned down.
+ */
+const closedLoop = { ADMISSION_MS: '60000' };
+
 /** How long an attempt may stay without an answer: longer than any wait inside the service. */
 const requestTimeoutMs = 10_000;
 
@@ -35,7 +41,7 @@ export async function runTrial(trial: TrialPlan, context: TrialContext): Promise
   onStep('starting');
   await using stores = await context.stores.fresh(String(trial.number));
   signal.throwIfAborted();
-  await using service = await startService({ ...trial, ...stores }, { signal });
+  await using service = await startService({ ...trial, ...stores, env: closedLoop }, { signal });
   if (options.warmupMs > 0) {
     const warmUpId = await createSale(service.url, options.stock);
     await attack(trial, service, warmUpId, options.warmupMs, {

@@ -182,7 +182,7 @@ function openPurchases(
   const { strategy, writer } = parts;
   if (strategy.latch) measureLatch(instruments, strategy.latch);
   if (writer) measureWriter(instruments, writer);
-  const admission = createAdmission();
+  const admission = createAdmission(config.admissionMs, strategy.together);
   measureAdmission(instruments, admission);
   const tally = attemptTally(instruments.registry, config.strategy);
   const purchases = createPurchases({ ...config, ...parts, admission, tally });

@@ -27,6 +27,8 @@ export interface Config {
   readonly taskWebhookUrl: string | null;
   /** How dispatchers of tasks keep out of each other's way; `lock`: under the lock that LOCK names. */
   readonly taskPick: 'skip-locked' | 'lock';
+  /** In which who is let in is to be answered; others are told busy. */
+  readonly admissionMs: number;
   /** Processes that share the port. */
   readonly workers: number;
   /** null: admin routes answer on loopback only. */
@@ -101,6 +103,7 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     paymentWindowS: value.PAYMENT_WINDOW_S,
     taskWebhookUrl: value.TASK_WEBHOOK_URL ?? null,
     taskPick: value.TASK_PICK,
+    admissionMs: value.ADMISSION_MS,
     workers: value.WORKERS,
     adminToken: value.ADMIN_TOKEN ?? null,
     logLevel: value.LOG_LEVEL,
@@ -152,6 +155,7 @@ function schema(choices: Choices) {
         error: 'must be skip-locked or lock',
       })
       .default('skip-locked'),
+    ADMISSION_MS: integer(20, 60_000).default(100),
     WORKERS: integer(1, 64).default(1),
     ADMIN_TOKEN: z.string().min(16, 'must have at least 16 characters').optional(),
     LOG_LEVEL: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),

@@ -49,18 +49,17 @@ export const limits = {
   /** Scripts under way at once: one runs while the next is gathered. */
   scriptInFlight: 2,
 
-  /** Who is let in, and how many: see orders/admission.ts. What is let in is answered within about roomMs + waitMs. */
+  /** Who is let in, and how many at a time: see orders/admission.ts. */
   admission: {
-    /** An attempt under way takes about so long when the stores are busy. */
-    roomMs: 100,
-    /** One that waited longer in line is turned down. */
-    waitMs: 100,
-    roomAtStart: 512,
-    roomLeast: 32,
+    /** Of ADMISSION_MS, the part that an attempt under way may take when the stores are busy; the rest is for the line. */
+    roomPart: 0.3,
+    /** A strategy that serves 640/s has them done in 100 ms; one that serves 10,000/s has ten times the room soon. */
+    roomAtStart: 64,
+    roomLeast: 4,
     roomMost: 8_192,
-    /** In line at once, while nobody has waited in vain. */
+    /** In line at once: memory, and as many as a fast strategy serves in time. */
     lineMost: 10_000,
-    /** For how long it is remembered that somebody has. */
+    /** For how long it is remembered that somebody waited in vain. */
     rememberMs: 1_000,
     /** Between two measurements of the room. */
     windowMs: 100,

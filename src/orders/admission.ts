@@ -7,9 +7,11 @@
  *      │                └──waited too long──▶ turned down
  *      └──the line is full──▶ turned down
  *
- * The room is what the stores get done in `roomMs` (Little's law: as many are under way as come out in the time that each
- * takes). It is measured only while somebody waits: at other times the rate tells of the customers, not of the stores. A
- * rush that comes out of nowhere finds a long line; once somebody waited in vain, the line is as long as the room.
+ * Each who is let in is to be answered within a time. A part of it is for the stores: the room is what they get done in
+ * that part (Little's law: as many are under way as come out in the time that each takes). It is measured only while
+ * somebody waits: at other times the rate tells of the customers, not of the stores. The rest of the time is for the line,
+ * which keeps the order in which they came. A rush that comes out of nowhere finds a long line; once somebody waited in
+ * vain, it is no longer than what is served in time.
  */
 import { limits } from '../config/limits.ts';
 
@@ -31,8 +33,19 @@ interface Waiting {
 
 type Bounds = { readonly [Bound in keyof typeof limits.admission]: number };
 
-export function createAdmission(bounds: Bounds = limits.admission): Admission {
-  let room: number = bounds.roomAtStart;
+/**
+ * @param withinMs in which who is let in is to be answered, milliseconds
+ * @param together how many the strategy decides at a time: with less room it would only do the same work for fewer
+ */
+export function createAdmission(
+  withinMs: number,
+  together: number,
+  bounds: Bounds = limits.admission,
+): Admission {
+  const roomLeast = Math.max(bounds.roomLeast, together / 2);
+  const roomMs = bounds.roomPart * withinMs;
+  const lineMs = withinMs - roomMs;
+  let room = Math.max(bounds.roomAtStart, roomLeast);
   let underWay = 0;
   let line: Waiting[] = [];
   /** Before it, the line has been served. */
@@ -50,8 +63,8 @@ export function createAdmission(bounds: Bounds = limits.admission): Admission {
     const elapsedMs = nowMs - windowMs;
     if (elapsedMs < bounds.windowMs) return;
     if (crowded) {
-      const sustained = (left / elapsedMs) * bounds.roomMs;
-      room = Math.min(bounds.roomMost, Math.max(bounds.roomLeast, Math.round((room + sustained) / 2)));
+      const sustained = (left / elapsedMs) * roomMs;
+      room = Math.min(bounds.roomMost, Math.max(roomLeast, Math.round((room + sustained) / 2)));
     }
     windowMs = nowMs;
     left = 0;
@@ -83,7 +96,7 @@ export function createAdmission(bounds: Bounds = limits.admission): Admission {
     const nowMs = performance.now();
     adjust(nowMs);
     admit();
-    while (waiting() > 0 && nowMs - line[head]!.sinceMs > bounds.waitMs) {
+    while (waiting() > 0 && nowMs - line[head]!.sinceMs > lineMs) {
       inVainMs = nowMs;
       next()!.resolve(false);
     }
@@ -99,9 +112,9 @@ export function createAdmission(bounds: Bounds = limits.admission): Admission {
         underWay += 1;
         return true;
       }
-      const nowMs = performance.now();
       crowded = true;
-      const lineMost = nowMs - inVainMs < bounds.rememberMs ? room : bounds.lineMost;
+      const nowMs = performance.now();
+      const lineMost = nowMs - inVainMs < bounds.rememberMs ? (room * lineMs) / roomMs : bounds.lineMost;
       if (waiting() >= lineMost) return false;
       timer ??= setInterval(watch, bounds.lookMs).unref();
       return new Promise((resolve) => line.push({ sinceMs: nowMs, resolve }));

@@ -113,7 +113,8 @@ export function create(context: StrategyContext): Strategy {
     turnedDown: (reason) => ({ kind: 'busy', reason }),
     ofOneMember,
   });
-  return postgresStrategy(context, description, (attempt) => ask(attempt.saleId, attempt));
+  const strategy = postgresStrategy(context, description, (attempt) => ask(attempt.saleId, attempt));
+  return { ...strategy, together: limits.writerBatchSize };
 }
 
 type Answer = (attempt: Attempt, decision: Decision) => void;

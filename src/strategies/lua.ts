@@ -70,7 +70,7 @@ export function create(context: StrategyContext): Strategy {
   const strategy = redisStrategy(context, description, 0, (attempt, place) => ask(LINE, { attempt, place }));
   const { keys, epoch } = strategy.reservations;
   const latch = soldOutLatch({ redis, soldOut: scripts.soldOut, keys, epoch, onError: context.onError });
-  return { ...strategy, latch };
+  return { ...strategy, latch, together: limits.scriptBatchSize };
 }
 
 type Answer = (asked: Asked, decision: Decision) => void;

@@ -34,6 +34,7 @@ export function postgresStrategy(
     description,
     reservations: null,
     latch: null,
+    together: 1,
     async open() {},
     async reserve(attempt) {
       let lost: string | null = null;

@@ -66,6 +66,7 @@ export function redisStrategy(
     description,
     reservations,
     latch: null,
+    together: 1,
     async open(sale) {
       // A sale that cannot be put into Redis now is opened by the first attempt that finds it missing.
       await reservations

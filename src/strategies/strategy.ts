@@ -24,6 +24,8 @@ export interface Strategy {
   readonly reservations: RedisSales | null;
   /** What this process knows of sales that are sold out; null for a strategy that asks its store each time. */
   readonly latch: SoldOutLatch | null;
+  /** How many attempts it decides at a time, at most. */
+  readonly together: number;
   /** Makes the strategy's store ready for a sale. Calling it again changes nothing. */
   open(sale: Sale): Promise<void>;
   /** Decides one attempt. The same attempt (same orderId) asked again takes no second unit. */

@@ -31,6 +31,8 @@ describe('the configuration', () => {
       paymentWindowS: 900,
       taskWebhookUrl: null,
       taskPick: 'skip-locked',
+      admissionMs: 100,
+      workers: 1,
       adminToken: null,
       logLevel: 'info',
     });

@@ -3,8 +3,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { createAdmission } from '../../src/orders/admission.ts';
 
 const bounds = {
-  roomMs: 100,
-  waitMs: 100,
+  roomPart: 0.5,
   roomAtStart: 10,
   roomLeast: 4,
   roomMost: 1_000,
@@ -17,7 +16,7 @@ let admission: ReturnType<typeof createAdmission>;
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['performance', 'setInterval', 'clearInterval', 'setTimeout', 'clearTimeout'] });
-  admission = createAdmission(bounds);
+  admission = createAdmission(200, 1, bounds);
 });
 afterEach(() => vi.useRealTimers());
 
@@ -62,6 +61,11 @@ it('keeps a short line once somebody waited in vain, until that is forgotten', (
   vi.advanceTimersByTime(1_200);
   for (let i = 0; i < 10; i++) admission.leave();
   expect(arrive(70).filter((answer) => answer === false)).toHaveLength(70 - 50 - admission.state.room);
+});
+
+it('has room for what is decided together', () => {
+  const gathering = createAdmission(200, 256, bounds);
+  expect(gathering.state.room).toBe(128);
 });
 
 /** Runs a store that serves `perSecond`, with twice as many asking, for so long; returns the room. */
