@@ -270,7 +270,10 @@ async function startRecovery(
     log: (message: string, details: object) => log.warn(details, message),
   };
   // Before the first request: another strategy may have sold since this one last ran.
-  const counts = await recoverOnce(recovery);
+  const counts = await recoverOnce(recovery).catch((error: unknown) => {
+    onError('recover', error); // the next pass goes on
+    return {};
+  });
   if (Object.values(counts).some((n) => n > 0)) log.info(counts, 'settled what an earlier process left');
   closers.push(keepRecovering(recovery));
 }

@@ -3,9 +3,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { migrate } from '../../src/store/migrate.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { number } from '../audit/check.ts';
+import type { Service } from '../service.ts';
 import { checkStores, untilSettled } from './audit.ts';
 import type { ServiceSubject } from './cells.ts';
-import { type LaunchedService, launchService } from './launch.ts';
+import { launchService } from './launch.ts';
 import type { LoadNumbers } from './load.ts';
 import { databaseName, type Measured, type Measuring, type Turn } from './measure.ts';
 import { pin, watchProcessors } from './pin.ts';
@@ -61,7 +62,7 @@ export async function measureService(
 }
 
 async function measureLaunched(
-  service: LaunchedService,
+  service: Service,
   stores: { readonly databaseUrl: string; readonly redisUrl: string },
   subject: ServiceSubject,
   measuring: Measuring,
@@ -138,11 +139,11 @@ function numbersOf(
 /** Attempts of the bench itself, whose answers it reads. */
 class OwnAttempts {
   readonly findings: string[] = [];
-  readonly #service: LaunchedService;
+  readonly #service: Service;
   #attempts = 0;
   accepted = 0;
 
-  constructor(service: LaunchedService) {
+  constructor(service: Service) {
     this.#service = service;
   }
 

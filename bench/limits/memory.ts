@@ -2,9 +2,10 @@
 import { migrate } from '../../src/store/migrate.ts';
 import { number } from '../audit/check.ts';
 import { describeCommit } from '../machine.ts';
+import type { Service } from '../service.ts';
 import { checkStores, untilSettled } from './audit.ts';
 import { makeFolder } from './files.ts';
-import { type LaunchedService, launchService } from './launch.ts';
+import { launchService } from './launch.ts';
 import type { LoadNumbers } from './load.ts';
 import { growthText } from './markdown.ts';
 import type { LimitsOptions } from './options.ts';
@@ -60,7 +61,7 @@ const stockOf = ({ attempts, variant }: Pick<LimitsOptions, 'attempts' | 'varian
 /** Attempts between two readings: a million, or less where that would be too few readings. */
 export const stepOf = (attempts: number): number => Math.min(million, Math.ceil(attempts / 5));
 
-async function attack(run: Run, service: LaunchedService, readings: Reading[]): Promise<LoadNumbers> {
+async function attack(run: Run, service: Service, readings: Reading[]): Promise<LoadNumbers> {
   const { options, out, signal, generator } = run;
   const { attempts, connections } = options;
   const step = stepOf(attempts);

@@ -1,13 +1,12 @@
 /**
  * What a service does at many times its capacity, and how soon it is itself again:
  *
- *   capacity (closed loop) ─▶ overload (open loop at `times` × capacity) ─▶ recovery (closed loop) ─▶ audit
+ *   capacity (closed loop) ─▶ overload (open loop at `times` × capacity) ─▶ recovery (open loop at the capacity) ─▶ audit
  *
  * Every attempt is a new customer's, in sales that do not sell out, so that all that are admitted cost the same.
  * Recovery begins when the last attempt of the overload was due, while the answers to the last ones may be on their way:
  * what the service still owes then is a part of how long it takes.
  */
-import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createSale } from '../admin.ts';
@@ -18,7 +17,7 @@ import { buyerName } from '../load/attempts.ts';
 import { type LoadResult, runClosedLoop } from '../load/closed.ts';
 import { type OpenResult, runOpenLoop } from '../load/open.ts';
 import { poisson } from '../load/schedule.ts';
-import { type Service, serviceEntry, startService } from '../service.ts';
+import { type Service, startService } from '../service.ts';
 import type { BenchStores } from '../stores.ts';
 import {
   acceptedRate,
@@ -196,7 +195,7 @@ class Run {
     const usersAfter = this.#newCustomers(scheduleAfter.length);
     const admitted = Math.min(schedule.length, Math.ceil((capacityPerSecond * most * durationMs) / 1_000));
     const saleId = await createSale(this.#service.url, admitted + usersAfter.length);
-    const memory = watchMemory(await servicePid());
+    const memory = watchMemory(this.#service.pid);
     let after: Promise<LoadResult> | undefined;
     const open = await runOpenLoop({
       url: this.#service.url,
@@ -279,12 +278,12 @@ function together(loads: readonly LoadResult[]): HistoryRecord[] {
 }
 
 /** Reads at once, then every 10 s until it is ended, and then once more. */
-function watchMemory(pid: number | null): { end(): Reading[] } {
+function watchMemory(pid: number): { end(): Reading[] } {
   const beganMs = performance.now();
   const readings: Reading[] = [];
   const read = (): void => {
     const atMs = Math.round(performance.now() - beganMs);
-    readings.push({ atMs, residentBytes: pid === null ? null : residentBytes(pid) });
+    readings.push({ atMs, residentBytes: residentBytes(pid) });
   };
   read();
   const timer = setInterval(read, readingEveryMs);
@@ -295,16 +294,6 @@ function watchMemory(pid: number | null): { end(): Reading[] } {
       return readings;
     },
   };
-}
-
-/** The process that `startService` started, which does not tell; null: the system does not either. */
-async function servicePid(): Promise<number | null> {
-  const children = await readFile(`/proc/self/task/${process.pid}/children`, 'utf8').catch(() => '');
-  for (const pid of children.split(' ').filter((text) => text !== '')) {
-    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
-    if (command.split('\0').includes(serviceEntry)) return Number(pid);
-  }
-  return null;
 }
 
 function notes(

@@ -75,6 +75,8 @@ export const limits = {
   /** A reservation this old is taken for abandoned. Should its writer be alive after all, both do the same thing. */
   recoverAfterMs: 6_000,
   recoverEveryMs: 1_000,
+  /** Sales that the recovery looks at together: for some milliseconds Redis does nothing else. */
+  recoverGlance: 100,
   /** Reservations that one pass of the recovery settles for one sale. */
   recoverBatch: 500,
   /** How often expired orders and units that Redis has not heard of are looked for. */

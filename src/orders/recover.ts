@@ -1,7 +1,7 @@
 /**
  * Settles what dead processes left between the stores.
  *
- * A reservation that is older than any writer's patience belongs to nobody: it is committed, or, when Postgres
+ * Most sales need nothing, which one look tells of many at once. A reservation that is older than any writer's patience belongs to nobody: it is committed, or, when Postgres
  * refuses, given back. Then Redis's count of each sale is compared with Postgres and, when nothing is under way,
  * corrected: a process that died between the two stores can have left units that neither sells.
  *
@@ -9,6 +9,7 @@
  */
 import { limits } from '../config/limits.ts';
 import type { Reservation } from '../domain/outcome.ts';
+import type { Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
@@ -50,7 +51,7 @@ export async function recoverOnce(
   isStopped: () => boolean = () => false,
 ): Promise<RecoveryCounts> {
   const counts: RecoveryCounts = { committed: 0, returned: 0, postponed: 0, corrected: 0, failed: 0 };
-  for (const sale of await context.sales.recent()) {
+  for await (const sale of needy(context)) {
     if (isStopped()) break;
     try {
       await settleAbandoned(context, sale.id, counts, isStopped);
@@ -63,6 +64,20 @@ export async function recoverOnce(
     }
   }
   return counts;
+}
+
+/** Sales that have reservations, or differ from Postgres; the others cost one look for many of them. */
+async function* needy({ sales, strategy: { reservations } }: RecoveryContext): AsyncGenerator<Sale> {
+  const all = await sales.recent();
+  for (let from = 0; from < all.length; from += limits.recoverGlance) {
+    const some = all.slice(from, from + limits.recoverGlance);
+    const seen = await reservations.glance(some.map(({ id }) => id));
+    for (const [i, sale] of some.entries()) {
+      const { free, pending, buyers } = seen[i]!;
+      const agrees = free === null || (free === sale.remaining && buyers === sale.sold);
+      if (pending > 0 || !agrees) yield sale;
+    }
+  }
 }
 
 async function settleAbandoned(

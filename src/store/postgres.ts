@@ -34,6 +34,9 @@ export function openPostgres(databaseUrl: string, onError: (error: Error) => voi
     idle_in_transaction_session_timeout: limits.postgresStatementMs,
     // The client's own clock too: behind a cut network the server's timeouts are never heard of.
     query_timeout: limits.postgresStatementMs + 500,
+    // A prepared statement keeps the plan that it got first. On a table that was vacuumed while it was empty that plan reads
+    // the whole table, and goes on doing so while the table grows: so a table is read as a whole where there is no index only.
+    options: '-c enable_seqscan=off',
     keepAlive: true,
     application_name: 'stampede',
   });

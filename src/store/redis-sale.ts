@@ -17,7 +17,7 @@ import { homeSegment } from '../domain/segments.ts';
 import type { OrderTable } from './orders.ts';
 import type { RedisStore } from './redis.ts';
 import type { RedisEpochs } from './redis-epoch.ts';
-import type { Observation, SaleKeys } from './scripts.ts';
+import type { Glance, Observation, SaleKeys } from './scripts.ts';
 
 /** Buyers written to Redis in one command while a sale is opened. */
 const BUYERS_PAGE = 1_000;
@@ -47,6 +47,8 @@ export interface RedisSales {
   /** Adds units, or takes free ones: see lua/adjust.lua. */
   adjust(saleId: number, units: number): Promise<number | null>;
   observe(saleId: number): Promise<Observation | null>;
+  /** A quick look at many sales, one for each, in their order. */
+  glance(saleIds: readonly number[]): Promise<readonly Glance[]>;
   /**
    * Makes the sale in Redis what it is in Postgres, units and buyers, unless anything happened since `seen`.
    * @param remaining what Postgres said after `seen`
@@ -125,6 +127,7 @@ export function redisSales(
       return (await scripts.move(keys(saleId), told, await epochs.current())) !== null;
     },
     adjust: async (saleId, units) => scripts.adjust(keys(saleId), units, await epochs.current()),
+    glance: async (saleIds) => scripts.glance(saleIds.map(keys), await epochs.current()),
     observe: async (saleId) => scripts.observe(keys(saleId), await epochs.current()),
     async correct(saleId, seen, remaining) {
       const copy = await copyBuyers(saleId, orders.buyers(saleId, BUYERS_PAGE));

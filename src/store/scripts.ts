@@ -45,6 +45,15 @@ export interface Observation {
   readonly buyers: number;
 }
 
+/** A quick look at a sale. */
+export interface Glance {
+  /** Null: the sale is not in Redis, or from another epoch. */
+  readonly free: number | null;
+  /** Reservations that are not settled. */
+  readonly pending: number;
+  readonly buyers: number;
+}
+
 /** A lease's fencing token, and the lock whose tokens it is compared with. */
 export interface Fence {
   readonly token: number | null;
@@ -116,6 +125,8 @@ export interface UpkeepScripts {
   ): Promise<boolean>;
   /** @returns how many units were added (or, below zero, taken); 0 when a cut found too few; null when the sale is not in Redis. */
   adjust(keys: SaleKeys, units: number, epoch: number): Promise<number | null>;
+  /** What there is to be looked after, for each sale. */
+  glance(sales: readonly SaleKeys[], epoch: number): Promise<readonly Glance[]>;
   /** null: the sale is not in Redis. */
   observe(keys: SaleKeys, epoch: number): Promise<Observation | null>;
   /** @returns whether Redis was changed; null: the sale is not in Redis. */
@@ -227,6 +238,7 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
   const open = define(redis, 'open', 6);
   const move = define(redis, 'move', 4);
   const adjust = define(redis, 'adjust', 2);
+  const glance = define(redis, 'glance');
   const observe = define(redis, 'observe', 4);
   const correct = define(redis, 'correct', 5);
   return {
@@ -252,6 +264,14 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
     },
     adjust: async (keys, units, epoch) =>
       (await adjust(keys.state, keys.counters, units, epoch)) as number | null,
+    async glance(sales, epoch) {
+      const keys = sales.flatMap((s) => [s.state, s.counters, s.reservations, s.buyers]);
+      const flat = (await glance(keys.length, ...keys, epoch)) as readonly number[];
+      return sales.map((_, i) => {
+        const [free, pending, buyers] = flat.slice(3 * i, 3 * i + 3) as [number, number, number];
+        return { free: free < 0 ? null : free, pending, buyers };
+      });
+    },
     observe: async (keys, epoch) => {
       type Seen = readonly [remaining: number, pending: number, newest: string, buyers: number] | null;
       const seen = (await observe(keys.state, keys.counters, keys.reservations, keys.buyers, epoch)) as Seen;
