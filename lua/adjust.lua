@@ -23,7 +23,7 @@ end
 if units < 0 and free + units < 0 then return 0 end
 if units > 0 then
   redis.call('HINCRBY', KEYS[1], 'returns', 1)
-  redis.call('PUBLISH', 'stampede:returns', KEYS[1])
+  redis.pcall('PUBLISH', 'stampede:returns', KEYS[1])
 end
 
 local left = math.abs(units)

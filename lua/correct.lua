@@ -34,7 +34,7 @@ if not unchanged() then
   return 0
 end
 redis.call('HINCRBY', KEYS[1], 'returns', 1)
-redis.call('PUBLISH', 'stampede:returns', KEYS[1])
+redis.pcall('PUBLISH', 'stampede:returns', KEYS[1])
 redis.call('DEL', KEYS[4])
 if redis.call('EXISTS', KEYS[5]) == 1 then
   redis.call('RENAME', KEYS[5], KEYS[4])

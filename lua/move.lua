@@ -22,10 +22,10 @@ if direction == 'back' then
   if not buyer then return 0 end
   local holder, entryId = buyer:match('^(%S+) (%S+)$')
   if holder ~= orderId then return 0 end
-  redis.call('HINCRBY', state, 'returns', 1)
-  redis.call('PUBLISH', 'stampede:returns', state)
-  redis.call('HDEL', buyers, userId)
+  redis.call('HDEL', buyers, userId) -- first what a full Redis allows, which lets the rest through
   redis.call('XDEL', stream, entryId) -- committed, though perhaps not settled yet
+  redis.call('HINCRBY', state, 'returns', 1)
+  redis.pcall('PUBLISH', 'stampede:returns', state)
   if redis.call('HEXISTS', counters, counter) == 0 then counter = redis.call('HKEYS', counters)[1] end
   redis.call('HINCRBY', counters, counter, 1)
   return 1

@@ -34,7 +34,7 @@ local time = redis.call('TIME')
 redis.call('HSET', state, 'openedMs', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
 -- By the clock, so that it is another number than before Redis lost its memory.
 redis.call('HSET', state, 'returns', string.format('%.0f', time[1] * 1000000 + time[2]))
-redis.call('PUBLISH', 'stampede:returns', state)
+redis.pcall('PUBLISH', 'stampede:returns', state)
 redis.call('DEL', KEYS[5])
 -- A few buyers without a sale are those that were settled since Redis lost its memory; many are of another time.
 if not before and redis.call('HLEN', buyers) <= 10000 then

@@ -21,7 +21,7 @@ end
 if ARGV[4] == '1' and redis.call('HEXISTS', KEYS[2], counter) == 1 then
   redis.call('HINCRBY', KEYS[2], counter, 1)
   redis.call('HINCRBY', KEYS[1], 'returns', 1)
-  redis.call('PUBLISH', 'stampede:returns', KEYS[1])
+  redis.pcall('PUBLISH', 'stampede:returns', KEYS[1])
 end
 if redis.call('HGET', KEYS[3], ARGV[2]) == ARGV[3] .. ' ' .. ARGV[1] then
   if ARGV[5] == '' then

@@ -6,13 +6,16 @@
 --      3 reservations  stream of reservations that Postgres does not have yet
 -- ARGV for each: entry id, user id, order id
 -- Reply  reservations that were forgotten
-local forgotten = 0
+local ids = {}
+for i = 1, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+local forgotten = redis.call('XDEL', KEYS[3], unpack(ids))
+if forgotten == #ids then return forgotten end
+
+-- Those that were there are buyers already: putting them back changes nothing.
 local opened = redis.call('HGET', KEYS[1], 'openedMs')
 local openedMs = opened and tonumber(opened) or math.huge
 for i = 1, #ARGV, 3 do
-  if redis.call('XDEL', KEYS[3], ARGV[i]) == 1 then
-    forgotten = forgotten + 1
-  elseif tonumber(ARGV[i]:match('^%d+')) <= openedMs then
+  if tonumber(ARGV[i]:match('^%d+')) <= openedMs then
     if redis.call('HSETNX', KEYS[2], ARGV[i + 1], ARGV[i + 2] .. ' 0-0') == 1 and opened then
       redis.call('HINCRBY', KEYS[1], 'returns', 1) -- there is a buyer more
     end

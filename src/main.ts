@@ -46,7 +46,7 @@ import { strategies } from './strategies/registry.ts';
 import type { Strategy } from './strategies/strategy.ts';
 import { outsideHandlers } from './tasks/handlers.ts';
 import { startTasks, type Tasks, type TasksContext } from './tasks/tasks.ts';
-import { metricsOfAll, startWorkers } from './workers.ts';
+import { metricsOfAll, startWorkers, stopWhenTold } from './workers.ts';
 
 /** What was started, in the order of starting; stopped in reverse. */
 const closers: (() => Promise<unknown>)[] = [];
@@ -64,11 +64,12 @@ async function main(): Promise<void> {
     timestamp: pino.stdTimeFunctions.isoTime,
     serializers: { err: withoutArguments },
   });
-  const closing = closeWithGrace({ delay: limits.shutdownMs + 5_000 }, async ({ err, signal }) => {
+  const delay = limits.shutdownMs + 5_000;
+  const closing = closeWithGrace({ delay, skip: [...STOP_SIGNALS] }, async ({ err }) => {
     if (err) log.fatal({ err }, 'stopping after an error');
-    else log.info({ signal }, 'stopping');
     await closeAll(log);
   });
+  stopOnSignals(() => closing.close(), log);
   try {
     if (config.workers > 1 && cluster.isPrimary) await startAll(config, log);
     else await start(config, log);
@@ -76,6 +77,29 @@ async function main(): Promise<void> {
     closing.uninstall();
     await closeAll(log);
     throw error;
+  }
+}
+
+const STOP_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
+/** A terminal signals all processes at once, and npm passes on what it got: for so long that is one and the same wish. */
+const SAME_WISH_MS = 1_000;
+
+/** The first signal stops this process in order, a later one at once. A worker stops when the first process tells it. */
+function stopOnSignals(stop: () => void, log: Logger): void {
+  let firstMs: number | null = null;
+  if (cluster.isWorker) stopWhenTold(stop);
+  for (const signal of STOP_SIGNALS) {
+    process.on(signal, () => {
+      if (cluster.isWorker) return;
+      if (firstMs === null) {
+        firstMs = performance.now();
+        log.info({ signal }, 'stopping');
+        stop();
+      } else if (performance.now() - firstMs > SAME_WISH_MS) {
+        log.fatal({ signal }, 'told a second time: ending at once');
+        process.exit(1);
+      }
+    });
   }
 }
 
@@ -121,7 +145,8 @@ async function start(config: Config, log: Logger): Promise<void> {
     instruments.storeErrors.inc({ store: 'any', doing });
     log.error({ err, doing, ...ids }, `could not ${doing}`);
   };
-  const postgres = openPostgres(databaseUrl, (err) => onError('keep a connection to postgres', err));
+  const onLost = (err: unknown) => onError('keep a connection to postgres', err);
+  const postgres = openPostgres(databaseUrl, onLost, limits.postgresPoolSize / config.workers);
   closers.push(() => postgres.close());
   const redis = await reach('Redis', 'REDIS_URL', redisUrl, () =>
     openRedis(redisUrl, (err) => onError('keep the connection to redis', err)),
@@ -329,8 +354,11 @@ function explainListen(error: NodeJS.ErrnoException, { port, host }: Config): Er
 async function stopListening(server: Server): Promise<void> {
   server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));
   const late = setTimeout(() => server.closeAllConnections(), limits.shutdownMs);
+  // One whose request began before is not told to close, and would stay.
+  const idle = setInterval(() => server.closeIdleConnections(), 100);
   await new Promise((resolve) => server.close(resolve));
   clearTimeout(late);
+  clearInterval(idle);
 }
 
 main().catch((error: unknown) => {

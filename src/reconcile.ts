@@ -47,7 +47,8 @@ async function main(): Promise<number> {
       if (differences.length === 0) continue;
       different++;
       if (values.check || reservations === null) continue;
-      await createUnitMoves({ postgres, reservations, onError }).tell();
+      const moves = createUnitMoves({ postgres, reservations, onError });
+      while ((await moves.tell()) > 0);
       const sale = (await sales.get(saleId))!;
       await repair({ reservations, sales, orders, instruments, log: () => {} }, sale);
       if ((await compare(context, sale)).differences.size > 0) continue;

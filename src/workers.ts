@@ -35,6 +35,10 @@ interface MetricsAnswer {
   readonly text: string | null;
 }
 
+interface Stop {
+  readonly stampede: 'stop';
+}
+
 /** After a worker that died before it served, milliseconds. */
 const AGAIN_MS = 1_000;
 /** So many of them one after the other, and it is hopeless. */
@@ -64,8 +68,8 @@ export async function startWorkers(
     worker.on('message', (message: MetricsQuestion) => {
       if (message?.stampede !== 'metrics?') return;
       all.clusterMetrics().then(
-        (text) => answer(worker, { stampede: 'metrics', id: message.id, text }),
-        () => answer(worker, { stampede: 'metrics', id: message.id, text: null }),
+        (text) => tell(worker, { stampede: 'metrics', id: message.id, text }),
+        () => tell(worker, { stampede: 'metrics', id: message.id, text: null }),
       );
     });
     worker.once('exit', (code, signal) => {
@@ -84,7 +88,7 @@ export async function startWorkers(
     const ended = workers.map(
       (worker) => worker.isDead() || new Promise((resolve) => worker.once('exit', resolve)),
     );
-    for (const worker of workers) worker.process.kill('SIGTERM');
+    for (const worker of workers) tell(worker, { stampede: 'stop' });
     const late = setTimeout(() => {
       for (const worker of workers) worker.process.kill('SIGKILL');
     }, limits.shutdownMs + 5_000);
@@ -111,8 +115,15 @@ function served(worker: Worker): Promise<number> {
   });
 }
 
-function answer(worker: Worker, message: MetricsAnswer): void {
-  if (worker.isConnected()) worker.send(message, () => {}); // who died needs no answer
+function tell(worker: Worker, message: MetricsAnswer | Stop): void {
+  if (worker.isConnected()) worker.send(message, () => {}); // who died needs no message
+}
+
+/** In a worker: hears the first process say that it shall stop. A signal to all of them would come to it twice. */
+export function stopWhenTold(stop: () => void): void {
+  cluster.worker!.on('message', (message: Stop) => {
+    if (message?.stampede === 'stop') stop();
+  });
 }
 
 /**

@@ -1,5 +1,7 @@
 /** WORKERS=2: processes that share a port keep every promise together, and one that dies is replaced. */
 import { readdirSync, readFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { attempt, buy, call, createSale, eventually, users } from './support/client.ts';
 import { startService, type TestService } from './support/service.ts';
@@ -78,8 +80,26 @@ it('replaces one that dies, and goes on selling', { timeout: 120_000 }, async ()
   expect((await attempt(url, id, 'late')).problem).toBe('sold-out');
 });
 
-it('stops all of them in order', async () => {
+it('stops all of them in order, also when the terminal signals each of them', async () => {
   const pids = serving();
+  const { id } = await createSale(url, 5);
+  const head = `POST /sales/${id}/orders HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n`;
+  const socket = connect(Number(new URL(url).port), '127.0.0.1');
+  let answer = '';
+  socket.on('data', (chunk) => {
+    answer += chunk;
+  });
+  socket.write(`${head}{"userId"`);
+  await sleep(300);
+  for (const pid of pids) process.kill(pid, 'SIGINT');
+  service.process.kill('SIGINT');
+  await sleep(300);
+  socket.write(':"a"}');
+  await eventually(
+    async () => answer,
+    (text) => text.startsWith('HTTP/1.1 201'),
+  );
+  socket.destroy();
   expect(await service.stop()).toBe(0);
   for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow('ESRCH');
 });

@@ -62,7 +62,8 @@ export function createAdmission(
   function adjust(nowMs: number): void {
     const elapsedMs = nowMs - windowMs;
     if (elapsedMs < bounds.windowMs) return;
-    if (crowded) {
+    // A longer time than a window had nobody in it for a while.
+    if (crowded && elapsedMs < 2 * bounds.windowMs) {
       const sustained = (left / elapsedMs) * roomMs;
       room = Math.min(bounds.roomMost, Math.max(roomLeast, Math.round((room + sustained) / 2)));
     }

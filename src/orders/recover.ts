@@ -14,6 +14,7 @@ import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import type { SaleTable } from '../store/sales.ts';
+import type { Glance } from '../store/scripts.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import { repair } from './reconcile.ts';
 import { repeatedly } from './sweep.ts';
@@ -71,13 +72,15 @@ async function* needy({ sales, strategy: { reservations } }: RecoveryContext): A
   const all = await sales.recent();
   for (let from = 0; from < all.length; from += limits.recoverGlance) {
     const some = all.slice(from, from + limits.recoverGlance);
-    const seen = await reservations.glance(some.map(({ id }) => id));
-    for (const [i, sale] of some.entries()) {
-      const { free, pending, buyers } = seen[i]!;
-      const agrees = free === null || (free === sale.remaining && buyers === sale.sold);
-      if (pending > 0 || !agrees) yield sale;
-    }
+    // Where one of them cannot be read, each is looked at by itself.
+    const seen = await reservations.glance(some.map(({ id }) => id)).catch(() => null);
+    for (const [i, sale] of some.entries()) if (seen === null || needs(seen[i]!, sale)) yield sale;
   }
+}
+
+function needs({ free, pending, buyers }: Glance, sale: Sale): boolean {
+  const agrees = free === null || (free === sale.remaining && buyers === sale.sold);
+  return pending > 0 || !agrees;
 }
 
 async function settleAbandoned(
@@ -88,7 +91,9 @@ async function settleAbandoned(
 ): Promise<void> {
   const { reservations } = context.strategy;
   while (!isStopped()) {
-    const abandoned = await reservations.pending(saleId, limits.recoverAfterMs, limits.recoverBatch);
+    const old = await reservations.pending(saleId, limits.recoverAfterMs, limits.recoverBatch);
+    // With CONFIRM=accepted one may wait here for longer, and is not abandoned.
+    const abandoned = old.filter(({ orderId }) => !context.writer.holds(orderId));
     const { postponed } = counts;
     await Promise.all(abandoned.map((reservation) => settle(context, reservation, counts)));
     if (abandoned.length < limits.recoverBatch || counts.postponed > postponed) return;
@@ -116,6 +121,7 @@ async function settle(
       break;
     default:
       counts.postponed++;
+      return;
   }
   const { orderId, saleId, userId } = reservation;
   instruments.recovered.inc({ result: result.kind });

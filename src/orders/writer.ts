@@ -41,6 +41,8 @@ export interface Writer {
    * @param patient waits for its turn however long it takes: somebody was told that it will come
    */
   commit(reservation: Reservation, patient?: boolean): Promise<CommitResult>;
+  /** Whether a reservation waits or is under way here. */
+  holds(orderId: string): boolean;
   /** Reservations that wait for the next statement. */
   readonly waiting: number;
   /** Waits until nothing is waiting or under way. */
@@ -80,7 +82,8 @@ const INSERT = `
 const LINE = 0;
 
 export function createWriter(context: WriterContext): Writer {
-  let underWay = 0;
+  /** Orders that are waiting or under way, with how often. */
+  const held = new Map<string, number>();
   const whenIdle: (() => void)[] = [];
 
   const line = batches<Reservation, CommitResult>({
@@ -107,19 +110,23 @@ export function createWriter(context: WriterContext): Writer {
 
   return {
     async commit(reservation, patient) {
-      underWay++;
+      const { orderId } = reservation;
+      held.set(orderId, (held.get(orderId) ?? 0) + 1);
       try {
         return await line.ask(LINE, reservation, patient);
       } finally {
-        underWay--;
-        if (underWay === 0) for (const wake of whenIdle.splice(0)) wake();
+        const left = held.get(orderId)! - 1;
+        if (left > 0) held.set(orderId, left);
+        else held.delete(orderId);
+        if (held.size === 0) for (const wake of whenIdle.splice(0)) wake();
       }
     },
+    holds: (orderId) => held.has(orderId),
     get waiting() {
       return line.waiting;
     },
     idle() {
-      if (underWay === 0) return Promise.resolve();
+      if (held.size === 0) return Promise.resolve();
       return new Promise((resolve) => whenIdle.push(resolve));
     },
   };

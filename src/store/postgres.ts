@@ -22,12 +22,17 @@ export interface PostgresStore {
 
 /**
  * Opens the pool. Nothing connects before the first query.
- * @param onError told of every error of an idle or checked-out connection, which would otherwise end the process.
+ * @param onError told of every error of an idle or checked-out connection, which would otherwise end the process
+ * @param connections at most so many; processes that share a port share what Postgres allows, but four are the least
  */
-export function openPostgres(databaseUrl: string, onError: (error: Error) => void): PostgresStore {
+export function openPostgres(
+  databaseUrl: string,
+  onError: (error: Error) => void,
+  connections: number = limits.postgresPoolSize,
+): PostgresStore {
   const pool = new pg.Pool({
     connectionString: databaseUrl,
-    max: limits.postgresPoolSize,
+    max: Math.max(4, Math.ceil(connections)),
     connectionTimeoutMillis: limits.postgresConnectMs,
     statement_timeout: limits.postgresStatementMs,
     lock_timeout: limits.postgresLockMs,

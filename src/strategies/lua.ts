@@ -11,6 +11,7 @@ import { limits } from '../config/limits.ts';
 import { bySale } from '../domain/group.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
+import { classifyRedisError } from '../store/redis.ts';
 import type { ReserveReply } from '../store/scripts.ts';
 import { batches } from './batches.ts';
 import { CLOSED, type Decision, redisStrategy, type SalePlace } from './redis-base.ts';
@@ -64,13 +65,23 @@ export function create(context: StrategyContext): Strategy {
     queueMost: limits.admission.roomMost,
     waitMs: limits.redisCommandMs,
     turnedDown: (reason) => ({ kind: 'busy', reason }),
-    ofOneMember: () => false,
+    ofOneMember: isUnforeseen, // a sale whose keys are of another type is no reason to fail the others
     onBatch: context.onBatch,
   });
   const strategy = redisStrategy(context, description, 0, (attempt, place) => ask(LINE, { attempt, place }));
   const { keys, epoch } = strategy.reservations;
   const latch = soldOutLatch({ redis, soldOut: scripts.soldOut, keys, epoch, onError: context.onError });
   return { ...strategy, latch, together: limits.scriptBatchSize };
+}
+
+/** Whether it is none of the failures that a Redis has. */
+function isUnforeseen(error: unknown): boolean {
+  try {
+    classifyRedisError(error);
+    return false;
+  } catch {
+    return true;
+  }
 }
 
 type Answer = (asked: Asked, decision: Decision) => void;

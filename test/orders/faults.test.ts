@@ -95,6 +95,23 @@ describe('Redis away', () => {
   });
 });
 
+it('a sale whose keys are of another type is its own trouble: the others sell, and are looked after', async () => {
+  const service = await start({ STRATEGY: 'lua' });
+  const [broken, sound] = await Promise.all([createSale(service.url, 50), createSale(service.url, 50)]);
+  for (const { id } of [broken, sound]) expect((await buy(service.url, id, 'first')).status).toBe(201);
+  await redis.set(`${prefix(broken.id)}:reservations`, 'what is this');
+  await redis.hincrby(`${prefix(sound.id)}:state`, 'remaining', 7);
+  // Those of both come together, so that they share batches.
+  const answers = await Promise.all(
+    users(30).map((user, i) => attempt(service.url, (i % 2 ? broken : sound).id, user)),
+  );
+  expect(answers.map(({ status }) => status)).toEqual(answers.map((_, i) => (i % 2 ? 500 : 201)));
+  await eventually(
+    () => redis.hget(`${prefix(sound.id)}:state`, 'remaining'),
+    (remaining) => remaining === String(50 - 16),
+  );
+});
+
 describe('Redis losing its memory', () => {
   it.each(['lua', 'segmented-lock'])(
     '%s: those whose commit was under way keep their order',

@@ -41,12 +41,14 @@ export function attempt(service: string, saleId: number, userId: string): Promis
   return post(`${service}/sales/${saleId}/orders`, { userId });
 }
 
-/** Repeats an attempt while it is answered `busy` or `unknown-outcome`, or the connection fails, at most so often. */
-export async function buy(service: string, saleId: number, userId: string, tries = 60): Promise<Answer> {
-  for (let i = 1; ; i++) {
+/** Repeats an attempt while it is answered `busy` or `unknown-outcome`, or the connection fails, for at most so long. */
+export async function buy(service: string, saleId: number, userId: string, ms = 20_000): Promise<Answer> {
+  const untilMs = performance.now() + ms;
+  for (;;) {
     const answer = await attempt(service, saleId, userId).catch((error: Error) => error);
     if (!(answer instanceof Error) && answer.status !== 503) return answer;
-    if (i === tries) throw answer instanceof Error ? answer : new Error(JSON.stringify(answer.body));
+    if (performance.now() > untilMs)
+      throw answer instanceof Error ? answer : new Error(JSON.stringify(answer.body));
     await sleep(20 + Math.random() * 80);
   }
 }
