@@ -11,6 +11,8 @@ export interface ServiceSubject {
   readonly strategy: string;
   readonly confirm: 'durable' | 'accepted';
   readonly answer: 'accepted' | 'sold-out';
+  /** Processes that share the port. */
+  readonly workers: number;
   /** Open sales that the attempts are spread over. */
   readonly sales: number;
   /** Buyers that each of them has from before. */
@@ -42,6 +44,7 @@ const service = (strategy: string, more: Partial<ServiceSubject> = {}): ServiceS
   strategy,
   confirm: 'durable',
   answer: 'accepted',
+  workers: 1,
   sales: 1,
   buyers: 0,
   ...more,
@@ -102,6 +105,12 @@ export const ratioCells: readonly Cell[] = [
     subject: service('lua', { answer: 'sold-out' }),
     counts: 'answers',
     summary: '`lua`, a sale whose one unit is sold: 409',
+  },
+  {
+    name: 'lua-workers-2',
+    subject: service('lua', { workers: 2 }),
+    counts: 'answers',
+    summary: '`lua` with WORKERS=2, on all processors: 201 after the commit',
   },
   strategyCell('group-commit'),
   strategyCell('for-update'),

@@ -1,7 +1,8 @@
 /**
  * `npm run readme`: puts the guarantee matrix (from the strategies' own declarations) and the canonical result (from
  * bench/results/canonical/results.json) between their marks in README.md, what the strategies declare of themselves
- * between those in docs/strategies.md, and what the locks do in docs/locks.md, so that nothing of it is typed by hand.
+ * between those in docs/strategies.md, what the locks do and how they compare in docs/locks.md, so that nothing of it is typed
+ * by hand.
  * With `--check` it only tells whether the pages are up to date.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -9,6 +10,10 @@ import type { LockCapabilities } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { number } from '../audit/check.ts';
+import { legend as locksLegend } from '../locks/markdown.ts';
+import type { LocksResults } from '../locks/results.ts';
+import * as locksTable from '../locks/table.ts';
+import type { Machine } from '../machine.ts';
 import { markdownTable } from './markdown.ts';
 import type { Results } from './results.ts';
 import { cells, columns } from './table.ts';
@@ -67,8 +72,7 @@ function strategyTable(): string {
 }
 
 function resultTable(): string {
-  const text = readFileSync(new URL('bench/results/canonical/results.json', root), 'utf8');
-  const { plan, machine, summary, startedAt } = JSON.parse(text) as Results;
+  const { plan, machine, summary, startedAt } = canonical<Results>('results.json');
   const table = markdownTable(
     columns.map(({ title, align }) => [title, align]),
     summary.map(cells),
@@ -76,8 +80,7 @@ function resultTable(): string {
   const how =
     `${number(plan.attempts)} attempts by ${number(plan.buyers)} customers for ${number(plan.stock)} units, ` +
     `${plan.connections} connections, at most ${plan.durationMs / 1_000} s a trial, ${plan.rounds} rounds, ` +
-    `on ${startedAt.slice(0, 10)} with ${machine.cores} cores for load, service and stores together ` +
-    `(Node ${machine.node}, Postgres ${machine.postgres}, Redis ${machine.redis}). ` +
+    `${origin(startedAt, machine)}. ` +
     'Medians over the rounds; the audit shows the worst round; `1=` is a tie. ' +
     'Raw figures: [bench/results/canonical](bench/results/canonical/report.md).';
   return `${table}\n\n${how}`;
@@ -128,11 +131,27 @@ function flawTable(): string {
   );
 }
 
+function canonical<T>(file: string): T {
+  return JSON.parse(readFileSync(new URL(`bench/results/canonical/${file}`, root), 'utf8')) as T;
+}
+
+/** When and on what a result was measured. */
+function origin(startedAt: string, { cores, node, postgres, redis }: Machine): string {
+  return `on ${startedAt.slice(0, 10)} with ${cores} cores for load, service and stores together (Node ${node}, Postgres ${postgres}, Redis ${redis})`;
+}
+
+function locksComparison(): string {
+  const results = canonical<LocksResults>('locks.json');
+  const { summary, startedAt, machine } = results;
+  const table = markdownTable(locksTable.columns, summary.map(locksTable.cells));
+  return `${table}\n\n${locksLegend(results)} Measured ${origin(startedAt, machine)}. Spreads and the other figures: [locks.md](../bench/results/canonical/locks.md).`;
+}
+
 /** The generated parts of each page, by the name of their marks. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string>>>> = {
   'README.md': { guarantees: guaranteeMatrix, results: resultTable },
   'docs/strategies.md': { strategies: strategyTable },
-  'docs/locks.md': { capabilities: capabilityTable, flaws: flawTable },
+  'docs/locks.md': { capabilities: capabilityTable, flaws: flawTable, measured: locksComparison },
 };
 
 function withBlock(page: string, text: string, name: string, content: string): string {
