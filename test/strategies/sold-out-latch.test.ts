@@ -64,7 +64,7 @@ describe('a process that knows', () => {
     const { saleId, orders } = await soldOut(30);
     const before = await scripts();
     const startedMs = performance.now();
-    const answers = await Promise.all(users(2_000, 'stranger').map((user) => attempt(a, saleId, user)));
+    const answers = await Promise.all(users(2_000, 'stranger').map((user) => buy(a, saleId, user)));
     const periods = (performance.now() - startedMs) / 40;
     expect(answers.every(({ problem }) => problem === 'sold-out')).toBe(true);
     // Two processes confirm what they know; the recovery looks at each sale once a second; a few are taken for buyers.
@@ -86,7 +86,7 @@ describe('a process that knows', () => {
         const user = `crowd-${i}-${n}`;
         const { status, problem } = await attempt(i % 2 ? a : b, saleId, user);
         if (status === 201) sold.push(user);
-        else expect(problem).toBe('sold-out');
+        else expect(['sold-out', 'busy']).toContain(problem); // a machine that stood still asks Redis again, with all others
       }
     });
     for (const [i, orderId] of [...orders.values()].entries()) {
