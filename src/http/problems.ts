@@ -41,10 +41,11 @@ export class ProblemError extends Error {
   }
 }
 
-/** The body of a problem. */
+/** The body of a problem. What is said beside must not have the names that every problem has. */
 export function problemBody(slug: ProblemSlug, detail: string, members: object = {}) {
   const { status, title } = problems[slug];
-  return { type: `/problems/${slug}`, title, status, detail, ...members };
+  const common = { type: `/problems/${slug}`, title, status, detail };
+  return { ...common, ...members, ...common };
 }
 
 /** Answers with a problem. */

@@ -38,7 +38,9 @@ export function orderRoutes({ orders, lifecycle, payments }: OrderContext): Rout
     if (result.kind === 'unknown-order') throw unknownOrder(orderId);
     if (result.kind === 'invalid-transition') {
       const { status } = result.order;
-      throw new ProblemError('invalid-transition', `Order ${orderId} is ${status}, not pending.`, { status });
+      throw new ProblemError('invalid-transition', `Order ${orderId} is ${status}, not pending.`, {
+        orderStatus: status,
+      });
     }
     res.json(result.order);
   });
