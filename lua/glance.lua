@@ -5,13 +5,13 @@
 --                    reservations  stream of reservations that Postgres does not have yet
 --                    buyers        hash: user id -> "<order id> <entry id>"
 -- ARGV 1 epoch       in which the sales must have been opened
--- Reply  for each sale, in order, three numbers: units free, or -1: it is not here, or from another epoch; reservations
---        not settled; buyers
+-- Reply  for each sale, in order, three values: units free (below zero when Redis is wrong), or nil: it is not here, or
+--        from another epoch; reservations not settled; buyers
 local reply, n = {}, 0
 for i = 1, #KEYS, 4 do
   local state, counters = KEYS[i], KEYS[i + 1]
   local values = state == counters and redis.call('HMGET', state, 'remaining') or redis.call('HVALS', counters)
-  local free = -1
+  local free = false
   if values[1] and redis.call('HGET', state, 'epoch') == ARGV[1] then
     free = 0
     for _, value in ipairs(values) do free = free + tonumber(value) end

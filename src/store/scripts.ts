@@ -266,10 +266,10 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
       (await adjust(keys.state, keys.counters, units, epoch)) as number | null,
     async glance(sales, epoch) {
       const keys = sales.flatMap((s) => [s.state, s.counters, s.reservations, s.buyers]);
-      const flat = (await glance(keys.length, ...keys, epoch)) as readonly number[];
+      const flat = (await glance(keys.length, ...keys, epoch)) as readonly (number | null)[];
       return sales.map((_, i) => {
-        const [free, pending, buyers] = flat.slice(3 * i, 3 * i + 3) as [number, number, number];
-        return { free: free < 0 ? null : free, pending, buyers };
+        const [free, pending, buyers] = flat.slice(3 * i, 3 * i + 3) as [number | null, number, number];
+        return { free, pending, buyers };
       });
     },
     observe: async (keys, epoch) => {

@@ -142,6 +142,19 @@ describe('Redis losing its memory', () => {
     },
   );
 
+  it.each(['lua', 'segmented-lock'])('%s heals when Redis has fewer than no units', async (STRATEGY) => {
+    const service = await start({ STRATEGY });
+    const { id } = await createSale(service.url, 1);
+    expect((await buy(service.url, id, 'first')).status).toBe(201);
+    const [key, field] = STRATEGY === 'lua' ? ['state', 'remaining'] : ['segments', '0'];
+    const free = async () =>
+      STRATEGY === 'lua'
+        ? Number(await redis.hget(`${prefix(id)}:state`, 'remaining'))
+        : (await redis.hvals(`${prefix(id)}:segments`)).reduce((sum, units) => sum + Number(units), 0);
+    await redis.hincrby(`${prefix(id)}:${key}`, field!, -1);
+    await eventually(free, (units) => units === 0);
+  });
+
   it.each([
     ['lua', 'buyers'],
     ['segmented-lock', 'state'],
