@@ -97,7 +97,7 @@ class Strand {
     await gone;
     await this.#look(scene);
     this.#scenes.push(scene);
-    this.#recoveries.push(this.#recover(scene));
+    this.#recoveries.push(this.#recover(scene, 'after the kill'));
   }
 
   async #open(stock: number): Promise<Sale> {
@@ -116,7 +116,7 @@ class Strand {
       await this.#rush(scene);
       await this.#look(scene);
     }
-    for (const scene of this.#scenes) this.#note(scene.name, await this.#unsettled(scene));
+    await Promise.all(this.#scenes.map((scene) => this.#recover(scene, 'after the last customers')));
     this.#note('all', this.#victim.defects);
   }
 
@@ -134,13 +134,15 @@ class Strand {
     return notSettled(this.#victim.stores.sql, this.#inRedis ? this.#victim.redis : null, sale.id);
   }
 
-  async #recover(scene: Scene): Promise<void> {
+  /** Waits until nothing is left between the stores; what is longer than promised is told with all that was logged of it. */
+  async #recover(scene: Scene, when: string): Promise<void> {
     const untilMs = this.#victim.upMs + RECOVERED_MS;
     for (;;) {
       const late = this.#victim.upMs > untilMs;
       const unsettled = await this.#unsettled(scene);
       if (unsettled.length === 0) return;
-      if (late) return this.#note(scene.name, unsettled);
+      const logged = () => this.#victim.log.filter((line) => line.includes(`"saleId":${scene.sale.id},`));
+      if (late) return this.#note(`${scene.name}, ${when}`, [...unsettled, ...logged()]);
       await sleep(500);
     }
   }

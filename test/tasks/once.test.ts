@@ -67,6 +67,9 @@ const noLock: Lock = {
   async close() {},
 };
 
+/** A machine that stands still for a while has lost nothing: nobody is given up here. */
+const patient = { queuedMs: 300_000, processingMs: 300_000, handlerMs: 240_000 };
+
 describe('three dispatchers, three workers', () => {
   async function run(pickOf: (process: Process) => PickDue): Promise<void> {
     const ids = await writeTasks(stores, TASKS);
@@ -76,7 +79,7 @@ describe('three dispatchers, three workers', () => {
     for (const process of three) {
       const pick = pickOf(process);
       process.dispatcher({
-        bounds: { batch: 20 },
+        bounds: { ...patient, batch: 20 },
         pick: async (most) => {
           const marked = await pick(most);
           picked.push(...marked);
@@ -86,16 +89,16 @@ describe('three dispatchers, three workers', () => {
       process.worker(async (task, signal) => {
         await handler(task, signal);
         workers.add(process);
-      });
+      }, patient);
     }
     await allDone(TASKS);
+    const again = 'SELECT id, attempts, last_error FROM tasks WHERE attempts <> 1 OR last_error IS NOT NULL';
+    expect((await stores.sql.query(again)).rows).toEqual([]);
     // Twice only what its dispatcher gave back, where Redis did not answer in time.
     const givenBack = three.reduce((sum, process) => sum + process.givenBack(), 0);
     expect(picked, three.flatMap(({ errors }) => errors).join()).toHaveLength(TASKS + givenBack);
     expect([...new Set(picked.map(Number))].sort((a, b) => a - b)).toEqual(ids);
     expect(await timesHandled(stores)).toEqual({ 1: TASKS });
-    const { rows } = await stores.sql.query('SELECT DISTINCT attempts FROM tasks');
-    expect(rows).toEqual([{ attempts: 1 }]);
     expect(await redis.xlen(STREAM)).toBe(0);
     expect(workers.size).toBeGreaterThan(1);
   }
