@@ -1,20 +1,25 @@
 /** `npm run bench`: the only file of the bench that reads the command line, the environment and signals. */
 import { access } from 'node:fs/promises';
 import { type Catalogue, readCatalogue } from './admin.ts';
+import { exitCodes, refuse, runCommand, say } from './command.ts';
+import { compareCommand } from './compare.ts';
+import { findK6, k6Hint } from './load/k6.ts';
+import { warmGeneratorUp } from './load/warm-up.ts';
+import { rushConnections } from './loads.ts';
 import { missingLockServers } from './lock-servers.ts';
 import { describeMachine } from './machine.ts';
 import { type BenchOptions, helpText, parseOptions } from './options.ts';
 import { type Contender, contenders } from './plan.ts';
-import { exitCodes, runPlan } from './run.ts';
+import { reportCommand } from './report/again.ts';
+import { runPlan } from './run.ts';
 import { serviceEntry, startService, tunable } from './service.ts';
 import { type BenchStores, openStores } from './stores.ts';
 import { runTrial } from './trial.ts';
 
-const say = (line: string): void => {
-  process.stderr.write(`${line}\n`);
-};
-
 async function main(args: readonly string[], signal: AbortSignal): Promise<number> {
+  const [first, ...rest] = args;
+  if (first === '--compare') return compareCommand(rest);
+  if (first === '--report') return reportCommand(rest);
   const parsed = parseOptions(args);
   if (parsed.kind === 'help') {
     process.stdout.write(helpText());
@@ -24,6 +29,7 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<numbe
   const { options } = parsed;
   const missing = missingLockServers(options.locks, process.env);
   if (missing.length > 0) return refuse(missing);
+  if (options.load.includes('k6') && findK6() === null) return refuse([`--load k6: ${k6Hint}`]);
   await access(serviceEntry).catch((cause: unknown) => {
     throw new Error(`${serviceEntry} is not there: run the bench with npm run bench, which builds it`, {
       cause,
@@ -40,6 +46,11 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<numbe
   signal.throwIfAborted();
   const { rows, mistakes } = await rowsOf(options, stores, signal);
   if (mistakes.length > 0) return refuse(mistakes);
+  if (options.load.includes('open')) {
+    say('warming the load generator up');
+    await warmGeneratorUp(rushConnections, signal);
+    signal.throwIfAborted();
+  }
   // Awaited here: the stores live as long as this function.
   return await runPlan({
     options,
@@ -50,11 +61,6 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<numbe
     signal,
     runTrial: (trial, { folder, onStep }) => runTrial(trial, { options, stores, folder, signal, onStep }),
   });
-}
-
-function refuse(mistakes: readonly string[]): number {
-  for (const mistake of mistakes) say(mistake);
-  return exitCodes.usage;
 }
 
 /** Asks a service which strategies there are, and whether it knows every lock that will be used. */
@@ -98,21 +104,4 @@ function tunedEnv(): Record<string, string> {
   );
 }
 
-const interrupt = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-  process.on(name, () => {
-    if (interrupt.signal.aborted) process.exit(exitCodes.interrupted);
-    say('\nstopping: finished trials are kept, once more to leave at once');
-    interrupt.abort(new Error('interrupted'));
-  });
-}
-
-try {
-  process.exitCode = await main(process.argv.slice(2), interrupt.signal);
-} catch (error) {
-  if (interrupt.signal.aborted) process.exitCode = exitCodes.interrupted;
-  else {
-    say(error instanceof Error ? error.message : String(error));
-    process.exitCode = exitCodes.failure;
-  }
-}
+await runCommand(main, 'finished rounds are kept');

@@ -1,11 +1,13 @@
 /** Runs the trials of a plan one after the other and writes the reports. */
+import { exitCodes } from './command.ts';
 import { describeCommit, type Machine } from './machine.ts';
 import type { BenchOptions } from './options.ts';
 import { type Contender, schedule, type TrialPlan } from './plan.ts';
-import { makeFolder, pointLatest, removeFolder, writeReports } from './report/files.ts';
+import { makeFolder, pointLatest, removeFolder, writeData, writeReports } from './report/files.ts';
 import { type Output, Progress } from './report/progress.ts';
 import type { Results } from './report/results.ts';
-import { findingLines, terminalTable } from './report/table.ts';
+import { cells, columns, findingLines, noiseText } from './report/table.ts';
+import { terminalTable } from './report/terminal-table.ts';
 import type { TrialResult } from './result.ts';
 import { shortcomings, summarize } from './summary.ts';
 
@@ -21,24 +23,25 @@ export interface RunContext {
   readonly runTrial: (
     trial: TrialPlan,
     context: { readonly folder: string; readonly onStep: (step: string) => void },
-  ) => Promise<TrialResult>;
+  ) => Promise<readonly TrialResult[]>;
 }
-
-export const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as const;
 
 /** Runs everything; returns the exit code. */
 export async function runPlan(context: RunContext): Promise<number> {
   const { options, contenders, out, signal } = context;
   const startedAt = new Date();
-  const trials = schedule(contenders, options.rounds, options.seed);
+  const trials = schedule(contenders, options);
   const folder = await makeFolder(options.out, startedAt);
   const commit = await describeCommit();
   const finished: TrialResult[] = [];
-  const results = (): Results => resultsOf(context, { startedAt, commit, trials, finished });
+  let done = 0;
+  const results = (): Results =>
+    resultsOf(context, { startedAt, commit, partial: done < trials.length, finished });
 
-  const broken = await runTrials(context, trials, folder, async (result) => {
-    finished.push(result);
-    await writeReports(folder, results());
+  const broken = await runTrials(context, trials, folder, async (loads) => {
+    finished.push(...loads);
+    done++;
+    await writeData(folder, results());
   });
   if (finished.length > 0) {
     await writeReports(folder, results());
@@ -46,11 +49,11 @@ export async function runPlan(context: RunContext): Promise<number> {
     showResults(out, results(), folder);
   } else await removeFolder(folder);
   if (signal.aborted) {
-    out.write(`\ninterrupted: ${finished.length} of ${trials.length} trials were finished\n`);
+    out.write(`\ninterrupted: ${done} of ${trials.length} trials were finished\n`);
     return exitCodes.interrupted;
   }
   if (broken !== null) {
-    out.write(`\nbroken off after ${finished.length} of ${trials.length} trials: ${broken.message}\n`);
+    out.write(`\nbroken off after ${done} of ${trials.length} trials: ${broken.message}\n`);
     return exitCodes.failure;
   }
   return results().shortcomings.length === 0 ? exitCodes.success : exitCodes.failure;
@@ -61,16 +64,16 @@ async function runTrials(
   { options, out, signal, runTrial }: RunContext,
   trials: readonly TrialPlan[],
   folder: string,
-  onResult: (result: TrialResult) => Promise<void>,
+  onResult: (loads: readonly TrialResult[]) => Promise<void>,
 ): Promise<Error | null> {
   const progress = new Progress(out, trials, options.rounds);
   try {
     for (const trial of trials) {
       if (signal.aborted) break;
       progress.begin(trial);
-      const result = await runTrial(trial, { folder, onStep: (step) => progress.step(step) });
-      progress.end(result);
-      await onResult(result);
+      const loads = await runTrial(trial, { folder, onStep: (step) => progress.step(step) });
+      progress.end(trial, loads);
+      await onResult(loads);
     }
     return null;
   } catch (error) {
@@ -85,29 +88,30 @@ function resultsOf(
   run: {
     readonly startedAt: Date;
     readonly commit: string;
-    readonly trials: readonly TrialPlan[];
+    readonly partial: boolean;
     readonly finished: readonly TrialResult[];
   },
 ): Results {
-  const summary = summarize(run.finished);
+  const { rows: summary, noise } = summarize(run.finished, options.baseline);
   return {
     schema: 1,
     startedAt: run.startedAt.toISOString(),
     finishedAt: new Date().toISOString(),
-    partial: run.finished.length < run.trials.length,
+    partial: run.partial,
     commit: run.commit,
     machine,
-    plan: { ...options, contenders, trials: run.trials.length, serviceEnv },
+    plan: { ...options, contenders, trials: schedule(contenders, options).length, serviceEnv },
     trials: [...run.finished],
     summary,
+    noise,
     shortcomings: shortcomings(summary),
   };
 }
 
 function showResults(out: Output, results: Results, folder: string): void {
-  out.write(`\n${terminalTable(results.summary)}\n`);
+  out.write(`\n${terminalTable(columns, results.summary.map(cells))}\n\n${noiseText(results)}\n`);
   const findings = findingLines(results.summary);
   if (findings.length > 0) out.write(`\n${findings.join('\n')}\n`);
   for (const text of results.shortcomings) out.write(`\nWARNING: ${text}\n`);
-  out.write(`\nreport: ${folder}/report.md\n`);
+  out.write(`\nreport: ${folder}/report.html, report.md\n`);
 }

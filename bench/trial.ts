@@ -1,16 +1,22 @@
-/** One trial: one strategy under one load, from empty stores to the audit, in a service process of its own. */
+/**
+ * One trial: one strategy at one point in one round, from empty stores to the verdicts, in a service process of its own.
+ *
+ *   empty stores ─▶ service ─▶ warm-up ─▶ loads ─▶ settled ─▶ orders paid and cancelled ─▶ stopped ─▶ audits
+ *                                                                                             └─▶ round trips
+ */
 import { basename, join } from 'node:path';
 import { createSale } from './admin.ts';
-import { type AuditReport, audit } from './audit/audit.ts';
-import { isUnreadable, number, quantity, type StoresSnapshot } from './audit/check.ts';
-import { readStores, type Settled, type StoresToAudit, settle } from './audit/reader.ts';
+import { type AuditReport, audit, mergeAudits } from './audit/audit.ts';
+import { isUnreadable, quantity, type StoresSnapshot } from './audit/check.ts';
+import { readStores, type Settled, settle } from './audit/reader.ts';
 import { type HistoryRecord, readHistory, writeHistory } from './history.ts';
-import { type AftermathLoad, type AftermathResult, runAftermath } from './load/aftermath.ts';
-import { attemptList } from './load/attempts.ts';
-import { type LoadResult, runClosedLoop } from './load/closed.ts';
+import { type Aftermath, type AftermathLoad, type AftermathResult, runAftermath } from './load/aftermath.ts';
+import { type Measured, runLoads } from './loads.ts';
+import { openLink } from './network/link.ts';
+import { measureRoundTrips, unitsForRoundTrips } from './network/round-trips.ts';
 import type { BenchOptions } from './options.ts';
 import type { TrialPlan } from './plan.ts';
-import { loadNumbers, type TrialResult } from './result.ts';
+import { loadNumbers, type RoundTrips, type TrialResult } from './result.ts';
 import { type Service, startService } from './service.ts';
 import type { BenchStores } from './stores.ts';
 
@@ -26,143 +32,152 @@ export interface TrialContext {
 }
 
 /**
- * In a closed loop a customer waits for the answer before the next one comes: there is no more load than connections, and
- * nobody needs to be turned down.
+ * Nobody is turned down because others wait: what a strategy does is compared, not what the service does when it is too
+ * slow (bench/limits/overload.ts). In the closed loop there is no more load than connections.
  */
-const closedLoop = { ADMISSION_MS: '60000' };
+const patience = { ADMISSION_MS: '60000' };
 
-/** How long an attempt may stay without an answer: longer than any wait inside the service. */
-const requestTimeoutMs = 10_000;
+interface Place {
+  readonly databaseUrl: string;
+  readonly redisUrl: string;
+}
 
-export async function runTrial(trial: TrialPlan, context: TrialContext): Promise<TrialResult> {
-  const { options, signal, onStep } = context;
+/** @returns one result for each load */
+export async function runTrial(trial: TrialPlan, context: TrialContext): Promise<TrialResult[]> {
+  const { signal, onStep } = context;
   const startedAt = new Date();
   const began = performance.now();
   onStep('starting');
   await using stores = await context.stores.fresh(String(trial.number));
   signal.throwIfAborted();
-  await using service = await startService({ ...trial, ...stores, env: closedLoop }, { signal });
-  if (options.warmupMs > 0) {
-    const warmUpId = await createSale(service.url, options.stock);
-    await attack(trial, service, warmUpId, options.warmupMs, {
-      ...context,
-      onStep: () => onStep('warming up'),
-    });
-    signal.throwIfAborted();
+  const { measured, concluded, died, notes } = await serve(trial, stores, context);
+  onStep('audit');
+  const results: TrialResult[] = [];
+  for (const load of measured) {
+    const judged = await judge(
+      join(context.folder, historyName(trial, load, context.options)),
+      stores,
+      load,
+      concluded,
+    );
+    results.push(
+      resultOf(trial, load, judged, { startedAt, died, notes: results.length === 0 ? notes : [] }),
+    );
   }
-  const saleId = await createSale(service.url, options.stock);
-  const load = await attack(trial, service, saleId, options.durationMs, context);
-  signal.throwIfAborted();
+  const roundTrips = wantsRoundTrips(trial, context.options)
+    ? await countRoundTrips(trial, stores, context)
+    : null;
+  const durationMs = Math.round(performance.now() - began);
+  return results.map((result, n) => ({ ...result, durationMs, roundTrips: n === 0 ? roundTrips : null }));
+}
 
-  const place = { databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, saleId };
-  const { settled, aftermath } = await conclude(service, place, load, context);
+/** What a load left, settled, and what became of its orders. */
+interface Concluded {
+  readonly settled: ReadonlyMap<number, Settled>;
+  readonly aftermath: AftermathResult;
+}
+
+async function serve(
+  trial: TrialPlan,
+  stores: Place,
+  context: TrialContext,
+): Promise<{
+  readonly measured: readonly Measured[];
+  readonly concluded: Concluded;
+  readonly died: boolean;
+  readonly notes: readonly string[];
+}> {
+  const { options, signal } = context;
+  const { databaseUrl, redisUrl } = stores;
+  const { rttMs } = trial.point;
+  await using link = rttMs > 0 ? await openLink({ databaseUrl, redisUrl, rttMs }) : null;
+  const reached = { databaseUrl: link?.databaseUrl ?? databaseUrl, redisUrl: link?.redisUrl ?? redisUrl };
+  await using service = await startService({ ...trial, ...reached, env: patience }, { signal });
+  const place = { databaseUrl, redisUrl, pids: context.stores.pids };
+  const measured = await runLoads(trial, { ...context, ...place, service });
+  const concluded = await conclude(service, stores, measured, context);
   const died = service.died.aborted;
   const stopped = await service.stop();
-  onStep('audit');
-  const path = join(context.folder, historyName(trial));
-  await writeHistory(path, load.history);
-  const judged = await judge(path, place, settled);
-  return {
-    strategy: trial.strategy,
-    lock: trial.lock,
-    unsafe: trial.unsafe,
-    round: trial.round,
-    load: options.load,
-    startedAt: startedAt.toISOString(),
-    ...loadNumbers(judged.history, judged.soldOut),
-    aftermath: { paid: aftermath.paid, cancelled: aftermath.cancelled, refundDue: aftermath.refundDue },
-    audit: judged.report,
-    durationMs: Math.round(performance.now() - began),
-    history: basename(path),
-    serviceDied: died,
-    notes: [...notes(load, { died, stopped }, service), ...aftermathNotes(aftermath)],
-  };
+  const notes = endNotes({ died, stopped }, service);
+  if (measured.length === 0) throw new Error(notes[0] ?? `no load: ${options.load.join()}`);
+  return { measured, concluded, died, notes };
 }
 
-/** Sends the attempts; a service that dies ends them. */
-async function attack(
-  trial: TrialPlan,
-  service: Service,
-  saleId: number,
-  durationMs: number,
-  { options, signal, onStep }: TrialContext,
-): Promise<LoadResult> {
-  const { attempts, buyers, connections } = options;
-  const users = attemptList({ attempts, buyers, seed: trial.seed });
-  const end = new AbortController();
-  const stop = (): void => end.abort();
-  for (const reason of [signal, service.died]) {
-    reason.addEventListener('abort', stop);
-    if (reason.aborted) stop();
-  }
-  try {
-    return await runClosedLoop({
-      url: service.url,
-      saleId,
-      users,
-      connections,
-      durationMs,
-      requestTimeoutMs,
-      signal: end.signal,
-      onProgress: (completed) => onStep(`${number(completed)} of ${number(attempts)} attempts`),
-    });
-  } finally {
-    signal.removeEventListener('abort', stop);
-  }
-}
+const nothing: AftermathResult = { paid: 0, cancelled: 0, refundDue: 0, strange: [], unsent: 0 };
 
-/** Lets the service settle what the load left, has orders paid and cancelled, and lets it settle that. */
+/**
+ * Lets the service settle what the loads left, has orders of the first one paid and cancelled, and lets it settle that.
+ */
 async function conclude(
   service: Service,
-  place: StoresToAudit,
-  load: LoadResult,
-  { options, signal, onStep }: TrialContext,
-): Promise<{ readonly settled: Settled; readonly aftermath: AftermathResult }> {
-  onStep('settling');
-  const settled = await settle(place);
-  signal.throwIfAborted();
+  stores: Place,
+  measured: readonly Measured[],
+  { signal, onStep }: TrialContext,
+): Promise<Concluded> {
+  const saleIds = measured.flatMap((load) => load.saleIds);
+  const settleAll = async (): Promise<Map<number, Settled>> => {
+    onStep('settling');
+    const settled = new Map<number, Settled>();
+    for (const saleId of saleIds) settled.set(saleId, await settle({ ...stores, saleId }));
+    signal.throwIfAborted();
+    return settled;
+  };
+  const settled = await settleAll();
+  const [first] = measured;
   const { url, died } = service;
-  if (died.aborted) {
-    return { settled, aftermath: { paid: 0, cancelled: 0, refundDue: 0, strange: [], unsent: 0 } };
-  }
+  if (died.aborted || first === undefined) return { settled, aftermath: nothing };
   onStep('paying and cancelling');
   const end = AbortSignal.any([signal, died]);
-  const aftermath = await runAftermath({ url, signal: end, ...ordersFor(load.history, options.stock) });
+  const aftermath = await runAftermath({ url, signal: end, ...ordersFor(first) });
   signal.throwIfAborted();
-  onStep('settling');
-  const settledAgain = await settle(place);
-  signal.throwIfAborted();
-  return { settled: settledAgain, aftermath };
+  return { settled: await settleAll(), aftermath };
 }
 
 /**
  * None is cancelled when there may be more orders than units: the audit would not see any more by how many the sale was
  * oversold.
  */
-function ordersFor(
-  history: readonly HistoryRecord[],
-  stock: number,
-): Pick<AftermathLoad, 'orderIds' | 'mayCancel'> {
+function ordersFor({
+  history,
+  stock,
+  saleIds,
+}: Pick<Measured, 'history' | 'stock' | 'saleIds'>): Pick<AftermathLoad, 'orderIds' | 'mayCancel'> {
   const accepted = history.filter(({ outcome }) => outcome === 'accepted');
-  const mayHave = new Set(history.filter(({ result }) => result !== 'fail').map(({ userId }) => userId));
+  const fits = (saleId: number): boolean => {
+    const own = history.filter((record) => record.saleId === saleId);
+    const mayHave = new Set(own.filter(({ result }) => result !== 'fail').map(({ userId }) => userId));
+    return Math.max(own.filter(({ outcome }) => outcome === 'accepted').length, mayHave.size) <= stock;
+  };
   return {
     orderIds: [...new Set(accepted.flatMap(({ orderId }) => orderId ?? []))],
-    mayCancel: Math.max(accepted.length, mayHave.size) <= stock,
+    mayCancel: saleIds.every(fits),
   };
 }
 
 interface Judged {
+  readonly path: string;
   readonly history: readonly HistoryRecord[];
   readonly report: AuditReport;
   /** Orders reached the stock; those that were closed since then were active under load. */
   readonly soldOut: boolean;
+  readonly aftermath: AftermathResult;
 }
 
 /** Audits what is on disk, so that anybody can repeat the judgement later. */
-async function judge(path: string, place: StoresToAudit, settled: Settled): Promise<Judged> {
+async function judge(path: string, stores: Place, load: Measured, concluded: Concluded): Promise<Judged> {
+  await writeHistory(path, load.history);
   const history = await readHistory(path);
-  const snapshot = await readStores(place, settled);
-  return { history, report: audit(history, snapshot), soldOut: reachedStock(snapshot) };
+  const reports: AuditReport[] = [];
+  let soldOut = true;
+  for (const saleId of load.saleIds) {
+    const settled = concluded.settled.get(saleId) ?? { unreadable: 'nobody waited for it' };
+    const snapshot = await readStores({ ...stores, saleId }, settled);
+    const own = load.saleIds.length === 1 ? history : history.filter((record) => record.saleId === saleId);
+    reports.push(audit(own, snapshot));
+    soldOut &&= reachedStock(snapshot);
+  }
+  const aftermath = load.name === '' || load.name === 'k6-fixed' ? concluded.aftermath : nothing;
+  return { path, history, report: mergeAudits(reports), soldOut, aftermath };
 }
 
 function reachedStock({ postgres }: StoresSnapshot): boolean {
@@ -171,26 +186,81 @@ function reachedStock({ postgres }: StoresSnapshot): boolean {
   return postgres.orders.filter(({ saleId }) => saleId === id).length >= stock;
 }
 
-/** "history-1-global-lock-redis.jsonl": round, strategy, lock. */
-function historyName({ round, strategy, lock }: TrialPlan): string {
-  return `history-${round}-${strategy}${lock === null ? '' : `-${lock}`}.jsonl`;
+function resultOf(
+  trial: TrialPlan,
+  load: Measured,
+  { path, history, report, soldOut, aftermath }: Judged,
+  run: { readonly startedAt: Date; readonly died: boolean; readonly notes: readonly string[] },
+): TrialResult {
+  const { paid, cancelled, refundDue }: Aftermath = aftermath;
+  const stock = load.stock * load.saleIds.length;
+  return {
+    strategy: trial.strategy,
+    lock: trial.lock,
+    unsafe: trial.unsafe,
+    twin: trial.twin,
+    round: trial.round,
+    load: load.kind,
+    point: trial.point,
+    rush: load.rush,
+    startedAt: run.startedAt.toISOString(),
+    ...loadNumbers(history, { stock, soldOut, schedule: load.schedule }),
+    cost: load.cost,
+    roundTrips: null,
+    generatorUtilization: load.utilization,
+    invalid: load.invalid,
+    aftermath: { paid, cancelled, refundDue },
+    audit: report,
+    durationMs: 0,
+    history: basename(path),
+    serviceDied: run.died,
+    notes: [...run.notes, ...load.notes, ...loadNotes(load), ...aftermathNotes(aftermath)],
+  };
 }
 
-function notes(
-  load: LoadResult,
-  end: { readonly died: boolean; readonly stopped: boolean },
-  service: Service,
-): string[] {
+/** "history-1-global-lock-redis.jsonl": round, strategy, lock; then where on the axis, and which load. */
+function historyName(
+  { round, strategy, lock, twin, point }: TrialPlan,
+  { name }: Measured,
+  { sweep }: BenchOptions,
+): string {
+  const { rttMs, sales, connections } = point;
+  const parts = [round, strategy, lock, twin ? 'twin' : null, rttMs > 0 ? `rtt${rttMs}` : null];
+  parts.push(sales > 1 ? `sales${sales}` : null, sweep === 'connections' ? `c${connections}` : null);
+  parts.push(name === '' ? null : name);
+  return `history-${parts.filter((part) => part !== null).join('-')}.jsonl`;
+}
+
+/** Once for each strategy: they are properties of the code, not of the machine. */
+function wantsRoundTrips({ round, twin }: TrialPlan, { sweep, smoke, load }: BenchOptions): boolean {
+  return round === 1 && !twin && sweep === null && !smoke && load.includes('closed');
+}
+
+/** In a service of its own that reaches the stores through a link that counts. */
+async function countRoundTrips(trial: TrialPlan, stores: Place, context: TrialContext): Promise<RoundTrips> {
+  const { signal, onStep } = context;
+  onStep('counting round trips');
+  const { databaseUrl, redisUrl } = stores;
+  await using link = await openLink({ databaseUrl, redisUrl, rttMs: 0 });
+  const reached = { databaseUrl: link.databaseUrl, redisUrl: link.redisUrl };
+  await using service = await startService({ ...trial, ...reached }, { signal });
+  const saleId = await createSale(service.url, unitsForRoundTrips);
+  return await measureRoundTrips(link, service.url, saleId);
+}
+
+function endNotes(end: { readonly died: boolean; readonly stopped: boolean }, service: Service): string[] {
+  if (end.died) return [`the service died; it logged last: ${service.tail().slice(-3).join(' | ')}`];
+  return end.stopped ? [] : ['the service did not stop in order after the load'];
+}
+
+function loadNotes({ history, strangeAnswers }: Measured): string[] {
   const found: string[] = [];
-  if (end.died) found.push(`the service died; it logged last: ${service.tail().slice(-3).join(' | ')}`);
-  else if (!end.stopped) found.push('the service did not stop in order after the load');
-  const { strangeAnswers } = load;
-  const strange = load.history.filter(({ outcome }) => outcome === 'unexpected').length;
+  const strange = history.filter(({ outcome }) => outcome === 'unexpected').length;
   if (strange > 0) {
     const examples = strangeAnswers.map(({ status, body }) => `${status} ${body}`).join(' | ');
     found.push(`${quantity(strange, 'answer')} outside the contract, such as ${examples}`);
   }
-  const silent = load.history.filter(({ completedUs }) => completedUs === null).length;
+  const silent = history.filter(({ completedUs }) => completedUs === null).length;
   if (silent > 0) found.push(`${quantity(silent, 'attempt')} without any answer`);
   return found;
 }

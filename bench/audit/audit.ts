@@ -51,6 +51,24 @@ export function audit(history: readonly HistoryRecord[], stores: StoresSnapshot)
   };
 }
 
+/** The reports of several sales as one: numbers are added, and a check that could not be made for one was not made. */
+export function mergeAudits(reports: readonly AuditReport[]): AuditReport {
+  const [only] = reports;
+  if (reports.length === 1 && only !== undefined) return only;
+  const sum = (name: CheckName): number | null =>
+    reports.reduce<number | null>((total, report) => {
+      const count = report[name];
+      return total === null || count === null ? null : total + count;
+    }, 0);
+  const counts = Object.fromEntries(checkNames.map((name) => [name, sum(name)]));
+  const verdicts = reports.map(({ verdict }) => verdict);
+  return {
+    ...(counts as Record<CheckName, number | null>),
+    verdict: verdicts.includes('fail') ? 'fail' : verdicts.includes('unknown') ? 'unknown' : 'pass',
+    findings: [...new Set(reports.flatMap(({ findings }) => findings))],
+  };
+}
+
 function runChecks(
   history: readonly HistoryRecord[],
   { postgres, redis }: StoresSnapshot,

@@ -3,6 +3,7 @@ import { access, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { strategies } from '../../src/strategies/registry.ts';
+import { exitCodes, refuse, runCommand, say } from '../command.ts';
 import { serviceEntry } from '../service.ts';
 import { openStores } from '../stores.ts';
 import { chooseGenerator } from './generator.ts';
@@ -11,11 +12,7 @@ import { runMemory } from './memory.ts';
 import { helpText, type LimitsOptions, parseOptions } from './options.ts';
 import { type Layout, layoutOf, meansHere, pin } from './pin.ts';
 import { wrongPgbench } from './postgres.ts';
-import { exitCodes, runCells } from './run.ts';
-
-const say = (line: string): void => {
-  process.stderr.write(`${line}\n`);
-};
+import { runCells } from './run.ts';
 
 async function main(args: readonly string[], signal: AbortSignal): Promise<number> {
   const parsed = parseOptions(args, [...strategies.keys()]);
@@ -60,23 +57,4 @@ async function runIn(
   return await (options.only === 'memory' ? runMemory(run) : runCells(run));
 }
 
-function refuse(mistakes: readonly string[]): number {
-  for (const mistake of mistakes) say(mistake);
-  return exitCodes.usage;
-}
-
-const interrupt = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-  process.on(name, () => {
-    if (interrupt.signal.aborted) process.exit(exitCodes.interrupted);
-    say('\nstopping: finished cells are kept, once more to leave at once');
-    interrupt.abort(new Error('interrupted'));
-  });
-}
-
-try {
-  process.exitCode = await main(process.argv.slice(2), interrupt.signal);
-} catch (error) {
-  if (!interrupt.signal.aborted) say(error instanceof Error ? error.message : String(error));
-  process.exitCode = interrupt.signal.aborted ? exitCodes.interrupted : exitCodes.failure;
-}
+await runCommand(main, 'finished cells are kept');

@@ -1,7 +1,9 @@
 /** `--only memory`: one service under millions of attempts, and how much memory it holds at each million. */
+
 import { migrate } from '../../src/store/migrate.ts';
 import { number } from '../audit/check.ts';
 import { describeCommit } from '../machine.ts';
+import { terminalTable } from '../report/terminal-table.ts';
 import type { Service } from '../service.ts';
 import { checkStores, untilSettled } from './audit.ts';
 import { makeFolder } from './files.ts';
@@ -14,7 +16,7 @@ import { clock } from './progress.ts';
 import type { MemoryResults, Reading } from './results.ts';
 import { finish, headerOf, type Run } from './run.ts';
 import { insertSales } from './sales.ts';
-import { mebibytes, readingColumns, readingTexts, terminalTable } from './table.ts';
+import { mebibytes, readingColumns, readingTexts } from './table.ts';
 
 const million = 1_000_000;
 /** The last reading may exceed the first by this share; more is growth, less is the noise of a collector. */

@@ -1,5 +1,12 @@
 /** The command line of `npm run bench:limits`: parsed once, purely; all mistakes are reported together. */
-import { parseArgs } from 'node:util';
+import {
+  type Given as GivenOptions,
+  namesOption,
+  numberOption,
+  optionLines,
+  type Parsed,
+  readOptions,
+} from '../command-line.ts';
 import { suggestion } from '../suggest.ts';
 import { type Cell, flatCells, ratioCells, strategyCell } from './cells.ts';
 
@@ -37,16 +44,7 @@ export interface LimitsOptions {
   readonly strict: boolean;
 }
 
-export type ParsedOptions =
-  | { readonly kind: 'run'; readonly options: LimitsOptions }
-  | { readonly kind: 'help' }
-  | { readonly kind: 'mistakes'; readonly mistakes: readonly string[] };
-
-interface OptionSpec {
-  readonly type: 'string' | 'boolean';
-  readonly value?: string;
-  readonly help: string;
-}
+export type ParsedOptions = Parsed<LimitsOptions>;
 
 const specs = {
   only: {
@@ -92,24 +90,18 @@ const specs = {
   },
   strict: { type: 'boolean', help: 'a missed goal is a failure' },
   help: { type: 'boolean', help: 'show this' },
-} as const satisfies Record<string, OptionSpec>;
+} as const;
 
 type OptionName = keyof typeof specs;
-type Given = ReadonlyMap<OptionName, string>;
-
-const nameList = /^[a-z0-9-]+(,[a-z0-9-]+)*$/;
+type Given = GivenOptions<OptionName>;
 
 export function helpText(): string {
-  const lines = Object.entries(specs).map(([name, spec]: [string, OptionSpec]) => {
-    const left = `  --${name}${spec.value === undefined ? '' : ` ${spec.value}`}`;
-    return left.length < 24 ? `${left.padEnd(24)}${spec.help}` : `${left}\n${' '.repeat(24)}${spec.help}`;
-  });
   const names = (cells: readonly Cell[]): string => cells.map(({ name }) => name).join(', ');
   return `Measures the service against the limits of the platform under it, each ratio within one round of one run.
 
   npm run bench:limits -- [options]
 
-${lines.join('\n')}
+${optionLines(specs, 24)}
 
 Cells of --only ratios: ${names(ratioCells)}.
 Cells of --only flat: ${names(flatCells)}.
@@ -126,7 +118,7 @@ options; 130 interrupted (finished cells are reported).
 /** @param strategies the names that `--strategies` may have */
 export function parseOptions(args: readonly string[], strategies: readonly string[]): ParsedOptions {
   const mistakes: string[] = [];
-  const given = readTokens(args, mistakes);
+  const given = readOptions(specs, args, mistakes);
   if (given.has('help') && mistakes.length === 0) return { kind: 'help' };
   const number = (name: OptionName, fallback: number, min: number, max: number, whole = true): number =>
     numberOption(given, name, fallback, { min, max, whole }, mistakes);
@@ -178,7 +170,7 @@ function chosenCells(
 ): readonly Cell[] {
   const all = only === 'flat' ? flatCells : ratioCells;
   const names = all.map(({ name }) => name);
-  const more = list(given, 'strategies', mistakes) ?? [];
+  const more = namesOption(given, 'strategies', mistakes) ?? [];
   for (const name of more) {
     if (!strategies.includes(name)) {
       mistakes.push(`--strategies: there is no strategy "${name}"${suggestion(name, strategies)}`);
@@ -186,20 +178,11 @@ function chosenCells(
     if (name === 'unsafe') mistakes.push('--strategies: unsafe fails its audit, and then no rate counts');
   }
   const added = more.filter((name) => !names.includes(name)).map(strategyCell);
-  const wanted = list(given, 'cells', mistakes);
+  const wanted = given.get('cells') === 'all' ? null : namesOption(given, 'cells', mistakes);
   for (const name of wanted ?? []) {
     if (!names.includes(name)) mistakes.push(`--cells: there is no cell "${name}"${suggestion(name, names)}`);
   }
   return [...all.filter(({ name }) => wanted === null || wanted.includes(name)), ...added];
-}
-
-/** Names with commas between them; null: all, or not given. */
-function list(given: Given, name: OptionName, mistakes: string[]): readonly string[] | null {
-  const text = given.get(name);
-  if (text === undefined || (text === 'all' && name === 'cells')) return null;
-  if (nameList.test(text)) return [...new Set(text.split(','))];
-  mistakes.push(`--${name} ${text}: must be names with commas between them, without spaces`);
-  return null;
 }
 
 function choice<T extends string>(
@@ -214,48 +197,4 @@ function choice<T extends string>(
   if (found !== undefined) return found;
   mistakes.push(`--${name} ${text}: must be ${known.join(' or ')}`);
   return null;
-}
-
-/** The options that were given, by name; switches with an empty text. */
-function readTokens(args: readonly string[], mistakes: string[]): Given {
-  const known = Object.keys(specs);
-  const given = new Map<OptionName, string>();
-  const lenient = { options: specs, strict: false, allowPositionals: true, tokens: true } as const;
-  for (const token of parseArgs({ args: [...args], ...lenient }).tokens) {
-    if (token.kind === 'positional') mistakes.push(`"${token.value}" is not an option; --help lists them`);
-    if (token.kind !== 'option') continue;
-    const { name, rawName, value } = token;
-    if (!known.includes(name)) {
-      const hint = suggestion(name, known);
-      const near = hint.startsWith('; did') ? hint.replace('"', '"--') : '; --help lists them';
-      mistakes.push(`there is no option ${rawName}${near}`);
-      continue;
-    }
-    const spec: OptionSpec = specs[name as OptionName];
-    if (given.has(name as OptionName)) mistakes.push(`${rawName} is given twice`);
-    if (spec.type === 'boolean' && value !== undefined) mistakes.push(`${rawName} takes no value`);
-    if (spec.type === 'string' && (value === undefined || value === '' || value.startsWith('--'))) {
-      mistakes.push(`${rawName} needs a value: ${rawName} ${spec.value}`);
-      continue;
-    }
-    given.set(name as OptionName, value ?? '');
-  }
-  return given;
-}
-
-function numberOption(
-  given: Given,
-  name: OptionName,
-  fallback: number,
-  range: { readonly min: number; readonly max: number; readonly whole: boolean },
-  mistakes: string[],
-): number {
-  const text = given.get(name);
-  if (text === undefined) return fallback;
-  const value = Number(text);
-  const written = range.whole ? /^\d+$/ : /^\d+(\.\d+)?$/;
-  if (written.test(text) && value >= range.min && value <= range.max) return value;
-  const kind = range.whole ? 'a whole number' : 'a number';
-  mistakes.push(`--${name} ${text}: must be ${kind} from ${range.min} to ${range.max}`);
-  return fallback;
 }

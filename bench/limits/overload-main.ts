@@ -1,8 +1,8 @@
 /** Runs one overload by itself: `node --import tsx bench/limits/overload-main.ts --strategy lua`, after a build. */
 import { writeFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
+import { exitCodes, refuse, runCommand, say } from '../command.ts';
 import { describeCommit, describeMachine } from '../machine.ts';
-import { exitCodes } from '../run.ts';
 import { openStores } from '../stores.ts';
 import { type OverloadOptions, type OverloadReport, runOverload } from './overload.ts';
 
@@ -21,10 +21,6 @@ Stores as for npm run bench. Exit code: 0 every goal reached; 1 not; 2 bad optio
 `;
 
 const names = ['strategy', 'lock', 'duration', 'times', 'most', 'connections', 'seed', 'out'] as const;
-
-function say(line: string): void {
-  process.stderr.write(`${line}\n`);
-}
 
 /** All mistakes are told together. */
 function readOptions(args: readonly string[]): {
@@ -64,11 +60,9 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<numbe
   try {
     read = readOptions(args);
   } catch (error) {
-    say(error instanceof Error ? error.message : String(error));
-    return exitCodes.usage;
+    return refuse([error instanceof Error ? error.message : String(error)]);
   }
-  for (const mistake of read.mistakes) say(mistake);
-  if (read.mistakes.length > 0) return exitCodes.usage;
+  if (read.mistakes.length > 0) return refuse(read.mistakes);
   const startedAt = new Date().toISOString();
   await using stores = await openStores({
     databaseUrl: process.env.DATABASE_URL || undefined,
@@ -133,18 +127,4 @@ function megabytes(bytes: number | null): string {
   return bytes === null ? '?' : (bytes / 1_048_576).toFixed(0);
 }
 
-const interrupt = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-  process.on(name, () => {
-    if (interrupt.signal.aborted) process.exit(exitCodes.interrupted);
-    say('\nstopping; once more to leave at once');
-    interrupt.abort(new Error('interrupted'));
-  });
-}
-
-try {
-  process.exitCode = await main(process.argv.slice(2), interrupt.signal);
-} catch (error) {
-  say(error instanceof Error ? error.message : String(error));
-  process.exitCode = interrupt.signal.aborted ? exitCodes.interrupted : exitCodes.failure;
-}
+await runCommand(main, 'nothing is kept');

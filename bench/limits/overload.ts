@@ -7,8 +7,6 @@
  * Recovery begins when the last attempt of the overload was due, while the answers to the last ones may be on their way:
  * what the service still owes then is a part of how long it takes.
  */
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { createSale } from '../admin.ts';
 import { type AuditReport, audit } from '../audit/audit.ts';
 import { readStores, settle } from '../audit/reader.ts';
@@ -17,6 +15,7 @@ import { buyerName } from '../load/attempts.ts';
 import { type LoadResult, runClosedLoop } from '../load/closed.ts';
 import { type OpenResult, runOpenLoop } from '../load/open.ts';
 import { poisson } from '../load/schedule.ts';
+import { warmGeneratorUp } from '../load/warm-up.ts';
 import { type Service, startService } from '../service.ts';
 import type { BenchStores } from '../stores.ts';
 import {
@@ -93,7 +92,6 @@ const capacityAttempts = 500_000;
 const most = 5;
 /** Longer than any wait inside the service. */
 const requestTimeoutMs = 10_000;
-const generatorWarmUp = { ratePerSecond: 5_000, durationMs: 2_500 };
 const readingEveryMs = 10_000;
 
 /** Throws when a store or the service does not start, and when no attempt is accepted before the overload. */
@@ -221,7 +219,7 @@ class Run {
         });
       },
     });
-    const recovered = (await after) ?? { history: [], strangeAnswers: [] };
+    const recovered = (await after) ?? { history: [], strangeAnswers: [], utilization: null };
     this.#context.signal.throwIfAborted();
     return { saleId, open, after: recovered, schedule, ratePerSecond, memory: memory.end() };
   }
@@ -229,7 +227,7 @@ class Run {
   #closed(saleId: number, users: readonly string[], durationMs: number): Promise<LoadResult> {
     return runClosedLoop({
       url: this.#service.url,
-      saleId,
+      saleIds: [saleId],
       users,
       connections: closedConnections(this.#options.strategy),
       durationMs,
@@ -242,33 +240,6 @@ class Run {
     const first = this.#customers;
     this.#customers += count;
     return Array.from({ length: count }, (_, n) => buyerName(first + n));
-  }
-}
-
-/**
- * A generator whose code the engine has not compiled yet sends its first ten thousand requests late, and drops some. A
- * server of its own takes these, so that the service under test has no part in it.
- */
-async function warmGeneratorUp(connections: number, signal: AbortSignal): Promise<void> {
-  const server = createServer((request, response) => {
-    request.resume().once('end', () => response.writeHead(503).end('{"type":"busy"}'));
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const schedule = poisson({ ...generatorWarmUp, seed: 1 });
-  try {
-    await runOpenLoop({
-      url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-      saleId: 1,
-      users: Array.from(schedule, (_, n) => buyerName(n)),
-      schedule,
-      connections,
-      maxOutstanding: connections,
-      requestTimeoutMs,
-      signal,
-    });
-  } finally {
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
   }
 }
 

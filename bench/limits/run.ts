@@ -1,9 +1,12 @@
 /** All cells of all rounds, one after the other, results on disk after each. */
+
 import { number } from '../audit/check.ts';
+import { exitCodes } from '../command.ts';
 import { turns } from '../locks/contenders.ts';
 import { untilAtRest } from '../locks/rest.ts';
 import { describeCommit, describeMachine } from '../machine.ts';
 import type { Output } from '../report/progress.ts';
+import { terminalTable } from '../report/terminal-table.ts';
 import type { BenchStores } from '../stores.ts';
 import { flatGoals, ratioGoals } from './cells.ts';
 import { makeFolder, writeCanonical, writeResults } from './files.ts';
@@ -17,9 +20,7 @@ import { TurnProgress } from './progress.ts';
 import type { CellResult, CellsResults, Failure, LimitsResults, RunHeader } from './results.ts';
 import { measureScript } from './script.ts';
 import { cellRows, missedGoals, notes, ratioRows, shortcomings } from './summary.ts';
-import { cellColumns, cellTexts, percent, ratioColumns, ratioTexts, terminalTable } from './table.ts';
-
-export const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as const;
+import { cellColumns, cellTexts, percent, ratioColumns, ratioTexts } from './table.ts';
 
 export interface Run {
   readonly options: LimitsOptions;

@@ -1,10 +1,10 @@
 /** The comparison as rows of text: the same cells stand on the terminal and in report.md. */
+
 import { number } from '../audit/check.ts';
 import { milliseconds } from '../report/table.ts';
+import type { Column } from '../report/terminal-table.ts';
 import type { CellRow, RatioRow, Reading } from './results.ts';
 import { figure, goalText } from './summary.ts';
-
-export type Column = readonly [title: string, align: 'left' | 'right'];
 
 export const ratioColumns: readonly Column[] = [
   ['ratio', 'left'],
@@ -68,20 +68,3 @@ export function readingTexts({ attempts, residentBytes, atMs }: Reading): string
 
 export const mebibytes = (bytes: number): string => (bytes / 2 ** 20).toFixed(1);
 export const percent = (share: number): string => `${Math.round(share * 100)}%`;
-
-/** The table for a terminal, with aligned columns. */
-export function terminalTable(columns: readonly Column[], rows: readonly (readonly string[])[]): string {
-  const widths = columns.map(([title], index) =>
-    Math.max(title.length, ...rows.map((row) => row[index]?.length ?? 0)),
-  );
-  const line = (texts: readonly string[]): string =>
-    columns
-      .map(([, align], index) => {
-        const [text, width] = [texts[index] ?? '', widths[index] ?? 0];
-        return align === 'left' ? text.padEnd(width) : text.padStart(width);
-      })
-      .join('  ')
-      .trimEnd();
-  const head = columns.map(([title]) => title);
-  return [line(head), line(widths.map((width) => '─'.repeat(width))), ...rows.map(line)].join('\n');
-}

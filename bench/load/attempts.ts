@@ -17,7 +17,16 @@ export function seededRandom(seed: number): Random {
 
 /** The name of the n-th customer; all names are equally long, so that all requests are. */
 export function buyerName(index: number): string {
-  return `buyer-${String(index).padStart(7, '0')}`;
+  return `buyer-${String(index).padStart(nameDigits, '0')}`;
+}
+
+const nameDigits = 7;
+
+/** The sale that a customer comes for: of several, each has as many customers, and a repeat goes to the same one. */
+export function saleOf(saleIds: readonly number[], user: string): number {
+  const [first = 0] = saleIds;
+  if (saleIds.length === 1) return first;
+  return saleIds[Number(user.slice(-nameDigits)) % saleIds.length] ?? first;
 }
 
 /**

@@ -22,12 +22,14 @@ import type { Socket } from 'node:net';
 import autocannon from 'autocannon';
 import type { HistoryRecord } from '../history.ts';
 import { readAnswer } from './answer.ts';
+import { saleOf } from './attempts.ts';
 import { AttemptRecorder, type StrangeAnswer } from './recorder.ts';
 
 export interface ClosedLoad {
   /** Where the service answers, without a path. */
   readonly url: string;
-  readonly saleId: number;
+  /** The sales that are attempted; each customer comes for one of them (attempts.ts). */
+  readonly saleIds: readonly number[];
   /** Who attempts, in order. */
   readonly users: readonly string[];
   readonly connections: number;
@@ -45,6 +47,8 @@ export interface LoadResult {
   readonly history: HistoryRecord[];
   /** Answers that the contract does not have, the first few. */
   readonly strangeAnswers: readonly StrangeAnswer[];
+  /** Share of the load's time in which the generator's event loop was busy, 0 to 1; null: not known. */
+  readonly utilization: number | null;
 }
 
 /** What is used of autocannon's client beyond its types. */
@@ -66,6 +70,7 @@ const sampleMs = 20;
 export async function runClosedLoop(load: ClosedLoad): Promise<LoadResult> {
   const list = new SharedList(load);
   const progress = setInterval(() => load.onProgress?.(list.recorder.completed), progressEveryMs);
+  const idleBefore = performance.eventLoopUtilization();
   const timeUp = setTimeout(() => list.close(), load.durationMs);
   const run = autocannon({
     url: load.url,
@@ -91,7 +96,8 @@ export async function runClosedLoop(load: ClosedLoad): Promise<LoadResult> {
     clearTimeout(timeUp);
     load.signal?.removeEventListener('abort', abort);
   }
-  return { history: list.recorder.records(), strangeAnswers: list.recorder.strangeAnswers };
+  const { utilization } = performance.eventLoopUtilization(idleBefore);
+  return { history: list.recorder.records(), strangeAnswers: list.recorder.strangeAnswers, utilization };
 }
 
 /** The attempts that nobody has taken, and the clients that take them. */
@@ -104,7 +110,7 @@ class SharedList {
   #closed = false;
 
   constructor(load: ClosedLoad) {
-    this.recorder = new AttemptRecorder(load.saleId, load.users);
+    this.recorder = new AttemptRecorder(load.saleIds, load.users);
     this.#length = load.users.length;
     this.#requests = purchaseRequests(load);
   }
@@ -197,10 +203,12 @@ class Lane {
 }
 
 /** Builds the whole HTTP request of an attempt. */
-function purchaseRequests({ url, saleId, users }: ClosedLoad): (attempt: number) => Buffer {
-  const head = `POST /sales/${saleId}/orders HTTP/1.1\r\nHost: ${new URL(url).host}\r\nContent-Type: application/json\r\n`;
+function purchaseRequests({ url, saleIds, users }: ClosedLoad): (attempt: number) => Buffer {
+  const tail = ` HTTP/1.1\r\nHost: ${new URL(url).host}\r\nContent-Type: application/json\r\n`;
   return (attempt) => {
-    const body = `{"userId":"${users[attempt] ?? ''}"}`;
+    const user = users[attempt] ?? '';
+    const body = `{"userId":"${user}"}`;
+    const head = `POST /sales/${saleOf(saleIds, user)}/orders${tail}`;
     return Buffer.from(`${head}Content-Length: ${body.length}\r\n\r\n${body}`, 'latin1');
   };
 }

@@ -121,7 +121,7 @@ class Generator implements Lanekeeper {
   constructor(load: OpenLoad) {
     const { users, saleId, connections, maxOutstanding } = load;
     this.#load = load;
-    this.#recorder = new AttemptRecorder(saleId, users);
+    this.#recorder = new AttemptRecorder([saleId], users);
     this.#sentUs = new Float64Array(users.length).fill(never);
     this.#doneUs = new Float64Array(users.length).fill(never);
     this.#waitedUs = new Float64Array(users.length);
@@ -269,6 +269,7 @@ class Generator implements Lanekeeper {
     return {
       history: this.#history(),
       strangeAnswers: this.#recorder.strangeAnswers,
+      utilization: sending.utilization,
       sending,
       latencyUs: this.#latencyUs,
       valid: reasons.length === 0,

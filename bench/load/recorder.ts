@@ -1,6 +1,7 @@
 /** Gathers what happens to each attempt in flat arrays: writing a number costs the generator almost nothing. */
 import { type AttemptOutcome, type HistoryRecord, resultOf } from '../history.ts';
 import type { Answer } from './answer.ts';
+import { saleOf } from './attempts.ts';
 
 /** A time that has not come. */
 const never = -1;
@@ -16,7 +17,7 @@ const strangeAnswersKept = 3;
 const strangeBodyLength = 300;
 
 export class AttemptRecorder {
-  readonly #saleId: number;
+  readonly #saleIds: readonly number[];
   readonly #users: readonly string[];
   readonly #invokedUs: Float64Array;
   readonly #completedUs: Float64Array;
@@ -26,8 +27,9 @@ export class AttemptRecorder {
   readonly strangeAnswers: StrangeAnswer[] = [];
   #completed = 0;
 
-  constructor(saleId: number, users: readonly string[]) {
-    this.#saleId = saleId;
+  /** @param saleIds the sales that are attempted; who goes to which: see attempts.ts */
+  constructor(saleIds: readonly number[], users: readonly string[]) {
+    this.#saleIds = saleIds;
     this.#users = users;
     this.#invokedUs = new Float64Array(users.length).fill(never);
     this.#completedUs = new Float64Array(users.length).fill(never);
@@ -72,7 +74,7 @@ export class AttemptRecorder {
       records.push({
         id,
         op: 'purchase',
-        saleId: this.#saleId,
+        saleId: saleOf(this.#saleIds, userId),
         userId,
         invokedUs,
         completedUs: answer === undefined ? null : (this.#completedUs[id] ?? null),

@@ -1,12 +1,9 @@
 /** `npm run bench:locks`: measures the locks side by side. Reads the command line and signals; every step is elsewhere. */
+import { exitCodes, refuse, runCommand, say } from '../command.ts';
 import { chosen, everyone } from './contenders.ts';
 import { helpText, parseOptions } from './options.ts';
-import { exitCodes, runAll } from './run.ts';
+import { runAll } from './run.ts';
 import { openServerRoom } from './servers.ts';
-
-const say = (line: string): void => {
-  process.stderr.write(`${line}\n`);
-};
 
 async function main(args: readonly string[], signal: AbortSignal): Promise<number> {
   const parsed = parseOptions(args);
@@ -23,23 +20,4 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<numbe
   return await runAll({ options, contenders, room, out: process.stdout, signal });
 }
 
-function refuse(mistakes: readonly string[]): number {
-  for (const mistake of mistakes) say(mistake);
-  return exitCodes.usage;
-}
-
-const interrupt = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-  process.on(name, () => {
-    if (interrupt.signal.aborted) process.exit(exitCodes.interrupted);
-    say('\nstopping: finished measurements are kept, once more to leave at once');
-    interrupt.abort(new Error('interrupted'));
-  });
-}
-
-try {
-  process.exitCode = await main(process.argv.slice(2), interrupt.signal);
-} catch (error) {
-  say(error instanceof Error ? error.message : String(error));
-  process.exitCode = interrupt.signal.aborted ? exitCodes.interrupted : exitCodes.failure;
-}
+await runCommand(main, 'finished measurements are kept');

@@ -1,6 +1,5 @@
 /** The command line of `npm run bench:locks`: parsed once, purely; all mistakes are reported together. */
-import { parseArgs } from 'node:util';
-import { suggestion } from '../suggest.ts';
+import { namesOption, numberOption, optionLines, type Parsed, readOptions } from '../command-line.ts';
 
 export interface LocksOptions {
   readonly locks: 'all' | readonly string[];
@@ -19,16 +18,7 @@ export interface LocksOptions {
   readonly canonical: boolean;
 }
 
-export type ParsedOptions =
-  | { readonly kind: 'run'; readonly options: LocksOptions }
-  | { readonly kind: 'help' }
-  | { readonly kind: 'mistakes'; readonly mistakes: readonly string[] };
-
-interface OptionSpec {
-  readonly type: 'string' | 'boolean';
-  readonly value?: string;
-  readonly help: string;
-}
+export type ParsedOptions = Parsed<LocksOptions>;
 
 const specs = {
   locks: {
@@ -52,23 +42,16 @@ const specs = {
     help: 'after a run without faults, also replace bench/results/canonical/locks.json and locks.md',
   },
   help: { type: 'boolean', help: 'show this' },
-} as const satisfies Record<string, OptionSpec>;
+} as const;
 
 type OptionName = keyof typeof specs;
-type Given = ReadonlyMap<OptionName, string>;
-
-const nameList = /^[a-z0-9-]+(,[a-z0-9-]+)*$/;
 
 export function helpText(names: readonly string[]): string {
-  const lines = Object.entries(specs).map(([name, spec]: [string, OptionSpec]) => {
-    const left = `  --${name}${spec.value === undefined ? '' : ` ${spec.value}`}`;
-    return `${left.padEnd(22)}${spec.help}`;
-  });
   return `Compares the locks, and two libraries beside them: throughput, hand-off, cost, fairness and exclusion.
 
   npm run bench:locks -- [options]
 
-${lines.join('\n')}
+${optionLines(specs, 22)}
 
 There are ${names.join(', ')}.
 
@@ -82,12 +65,12 @@ Exit code: 0 nobody saw two holders (but of the control); 1 not so, or nothing c
 
 export function parseOptions(args: readonly string[]): ParsedOptions {
   const mistakes: string[] = [];
-  const given = readTokens(args, mistakes);
+  const given = readOptions(specs, args, mistakes);
   if (given.has('help') && mistakes.length === 0) return { kind: 'help' };
   const number = (name: OptionName, fallback: number, min: number, max: number, whole = true): number =>
     numberOption(given, name, fallback, { min, max, whole }, mistakes);
   const options: LocksOptions = {
-    locks: nameOption(given, mistakes),
+    locks: given.get('locks') === 'all' ? 'all' : (namesOption(given, 'locks', mistakes) ?? 'all'),
     rounds: number('rounds', 3, 1, 100),
     durationMs: Math.round(number('duration', 2, 0.1, 600, false) * 1_000),
     warmupMs: Math.round(number('warmup', 0.5, 0, 60, false) * 1_000),
@@ -102,56 +85,4 @@ export function parseOptions(args: readonly string[]): ParsedOptions {
     mistakes.push(`--processes ${processes} exceeds --waiters ${waiters}: every process has at least one`);
   }
   return mistakes.length > 0 ? { kind: 'mistakes', mistakes } : { kind: 'run', options };
-}
-
-/** The options that were given, by name; switches with an empty text. */
-function readTokens(args: readonly string[], mistakes: string[]): Given {
-  const known = Object.keys(specs);
-  const given = new Map<OptionName, string>();
-  const lenient = { options: specs, strict: false, allowPositionals: true, tokens: true } as const;
-  for (const token of parseArgs({ args: [...args], ...lenient }).tokens) {
-    if (token.kind === 'positional') mistakes.push(`"${token.value}" is not an option; --help lists them`);
-    if (token.kind !== 'option') continue;
-    const { name, rawName, value } = token;
-    if (!known.includes(name)) {
-      const hint = suggestion(name, known);
-      const near = hint.startsWith('; did') ? hint.replace('"', '"--') : '; --help lists them';
-      mistakes.push(`there is no option ${rawName}${near}`);
-      continue;
-    }
-    const spec: OptionSpec = specs[name as OptionName];
-    if (given.has(name as OptionName)) mistakes.push(`${rawName} is given twice`);
-    if (spec.type === 'boolean' && value !== undefined) mistakes.push(`${rawName} takes no value`);
-    if (spec.type === 'string' && (value === undefined || value === '' || value.startsWith('--'))) {
-      mistakes.push(`${rawName} needs a value: ${rawName} ${spec.value}`);
-      continue;
-    }
-    given.set(name as OptionName, value ?? '');
-  }
-  return given;
-}
-
-function numberOption(
-  given: Given,
-  name: OptionName,
-  fallback: number,
-  range: { readonly min: number; readonly max: number; readonly whole: boolean },
-  mistakes: string[],
-): number {
-  const text = given.get(name);
-  if (text === undefined) return fallback;
-  const value = Number(text);
-  const written = range.whole ? /^\d+$/ : /^\d+(\.\d+)?$/;
-  if (written.test(text) && value >= range.min && value <= range.max) return value;
-  const kind = range.whole ? 'a whole number' : 'a number';
-  mistakes.push(`--${name} ${text}: must be ${kind} from ${range.min} to ${range.max}`);
-  return fallback;
-}
-
-function nameOption(given: Given, mistakes: string[]): 'all' | readonly string[] {
-  const text = given.get('locks');
-  if (text === undefined || text === 'all') return 'all';
-  if (nameList.test(text)) return [...new Set(text.split(','))];
-  mistakes.push(`--locks ${text}: must be names with commas between them, without spaces`);
-  return 'all';
 }

@@ -1,7 +1,10 @@
 /** All turns, one after the other: fresh servers, the three measurements, results on disk after each. */
+
 import { number } from '../audit/check.ts';
+import { exitCodes } from '../command.ts';
 import { describeCommit, describeMachine } from '../machine.ts';
 import type { Output } from '../report/progress.ts';
+import { terminalTable } from '../report/terminal-table.ts';
 import { type Contender, turns } from './contenders.ts';
 import { copyToLatest, makeFolder, writeCanonical, writeResults } from './files.ts';
 import { legend } from './markdown.ts';
@@ -11,9 +14,7 @@ import { untilAtRest } from './rest.ts';
 import { type Failure, type LocksResults, type Measurement, type ShapeName, shapeNames } from './results.ts';
 import type { ServerRoom, Versions } from './servers.ts';
 import { shortcomings, summarize } from './summary.ts';
-import { terminalTable } from './table.ts';
-
-export const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as const;
+import { cells, columns } from './table.ts';
 
 export interface Run {
   readonly options: LocksOptions;
@@ -146,7 +147,8 @@ async function finish(run: Run, folder: string, results: LocksResults): Promise<
   const { options, out, signal } = run;
   await writeResults(folder, results);
   await copyToLatest(options.out, folder);
-  if (results.summary.length > 0) out.write(`\n${terminalTable(results.summary)}\n\n${legend(results)}\n`);
+  if (results.summary.length > 0)
+    out.write(`\n${terminalTable(columns, results.summary.map(cells))}\n\n${legend(results)}\n`);
   for (const { contender, reason, missing } of results.failures) {
     if (missing) out.write(`left out ${contender}: ${reason}\n`);
   }

@@ -1,10 +1,9 @@
 /** The comparison as rows of text: the same cells stand on the terminal and in locks.md. */
 import { number } from '../audit/check.ts';
 import { milliseconds } from '../report/table.ts';
+import type { Column } from '../report/terminal-table.ts';
 import type { Spread } from '../summary.ts';
 import type { ShapeSummary, SummaryRow } from './summary.ts';
-
-export type Column = readonly [title: string, align: 'left' | 'right'];
 
 export const columns: readonly Column[] = [
   ['lock', 'left'],
@@ -121,21 +120,3 @@ const rate = (value: number): string => (value >= 10 ? number(Math.round(value))
 const onePlace = (value: number): string => (value >= 100 ? number(Math.round(value)) : value.toFixed(1));
 const twoPlaces = (value: number): string => value.toFixed(2);
 const share = (value: number): string => `${Math.round(value * 100)} %`;
-
-/** The table for a terminal, with aligned columns. */
-export function terminalTable(rows: readonly SummaryRow[]): string {
-  const body = rows.map(cells);
-  const widths = columns.map(([title], index) =>
-    Math.max(title.length, ...body.map((row) => row[index]?.length ?? 0)),
-  );
-  const line = (texts: readonly string[]): string =>
-    columns
-      .map(([, align], index) => {
-        const [text, width] = [texts[index] ?? '', widths[index] ?? 0];
-        return align === 'left' ? text.padEnd(width) : text.padStart(width);
-      })
-      .join('  ')
-      .trimEnd();
-  const head = columns.map(([title]) => title);
-  return [line(head), line(widths.map((width) => '─'.repeat(width))), ...body.map(line)].join('\n');
-}

@@ -18,12 +18,29 @@ export async function removeFolder(folder: string): Promise<void> {
   await rm(folder, { recursive: true, force: true });
 }
 
-/** Writes all reports. Called after every trial: a run that is killed leaves those that were finished. */
-export async function writeReports(folder: string, results: Results): Promise<void> {
+/** Writes what was measured. Called after every trial: a run that is killed leaves those that were finished. */
+export async function writeData(folder: string, results: Results): Promise<void> {
   await Promise.all([
     writeWhole(join(folder, 'results.json'), toJson(results)),
     writeWhole(join(folder, 'results.csv'), toCsv(results.trials)),
-    writeWhole(join(folder, 'report.md'), toMarkdown(results)),
+  ]);
+}
+
+/**
+ * Writes all files of a run.
+ * @param sweeps results of other runs whose sweeps the reports show, too
+ */
+export async function writeReports(
+  folder: string,
+  results: Results,
+  sweeps: readonly Results[] = [],
+): Promise<void> {
+  await writeData(folder, results);
+  // Its charts are a large program, which nobody waits for who only mistyped an option.
+  const { toHtml } = await import('./html.ts');
+  await Promise.all([
+    writeWhole(join(folder, 'report.md'), toMarkdown(results, sweeps)),
+    writeWhole(join(folder, 'report.html'), toHtml(results, sweeps)),
   ]);
 }
 

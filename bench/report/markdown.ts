@@ -1,35 +1,151 @@
 /** report.md: the verdicts first, then what the words mean, where it was measured, and every round's raw numbers. */
 import { number } from '../audit/check.ts';
 import { label } from '../plan.ts';
-import type { TrialResult } from '../result.ts';
+import type { LoadKind, TrialResult } from '../result.ts';
 import type { SummaryRow } from '../summary.ts';
 import type { Results } from './results.ts';
-import { cells, columns, findingLines, milliseconds } from './table.ts';
+import { cells, columns, findingLines, milliseconds, noiseText } from './table.ts';
+import type { Column } from './terminal-table.ts';
 
-export function toMarkdown(results: Results): string {
+/** @param sweeps results of other runs, whose sweeps are shown, too */
+export function toMarkdown(results: Results, sweeps: readonly Results[] = []): string {
+  const compared = results.plan.sweep === null;
   const sections = [
     heading(results),
-    markdownTable(
-      columns.map(({ title, align }) => [title, align]),
-      results.summary.map(cells),
-    ),
-    'Figures are medians over the rounds; the numbers of the audit are those of the worst round. `1=` is a tie: the ' +
-      'rounds do not tell these strategies apart. A strategy whose audit did not pass has no rank.',
+    compared ? markdownTable(columns, results.summary.map(cells)) : '',
+    compared
+      ? 'Figures are medians over the rounds, with a bootstrap 95 % interval; the numbers of the audit are those of the worst ' +
+        'round and load. `1=` is a tie: the rounds do not tell these strategies apart. A strategy whose audit did not pass ' +
+        'has no rank.'
+      : '',
+    compared ? noiseText(results) : '',
     wrongs(results),
-    `## Spread over the rounds\n\n${spreadTable(results.summary)}`,
+    compared ? rushes(results) : '',
+    compared ? costs(results) : '',
+    ...[results, ...sweeps].map(sweepSection),
+    compared ? `## Spread over the rounds\n\n${spreadTable(results.summary)}` : '',
     definitions,
     plan(results),
     machine(results),
-    `## Every trial\n\n${trialTable(results.trials)}`,
+    `## Every load of every trial\n\n${trialTable(results.trials)}`,
   ];
   return `${sections.filter((section) => section !== '').join('\n\n')}\n`;
+}
+
+function rushes({ summary, plan }: Results): string {
+  const rows = summary.flatMap((row) =>
+    (['fixed', 'share'] as const).flatMap((rate) => {
+      const rush = row.rush[rate];
+      return rush === null ? [] : [{ row, rate, rush }];
+    }),
+  );
+  if (rows.length === 0) return '';
+  const percent = ({ median }: { readonly median: number }): string => `${(median * 100).toFixed(0)} %`;
+  const table = markdownTable(
+    [
+      ['strategy', 'left'],
+      ['arrivals/s', 'right'],
+      ['rounds', 'right'],
+      ['not counted', 'right'],
+      ['p50 ms', 'right'],
+      ['p90 ms', 'right'],
+      ['p99 ms', 'right'],
+      ['accepted', 'right'],
+      ['turned down', 'right'],
+      ['first come', 'right'],
+    ],
+    rows.map(({ row, rate, rush }) => [
+      `${label(row)}${rate === 'share' ? ', at 70 % of its capacity' : ''}`,
+      number(Math.round(rush.perSecond.median)),
+      String(rush.rounds),
+      String(rush.invalid),
+      ...(rush.latencyMs === null
+        ? ['–', '–', '–']
+        : Object.values(rush.latencyMs).map(({ median }) => milliseconds(median))),
+      rush.rounds === 0 ? '–' : percent(rush.acceptedShare),
+      rush.rounds === 0 ? '–' : percent(rush.turnedDownShare),
+      rush.firstComeShare === null ? '–' : percent(rush.firstComeShare),
+    ]),
+  );
+  return (
+    `## In a rush\n\nAn open loop: customers come when they come, ${plan.rushMs / 1_000} s long, whether earlier ones were ` +
+    'answered or not. Latency is that of accepted attempts, from the intended start. "First come" is the share of the units ' +
+    `that went to those who came first.\n\n${table}`
+  );
+}
+
+function costs({ summary }: Results): string {
+  const rows = summary.filter(
+    ({ cost, roundTrips, twin }) => !twin && (cost !== null || roundTrips !== null),
+  );
+  if (rows.length === 0) return '';
+  const text = (value: number | null | undefined, digits: number): string => value?.toFixed(digits) ?? '–';
+  const table = markdownTable(
+    [
+      ['strategy', 'left'],
+      ['round trips Redis', 'right'],
+      ['round trips Postgres', 'right'],
+      ['Redis commands', 'right'],
+      ['Postgres transactions', 'right'],
+      ['CPU service', 'right'],
+      ['CPU Redis', 'right'],
+      ['CPU Postgres', 'right'],
+    ],
+    rows.map((row) => [
+      label(row),
+      text(row.roundTrips?.redis, 1),
+      text(row.roundTrips?.postgres, 1),
+      text(row.cost?.redisCommands, 2),
+      text(row.cost?.postgresTransactions, 2),
+      text(row.cost?.cpu.service, 2),
+      text(row.cost?.cpu.redis, 2),
+      text(row.cost?.cpu.postgres, 2),
+    ]),
+  );
+  return (
+    '## What an attempt costs\n\nRound trips are those of a lone accepted attempt. Commands (those inside scripts included) ' +
+    'and transactions are for each attempt under load, when attempts share them; CPU is in seconds for 10,000 attempts, ' +
+    `refused ones included.\n\n${table}`
+  );
+}
+
+const axisTitles = {
+  rtt: 'round-trip time to the stores, ms',
+  connections: 'connections',
+  sales: 'sales at once',
+};
+
+function sweepSection({ plan, summary }: Results): string {
+  const { sweep } = plan;
+  if (sweep === null) return '';
+  const axisValue = ({ point }: SummaryRow): number =>
+    ({ rtt: point.rttMs, connections: point.connections, sales: point.sales })[sweep];
+  const values = [...new Set(summary.map(axisValue))].sort((a, b) => a - b);
+  const names = [...new Set(summary.map((row) => label(row)))];
+  const cell = (name: string, value: number): string => {
+    const row = summary.find((one) => label(one) === name && axisValue(one) === value);
+    if (row === undefined || row.acceptedInterval === null) return '–';
+    const rate = number(Math.round(row.acceptedPerSecond.median));
+    return row.verdict === 'pass' || row.unsafe ? rate : `${rate} (${row.verdict})`;
+  };
+  const table = markdownTable(
+    [['strategy', 'left'], ...values.map((value): [string, 'right'] => [number(value), 'right'])],
+    names.map((name) => [name, ...values.map((value) => cell(name, value))]),
+  );
+  return `## accepted/s by ${axisTitles[sweep]}\n\nMedians of ${plan.rounds} rounds, closed loop.\n\n${table}`;
 }
 
 function heading({ startedAt, partial, plan, trials }: Results): string {
   const title = '# Stock-deduction strategies compared';
   const when = `Measured ${startedAt.slice(0, 16).replace('T', ' ')} UTC.`;
   if (!partial) return `${title}\n\n${when}`;
-  return `${title}\n\n**Partial:** ${trials.length} of ${plan.trials} trials were finished. ${when}`;
+  const finished = finishedTrials(trials);
+  return `${title}\n\n**Partial:** ${finished} of ${plan.trials} trials were finished. ${when}`;
+}
+
+/** One trial has as many results as it has loads. */
+export function finishedTrials(trials: readonly TrialResult[]): number {
+  return new Set(trials.map((trial) => JSON.stringify([label(trial), trial.round, trial.point]))).size;
 }
 
 function wrongs({ summary, shortcomings }: Results): string {
@@ -71,7 +187,10 @@ const definitions = `## What the words mean
 |---|---|
 | accepted/s | accepted attempts ÷ seconds from the first invocation to the completion of the last accepted attempt |
 | attempts/s | completed attempts ÷ seconds from the first invocation to the last completion |
-| p50, p90, p99, max | latency of completed attempts, whatever their outcome: from the moment the request is handed to the socket until its answer is complete; exact percentiles, ms with µs resolution. The loop is closed: a slow answer delays that client's next request, and nothing is corrected for that |
+| × base | accepted/s ÷ that of the baseline in the same round, median of the rounds |
+| p50, p90, p99, max | in the closed loop, latency of completed attempts, whatever their outcome: from the moment the request is handed to the socket until its answer is complete; exact percentiles, ms with µs resolution. A slow answer delays that client's next request, and nothing is corrected for that |
+| rush | an open loop: each attempt is sent at its intended start, and its latency counts from there. Of accepted attempts, unless said otherwise |
+| not counted | rounds in which the load generator was the bottleneck: busy for more than 95 % of the time, or late by more than 50 ms for 1 of 100 attempts |
 | time to sell out | from the first invocation to the completion of the last accepted attempt, when active orders reached the stock |
 | replayed | a repeat by the same user that got the same order back |
 | busy | nothing happened, the client may try again (a lock was not had in time, a queue was full) |
@@ -96,15 +215,24 @@ by how much. Then the service stops, and the audit reads the history, Postgres a
 function plan({ plan, commit }: Results): string {
   const repeats = plan.attempts - plan.buyers;
   const tuned = Object.entries(plan.serviceEnv).map(([name, value]) => `${name}=${value}`);
+  const loads: Readonly<Record<LoadKind, string>> = {
+    closed:
+      `- closed loop: ${number(plan.attempts)} attempts by ${number(plan.buyers)} customers (${number(repeats)} repeats) for ` +
+      `${number(plan.stock)} units, ${[...new Set(plan.points.map(({ connections }) => connections))].join(', ')} connections, ` +
+      `at most ${plan.durationMs / 1_000} s`,
+    open:
+      `- open loop: ${number(plan.ratePerSecond)} arrivals/s for every strategy, then 70 % of what each accepted in the closed ` +
+      `loop before; ${plan.rushMs / 1_000} s each, arrivals at random (Poisson), units for 80 % of them`,
+    k6: '- k6: bench/load/k6/fixed.ts and rush.ts',
+  };
   return [
     '## Plan',
     '',
-    `- ${number(plan.attempts)} attempts by ${number(plan.buyers)} customers (${number(repeats)} repeats) for ` +
-      `${number(plan.stock)} units`,
-    `- closed loop, ${plan.connections} connections, at most ${plan.durationMs / 1_000} s for a trial, ` +
-      `after ${plan.warmupMs / 1_000} s of the same load on a sale of its own`,
+    ...plan.load.map((kind) => loads[kind]),
+    `- each trial warms up for ${plan.warmupMs / 1_000} s with the closed loop on a sale of its own`,
     `- ${plan.rounds} ${plan.rounds === 1 ? 'round' : 'rounds'}, every trial in a fresh service process on a new ` +
       'database and an empty Redis; the order rotates every round',
+    '- the service turns nobody down because others wait (`ADMISSION_MS=60000`): strategies are compared, not admission',
     `- seed ${plan.seed} (round n uses seed + n − 1, the same for all strategies)`,
     ...(tuned.length === 0 ? [] : [`- the service ran with ${tuned.join(' ')}`]),
     `- commit \`${commit}\``,
@@ -128,6 +256,7 @@ function trialTable(trials: readonly TrialResult[]): string {
     [
       ['round', 'right'],
       ['strategy', 'left'],
+      ['load', 'left'],
       ...titles.split(' ').map((title): [string, 'right'] => [title, 'right']),
       ['sold out after s', 'right'],
       ['verdict', 'left'],
@@ -139,21 +268,28 @@ function trialTable(trials: readonly TrialResult[]): string {
       return [
         String(trial.round),
         label(trial),
+        loadText(trial),
         ...[trial.attempts, trial.accepted, trial.replayed, trial.soldOut].map(number),
         ...[trial.busy, trial.unknown, trial.unexpected].map(number),
         ...[trial.acceptedPerSecond, trial.attemptsPerSecond].map((rate) => number(Math.round(rate))),
         ...(latencies.length === 0 ? ['–', '–', '–', '–'] : latencies.map(milliseconds)),
         timeToSellOutMs === null ? '–' : (timeToSellOutMs / 1_000).toFixed(2),
-        trial.audit.verdict,
+        trial.invalid.length > 0 ? `${trial.audit.verdict}, not counted` : trial.audit.verdict,
       ];
     }),
   );
 }
 
-export function markdownTable(
-  titles: readonly (readonly [title: string, align: 'left' | 'right'])[],
-  rows: readonly (readonly string[])[],
-): string {
+/** "closed, 64", "open, 250/s", "closed, 64, 5 ms, 10 sales". */
+function loadText({ load, rush, point }: TrialResult): string {
+  const parts: string[] = [load];
+  parts.push(rush === null ? String(point.connections) : `${number(Math.round(rush.perSecond))}/s`);
+  if (point.rttMs > 0) parts.push(`${point.rttMs} ms`);
+  if (point.sales > 1) parts.push(`${point.sales} sales`);
+  return parts.join(', ');
+}
+
+export function markdownTable(titles: readonly Column[], rows: readonly (readonly string[])[]): string {
   const line = (texts: readonly string[]): string => `| ${texts.join(' | ')} |`;
   return [
     line(titles.map(([title]) => title)),

@@ -1,6 +1,8 @@
 /** What the terminal shows while trials run: one line that changes in place, or plain lines where that is not possible. */
+import { number } from '../audit/check.ts';
 import { label, type TrialPlan } from '../plan.ts';
 import type { TrialResult } from '../result.ts';
+import { milliseconds } from './table.ts';
 
 /** What is used of a terminal or a file. */
 export interface Output {
@@ -44,16 +46,12 @@ export class Progress {
   }
 
   /** Leaves a line that stays. */
-  end(result: TrialResult): void {
-    const name = label(result);
-    this.#durations.set(name, [...(this.#durations.get(name) ?? []), result.durationMs]);
-    const { verdict, findings } = result.audit;
-    const why = findings[0] === undefined ? '' : ` – ${findings[0]}`;
+  end(trial: TrialPlan, loads: readonly TrialResult[]): void {
+    const name = label(trial);
+    const tookMs = loads[0]?.durationMs ?? 0;
+    this.#durations.set(name, [...(this.#durations.get(name) ?? []), tookMs]);
     this.#clear();
-    this.#out.write(
-      `  round ${result.round}  ${name.padEnd(24)} ${String(Math.round(result.acceptedPerSecond)).padStart(7)} accepted/s` +
-        `  ${verdict}${why}\n`,
-    );
+    this.#out.write(`  round ${trial.round}  ${name.padEnd(24)} ${loads.map(loadText).join('; ')}\n`);
     this.#planned = this.#planned.slice(1);
   }
 
@@ -91,6 +89,16 @@ export class Progress {
     const guess = (trial: TrialPlan): number => mean(this.#durations.get(label(trial)) ?? all);
     return this.#planned.reduce((sum, trial) => sum + guess(trial), 0);
   }
+}
+
+/** "1,234 accepted/s  pass", "rush p99 12 ms  pass". */
+function loadText({ rush, load, acceptedPerSecond, acceptedLatencyMs, audit, invalid }: TrialResult): string {
+  const verdict = invalid.length > 0 ? `${audit.verdict}, not counted` : audit.verdict;
+  const why = audit.findings[0] === undefined ? '' : ` – ${audit.findings[0]}`;
+  const rate = number(Math.round(acceptedPerSecond)).padStart(load === 'closed' ? 7 : 0);
+  if (rush === null) return `${rate} accepted/s  ${verdict}${why}`;
+  const p99 = acceptedLatencyMs === null ? '–' : milliseconds(acceptedLatencyMs.p99);
+  return `at ${number(Math.round(rush.perSecond))}/s p99 ${p99} ms  ${verdict}${why}`;
 }
 
 function mean(values: readonly number[]): number {

@@ -16,7 +16,7 @@ import * as locksTable from '../locks/table.ts';
 import type { Machine } from '../machine.ts';
 import { markdownTable } from './markdown.ts';
 import type { Results } from './results.ts';
-import { cells, columns } from './table.ts';
+import { cells, columns, noiseText } from './table.ts';
 
 const root = new URL('../../', import.meta.url);
 
@@ -72,17 +72,15 @@ function strategyTable(): string {
 }
 
 function resultTable(): string {
-  const { plan, machine, summary, startedAt } = canonical<Results>('results.json');
-  const table = markdownTable(
-    columns.map(({ title, align }) => [title, align]),
-    summary.map(cells),
-  );
+  const { plan, machine, summary, startedAt, ...rest } = canonical<Results>('results.json');
+  const table = markdownTable(columns, summary.map(cells));
   const how =
-    `${number(plan.attempts)} attempts by ${number(plan.buyers)} customers for ${number(plan.stock)} units, ` +
-    `${plan.connections} connections, at most ${plan.durationMs / 1_000} s a trial, ${plan.rounds} rounds, ` +
-    `${origin(startedAt, machine)}. ` +
-    'Medians over the rounds; the audit shows the worst round; `1=` is a tie. ' +
-    'Raw figures: [bench/results/canonical](bench/results/canonical/report.md).';
+    `Closed loop: ${number(plan.attempts)} attempts by ${number(plan.buyers)} customers for ${number(plan.stock)} units, ` +
+    `${plan.connections} connections, at most ${plan.durationMs / 1_000} s; rush: ${number(plan.ratePerSecond)} arrivals/s in an open ` +
+    `loop; ${plan.rounds} rounds, ${origin(startedAt, machine)}. Medians over the rounds with their 95 % interval, and as a ` +
+    'multiple of the baseline in the same round; the audit shows the worst round; `1=` is a tie. Round trips are those to ' +
+    `Redis + Postgres of a lone attempt; CPU is that of service, Redis and Postgres. ${noiseText(rest)} ` +
+    'All of it: [report](bench/results/canonical/report.md), [raw figures](bench/results/canonical/results.json).';
   return `${table}\n\n${how}`;
 }
 

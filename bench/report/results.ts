@@ -3,7 +3,7 @@ import type { Machine } from '../machine.ts';
 import type { BenchOptions } from '../options.ts';
 import type { Contender } from '../plan.ts';
 import type { TrialResult } from '../result.ts';
-import type { SummaryRow } from '../summary.ts';
+import type { Noise, SummaryRow } from '../summary.ts';
 
 export interface Results {
   /** Grows when a field changes its meaning or goes. */
@@ -24,6 +24,8 @@ export interface Results {
   };
   readonly trials: readonly TrialResult[];
   readonly summary: readonly SummaryRow[];
+  /** What the twin of the baseline says of this run's noise; null: it had none. */
+  readonly noise: Noise | null;
   /** Why the run is not a success; empty: it is one. */
   readonly shortcomings: readonly string[];
 }

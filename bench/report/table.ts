@@ -1,38 +1,45 @@
 /** The comparison as rows of text: the same cells stand on the terminal and in report.md. */
 import { number } from '../audit/check.ts';
 import { label } from '../plan.ts';
+import type { Interval } from '../statistics.ts';
 import type { SummaryRow } from '../summary.ts';
-
-export interface Column {
-  readonly title: string;
-  readonly align: 'left' | 'right';
-}
+import type { Results } from './results.ts';
+import type { Column } from './terminal-table.ts';
 
 export const columns: readonly Column[] = [
-  { title: 'rank', align: 'right' },
-  { title: 'strategy', align: 'left' },
-  { title: 'accepted/s', align: 'right' },
-  { title: 'attempts/s', align: 'right' },
-  { title: 'p50 ms', align: 'right' },
-  { title: 'p99 ms', align: 'right' },
-  { title: 'time to sell out', align: 'right' },
-  { title: 'oversold', align: 'right' },
-  { title: 'undersold', align: 'right' },
-  { title: 'duplicates', align: 'right' },
-  { title: 'lost', align: 'right' },
-  { title: 'verdict', align: 'left' },
+  ['rank', 'right'],
+  ['strategy', 'left'],
+  ['accepted/s', 'right'],
+  ['95 %', 'right'],
+  ['× base', 'right'],
+  ['attempts/s', 'right'],
+  ['p99 ms', 'right'],
+  ['rush p99 ms', 'right'],
+  ['sold out after', 'right'],
+  ['round trips', 'right'],
+  ['CPU s/10k', 'right'],
+  ['oversold', 'right'],
+  ['undersold', 'right'],
+  ['duplicates', 'right'],
+  ['lost', 'right'],
+  ['verdict', 'left'],
 ];
 
 export function cells(row: SummaryRow): string[] {
-  const { worst, latencyMs, timeToSellOutMs } = row;
+  const { worst, latencyMs, timeToSellOutMs, acceptedInterval, toBaseline, rush } = row;
+  const measured = row.acceptedInterval !== null;
   return [
     row.rank === null ? '–' : `${row.rank}${row.tie ? '=' : ''}`,
-    label(row),
-    number(Math.round(row.acceptedPerSecond.median)),
-    number(Math.round(row.attemptsPerSecond.median)),
-    latencyMs === null ? '–' : milliseconds(latencyMs.p50.median),
+    `${label(row)}${pointText(row)}`,
+    measured ? number(Math.round(row.acceptedPerSecond.median)) : '–',
+    acceptedInterval === null || acceptedInterval.rounds < 2 ? '–' : range(acceptedInterval),
+    toBaseline === null ? '–' : toBaseline.median.toFixed(2),
+    measured ? number(Math.round(row.attemptsPerSecond.median)) : '–',
     latencyMs === null ? '–' : milliseconds(latencyMs.p99.median),
-    timeToSellOutMs === null ? 'not sold out' : `${(timeToSellOutMs.median / 1_000).toFixed(2)} s`,
+    rush.fixed?.latencyMs ? milliseconds(rush.fixed.latencyMs.p99.median) : '–',
+    timeToSellOutMs === null ? '–' : `${(timeToSellOutMs.median / 1_000).toFixed(2)} s`,
+    roundTripsText(row),
+    cpuText(row),
     ...[worst.oversold, worst.undersold, worst.duplicates, worst.lost].map((count) =>
       count === null ? '?' : number(count),
     ),
@@ -40,8 +47,42 @@ export function cells(row: SummaryRow): string[] {
   ];
 }
 
+/** "1,234–1,300". */
+export function range({ low, high }: Pick<Interval, 'low' | 'high'>): string {
+  return `${number(Math.round(low))}–${number(Math.round(high))}`;
+}
+
+/** Of Redis and of Postgres, for a lone attempt. */
+export function roundTripsText({ roundTrips }: SummaryRow): string {
+  return roundTrips === null ? '–' : `${roundTrips.redis} + ${roundTrips.postgres}`;
+}
+
+/** Of service, Redis and Postgres together; "–" where one of them is not known. */
+export function cpuText({ cost }: SummaryRow): string {
+  const parts = cost === null ? [null] : Object.values(cost.cpu);
+  const known = parts.filter((part) => part !== null);
+  return known.length < parts.length ? '–' : known.reduce((sum, part) => sum + part, 0).toFixed(1);
+}
+
+/** Where a row stands on the axes, when it is not where rows usually stand. */
+function pointText({ point: { rttMs, sales } }: SummaryRow): string {
+  return `${rttMs > 0 ? `, ${rttMs} ms away` : ''}${sales > 1 ? `, ${sales} sales` : ''}`;
+}
+
+/** What the noise of a run allows to tell apart. */
+export function noiseText({ noise }: Pick<Results, 'noise'>): string {
+  if (noise === null || noise.twin === null)
+    return 'Without a second measurement of the baseline in at least two rounds, nothing says how noisy this run was.';
+  const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
+  const { low, high, median } = noise.twin;
+  return (
+    `Noise: ${noise.baseline} was measured twice in each round. The second came out at ${median.toFixed(2)} of the first ` +
+    `(95 %: ${low.toFixed(2)}–${high.toFixed(2)}), in a round typically ${percent(noise.floor)} apart. What is closer than that is a tie.`
+  );
+}
+
 /** "fail (expected)": what is declared unsafe should fail. */
-function verdictText({ verdict, unsafe, worst }: SummaryRow): string {
+export function verdictText({ verdict, unsafe, worst }: SummaryRow): string {
   if (!unsafe) return verdict;
   return (worst.oversold ?? 0) > 0 ? `${verdict} (expected)` : `${verdict} (should oversell)`;
 }
@@ -49,25 +90,6 @@ function verdictText({ verdict, unsafe, worst }: SummaryRow): string {
 /** Three significant digits are more than rounds agree on. */
 export function milliseconds(ms: number): string {
   return ms >= 100 ? number(Math.round(ms)) : ms.toFixed(ms >= 10 ? 1 : 2);
-}
-
-/** The table for a terminal, with aligned columns. */
-export function terminalTable(rows: readonly SummaryRow[]): string {
-  const body = rows.map(cells);
-  const widths = columns.map(({ title }, index) =>
-    Math.max(title.length, ...body.map((row) => row[index]?.length ?? 0)),
-  );
-  const line = (texts: readonly string[]): string =>
-    columns
-      .map(({ align }, index) => {
-        const text = texts[index] ?? '';
-        const width = widths[index] ?? 0;
-        return align === 'left' ? text.padEnd(width) : text.padStart(width);
-      })
-      .join('  ')
-      .trimEnd();
-  const head = columns.map(({ title }) => title);
-  return [line(head), line(widths.map((width) => '─'.repeat(width))), ...body.map(line)].join('\n');
 }
 
 /** What went wrong, in words, one line for each finding; empty when nothing did. */

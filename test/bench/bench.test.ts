@@ -110,7 +110,7 @@ describe('npm run bench', () => {
     expect(await unknown.ended).toEqual([2, null]);
     expect(unknown.shown).toContain('there is no strategy "lau"; did you mean "lua"?');
     expect(unknown.shown).toContain('there is no strategy "for-updte"; did you mean "for-update"?');
-    const open = start('--load', 'open', '--rounds', '0');
+    const open = start('--load', 'wide', '--rounds', '0');
     expect(await open.ended).toEqual([2, null]);
     expect(open.shown.trim().split('\n')).toHaveLength(2);
     expect(readdirSync(out).length).toBe(before);

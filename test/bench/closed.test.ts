@@ -32,7 +32,7 @@ const orderOf = (userId: string): string => `order-of-${userId}`;
 function answerFor(response: ServerResponse, socket: Socket, userId: string): Answer {
   const body = JSON.stringify({
     orderId: orderOf(userId),
-    saleId: 5,
+    saleIds: [5],
     userId,
     status: 'pending',
     replayed: false,
@@ -97,7 +97,7 @@ const users = (count: number): string[] => Array.from({ length: count }, (_, n) 
 function attack(fake: Fake, load: Partial<ClosedLoad>): ReturnType<typeof runClosedLoop> {
   return runClosedLoop({
     url: fake.url,
-    saleId: 5,
+    saleIds: [5],
     users: users(500),
     connections: 10,
     durationMs: 20_000,

@@ -82,7 +82,7 @@ describe('an answer', () => {
 
 describe('the recorder', () => {
   it('leaves out what was never sent, and keeps what was never answered', () => {
-    const recorder = new AttemptRecorder(9, ['a', 'b', 'c', 'd']);
+    const recorder = new AttemptRecorder([9], ['a', 'b', 'c', 'd']);
     recorder.invoked(0);
     recorder.answered(0, 201, { outcome: 'accepted', orderId: 'o' }, '');
     recorder.invoked(1);

@@ -104,7 +104,7 @@ describe('open loop', () => {
     stallAt = performance.now() + 700;
     const closed = await runClosedLoop({
       url: stalling.url,
-      saleId: 5,
+      saleIds: [5],
       users: users(100_000),
       connections: 4,
       durationMs: 2_000,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { type BenchOptions, helpText, parseOptions } from '../../bench/options.ts';
-import { contenders, label, schedule } from '../../bench/plan.ts';
+import { baselineOf, type Contender, contenders, label, schedule } from '../../bench/plan.ts';
 import { suggestion } from '../../bench/suggest.ts';
 
 function run(...args: string[]): BenchOptions {
@@ -19,15 +19,20 @@ describe('options', () => {
     expect(run()).toEqual({
       strategies: 'all',
       locks: ['redis'],
-      rounds: 3,
-      durationMs: 10_000,
-      warmupMs: 3_000,
+      rounds: 5,
+      durationMs: 3_000,
+      warmupMs: 1_500,
       connections: 64,
       stock: 2_000,
       attempts: 20_000,
       buyers: 18_000,
       seed: 1,
-      load: 'closed',
+      load: ['closed', 'open'],
+      ratePerSecond: 250,
+      rushMs: 2_000,
+      baseline: null,
+      sweep: null,
+      points: [{ rttMs: 0, connections: 64, sales: 1 }],
       out: 'bench/results',
       keep: false,
       yes: false,
@@ -71,6 +76,25 @@ describe('options', () => {
     });
   });
 
+  it('sweep along one axis, with the other two where they are', () => {
+    const point = { rttMs: 0, connections: 64, sales: 1 };
+    expect(run('--sweep', 'rtt')).toMatchObject({
+      rounds: 3,
+      load: ['closed'],
+      sweep: 'rtt',
+      points: [0, 1, 5].map((rttMs) => ({ ...point, rttMs })),
+    });
+    expect(run('--sweep', 'connections', '--connections', '8,32', '--rtt-ms', '0.5').points).toEqual([
+      { rttMs: 0.5, connections: 8, sales: 1 },
+      { rttMs: 0.5, connections: 32, sales: 1 },
+    ]);
+    expect(run('--sweep', 'sales', '--smoke')).toMatchObject({
+      rounds: 1,
+      points: [1, 10, 100].map((sales) => ({ rttMs: 0, connections: 32, sales })),
+    });
+    expect(run('--rtt-ms', '2').points).toEqual([{ ...point, rttMs: 2 }]);
+  });
+
   it('show help', () => {
     expect(parseOptions(['--help'])).toEqual({ kind: 'help' });
     expect(helpText()).toContain('--connections n');
@@ -84,7 +108,7 @@ describe('options', () => {
         '--stock',
         '0',
         '--load',
-        'open',
+        'open,wide',
         '--strategies',
         'Lua; drop',
         '--duration',
@@ -109,7 +133,7 @@ describe('options', () => {
       '--strategies Lua; drop: must be names with commas between them, without spaces',
       '--duration -1: must be a number from 0.1 to 3600',
       '--stock 0: must be a whole number from 1 to 2147483647',
-      '--load open: does not exist in this version; there is closed (closed loop with autocannon)',
+      "--load wide: there is closed (autocannon), open (a rush of the bench's own) and k6 (its scripts)",
     ]);
   });
 
@@ -124,6 +148,12 @@ describe('options', () => {
     [['--strategies', 'a,,b'], '--strategies a,,b: must be names with commas between them, without spaces'],
     [['--locks', 'all'], '--locks all: name the locks, such as --locks redis'],
     [['lua'], '"lua" is not an option; --help lists them'],
+    [['--sweep', 'rt'], '--sweep rt: there is rtt, connections and sales'],
+    [['--sweep', 'rtt', '--load', 'open'], '--load open: a sweep looks at capacity, with --load closed'],
+    [['--connections', '16,64'], '--connections 16,64: takes one number, or a list with --sweep connections'],
+    [['--sales', '1,x', '--sweep', 'sales'], '--sales x: must be a whole number from 1 to 1000'],
+    [['--rtt-ms', '-1'], '--rtt-ms -1: must be a number from 0 to 1000'],
+    [['--baseline', 'lua,unsafe'], '--baseline lua,unsafe: must be one strategy'],
   ])('refuse %j', (args, message) => {
     expect(mistakes(...args)).toContain(message);
   });
@@ -135,31 +165,32 @@ const catalogue = [
   { name: 'lua', usesLock: false, neverOversells: true },
 ];
 
+const wanted = { strategies: 'all' as const, locks: ['redis'], baseline: null, rounds: 1, sweep: null };
+const point = { rttMs: 0, connections: 64, sales: 1 };
+
 describe('the plan', () => {
   it('has a strategy that uses a lock once for each lock', () => {
-    const { rows, mistakes } = contenders({ strategies: 'all', locks: ['redis', 'redlock'] }, catalogue);
+    const { rows, mistakes } = contenders({ ...wanted, locks: ['redis', 'redlock'] }, catalogue);
     expect(mistakes).toEqual([]);
     expect(rows.map(label)).toEqual(['unsafe', 'global-lock (redis)', 'global-lock (redlock)', 'lua']);
     expect(rows.map(({ unsafe }) => unsafe)).toEqual([true, false, false, false]);
   });
 
   it('keeps the order that was asked for', () => {
-    const { rows } = contenders({ strategies: ['lua', 'unsafe'], locks: ['redis'] }, catalogue);
+    const { rows } = contenders({ ...wanted, strategies: ['lua', 'unsafe'] }, catalogue);
     expect(rows.map(({ strategy }) => strategy)).toEqual(['lua', 'unsafe']);
   });
 
   it('names every unknown strategy, with the nearest one', () => {
-    expect(
-      contenders({ strategies: ['lau', 'global-lok', 'lua'], locks: ['redis'] }, catalogue).mistakes,
-    ).toEqual([
+    expect(contenders({ ...wanted, strategies: ['lau', 'global-lok', 'lua'] }, catalogue).mistakes).toEqual([
       '--strategies: there is no strategy "lau"; did you mean "lua"?',
       '--strategies: there is no strategy "global-lok"; did you mean "global-lock"?',
     ]);
   });
 
   it('rotates the order every round, and gives all strategies of a round the same seed', () => {
-    const { rows } = contenders({ strategies: 'all', locks: ['redis'] }, catalogue);
-    const trials = schedule(rows, 4, 10);
+    const { rows } = contenders(wanted, catalogue);
+    const trials = schedule(rows, { rounds: 4, seed: 10, points: [point] });
     expect(trials.map(({ number }) => number)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
     const inRound = (round: number): string[] =>
       trials.filter((trial) => trial.round === round).map(({ strategy }) => strategy);
@@ -170,6 +201,57 @@ describe('the plan', () => {
       ['unsafe', 'global-lock', 'lua'],
     ]);
     expect(trials.map(({ seed }) => seed)).toEqual([10, 10, 10, 11, 11, 11, 12, 12, 12, 13, 13, 13]);
+  });
+});
+
+describe('the baseline', () => {
+  const names = (rows: readonly Contender[]): string[] => rows.map(label);
+
+  it('has a twin where several rounds can tell noise', () => {
+    expect(names(contenders({ ...wanted, rounds: 5 }, catalogue).rows)).toEqual([
+      'unsafe',
+      'global-lock (redis)',
+      'lua',
+      'global-lock (redis), again',
+    ]);
+    expect(names(contenders({ ...wanted, rounds: 5, baseline: 'lua' }, catalogue).rows).at(-1)).toBe(
+      'lua, again',
+    );
+    expect(names(contenders({ ...wanted, rounds: 5, sweep: 'rtt' }, catalogue).rows)).toHaveLength(3);
+    expect(names(contenders({ ...wanted, rounds: 5, strategies: ['lua'] }, catalogue).rows)).toEqual(['lua']);
+  });
+
+  it('is the one that was asked for, else for-update, else the first safe one', () => {
+    const { rows } = contenders(wanted, [
+      ...catalogue,
+      { name: 'for-update', usesLock: false, neverOversells: true },
+    ]);
+    expect(baselineOf(rows, 'lua')?.strategy).toBe('lua');
+    expect(baselineOf(rows, null)?.strategy).toBe('for-update');
+    expect(baselineOf(rows.slice(0, 3), null)?.strategy).toBe('global-lock');
+    expect(baselineOf([], null)).toBeNull();
+  });
+
+  it('must be among those that are compared', () => {
+    expect(
+      contenders({ ...wanted, strategies: ['lua'], baseline: 'for-update' }, catalogue).mistakes,
+    ).toEqual(['--baseline: "for-update" is not among the strategies that are compared']);
+  });
+
+  it('is measured at every point of a sweep, in every round', () => {
+    const { rows } = contenders({ ...wanted, strategies: ['lua', 'unsafe'] }, catalogue);
+    const points = [0, 5].map((rttMs) => ({ ...point, rttMs }));
+    const trials = schedule(rows, { rounds: 2, seed: 1, points });
+    expect(trials.map((trial) => `${trial.round} ${trial.point.rttMs} ${trial.strategy}`)).toEqual([
+      '1 0 lua',
+      '1 0 unsafe',
+      '1 5 lua',
+      '1 5 unsafe',
+      '2 0 unsafe',
+      '2 0 lua',
+      '2 5 unsafe',
+      '2 5 lua',
+    ]);
   });
 });
 

@@ -16,9 +16,9 @@ beforeEach(() => {
 afterEach(() => rmSync(out, { recursive: true, force: true }));
 
 const rows: Contender[] = [
-  { strategy: 'unsafe', lock: null, unsafe: true },
-  { strategy: 'global-lock', lock: 'redis', unsafe: false },
-  { strategy: 'lua', lock: null, unsafe: false },
+  { strategy: 'unsafe', lock: null, unsafe: true, twin: false },
+  { strategy: 'global-lock', lock: 'redis', unsafe: false, twin: false },
+  { strategy: 'lua', lock: null, unsafe: false, twin: false },
 ];
 
 function options(...args: string[]): BenchOptions {
@@ -45,10 +45,11 @@ async function run(changes: Partial<RunContext> & { tty?: boolean } = {}) {
     serviceEnv: { SEGMENTS: '10' },
     out: { write: (text) => (shown += text), isTTY: changes.tty ?? false, columns: 200 },
     signal: new AbortController().signal,
-    runTrial: async (trial) =>
+    runTrial: async (trial) => [
       trial.unsafe
         ? oversoldTrial({ ...trial })
         : trialOf({ ...trial, history: `history-${trial.round}.jsonl` }),
+    ],
     ...changes,
   });
   const read = (name: string): string => readFileSync(join(out, 'latest', name), 'utf8');
@@ -71,7 +72,7 @@ describe('a run', () => {
     expect(shown).toContain('trial 1 of 6  round 1 of 2  unsafe: starting');
     const table = shown.slice(shown.indexOf('rank')).split('\n');
     expect(table[0]).toMatch(
-      /^rank +strategy +accepted\/s +attempts\/s +p50 ms +p99 ms +time to sell out +oversold +undersold +duplicates +lost +verdict$/,
+      /^rank +strategy +accepted\/s +95 % +× base +attempts\/s +p99 ms +rush p99 ms +sold out after +round trips +CPU s\/10k +oversold +undersold +duplicates +lost +verdict$/,
     );
     expect(table.slice(2, 5).map((line) => line.trim().split(/ {2,}/).slice(0, 2).join(' '))).toEqual([
       '1= global-lock (redis)',
@@ -109,18 +110,26 @@ describe('a run', () => {
     const { read } = await run();
     const lines = read('results.csv').split('\r\n');
     expect(lines).toHaveLength(8);
-    expect(lines[0]).toMatch(/^strategy,lock,round,load,/);
+    expect(lines[0]).toMatch(/^strategy,lock,twin,round,load,/);
     expect(lines[1]).toMatch(
-      /^unsafe,,1,closed,.*,fail,213,0,0,0,0,0,0,0,0,0,"sold 1,213 of 1,000: 213 oversold"$/,
+      /^unsafe,,false,1,closed,.*,fail,213,0,0,0,0,0,0,0,0,0,"sold 1,213 of 1,000: 213 oversold"$/,
     );
-    expect(lines[2]).toMatch(/^global-lock,redis,1,/);
+    expect(lines[2]).toMatch(/^global-lock,redis,false,1,/);
   });
 
   it('writes report.md with verdicts, definitions, plan, machine and raw rounds', async () => {
     const { read } = await run();
     const report = read('report.md');
-    expect(report).toContain('| 1= | lua | 2,000 | 9,000 | 1.50 | 9.13 | 0.10 s | 0 | 0 | 0 | 0 | pass |');
-    for (const heading of ['What went wrong', 'What the words mean', 'Plan', 'Machine', 'Every trial']) {
+    expect(report).toContain(
+      '| 1= | lua | 2,000 | 2,000–2,000 | 1.00 | 9,000 | 9.13 | – | 0.10 s | – | – | 0 | 0 | 0 | 0 | pass |',
+    );
+    for (const heading of [
+      'What went wrong',
+      'What the words mean',
+      'Plan',
+      'Machine',
+      'Every load of every trial',
+    ]) {
       expect(report).toContain(`## ${heading}`);
     }
     expect(report).toContain('20,000 attempts by 18,000 customers (2,000 repeats) for 2,000 units');
@@ -134,24 +143,30 @@ describe('a run', () => {
     await run();
     expect(lstatSync(join(out, 'latest')).isSymbolicLink()).toBe(true);
     expect(readlinkSync(join(out, 'latest'))).toMatch(/^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ$/);
-    expect(readdirSync(join(out, 'latest')).sort()).toEqual(['report.md', 'results.csv', 'results.json']);
+    expect(readdirSync(join(out, 'latest')).sort()).toEqual([
+      'report.html',
+      'report.md',
+      'results.csv',
+      'results.json',
+    ]);
     await run();
     expect(lstatSync(join(out, 'latest')).isSymbolicLink()).toBe(true);
   });
 
   it('fails when a safe strategy fails its audit', async () => {
     const { code, shown } = await run({
-      runTrial: async (trial) =>
+      runTrial: async (trial) => [
         trial.unsafe
           ? oversoldTrial({ ...trial })
           : trialOf({ ...trial, audit: { verdict: 'fail', lost: 2 } }),
+      ],
     });
     expect(code).toBe(1);
     expect(shown).toContain('WARNING: lua: the audit failed');
   });
 
   it('fails with a warning when the unsafe strategy does not oversell', async () => {
-    const { code, shown } = await run({ runTrial: async (trial) => trialOf({ ...trial }) });
+    const { code, shown } = await run({ runTrial: async (trial) => [trialOf({ ...trial })] });
     expect(code).toBe(1);
     expect(shown).toContain('WARNING: unsafe is declared unsafe, but was not seen to oversell');
     expect(shown).toContain('pass (should oversell)');
@@ -162,7 +177,7 @@ describe('a run', () => {
     const { code, shown, read, results } = await run({
       signal: interrupt.signal,
       runTrial: async (trial) => {
-        if (trial.number < 3) return trialOf({ ...trial });
+        if (trial.number < 3) return [trialOf({ ...trial })];
         interrupt.abort(new Error('interrupted'));
         throw new Error('interrupted');
       },
@@ -178,7 +193,7 @@ describe('a run', () => {
       runTrial: async (trial) => {
         if (trial.number === 2)
           throw new Error('the service ended with code 1; it logged last:\nno stock table');
-        return oversoldTrial({ ...trial });
+        return [oversoldTrial({ ...trial })];
       },
     });
     expect(code).toBe(1);
@@ -199,7 +214,7 @@ describe('a run', () => {
       runTrial: async (trial, { onStep }) => {
         onStep('1,234 of 20,000 attempts');
         if (trial.number === 2) await new Promise((resolve) => setTimeout(resolve, 300));
-        return trial.unsafe ? oversoldTrial({ ...trial }) : trialOf({ ...trial });
+        return [trial.unsafe ? oversoldTrial({ ...trial }) : trialOf({ ...trial })];
       },
     });
     expect(shown).toContain(

@@ -1,0 +1,332 @@
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { homedir, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
+import type { AttemptOutcome, HistoryRecord } from '../../bench/history.ts';
+import { findK6, type K6Load, k6Hint, runK6 } from '../../bench/load/k6.ts';
+
+const missing = findK6() === null;
+const folder = mkdtempSync(join(tmpdir(), 'stampede-k6-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+interface Shop {
+  readonly stock: number;
+  /** Sells more than it has. */
+  readonly oversells?: boolean;
+  /** Answers nothing about the sale once it has sold a unit. */
+  readonly deaf?: boolean;
+  /** Its answer to the n-th purchase, counted from 0; true: it was answered, or never will be. */
+  readonly plant?: (n: number, response: ServerResponse, request: IncomingMessage) => boolean;
+}
+
+interface Fake {
+  readonly url: string;
+  /** The users of the purchases that arrived, in order. */
+  readonly seen: string[];
+  readonly orders: Map<string, string>;
+  readonly told: Map<string, number>;
+  readonly administered: string[];
+}
+
+const servers: ReturnType<typeof createServer>[] = [];
+afterEach(async () => {
+  vi.unstubAllEnvs();
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+});
+
+/** Sells `stock` units of sale 5, one to a customer, and counts what it told. */
+async function fakeService({ stock, oversells = false, deaf = false, plant }: Shop): Promise<Fake> {
+  const fake = { seen: [] as string[], orders: new Map(), told: new Map(), administered: [] as string[] };
+  const tell = (response: ServerResponse, what: AttemptOutcome, status: number, body: object): void => {
+    fake.told.set(what, (fake.told.get(what) ?? 0) + 1);
+    response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+  };
+  const sell = (userId: string, response: ServerResponse): void => {
+    const known = fake.orders.get(userId);
+    if (known !== undefined) tell(response, 'replayed', 200, { orderId: known, replayed: true });
+    else if (fake.orders.size >= stock && !oversells) {
+      tell(response, 'sold-out', 409, { type: '/problems/sold-out', title: 'sold out', status: 409 });
+    } else {
+      const orderId = `order-of-${userId}`;
+      fake.orders.set(userId, orderId);
+      tell(response, 'accepted', 201, { orderId, userId, status: 'pending', replayed: false });
+    }
+  };
+  const server = createServer((request, response) => {
+    let text = '';
+    request.on('data', (chunk: Buffer) => {
+      text += chunk.toString();
+    });
+    request.on('end', () => {
+      if (request.method === 'POST' && request.url === '/sales/5/orders') {
+        const { userId } = JSON.parse(text) as { userId: string };
+        const n = fake.seen.push(userId) - 1;
+        if (!plant?.(n, response, request)) sell(userId, response);
+      } else {
+        fake.administered.push(`${request.method} ${request.url}`);
+        const sold = fake.orders.size;
+        const sale = { id: 5, stock, sold, remaining: Math.max(0, stock - sold) };
+        if (!deaf || sold === 0) response.end(JSON.stringify(sale));
+      }
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  servers.push(server);
+  return { ...fake, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+}
+
+const users = (count: number): string[] => Array.from({ length: count }, (_, n) => `user-${n}`);
+
+function attack(fake: Fake, load: Partial<K6Load>): ReturnType<typeof runK6> {
+  return runK6({
+    url: fake.url,
+    saleId: 5,
+    users: users(600),
+    script: 'fixed',
+    connections: 10,
+    ratePerSecond: 300,
+    durationMs: 20_000,
+    requestTimeoutMs: 2_000,
+    folder,
+    ...load,
+  });
+}
+
+function counts(history: readonly HistoryRecord[]): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const { outcome } of history) found.set(outcome, (found.get(outcome) ?? 0) + 1);
+  return found;
+}
+
+/** What every history must be, and what it must share with the server. */
+function expectHistory(history: readonly HistoryRecord[], fake: Fake, list: readonly string[]): void {
+  expect(new Set(history.map(({ id }) => id)).size).toBe(history.length);
+  expect(history.map(({ userId }) => userId).sort()).toEqual([...fake.seen].sort());
+  for (const { id, userId, op, saleId, invokedUs, completedUs, outcome, orderId, status } of history) {
+    expect({ op, saleId, userId }).toEqual({ op: 'purchase', saleId: 5, userId: list[id] });
+    expect(Number.isInteger(invokedUs) && invokedUs >= 0).toBe(true);
+    if (outcome === 'unknown') expect({ completedUs, status }).toEqual({ completedUs: null, status: null });
+    else expect(completedUs).toBeGreaterThan(invokedUs);
+    if (outcome === 'accepted') expect(orderId).toBe(fake.orders.get(userId));
+  }
+}
+
+/** Command lines of processes that mention the folder of this test; where there is no /proc, none are seen. */
+function leftProcesses(): string[] {
+  if (!existsSync('/proc')) return [];
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid);
+  return pids
+    .map((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, 'latin1').replaceAll('\0', ' ');
+      } catch {
+        return '';
+      }
+    })
+    .filter((line) => line.includes(folder));
+}
+
+const needsK6 = missing ? ` (skipped: ${k6Hint})` : '';
+
+describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
+  afterEach(() => expect(readdirSync(folder)).toEqual([]));
+
+  it('sends every attempt of a fixed list exactly once, and tells outcomes apart as the server does', async () => {
+    const list = [...users(500), ...users(100)];
+    const hung = new Set<string>();
+    const fake = await fakeService({
+      stock: 50,
+      plant(n, response) {
+        if (n === 300) hung.add(fake.seen[n]!);
+        if (n === 200) response.writeHead(500).end('{"type":"/problems/internal-error","title":"é"}');
+        return n === 200 || n === 300;
+      },
+    });
+    const told: number[] = [];
+    const result = await attack(fake, { users: list, onProgress: (completed) => told.push(completed) });
+
+    expect(fake.seen).toHaveLength(600);
+    expectHistory(result.history, fake, list);
+    const server = new Map([...fake.told, ['unexpected', 1], ['unknown', 1]]);
+    expect(counts(result.history)).toEqual(server);
+    expect(fake.told.get('accepted')).toBe(50);
+    expect(fake.told.get('replayed')).toBeGreaterThan(0);
+    expect(result.history.filter(({ outcome }) => outcome === 'unknown').map(({ userId }) => userId)).toEqual(
+      [...hung],
+    );
+    expect(result.strangeAnswers).toEqual([
+      { status: 500, body: '{"type":"/problems/internal-error","title":"é"}' },
+    ]);
+    expect(result.dropped).toBe(0);
+    expect(told.at(-1)).toBe(599);
+    expect(result.version).toMatch(/^v\d/);
+    expect(fake.administered).toEqual(['GET /sales/5', 'GET /sales/5']);
+    expect(result.thresholds).toContainEqual({ name: 'stampede_unexpected count==0', passed: false });
+    expect(result.thresholds).toContainEqual({ name: 'stampede_oversold count==0', passed: true });
+    expect(result.thresholds).toContainEqual({ name: 'stampede_latency p(99)<1000', passed: true });
+  });
+
+  it('keeps its thresholds with a server that does well, whatever K6_ variables say', async () => {
+    vi.stubEnv('K6_ITERATIONS', '3');
+    vi.stubEnv('URL', 'http://127.0.0.1:1');
+    const fake = await fakeService({ stock: 50 });
+    const { history, thresholds } = await attack(fake, { users: users(200) });
+    expect(counts(history)).toEqual(
+      new Map([
+        ['accepted', 50],
+        ['sold-out', 150],
+      ]),
+    );
+    expect(thresholds.map(({ passed }) => passed)).toEqual([true, true, true]);
+  });
+
+  it('begins what arrives in a rush, from nothing to its rate', async () => {
+    const fake = await fakeService({ stock: 40 });
+    const load = { script: 'rush', users: users(1_000), durationMs: 2_000, connections: 50 } as const;
+    const { history, dropped } = await attack(fake, load);
+    // A quarter of the time with half the rate, then the whole rate.
+    const arrivals = 300 * 2 * 0.875;
+    expect(Math.abs(history.length + dropped - arrivals)).toBeLessThan(30);
+    expectHistory(history, fake, load.users);
+    expect(counts(history)).toEqual(fake.told);
+    const before = (ms: number): number => history.filter(({ invokedUs }) => invokedUs < ms * 1_000).length;
+    expect(before(270)).toBeLessThan(before(2_100) / 8);
+    expect(history.map(({ id }) => id)).toEqual(Array.from({ length: history.length }, (_, n) => n));
+  });
+
+  it('drops what arrives when all virtual users are busy, and counts it', async () => {
+    const fake = await fakeService({
+      stock: 1_000,
+      plant: (n, response) => {
+        const orderId = `order-${n}`;
+        setTimeout(() => response.writeHead(201).end(JSON.stringify({ orderId })), 300);
+        return true;
+      },
+    });
+    const { history, dropped } = await attack(fake, { script: 'rush', durationMs: 1_500, connections: 5 });
+    expect(dropped).toBeGreaterThan(300);
+    expect(history).toHaveLength(fake.seen.length);
+    expect(history.length).toBeLessThan(40);
+  });
+
+  it.each(['fixed', 'rush'] as const)('tells that a server oversells: %s', async (script) => {
+    const fake = await fakeService({ stock: 50, oversells: true });
+    const { history, thresholds } = await attack(fake, { script, users: users(300), durationMs: 2_000 });
+    expect(counts(history)).toEqual(fake.told);
+    expect(fake.told.get('accepted')).toBeGreaterThan(50);
+    expect(thresholds).toContainEqual({ name: 'stampede_oversold count==0', passed: false });
+    expect(thresholds).toContainEqual({ name: 'stampede_unexpected count==0', passed: true });
+  });
+
+  it('records attempts as unknown that meet a reset or half an answer', async () => {
+    const harmed = new Set<string>();
+    const fake = await fakeService({
+      stock: 600,
+      plant(n, _response, { socket }) {
+        if (n % 20 > 1) return false;
+        harmed.add(fake.seen[n]!);
+        if (n % 20 === 1)
+          socket.write('HTTP/1.1 201 Created\r\nContent-Length: 90\r\n\r\n{"orderId":"o","a":1');
+        setTimeout(() => socket.resetAndDestroy(), 5);
+        return true;
+      },
+    });
+    const { history } = await attack(fake, {});
+    expectHistory(history, fake, users(600));
+    const unknown = history.filter(({ outcome }) => outcome === 'unknown');
+    expect(unknown.map(({ userId }) => userId).sort()).toEqual([...harmed].sort());
+    expect(counts(history).get('accepted')).toBe(540);
+  });
+
+  it('leaves what time does not allow, and counts it as dropped', async () => {
+    const fake = await fakeService({
+      stock: 50,
+      plant: (_n, response) => {
+        setTimeout(() => response.writeHead(409).end('{"type":"/problems/sold-out"}'), 150);
+        return true;
+      },
+    });
+    const { history, dropped } = await attack(fake, { durationMs: 1_000 });
+    expect(history).toHaveLength(fake.seen.length);
+    expect(history.length + dropped).toBe(600);
+    expect(history.every(({ outcome }) => outcome === 'sold-out')).toBe(true);
+  });
+
+  it.each([
+    ['fixed', 'is deaf to k6’s last question'],
+    ['rush', 'answers it'],
+  ] as const)(
+    'ends soon, and leaves nothing, when it is ended: %s, and the service %s',
+    async (script, service) => {
+      const end = new AbortController();
+      const fake = await fakeService({
+        stock: 1_000,
+        deaf: service !== 'answers it',
+        plant: (n) => {
+          if (n === 109) setTimeout(() => end.abort(), 100);
+          return n >= 100;
+        },
+      });
+      const load = { script, signal: end.signal, requestTimeoutMs: 15_000, users: users(5_000) };
+      let abortedAt = 0;
+      end.signal.addEventListener('abort', () => {
+        abortedAt = performance.now();
+      });
+      const { history } = await attack(fake, load);
+      expect(performance.now() - abortedAt).toBeLessThan(5_000);
+      expect(leftProcesses()).toEqual([]);
+      expectHistory(history, fake, load.users);
+      expect(counts(history)).toEqual(
+        new Map([
+          ['accepted', 100],
+          ['unknown', 10],
+        ]),
+      );
+    },
+  );
+
+  it('does nothing when it is ended before it begins', async () => {
+    const fake = await fakeService({ stock: 1 });
+    const { history, thresholds } = await attack(fake, { signal: AbortSignal.abort() });
+    expect({ history, thresholds, seen: fake.seen }).toEqual({ history: [], thresholds: [], seen: [] });
+  });
+
+  it('fails with what k6 says when there is no service', async () => {
+    const fake = await fakeService({ stock: 1 });
+    for (const server of servers.splice(0)) await new Promise((resolve) => server.close(resolve));
+    await expect(attack(fake, {})).rejects.toThrow(/k6 failed: it ended with code 107[\s\S]*GET \/sales\/5/);
+  });
+});
+
+describe('finding k6', () => {
+  it('looks at $K6 alone where it is set', () => {
+    vi.stubEnv('K6', process.execPath);
+    expect(findK6()).toBe(process.execPath);
+    vi.stubEnv('K6', join(folder, 'nowhere'));
+    expect(findK6()).toBeNull();
+  });
+
+  it('finds none in empty places, and says how to get it', async () => {
+    vi.stubEnv('K6', '');
+    vi.stubEnv('PATH', folder);
+    vi.stubEnv('GOPATH', folder);
+    expect(findK6()).toBeNull();
+    expect(k6Hint).toContain('go install go.k6.io/k6@latest');
+    const nobody = { url: '', seen: [], orders: new Map(), told: new Map(), administered: [] };
+    await expect(attack(nobody, {})).rejects.toThrow(k6Hint);
+  });
+
+  it.skipIf(missing)(`finds it outside of PATH${needsK6}`, () => {
+    vi.stubEnv('K6', '');
+    expect(findK6()).toMatch(/[/\\]k6$/);
+    if (!process.env.GOPATH && findK6()?.startsWith(homedir())) {
+      vi.stubEnv('PATH', folder);
+      expect(findK6()).toBe(join(homedir(), 'go', 'bin', 'k6'));
+    }
+  });
+});

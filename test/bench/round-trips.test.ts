@@ -1,0 +1,90 @@
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type Link, openLink } from '../../bench/network/link.ts';
+import { measureRoundTrips } from '../../bench/network/round-trips.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let link: Link;
+let redis: Redis;
+let pool: pg.Pool;
+beforeAll(async () => {
+  stores = await openTestStores();
+  link = await openLink({ databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, rttMs: 1 });
+  redis = new Redis(link.redisUrl);
+  redis.on('error', () => {});
+  pool = new pg.Pool({ connectionString: link.databaseUrl, max: 4 });
+  pool.on('error', () => {});
+});
+afterAll(async () => {
+  redis.disconnect();
+  await pool.end();
+  await link[Symbol.asyncDispose]();
+  await stores[Symbol.asyncDispose]();
+});
+
+/** A service whose attempts do what is known. */
+async function serve(
+  attempt: (n: number) => Promise<void>,
+  status = 201,
+): Promise<AsyncDisposable & { url: string }> {
+  let attempts = 0;
+  const answer = async (response: ServerResponse): Promise<void> => {
+    await attempt(attempts++);
+    response.statusCode = status;
+    response.end(status === 201 ? '{"orderId":"x"}' : '{"type":"/problems/sold-out"}');
+  };
+  const server = createServer((request, response) => {
+    request.resume().on('end', () => void answer(response));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+it('counts what a customer waits for, and neither leftovers nor what happens once in a while', async () => {
+  await using service = await serve(async () => {
+    await redis.get('a');
+    await pool.query('SELECT 1');
+    await pool.query('SELECT 2');
+    await Promise.all([redis.get('a'), redis.get('b')]); // pipelined
+    await pool.query('SELECT 3');
+    void redis.set('settled', 1);
+  });
+  const background = setInterval(() => {
+    void redis.ping();
+    void pool.query('SELECT 4');
+  }, 500);
+  try {
+    expect(await measureRoundTrips(link, service.url, 1)).toEqual({ redis: 2, postgres: 3 });
+  } finally {
+    clearInterval(background);
+  }
+  expect(link.rttMs).toBe(1);
+});
+
+it('tells of every second one', async () => {
+  await using service = await serve(async (n) => {
+    await redis.get('a');
+    if (n % 2 === 0) await redis.get('b');
+  });
+  const { redis: trips, postgres } = await measureRoundTrips(link, service.url, 1);
+  expect(trips).toBeGreaterThanOrEqual(1.4);
+  expect(trips).toBeLessThanOrEqual(1.6);
+  expect(postgres).toBe(0);
+});
+
+it('refuses attempts that are not accepted, and leaves the link as it was', async () => {
+  await using service = await serve(async () => {}, 409);
+  await expect(measureRoundTrips(link, service.url, 1)).rejects.toThrow(/not accepted.*409/);
+  expect(link.rttMs).toBe(1);
+});
