@@ -26,6 +26,9 @@ export interface RunContext {
   ) => Promise<readonly TrialResult[]>;
 }
 
+/** Of each row, on the terminal. */
+const findingsShown = 3;
+
 /** Runs everything; returns the exit code. */
 export async function runPlan(context: RunContext): Promise<number> {
   const { options, contenders, out, signal } = context;
@@ -110,7 +113,7 @@ function resultsOf(
 
 function showResults(out: Output, results: Results, folder: string): void {
   out.write(`\n${terminalTable(columns, results.summary.map(cells))}\n\n${noiseText(results)}\n`);
-  const findings = findingLines(results.summary);
+  const findings = findingLines(results.summary, findingsShown);
   if (findings.length > 0) out.write(`\n${findings.join('\n')}\n`);
   for (const text of results.shortcomings) out.write(`\nWARNING: ${text}\n`);
   out.write(`\nreport: ${folder}/report.html, report.md\n`);

@@ -49,10 +49,16 @@ process.on('exit', () => {
 /** Starts the service and waits until it listens; an error shows what it logged last. */
 export async function startService(
   settings: ServiceSettings,
-  options: { readonly entry?: string; readonly readyTimeoutMs?: number; readonly signal?: AbortSignal } = {},
+  options: {
+    readonly entry?: string;
+    /** Of the node that runs it. */
+    readonly nodeOptions?: readonly string[];
+    readonly readyTimeoutMs?: number;
+    readonly signal?: AbortSignal;
+  } = {},
 ): Promise<Service> {
   // Its own process group: Ctrl-C in the terminal is for the bench, which then ends the service in order.
-  const child = spawn(process.execPath, [options.entry ?? serviceEntry], {
+  const child = spawn(process.execPath, [...(options.nodeOptions ?? []), options.entry ?? serviceEntry], {
     env: serviceEnv(settings),
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,

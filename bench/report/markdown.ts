@@ -1,5 +1,6 @@
 /** report.md: the verdicts first, then what the words mean, where it was measured, and every round's raw numbers. */
 import { number } from '../audit/check.ts';
+import type { Sweep } from '../options.ts';
 import { label } from '../plan.ts';
 import type { LoadKind, TrialResult } from '../result.ts';
 import type { SummaryRow } from '../summary.ts';
@@ -109,15 +110,21 @@ function costs({ summary }: Results): string {
   );
 }
 
-const axisTitles = {
+export const axisTitles = {
   rtt: 'round-trip time to the stores, ms',
   connections: 'connections',
   sales: 'sales at once',
 };
 
-function sweepSection({ plan, summary }: Results): string {
-  const { sweep } = plan;
+function sweepSection(results: Results): string {
+  const { sweep, rounds } = results.plan;
   if (sweep === null) return '';
+  const table = sweepTable(results, sweep);
+  return `## accepted/s by ${axisTitles[sweep]}\n\nMedians of ${rounds} rounds, closed loop.\n\n${table}`;
+}
+
+/** A line for each strategy, a column for each value of the axis. */
+export function sweepTable({ summary }: Pick<Results, 'summary'>, sweep: Sweep): string {
   const axisValue = ({ point }: SummaryRow): number =>
     ({ rtt: point.rttMs, connections: point.connections, sales: point.sales })[sweep];
   const values = [...new Set(summary.map(axisValue))].sort((a, b) => a - b);
@@ -128,11 +135,10 @@ function sweepSection({ plan, summary }: Results): string {
     const rate = number(Math.round(row.acceptedPerSecond.median));
     return row.verdict === 'pass' || row.unsafe ? rate : `${rate} (${row.verdict})`;
   };
-  const table = markdownTable(
+  return markdownTable(
     [['strategy', 'left'], ...values.map((value): [string, 'right'] => [number(value), 'right'])],
     names.map((name) => [name, ...values.map((value) => cell(name, value))]),
   );
-  return `## accepted/s by ${axisTitles[sweep]}\n\nMedians of ${plan.rounds} rounds, closed loop.\n\n${table}`;
 }
 
 function heading({ startedAt, partial, plan, trials }: Results): string {

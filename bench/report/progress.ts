@@ -82,11 +82,11 @@ export class Progress {
     );
   }
 
-  /** From what trials took so far: of the same strategy where there is one, else of all. Null: nothing to go by. */
+  /** From what trials took so far: the latest of the same strategy where there is one, else all. Null: nothing to go by. */
   #remainingMs(): number | null {
     const all = [...this.#durations.values()].flat();
     if (all.length === 0) return null;
-    const guess = (trial: TrialPlan): number => mean(this.#durations.get(label(trial)) ?? all);
+    const guess = (trial: TrialPlan): number => this.#durations.get(label(trial))?.at(-1) ?? mean(all);
     return this.#planned.reduce((sum, trial) => sum + guess(trial), 0);
   }
 }

@@ -1,20 +1,27 @@
 /**
  * `npm run readme`: puts the guarantee matrix (from the strategies' own declarations) and the canonical result (from
  * bench/results/canonical/results.json) between their marks in README.md, what the strategies declare of themselves
- * between those in docs/strategies.md, what the locks do and how they compare in docs/locks.md, so that nothing of it is typed
- * by hand.
+ * between those in docs/strategies.md, what the locks do and how they compare in docs/locks.md, sweeps and limits in
+ * docs/benchmarks.md, so that nothing of it is typed
+ * by hand; and bench/results/canonical's reports and chart.
  * With `--check` it only tells whether the pages are up to date.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { LockCapabilities } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { number } from '../audit/check.ts';
+import type { ProfileResults } from '../limits/profile-main.ts';
+import { profileText } from '../limits/profile-text.ts';
+import type { CellsResults } from '../limits/results.ts';
+import * as limitsTable from '../limits/table.ts';
 import { legend as locksLegend } from '../locks/markdown.ts';
 import type { LocksResults } from '../locks/results.ts';
 import * as locksTable from '../locks/table.ts';
 import type { Machine } from '../machine.ts';
-import { markdownTable } from './markdown.ts';
+import { chartFile } from './chart/standalone.ts';
+import { toHtml } from './html.ts';
+import { axisTitles, markdownTable, sweepTable, toMarkdown } from './markdown.ts';
 import type { Results } from './results.ts';
 import { cells, columns, noiseText } from './table.ts';
 
@@ -72,7 +79,7 @@ function strategyTable(): string {
 }
 
 function resultTable(): string {
-  const { plan, machine, summary, startedAt, ...rest } = canonical<Results>('results.json');
+  const { plan, machine, summary, startedAt, ...rest } = canonicalResults();
   const table = markdownTable(columns, summary.map(cells));
   const how =
     `Closed loop: ${number(plan.attempts)} attempts by ${number(plan.buyers)} customers for ${number(plan.stock)} units, ` +
@@ -145,10 +152,54 @@ function locksComparison(): string {
   return `${table}\n\n${locksLegend(results)} Measured ${origin(startedAt, machine)}. Spreads and the other figures: [locks.md](../bench/results/canonical/locks.md).`;
 }
 
+const sweeps = ['rtt', 'connections', 'sales'] as const;
+
+function sweepResults(): readonly Results[] {
+  return sweeps.map((sweep) => canonical<Results>(`sweep-${sweep}.json`));
+}
+
+function sweepTables(): string {
+  return sweepResults()
+    .flatMap((results) => {
+      const { plan, startedAt, machine } = results;
+      const { sweep, rounds } = plan;
+      if (sweep === null) return [];
+      const [point] = plan.points;
+      const others = {
+        rtt: `${point?.connections} connections`,
+        connections: 'one sale',
+        sales: `${number(plan.stock)} units shared out among the sales, ${point?.connections} connections`,
+      }[sweep];
+      return [
+        `### accepted/s by ${axisTitles[sweep]}`,
+        sweepTable(results, sweep),
+        `Medians of ${rounds} rounds, closed loop, ${others}, ${origin(startedAt, machine)}.`,
+      ];
+    })
+    .join('\n\n');
+}
+
+function limitsComparison(): string {
+  const { ratios, cells, startedAt, machine, plan, generator } = canonical<CellsResults>('limits.json');
+  return [
+    markdownTable(limitsTable.ratioColumns, ratios.map(limitsTable.ratioTexts)),
+    markdownTable(limitsTable.cellColumns, cells.map(limitsTable.cellTexts)),
+    `${plan.rounds} rounds, ${plan.connections} connections, ${plan.warmupMs / 1_000} s of warm-up and ${plan.durationMs / 1_000} s ` +
+      `for each cell and round, load by ${generator}, ${origin(startedAt, machine)}. Every round's figures: ` +
+      '[limits.md](../bench/results/canonical/limits.md).',
+  ].join('\n\n');
+}
+
+function profileTables(): string {
+  const results = canonical<ProfileResults>('profile.json');
+  return `${profileText(results)}\n\nMeasured ${origin(results.startedAt, results.machine)}.`;
+}
+
 /** The generated parts of each page, by the name of their marks. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string>>>> = {
   'README.md': { guarantees: guaranteeMatrix, results: resultTable },
   'docs/strategies.md': { strategies: strategyTable },
+  'docs/benchmarks.md': { sweeps: sweepTables, limits: limitsComparison, profile: profileTables },
   'docs/locks.md': { capabilities: capabilityTable, flaws: flawTable, measured: locksComparison },
 };
 
@@ -160,14 +211,29 @@ function withBlock(page: string, text: string, name: string, content: string): s
   return `${text.slice(0, from + open.length)}\n${content}\n${text.slice(to)}`;
 }
 
-for (const [page, blocks] of Object.entries(pages)) {
-  const file = new URL(page, root);
-  const present = readFileSync(file, 'utf8');
-  let made = present;
-  for (const [name, content] of Object.entries(blocks)) made = withBlock(page, made, name, content());
+/** Whole files that are made from the canonical results. */
+const files: Readonly<Record<string, () => string>> = {
+  'bench/results/canonical/report.md': () => toMarkdown(canonicalResults(), sweepResults()),
+  'bench/results/canonical/report.html': () => toHtml(canonicalResults(), sweepResults()),
+  'bench/results/canonical/chart.svg': () => chartFile(canonicalResults()),
+};
+
+function canonicalResults(): Results {
+  return canonical<Results>('results.json');
+}
+
+function put(path: string, made: string): void {
+  const file = new URL(path, root);
   if (!process.argv.includes('--check')) writeFileSync(file, made);
-  else if (made !== present) {
-    process.stderr.write(`${page} is not what its sources say: run npm run readme\n`);
+  else if (!existsSync(file) || readFileSync(file, 'utf8') !== made) {
+    process.stderr.write(`${path} is not what its sources say: run npm run readme\n`);
     process.exitCode = 1;
   }
 }
+
+for (const [page, blocks] of Object.entries(pages)) {
+  let made = readFileSync(new URL(page, root), 'utf8');
+  for (const [name, content] of Object.entries(blocks)) made = withBlock(page, made, name, content());
+  put(page, made);
+}
+for (const [path, make] of Object.entries(files)) put(path, make());

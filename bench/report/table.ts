@@ -92,7 +92,14 @@ export function milliseconds(ms: number): string {
   return ms >= 100 ? number(Math.round(ms)) : ms.toFixed(ms >= 10 ? 1 : 2);
 }
 
-/** What went wrong, in words, one line for each finding; empty when nothing did. */
-export function findingLines(rows: readonly SummaryRow[]): string[] {
-  return rows.flatMap((row) => row.findings.map((finding) => `${label(row)}: ${finding}`));
+/**
+ * What went wrong, in words, one line for each finding; empty when nothing did.
+ * @param most of each row; the others are counted
+ */
+export function findingLines(rows: readonly SummaryRow[], most = Number.POSITIVE_INFINITY): string[] {
+  return rows.flatMap((row) => {
+    const lines = row.findings.slice(0, most).map((finding) => `${label(row)}: ${finding}`);
+    const more = row.findings.length - lines.length;
+    return more === 0 ? lines : [...lines, `${label(row)}: and ${more} more, which stand in the report`];
+  });
 }

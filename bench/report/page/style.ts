@@ -14,6 +14,9 @@ const dark = `
 --series-5: #b0a4ff; --series-6: #c9ced4;
 `;
 
+/** The colours by their names, as declarations. */
+export const palette = { light: light.replaceAll('\n', ''), dark: dark.replaceAll('\n', '') };
+
 export const style = `
 :root { color-scheme: light dark; ${light} }
 @media screen and (prefers-color-scheme: dark) { :root { ${dark} } }

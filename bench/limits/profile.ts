@@ -1,0 +1,176 @@
+/**
+ * Where the service's time goes: CPU for each attempt, of service, Redis and Postgres, and a profile of the service.
+ *
+ * Every variant is measured once a round, in a service of its own, by the same closed loop of attempts that are all sold.
+ * CPU time is counted, not a rate: a machine that others use makes it larger, but not twice as large. The profile is V8's
+ * sampling profiler (`node --cpu-prof`); only the samples of the last sale count.
+ */
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pg from 'pg';
+import { createSale } from '../admin.ts';
+import { startCosts } from '../costs.ts';
+import { buyerName } from '../load/attempts.ts';
+import { runClosedLoop } from '../load/closed.ts';
+import type { Cost } from '../result.ts';
+import { startService } from '../service.ts';
+import { median } from '../statistics.ts';
+import type { BenchStores } from '../stores.ts';
+import { shareOfTime } from './profile-shares.ts';
+
+export interface ProfileOptions {
+  readonly strategy: string;
+  readonly rounds: number;
+  /** Attempts that are measured, after as many that warm up. */
+  readonly attempts: number;
+  readonly connections: number;
+}
+
+/** A change that is tried: what Node is started with, and what Postgres is told. */
+interface Variant {
+  readonly name: string;
+  readonly what: string;
+  readonly nodeOptions: readonly string[];
+  readonly postgres: string | null;
+}
+
+const plain = { nodeOptions: [], postgres: null };
+const variants: readonly Variant[] = [
+  { ...plain, name: 'as it is', what: 'the service as `npm start` runs it' },
+  {
+    ...plain,
+    name: 'larger young generation',
+    what: '`--max-semi-space-size=64`: the garbage collector has less to copy',
+    nodeOptions: ['--max-semi-space-size=64'],
+  },
+  {
+    ...plain,
+    name: 'no wait for the disk',
+    what: '`synchronous_commit = off`, which would lose orders when Postgres loses its machine',
+    postgres: 'synchronous_commit = off',
+  },
+];
+
+/** CPU for an attempt, µs. */
+export interface CpuPerAttempt {
+  readonly service: number | null;
+  readonly redis: number | null;
+  readonly postgres: number | null;
+}
+
+export interface ProfileReport {
+  readonly options: ProfileOptions;
+  /** Medians over the rounds. */
+  readonly variants: readonly {
+    readonly name: string;
+    readonly what: string;
+    readonly cpu: CpuPerAttempt;
+    /** Service CPU ÷ that of the first variant in the same round. */
+    readonly quotients: readonly number[];
+  }[];
+  /** Of the service's CPU time, by who spent it; the largest first. */
+  readonly shares: readonly { readonly who: string; readonly share: number }[];
+}
+
+export interface ProfileContext {
+  readonly stores: BenchStores;
+  readonly signal: AbortSignal;
+  readonly onStep: (step: string) => void;
+}
+
+const usPerAttempt = 100; // a second for 10,000 attempts is 100 µs for each
+const requestTimeoutMs = 10_000;
+const durationMs = 120_000;
+
+/** @throws when an attempt is not accepted: then it is not the purchase path that was measured */
+export async function runProfile(options: ProfileOptions, context: ProfileContext): Promise<ProfileReport> {
+  const rounds: CpuPerAttempt[][] = [];
+  for (let round = 1; round <= options.rounds; round++) {
+    const costs: CpuPerAttempt[] = [];
+    for (const [n, variant] of variants.entries()) {
+      context.onStep(`round ${round} of ${options.rounds}: ${variant.name}`);
+      costs.push(await measure(variant, options, context, `${round}_${n}`, null));
+    }
+    rounds.push(costs);
+  }
+  const folder = await mkdtemp(join(tmpdir(), 'stampede-profile-'));
+  try {
+    context.onStep('profile');
+    const [first] = variants;
+    if (first !== undefined) await measure(first, options, context, 'profile', folder);
+    const [file] = await largestFirst(folder);
+    const shares = file === undefined ? [] : shareOfTime(JSON.parse(await readFile(file, 'utf8')), lastHalf);
+    return { options, variants: variants.map((variant, n) => rowOf(variant, n, rounds)), shares };
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** The sale that counts comes last, and the service is stopped right after it. */
+const lastHalf = 0.5;
+
+function rowOf({ name, what }: Variant, n: number, rounds: readonly (readonly CpuPerAttempt[])[]) {
+  const all = rounds.flatMap((costs) => costs[n] ?? []);
+  const of = (pick: (cpu: CpuPerAttempt) => number | null): number | null => {
+    const values = all.map(pick).filter((value) => value !== null);
+    return values.length === 0 ? null : Math.round(median(values) * 10) / 10;
+  };
+  const quotients = rounds.flatMap((costs) => {
+    const [own, first] = [costs[n]?.service, costs[0]?.service];
+    return own == null || first == null ? [] : [Math.round((own / first) * 1_000) / 1_000];
+  });
+  const cpu = { service: of((c) => c.service), redis: of((c) => c.redis), postgres: of((c) => c.postgres) };
+  return { name, what, cpu, quotients };
+}
+
+/** @param profileTo a folder for the profile; null: none is taken, which costs time, too */
+async function measure(
+  variant: Variant,
+  { strategy, attempts, connections }: ProfileOptions,
+  { stores, signal }: ProfileContext,
+  name: string,
+  profileTo: string | null,
+): Promise<CpuPerAttempt> {
+  await using place = await stores.fresh(name);
+  if (variant.postgres !== null) await tellPostgres(place.databaseUrl, variant.postgres);
+  const profiler = profileTo === null ? [] : ['--cpu-prof', `--cpu-prof-dir=${profileTo}`];
+  await using service = await startService(
+    { strategy, lock: null, ...place, env: { ADMISSION_MS: '60000' } },
+    { signal, nodeOptions: [...variant.nodeOptions, ...profiler] },
+  );
+  let cost: Cost | null = null;
+  for (const first of [0, attempts]) {
+    const saleId = await createSale(service.url, attempts);
+    const { databaseUrl, redisUrl } = place;
+    const local = { databaseUrl, redisUrl, postgresPid: stores.pids.postgres };
+    const costs = await startCosts({ servicePid: service.pid, ...local });
+    const users = Array.from({ length: attempts }, (_, n) => buyerName(first + n));
+    const load = { url: service.url, saleIds: [saleId], users, connections, durationMs, requestTimeoutMs };
+    const { history } = await runClosedLoop({ ...load, signal });
+    cost = await costs.stop(attempts);
+    signal.throwIfAborted();
+    const accepted = history.filter(({ outcome }) => outcome === 'accepted').length;
+    if (accepted < attempts) throw new Error(`only ${accepted} of ${attempts} attempts were accepted`);
+  }
+  const us = (seconds: number | null | undefined): number | null =>
+    seconds == null ? null : seconds * usPerAttempt;
+  return { service: us(cost?.cpu.service), redis: us(cost?.cpu.redis), postgres: us(cost?.cpu.postgres) };
+}
+
+/** For every connection that is opened from now on. */
+async function tellPostgres(databaseUrl: string, setting: string): Promise<void> {
+  const client = new pg.Client({ connectionString: databaseUrl });
+  await client.connect();
+  try {
+    await client.query(`ALTER DATABASE ${client.database} SET ${setting}`);
+  } finally {
+    await client.end();
+  }
+}
+
+async function largestFirst(folder: string): Promise<string[]> {
+  const files = (await readdir(folder)).map((name) => join(folder, name));
+  const sized = await Promise.all(files.map(async (file) => ({ file, size: (await readFile(file)).length })));
+  return sized.sort((a, b) => b.size - a.size).map(({ file }) => file);
+}
