@@ -6,6 +6,7 @@ import { type Contender, schedule, type TrialPlan } from './plan.ts';
 import { makeFolder, pointLatest, removeFolder, writeData, writeReports } from './report/files.ts';
 import { type Output, Progress } from './report/progress.ts';
 import type { Results } from './report/results.ts';
+import { axisTitles, sweepTable } from './report/sweep-table.ts';
 import { cells, columns, findingLines, noiseText } from './report/table.ts';
 import { terminalTable } from './report/terminal-table.ts';
 import type { TrialResult } from './result.ts';
@@ -112,7 +113,10 @@ function resultsOf(
 }
 
 function showResults(out: Output, results: Results, folder: string): void {
-  out.write(`\n${terminalTable(columns, results.summary.map(cells))}\n\n${noiseText(results)}\n`);
+  const { sweep } = results.plan;
+  if (sweep === null)
+    out.write(`\n${terminalTable(columns, results.summary.map(cells))}\n\n${noiseText(results)}\n`);
+  else out.write(`\naccepted/s by ${axisTitles[sweep]}\n${terminalTable(...sweepTable(results, sweep))}\n`);
   const findings = findingLines(results.summary, findingsShown);
   if (findings.length > 0) out.write(`\n${findings.join('\n')}\n`);
   for (const text of results.shortcomings) out.write(`\nWARNING: ${text}\n`);

@@ -1,10 +1,10 @@
 /** report.md: the verdicts first, then what the words mean, where it was measured, and every round's raw numbers. */
 import { number } from '../audit/check.ts';
-import type { Sweep } from '../options.ts';
 import { label } from '../plan.ts';
 import type { LoadKind, TrialResult } from '../result.ts';
 import type { SummaryRow } from '../summary.ts';
 import type { Results } from './results.ts';
+import { axisTitles, sweepTable } from './sweep-table.ts';
 import { cells, columns, findingLines, milliseconds, noiseText } from './table.ts';
 import type { Column } from './terminal-table.ts';
 
@@ -110,35 +110,11 @@ function costs({ summary }: Results): string {
   );
 }
 
-export const axisTitles = {
-  rtt: 'round-trip time to the stores, ms',
-  connections: 'connections',
-  sales: 'sales at once',
-};
-
 function sweepSection(results: Results): string {
   const { sweep, rounds } = results.plan;
   if (sweep === null) return '';
-  const table = sweepTable(results, sweep);
+  const table = markdownTable(...sweepTable(results, sweep));
   return `## accepted/s by ${axisTitles[sweep]}\n\nMedians of ${rounds} rounds, closed loop.\n\n${table}`;
-}
-
-/** A line for each strategy, a column for each value of the axis. */
-export function sweepTable({ summary }: Pick<Results, 'summary'>, sweep: Sweep): string {
-  const axisValue = ({ point }: SummaryRow): number =>
-    ({ rtt: point.rttMs, connections: point.connections, sales: point.sales })[sweep];
-  const values = [...new Set(summary.map(axisValue))].sort((a, b) => a - b);
-  const names = [...new Set(summary.map((row) => label(row)))];
-  const cell = (name: string, value: number): string => {
-    const row = summary.find((one) => label(one) === name && axisValue(one) === value);
-    if (row === undefined || row.acceptedInterval === null) return '–';
-    const rate = number(Math.round(row.acceptedPerSecond.median));
-    return row.verdict === 'pass' || row.unsafe ? rate : `${rate} (${row.verdict})`;
-  };
-  return markdownTable(
-    [['strategy', 'left'], ...values.map((value): [string, 'right'] => [number(value), 'right'])],
-    names.map((name) => [name, ...values.map((value) => cell(name, value))]),
-  );
 }
 
 function heading({ startedAt, partial, plan, trials }: Results): string {

@@ -21,8 +21,9 @@ import * as locksTable from '../locks/table.ts';
 import type { Machine } from '../machine.ts';
 import { chartFile } from './chart/standalone.ts';
 import { toHtml } from './html.ts';
-import { axisTitles, markdownTable, sweepTable, toMarkdown } from './markdown.ts';
+import { markdownTable, toMarkdown } from './markdown.ts';
 import type { Results } from './results.ts';
+import { axisTitles, sweepTable } from './sweep-table.ts';
 import { cells, columns, noiseText } from './table.ts';
 
 const root = new URL('../../', import.meta.url);
@@ -172,7 +173,7 @@ function sweepTables(): string {
       }[sweep];
       return [
         `### accepted/s by ${axisTitles[sweep]}`,
-        sweepTable(results, sweep),
+        markdownTable(...sweepTable(results, sweep)),
         `Medians of ${rounds} rounds, closed loop, ${others}, ${origin(startedAt, machine)}.`,
       ];
     })

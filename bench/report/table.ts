@@ -30,7 +30,7 @@ export function cells(row: SummaryRow): string[] {
   const measured = row.acceptedInterval !== null;
   return [
     row.rank === null ? '–' : `${row.rank}${row.tie ? '=' : ''}`,
-    `${label(row)}${pointText(row)}`,
+    label(row),
     measured ? number(Math.round(row.acceptedPerSecond.median)) : '–',
     acceptedInterval === null || acceptedInterval.rounds < 2 ? '–' : range(acceptedInterval),
     toBaseline === null ? '–' : toBaseline.median.toFixed(2),
@@ -62,11 +62,6 @@ export function cpuText({ cost }: SummaryRow): string {
   const parts = cost === null ? [null] : Object.values(cost.cpu);
   const known = parts.filter((part) => part !== null);
   return known.length < parts.length ? '–' : known.reduce((sum, part) => sum + part, 0).toFixed(1);
-}
-
-/** Where a row stands on the axes, when it is not where rows usually stand. */
-function pointText({ point: { rttMs, sales } }: SummaryRow): string {
-  return `${rttMs > 0 ? `, ${rttMs} ms away` : ''}${sales > 1 ? `, ${sales} sales` : ''}`;
 }
 
 /** What the noise of a run allows to tell apart. */

@@ -18,6 +18,7 @@ import { limits } from '../config/limits.ts';
 import { bySale } from '../domain/group.ts';
 import type { PlacedOrder, Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
+import { plainArray, textArray } from '../store/array-literal.ts';
 import type { OrderTable } from '../store/orders.ts';
 import { classifyPostgresError, type PostgresFailure, type PostgresStore } from '../store/postgres.ts';
 import { EARNED } from '../store/purchase-sql.ts';
@@ -76,7 +77,7 @@ const INSERT = `
     INSERT INTO points_entries (user_id, source_type, source_id, points)
     SELECT user_id, 'order', id::text, ${EARNED} FROM placed
   )
-  SELECT id FROM placed`;
+  SELECT string_agg(id::text, ',') AS ids FROM placed`;
 
 /** Orders of all sales form one line. */
 const LINE = 0;
@@ -184,17 +185,17 @@ async function commitHalves(
 }
 
 async function insert(context: WriterContext, batch: readonly Reservation[]): Promise<ReadonlySet<string>> {
-  const { rows } = await context.postgres.pool.query<{ id: string }>({
+  const { rows } = await context.postgres.pool.query<{ ids: string | null }>({
     name: 'commit-orders',
     text: INSERT,
     values: [
-      batch.map((r) => r.orderId),
-      batch.map((r) => r.saleId),
-      batch.map((r) => r.userId),
+      plainArray(batch.map((r) => r.orderId)),
+      plainArray(batch.map((r) => r.saleId)),
+      textArray(batch.map((r) => r.userId)),
       context.paymentWindowS,
     ],
   });
-  return new Set(rows.map((row) => row.id));
+  return new Set(rows[0]?.ids?.split(','));
 }
 
 /**
