@@ -24,7 +24,7 @@ import { readResults } from './report/again.ts';
 import type { Results } from './report/results.ts';
 import { type Column, terminalTable } from './report/terminal-table.ts';
 import type { Point, TrialResult } from './result.ts';
-import { type Interval, median, noiseFloor, quotientOfMedians, quotients } from './statistics.ts';
+import { type Interval, meanOf, median, noiseFloor, quotientOfMedians, quotients } from './statistics.ts';
 
 /** A figure in both runs. */
 export interface Change {
@@ -194,7 +194,8 @@ function changeOf(
   const change = (figure: Figure, higherIsBetter: boolean, divided: boolean): Change | null => {
     const values = (row: Row, base: Row | undefined): readonly number[] => {
       const own = figure(row.trials);
-      return divided ? quotients(own, figure(base?.trials ?? [])) : [...own.values()];
+      const under = meanOf(figure(base?.trials ?? []), figure(base?.twins ?? []));
+      return divided ? quotients(own, under) : [...own.values()];
     };
     const both = { before: values(before, own.before), after: values(after, own.after) };
     const noise = divided ? (noiseAt(rows.before, figure) + noiseAt(rows.after, figure)) / 2 : 0;

@@ -54,15 +54,11 @@ export async function runTrial(trial: TrialPlan, context: TrialContext): Promise
   onStep('audit');
   const results: TrialResult[] = [];
   for (const load of measured) {
-    const judged = await judge(
-      join(context.folder, historyName(trial, load, context.options)),
-      stores,
-      load,
-      concluded,
-    );
-    results.push(
-      resultOf(trial, load, judged, { startedAt, died, notes: results.length === 0 ? notes : [] }),
-    );
+    const path = join(context.folder, historyName(trial, load, context.options));
+    const judged = await judge(path, stores, load, concluded.settled);
+    const aftermath = load === measured[0] ? concluded.aftermath : nothing;
+    const run = { startedAt, died, notes: load === measured[0] ? notes : [] };
+    results.push(resultOf(trial, load, judged, aftermath, run));
   }
   const roundTrips = wantsRoundTrips(trial, context.options)
     ? await countRoundTrips(trial, stores, context)
@@ -160,24 +156,27 @@ interface Judged {
   readonly report: AuditReport;
   /** Orders reached the stock; those that were closed since then were active under load. */
   readonly soldOut: boolean;
-  readonly aftermath: AftermathResult;
 }
 
 /** Audits what is on disk, so that anybody can repeat the judgement later. */
-async function judge(path: string, stores: Place, load: Measured, concluded: Concluded): Promise<Judged> {
+async function judge(
+  path: string,
+  stores: Place,
+  load: Measured,
+  settledSales: Concluded['settled'],
+): Promise<Judged> {
   await writeHistory(path, load.history);
   const history = await readHistory(path);
   const reports: AuditReport[] = [];
   let soldOut = true;
   for (const saleId of load.saleIds) {
-    const settled = concluded.settled.get(saleId) ?? { unreadable: 'nobody waited for it' };
+    const settled = settledSales.get(saleId) ?? { unreadable: 'nobody waited for it' };
     const snapshot = await readStores({ ...stores, saleId }, settled);
     const own = load.saleIds.length === 1 ? history : history.filter((record) => record.saleId === saleId);
     reports.push(audit(own, snapshot));
     soldOut &&= reachedStock(snapshot);
   }
-  const aftermath = load.name === '' || load.name === 'k6-fixed' ? concluded.aftermath : nothing;
-  return { path, history, report: mergeAudits(reports), soldOut, aftermath };
+  return { path, history, report: mergeAudits(reports), soldOut };
 }
 
 function reachedStock({ postgres }: StoresSnapshot): boolean {
@@ -189,7 +188,8 @@ function reachedStock({ postgres }: StoresSnapshot): boolean {
 function resultOf(
   trial: TrialPlan,
   load: Measured,
-  { path, history, report, soldOut, aftermath }: Judged,
+  { path, history, report, soldOut }: Judged,
+  aftermath: AftermathResult,
   run: { readonly startedAt: Date; readonly died: boolean; readonly notes: readonly string[] },
 ): TrialResult {
   const { paid, cancelled, refundDue }: Aftermath = aftermath;
