@@ -11,7 +11,7 @@
 import { execFile } from 'node:child_process';
 import { type FileHandle, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
-import { delimiter, join } from 'node:path';
+import { delimiter, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { type AttemptOutcome, type HistoryRecord, resultOf } from '../history.ts';
@@ -91,7 +91,8 @@ export async function runK6(load: K6Load): Promise<K6Result> {
   const nothing = { history: [], strangeAnswers: [], utilization: null, dropped: 0, thresholds: [], version };
   if (load.signal?.aborted || load.users.length === 0) return nothing;
 
-  const folder = await mkdtemp(join(load.folder, 'k6-'));
+  // k6 takes a relative path for one that begins at its script.
+  const folder = await mkdtemp(join(resolve(load.folder), 'k6-'));
   try {
     const files = filesIn(folder);
     await writeFile(files.config, '{}');

@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { homedir, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import type { AttemptOutcome, HistoryRecord } from '../../bench/history.ts';
 import { findK6, type K6Load, k6Hint, runK6 } from '../../bench/load/k6.ts';
@@ -92,7 +92,7 @@ function attack(fake: Fake, load: Partial<K6Load>): ReturnType<typeof runK6> {
     ratePerSecond: 300,
     durationMs: 20_000,
     requestTimeoutMs: 2_000,
-    folder,
+    folder: relative('', folder), // as the bench names it
     ...load,
   });
 }
