@@ -11,9 +11,11 @@ import type { LockCapabilities } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { number } from '../audit/check.ts';
+import { growthText } from '../limits/markdown.ts';
+import type { OverloadReport } from '../limits/overload.ts';
 import type { ProfileResults } from '../limits/profile-main.ts';
 import { profileText } from '../limits/profile-text.ts';
-import type { CellsResults } from '../limits/results.ts';
+import type { CellsResults, MemoryResults } from '../limits/results.ts';
 import * as limitsTable from '../limits/table.ts';
 import { legend as locksLegend } from '../locks/markdown.ts';
 import type { LocksResults } from '../locks/results.ts';
@@ -196,11 +198,57 @@ function profileTables(): string {
   return `${profileText(results)}\n\nMeasured ${origin(results.startedAt, results.machine)}.`;
 }
 
+/** What bench/limits/overload-main.ts wrote. */
+type OverloadResults = OverloadReport & { readonly startedAt: string; readonly machine: Machine };
+
+function overloadTable(): string {
+  const { options, capacityPerSecond, ratePerSecond, goals, startedAt, machine } =
+    canonical<OverloadResults>('overload.json');
+  const rate = (value: number): string => number(Math.round(value));
+  return [
+    markdownTable(
+      [
+        ['what', 'left'],
+        ['found', 'left'],
+        ['goal', 'left'],
+        ['', 'left'],
+      ],
+      goals.map(({ what, found, goal, reached }) => [what, found, goal, reached ? 'reached' : '**missed**']),
+    ),
+    `\`${options.strategy}\`: ${rate(ratePerSecond)} attempts/s for ${options.durationMs / 1_000} s, on a service that accepted ` +
+      `${rate(capacityPerSecond)}/s before, ${origin(startedAt, machine)}.`,
+  ].join('\n\n');
+}
+
+function memoryTable(): string {
+  const { plan, readings, growth, startedAt, machine } = canonical<MemoryResults>('limits-memory.json');
+  return [
+    markdownTable(limitsTable.readingColumns, readings.map(limitsTable.readingTexts)),
+    `${growthText({ growth, readings })} \`lua\`, ${plan.connections} connections; ${number(plan.stock)} of ${number(plan.attempts)} attempts ` +
+      `could be sold; ${origin(startedAt, machine)}.`,
+  ].join('\n\n');
+}
+
+function flatTable(): string {
+  const { ratios, plan, startedAt, machine } = canonical<CellsResults>('limits-flat.json');
+  return [
+    markdownTable(limitsTable.ratioColumns, ratios.map(limitsTable.ratioTexts)),
+    `Speed as a share, ${plan.rounds} rounds, ${plan.connections} connections, ${origin(startedAt, machine)}.`,
+  ].join('\n\n');
+}
+
 /** The generated parts of each page, by the name of their marks. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string>>>> = {
   'README.md': { guarantees: guaranteeMatrix, results: resultTable },
   'docs/strategies.md': { strategies: strategyTable },
-  'docs/benchmarks.md': { sweeps: sweepTables, limits: limitsComparison, profile: profileTables },
+  'docs/benchmarks.md': {
+    sweeps: sweepTables,
+    limits: limitsComparison,
+    profile: profileTables,
+    overload: overloadTable,
+    memory: memoryTable,
+    flat: flatTable,
+  },
   'docs/locks.md': { capabilities: capabilityTable, flaws: flawTable, measured: locksComparison },
 };
 
