@@ -43,8 +43,8 @@ export interface LoadsContext {
   /** The stores themselves, without a proxy in between. */
   readonly databaseUrl: string;
   readonly redisUrl: string;
-  /** Processes of local stores. */
-  readonly pids: { readonly postgres: number | null };
+  /** The first process of a local Postgres. */
+  readonly postgresPid: number | null;
   /** The folder of this run's results. */
   readonly folder: string;
   /** Fires when the user wants to stop. */
@@ -105,7 +105,7 @@ async function warmUp(trial: TrialPlan, context: LoadsContext): Promise<void> {
 }
 
 async function closedLoad(trial: TrialPlan, context: LoadsContext): Promise<Measured> {
-  const { options, service, pids, databaseUrl, redisUrl } = context;
+  const { options, service, postgresPid, databaseUrl, redisUrl } = context;
   const saleIds = await createSales(trial, context);
   // Counting transactions to the last one takes two seconds: once is enough, it does not depend on the machine.
   const exactly = trial.round === 1 && !options.smoke;
@@ -114,7 +114,7 @@ async function closedLoad(trial: TrialPlan, context: LoadsContext): Promise<Meas
     ...(exactly && { serviceUrl: service.url }),
     databaseUrl,
     redisUrl,
-    postgresPid: pids.postgres,
+    postgresPid,
   });
   const result = await closedLoop(trial, context, saleIds, options.durationMs, context.onStep);
   const completed = result.history.filter(({ completedUs }) => completedUs !== null).length;

@@ -40,7 +40,7 @@ export async function runPlan(context: RunContext): Promise<number> {
   const finished: TrialResult[] = [];
   let done = 0;
   const results = (): Results =>
-    resultsOf(context, { startedAt, commit, partial: done < trials.length, finished });
+    resultsOf(context, { startedAt, commit, planned: trials.length, done, finished });
 
   const broken = await runTrials(context, trials, folder, async (loads) => {
     finished.push(...loads);
@@ -92,7 +92,10 @@ function resultsOf(
   run: {
     readonly startedAt: Date;
     readonly commit: string;
-    readonly partial: boolean;
+    /** Trials. */
+    readonly planned: number;
+    readonly done: number;
+    /** The loads of those that are done. */
     readonly finished: readonly TrialResult[];
   },
 ): Results {
@@ -101,10 +104,10 @@ function resultsOf(
     schema: 1,
     startedAt: run.startedAt.toISOString(),
     finishedAt: new Date().toISOString(),
-    partial: run.partial,
+    partial: run.done < run.planned,
     commit: run.commit,
     machine,
-    plan: { ...options, contenders, trials: schedule(contenders, options).length, serviceEnv },
+    plan: { ...options, contenders, trials: run.planned, serviceEnv },
     trials: [...run.finished],
     summary,
     noise,

@@ -31,8 +31,8 @@ interface TrialStores extends AsyncDisposable {
 
 export interface BenchStores extends AsyncDisposable {
   readonly versions: { readonly postgres: string; readonly redis: string };
-  /** The first process of each; null: it was given, and may run elsewhere. */
-  readonly pids: { readonly postgres: number | null; readonly redis: number | null };
+  /** The first process of Postgres; null: it was given, and may run elsewhere. */
+  readonly postgresPid: number | null;
   /** Makes a database and empties Redis. `name` tells the databases of a run apart. */
   fresh(name: string): Promise<TrialStores>;
 }
@@ -50,15 +50,12 @@ export async function openStores(options: StoresOptions): Promise<BenchStores> {
     if (options.redisUrl !== undefined && !options.mayDelete) await refuseForeignKeys(redisUrl);
     const ownRedis = options.redisUrl === undefined;
     const versions = { postgres: await postgresVersion(databaseUrl), redis: await redisVersion(redisUrl) };
-    const pids = {
-      postgres: options.databaseUrl === undefined ? await postgresPid(databaseUrl) : null,
-      redis: ownRedis ? await redisPid(redisUrl) : null,
-    };
+    const pid = options.databaseUrl === undefined ? await readPostgresPid(databaseUrl) : null;
     // Distinguishes the databases of this run from those that an earlier run kept.
     const run = Date.now().toString(36);
     return {
       versions,
-      pids,
+      postgresPid: pid,
       fresh: (name) => freshStores({ databaseUrl, redisUrl, ownRedis, keep: options.keep }, `${run}_${name}`),
       [Symbol.asyncDispose]: local.stop,
     };
@@ -167,18 +164,13 @@ async function redisVersion(url: string): Promise<string> {
 }
 
 /** Of a local Postgres, where the bench may read every file of it. */
-async function postgresPid(url: string): Promise<number | null> {
+async function readPostgresPid(url: string): Promise<number | null> {
   return withPostgres(url, async (client) => {
     const { rows } = await client.query<{ pid: number }>(
       `SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int AS pid`,
     );
     return rows[0]?.pid ?? null;
   });
-}
-
-async function redisPid(url: string): Promise<number | null> {
-  const pid = /^process_id:(\d+)/m.exec(await withRedis(url, (redis) => redis.info('server')))?.[1];
-  return pid === undefined ? null : Number(pid);
 }
 
 async function withPostgres<T>(url: string, use: (client: pg.Client) => Promise<T>): Promise<T> {

@@ -89,7 +89,7 @@ async function serve(
   await using link = rttMs > 0 ? await openLink({ databaseUrl, redisUrl, rttMs }) : null;
   const reached = { databaseUrl: link?.databaseUrl ?? databaseUrl, redisUrl: link?.redisUrl ?? redisUrl };
   await using service = await startService({ ...trial, ...reached, env: patience }, { signal });
-  const place = { databaseUrl, redisUrl, pids: context.stores.pids };
+  const place = { databaseUrl, redisUrl, postgresPid: context.stores.postgresPid };
   const measured = await runLoads(trial, { ...context, ...place, service });
   const concluded = await conclude(service, stores, measured, context);
   const died = service.died.aborted;

@@ -3,6 +3,8 @@
  * may use, up to four. It takes several times the processor time of wrk for a request, so that on few processors it is
  * itself the limit of the fastest cells.
  */
+
+import { type Program, startProgram } from '../processes.ts';
 import {
   type Cannon,
   type FromCannon,
@@ -13,7 +15,6 @@ import {
 } from './drivers/cannon-protocol.ts';
 import type { Generator, Load, LoadNumbers } from './load.ts';
 import { type Layout, pin } from './pin.ts';
-import { type Program, startProgram } from './processes.ts';
 
 const most = 4;
 /** Beyond its end, the load may take so long to tell its result. */
@@ -76,7 +77,7 @@ class Cannons implements AsyncDisposable {
   readonly #programs: Program<ToCannon, FromCannon>[] = [];
 
   add(): Program<ToCannon, FromCannon> {
-    const program = startProgram<ToCannon, FromCannon>('drivers/cannon.ts');
+    const program = startProgram<ToCannon, FromCannon>('limits/drivers/cannon.ts');
     this.#programs.push(program);
     return program;
   }

@@ -1,9 +1,9 @@
 /** What makes the load over HTTP; the same one for every cell of a run. */
 import { spawnSync } from 'node:child_process';
+import { findProgram } from '../processes.ts';
 import { autocannonGenerator } from './autocannon.ts';
 import type { Generator } from './load.ts';
 import type { Layout } from './pin.ts';
-import { findProgram } from './processes.ts';
 import { wrkGenerator } from './wrk.ts';
 
 /** @returns the generator, or what is wrong with the wish */

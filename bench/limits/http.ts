@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { migrate } from '../../src/store/migrate.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { number } from '../audit/check.ts';
+import { startProgram } from '../processes.ts';
 import type { Service } from '../service.ts';
 import { checkStores, untilSettled } from './audit.ts';
 import type { ServiceSubject } from './cells.ts';
@@ -10,7 +11,6 @@ import { launchService } from './launch.ts';
 import type { LoadNumbers } from './load.ts';
 import { databaseName, type Measured, type Measuring, type Turn } from './measure.ts';
 import { pin, watchProcessors } from './pin.ts';
-import { startProgram } from './processes.ts';
 import { insertSales } from './sales.ts';
 import type { Listening } from './servers/reply.ts';
 
@@ -24,7 +24,7 @@ const requestMs = 20_000;
 
 export async function measureReply(server: 'bare' | 'express', measuring: Measuring): Promise<Measured> {
   measuring.onStep('starting');
-  await using program = startProgram<never, Listening>(`servers/${server}.ts`);
+  await using program = startProgram<never, Listening>(`limits/servers/${server}.ts`);
   const isListening = (message: Listening): message is Listening => message.port > 0;
   const { port } = await program.hear(isListening, { signal: measuring.signal });
   await pin(program.pid, measuring.layout.server);

@@ -1,68 +1,53 @@
 /** Runs one overload by itself: `node --import tsx bench/limits/overload-main.ts --strategy lua`, after a build. */
 import { writeFile } from 'node:fs/promises';
-import { parseArgs } from 'node:util';
 import { exitCodes, refuse, runCommand, say } from '../command.ts';
+import { numberOption, optionLines, readOptions } from '../command-line.ts';
 import { describeCommit, describeMachine } from '../machine.ts';
 import { openStores } from '../stores.ts';
 import { type OverloadOptions, type OverloadReport, runOverload } from './overload.ts';
 
+const specs = {
+  strategy: { type: 'string', value: 'name', help: 'which strategy (for-update)' },
+  lock: { type: 'string', value: 'name', help: "for a strategy that uses one (the service's default)" },
+  duration: { type: 'string', value: 's', help: 'how long the overload lasts (60)' },
+  times: { type: 'string', value: 'n', help: 'how many times the capacity (10)' },
+  most: { type: 'string', value: 'n', help: 'attempts a second that are sent at most (10000)' },
+  connections: {
+    type: 'string',
+    value: 'n',
+    help: 'of the overload; who comes when all are busy is dropped (1024)',
+  },
+  seed: { type: 'string', value: 'n', help: 'of the arrivals (1)' },
+  out: { type: 'string', value: 'file', help: 'write the figures there, as JSON' },
+  help: { type: 'boolean', help: 'show this' },
+} as const;
+
 const help = `Sends many times its capacity to a service, and tells what becomes of it.
 
-  --strategy name      which strategy (for-update)
-  --lock name          for a strategy that uses one (the service's default)
-  --duration s         how long the overload lasts (60)
-  --times n            how many times the capacity (10)
-  --most n             attempts a second that are sent at most (10000)
-  --connections n      of the overload; who comes when all are busy is dropped (1024)
-  --seed n             of the arrivals (1)
-  --out file           write the figures there, as JSON
+${optionLines(specs, 22)}
 
 Stores as for npm run bench. Exit code: 0 every goal reached; 1 not; 2 bad options; 130 interrupted.
 `;
 
-const names = ['strategy', 'lock', 'duration', 'times', 'most', 'connections', 'seed', 'out'] as const;
-
-/** All mistakes are told together. */
-function readOptions(args: readonly string[]): {
-  readonly options: OverloadOptions;
-  readonly out: string | undefined;
-  readonly mistakes: readonly string[];
-} {
-  const { values } = parseArgs({
-    args: [...args],
-    options: Object.fromEntries(names.map((name) => [name, { type: 'string' as const }])),
-  });
-  const mistakes: string[] = [];
-  const number = (name: (typeof names)[number], fallback: number, least: number): number => {
-    const value = Number(values[name] ?? fallback);
-    if (!(value >= least && value <= 1_000_000))
-      mistakes.push(`--${name} ${values[name]}: must be from ${least} to 1000000`);
-    return value;
-  };
-  const options: OverloadOptions = {
-    strategy: values.strategy ?? 'for-update',
-    lock: values.lock ?? null,
-    durationMs: number('duration', 60, 1) * 1_000,
-    times: number('times', 10, 0.1),
-    mostPerSecond: number('most', 10_000, 1),
-    connections: Math.round(number('connections', 1_024, 1)),
-    seed: Math.round(number('seed', 1, 0)),
-  };
-  return { options, out: values.out, mistakes };
-}
-
 async function main(args: readonly string[], signal: AbortSignal): Promise<number> {
-  if (args.includes('--help')) {
+  const mistakes: string[] = [];
+  const given = readOptions(specs, args, mistakes);
+  if (given.has('help') && mistakes.length === 0) {
     process.stdout.write(help);
     return exitCodes.success;
   }
-  let read: ReturnType<typeof readOptions>;
-  try {
-    read = readOptions(args);
-  } catch (error) {
-    return refuse([error instanceof Error ? error.message : String(error)]);
-  }
-  if (read.mistakes.length > 0) return refuse(read.mistakes);
+  const number = (name: keyof typeof specs, fallback: number, min: number, whole = false): number =>
+    numberOption(given, name, fallback, { min, max: 1_000_000, whole }, mistakes);
+  const options: OverloadOptions = {
+    strategy: given.get('strategy') ?? 'for-update',
+    lock: given.get('lock') ?? null,
+    durationMs: number('duration', 60, 1) * 1_000,
+    times: number('times', 10, 0.1),
+    mostPerSecond: number('most', 10_000, 1),
+    connections: number('connections', 1_024, 1, true),
+    seed: number('seed', 1, 0, true),
+  };
+  if (mistakes.length > 0) return refuse(mistakes);
   const startedAt = new Date().toISOString();
   await using stores = await openStores({
     databaseUrl: process.env.DATABASE_URL || undefined,
@@ -77,13 +62,14 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<numbe
     if (kind !== step) say(kind);
     step = kind;
   };
-  const report = await runOverload(read.options, { stores, signal, onStep });
+  const report = await runOverload(options, { stores, signal, onStep });
   process.stdout.write(textOf(report));
-  if (read.out !== undefined) {
+  const out = given.get('out');
+  if (out !== undefined) {
     const commit = await describeCommit();
     const machine = describeMachine(stores.versions);
     await writeFile(
-      read.out,
+      out,
       `${JSON.stringify({ schema: 1, startedAt, commit, machine, ...report }, null, 2)}\n`,
     );
   }

@@ -4,10 +4,10 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import pg from 'pg';
 import { migrate } from '../../src/store/migrate.ts';
+import { findProgram, isProgram, type Started, startProgram, startTool } from '../processes.ts';
 import { checkStores } from './audit.ts';
 import { countBetween, databaseName, type Measured, type Measuring, type Turn } from './measure.ts';
 import { pin, pinned } from './pin.ts';
-import { findProgram, isProgram, type Started, startProgram, startTool } from './processes.ts';
 import { insertSales } from './sales.ts';
 import { connections, pgbenchScript, type Statement, statementsOf } from './statements.ts';
 
@@ -81,7 +81,7 @@ async function startCaller(
 ): Promise<Caller> {
   const program = findPgbench();
   if (program === null) {
-    const started = startProgram<StatementsOrder, never>('drivers/statements.ts');
+    const started = startProgram<StatementsOrder, never>('limits/drivers/statements.ts');
     await pin(started.pid, layout.server);
     started.tell({ databaseUrl, saleId, connections, statements });
     return { ...started, how: `pg, ${connections} connections in a process of their own` };

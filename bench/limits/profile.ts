@@ -143,7 +143,7 @@ async function measure(
   for (const first of [0, attempts]) {
     const saleId = await createSale(service.url, attempts);
     const { databaseUrl, redisUrl } = place;
-    const local = { databaseUrl, redisUrl, postgresPid: stores.pids.postgres };
+    const local = { databaseUrl, redisUrl, postgresPid: stores.postgresPid };
     const costs = await startCosts({ servicePid: service.pid, ...local });
     const users = Array.from({ length: attempts }, (_, n) => buyerName(first + n));
     const load = { url: service.url, saleIds: [saleId], users, connections, durationMs, requestTimeoutMs };

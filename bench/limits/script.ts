@@ -2,9 +2,9 @@
 import { readFile } from 'node:fs/promises';
 import { openRedis, type RedisStore } from '../../src/store/redis.ts';
 import { number } from '../audit/check.ts';
+import { findProgram, type Started, startProgram, startTool } from '../processes.ts';
 import { countBetween, databaseName, type Measured, type Measuring, type Turn } from './measure.ts';
 import { pin, pinned } from './pin.ts';
-import { findProgram, type Started, startProgram, startTool } from './processes.ts';
 import { keysOf } from './sale-keys.ts';
 
 const saleId = 1;
@@ -114,7 +114,7 @@ async function calls(
   shape: Pick<CallsOrder, 'batch' | 'inFlight'>,
   { layout }: Measuring,
 ): Promise<Caller> {
-  const program = startProgram<CallsOrder, never>('drivers/calls.ts');
+  const program = startProgram<CallsOrder, never>('limits/drivers/calls.ts');
   await pin(program.pid, layout.server);
   program.tell({ redisUrl, saleId, epoch, ...shape });
   const { batch, inFlight } = shape;

@@ -1,5 +1,4 @@
 /** The comparison as rows of text: the same cells stand on the terminal and in report.md. */
-
 import { number } from '../audit/check.ts';
 import { milliseconds } from '../report/table.ts';
 import type { Column } from '../report/terminal-table.ts';

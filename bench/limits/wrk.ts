@@ -5,6 +5,7 @@
  */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { startTool } from '../processes.ts';
 import {
   answerTimeoutMs,
   firstCustomer,
@@ -14,7 +15,6 @@ import {
   requestParts,
 } from './load.ts';
 import { type Layout, pinned } from './pin.ts';
-import { startTool } from './processes.ts';
 
 /** The script says how many it has sent after so many, seldom enough to cost nothing, or after a fiftieth of all. */
 const tellEvery = 20_000;

@@ -15,7 +15,7 @@ import { delimiter, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { type AttemptOutcome, type HistoryRecord, resultOf } from '../history.ts';
-import { findProgram, isProgram, type Started, startTool } from '../limits/processes.ts';
+import { findProgram, isProgram, type Started, startTool } from '../processes.ts';
 import type { LoadResult } from './closed.ts';
 import type { StrangeAnswer } from './recorder.ts';
 

@@ -2,7 +2,7 @@
  * The way from the service to its stores as a network with a known round-trip time, and a count of the round trips on
  * it: two proxies in a process of their own (proxy.ts), which ends with this one, however it ends.
  */
-import { startProgram } from '../limits/processes.ts';
+import { startProgram } from '../processes.ts';
 import type { RoundTrips } from '../result.ts';
 
 export interface LinkOptions {
@@ -60,7 +60,7 @@ export async function openLink(options: LinkOptions): Promise<Link> {
   const { databaseUrl, redisUrl } = options;
   const postgres = endpoint(databaseUrl, 5_432);
   const redis = endpoint(redisUrl, 6_379);
-  const program = startProgram<ToProxy, FromProxy>('../network/proxy.ts');
+  const program = startProgram<ToProxy, FromProxy>('network/proxy.ts');
   let orders = 0;
   const order = async (what: Order): Promise<RoundTrips> => {
     const number = ++orders;

@@ -18,7 +18,6 @@ import { limits } from '../config/limits.ts';
 import { bySale } from '../domain/group.ts';
 import type { PlacedOrder, Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { plainArray, textArray } from '../store/array-literal.ts';
 import type { OrderTable } from '../store/orders.ts';
 import { classifyPostgresError, type PostgresFailure, type PostgresStore } from '../store/postgres.ts';
 import { EARNED } from '../store/purchase-sql.ts';
@@ -77,7 +76,7 @@ const INSERT = `
     INSERT INTO points_entries (user_id, source_type, source_id, points)
     SELECT user_id, 'order', id::text, ${EARNED} FROM placed
   )
-  SELECT string_agg(id::text, ',') AS ids FROM placed`;
+  SELECT id FROM placed`;
 
 /** Orders of all sales form one line. */
 const LINE = 0;
@@ -185,17 +184,17 @@ async function commitHalves(
 }
 
 async function insert(context: WriterContext, batch: readonly Reservation[]): Promise<ReadonlySet<string>> {
-  const { rows } = await context.postgres.pool.query<{ ids: string | null }>({
+  const { rows } = await context.postgres.pool.query<{ id: string }>({
     name: 'commit-orders',
     text: INSERT,
     values: [
-      plainArray(batch.map((r) => r.orderId)),
-      plainArray(batch.map((r) => r.saleId)),
-      textArray(batch.map((r) => r.userId)),
+      batch.map((r) => r.orderId),
+      batch.map((r) => r.saleId),
+      batch.map((r) => r.userId),
       context.paymentWindowS,
     ],
   });
-  return new Set(rows[0]?.ids?.split(','));
+  return new Set(rows.map((row) => row.id));
 }
 
 /**

@@ -19,7 +19,6 @@
 import { limits } from '../config/limits.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
-import { plainArray, textArray } from '../store/array-literal.ts';
 import { ACTIVE } from '../store/orders.ts';
 import { classifyPostgresError } from '../store/postgres.ts';
 import { EARN, OPEN, sight } from '../store/purchase-sql.ts';
@@ -66,20 +65,20 @@ const PLACE = `
     FROM (SELECT count(*)::int AS units FROM placed) AS c
     WHERE sales.id = $1 AND c.units > 0
   ), earned AS (${EARN})
-  SELECT string_agg(id::text, ',') AS ids FROM placed`;
+  SELECT id FROM placed`;
 
 export function create(context: StrategyContext): Strategy {
   const { pool } = context.postgres;
 
   async function place(saleId: number, attempts: readonly Attempt[]): Promise<ReadonlySet<string>> {
-    const ids = plainArray(attempts.map(({ orderId }) => orderId));
-    const users = textArray(attempts.map(({ userId }) => userId));
-    const { rows } = await pool.query<{ ids: string | null }>({
+    const ids = attempts.map(({ orderId }) => orderId);
+    const users = attempts.map(({ userId }) => userId);
+    const { rows } = await pool.query<{ id: string }>({
       name: 'place-batch',
       text: PLACE,
       values: [saleId, ids, users, context.paymentWindowS],
     });
-    return new Set(rows[0]?.ids?.split(','));
+    return new Set(rows.map(({ id }) => id));
   }
 
   /** One round; those that would get a unit by now go into another one, unless this one has decided nobody. */

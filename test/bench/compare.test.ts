@@ -7,7 +7,7 @@ import { compareCommand, compareResults, comparisonText, regressions } from '../
 import { type Random, seededRandom } from '../../bench/load/attempts.ts';
 import type { Results } from '../../bench/report/results.ts';
 import type { TrialResult } from '../../bench/result.ts';
-import { trialOf } from './trial-of.ts';
+import { trialOf, usualOptions } from './trial-of.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'stampede-compare-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -99,26 +99,7 @@ function resultsOf(trials: readonly TrialResult[], plan: Partial<Results['plan']
       redis: '7.0',
     },
     plan: {
-      strategies: 'all',
-      locks: ['redis'],
-      rounds: 5,
-      durationMs: 3_000,
-      warmupMs: 1_500,
-      connections: 64,
-      stock: 2_000,
-      attempts: 20_000,
-      buyers: 18_000,
-      seed: 1,
-      load: ['closed', 'open'],
-      ratePerSecond: 250,
-      rushMs: 2_000,
-      baseline: null,
-      sweep: null,
-      points: [{ rttMs: 0, connections: 64, sales: 1 }],
-      out: 'bench/results',
-      keep: false,
-      yes: false,
-      smoke: false,
+      ...usualOptions(),
       contenders: [],
       trials: trials.length,
       serviceEnv: {},

@@ -4,23 +4,10 @@ import type { Results } from '../../bench/report/results.ts';
 import type { Point } from '../../bench/result.ts';
 import type { Interval } from '../../bench/statistics.ts';
 import type { RushRow, Spread, SummaryRow } from '../../bench/summary.ts';
-import { oversoldTrial, trialOf } from './trial-of.ts';
+import { oversoldTrial, trialOf, untroubled, usualOptions } from './trial-of.ts';
 
 const stock = 2_000;
 const home: Point = { rttMs: 0, connections: 64, sales: 1 };
-const untroubled = {
-  oversold: 0,
-  undersold: 0,
-  duplicates: 0,
-  lost: 0,
-  phantom: 0,
-  drift: 0,
-  pointsMismatch: 0,
-  returnsMismatch: 0,
-  paymentsMismatch: 0,
-  tasksMismatch: 0,
-};
-
 /** A row that passed, of a strategy with this speed; everything else follows from it. */
 export function rowOf(strategy: string, perSecond: number, changes: Partial<SummaryRow> = {}): SummaryRow {
   const soldOutMs = (stock / perSecond) * 1_000;
@@ -157,26 +144,12 @@ export function resultsOf(
       redis: '7.2.5',
     },
     plan: {
-      strategies: 'all',
-      locks: ['redis'],
-      rounds: 5,
+      ...usualOptions(),
       durationMs: 10_000,
       warmupMs: 3_000,
-      connections: 64,
-      stock,
-      attempts: 20_000,
-      buyers: 18_000,
-      seed: 1,
-      load: ['closed', 'open'],
       ratePerSecond: 1_000,
       rushMs: 10_000,
       baseline: 'for-update',
-      sweep: null,
-      points: [home],
-      out: 'bench/results',
-      keep: false,
-      yes: false,
-      smoke: false,
       contenders,
       trials: contenders.length * 5,
       serviceEnv: {},

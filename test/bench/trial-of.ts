@@ -1,4 +1,26 @@
+import { type BenchOptions, parseOptions } from '../../bench/options.ts';
 import type { TrialResult } from '../../bench/result.ts';
+
+/** The options of a run without any. */
+export function usualOptions(): BenchOptions {
+  const parsed = parseOptions([]);
+  if (parsed.kind !== 'run') throw new Error(JSON.stringify(parsed));
+  return parsed.options;
+}
+
+/** Every check was made, and found nothing. */
+export const untroubled = {
+  oversold: 0,
+  undersold: 0,
+  duplicates: 0,
+  lost: 0,
+  phantom: 0,
+  drift: 0,
+  pointsMismatch: 0,
+  returnsMismatch: 0,
+  paymentsMismatch: 0,
+  tasksMismatch: 0,
+};
 
 type Changes = Partial<Omit<TrialResult, 'audit'>> & { readonly audit?: Partial<TrialResult['audit']> };
 
@@ -43,16 +65,7 @@ export function trialOf(changes: Changes = {}): TrialResult {
     ...changes,
     audit: {
       verdict: 'pass',
-      oversold: 0,
-      undersold: 0,
-      duplicates: 0,
-      lost: 0,
-      phantom: 0,
-      drift: 0,
-      pointsMismatch: 0,
-      returnsMismatch: 0,
-      paymentsMismatch: 0,
-      tasksMismatch: 0,
+      ...untroubled,
       findings: [],
       ...changes.audit,
     },

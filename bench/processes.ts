@@ -1,4 +1,4 @@
-/** Processes of the bench's own: programs of bench/limits and tools. None of them outlives the bench. */
+/** Processes of the bench's own: programs and tools. None of them outlives the bench. */
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -24,7 +24,7 @@ export interface Started extends AsyncDisposable {
   signal(name: NodeJS.Signals): void;
 }
 
-/** A program of bench/limits that talks over a channel; it ends when the channel does. */
+/** A program of bench/ that talks over a channel; it ends when the channel does. */
 export interface Program<To, From> extends Started {
   tell(message: To): void;
   /** Waits for a message that `wanted` picks. @throws when the process ends, or nothing comes in time */
@@ -36,7 +36,7 @@ export interface Program<To, From> extends Started {
   onMessage(take: (message: From) => void): void;
 }
 
-/** @param path from bench/limits, such as "servers/bare.ts" */
+/** @param path from bench/, such as "limits/servers/bare.ts" */
 export function startProgram<To extends object, From>(path: string): Program<To, From> {
   // Its own process group: Ctrl-C in the terminal is for the bench, which then ends what it started.
   const child = fork(fileURLToPath(new URL(path, import.meta.url)), [], {
