@@ -5,18 +5,28 @@
 --                    reservations  stream of reservations that Postgres does not have yet
 --                    buyers        hash: user id -> "<order id> <entry id>"
 -- ARGV 1 epoch       in which the sales must have been opened
--- Reply  for each sale, in order, three values: units free (below zero when Redis is wrong), or nil: it is not here, or
---        from another epoch; reservations not settled; buyers
+-- Reply  for each sale, in order, four values: units free (below zero when Redis is wrong), or nil: it is not here, or
+--        from another epoch; reservations not settled; the age of the oldest of them in milliseconds, 0 without one; buyers
 local reply, n = {}, 0
+local time = redis.call('TIME')
+local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #KEYS, 4 do
   local state, counters = KEYS[i], KEYS[i + 1]
-  local values = state == counters and redis.call('HMGET', state, 'remaining') or redis.call('HVALS', counters)
   local free = false
-  if values[1] and redis.call('HGET', state, 'epoch') == ARGV[1] then
-    free = 0
-    for _, value in ipairs(values) do free = free + tonumber(value) end
+  if state == counters then
+    local values = redis.call('HMGET', state, 'remaining', 'epoch')
+    free = values[1] and values[2] == ARGV[1] and tonumber(values[1])
+  elseif redis.call('HGET', state, 'epoch') == ARGV[1] then
+    local values = redis.call('HVALS', counters)
+    free = values[1] and 0
+    for _, value in ipairs(values) do free = free + value end
   end
-  reply[n + 1], reply[n + 2], reply[n + 3] = free, redis.call('XLEN', KEYS[i + 2]), redis.call('HLEN', KEYS[i + 3])
-  n = n + 3
+  local pending, ageMs = redis.call('XLEN', KEYS[i + 2]), 0
+  if pending > 0 then
+    local oldest = redis.call('XRANGE', KEYS[i + 2], '-', '+', 'COUNT', 1)[1]
+    ageMs = nowMs - oldest[1]:match('^%d+')
+  end
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = free, pending, ageMs, redis.call('HLEN', KEYS[i + 3])
+  n = n + 4
 end
 return reply

@@ -1,25 +1,21 @@
 -- What reserve.lua decides, for many attempts on several sales, in their order: a script's start, the sale's state, the
--- clock and the count are paid for once instead of once for each.
+-- clock, the look at the buyers and their record are paid for once for a sale instead of once for each. What is said and
+-- answered is one string for a sale: taking hundreds of short ones apart costs a client more than the rest of the call.
 --
 -- KEYS for each sale: state, buyers, reservations (see reserve.lua)
 -- ARGV 1 epoch in which the sales must have been opened
---      then for each sale: number of attempts, then for each of them: user id, order id
--- Reply  for each attempt, in order, three values: 'reserved' or 'held', order id, entry id; or the word of another
---        answer (see reserve.lua), '', ''
-local reply, n, arg = {}, 0, 2
+--      then for each sale: "<user id> <order id>" of each attempt, joined by blanks
+-- Reply  a line for each attempt, in order: 'reserved <order id> <entry id>', 'held <order id> <entry id>', or the word of
+--        another answer (see reserve.lua); the order id of a reservation that was made now is '='
+local lines, n = {}, 0
 local nowMs
-
-local function answer(word, orderId, entryId)
-  reply[n + 1], reply[n + 2], reply[n + 3] = word, orderId, entryId
-  n = n + 3
-end
+-- Of one sale after the other: a table of its own for each would cost more than what stands in it.
+local users, orders, records = {}, {}, {}
 
 for key = 1, #KEYS, 3 do
   local stateKey, buyersKey, stream = KEYS[key], KEYS[key + 1], KEYS[key + 2]
-  local attempts = tonumber(ARGV[arg])
   local state = redis.call('HMGET', stateKey, 'remaining', 'startsMs', 'endsMs', 'epoch')
   local free = tonumber(state[1] or '0')
-  local taken = 0
 
   local refusal
   if not state[1] or state[4] ~= ARGV[1] then
@@ -36,24 +32,37 @@ for key = 1, #KEYS, 3 do
     end
   end
 
+  local attempts = 0
+  for userId, orderId in ARGV[(key + 5) / 3]:gmatch('(%S+) (%S+)') do
+    attempts = attempts + 1
+    users[attempts], orders[attempts] = userId, orderId
+  end
+  local before = refusal ~= 'closed' and redis.call('HMGET', buyersKey, unpack(users, 1, attempts)) or {}
+
+  local taken = 0
+  local now = attempts > 1 and {} -- who got a unit in this call
   for i = 1, attempts do
-    local userId, orderId = ARGV[arg + 2 * i - 1], ARGV[arg + 2 * i]
-    local held = refusal ~= 'closed' and redis.call('HGET', buyersKey, userId)
+    local userId, orderId = users[i], orders[i]
+    local held = before[i] or now and now[userId]
+    n = n + 1
     if held then
-      local holder, entryId = held:match('^(%S+) (%S+)$')
-      answer(holder == orderId and 'reserved' or 'held', holder, entryId)
+      lines[n] = (held:match('^%S+') == orderId and 'reserved ' or 'held ') .. held
     elseif refusal then
-      answer(refusal, '', '')
+      lines[n] = refusal
     elseif taken >= free then
-      answer('sold-out', '', '')
+      lines[n] = 'sold-out'
     else
-      taken = taken + 1
       local entryId = redis.call('XADD', stream, '*', 'orderId', orderId, 'userId', userId, 'counter', 'remaining')
-      redis.call('HSET', buyersKey, userId, orderId .. ' ' .. entryId)
-      answer('reserved', orderId, entryId)
+      local record = orderId .. ' ' .. entryId
+      taken = taken + 1
+      records[2 * taken - 1], records[2 * taken] = userId, record
+      if now then now[userId] = record end
+      lines[n] = 'reserved = ' .. entryId
     end
   end
-  if taken > 0 then redis.call('HINCRBY', stateKey, 'remaining', -taken) end
-  arg = arg + 1 + 2 * attempts
+  if taken > 0 then
+    redis.call('HSET', buyersKey, unpack(records, 1, 2 * taken))
+    redis.call('HINCRBY', stateKey, 'remaining', -taken)
+  end
 end
-return reply
+return table.concat(lines, '\n')

@@ -1,24 +1,22 @@
--- Forgets reservations that Postgres has. One that was made before the sale was opened (again), or while it is not
--- there, is not known to it: its buyer is put back.
+-- Forgets reservations of several sales that Postgres has.
 --
--- KEYS 1 state         hash: openedMs, returns and others
---      2 buyers        hash: user id -> "<order id> <entry id>"
---      3 reservations  stream of reservations that Postgres does not have yet
--- ARGV for each: entry id, user id, order id
--- Reply  reservations that were forgotten
-local ids = {}
-for i = 1, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
-local forgotten = redis.call('XDEL', KEYS[3], unpack(ids))
-if forgotten == #ids then return forgotten end
-
--- Those that were there are buyers already: putting them back changes nothing.
-local opened = redis.call('HGET', KEYS[1], 'openedMs')
-local openedMs = opened and tonumber(opened) or math.huge
-for i = 1, #ARGV, 3 do
-  if tonumber(ARGV[i]:match('^%d+')) <= openedMs then
-    if redis.call('HSETNX', KEYS[2], ARGV[i + 1], ARGV[i + 2] .. ' 0-0') == 1 and opened then
-      redis.call('HINCRBY', KEYS[1], 'returns', 1) -- there is a buyer more
-    end
+-- KEYS for each sale: stream of reservations that Postgres does not have yet
+-- ARGV for each sale: the ids of the entries, joined by blanks
+-- Reply  the numbers of the sales, from 1, of which some were not there: see put-back.lua; or the first error, after all
+--        other sales
+local incomplete, failure = {}, nil
+local ids = {} -- of one sale after the other
+for sale = 1, #KEYS do
+  local n = 0
+  for id in ARGV[sale]:gmatch('%S+') do
+    n = n + 1
+    ids[n] = id
+  end
+  local here = redis.pcall('XDEL', KEYS[sale], unpack(ids, 1, n))
+  if type(here) == 'table' then
+    failure = failure or here -- a sale whose key is of another type is no reason to keep the others' reservations
+  elseif here < n then
+    incomplete[#incomplete + 1] = sale
   end
 end
-return forgotten
+return failure or incomplete

@@ -15,12 +15,11 @@
  * may commit the same reservation at the same time.
  */
 import { limits } from '../config/limits.ts';
-import { bySale } from '../domain/group.ts';
 import type { PlacedOrder, Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
 import { classifyPostgresError, type PostgresFailure, type PostgresStore } from '../store/postgres.ts';
-import { EARNED } from '../store/purchase-sql.ts';
+import { EARNED, type PlacedRow, readPlaced, tellPlaced } from '../store/purchase-sql.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import { batches } from '../strategies/batches.ts';
 
@@ -59,6 +58,7 @@ export interface WriterContext {
   readonly onError: (doing: string, error: unknown) => void;
 }
 
+/** Sales are counted in the order of their ids: two statements that have the same ones do not wait for each other crosswise. */
 const INSERT = `
   WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]) AS t(id, sale_id, user_id)
@@ -70,13 +70,13 @@ const INSERT = `
     RETURNING id, sale_id, user_id, price_cents
   ), counted AS (
     UPDATE sales SET sold = sold + c.units, version = version + 1
-    FROM (SELECT sale_id, count(*)::int AS units FROM placed GROUP BY sale_id) AS c
+    FROM (SELECT sale_id, count(*)::int AS units FROM placed GROUP BY sale_id ORDER BY sale_id) AS c
     WHERE sales.id = c.sale_id
   ), earned AS (
     INSERT INTO points_entries (user_id, source_type, source_id, points)
     SELECT user_id, 'order', id::text, ${EARNED} FROM placed
   )
-  SELECT id FROM placed`;
+  ${tellPlaced('$1::uuid[]')}`;
 
 /** Orders of all sales form one line. */
 const LINE = 0;
@@ -103,9 +103,7 @@ export function createWriter(context: WriterContext): Writer {
 
   /** Nobody waits for this: a reservation that stays is found by recovery, which sees that Postgres has it. */
   function settle(reservations: readonly Reservation[]): void {
-    for (const [saleId, members] of bySale(reservations, (r) => r.saleId)) {
-      context.reservations.settle(saleId, members).catch((error) => context.onError('settle', error));
-    }
+    context.reservations.settle(reservations).catch((error) => context.onError('settle', error));
   }
 
   return {
@@ -183,8 +181,12 @@ async function commitHalves(
   return [...first, ...(await commitBatch(context, batch.slice(middle), unanswered))];
 }
 
-async function insert(context: WriterContext, batch: readonly Reservation[]): Promise<ReadonlySet<string>> {
-  const { rows } = await context.postgres.pool.query<{ id: string }>({
+/** @returns whether an order was placed */
+async function insert(
+  context: WriterContext,
+  batch: readonly Reservation[],
+): Promise<(orderId: string) => boolean> {
+  const { rows } = await context.postgres.pool.query<PlacedRow>({
     name: 'commit-orders',
     text: INSERT,
     values: [
@@ -194,7 +196,7 @@ async function insert(context: WriterContext, batch: readonly Reservation[]): Pr
       context.paymentWindowS,
     ],
   });
-  return new Set(rows.map((row) => row.id));
+  return readPlaced(rows);
 }
 
 /**
@@ -204,10 +206,10 @@ async function insert(context: WriterContext, batch: readonly Reservation[]): Pr
 async function resultsOf(
   { orders }: WriterContext,
   batch: readonly Reservation[],
-  placed: ReadonlySet<string>,
+  isPlaced: (orderId: string) => boolean,
   unanswered: string | null,
 ): Promise<readonly CommitResult[]> {
-  const rest = batch.filter((r) => !placed.has(r.orderId));
+  const rest = batch.filter((r) => !isPlaced(r.orderId));
   let found: ReadonlyMap<string, PlacedOrder> | string;
   try {
     found = rest.length === 0 ? new Map() : await ordersOf(orders, rest);
@@ -216,7 +218,7 @@ async function resultsOf(
     found = failure.kind === 'refused' ? failure.code : failure.reason;
   }
   return batch.map(({ orderId, saleId, userId }): CommitResult => {
-    if (placed.has(orderId))
+    if (isPlaced(orderId))
       return { kind: 'committed', order: { orderId, saleId, userId, status: 'pending' } };
     if (typeof found === 'string') return notCommitted(found, unanswered);
     const order = found.get(orderId);

@@ -10,6 +10,7 @@
  * while reservations were under way), Postgres refuses the surplus and each refusal takes one unit off. When it has
  * fewer (a process died between the two stores), `orders/recover.ts` corrects it.
  */
+import { bySale } from '../domain/group.ts';
 import type { UnitMove } from '../domain/order.ts';
 import type { Reservation } from '../domain/outcome.ts';
 import type { Sale } from '../domain/sale.ts';
@@ -24,6 +25,9 @@ const BUYERS_PAGE = 1_000;
 /** A copy of the buyers whose process died before it was taken over goes away by itself, after seconds. */
 const COPY_TTL_S = 300;
 
+/** Sales whose keys are at hand. */
+const KNOWN_MOST = 10_000;
+
 export interface RedisSales {
   keys(saleId: number): SaleKeys;
   /** In which the sales must have been opened: see redis-epoch.ts. @throws when it cannot be found out now */
@@ -35,8 +39,8 @@ export interface RedisSales {
     reservation: Reservation,
     options?: { unitBack?: boolean; ownerOrderId?: string },
   ): Promise<boolean>;
-  /** Forgets reservations that Postgres has. */
-  settle(saleId: number, committed: readonly Reservation[]): Promise<void>;
+  /** Forgets reservations, of any sales, that Postgres has. */
+  settle(committed: readonly Reservation[]): Promise<void>;
   /** Reservations of a sale, oldest first, at least `ageMs` old by Redis's clock. */
   pending(saleId: number, ageMs: number, most: number): Promise<readonly Reservation[]>;
   /**
@@ -65,13 +69,16 @@ export function redisSales(
   orders: OrderTable,
   segments: number,
 ): RedisSales {
+  const known = new Map<number, SaleKeys>();
+  /** Each attempt needs them: they are made once for a sale, and forgotten together when there are too many. */
   const keys = (saleId: number): SaleKeys => {
-    const prefix = `stampede:{sale:${saleId}}`;
-    const state = `${prefix}:state`;
-    const split = `${prefix}:segments`;
-    const counters = segments > 0 ? split : state;
-    const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
-    return { state, counters, segments: split, buyers, reservations };
+    let made = known.get(saleId);
+    if (made === undefined) {
+      if (known.size >= KNOWN_MOST) known.clear();
+      made = keysOf(saleId, segments);
+      known.set(saleId, made);
+    }
+    return made;
   };
 
   /** Copies the buyers that Postgres knows to a key of this call's own. */
@@ -112,8 +119,10 @@ export function redisSales(
     release(reservation, { unitBack = true, ownerOrderId = '' } = {}) {
       return scripts.release(keys(reservation.saleId), { ...reservation, unitBack, ownerOrderId });
     },
-    async settle(saleId, committed) {
-      if (committed.length > 0) await scripts.settle(keys(saleId), committed);
+    async settle(committed) {
+      const sales = [...bySale(committed, (r) => r.saleId)];
+      if (sales.length > 0)
+        await scripts.settle(sales.map(([saleId, members]) => ({ keys: keys(saleId), members })));
     },
     async pending(saleId, ageMs, most) {
       const [seconds, micros] = await redis.time();
@@ -134,6 +143,15 @@ export function redisSales(
       return scripts.correct(keys(saleId), copy, seen, remaining);
     },
   };
+}
+
+function keysOf(saleId: number, segments: number): SaleKeys {
+  const prefix = `stampede:{sale:${saleId}}`;
+  const state = `${prefix}:state`;
+  const split = `${prefix}:segments`;
+  const counters = segments > 0 ? split : state;
+  const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
+  return { state, counters, segments: split, buyers, reservations };
 }
 
 function toReservation(saleId: number, entryId: string, fields: readonly string[]): Reservation {

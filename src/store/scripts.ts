@@ -51,6 +51,8 @@ export interface Glance {
   readonly free: number | null;
   /** Reservations that are not settled. */
   readonly pending: number;
+  /** Of the oldest of them, by Redis's clock; 0 without one. */
+  readonly ageMs: number;
   readonly buyers: number;
 }
 
@@ -64,6 +66,16 @@ export interface Fence {
 export interface SaleAttempts {
   readonly keys: SaleKeys;
   readonly members: readonly { readonly userId: string; readonly orderId: string }[];
+}
+
+/** Reservations of one sale, for lua/settle.lua. */
+export interface SaleReservations {
+  readonly keys: SaleKeys;
+  readonly members: readonly {
+    readonly userId: string;
+    readonly orderId: string;
+    readonly entryId: string;
+  }[];
 }
 
 /** A sale that has no unit, in one state of its units: see lua/sold-out.lua. */
@@ -100,11 +112,8 @@ export interface PurchaseScripts {
     keys: SaleKeys,
     release: { entryId: string; userId: string; orderId: string; unitBack: boolean; ownerOrderId: string },
   ): Promise<boolean>;
-  /** @returns how many reservations were forgotten; the others were not there. */
-  settle(
-    keys: SaleKeys,
-    committed: readonly { entryId: string; userId: string; orderId: string }[],
-  ): Promise<number>;
+  /** Forgets reservations, and puts the buyers back whom a sale that was opened since does not know. */
+  settle(committed: readonly SaleReservations[]): Promise<void>;
 }
 
 /** What keeps a sale in Redis and in Postgres the same. */
@@ -155,6 +164,19 @@ export interface SaleKeys {
   readonly reservations: string;
 }
 
+/** Customers and their orders, in one string. Neither holds a blank: see userIdOf in http/purchase-listener.ts. */
+function pairsOf(members: SaleAttempts['members']): string {
+  let pairs = '';
+  for (const { userId, orderId } of members) pairs += `${userId} ${orderId} `;
+  return pairs;
+}
+
+/** @param asked the order id that the line answers */
+function reserveReplyOf(line: string, asked: string): ReserveReply {
+  const [word, orderId, entryId] = line.split(' ');
+  return [word, orderId === '=' ? asked : orderId, entryId] as unknown as ReserveReply;
+}
+
 /** Defines the scripts of an attempt on a connection. */
 export function definePurchaseScripts(redis: Redis): PurchaseScripts {
   const reserve = define(redis, 'reserve', 3);
@@ -163,7 +185,8 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
   const look = define(redis, 'look', 2);
   const deduct = define(redis, 'deduct', 4);
   const release = define(redis, 'release', 4);
-  const settle = define(redis, 'settle', 3);
+  const settle = define(redis, 'settle');
+  const putBack = define(redis, 'put-back', 2);
   return {
     reserve: async (keys, userId, orderId, epoch) =>
       (await reserve(
@@ -175,16 +198,17 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
         epoch,
       )) as unknown as ReserveReply,
     async reserveMany(sales, epoch) {
-      const keys = sales.flatMap(({ keys }) => [keys.state, keys.buyers, keys.reservations]);
-      const values: (string | number)[] = [epoch];
-      for (const { members } of sales) {
-        values.push(members.length);
-        for (const { userId, orderId } of members) values.push(userId, orderId);
+      const keys: string[] = [];
+      const values: string[] = [];
+      for (const { keys: of, members } of sales) {
+        keys.push(of.state, of.buyers, of.reservations);
+        values.push(pairsOf(members));
       }
-      const flat = (await reserveMany(keys.length, ...keys, ...values)) as readonly string[];
+      const reply = (await reserveMany(keys.length, ...keys, epoch, ...values)) as string;
+      const lines = reply.split('\n');
       const replies: ReserveReply[] = [];
-      for (let i = 0; i < flat.length; i += 3) {
-        replies.push([flat[i], flat[i + 1], flat[i + 2]] as unknown as ReserveReply);
+      for (const { members } of sales) {
+        for (const { orderId } of members) replies.push(reserveReplyOf(lines[replies.length]!, orderId));
       }
       return replies;
     },
@@ -223,13 +247,16 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
         r.unitBack ? 1 : 0,
         r.ownerOrderId,
       )) === 1,
-    settle: async (keys, committed) =>
-      (await settle(
-        keys.state,
-        keys.buyers,
-        keys.reservations,
-        ...committed.flatMap((r) => [r.entryId, r.userId, r.orderId]),
-      )) as number,
+    async settle(committed) {
+      const streams = committed.map(({ keys }) => keys.reservations);
+      const entryIds = committed.map(({ members }) => members.map(({ entryId }) => entryId).join(' '));
+      const incomplete = (await settle(streams.length, ...streams, ...entryIds)) as readonly number[];
+      for (const sale of incomplete) {
+        const { keys, members } = committed[sale - 1]!;
+        const told = members.flatMap(({ entryId, userId, orderId }) => [entryId, userId, orderId]);
+        await putBack(keys.state, keys.buyers, ...told);
+      }
+    },
   };
 }
 
@@ -268,8 +295,9 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
       const keys = sales.flatMap((s) => [s.state, s.counters, s.reservations, s.buyers]);
       const flat = (await glance(keys.length, ...keys, epoch)) as readonly (number | null)[];
       return sales.map((_, i) => {
-        const [free, pending, buyers] = flat.slice(3 * i, 3 * i + 3) as [number | null, number, number];
-        return { free, pending, buyers };
+        type Values = [free: number | null, pending: number, ageMs: number, buyers: number];
+        const [free, pending, ageMs, buyers] = flat.slice(4 * i, 4 * i + 4) as Values;
+        return { free, pending, ageMs, buyers };
       });
     },
     observe: async (keys, epoch) => {

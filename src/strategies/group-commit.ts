@@ -21,7 +21,7 @@ import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { ACTIVE } from '../store/orders.ts';
 import { classifyPostgresError } from '../store/postgres.ts';
-import { EARN, OPEN, sight } from '../store/purchase-sql.ts';
+import { EARN, OPEN, type PlacedRow, readPlaced, sight, tellPlaced } from '../store/purchase-sql.ts';
 import { batches } from './batches.ts';
 import { accepted, type Decision, explained, postgresStrategy } from './postgres-base.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
@@ -65,27 +65,28 @@ const PLACE = `
     FROM (SELECT count(*)::int AS units FROM placed) AS c
     WHERE sales.id = $1 AND c.units > 0
   ), earned AS (${EARN})
-  SELECT id FROM placed`;
+  ${tellPlaced('$2::uuid[]')}`;
 
 export function create(context: StrategyContext): Strategy {
   const { pool } = context.postgres;
 
-  async function place(saleId: number, attempts: readonly Attempt[]): Promise<ReadonlySet<string>> {
+  /** @returns whether an order was placed */
+  async function place(saleId: number, attempts: readonly Attempt[]): Promise<(orderId: string) => boolean> {
     const ids = attempts.map(({ orderId }) => orderId);
     const users = attempts.map(({ userId }) => userId);
-    const { rows } = await pool.query<{ id: string }>({
+    const { rows } = await pool.query<PlacedRow>({
       name: 'place-batch',
       text: PLACE,
       values: [saleId, ids, users, context.paymentWindowS],
     });
-    return new Set(rows.map(({ id }) => id));
+    return readPlaced(rows);
   }
 
   /** One round; those that would get a unit by now go into another one, unless this one has decided nobody. */
   async function decide(saleId: number, batch: readonly Attempt[], answer: Answer): Promise<void> {
-    const placed = await place(saleId, batch);
-    for (const attempt of batch) if (placed.has(attempt.orderId)) answer(attempt, accepted(attempt));
-    const rest = batch.filter(({ orderId }) => !placed.has(orderId));
+    const isPlaced = await place(saleId, batch);
+    for (const attempt of batch) if (isPlaced(attempt.orderId)) answer(attempt, accepted(attempt));
+    const rest = batch.filter(({ orderId }) => !isPlaced(orderId));
     if (rest.length === 0) return;
     const users = rest.map(({ userId }) => userId);
     const seen = await sight(pool, saleId, users);

@@ -1,0 +1,91 @@
+/** lua/settle.lua and lua/put-back.lua: reservations of several sales are forgotten at once. Redis is real. */
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import type { SaleKeys } from '../../src/store/scripts.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let redis: RedisStore;
+beforeAll(async () => {
+  stores = await openTestStores();
+  redis = await openRedis(stores.redisUrl, () => {});
+});
+afterAll(async () => {
+  await redis?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+beforeEach(async () => {
+  await redis.redis.flushall();
+});
+
+const EPOCH = 1;
+
+function keysOf(sale: number): SaleKeys {
+  const prefix = `stampede:{settle:${sale}}`;
+  const state = `${prefix}:state`;
+  const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
+  return { state, counters: state, segments: `${prefix}:segments`, buyers, reservations };
+}
+
+async function open(sale: number, openedMs: number): Promise<void> {
+  const state = { remaining: 9, startsMs: '', endsMs: '', epoch: EPOCH, openedMs, returns: 0 };
+  await redis.redis.hset(keysOf(sale).state, state);
+}
+
+/** Two customers of each sale. @returns what is to be settled */
+async function reserve(sales: readonly number[]) {
+  const attempts = sales.map((sale) => ({
+    keys: keysOf(sale),
+    members: ['ann', 'bob'].map((userId) => ({ userId, orderId: `order-of-${userId}-${sale}` })),
+  }));
+  const replies = await redis.scripts.reserveMany(attempts, EPOCH);
+  return attempts.map(({ keys, members }, i) => ({
+    keys,
+    members: members.map((member, j) => {
+      const [word, orderId, entryId] = replies[2 * i + j]!;
+      expect([word, orderId]).toEqual(['reserved', member.orderId]);
+      return { ...member, entryId: entryId! };
+    }),
+  }));
+}
+
+const pending = (sale: number) => redis.redis.xlen(keysOf(sale).reservations);
+const buyers = (sale: number) => redis.redis.hgetall(keysOf(sale).buyers);
+
+it('forgets those of all sales, and leaves others', async () => {
+  for (const sale of [1, 2, 3]) await open(sale, 0);
+  const committed = await reserve([1, 2, 3]);
+  await redis.scripts.settle([committed[0]!, { ...committed[2]!, members: committed[2]!.members.slice(1) }]);
+  expect([await pending(1), await pending(2), await pending(3)]).toEqual([0, 2, 1]);
+  const left = await redis.redis.xrange(keysOf(3).reservations, '-', '+');
+  expect(left.map(([, fields]) => fields[1])).toEqual(['order-of-ann-3']);
+  expect(Object.keys(await buyers(1)).sort()).toEqual(['ann', 'bob']);
+});
+
+it('puts the buyers back whom a sale that was opened since does not know, and tells that there are more', async () => {
+  for (const sale of [1, 2]) await open(sale, 0);
+  const committed = await reserve([1, 2]);
+  await redis.redis.del(keysOf(2).buyers, keysOf(2).reservations);
+  await open(2, Date.now() + 60_000);
+  await redis.scripts.settle(committed);
+  expect(await pending(1)).toBe(0);
+  expect(await buyers(2)).toEqual({ ann: 'order-of-ann-2 0-0', bob: 'order-of-bob-2 0-0' });
+  expect(await redis.redis.hget(keysOf(2).state, 'returns')).toBe('2');
+});
+
+it('puts nobody back whose reservation was given up in the sale that made it', async () => {
+  await open(1, 0);
+  const committed = await reserve([1]);
+  const [ann] = committed[0]!.members;
+  await redis.scripts.release(keysOf(1), { ...ann!, unitBack: true, ownerOrderId: '' });
+  await redis.scripts.settle(committed);
+  expect(Object.keys(await buyers(1))).toEqual(['bob']);
+});
+
+it('forgets those of the other sales where a key of one is of another type, and says so', async () => {
+  for (const sale of [1, 2, 3]) await open(sale, 0);
+  const committed = await reserve([1, 2, 3]);
+  await redis.redis.set(keysOf(2).reservations, 'something else');
+  await expect(redis.scripts.settle(committed)).rejects.toThrow('WRONGTYPE');
+  expect([await pending(1), await pending(3)]).toEqual([0, 0]);
+});
