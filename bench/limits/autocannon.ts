@@ -100,7 +100,9 @@ class Cannons implements AsyncDisposable {
       this.#programs.map((program) => program.hear(isDone, { signal, withinMs })),
     );
     signal.throwIfAborted();
-    return together(done.map(({ numbers }) => numbers));
+    const numbers = together(done.map((one) => one.numbers));
+    onSent?.(numbers.answers + numbers.unanswered); // the last ones came after the last report
+    return numbers;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -13,8 +13,10 @@ export interface ServiceSubject {
   readonly answer: 'accepted' | 'sold-out';
   /** Processes that share the port. */
   readonly workers: number;
-  /** Open sales that the attempts are spread over. */
+  /** Open sales. The warm-up is spread over all of them. */
   readonly sales: number;
+  /** Of these, the first ones, over which the attempts that are measured are spread. */
+  readonly targets: number;
   /** Buyers that each of them has from before. */
   readonly buyers: number;
 }
@@ -46,6 +48,7 @@ const service = (strategy: string, more: Partial<ServiceSubject> = {}): ServiceS
   answer: 'accepted',
   workers: 1,
   sales: 1,
+  targets: 1,
   buyers: 0,
   ...more,
 });
@@ -131,23 +134,39 @@ function goal(of: string, by: string, atLeast: number, what: string, atMost: num
   return { of, by, what, atLeast, atMost };
 }
 
-const flatCell = (name: string, sales: number, buyers: number, summary: string): Cell => ({
+const flatCell = (name: string, more: Partial<ServiceSubject>, summary: string): Cell => ({
   name,
-  subject: service('lua', { sales, buyers }),
+  subject: service('lua', more),
   counts: 'answers',
   summary,
 });
 
 /** The cells of `--only flat`. */
 export const flatCells: readonly Cell[] = [
-  flatCell('sales-1', 1, 0, '`lua`, 201 after the commit, one open sale'),
-  flatCell('sales-1000', 1_000, 0, 'the same spread over 1,000 open sales'),
-  flatCell('buyers-1000', 1, 1_000, 'the same on one sale that has 1,000 buyers from before'),
-  flatCell('buyers-1000000', 1, 1_000_000, 'the same on one sale that has 1,000,000 buyers from before'),
+  flatCell('sales-1', {}, '`lua`, 201 after the commit, one open sale'),
+  flatCell('sales-1000', { sales: 1_000 }, 'the same on one of 1,000 open sales'),
+  flatCell(
+    'sales-1000-spread',
+    { sales: 1_000, targets: 1_000 },
+    'the same spread evenly over 1,000 open sales: nothing that attempts on one sale share is shared',
+  ),
+  flatCell('buyers-1000', { buyers: 1_000 }, 'the same on one sale that has 1,000 buyers from before'),
+  flatCell(
+    'buyers-1000000',
+    { buyers: 1_000_000 },
+    'the same on one sale that has 1,000,000 buyers from before',
+  ),
 ];
 
 export const flatGoals: readonly Goal[] = [
   goal('sales-1000', 'sales-1', 0.85, 'speed with 1,000 open sales, as a share of that with one', 1.15),
+  goal(
+    'sales-1000-spread',
+    'sales-1',
+    0.85,
+    'speed of attempts on 1,000 open sales in turn, as a share of that on one',
+    1.15,
+  ),
   goal(
     'buyers-1000000',
     'buyers-1000',

@@ -31,7 +31,7 @@ export async function measureReply(server: 'bare' | 'express', measuring: Measur
   const url = `http://127.0.0.1:${port}`;
   const own = await purchase(url, 1, 'own-1');
   if (own.status !== 201) throw new Error(`the ${server} server answered ${own.status}`);
-  const { warmUp, measured } = await attack({ url, sales: 1, died: program.died }, measuring);
+  const { warmUp, measured } = await attack({ url, sales: 1, targets: 1, died: program.died }, measuring);
   const refused = warmUp.refused + measured.refused;
   if (refused > 0) throw new Error(`the ${server} server refused ${number(refused)} requests`);
   return { ...numbersOf(measured, 'accepted'), how: measuring.generator.name, findings: null };
@@ -74,7 +74,8 @@ async function measureLaunched(
   await own.open(signal);
   if (soldOut) await own.seeSoldOut();
   const samples = soldOut ? own.sample() : null;
-  const target = { url: service.url, sales: subject.sales, died: service.died };
+  const { sales, targets } = subject;
+  const target = { url: service.url, sales, targets, died: service.died };
   const { warmUp, measured } = await attack(target, measuring).finally(() => samples?.stop());
   await samples?.done;
   if (soldOut) await own.seeSoldOut();
@@ -99,6 +100,7 @@ const moreThanOne = (promised: number): string[] =>
 interface Target {
   readonly url: string;
   readonly sales: number;
+  readonly targets: number;
   readonly died: AbortSignal;
 }
 
@@ -106,24 +108,21 @@ type LoadMeasured = LoadNumbers & Pick<Measured, 'processors'>;
 
 /** The load twice: once for the young process to become an old one, once measured. */
 async function attack(
-  { url, sales, died }: Target,
+  { url, sales, targets, died }: Target,
   { options, generator, signal, onStep }: Measuring,
 ): Promise<{ readonly warmUp: LoadNumbers; readonly measured: LoadMeasured }> {
   const { connections, warmupMs, durationMs } = options;
-  const load = {
-    url,
-    connections,
-    sales: { first: 1, count: sales },
-    attempts: null,
-    signal: AbortSignal.any([signal, died]),
-  };
+  const load = { url, connections, attempts: null, signal: AbortSignal.any([signal, died]) };
+  const first = (count: number) => ({ sales: { first: 1, count } });
   onStep('warming up');
   const none = { durationMs: 0, answers: 0, refused: 0, unanswered: 0, latencyMs: null };
   const warmUp =
-    warmupMs === 0 ? none : await generator.run({ ...load, customers: 'a', durationMs: warmupMs });
+    warmupMs === 0
+      ? none
+      : await generator.run({ ...load, ...first(sales), customers: 'a', durationMs: warmupMs });
   onStep('measuring');
   const watched = watchProcessors();
-  const measured = await generator.run({ ...load, customers: 'b', durationMs });
+  const measured = await generator.run({ ...load, ...first(targets), customers: 'b', durationMs });
   return { warmUp, measured: { ...measured, processors: watched() } };
 }
 

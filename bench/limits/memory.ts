@@ -86,13 +86,16 @@ async function attack(run: Run, service: Service, readings: Reading[]): Promise<
   };
   const onSent = (now: number): void => {
     sent = now;
-    const next = readings.length * step;
-    if (sent < next || next > attempts) return;
-    read(next);
+    while (told + step <= Math.min(sent, attempts)) tell(told + step);
+  };
+  let told = 0;
+  const tell = (at: number): void => {
+    told = at;
+    read(at);
     const bytes = readings.at(-1)?.residentBytes ?? 0;
     const clear = out.isTTY ? '\r\u001b[2K' : '';
     out.write(
-      `${clear}  ${number(next).padStart(11)} attempts  ${mebibytes(bytes).padStart(7)} MiB  ${where()}\n`,
+      `${clear}  ${number(at).padStart(11)} attempts  ${mebibytes(bytes).padStart(7)} MiB  ${where()}\n`,
     );
   };
   read(0);
