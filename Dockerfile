@@ -17,4 +17,4 @@ COPY prisma prisma
 COPY lua lua
 USER node
 EXPOSE 3000
-CMD ["node", "--enable-source-maps", "dist/main.js"]
+CMD ["node", "--enable-source-maps", "--max-semi-space-size=64", "dist/main.js"]

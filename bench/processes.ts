@@ -36,11 +36,17 @@ export interface Program<To, From> extends Started {
   onMessage(take: (message: From) => void): void;
 }
 
-/** @param path from bench/, such as "limits/servers/bare.ts" */
-export function startProgram<To extends object, From>(path: string): Program<To, From> {
+/**
+ * @param path from bench/, such as "limits/servers/bare.ts"
+ * @param nodeOptions of the node that runs it
+ */
+export function startProgram<To extends object, From>(
+  path: string,
+  nodeOptions: readonly string[] = [],
+): Program<To, From> {
   // Its own process group: Ctrl-C in the terminal is for the bench, which then ends what it started.
   const child = fork(fileURLToPath(new URL(path, import.meta.url)), [], {
-    execArgv: ['--import', loader],
+    execArgv: [...nodeOptions, '--import', loader],
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     env: { ...process.env, NODE_ENV: 'production' },
     detached: true,

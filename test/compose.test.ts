@@ -2,6 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { youngGeneration } from '../bench/service.ts';
 import { parseEnv } from '../src/config/env.ts';
 
 const root = new URL('../', import.meta.url);
@@ -129,4 +130,11 @@ it('copies into the image what is there', () => {
   for (const [, sources] of text('Dockerfile').matchAll(/^COPY (?!--from)(.+) \S+$/gm)) {
     for (const source of sources!.split(' ')) expect(existsSync(new URL(source, root)), source).toBe(true);
   }
+});
+
+it('starts the service as npm start does, and as the bench does', () => {
+  const { scripts } = JSON.parse(text('package.json')) as { scripts: { start: string } };
+  const [, ...command] = scripts.start.split(' ');
+  expect(text('Dockerfile')).toContain(`CMD ${JSON.stringify(command).replaceAll(',', ', ')}`);
+  expect(command).toContain(youngGeneration);
 });

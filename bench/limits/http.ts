@@ -4,7 +4,7 @@ import { migrate } from '../../src/store/migrate.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { number } from '../audit/check.ts';
 import { startProgram } from '../processes.ts';
-import type { Service } from '../service.ts';
+import { type Service, youngGeneration } from '../service.ts';
 import { checkStores, untilSettled } from './audit.ts';
 import type { ServiceSubject } from './cells.ts';
 import { launchService } from './launch.ts';
@@ -24,7 +24,7 @@ const requestMs = 20_000;
 
 export async function measureReply(server: 'bare' | 'express', measuring: Measuring): Promise<Measured> {
   measuring.onStep('starting');
-  await using program = startProgram<never, Listening>(`limits/servers/${server}.ts`);
+  await using program = startProgram<never, Listening>(`limits/servers/${server}.ts`, [youngGeneration]);
   const isListening = (message: Listening): message is Listening => message.port > 0;
   const { port } = await program.hear(isListening, { signal: measuring.signal });
   await pin(program.pid, measuring.layout.server);

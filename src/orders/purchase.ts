@@ -43,9 +43,9 @@ export function createPurchases(context: PurchaseContext): Purchases {
     switch (outcome.kind) {
       case 'reserved':
         if (context.confirm === 'accepted') return acceptNow(outcome.reservation);
-        return outcomeOfCommit(outcome.reservation, await commit(outcome.reservation));
+        return await outcomeOfCommit(outcome.reservation, await commit(outcome.reservation));
       case 'held':
-        return replay(outcome.reservation);
+        return await replay(outcome.reservation);
       case 'accepted':
         return { ...outcome, durable: true };
       default:
@@ -78,7 +78,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
   }
 
   /** The end of this attempt's own reservation. */
-  async function outcomeOfCommit(reservation: Reservation, result: CommitResult): Promise<Outcome> {
+  function outcomeOfCommit(reservation: Reservation, result: CommitResult): Outcome | Promise<Outcome> {
     switch (result.kind) {
       case 'committed':
         return { kind: 'accepted', order: result.order, durable: true };

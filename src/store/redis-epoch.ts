@@ -16,6 +16,8 @@ import type { RedisStore } from './redis.ts';
 export interface RedisEpochs {
   /** @throws what Redis or Postgres throws when it cannot be found out now */
   current(): Promise<number>;
+  /** The current one where nothing has to be asked; null: ask. */
+  readonly known: number | null;
 }
 
 export function redisEpochs({ redis }: RedisStore, { pool }: PostgresStore): RedisEpochs {
@@ -47,9 +49,15 @@ export function redisEpochs({ redis }: RedisStore, { pool }: PostgresStore): Red
     return rows[0]!.epoch;
   }
 
+  const knownEpoch = () => (trusted && known !== null ? known.epoch : null);
+
   return {
+    get known() {
+      return knownEpoch();
+    },
     async current() {
-      if (trusted && known !== null) return known.epoch;
+      const epoch = knownEpoch();
+      if (epoch !== null) return epoch;
       finding ??= find().finally(() => {
         finding = null;
       });

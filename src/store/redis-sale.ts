@@ -32,6 +32,8 @@ export interface RedisSales {
   keys(saleId: number): SaleKeys;
   /** In which the sales must have been opened: see redis-epoch.ts. @throws when it cannot be found out now */
   epoch(): Promise<number>;
+  /** The same where nothing has to be asked; null: ask. */
+  readonly knownEpoch: number | null;
   /** Puts the sale into Redis unless it is there. @returns whether this call did. */
   open(sale: Sale): Promise<boolean>;
   /** Gives a reservation up. `unitBack: false` when Postgres has no such unit. @returns false when it was settled before. */
@@ -97,6 +99,9 @@ export function redisSales(
   return {
     keys,
     epoch: () => epochs.current(),
+    get knownEpoch() {
+      return epochs.known;
+    },
     async open(sale) {
       const epoch = await epochs.current();
       const entries = await redis.xrange(keys(sale.id).reservations, '-', '+');

@@ -12,7 +12,7 @@ import { bySale } from '../domain/group.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { classifyRedisError } from '../store/redis.ts';
-import type { ReserveReply } from '../store/scripts.ts';
+import type { ReserveReply, SaleAttempts } from '../store/scripts.ts';
 import { batches } from './batches.ts';
 import { CLOSED, type Decision, redisStrategy, type SalePlace } from './redis-base.ts';
 import { type SoldOutLatch, soldOutLatch } from './sold-out-latch.ts';
@@ -48,14 +48,15 @@ export function create(context: StrategyContext): Strategy {
       const [one] = asked as [Asked];
       return answer(one, decisionOf(one.attempt, await replyTo(one), latch));
     }
-    const groups = [...bySale(asked, ({ attempt }) => attempt.saleId).values()];
-    const sales = groups.map((members) => ({
-      keys: members[0]!.place.keys,
-      members: members.map(({ attempt }) => attempt),
-    }));
+    const sales: SaleAttempts[] = [];
+    const inOrder: Asked[] = [];
+    for (const together of bySale(asked, ({ attempt }) => attempt.saleId).values()) {
+      sales.push({ keys: together[0]!.place.keys, members: together.map(({ attempt }) => attempt) });
+      inOrder.push(...together);
+    }
     // The last one asked in the newest epoch; in an older one the sale is closed to the others, too.
     const replies = await scripts.reserveMany(sales, asked.at(-1)!.place.epoch);
-    for (const [i, one] of groups.flat().entries()) answer(one, decisionOf(one.attempt, replies[i]!, latch));
+    for (const [i, one] of inOrder.entries()) answer(one, decisionOf(one.attempt, replies[i]!, latch));
   }
 
   const { ask } = batches<Asked, Decision>({
@@ -90,7 +91,10 @@ function decisionOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch):
   switch (reply[0]) {
     case 'reserved':
     case 'held':
-      return { kind: reply[0], reservation: { ...attempt, orderId: reply[1], entryId: reply[2] } };
+      return {
+        kind: reply[0],
+        reservation: { saleId: attempt.saleId, userId: attempt.userId, orderId: reply[1], entryId: reply[2] },
+      };
     case 'closed':
       return CLOSED;
     case 'sold-out':

@@ -48,17 +48,22 @@ export function redisStrategy(
   const reservations = redisSales(context.redis, context.epochs, context.orders, segments);
   const openOnce = opener(context, reservations);
 
-  async function decideOpened(attempt: Attempt): Promise<ReserveOutcome> {
-    const untilMs = performance.now() + OPEN_WAIT_MS;
-    for (;;) {
-      const decision = await decide(attempt, {
-        keys: reservations.keys(attempt.saleId),
-        epoch: await reservations.epoch(),
-      });
-      if (decision.kind !== 'closed') return decision;
-      if (performance.now() > untilMs) return { kind: 'busy', reason: 'sale-is-being-opened' };
-      const refusal = await openOnce(attempt.saleId);
-      if (refusal !== null) return refusal;
+  async function tryOnce(attempt: Attempt): Promise<ReserveOutcome> {
+    const { saleId, orderId } = attempt;
+    const keys = reservations.keys(saleId);
+    let untilMs = 0;
+    try {
+      for (;;) {
+        const epoch = reservations.knownEpoch ?? (await reservations.epoch());
+        const decision = await decide(attempt, { keys, epoch });
+        if (decision.kind !== 'closed') return decision;
+        untilMs ||= performance.now() + OPEN_WAIT_MS;
+        if (performance.now() > untilMs) return { kind: 'busy', reason: 'sale-is-being-opened' };
+        const refusal = await openOnce(saleId);
+        if (refusal !== null) return refusal;
+      }
+    } catch (error) {
+      return { ...classifyStoreError(error), orderId };
     }
   }
 
@@ -74,9 +79,9 @@ export function redisStrategy(
         .catch((error) => context.onError('open a sale', error, { saleId: sale.id }));
     },
     async reserve(attempt) {
-      const first = await tryOnce(attempt, () => decideOpened(attempt));
+      const first = await tryOnce(attempt);
       if (first.kind !== 'unknown') return first;
-      const second = await tryOnce(attempt, () => decideOpened(attempt));
+      const second = await tryOnce(attempt);
       // After a lost answer, not having got through proves nothing.
       return second.kind === 'busy' ? { ...first, reason: `${first.reason}, then ${second.reason}` } : second;
     },
@@ -147,14 +152,6 @@ async function restock(context: StrategyContext, reservations: RedisSales, saleI
   const refused = sale === null || sale === 'below-sold';
   if (refused === units < 0) await adjust(Math.abs(units));
   return sale;
-}
-
-async function tryOnce(attempt: Attempt, ask: () => Promise<ReserveOutcome>): Promise<ReserveOutcome> {
-  try {
-    return await ask();
-  } catch (error) {
-    return { ...classifyStoreError(error), orderId: attempt.orderId };
-  }
 }
 
 /** Redis decides, but a sale is opened from Postgres: reading there never leaves anything unknown. */

@@ -37,7 +37,7 @@ describe('options', () => {
       rounds: 5,
       durationMs: 4_000,
       warmupMs: 10_000,
-      connections: 256,
+      connections: 512,
       attempts: 5_000_000,
       variant: 'mixed',
       pin: 'auto',
