@@ -74,11 +74,9 @@ export const limits = {
 
   /** A reservation this old is taken for abandoned. Should its writer be alive after all, both do the same thing. */
   recoverAfterMs: 6_000,
-  recoverEveryMs: 2_000,
+  recoverEveryMs: 1_000,
   /** Sales that the recovery looks at together: for some milliseconds Redis does nothing else. */
   recoverGlance: 100,
-  /** Sales in the midst of selling that one pass compares with Postgres: their turn comes, and costs a quiet one nothing. */
-  recoverBusy: 20,
   /** Reservations that one pass of the recovery settles for one sale. */
   recoverBatch: 500,
   /** How often expired orders and units that Redis has not heard of are looked for. */

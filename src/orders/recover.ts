@@ -5,7 +5,8 @@
  * belongs to nobody: it is committed, or, when Postgres refuses, given back. A sale of which Redis counts something else
  * than Postgres is compared once more and, when nothing is under way, corrected: a process that died between the two stores
  * can have left units that neither sells. A sale that is selling always seems to differ, since the stores are read one
- * after the other: of these each pass takes some in turn, so that a thousand of them cost no more than twenty.
+ * after the other: only one that looks the same in two passes is compared, for which a sale that has sold out in Redis need
+ * not wait long. So a thousand sales that sell, or one with a million buyers, cost a pass a look.
  *
  * One pass is one call; several processes may make theirs at the same time, since every step is idempotent.
  */
@@ -47,13 +48,13 @@ export interface RecoveryCounts {
 /**
  * One pass over all sales that can have reservations.
  * @param isStopped ends the pass early when it begins to hold
- * @param memory of the passes before
+ * @param memory of the pass before, for the next one: without it nothing is taken to stand still
  * @throws what the stores throw; the next pass goes on
  */
 export async function recoverOnce(
   context: RecoveryContext,
   isStopped: () => boolean = () => false,
-  memory: RecoveryMemory = { glances: new Map(), turn: 0 },
+  memory: RecoveryMemory = new Map(),
 ): Promise<RecoveryCounts> {
   const counts: RecoveryCounts = { committed: 0, returned: 0, postponed: 0, corrected: 0, failed: 0 };
   for await (const sale of needy(context, memory)) {
@@ -71,13 +72,8 @@ export async function recoverOnce(
   return counts;
 }
 
-/** What one pass leaves to the next. */
-interface RecoveryMemory {
-  /** What each sale looked like: one that looks the same now stands still. */
-  glances: Map<number, string>;
-  /** After this sale it is the turn of those that are selling. */
-  turn: number;
-}
+/** What the sales looked like that differed in the pass before: one that looks the same now stands still. */
+export type RecoveryMemory = Map<number, string>;
 
 /** Sales that have abandoned reservations, or differ from Postgres; the others cost one look for many of them. */
 async function* needy(
@@ -85,8 +81,8 @@ async function* needy(
   memory: RecoveryMemory,
 ): AsyncGenerator<Sale> {
   const all = await sales.recent();
-  const glances = new Map<number, string>();
-  const selling: Sale[] = [];
+  const before = new Map(memory);
+  memory.clear();
   for (let from = 0; from < all.length; from += limits.recoverGlance) {
     const some = all.slice(from, from + limits.recoverGlance);
     // Where one of them cannot be read, each is looked at by itself.
@@ -96,19 +92,10 @@ async function* needy(
         yield sale;
       } else if (differs(seen[i]!, sale)) {
         const glance = JSON.stringify(seen[i]);
-        glances.set(sale.id, glance);
-        if (memory.glances.get(sale.id) === glance) yield sale;
-        else selling.push(sale);
+        memory.set(sale.id, glance);
+        if (before.get(sale.id) === glance) yield sale;
       }
     }
-  }
-  memory.glances = glances;
-  selling.sort((a, b) => a.id - b.id);
-  const next = selling.findIndex(({ id }) => id > memory.turn);
-  const inTurn = next > 0 ? [...selling.slice(next), ...selling.slice(0, next)] : selling;
-  for (const sale of inTurn.slice(0, limits.recoverBusy)) {
-    memory.turn = sale.id;
-    yield sale;
   }
 }
 
@@ -167,7 +154,7 @@ async function settle(
  * @returns stops it, and waits for the pass under way
  */
 export function keepRecovering(context: RecoveryContext): () => Promise<void> {
-  const memory: RecoveryMemory = { glances: new Map(), turn: 0 };
+  const memory: RecoveryMemory = new Map();
   return repeatedly(
     limits.recoverEveryMs,
     (isStopped) => recoverOnce(context, isStopped, memory),

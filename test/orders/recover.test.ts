@@ -1,8 +1,7 @@
-/** Which sales a pass of the recovery looks after, when there are too many that seem to differ. Both stores are real. */
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
-import { limits } from '../../src/config/limits.ts';
+/** Which sales the recovery compares: those that differ and stand still. Both stores are real. */
+import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import { createInstruments } from '../../src/metrics/instruments.ts';
-import { type RecoveryContext, recoverOnce } from '../../src/orders/recover.ts';
+import { type RecoveryContext, type RecoveryMemory, recoverOnce } from '../../src/orders/recover.ts';
 import { orderTable } from '../../src/store/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis.ts';
@@ -11,8 +10,7 @@ import { redisSales } from '../../src/store/redis-sale.ts';
 import { saleTable } from '../../src/store/sales.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
-/** More than twice as many as one pass takes of those that are selling. */
-const SALES = 2 * limits.recoverBusy + 5;
+const SALES = 5;
 const STOCK = 1_000;
 
 let stores: TestStores;
@@ -69,35 +67,51 @@ const remaining = async () =>
   Promise.all(saleIds.map(async (id) => Number(await redis.redis.hget(state(id), 'remaining'))));
 
 /** @returns the sales that one pass corrected */
-async function pass(memory: Parameters<typeof recoverOnce>[2]): Promise<number[]> {
+async function pass(memory: RecoveryMemory): Promise<number[]> {
   corrected = [];
   await recoverOnce(context, () => false, memory);
   return corrected;
 }
 
-it('takes those that are selling in turn, so many in a pass', async () => {
-  const memory = { glances: new Map<number, string>(), turn: 0 };
-  const most = limits.recoverBusy;
-  const turns: number[][] = [];
-  for (const units of [1, 10, 100]) {
-    await take(units);
-    turns.push(await pass(memory));
-  }
-  expect(turns).toEqual([
-    saleIds.slice(0, most),
-    saleIds.slice(most, 2 * most),
-    [...saleIds.slice(2 * most), ...saleIds.slice(0, most - 5)],
-  ]);
+it('corrects those that look the same in two passes', async () => {
+  const memory: RecoveryMemory = new Map();
+  await take(1);
+  expect(await pass(memory)).toEqual([]);
+  expect(await pass(memory)).toEqual(saleIds);
+  expect(await remaining()).toEqual(saleIds.map(() => STOCK));
+  expect(await pass(memory)).toEqual([]);
 });
 
-it('looks after all that stand still, from the second pass on', async () => {
-  const memory = { glances: new Map<number, string>(), turn: 0 };
+it('does not compare those that sell, which always seem to differ', async () => {
+  const memory: RecoveryMemory = new Map();
+  const compared = vi.spyOn(context.strategy.reservations, 'observe');
+  for (const units of [1, 10, 100]) {
+    await take(units);
+    expect(await pass(memory)).toEqual([]);
+  }
+  expect(compared).not.toHaveBeenCalled();
+  expect(await pass(memory)).toEqual(saleIds); // and now they stand still
+});
+
+it('settles what is abandoned in a sale that sells', async () => {
+  const [saleId] = saleIds as [number];
+  await redis.redis.xadd(
+    `stampede:{sale:${saleId}}:reservations`,
+    '1-1',
+    ...['orderId', '01939b2e-7f7c-7000-8000-000000000001', 'userId', 'ann', 'counter', 'remaining'],
+  );
+  const committed: string[] = [];
+  const commit = async ({ userId }: { userId: string }) => {
+    committed.push(userId);
+    return { kind: 'busy', reason: 'only seen' };
+  };
+  context = { ...context, writer: { holds: () => false, commit } as unknown as RecoveryContext['writer'] };
   await take(1);
-  expect(await pass(memory)).toHaveLength(limits.recoverBusy);
-  expect(await pass(memory)).toEqual(saleIds.slice(limits.recoverBusy));
-  expect(await remaining()).toEqual(saleIds.map(() => STOCK));
+  await pass(new Map());
+  expect(committed).toEqual(['ann']);
 });
 
 it('has nothing to do where both stores say the same', async () => {
-  expect(await pass(undefined)).toEqual([]);
+  const memory: RecoveryMemory = new Map();
+  expect([await pass(memory), await pass(memory)]).toEqual([[], []]);
 });
