@@ -1,0 +1,58 @@
+/** What the search for expired orders costs: it runs every second, beside a sale. Postgres is real. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { createInstruments } from '../../src/metrics/instruments.ts';
+import { createLifecycle } from '../../src/orders/lifecycle.ts';
+import { orderTable } from '../../src/store/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const PENDING = 5_000;
+const DUE = 3;
+
+let stores: TestStores;
+let postgres: PostgresStore;
+beforeAll(async () => {
+  stores = await openTestStores();
+  postgres = openPostgres(stores.databaseUrl, () => {}, 4);
+  await stores.sql.query(
+    `INSERT INTO sales (name, price_cents, stock, sold) VALUES ('a', 100, $1::int, $1::int)`,
+    [PENDING + DUE],
+  );
+  await stores.sql.query(
+    `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+     SELECT gen_random_uuid(), sales.id, 'user-' || n, 'pending', 100,
+       now() + CASE WHEN n <= $2 THEN interval '-1 second' ELSE interval '1 hour' END
+     FROM sales, generate_series(1, $1::int) AS n`,
+    [PENDING + DUE, DUE],
+  );
+});
+afterAll(async () => {
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** Entries that were read of the index of pending orders, by all connections that told. */
+async function entriesRead(): Promise<number> {
+  // What a connection did is told when it is asked to; this one has done everything here.
+  await postgres.pool.query('SELECT pg_stat_force_next_flush()');
+  const { rows } = await stores.sql.query<{ read: number }>(
+    `SELECT idx_tup_read::int AS read FROM pg_stat_user_indexes
+     WHERE indexrelname = 'orders_pending_expires_at_idx'`,
+  );
+  return rows[0]!.read;
+}
+
+it('reads those that are due, and not every order that is pending', async () => {
+  const lifecycle = createLifecycle({
+    postgres,
+    orders: orderTable(postgres),
+    moves: null,
+    instruments: createInstruments(),
+  });
+  const before = await entriesRead();
+  expect(await lifecycle.expireDue()).toBe(DUE);
+  const found = await entriesRead();
+  expect(found - before).toBeGreaterThanOrEqual(DUE); // it is this index that is read
+  for (let passes = 0; passes < 10; passes++) expect(await lifecycle.expireDue()).toBe(0);
+  expect((await entriesRead()) - before).toBeLessThan(PENDING / 10);
+});
