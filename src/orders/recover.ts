@@ -5,8 +5,8 @@
  * belongs to nobody: it is committed, or, when Postgres refuses, given back. A sale of which Redis counts something else
  * than Postgres is compared once more and, when nothing is under way, corrected: a process that died between the two stores
  * can have left units that neither sells. A sale that is selling always seems to differ, since the stores are read one
- * after the other: only one that looks the same in two passes is compared, for which a sale that has sold out in Redis need
- * not wait long. So a thousand sales that sell, or one with a million buyers, cost a pass a look.
+ * after the other: only one that looks the same in two passes is compared. A thousand sales that sell, or one with a million
+ * buyers, so cost a pass no more than a look; a difference does no harm before Redis has sold out, and then nothing moves.
  *
  * One pass is one call; several processes may make theirs at the same time, since every step is idempotent.
  */
@@ -48,13 +48,14 @@ export interface RecoveryCounts {
 /**
  * One pass over all sales that can have reservations.
  * @param isStopped ends the pass early when it begins to hold
- * @param memory of the pass before, for the next one: without it nothing is taken to stand still
+ * @param memory of the pass before, for the next one. Null: every sale that differs is compared at once, as is right before
+ *   the first request
  * @throws what the stores throw; the next pass goes on
  */
 export async function recoverOnce(
   context: RecoveryContext,
   isStopped: () => boolean = () => false,
-  memory: RecoveryMemory = new Map(),
+  memory: RecoveryMemory | null = null,
 ): Promise<RecoveryCounts> {
   const counts: RecoveryCounts = { committed: 0, returned: 0, postponed: 0, corrected: 0, failed: 0 };
   for await (const sale of needy(context, memory)) {
@@ -78,11 +79,11 @@ export type RecoveryMemory = Map<number, string>;
 /** Sales that have abandoned reservations, or differ from Postgres; the others cost one look for many of them. */
 async function* needy(
   { sales, strategy: { reservations } }: RecoveryContext,
-  memory: RecoveryMemory,
+  memory: RecoveryMemory | null,
 ): AsyncGenerator<Sale> {
   const all = await sales.recent();
-  const before = new Map(memory);
-  memory.clear();
+  const before = memory && new Map(memory);
+  memory?.clear();
   for (let from = 0; from < all.length; from += limits.recoverGlance) {
     const some = all.slice(from, from + limits.recoverGlance);
     // Where one of them cannot be read, each is looked at by itself.
@@ -92,8 +93,8 @@ async function* needy(
         yield sale;
       } else if (differs(seen[i]!, sale)) {
         const glance = JSON.stringify(seen[i]);
-        memory.set(sale.id, glance);
-        if (before.get(sale.id) === glance) yield sale;
+        memory?.set(sale.id, glance);
+        if (before === null || before.get(sale.id) === glance) yield sale;
       }
     }
   }

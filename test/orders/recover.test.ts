@@ -67,7 +67,7 @@ const remaining = async () =>
   Promise.all(saleIds.map(async (id) => Number(await redis.redis.hget(state(id), 'remaining'))));
 
 /** @returns the sales that one pass corrected */
-async function pass(memory: RecoveryMemory): Promise<number[]> {
+async function pass(memory: RecoveryMemory | null): Promise<number[]> {
   corrected = [];
   await recoverOnce(context, () => false, memory);
   return corrected;
@@ -80,6 +80,11 @@ it('corrects those that look the same in two passes', async () => {
   expect(await pass(memory)).toEqual(saleIds);
   expect(await remaining()).toEqual(saleIds.map(() => STOCK));
   expect(await pass(memory)).toEqual([]);
+});
+
+it('corrects every one at once before the first request, when another strategy may have sold', async () => {
+  await take(1);
+  expect(await pass(null)).toEqual(saleIds);
 });
 
 it('does not compare those that sell, which always seem to differ', async () => {

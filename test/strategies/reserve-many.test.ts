@@ -2,7 +2,8 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { openRedis, type RedisStore } from '../../src/store/redis.ts';
-import type { ReserveReply, SaleAttempts, SaleKeys } from '../../src/store/scripts.ts';
+import type { ReserveReply, SaleAttempts } from '../../src/store/scripts.ts';
+import { saleKeys } from '../support/sale-keys.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
@@ -20,12 +21,7 @@ const EPOCH = 3;
 /** Sales as they may be found: open, of another epoch, before and after their time, not there. */
 const sales = ['open', 'open', 'old', 'early', 'late', 'absent'] as const;
 
-function keysOf(world: string, sale: number): SaleKeys {
-  const prefix = `stampede:{${world}:${sale}}`;
-  const state = `${prefix}:state`;
-  const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
-  return { state, counters: state, segments: `${prefix}:segments`, buyers, reservations };
-}
+const keysOf = (world: string, sale: number) => saleKeys(`${world}:${sale}`);
 
 async function prepare(world: string, stock: number): Promise<void> {
   const now = Date.now();

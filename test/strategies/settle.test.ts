@@ -1,7 +1,7 @@
 /** lua/settle.lua and lua/put-back.lua: reservations of several sales are forgotten at once. Redis is real. */
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { openRedis, type RedisStore } from '../../src/store/redis.ts';
-import type { SaleKeys } from '../../src/store/scripts.ts';
+import { saleKeys } from '../support/sale-keys.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
@@ -20,12 +20,7 @@ beforeEach(async () => {
 
 const EPOCH = 1;
 
-function keysOf(sale: number): SaleKeys {
-  const prefix = `stampede:{settle:${sale}}`;
-  const state = `${prefix}:state`;
-  const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
-  return { state, counters: state, segments: `${prefix}:segments`, buyers, reservations };
-}
+const keysOf = (sale: number) => saleKeys(`settle:${sale}`);
 
 async function open(sale: number, openedMs: number): Promise<void> {
   const state = { remaining: 9, startsMs: '', endsMs: '', epoch: EPOCH, openedMs, returns: 0 };

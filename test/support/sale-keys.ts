@@ -1,0 +1,9 @@
+/** Keys of a sale under a name of a test's own, for tests of single scripts: where the service has them is its own business. */
+import type { SaleKeys } from '../../src/store/scripts.ts';
+
+export function saleKeys(name: string): SaleKeys {
+  const prefix = `stampede:{${name}}`;
+  const state = `${prefix}:state`;
+  const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
+  return { state, counters: state, segments: `${prefix}:segments`, buyers, reservations };
+}
