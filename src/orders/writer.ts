@@ -5,6 +5,8 @@
  *   commit ──▶ waiting ──a statement is free──▶ in a batch ──┬─▶ placed ──────────────────▶ committed
  *     │ queue full                                           ├─▶ not placed: conflict ─────▶ existing, or committed
  *     └─▶ busy                                               │   (by an earlier try), or no such sale
+ *                                                            ├─▶ a unique key refused ─────▶ the same batch again, each
+ *                                                            │                               order only if it can be placed
  *                                                            ├─▶ the CHECK refused ────────▶ the batch in halves,
  *                                                            │                               down to the one: sold-out
  *                                                            ├─▶ deadlock ─────────────────▶ the same batch again
@@ -58,15 +60,18 @@ export interface WriterContext {
   readonly onError: (doing: string, error: unknown) => void;
 }
 
-/** Sales are counted in the order of their ids: two statements that have the same ones do not wait for each other crosswise. */
-const INSERT = `
+/**
+ * Sales are counted in the order of their ids: two statements that have the same ones do not wait for each other crosswise.
+ * @param onConflict what happens to an order whose id is there, or whose customer has another
+ */
+const insertOf = (onConflict: string) => `
   WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]) AS t(id, sale_id, user_id)
   ), placed AS (
     INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
     SELECT input.id, input.sale_id, input.user_id, 'pending', sales.price_cents, now() + make_interval(secs => $4)
     FROM input JOIN sales ON sales.id = input.sale_id
-    ON CONFLICT DO NOTHING
+    ${onConflict}
     RETURNING id, sale_id, user_id, price_cents
   ), counted AS (
     UPDATE sales SET sold = sold + c.units, version = version + 1
@@ -77,6 +82,15 @@ const INSERT = `
     SELECT user_id, 'order', id::text, ${EARNED} FROM placed
   )
   ${tellPlaced('$1::uuid[]')}`;
+
+/**
+ * Redis has looked who has an order, so that hardly one meets another: not to look again before each insert is what makes it
+ * cheap. When one does, nothing of the batch is written.
+ */
+const ALL_OR_NONE = { name: 'commit-orders', text: insertOf('') };
+/** For a batch with an order that is there already. */
+const WHAT_CAN_BE = { name: 'commit-orders-again', text: insertOf('ON CONFLICT DO NOTHING') };
+const UNIQUE_VIOLATION = '23505';
 
 /** Orders of all sales form one line. */
 const LINE = 0;
@@ -141,18 +155,26 @@ async function commitBatch(
 ): Promise<readonly CommitResult[]> {
   const untilMs = performance.now() + limits.writerPatienceMs;
   let unanswered = lost;
+  let statement = lost === null ? ALL_OR_NONE : WHAT_CAN_BE;
   for (let tries = 0; tries < limits.writerRetries && performance.now() < untilMs; tries++) {
     let failure: PostgresFailure;
     try {
-      return await resultsOf(context, batch, await insert(context, batch), unanswered);
+      return await resultsOf(context, batch, await insert(context, statement, batch), unanswered);
     } catch (error) {
       failure = classifyPostgresError(error);
     }
-    if (failure.kind === 'refused') return commitHalves(context, batch, failure.constraint, unanswered);
+    if (failure.kind === 'refused') {
+      if (failure.code !== UNIQUE_VIOLATION || statement === WHAT_CAN_BE)
+        return commitHalves(context, batch, failure.constraint, unanswered);
+      statement = WHAT_CAN_BE;
+      continue;
+    }
     const { kind, reason } = failure;
     if (reason === 'refused-by-postgres') return commitHalves(context, batch, '', unanswered);
-    if (kind === 'unknown') unanswered = reason;
-    else if (reason !== 'deadlock' && reason !== 'serialization-failure') {
+    if (kind === 'unknown') {
+      unanswered = reason;
+      statement = WHAT_CAN_BE;
+    } else if (reason !== 'deadlock' && reason !== 'serialization-failure') {
       return batch.map(() => notCommitted(reason, unanswered));
     }
   }
@@ -184,11 +206,11 @@ async function commitHalves(
 /** @returns whether an order was placed */
 async function insert(
   context: WriterContext,
+  statement: typeof ALL_OR_NONE,
   batch: readonly Reservation[],
 ): Promise<(orderId: string) => boolean> {
   const { rows } = await context.postgres.pool.query<PlacedRow>({
-    name: 'commit-orders',
-    text: INSERT,
+    ...statement,
     values: [
       batch.map((r) => r.orderId),
       batch.map((r) => r.saleId),

@@ -1,0 +1,136 @@
+/** What the writer makes of a batch whose members Postgres does not take all. Both stores are real. */
+import { randomUUID } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
+import type { Reservation } from '../../src/domain/outcome.ts';
+import { createInstruments } from '../../src/metrics/instruments.ts';
+import { type CommitResult, createWriter, type Writer } from '../../src/orders/writer.ts';
+import { orderTable } from '../../src/store/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { redisEpochs } from '../../src/store/redis-epoch.ts';
+import { redisSales } from '../../src/store/redis-sale.ts';
+import { saleTable } from '../../src/store/sales.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let postgres: PostgresStore;
+let redis: RedisStore;
+beforeAll(async () => {
+  stores = await openTestStores();
+  postgres = openPostgres(stores.databaseUrl, () => {});
+  redis = await openRedis(stores.redisUrl, () => {});
+});
+afterAll(async () => {
+  await redis?.close();
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+const instruments = createInstruments();
+const sizes = vi.spyOn(instruments.writerBatch, 'observe');
+
+function startWriter(): Writer {
+  const orders = orderTable(postgres);
+  return createWriter({
+    postgres,
+    orders,
+    reservations: redisSales(redis, redisEpochs(redis, postgres), orders, 0),
+    instruments,
+    paymentWindowS: 900,
+    onError: (doing, error) => {
+      throw new Error(doing, { cause: error });
+    },
+  });
+}
+
+async function makeSale(stock: number): Promise<number> {
+  const sale = { name: 'a', stock, priceCents: 250, startsAt: null, endsAt: null };
+  return (await saleTable(postgres).create(sale)).id;
+}
+
+const reservation = (saleId: number, userId: string, orderId: string = randomUUID()): Reservation => ({
+  ...{ saleId, userId, orderId },
+  entryId: '1',
+});
+
+/** In one batch: all statements are under way meanwhile, with orders of another sale. */
+async function commitTogether(
+  writer: Writer,
+  fillerSale: number,
+  members: readonly Reservation[],
+): Promise<CommitResult[]> {
+  await setImmediate(); // the statements that were answered before are over
+  const fillers = Array.from({ length: limits.writerInFlight }, () =>
+    writer.commit(reservation(fillerSale, randomUUID())),
+  );
+  const results = await Promise.all(members.map((member) => writer.commit(member)));
+  for (const { kind } of await Promise.all(fillers)) expect(kind).toBe('committed');
+  expect(sizes).toHaveBeenLastCalledWith(members.length);
+  return results;
+}
+
+const told = (results: readonly CommitResult[]) =>
+  results.map((result) => (result.kind === 'refused' ? result.reason : result.kind));
+
+async function counts(saleId: number) {
+  const { rows } = await stores.sql.query(
+    `SELECT sold, (SELECT count(*)::int FROM orders WHERE sale_id = $1) AS orders,
+       (SELECT coalesce(sum(points), 0)::int FROM points_entries JOIN orders ON orders.id::text = source_id
+        WHERE sale_id = $1) AS points
+     FROM sales WHERE id = $1`,
+    [saleId],
+  );
+  return rows[0] as { sold: number; orders: number; points: number };
+}
+
+it('places what can be placed beside orders that are there, customers who have another, and a sale that is not', async () => {
+  const writer = startWriter();
+  const [saleId, fillerSale] = [await makeSale(10), await makeSale(10)];
+  const ann = reservation(saleId, 'ann');
+  const bob = reservation(saleId, 'bob');
+  expect(told(await Promise.all([writer.commit(ann), writer.commit(bob)]))).toEqual([
+    'committed',
+    'committed',
+  ]);
+  const members = [
+    reservation(saleId, 'cyd'),
+    ann, // an earlier try, whose answer was lost
+    reservation(saleId, 'bob'),
+    reservation(2_000_000_000, 'dan'),
+    reservation(saleId, 'eve'),
+  ];
+  const results = await commitTogether(writer, fillerSale, members);
+  expect(told(results)).toEqual(['committed', 'committed', 'existing', 'unknown-sale', 'committed']);
+  expect(results[2]).toMatchObject({ order: { orderId: bob.orderId, userId: 'bob' } });
+  expect(await counts(saleId)).toEqual({ sold: 4, orders: 4, points: 4 * 2 });
+});
+
+it('sells the last units to some of a batch in which others have an order, and tells the rest', async () => {
+  const writer = startWriter();
+  const [saleId, fillerSale] = [await makeSale(4), await makeSale(10)];
+  const first = reservation(saleId, 'user-0');
+  expect((await writer.commit(first)).kind).toBe('committed');
+  const members = Array.from({ length: 8 }, (_, i) => reservation(saleId, `user-${i}`));
+  const results = told(await commitTogether(writer, fillerSale, members));
+  expect([...results].sort()).toEqual([
+    ...Array<string>(3).fill('committed'),
+    'existing',
+    ...Array<string>(4).fill('sold-out'),
+  ]);
+  expect(await counts(saleId)).toEqual({ sold: 4, orders: 4, points: 4 * 2 });
+});
+
+it('commits once what two processes commit at the same time', async () => {
+  const [one, other] = [startWriter(), startWriter()];
+  const saleIds = [await makeSale(200), await makeSale(200)] as const;
+  const members = Array.from({ length: 100 }, (_, i) => reservation(saleIds[i % 2]!, `user-${i}`));
+  const results = await Promise.all([
+    ...members.map((member) => one.commit(member)),
+    ...members.toReversed().map((member) => other.commit(member)),
+  ]);
+  expect(new Set(told(results))).toEqual(new Set(['committed']));
+  for (const saleId of saleIds)
+    expect(await counts(saleId)).toEqual({ sold: 50, orders: 50, points: 50 * 2 });
+});
