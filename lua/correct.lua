@@ -3,11 +3,11 @@
 --
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, returns
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
---      3 reservations  stream of reservations that Postgres does not have yet
+--      3 reservations  sorted set of reservations that Postgres does not have yet
 --      4 buyers        hash: user id -> "<order id> <entry id>"
 --      5 a copy of the buyers that Postgres knows, prepared by the caller; taken over or thrown away
 -- ARGV 1 units that were observed
---      2 newest reservation that was observed
+--      2 returns that were observed: whatever adds a unit or a buyer counts there, and all else takes units away
 --      3 units that are free in Postgres
 -- Reply  1 when Redis was changed, 0 when something had happened
 local counters = {}
@@ -18,15 +18,10 @@ else
 end
 
 local function unchanged()
-  if not counters[2] or redis.call('XLEN', KEYS[3]) > 0 then return false end
+  if not counters[2] or redis.call('ZCARD', KEYS[3]) > 0 then return false end
   local free = 0
   for i = 2, #counters, 2 do free = free + tonumber(counters[i]) end
-  if free ~= tonumber(ARGV[1]) then return false end
-  if redis.call('EXISTS', KEYS[3]) == 0 then return ARGV[2] == '0-0' end
-  local info = redis.call('XINFO', 'STREAM', KEYS[3])
-  for i = 1, #info, 2 do
-    if info[i] == 'last-generated-id' then return info[i + 1] == ARGV[2] end
-  end
+  return free == tonumber(ARGV[1]) and redis.call('HGET', KEYS[1], 'returns') == ARGV[2]
 end
 
 if not unchanged() then

@@ -4,7 +4,7 @@
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch
 --      2 counters      hash that counts the units
 --      3 buyers        hash: user id -> "<order id> <entry id>"
---      4 reservations  stream of reservations that Postgres does not have yet
+--      4 reservations  sorted set of reservations that Postgres does not have yet
 -- ARGV 1 counter       the field of `counters`
 --      2 user id
 --      3 order id
@@ -24,7 +24,11 @@ if fence > 0 then
   if fence < tonumber(redis.call('HGET', KEYS[1], field) or '0') then return {'fenced'} end
   redis.call('HSET', KEYS[1], field, fence)
 end
+local time = redis.call('TIME')
+local nowMs = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+local entryId = ARGV[1] == 'remaining' and nowMs or nowMs .. ':' .. ARGV[1]
+local record = ARGV[3] .. ' ' .. entryId
+redis.call('ZADD', KEYS[4], nowMs, ARGV[2] .. ' ' .. record)
 redis.call('HINCRBY', KEYS[2], ARGV[1], -1)
-local entryId = redis.call('XADD', KEYS[4], '*', 'orderId', ARGV[3], 'userId', ARGV[2], 'counter', ARGV[1])
-redis.call('HSET', KEYS[3], ARGV[2], ARGV[3] .. ' ' .. entryId)
+redis.call('HSET', KEYS[3], ARGV[2], record)
 return {'reserved', entryId}

@@ -2,7 +2,7 @@
 --
 -- KEYS of each sale: state         hash: remaining, epoch and others
 --                    counters      hash that counts the units: the state itself, or one field for each segment
---                    reservations  stream of reservations that Postgres does not have yet
+--                    reservations  sorted set of reservations that Postgres does not have yet
 --                    buyers        hash: user id -> "<order id> <entry id>"
 -- ARGV 1 epoch       in which the sales must have been opened
 -- Reply  for each sale, in order, four values: units free (below zero when Redis is wrong), or nil: it is not here, or
@@ -21,11 +21,8 @@ for i = 1, #KEYS, 4 do
     free = values[1] and 0
     for _, value in ipairs(values) do free = free + value end
   end
-  local pending, ageMs = redis.call('XLEN', KEYS[i + 2]), 0
-  if pending > 0 then
-    local oldest = redis.call('XRANGE', KEYS[i + 2], '-', '+', 'COUNT', 1)[1]
-    ageMs = nowMs - oldest[1]:match('^%d+')
-  end
+  local pending, ageMs = redis.call('ZCARD', KEYS[i + 2]), 0
+  if pending > 0 then ageMs = nowMs - redis.call('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')[2] end
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = free, pending, ageMs, redis.call('HLEN', KEYS[i + 3])
   n = n + 4
 end

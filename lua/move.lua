@@ -4,7 +4,7 @@
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, returns
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <entry id>"
---      4 reservations  stream of reservations that Postgres does not have yet
+--      4 reservations  sorted set of reservations that Postgres does not have yet
 -- ARGV 1 'back': the order is closed, its unit is free and its customer, too; 'out': the order has a unit again
 --      2 user id
 --      3 order id
@@ -12,7 +12,7 @@
 --      5 epoch         in which the sale must have been opened
 -- Reply  1 when Redis was changed, 0 when it had been told, or the customer has another order;
 --        -1 when the sale is not in Redis, or from another epoch
-local state, counters, buyers, stream = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local state, counters, buyers, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local direction, userId, orderId, counter = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if redis.call('HGET', state, 'epoch') ~= ARGV[5] or redis.call('EXISTS', counters) == 0 then return -1 end
 if counters == state and redis.call('HEXISTS', state, 'remaining') == 0 then return -1 end
@@ -20,10 +20,9 @@ local buyer = redis.call('HGET', buyers, userId)
 
 if direction == 'back' then
   if not buyer then return 0 end
-  local holder, entryId = buyer:match('^(%S+) (%S+)$')
-  if holder ~= orderId then return 0 end
+  if buyer:match('^%S+') ~= orderId then return 0 end
   redis.call('HDEL', buyers, userId) -- first what a full Redis allows, which lets the rest through
-  redis.call('XDEL', stream, entryId) -- committed, though perhaps not settled yet
+  redis.call('ZREM', reservations, userId .. ' ' .. buyer) -- committed, though perhaps not settled yet
   redis.call('HINCRBY', state, 'returns', 1)
   redis.pcall('PUBLISH', 'stampede:returns', state)
   if redis.call('HEXISTS', counters, counter) == 0 then counter = redis.call('HKEYS', counters)[1] end
@@ -32,7 +31,7 @@ if direction == 'back' then
 end
 
 if buyer then return 0 end
-redis.call('HSET', buyers, userId, orderId .. ' 0-0')
+redis.call('HSET', buyers, userId, orderId .. ' 0')
 redis.call('HINCRBY', state, 'returns', 1) -- none came back, but there is a buyer more
 local function take(field)
   local free = tonumber(redis.call('HGET', counters, field) or '0')

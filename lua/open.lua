@@ -4,7 +4,7 @@
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, openedMs, returns (see sold-out-latch.ts)
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <entry id>"
---      4 reservations  stream of reservations that Postgres does not have yet
+--      4 reservations  sorted set of reservations that Postgres does not have yet
 --      5 segments      where a strategy with segments counts the units; it and another do not both hold a sale
 --      6 a copy of the buyers that Postgres knows, prepared by the caller; taken over or thrown away
 -- ARGV 1 units that are free in Postgres
@@ -12,9 +12,9 @@
 --      3 first instant of the sale, milliseconds since 1970, or ''
 --      4 first instant after the sale, or ''
 --      5 epoch
---      6 … entries of the stream that Postgres has
+--      6 … reservations that Postgres has
 -- Reply  1 when the sale was not there, 0 when it was
-local state, counters, buyers, stream, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6]
+local state, counters, buyers, reservations, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6]
 local units, segments, epoch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[5]
 local before = redis.call('HGET', state, 'epoch')
 local known = before == epoch
@@ -28,7 +28,7 @@ if present then
   return 0
 end
 
-for i = 6, #ARGV do redis.call('XDEL', stream, ARGV[i]) end
+for i = 6, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
 redis.call('HDEL', state, 'remaining')
 local time = redis.call('TIME')
 redis.call('HSET', state, 'openedMs', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
@@ -47,13 +47,9 @@ if redis.call('EXISTS', copy) == 1 then
   redis.call('PERSIST', buyers)
 end
 -- What is reserved is neither free nor in Postgres.
-for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+')) do
-  local fields, orderId, userId = entry[2], nil, nil
-  for i = 1, #fields, 2 do
-    if fields[i] == 'orderId' then orderId = fields[i + 1] end
-    if fields[i] == 'userId' then userId = fields[i + 1] end
-  end
-  redis.call('HSETNX', buyers, userId, orderId .. ' ' .. entry[1])
+for _, reservation in ipairs(redis.call('ZRANGE', reservations, 0, -1)) do
+  local userId, record = reservation:match('^(%S+) (.+)$')
+  redis.call('HSETNX', buyers, userId, record)
   units = units - 1
 end
 units = math.max(0, units)

@@ -11,7 +11,7 @@ local openedMs = opened and tonumber(opened) or math.huge
 for i = 1, #ARGV, 3 do
   -- Those that were there are buyers already: putting them back changes nothing.
   if tonumber(ARGV[i]:match('^%d+')) <= openedMs then
-    putBack = putBack + redis.call('HSETNX', KEYS[2], ARGV[i + 1], ARGV[i + 2] .. ' 0-0')
+    putBack = putBack + redis.call('HSETNX', KEYS[2], ARGV[i + 1], ARGV[i + 2] .. ' 0')
   end
 end
 if putBack > 0 and opened then redis.call('HINCRBY', KEYS[1], 'returns', putBack) end -- there are buyers more

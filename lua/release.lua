@@ -1,33 +1,29 @@
--- Gives a reservation up, exactly once: who removes its stream entry does the rest.
+-- Gives a reservation up, exactly once: who removes its entry does the rest.
 --
 -- KEYS 1 state         hash; `returns` counts the units that came back
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <entry id>"
---      4 reservations  stream of reservations that Postgres does not have yet
+--      4 reservations  sorted set of reservations that Postgres does not have yet
 -- ARGV 1 entry id
 --      2 user id
 --      3 order id
 --      4 1 when the unit goes back to the counter that it came from, 0 when Postgres has no such unit
 --      5 the order that the customer has instead, or ''
 -- Reply  1 when this call gave it up, 0 when it had been settled before
-local entry = redis.call('XRANGE', KEYS[4], ARGV[1], ARGV[1])[1]
-if not entry then return 0 end
-redis.call('XDEL', KEYS[4], ARGV[1])
+local record = ARGV[3] .. ' ' .. ARGV[1]
+if redis.call('ZREM', KEYS[4], ARGV[2] .. ' ' .. record) == 0 then return 0 end
 
-local fields, counter = entry[2], nil
-for i = 1, #fields, 2 do
-  if fields[i] == 'counter' then counter = fields[i + 1] end
-end
+local counter = ARGV[1]:match(':(.+)') or 'remaining'
 if ARGV[4] == '1' and redis.call('HEXISTS', KEYS[2], counter) == 1 then
   redis.call('HINCRBY', KEYS[2], counter, 1)
   redis.call('HINCRBY', KEYS[1], 'returns', 1)
   redis.pcall('PUBLISH', 'stampede:returns', KEYS[1])
 end
-if redis.call('HGET', KEYS[3], ARGV[2]) == ARGV[3] .. ' ' .. ARGV[1] then
+if redis.call('HGET', KEYS[3], ARGV[2]) == record then
   if ARGV[5] == '' then
     redis.call('HDEL', KEYS[3], ARGV[2])
   else
-    redis.call('HSET', KEYS[3], ARGV[2], ARGV[5] .. ' 0-0')
+    redis.call('HSET', KEYS[3], ARGV[2], ARGV[5] .. ' 0')
   end
 end
 return 1

@@ -1,6 +1,6 @@
--- What reserve.lua decides, for many attempts on several sales, in their order: a script's start, the sale's state, the
--- clock, the look at the buyers and their record are paid for once for a sale instead of once for each. What is said and
--- answered is one string for a sale: taking hundreds of short ones apart costs a client more than the rest of the call.
+-- What reserve.lua decides, for many attempts on several sales, in their order: a script's start, the clock, the sale's state,
+-- the look at the buyers and their records are paid for once instead of once for each. What is said and answered is one
+-- string for a sale: taking hundreds of short ones apart costs a client more than the rest of the call.
 --
 -- KEYS for each sale: state, buyers, reservations (see reserve.lua)
 -- ARGV 1 epoch in which the sales must have been opened
@@ -8,28 +8,25 @@
 -- Reply  a line for each attempt, in order: 'reserved <order id> <entry id>', 'held <order id> <entry id>', or the word of
 --        another answer (see reserve.lua); the order id of a reservation that was made now is '='
 local lines, n = {}, 0
-local nowMs
--- Of one sale after the other: a table of its own for each would cost more than what stands in it.
-local users, orders, records = {}, {}, {}
+local time = redis.call('TIME')
+local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
+local entryId = string.format('%.0f', nowMs)
+local reserved = 'reserved = ' .. entryId
+-- Of one sale after the other: tables of its own for each would cost more than what stands in them.
+local users, orders, records, entries = {}, {}, {}, {}
 
 for key = 1, #KEYS, 3 do
-  local stateKey, buyersKey, stream = KEYS[key], KEYS[key + 1], KEYS[key + 2]
+  local stateKey, buyersKey, reservationsKey = KEYS[key], KEYS[key + 1], KEYS[key + 2]
   local state = redis.call('HMGET', stateKey, 'remaining', 'startsMs', 'endsMs', 'epoch')
   local free = tonumber(state[1] or '0')
 
   local refusal
   if not state[1] or state[4] ~= ARGV[1] then
     refusal = 'closed'
-  elseif state[2] ~= '' or state[3] ~= '' then
-    if not nowMs then
-      local time = redis.call('TIME')
-      nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
-    end
-    if state[2] ~= '' and nowMs < tonumber(state[2]) then
-      refusal = 'not-started'
-    elseif state[3] ~= '' and nowMs >= tonumber(state[3]) then
-      refusal = 'ended'
-    end
+  elseif state[2] ~= '' and nowMs < tonumber(state[2]) then
+    refusal = 'not-started'
+  elseif state[3] ~= '' and nowMs >= tonumber(state[3]) then
+    refusal = 'ended'
   end
 
   local attempts = 0
@@ -37,6 +34,7 @@ for key = 1, #KEYS, 3 do
     attempts = attempts + 1
     users[attempts], orders[attempts] = userId, orderId
   end
+
   local before = refusal ~= 'closed' and redis.call('HMGET', buyersKey, unpack(users, 1, attempts)) or {}
 
   local taken = 0
@@ -52,15 +50,17 @@ for key = 1, #KEYS, 3 do
     elseif taken >= free then
       lines[n] = 'sold-out'
     else
-      local entryId = redis.call('XADD', stream, '*', 'orderId', orderId, 'userId', userId, 'counter', 'remaining')
       local record = orderId .. ' ' .. entryId
       taken = taken + 1
       records[2 * taken - 1], records[2 * taken] = userId, record
+      entries[2 * taken - 1], entries[2 * taken] = entryId, userId .. ' ' .. record
       if now then now[userId] = record end
-      lines[n] = 'reserved = ' .. entryId
+      lines[n] = reserved
     end
   end
   if taken > 0 then
+    -- The first write, as nobody has seen yet what type this key is.
+    redis.call('ZADD', reservationsKey, unpack(entries, 1, 2 * taken))
     redis.call('HSET', buyersKey, unpack(records, 1, 2 * taken))
     redis.call('HINCRBY', stateKey, 'remaining', -taken)
   end

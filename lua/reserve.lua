@@ -2,7 +2,9 @@
 --
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch
 --      2 buyers        hash: user id -> "<order id> <entry id>"
---      3 reservations  stream of reservations that Postgres does not have yet
+--      3 reservations  sorted set of reservations that Postgres does not have yet: "<user id> <order id> <entry id>" ->
+--                      when, in milliseconds since 1970. The entry id is that instant and, where units are counted in
+--                      segments, ':' and the segment that the unit came from; '0' is no entry's
 -- ARGV 1 user id
 --      2 order id, made by the caller; sending the same attempt twice takes one unit
 --      3 epoch in which the sale must have been opened
@@ -20,15 +22,15 @@ if held then
   return {orderId == ARGV[2] and 'reserved' or 'held', orderId, entryId}
 end
 
-if state[2] ~= '' or state[3] ~= '' then
-  local time = redis.call('TIME')
-  local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
-  if state[2] ~= '' and nowMs < tonumber(state[2]) then return {'not-started'} end
-  if state[3] ~= '' and nowMs >= tonumber(state[3]) then return {'ended'} end
-end
+local time = redis.call('TIME')
+local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
+if state[2] ~= '' and nowMs < tonumber(state[2]) then return {'not-started'} end
+if state[3] ~= '' and nowMs >= tonumber(state[3]) then return {'ended'} end
 if tonumber(state[1]) <= 0 then return {'sold-out'} end
 
+local entryId = string.format('%.0f', nowMs)
+local record = ARGV[2] .. ' ' .. entryId
+redis.call('ZADD', KEYS[3], entryId, ARGV[1] .. ' ' .. record) -- the first write, as nobody has seen yet what type this key is
+redis.call('HSET', KEYS[2], ARGV[1], record)
 redis.call('HINCRBY', KEYS[1], 'remaining', -1)
-local entryId = redis.call('XADD', KEYS[3], '*', 'orderId', ARGV[2], 'userId', ARGV[1], 'counter', 'remaining')
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. entryId)
 return {'reserved', ARGV[2], entryId}

@@ -52,7 +52,7 @@ export async function settle(
   try {
     return await withRedis(redisUrl, (redis) =>
       untilNothingIsLeft(async () => {
-        const unsettled = await redis.xlen(`stampede:{sale:${saleId}}:reservations`);
+        const unsettled = await redis.zcard(`stampede:{sale:${saleId}}:reservations`);
         return { unsettled, untold: await countUntold(postgres, saleId).catch(() => 0) };
       }, wait),
     );
@@ -166,7 +166,7 @@ async function readRedis(
     const [remaining, segments, unsettled, buyers] = await Promise.all([
       redis.hget(`${prefix}:state`, 'remaining'),
       redis.hvals(`${prefix}:segments`),
-      redis.xlen(`${prefix}:reservations`),
+      redis.zcard(`${prefix}:reservations`),
       redis.hlen(`${prefix}:buyers`),
     ]);
     const counts = [...(remaining === null ? [] : [remaining]), ...segments].map(Number);

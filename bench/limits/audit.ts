@@ -134,7 +134,7 @@ async function countsInRedis(redis: Redis, sales: readonly SaleRow[]): Promise<(
 
 async function reservations(redis: Redis, ids: readonly number[]): Promise<number> {
   const pipeline = redis.pipeline();
-  for (const id of ids) pipeline.xlen(keysOf(id).reservations);
+  for (const id of ids) pipeline.zcard(keysOf(id).reservations);
   const replies = (await pipeline.exec()) ?? [];
   return replies.reduce((sum, [, length]) => sum + Number(length), 0);
 }

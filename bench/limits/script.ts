@@ -129,7 +129,7 @@ async function disagreements({ redis }: RedisStore, keys: ReturnType<typeof keys
     .multi()
     .hget(keys.state, 'remaining')
     .hlen(keys.buyers)
-    .xlen(keys.reservations)
+    .zcard(keys.reservations)
     .exec();
   const [remaining, buyers, recorded] = (replies ?? []).map(([, reply]) => Number(reply));
   if (remaining === undefined || buyers === undefined || recorded === undefined) {

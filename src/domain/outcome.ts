@@ -13,7 +13,7 @@ import type { Attempt, Order } from './order.ts';
 
 /** A unit that Redis took for an order which Postgres does not have yet. */
 export interface Reservation extends Attempt {
-  /** The stream entry that records it; it exists until the reservation is settled. */
+  /** Of the entry that records it, until the reservation is settled: see lua/reserve.lua. */
   readonly entryId: string;
 }
 

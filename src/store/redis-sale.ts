@@ -18,7 +18,7 @@ import { homeSegment } from '../domain/segments.ts';
 import type { OrderTable } from './orders.ts';
 import type { RedisStore } from './redis.ts';
 import type { RedisEpochs } from './redis-epoch.ts';
-import type { Glance, Observation, SaleKeys } from './scripts.ts';
+import { type Glance, type Observation, readEntry, type SaleKeys } from './scripts.ts';
 
 /** Buyers written to Redis in one command while a sale is opened. */
 const BUYERS_PAGE = 1_000;
@@ -90,7 +90,7 @@ export function redisSales(
   ): Promise<string> {
     const key = `stampede:{sale:${saleId}}:buyers:${crypto.randomUUID()}`;
     for await (const page of pages) {
-      await redis.hset(key, Object.fromEntries(page.map((buyer) => [buyer.userId, `${buyer.orderId} 0-0`])));
+      await redis.hset(key, Object.fromEntries(page.map((buyer) => [buyer.userId, `${buyer.orderId} 0`])));
       await redis.expire(key, COPY_TTL_S);
     }
     return key;
@@ -104,8 +104,8 @@ export function redisSales(
     },
     async open(sale) {
       const epoch = await epochs.current();
-      const entries = await redis.xrange(keys(sale.id).reservations, '-', '+');
-      const reserved = entries.map(([entryId, fields]) => toReservation(sale.id, entryId, fields));
+      const entries = await redis.zrange(keys(sale.id).reservations, '0', '-1');
+      const reserved = entries.map((entry) => readEntry(sale.id, entry));
       // Units, buyers and reservations of one instant in Postgres; what changes after it is told to Redis by who does.
       const snapshot = await orders.snapshot(
         sale.id,
@@ -114,7 +114,7 @@ export function redisSales(
       );
       return scripts.open(keys(sale.id), snapshot.value, {
         epoch,
-        committed: reserved.filter((r) => snapshot.known.has(r.orderId)).map((r) => r.entryId),
+        committed: reserved.filter((r) => snapshot.known.has(r.orderId)),
         remaining: snapshot.remaining,
         segments,
         startsMs: sale.startsAt === null ? null : Date.parse(sale.startsAt),
@@ -132,8 +132,8 @@ export function redisSales(
     async pending(saleId, ageMs, most) {
       const [seconds, micros] = await redis.time();
       const untilMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - ageMs;
-      const entries = await redis.xrange(keys(saleId).reservations, '-', untilMs, 'COUNT', most);
-      return entries.map(([entryId, fields]) => toReservation(saleId, entryId, fields));
+      const entries = await redis.zrangebyscore(keys(saleId).reservations, '-inf', untilMs, 'LIMIT', 0, most);
+      return entries.map((entry) => readEntry(saleId, entry));
     },
     async move({ direction, saleId, userId, orderId }) {
       const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
@@ -157,9 +157,4 @@ function keysOf(saleId: number, segments: number): SaleKeys {
   const counters = segments > 0 ? split : state;
   const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
   return { state, counters, segments: split, buyers, reservations };
-}
-
-function toReservation(saleId: number, entryId: string, fields: readonly string[]): Reservation {
-  const value = (name: string) => fields[fields.indexOf(name) + 1] ?? '';
-  return { saleId, entryId, orderId: value('orderId'), userId: value('userId') };
 }

@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import type { Redis } from 'ioredis';
+import type { Reservation } from '../domain/outcome.ts';
 
 const folder = new URL('../../lua/', import.meta.url);
 
@@ -39,8 +40,8 @@ export interface Observation {
   readonly remaining: number;
   /** Reservations that are not settled. */
   readonly pending: number;
-  /** The newest entry that the stream ever had: it grows with every reservation. */
-  readonly newest: string;
+  /** Grows whenever a unit or a buyer is added. */
+  readonly returns: string;
   /** Customers that Redis knows to have an order. */
   readonly buyers: number;
 }
@@ -71,11 +72,7 @@ export interface SaleAttempts {
 /** Reservations of one sale, for lua/settle.lua. */
 export interface SaleReservations {
   readonly keys: SaleKeys;
-  readonly members: readonly {
-    readonly userId: string;
-    readonly orderId: string;
-    readonly entryId: string;
-  }[];
+  readonly members: readonly Omit<Reservation, 'saleId'>[];
 }
 
 /** A sale that has no unit, in one state of its units: see lua/sold-out.lua. */
@@ -128,8 +125,8 @@ export interface UpkeepScripts {
       startsMs: number | null;
       endsMs: number | null;
       epoch: number;
-      /** Entries of the stream that Postgres has. */
-      committed: readonly string[];
+      /** Reservations that Postgres has. */
+      committed: readonly Reservation[];
     },
   ): Promise<boolean>;
   /** @returns how many units were added (or, below zero, taken); 0 when a cut found too few; null when the sale is not in Redis. */
@@ -164,7 +161,18 @@ export interface SaleKeys {
   readonly reservations: string;
 }
 
-/** Customers and their orders, in one string. Neither holds a blank: see userIdOf in http/purchase-listener.ts. */
+/** What stands in the sorted set of a sale's reservations. No part of it holds a blank: see userIdOf in http/purchase-listener.ts. */
+function entryOf({ userId, orderId, entryId }: Omit<Reservation, 'saleId'>): string {
+  return `${userId} ${orderId} ${entryId}`;
+}
+
+/** The reservation that an entry records. */
+export function readEntry(saleId: number, entry: string): Reservation {
+  const [userId, orderId, entryId] = entry.split(' ') as [string, string, string];
+  return { saleId, userId, orderId, entryId };
+}
+
+/** Customers and their orders, in one string. */
 function pairsOf(members: SaleAttempts['members']): string {
   let pairs = '';
   for (const { userId, orderId } of members) pairs += `${userId} ${orderId} `;
@@ -248,9 +256,9 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
         r.ownerOrderId,
       )) === 1,
     async settle(committed) {
-      const streams = committed.map(({ keys }) => keys.reservations);
-      const entryIds = committed.map(({ members }) => members.map(({ entryId }) => entryId).join(' '));
-      const incomplete = (await settle(streams.length, ...streams, ...entryIds)) as readonly number[];
+      const keys = committed.map((sale) => sale.keys.reservations);
+      const entries = committed.map(({ members }) => members.map(entryOf).join(' '));
+      const incomplete = (await settle(keys.length, ...keys, ...entries)) as readonly number[];
       for (const sale of incomplete) {
         const { keys, members } = committed[sale - 1]!;
         const told = members.flatMap(({ entryId, userId, orderId }) => [entryId, userId, orderId]);
@@ -282,7 +290,7 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
         s.startsMs ?? '',
         s.endsMs ?? '',
         s.epoch,
-        ...s.committed,
+        ...s.committed.map(entryOf),
       )) === 1,
     move: async (keys, { direction, userId, orderId, counter }, epoch) => {
       const all = [keys.state, keys.counters, keys.buyers, keys.reservations];
@@ -301,9 +309,9 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
       });
     },
     observe: async (keys, epoch) => {
-      type Seen = readonly [remaining: number, pending: number, newest: string, buyers: number] | null;
+      type Seen = readonly [remaining: number, pending: number, returns: string, buyers: number] | null;
       const seen = (await observe(keys.state, keys.counters, keys.reservations, keys.buyers, epoch)) as Seen;
-      return seen && { remaining: seen[0], pending: seen[1], newest: seen[2], buyers: seen[3] };
+      return seen && { remaining: seen[0], pending: seen[1], returns: seen[2], buyers: seen[3] };
     },
     correct: async (keys, buyersKey, seen, remaining) =>
       (await correct(
@@ -313,7 +321,7 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
         keys.buyers,
         buyersKey,
         seen.remaining,
-        seen.newest,
+        seen.returns,
         remaining,
       )) === 1,
   };

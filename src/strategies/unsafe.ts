@@ -72,7 +72,7 @@ export function create(context: StrategyContext): Strategy {
     if (sale.units <= 0) return { kind: 'sold-out' };
     const keys = place.keys;
     await redis.hset(keys.state, 'remaining', sale.units - 1);
-    await redis.hset(keys.buyers, attempt.userId, `${attempt.orderId} 0-0`);
+    await redis.hset(keys.buyers, attempt.userId, `${attempt.orderId} 0`);
     return insert(attempt);
   }
 

@@ -63,7 +63,7 @@ describe('the audit', () => {
     await redis.hset(keysOf(2).segments, { 0: 1, 1: 2 });
     expect(await check(0, true)).toEqual([]);
     await redis.hset(keysOf(1).state, 'remaining', 4);
-    await redis.xadd(keysOf(2).reservations, '*', 'orderId', 'x');
+    await redis.zadd(keysOf(2).reservations, 1, 'ann x 1');
     expect(await check(0, true)).toEqual([
       'sale 1: Redis would sell 4 more, Postgres 3',
       '1 reservation is not settled',
@@ -71,7 +71,7 @@ describe('the audit', () => {
   });
 
   it('waits until the last reservation of every sale is settled', async () => {
-    await redis.xadd(keysOf(2).reservations, '*', 'orderId', 'x');
+    await redis.zadd(keysOf(2).reservations, 1, 'ann x 1');
     let settled = false;
     const wait = untilSettled(stores, new AbortController().signal).then(() => {
       settled = true;
@@ -80,7 +80,7 @@ describe('the audit', () => {
     expect(settled).toBe(false);
     await redis.del(keysOf(2).reservations);
     await wait;
-    await redis.xadd(keysOf(2).reservations, '*', 'orderId', 'x');
+    await redis.zadd(keysOf(2).reservations, 1, 'ann x 1');
     const stop = new AbortController();
     const stopped = untilSettled(stores, stop.signal);
     stop.abort(new Error('stopped'));

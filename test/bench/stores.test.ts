@@ -52,7 +52,7 @@ describe("the audit's reader", () => {
   it('reads the sale, its orders and points, and what Redis would still sell', async () => {
     const saleId = await makeSale(5, ['ann', 'bob']);
     await redis.hset(`stampede:{sale:${saleId}}:state`, { remaining: 3 });
-    await redis.hset(`stampede:{sale:${saleId}}:buyers`, { ann: `${id(0)} 0-0`, bob: `${id(1)} 0-0` });
+    await redis.hset(`stampede:{sale:${saleId}}:buyers`, { ann: `${id(0)} 0`, bob: `${id(1)} 0` });
     const settled = await settle(place(saleId));
     expect(settled).toEqual({ unsettled: 0, untold: 0, settling: false });
     const snapshot = await readStores(place(saleId), settled);
@@ -134,9 +134,9 @@ describe("the audit's reader", () => {
   });
 
   it('waits until the reservations are settled', async () => {
-    const stream = 'stampede:{sale:1}:reservations';
-    for (let n = 0; n < 5; n++) await redis.xadd(stream, '*', 'order', String(n));
-    const drain = setInterval(() => void redis.xtrim(stream, 'MAXLEN', 0), 300);
+    const reservations = 'stampede:{sale:1}:reservations';
+    for (let n = 0; n < 5; n++) await redis.zadd(reservations, n, `ann ${n} ${n}`);
+    const drain = setInterval(() => void redis.del(reservations), 300);
     expect(await settle(place(1))).toEqual({ unsettled: 0, untold: 0, settling: false });
     clearInterval(drain);
   });
@@ -155,15 +155,12 @@ describe("the audit's reader", () => {
     await sql.query('DELETE FROM unit_moves');
   });
 
-  it('tells a stream that is stuck from one that is being settled', async () => {
-    const stream = 'stampede:{sale:1}:reservations';
-    for (let n = 0; n < 500; n++) await redis.xadd(stream, '*', 'order', String(n));
+  it('tells reservations that are stuck from those that are being settled', async () => {
+    const reservations = 'stampede:{sale:1}:reservations';
+    for (let n = 0; n < 500; n++) await redis.zadd(reservations, n, `ann ${n} ${n}`);
     const wait = { timeoutMs: 600, stuckAfterMs: 300 };
     expect(await settle(place(1), wait)).toEqual({ unsettled: 500, untold: 0, settling: false });
-    const drain = setInterval(async () => {
-      const [first] = await redis.xrange(stream, '-', '+', 'COUNT', 1);
-      if (first !== undefined) await redis.xdel(stream, first[0]);
-    }, 30);
+    const drain = setInterval(() => void redis.zpopmin(reservations), 30);
     expect(await settle(place(1), wait)).toMatchObject({ settling: true });
     clearInterval(drain);
   });

@@ -76,7 +76,7 @@ export function strategyContract(name: string): void {
         const counters = segments.length > 0 ? segments : [await redis.hget(`${prefix}:state`, 'remaining')];
         const free = counters.reduce((sum, units) => sum + Number(units), 0);
         const { stock, sold } = await truth(saleId);
-        return { free, expected: stock - sold, pending: await redis.xlen(`${prefix}:reservations`) };
+        return { free, expected: stock - sold, pending: await redis.zcard(`${prefix}:reservations`) };
       },
       ({ free, expected, pending }) => free === expected && pending === 0,
     );

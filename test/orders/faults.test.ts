@@ -123,7 +123,7 @@ describe('Redis losing its memory', () => {
       await whileCommitsWait(sale.id, async () => {
         answers = early.map((user) => attempt(service.url, sale.id, user));
         await eventually(
-          () => redis.xlen(`${prefix(sale.id)}:reservations`),
+          () => redis.zcard(`${prefix(sale.id)}:reservations`),
           (n) => n === 20,
         );
         await redis.flushall();

@@ -147,7 +147,7 @@ async function expectEachSoldOnce(saleId: number, stock: number, told: readonly 
   const counters = segments.length > 0 ? segments : [await redis.hget(`${prefix}:state`, 'remaining')];
   expect(counters).toEqual(counters.map(() => '0'));
   await eventually(
-    () => redis.xlen(`${prefix}:reservations`),
+    () => redis.zcard(`${prefix}:reservations`),
     (pending) => pending === 0,
   );
 }

@@ -100,11 +100,8 @@ it('does not compare those that sell, which always seem to differ', async () => 
 
 it('settles what is abandoned in a sale that sells', async () => {
   const [saleId] = saleIds as [number];
-  await redis.redis.xadd(
-    `stampede:{sale:${saleId}}:reservations`,
-    '1-1',
-    ...['orderId', '01939b2e-7f7c-7000-8000-000000000001', 'userId', 'ann', 'counter', 'remaining'],
-  );
+  const entry = 'ann 01939b2e-7f7c-7000-8000-000000000001 1';
+  await redis.redis.zadd(`stampede:{sale:${saleId}}:reservations`, 1, entry);
   const committed: string[] = [];
   const commit = async ({ userId }: { userId: string }) => {
     committed.push(userId);

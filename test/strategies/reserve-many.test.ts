@@ -33,7 +33,7 @@ async function prepare(world: string, stock: number): Promise<void> {
       startsMs: kind === 'early' ? now + 60_000 : sale === 1 ? now - 60_000 : '',
       endsMs: kind === 'late' ? now - 1 : sale === 1 ? now + 60_000 : '',
     });
-    await redis.redis.hset(keysOf(world, sale).buyers, 'user-0', 'order-before 7-7');
+    await redis.redis.hset(keysOf(world, sale).buyers, 'user-0', 'order-before 7');
   }
 }
 
@@ -42,17 +42,14 @@ const comparable = ([word, orderId]: ReserveReply) => [word, orderId || undefine
 
 async function stateOf(world: string, sale: number) {
   const keys = keysOf(world, sale);
-  const entries = await redis.redis.xrange(keys.reservations, '-', '+');
+  const entries = await redis.redis.zrange(keys.reservations, '0', '-1', 'WITHSCORES');
   const buyers = await redis.redis.hgetall(keys.buyers);
-  const written = new Map(entries.map(([entryId, fields]) => [entryId, fields]));
-  for (const [user, value] of Object.entries(buyers)) {
-    const [orderId, entryId] = value.split(' ');
-    if (orderId === 'order-before') continue;
-    expect(written.get(entryId!)).toEqual(['orderId', orderId, 'userId', user, 'counter', 'remaining']);
-  }
+  const written = Object.entries(buyers)
+    .filter(([, value]) => value !== 'order-before 7')
+    .flatMap(([user, value]) => [`${user} ${value}`, value.split(' ')[1]!]);
+  expect(new Set(entries)).toEqual(new Set(written));
   return {
     remaining: await redis.redis.hget(keys.state, 'remaining'),
-    entries: entries.map(([, fields]) => fields),
     buyers: Object.fromEntries(Object.entries(buyers).map(([user, value]) => [user, value.split(' ')[0]])),
   };
 }

@@ -44,7 +44,7 @@ async function reserve(sales: readonly number[]) {
   }));
 }
 
-const pending = (sale: number) => redis.redis.xlen(keysOf(sale).reservations);
+const pending = (sale: number) => redis.redis.zcard(keysOf(sale).reservations);
 const buyers = (sale: number) => redis.redis.hgetall(keysOf(sale).buyers);
 
 it('forgets those of all sales, and leaves others', async () => {
@@ -52,8 +52,8 @@ it('forgets those of all sales, and leaves others', async () => {
   const committed = await reserve([1, 2, 3]);
   await redis.scripts.settle([committed[0]!, { ...committed[2]!, members: committed[2]!.members.slice(1) }]);
   expect([await pending(1), await pending(2), await pending(3)]).toEqual([0, 2, 1]);
-  const left = await redis.redis.xrange(keysOf(3).reservations, '-', '+');
-  expect(left.map(([, fields]) => fields[1])).toEqual(['order-of-ann-3']);
+  const left = await redis.redis.zrange(keysOf(3).reservations, '0', '-1');
+  expect(left.map((entry) => entry.split(' ')[0])).toEqual(['ann']);
   expect(Object.keys(await buyers(1)).sort()).toEqual(['ann', 'bob']);
 });
 
@@ -64,7 +64,7 @@ it('puts the buyers back whom a sale that was opened since does not know, and te
   await open(2, Date.now() + 60_000);
   await redis.scripts.settle(committed);
   expect(await pending(1)).toBe(0);
-  expect(await buyers(2)).toEqual({ ann: 'order-of-ann-2 0-0', bob: 'order-of-bob-2 0-0' });
+  expect(await buyers(2)).toEqual({ ann: 'order-of-ann-2 0', bob: 'order-of-bob-2 0' });
   expect(await redis.redis.hget(keysOf(2).state, 'returns')).toBe('2');
 });
 

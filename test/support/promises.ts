@@ -133,7 +133,7 @@ export async function readRedis(redis: Redis, saleId: number): Promise<InRedis> 
   const counters = segments.length > 0 ? segments : [await redis.hget(`${prefix}:state`, 'remaining')];
   return {
     free: counters.reduce((sum, units) => sum + Number(units), 0),
-    reservations: await redis.xlen(`${prefix}:reservations`),
+    reservations: await redis.zcard(`${prefix}:reservations`),
     buyers: await redis.hlen(`${prefix}:buyers`),
   };
 }

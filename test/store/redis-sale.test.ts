@@ -1,0 +1,145 @@
+/** What Redis keeps of reservations, and when it lets itself be corrected. Both stores are real. */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import type { Reservation } from '../../src/domain/outcome.ts';
+import { orderTable } from '../../src/store/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { redisEpochs } from '../../src/store/redis-epoch.ts';
+import { type RedisSales, redisSales } from '../../src/store/redis-sale.ts';
+import { saleTable } from '../../src/store/sales.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const STOCK = 9;
+
+let stores: TestStores;
+let postgres: PostgresStore;
+let redis: RedisStore;
+beforeAll(async () => {
+  stores = await openTestStores();
+  postgres = openPostgres(stores.databaseUrl, () => {});
+  redis = await openRedis(stores.redisUrl, () => {});
+});
+afterAll(async () => {
+  await redis?.close();
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+let saleId: number;
+let sales: RedisSales;
+beforeEach(() => openSale(0));
+
+/** @param segments 0: one counter */
+async function openSale(segments: number): Promise<void> {
+  const given = { name: 'a', stock: STOCK, priceCents: 1, startsAt: null, endsAt: null };
+  const sale = await saleTable(postgres).create(given);
+  saleId = sale.id;
+  sales = redisSales(redis, redisEpochs(redis, postgres), orderTable(postgres), segments);
+  await sales.open(sale);
+}
+
+async function reserve(userId: string, orderId: string = randomUUID()): Promise<Reservation> {
+  const [word, held, entryId] = await redis.scripts.reserve(
+    sales.keys(saleId),
+    userId,
+    orderId,
+    await sales.epoch(),
+  );
+  expect([word, held]).toEqual(['reserved', orderId]);
+  return { saleId, userId, orderId, entryId: entryId! };
+}
+
+const buyers = async () => Object.keys(await redis.redis.hgetall(sales.keys(saleId).buyers));
+
+it('corrects a sale in which nothing has happened since the look', async () => {
+  await sales.settle([await reserve('ann')]);
+  const seen = (await sales.observe(saleId))!;
+  expect(seen).toMatchObject({ remaining: STOCK - 1, pending: 0, buyers: 1 });
+  expect(await sales.correct(saleId, seen, STOCK)).toBe(true);
+  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
+});
+
+it.each<[string, () => Promise<unknown>]>([
+  ['a reservation is under way', () => reserve('bob')],
+  ['one was settled', async () => sales.settle([await reserve('bob')])],
+  [
+    'one was settled, and its unit came back',
+    async () => {
+      const bob = await reserve('bob');
+      await sales.settle([bob]);
+      await sales.move({ direction: 'back', ...bob });
+    },
+  ],
+  ['one was made and given up', async () => sales.release(await reserve('bob'))],
+  [
+    'a unit was taken off and added',
+    async () => {
+      await sales.adjust(saleId, -1);
+      await sales.adjust(saleId, 1);
+    },
+  ],
+])('does not correct a sale in which %s since the look', async (_, happens) => {
+  const seen = (await sales.observe(saleId))!;
+  await happens();
+  const before = await sales.observe(saleId);
+  expect(await sales.correct(saleId, seen, 1)).toBe(false);
+  expect(await sales.observe(saleId)).toEqual(before);
+});
+
+it('does not correct a sale while a reservation is under way', async () => {
+  const ann = await reserve('ann');
+  const seen = (await sales.observe(saleId))!;
+  expect(await sales.correct(saleId, seen, STOCK)).toBe(false);
+  await sales.settle([ann]);
+  expect(await sales.correct(saleId, seen, STOCK)).toBe(true);
+});
+
+it('forgets the reservation of a unit that came back before it was settled', async () => {
+  const ann = await reserve('ann');
+  await sales.move({ direction: 'back', ...ann });
+  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
+});
+
+it('tells reservations by their age, the oldest first', async () => {
+  const made = [await reserve('zoe')];
+  await sleep(5);
+  made.push(await reserve('ann'));
+  expect(await sales.pending(saleId, 0, 9)).toEqual(made);
+  expect(await sales.pending(saleId, 0, 1)).toEqual(made.slice(0, 1));
+  expect(await sales.pending(saleId, 60_000, 9)).toEqual([]);
+  const [glance] = await sales.glance([saleId]);
+  expect(glance).toMatchObject({ free: STOCK - 2, pending: 2, buyers: 2 });
+  expect(glance!.ageMs).toBeGreaterThanOrEqual(5);
+});
+
+it('gives a reservation up once, into the segment that it came from', async () => {
+  await openSale(3);
+  const keys = sales.keys(saleId);
+  const units = () => redis.redis.hgetall(keys.counters);
+  const fence = { token: null, lock: 'none' };
+  const epoch = await sales.epoch();
+  const orderId = randomUUID();
+  const [word, entryId] = await redis.scripts.deduct(keys, '1', 'ann', orderId, fence, epoch);
+  expect([word, await units()]).toEqual(['reserved', { 0: '3', 1: '2', 2: '3' }]);
+  const ann = { saleId, userId: 'ann', orderId, entryId: entryId! };
+  expect(await sales.release({ ...ann, entryId: `${Number.parseInt(entryId!, 10) - 1}:1` })).toBe(false);
+  expect([await sales.release(ann), await sales.release(ann)]).toEqual([true, false]);
+  expect([await units(), await buyers()]).toEqual([{ 0: '3', 1: '3', 2: '3' }, []]);
+});
+
+it('opens a sale with what is reserved already, less what Postgres has by now', async () => {
+  const ann = await reserve('ann');
+  await reserve('bob');
+  await stores.sql.query(
+    `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+     VALUES ($1, $2, 'ann', 'pending', 1, now() + interval '1 hour')`,
+    [ann.orderId, saleId],
+  );
+  const sale = await stores.sql.query('UPDATE sales SET sold = 1 WHERE id = $1', [saleId]);
+  expect(sale.rowCount).toBe(1);
+  await redis.redis.del(sales.keys(saleId).state, sales.keys(saleId).buyers);
+  await sales.open((await saleTable(postgres).get(saleId))!);
+  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 1, buyers: 2 });
+});
