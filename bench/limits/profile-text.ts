@@ -7,9 +7,9 @@ import type { ProfileReport } from './profile.ts';
 const cpuColumns: readonly Column[] = [
   ['variant', 'left'],
   ['service µs', 'right'],
-  ['of it as it is', 'right'],
   ['Redis µs', 'right'],
   ['Postgres µs', 'right'],
+  ['speed', 'right'],
 ];
 
 const shareColumns: readonly Column[] = [
@@ -25,16 +25,16 @@ export function profileText({ options, variants, shares }: ProfileReport): strin
   return [
     markdownTable(
       cpuColumns,
-      variants.map(({ name, what, cpu, quotients }) => [
+      variants.map(({ name, what, cpu, rates }) => [
         `${name}: ${what}`,
         us(cpu.service),
-        range(quotients),
         us(cpu.redis),
         us(cpu.postgres),
+        range(rates),
       ]),
     ),
     `CPU of an attempt with \`${strategy}\` that is sold and committed: ${number(attempts)} attempts, ${connections} connections, medians ` +
-      `of ${rounds} rounds; the service’s also as a share of the first line’s in the same round, lowest and highest.`,
+      `of ${rounds} rounds; speed as a share of the first line’s in the same round, lowest and highest.`,
     markdownTable(
       shareColumns,
       shares.map(({ who, share }) => [who, `${(share * 100).toFixed(1)} %`]),

@@ -2,13 +2,15 @@
  * Where the service's time goes: CPU for each attempt, of service, Redis and Postgres, and a profile of the service.
  *
  * Every variant is measured once a round, in a service of its own, by the same closed loop of attempts that are all sold.
- * CPU time is counted, not a rate: a machine that others use makes it larger, but not twice as large. The profile is V8's
- * sampling profiler (`node --cpu-prof`); only the samples of the last sale count.
+ * CPU time is counted: a machine that others use makes it larger, but not twice as large. The rate, which also tells who
+ * waits for whom, is a share of the first variant's in the same round. The profile is V8's sampling profiler
+ * (`node --cpu-prof`); only the samples of the last sale count.
  */
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
+import { limits } from '../../src/config/limits.ts';
 import { migrate } from '../../src/store/migrate.ts';
 import { createSale } from '../admin.ts';
 import { startCosts } from '../costs.ts';
@@ -28,14 +30,25 @@ export interface ProfileOptions {
   readonly connections: number;
 }
 
-/** A change that is tried: what Node is started with, and what is told to Postgres once the tables are there. */
+/** A change that is tried. */
 interface Variant {
   readonly name: string;
   readonly what: string;
+  /** What Node is started with. */
   readonly nodeOptions: readonly string[];
+  /** Told to Postgres once the tables are there. */
   readonly sql: string | null;
 }
 
+const limitsUrl = new URL('../../dist/config/limits.js', import.meta.url).href;
+
+/** Options of Node with which the service has other limits than those of src/config/limits.ts. */
+function withLimits(changed: Partial<Record<keyof typeof limits, number>>): readonly string[] {
+  const module = `import { limits } from ${JSON.stringify(limitsUrl)}; Object.assign(limits, ${JSON.stringify(changed)});`;
+  return ['--import', `data:text/javascript,${encodeURIComponent(module)}`];
+}
+
+const { scriptInFlight: inFlight, scriptBatchSize: batchSize } = limits;
 const plain = { nodeOptions: [], sql: null };
 const variants: readonly Variant[] = [
   { ...plain, name: 'as it is', what: 'the service as `npm start` runs it' },
@@ -44,6 +57,33 @@ const variants: readonly Variant[] = [
     name: 'smaller young generation',
     what: '`--max-semi-space-size=16`, as Node has it by itself: what is under way is copied more often',
     nodeOptions: ['--max-semi-space-size=16'],
+  },
+  {
+    ...plain,
+    name: 'one batch under way',
+    what: `at a time towards each store, instead of ${inFlight}`,
+    nodeOptions: withLimits({ scriptInFlight: 1, writerInFlight: 1 }),
+  },
+  {
+    ...plain,
+    name: 'four batches under way',
+    what: `instead of ${inFlight}`,
+    nodeOptions: withLimits({ scriptInFlight: 4, writerInFlight: 4 }),
+  },
+  {
+    ...plain,
+    name: 'batches of at most 64',
+    what: `attempts, instead of ${batchSize}`,
+    nodeOptions: withLimits({ scriptBatchSize: 64, writerBatchSize: 64 }),
+  },
+  {
+    ...plain,
+    name: 'no batches',
+    what: 'each attempt is a script call and a statement of its own, as many under way as Postgres has connections for',
+    nodeOptions: withLimits({
+      ...{ scriptBatchSize: 1, writerBatchSize: 1 },
+      ...{ scriptInFlight: limits.postgresPoolSize, writerInFlight: limits.postgresPoolSize },
+    }),
   },
   {
     ...plain,
@@ -66,6 +106,11 @@ export interface CpuPerAttempt {
   readonly postgres: number | null;
 }
 
+interface Measured {
+  readonly cpu: CpuPerAttempt;
+  readonly attemptsPerS: number;
+}
+
 export interface ProfileReport {
   readonly options: ProfileOptions;
   /** Medians over the rounds. */
@@ -73,8 +118,8 @@ export interface ProfileReport {
     readonly name: string;
     readonly what: string;
     readonly cpu: CpuPerAttempt;
-    /** Service CPU ÷ that of the first variant in the same round. */
-    readonly quotients: readonly number[];
+    /** Attempts per second ÷ those of the first variant in the same round. */
+    readonly rates: readonly number[];
   }[];
   /** Of the service's CPU time, by who spent it; the largest first. */
   readonly shares: readonly { readonly who: string; readonly share: number }[];
@@ -92,14 +137,14 @@ const durationMs = 120_000;
 
 /** @throws when an attempt is not accepted: then it is not the purchase path that was measured */
 export async function runProfile(options: ProfileOptions, context: ProfileContext): Promise<ProfileReport> {
-  const rounds: CpuPerAttempt[][] = [];
+  const rounds: Measured[][] = [];
   for (let round = 1; round <= options.rounds; round++) {
-    const costs: CpuPerAttempt[] = [];
+    const measured: Measured[] = [];
     for (const [n, variant] of variants.entries()) {
       context.onStep(`round ${round} of ${options.rounds}: ${variant.name}`);
-      costs.push(await measure(variant, options, context, `${round}_${n}`, null));
+      measured.push(await measure(variant, options, context, `${round}_${n}`, null));
     }
-    rounds.push(costs);
+    rounds.push(measured);
   }
   const folder = await mkdtemp(join(tmpdir(), 'stampede-profile-'));
   try {
@@ -117,18 +162,19 @@ export async function runProfile(options: ProfileOptions, context: ProfileContex
 /** The sale that counts comes last, and the service is stopped right after it. */
 const lastHalf = 0.5;
 
-function rowOf({ name, what }: Variant, n: number, rounds: readonly (readonly CpuPerAttempt[])[]) {
-  const all = rounds.flatMap((costs) => costs[n] ?? []);
+function rowOf({ name, what }: Variant, n: number, rounds: readonly (readonly Measured[])[]) {
+  const all = rounds.flatMap((measured) => measured[n] ?? []);
   const of = (pick: (cpu: CpuPerAttempt) => number | null): number | null => {
-    const values = all.map(pick).filter((value) => value !== null);
+    const values = all.map(({ cpu }) => pick(cpu)).filter((value) => value !== null);
     return values.length === 0 ? null : Math.round(median(values) * 10) / 10;
   };
-  const quotients = rounds.flatMap((costs) => {
-    const [own, first] = [costs[n]?.service, costs[0]?.service];
-    return own == null || first == null ? [] : [Math.round((own / first) * 1_000) / 1_000];
+  const rates = rounds.flatMap(([first, ...others]) => {
+    const own = [first, ...others][n];
+    if (own === undefined || first === undefined) return [];
+    return Math.round((own.attemptsPerS / first.attemptsPerS) * 1_000) / 1_000;
   });
   const cpu = { service: of((c) => c.service), redis: of((c) => c.redis), postgres: of((c) => c.postgres) };
-  return { name, what, cpu, quotients };
+  return { name, what, cpu, rates };
 }
 
 /** @param profileTo a folder for the profile; null: none is taken, which costs time, too */
@@ -138,7 +184,7 @@ async function measure(
   { stores, signal }: ProfileContext,
   name: string,
   profileTo: string | null,
-): Promise<CpuPerAttempt> {
+): Promise<Measured> {
   await using place = await stores.fresh(name);
   if (variant.sql !== null) await tellPostgres(place.databaseUrl, variant.sql);
   const profiler = profileTo === null ? [] : ['--cpu-prof', `--cpu-prof-dir=${profileTo}`];
@@ -147,6 +193,7 @@ async function measure(
     { signal, nodeOptions: [...variant.nodeOptions, ...profiler] },
   );
   let cost: Cost | null = null;
+  let attemptsPerS = 0;
   for (const first of [0, attempts]) {
     const saleId = await createSale(service.url, attempts);
     const { databaseUrl, redisUrl } = place;
@@ -154,15 +201,18 @@ async function measure(
     const costs = await startCosts({ servicePid: service.pid, ...local });
     const users = Array.from({ length: attempts }, (_, n) => buyerName(first + n));
     const load = { url: service.url, saleIds: [saleId], users, connections, durationMs, requestTimeoutMs };
+    const begunMs = performance.now();
     const { history } = await runClosedLoop({ ...load, signal });
     cost = await costs.stop(attempts);
     signal.throwIfAborted();
     const accepted = history.filter(({ outcome }) => outcome === 'accepted').length;
     if (accepted < attempts) throw new Error(`only ${accepted} of ${attempts} attempts were accepted`);
+    attemptsPerS = attempts / ((performance.now() - begunMs) / 1_000);
   }
   const us = (seconds: number | null | undefined): number | null =>
     seconds == null ? null : seconds * usPerAttempt;
-  return { service: us(cost?.cpu.service), redis: us(cost?.cpu.redis), postgres: us(cost?.cpu.postgres) };
+  const { service: ownS, redis, postgres } = cost?.cpu ?? {};
+  return { cpu: { service: us(ownS), redis: us(redis), postgres: us(postgres) }, attemptsPerS };
 }
 
 /** Before the service connects. */
