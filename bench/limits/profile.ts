@@ -61,14 +61,20 @@ const variants: readonly Variant[] = [
   {
     ...plain,
     name: 'one batch under way',
-    what: `at a time towards each store, instead of ${inFlight}`,
+    what: `at a time towards each store, instead of ${inFlight} of which the second has to be full`,
     nodeOptions: withLimits({ scriptInFlight: 1, writerInFlight: 1 }),
   },
   {
     ...plain,
+    name: 'two batches under way',
+    what: 'whether the second is full or not',
+    nodeOptions: withLimits({ batchFew: batchSize }),
+  },
+  {
+    ...plain,
     name: 'four batches under way',
-    what: `instead of ${inFlight}`,
-    nodeOptions: withLimits({ scriptInFlight: 4, writerInFlight: 4 }),
+    what: 'full or not',
+    nodeOptions: withLimits({ scriptInFlight: 4, writerInFlight: 4, batchFew: batchSize }),
   },
   {
     ...plain,

@@ -33,6 +33,8 @@ export const limits = {
   writerBatchSize: 256,
   /** Statements under way at once: one runs while the next is gathered. */
   writerInFlight: 2,
+  /** Members of a batch, beside which another one goes at once; beside a larger one only when it is full. */
+  batchFew: 16,
   /** Orders waiting for the writer; beyond that an attempt is told `busy` and its unit goes back. */
   writerQueue: 120_000,
   /** With CONFIRM=accepted, orders that are accepted and not committed; beyond that an attempt is told `busy`. */

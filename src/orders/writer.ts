@@ -108,6 +108,7 @@ export function createWriter(context: WriterContext): Writer {
     },
     most: limits.writerBatchSize,
     inFlight: limits.writerInFlight,
+    few: limits.batchFew,
     queueMost: limits.writerQueue,
     waitMs: limits.writerWaitMs,
     turnedDown: (reason) => ({ kind: 'busy', reason: `writer-${reason}` }),

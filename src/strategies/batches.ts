@@ -1,6 +1,8 @@
 /**
  * Gathers what is asked at the same time, each key apart, and hands it on in batches. There is no timer: who asks alone
- * goes at once, and those that come while batches of their key are under way form the next one.
+ * goes at once, and those that come while batches of their key are under way form the next one. Beside a batch of only a few
+ * another goes at once; beside a large one only when it is full: otherwise the first that came after the large one would go
+ * alone, and cost as much as all of them together.
  *
  *   ask ──▶ waiting ──fewer than `inFlight` of this key under way──▶ in a batch ──▶ answered
  *     │ too many wait: turned down                                       └─ the batch fails ──▶ failed, or, when one
@@ -18,6 +20,8 @@ interface Asked<T, R> {
 interface Line<T, R> {
   readonly waiting: Asked<T, R>[];
   underWay: number;
+  /** Members of the batch that went last. */
+  size: number;
 }
 
 export interface BatchesOptions<T, R> {
@@ -25,6 +29,8 @@ export interface BatchesOptions<T, R> {
   readonly most: number;
   /** Batches of a key under way at once. */
   readonly inFlight: number;
+  /** A batch of so many members lets another one go beside it that is not full. */
+  readonly few: number;
   /** Items of all keys that may wait. */
   readonly queueMost: number;
   /** How long one may wait until it is turned down, milliseconds. */
@@ -54,12 +60,13 @@ export function batches<T, R>(options: BatchesOptions<T, R>): Batches<T, R> {
   let waiting = 0;
 
   function pump(key: number, line: Line<T, R>): void {
-    while (line.underWay < options.inFlight && line.waiting.length > 0) {
+    while (line.underWay < options.inFlight && mayGo(line)) {
       const next = line.waiting.splice(0, options.most);
       waiting -= next.length;
       const batch = next.filter(inTime);
       if (batch.length === 0) continue;
       line.underWay++;
+      line.size = batch.length;
       options.onBatch(batch.length);
       void run(key, batch).finally(() => {
         line.underWay--;
@@ -67,6 +74,11 @@ export function batches<T, R>(options: BatchesOptions<T, R>): Batches<T, R> {
       });
     }
     if (line.underWay === 0) lines.delete(key);
+  }
+
+  function mayGo({ waiting, underWay, size }: Line<T, R>): boolean {
+    const least = underWay === 0 || size <= options.few ? 1 : options.most;
+    return waiting.length >= least;
   }
 
   function inTime(asked: Asked<T, R>): boolean {
@@ -100,7 +112,7 @@ export function batches<T, R>(options: BatchesOptions<T, R>): Batches<T, R> {
       if (waiting >= options.queueMost) return Promise.resolve(options.turnedDown('queue-full'));
       return new Promise((resolve, reject) => {
         const untilMs = patient ? Number.POSITIVE_INFINITY : performance.now() + options.waitMs;
-        const line = lines.get(key) ?? { waiting: [], underWay: 0 };
+        const line = lines.get(key) ?? { waiting: [], underWay: 0, size: 0 };
         lines.set(key, line);
         line.waiting.push({ item, untilMs, resolve, reject });
         waiting++;

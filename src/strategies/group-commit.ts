@@ -108,6 +108,7 @@ export function create(context: StrategyContext): Strategy {
     work: decide,
     most: limits.writerBatchSize,
     inFlight: limits.writerInFlight,
+    few: limits.batchFew,
     queueMost: limits.writerQueue,
     waitMs: limits.writerWaitMs,
     onBatch: context.onBatch,

@@ -63,6 +63,7 @@ export function create(context: StrategyContext): Strategy {
     work,
     most: limits.scriptBatchSize,
     inFlight: limits.scriptInFlight,
+    few: limits.batchFew,
     queueMost: limits.admission.roomMost,
     waitMs: limits.redisCommandMs,
     turnedDown: (reason) => ({ kind: 'busy', reason }),

@@ -14,6 +14,7 @@ let told: number[];
 const bounds = {
   most: limits.writerBatchSize,
   inFlight: limits.writerInFlight,
+  few: limits.batchFew,
   queueMost: limits.writerQueue,
   waitMs: limits.writerWaitMs,
   onBatch: (size: number) => void told.push(size),
@@ -54,6 +55,26 @@ describe('batches', () => {
     expect(told).toEqual([1, 1, 3]);
     for (const batch of [...underWay]) batch.end();
     expect(await Promise.all(answers)).toEqual([...'abcde'].map((item) => `done ${item}`));
+  });
+
+  it.each([
+    ['at once beside one of a few', limits.batchFew, 1],
+    ['when they are full beside a larger one', limits.batchFew + 1, limits.writerBatchSize],
+  ])('go %s', async (_, size, least) => {
+    let asked = 0;
+    const askMany = (count: number) => {
+      for (let i = 0; i < count; i++) void ask(1, String(asked++));
+    };
+    askMany(limits.writerInFlight + size);
+    for (let i = 0; i < limits.writerInFlight; i++) {
+      underWay[0]!.end();
+      await turn();
+    }
+    expect(sizes()).toEqual([size]);
+    askMany(least - 1);
+    expect(sizes()).toEqual([size]);
+    askMany(1);
+    expect(sizes()).toEqual([size, least]);
   });
 
   it('keep keys apart', () => {
