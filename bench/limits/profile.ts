@@ -174,9 +174,9 @@ function rowOf({ name, what }: Variant, n: number, rounds: readonly (readonly Me
     const values = all.map(({ cpu }) => pick(cpu)).filter((value) => value !== null);
     return values.length === 0 ? null : Math.round(median(values) * 10) / 10;
   };
-  const rates = rounds.flatMap(([first, ...others]) => {
-    const own = [first, ...others][n];
-    if (own === undefined || first === undefined) return [];
+  const rates = rounds.flatMap((measured) => {
+    const [first, own] = [measured[0], measured[n]];
+    if (first === undefined || own === undefined) return [];
     return Math.round((own.attemptsPerS / first.attemptsPerS) * 1_000) / 1_000;
   });
   const cpu = { service: of((c) => c.service), redis: of((c) => c.redis), postgres: of((c) => c.postgres) };
