@@ -8,6 +8,7 @@
  *
  * Not settled: a first request that lingers in the network until after the undoing. What it took ends with its TTL.
  */
+import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { classifyRedisError, type RedisStore } from '../store/redis.ts';
 import { lockKey } from './keys.ts';
@@ -20,6 +21,10 @@ const PAUSE_MS = 50;
 export class Settlements {
   readonly #closing = new AbortController();
   readonly #underWay = new Set<Promise<void>>();
+
+  constructor() {
+    setMaxListeners(0, this.#closing.signal); // as many as are under way
+  }
 
   get closed(): boolean {
     return this.#closing.signal.aborted;

@@ -63,6 +63,8 @@ export class AdvisorySession {
   readonly #key: bigint;
   readonly #lost = () => this.onLost();
   #over = false;
+  /** Settles when Postgres has answered all that was asked, or cannot any more. */
+  #answered: Promise<unknown> = Promise.resolve();
 
   /** @returns null when the signal fired before there was a connection */
   static async open(pool: pg.Pool, resource: string, signal: AbortSignal): Promise<AdvisorySession | null> {
@@ -77,10 +79,21 @@ export class AdvisorySession {
     client.on('error', this.#lost).on('end', this.#lost);
   }
 
+  /** One at a time: a query whose answer is late is not over, and pg takes the next one only when it is. */
   async #query(text: string, timeoutMs: number): Promise<pg.QueryResult> {
-    const query = { text, query_timeout: timeoutMs };
-    const results: pg.QueryResult | pg.QueryResult[] = await this.#client.query(query);
-    return Array.isArray(results) ? results.at(-1)! : results;
+    let late = false;
+    const answer = this.#answered.then((): Promise<pg.QueryResult | pg.QueryResult[]> | null =>
+      late ? null : this.#client.query(text),
+    );
+    this.#answered = answer.catch(() => {});
+    const results = await new Promise<pg.QueryResult | pg.QueryResult[] | null>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        late = true;
+        reject(new Error('Query read timeout')); // as pg says it
+      }, timeoutMs);
+      answer.finally(() => clearTimeout(timer)).then(resolve, reject);
+    });
+    return Array.isArray(results) ? results.at(-1)! : results!;
   }
 
   async tryLock(ttlMs: number): Promise<boolean> {

@@ -8,6 +8,7 @@
  * here, so that the library connects again, to the next server. Its own requests can neither be taken back nor
  * overtake each other: what is asked after a request that was given up is carried out after it, or not at all.
  */
+import { setMaxListeners } from 'node:events';
 import type { Socket } from 'node:net';
 import zookeeper from 'node-zookeeper-client';
 
@@ -167,6 +168,7 @@ class Session implements ZookeeperSession {
   constructor(client: zookeeper.Client, inside: Inside['connectionManager']) {
     this.#client = client;
     this.#inside = inside;
+    setMaxListeners(0, this.#ended.signal); // every lease and every waiter listens
     for (const event of ['expired', 'authenticationFailed']) client.on(event, () => this.#end());
   }
 

@@ -213,6 +213,10 @@ describe.concurrent('two holders at once', { timeout: LOCK_TIMEOUT_MS }, () => {
   });
 });
 
+it('is all done without a warning of Node', () => {
+  expect(workers.flatMap(({ warnings }) => warnings)).toEqual([]);
+});
+
 describe('the judgement', () => {
   /** A lease that was looked at every 2 ms. */
   const lease = (firstMs: number, toMs: number, end: LeaseSeen['end'] = 'lost'): LeaseSeen => ({

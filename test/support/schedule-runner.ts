@@ -7,6 +7,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { type LinkMode, ScheduleLink } from './schedule-link.ts';
@@ -59,6 +60,8 @@ const OPEN_TRIES = 20;
 /** A process with clients in it. */
 export class Worker {
   readonly stops: Span[] = [];
+  /** What Node warned of: leaks, and what will not be there any more. */
+  readonly warnings: string[] = [];
   readonly #child: ChildProcess;
   readonly #asked = new Map<number, (reply: Reply) => void>();
   #ids = 0;
@@ -67,7 +70,11 @@ export class Worker {
   constructor() {
     const script = fileURLToPath(new URL('schedule-worker.ts', import.meta.url));
     const args = ['--import', 'tsx', script];
-    this.#child = spawn(process.execPath, args, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+    this.#child = spawn(process.execPath, args, { stdio: ['ignore', 'inherit', 'pipe', 'ipc'] });
+    createInterface({ input: this.#child.stderr! }).on('line', (line) => {
+      process.stderr.write(`${line}\n`);
+      if (/^\(node:\d+\) /.test(line)) this.warnings.push(line);
+    });
     this.#child.on('message', (reply: Reply) => this.#asked.get(reply.id)?.(reply));
     this.#child.on('exit', (status, signal) => {
       for (const [id, answer] of this.#asked)
