@@ -8,7 +8,6 @@
  */
 import cluster from 'node:cluster';
 import { createServer, type Server } from 'node:http';
-import { fileURLToPath } from 'node:url';
 import closeWithGrace from 'close-with-grace';
 import { type Logger, pino } from 'pino';
 import { type Config, ConfigError, parseEnv } from './config/env.ts';
@@ -17,6 +16,7 @@ import { purchaseListener } from './http/purchase-listener.ts';
 import type { ServiceContext } from './http/routes/service.ts';
 import { answerUnreadable, createApp } from './http/server.ts';
 import { startLocalStores } from './local/stores.ts';
+import { LOCAL_FOLDER } from './local/urls.ts';
 import { type LockContext, locks } from './locks/registry.ts';
 import { attemptTally } from './metrics/attempt-tally.ts';
 import {
@@ -259,7 +259,7 @@ async function namedStores(config: Config, log: Logger): Promise<{ databaseUrl: 
   const { databaseUrl, redisUrl } = config;
   if (databaseUrl !== null && redisUrl !== null) return { databaseUrl, redisUrl };
   const local = await startLocalStores({
-    folder: fileURLToPath(new URL('../.local/', import.meta.url)),
+    folder: LOCAL_FOLDER,
     postgres: databaseUrl === null,
     redis: redisUrl === null,
     say: (line) => log.info(line),

@@ -1,9 +1,10 @@
 /**
  * `npm run reconcile`: compares Redis with Postgres for every sale, and repairs what differs. With `--check` it only
- * prints the differences, and exits with 1 when there are any. The service may run; it does the same every second.
+ * prints the differences, and exits with 1 when there are any. The service may run; its recovery does the same.
  */
 import { parseArgs } from 'node:util';
 import { ConfigError, parseEnv } from './config/env.ts';
+import { LOCAL_FOLDER, readStoreUrls } from './local/urls.ts';
 import { locks } from './locks/registry.ts';
 import { createInstruments } from './metrics/instruments.ts';
 import { compare, compareAll, repair } from './orders/reconcile.ts';
@@ -22,13 +23,19 @@ const say = (line: string) => process.stdout.write(`${line}\n`);
 async function main(): Promise<number> {
   const { values } = parseArgs({ options: { check: { type: 'boolean' }, help: { type: 'boolean' } } });
   if (values.help) {
-    say('npm run reconcile [-- --check]\n  DATABASE_URL, REDIS_URL, STRATEGY, SEGMENTS: as for the service');
+    say(
+      'npm run reconcile [-- --check]\n  DATABASE_URL, REDIS_URL, STRATEGY, SEGMENTS: as for the service, which has to run if its stores are local',
+    );
     return 0;
   }
   const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
-  const { databaseUrl, redisUrl } = config;
+  const local = readStoreUrls(LOCAL_FOLDER);
+  const databaseUrl = config.databaseUrl ?? local.databaseUrl;
+  const redisUrl = config.redisUrl ?? local.redisUrl;
   if (databaseUrl === null || redisUrl === null) {
-    throw new ConfigError(['DATABASE_URL and REDIS_URL must name the stores of the service']);
+    throw new ConfigError([
+      'DATABASE_URL and REDIS_URL must name the stores of the service, or the service that starts its own must run',
+    ]);
   }
   const onError = (doing: string, error: unknown) => say(`could not ${doing}: ${(error as Error).message}`);
   const postgres = openPostgres(databaseUrl, (error) => onError('keep a connection to postgres', error));

@@ -17,6 +17,7 @@ import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
 import { type PostgresServer, startPostgresServer, stopOrphanedPostgres } from './postgres-server.ts';
 import { type RedisServer, startRedisServer, stopOrphanedRedis } from './redis-server.ts';
 import { readOrMakeSecret } from './secret.ts';
+import { removeStoreUrls, writeStoreUrls } from './urls.ts';
 
 const WAIT_FOR_ENDING_MS = 20_000;
 
@@ -109,11 +110,9 @@ async function guard(): Promise<void> {
     await startServers(servers);
     reportUnexpectedEnd('Postgres', servers.postgres);
     reportUnexpectedEnd('Redis', servers.redis);
-    await tell({
-      type: 'ready',
-      databaseUrl: servers.postgres?.url() ?? null,
-      redisUrl: servers.redis?.url ?? null,
-    });
+    const urls = { databaseUrl: servers.postgres?.url() ?? null, redisUrl: servers.redis?.url ?? null };
+    writeStoreUrls(order.folder, urls);
+    await tell({ type: 'ready', ...urls });
     if (!ending.signal.aborted) {
       await new Promise((resolve) => ending.signal.addEventListener('abort', resolve, { once: true }));
     }
@@ -121,7 +120,10 @@ async function guard(): Promise<void> {
     await tellFailure(error);
   } finally {
     ending.abort();
-    if (lock !== null) lock.markEnding();
+    if (lock !== null) {
+      lock.markEnding();
+      removeStoreUrls(order.folder);
+    }
     await Promise.all([servers.postgres?.stop(), servers.redis?.stop()]);
     lock?.release();
   }

@@ -1,8 +1,10 @@
+import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
 import { type LocalStores, startLocalStores } from '../../src/local/stores.ts';
+import { readStoreUrls } from '../../src/local/urls.ts';
 import {
   expectNobodyOn,
   processesOn,
@@ -94,6 +96,21 @@ describe('start and stop', () => {
     const guess = { redisUrl: stores.redisUrl!.replace(password, 'guess'), databaseUrl: null };
     await expect(withRedis(guess, (redis) => redis.get('x'))).rejects.toThrow();
     await stores.stop();
+  });
+
+  test('tells its owner, and nobody else, where the stores answer while they run', async () => {
+    const folder = temporaryFolder();
+    const stores = await start(folder);
+    const { databaseUrl, redisUrl } = stores;
+    expect(readStoreUrls(folder)).toEqual({ databaseUrl, redisUrl });
+    const file = join(folder, 'stores.env');
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    const ask = `. '${file}' && echo $DATABASE_URL $REDIS_URL && env`;
+    const [asked, ...environment] = execFileSync('sh', ['-c', ask], { encoding: 'utf8' }).split('\n');
+    expect(asked).toBe(`${databaseUrl} ${redisUrl}`);
+    expect(environment.filter((line) => /^(DATABASE|REDIS)_URL=/.test(line))).toEqual([]);
+    await stores.stop();
+    expect(readStoreUrls(folder)).toEqual({ databaseUrl: null, redisUrl: null });
   });
 
   test('a failing Postgres takes Redis with it, and its own words are shown', async () => {

@@ -53,6 +53,22 @@ describe('without a configuration', () => {
   });
 });
 
+describe('beside a service with local stores', { timeout: 120_000 }, () => {
+  it('finds them while it runs, and says so when it does not', async () => {
+    const service = built.start({});
+    try {
+      const url = (await service.url)!;
+      const { id } = await createSale(url, 5);
+      await buy(url, id, 'ann');
+      expect(await reconcile({}, '--check')).toEqual({ code: 0, out: AGREES, err: '' });
+    } finally {
+      service.process.kill('SIGTERM');
+      await service.ended;
+    }
+    expect(await reconcile({}, '--check')).toMatchObject({ code: 2, out: '' });
+  });
+});
+
 describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) => {
   let stores: TestStores;
   let redis: Redis;
