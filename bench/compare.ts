@@ -19,6 +19,7 @@ import { number } from './audit/check.ts';
 import { exitCodes, refuse } from './command.ts';
 import { helpText, parseCompareOptions } from './compare-options.ts';
 import { differences, weaknesses } from './compare-warnings.ts';
+import { shortCommit } from './machine.ts';
 import { baselineOf, type Contender, label } from './plan.ts';
 import { readResults } from './report/again.ts';
 import type { Results } from './report/results.ts';
@@ -252,7 +253,7 @@ function suspicion(changes: readonly StrategyChange[], baseline: string): string
 }
 
 const runText = ({ commit, startedAt }: Results): string =>
-  `${commit.slice(0, 12)}${commit.endsWith('-dirty') ? '-dirty' : ''} of ${startedAt.slice(0, 16).replace('T', ' ')} UTC`;
+  `${shortCommit(commit)} of ${startedAt.slice(0, 16).replace('T', ' ')} UTC`;
 
 const columns: readonly Column[] = [
   ['strategy', 'left'],

@@ -28,6 +28,9 @@ export function describeMachine(versions: { readonly postgres: string; readonly 
 
 const run = promisify(execFile);
 
+/** As a person reads it: what `describeCommit` says, with the first digits only. */
+export const shortCommit = (commit: string): string => commit.replace(/^([0-9a-f]{7})[0-9a-f]{33}/, '$1');
+
 /** The commit that was measured, with `-dirty` when files differ from it; `unknown` outside a repository. */
 export async function describeCommit(): Promise<string> {
   const git = async (...args: string[]): Promise<string> =>

@@ -24,7 +24,7 @@ const specs = {
     value: 'n',
     help: 'attempts that are measured, after as many to warm up (50000)',
   },
-  connections: { type: 'string', value: 'n', help: 'connections of the load (256)' },
+  connections: { type: 'string', value: 'n', help: 'connections of the load (512)' },
   out: { type: 'string', value: 'file', help: 'write the figures there, as JSON' },
   canonical: { type: 'boolean', help: 'replace profile.json in bench/results/canonical' },
   help: { type: 'boolean', help: 'show this' },
@@ -55,7 +55,7 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<numbe
     strategy: 'lua',
     rounds: whole('rounds', 5, 100),
     attempts: whole('attempts', 50_000, 1_000_000),
-    connections: whole('connections', 256, 10_000),
+    connections: whole('connections', 512, 10_000),
   };
   if (mistakes.length > 0) return refuse(mistakes);
   await access(serviceEntry).catch((cause: unknown) => {

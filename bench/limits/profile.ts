@@ -54,7 +54,7 @@ const variants: readonly Variant[] = [
   { ...plain, name: 'as it is', what: 'the service as `npm start` runs it' },
   {
     ...plain,
-    name: 'smaller young generation',
+    name: 'smaller semi-spaces',
     what: '`--max-semi-space-size=16`, as Node has it by itself: what is under way is copied more often',
     nodeOptions: ['--max-semi-space-size=16'],
   },

@@ -20,7 +20,7 @@ import * as limitsTable from '../limits/table.ts';
 import { legend as locksLegend } from '../locks/markdown.ts';
 import type { LocksResults } from '../locks/results.ts';
 import * as locksTable from '../locks/table.ts';
-import type { Machine } from '../machine.ts';
+import { type Machine, shortCommit } from '../machine.ts';
 import { chartFile } from './chart/standalone.ts';
 import { toHtml } from './html.ts';
 import { markdownTable, toMarkdown } from './markdown.ts';
@@ -82,14 +82,15 @@ function strategyTable(): string {
 }
 
 function resultTable(): string {
-  const { plan, machine, summary, startedAt, ...rest } = canonicalResults();
+  const results = canonicalResults();
+  const { plan, summary } = results;
   const table = markdownTable(columns, summary.map(cells));
   const how =
     `Closed loop: ${number(plan.attempts)} attempts by ${number(plan.buyers)} customers for ${number(plan.stock)} units, ` +
     `${plan.connections} connections, at most ${plan.durationMs / 1_000} s; rush: ${number(plan.ratePerSecond)} arrivals/s in an open ` +
-    `loop; ${plan.rounds} rounds, ${origin(startedAt, machine)}. Medians over the rounds with their 95 % interval, and as a ` +
+    `loop; ${plan.rounds} rounds, ${origin(results)}. Medians over the rounds with their 95 % interval, and as a ` +
     'multiple of the baseline in the same round; the audit shows the worst round; `1=` is a tie. Round trips are those to ' +
-    `Redis + Postgres of a lone attempt; CPU is that of service, Redis and Postgres. ${noiseText(rest)} ` +
+    `Redis + Postgres of a lone attempt; CPU is that of service, Redis and Postgres. ${noiseText(results)} ` +
     'All of it: [report](bench/results/canonical/report.md), [raw figures](bench/results/canonical/results.json).';
   return `${table}\n\n${how}`;
 }
@@ -143,16 +144,23 @@ function canonical<T>(file: string): T {
   return JSON.parse(readFileSync(new URL(`bench/results/canonical/${file}`, root), 'utf8')) as T;
 }
 
-/** When and on what a result was measured. */
-function origin(startedAt: string, { cores, node, postgres, redis }: Machine): string {
-  return `on ${startedAt.slice(0, 10)} with ${cores} cores for load, service and stores together (Node ${node}, Postgres ${postgres}, Redis ${redis})`;
+interface Origin {
+  readonly startedAt: string;
+  readonly commit: string;
+  readonly machine: Machine;
+}
+
+/** When, and of what and on what, a result was measured. */
+function origin({ startedAt, commit, machine }: Origin): string {
+  const { cores, node, postgres, redis } = machine;
+  return `on ${startedAt.slice(0, 10)} at commit ${shortCommit(commit)} with ${cores} cores for load, service and stores together (Node ${node}, Postgres ${postgres}, Redis ${redis})`;
 }
 
 function locksComparison(): string {
   const results = canonical<LocksResults>('locks.json');
-  const { summary, startedAt, machine } = results;
+  const { summary } = results;
   const table = markdownTable(locksTable.columns, summary.map(locksTable.cells));
-  return `${table}\n\n${locksLegend(results)} Measured ${origin(startedAt, machine)}. Spreads and the other figures: [locks.md](../bench/results/canonical/locks.md).`;
+  return `${table}\n\n${locksLegend(results)} Measured ${origin(results)}. Spreads and the other figures: [locks.md](../bench/results/canonical/locks.md).`;
 }
 
 const sweeps = ['rtt', 'connections', 'sales'] as const;
@@ -164,7 +172,7 @@ function sweepResults(): readonly Results[] {
 function sweepTables(): string {
   return sweepResults()
     .flatMap((results) => {
-      const { plan, startedAt, machine } = results;
+      const { plan } = results;
       const { sweep, rounds } = plan;
       if (sweep === null) return [];
       const [point] = plan.points;
@@ -176,34 +184,35 @@ function sweepTables(): string {
       return [
         `### accepted/s by ${axisTitles[sweep]}`,
         markdownTable(...sweepTable(results, sweep)),
-        `Medians of ${rounds} rounds, closed loop, ${others}, ${origin(startedAt, machine)}.`,
+        `Medians of ${rounds} rounds, closed loop, ${others}, ${origin(results)}.`,
       ];
     })
     .join('\n\n');
 }
 
 function limitsComparison(): string {
-  const { ratios, cells, startedAt, machine, plan, generator } = canonical<CellsResults>('limits.json');
+  const results = canonical<CellsResults>('limits.json');
+  const { ratios, cells, plan, generator } = results;
   return [
     markdownTable(limitsTable.ratioColumns, ratios.map(limitsTable.ratioTexts)),
     markdownTable(limitsTable.cellColumns, cells.map(limitsTable.cellTexts)),
     `${plan.rounds} rounds, ${plan.connections} connections, ${plan.warmupMs / 1_000} s of warm-up and ${plan.durationMs / 1_000} s ` +
-      `for each cell and round, load by ${generator}, ${origin(startedAt, machine)}. Every round's figures: ` +
+      `for each cell and round, load by ${generator}, ${origin(results)}. Every round's figures: ` +
       '[limits.md](../bench/results/canonical/limits.md).',
   ].join('\n\n');
 }
 
 function profileTables(): string {
   const results = canonical<ProfileResults>('profile.json');
-  return `${profileText(results)}\n\nMeasured ${origin(results.startedAt, results.machine)}.`;
+  return `${profileText(results)}\n\nMeasured ${origin(results)}.`;
 }
 
 /** What bench/limits/overload-main.ts wrote. */
-type OverloadResults = OverloadReport & { readonly startedAt: string; readonly machine: Machine };
+type OverloadResults = OverloadReport & Origin;
 
 function overloadTable(): string {
-  const { options, capacityPerSecond, ratePerSecond, goals, startedAt, machine } =
-    canonical<OverloadResults>('overload.json');
+  const results = canonical<OverloadResults>('overload.json');
+  const { options, capacityPerSecond, ratePerSecond, goals } = results;
   const rate = (value: number): string => number(Math.round(value));
   return [
     markdownTable(
@@ -216,24 +225,26 @@ function overloadTable(): string {
       goals.map(({ what, found, goal, reached }) => [what, found, goal, reached ? 'reached' : '**missed**']),
     ),
     `\`${options.strategy}\`: ${rate(ratePerSecond)} attempts/s for ${options.durationMs / 1_000} s, on a service that accepted ` +
-      `${rate(capacityPerSecond)}/s before, ${origin(startedAt, machine)}.`,
+      `${rate(capacityPerSecond)}/s before, ${origin(results)}.`,
   ].join('\n\n');
 }
 
 function memoryTable(): string {
-  const { plan, readings, growth, startedAt, machine } = canonical<MemoryResults>('limits-memory.json');
+  const results = canonical<MemoryResults>('limits-memory.json');
+  const { plan, readings, growth } = results;
   return [
     markdownTable(limitsTable.readingColumns, readings.map(limitsTable.readingTexts)),
     `${growthText({ growth, readings })} \`lua\`, ${plan.connections} connections; ${number(plan.stock)} of ${number(plan.attempts)} attempts ` +
-      `could be sold; ${origin(startedAt, machine)}.`,
+      `could be sold; ${origin(results)}.`,
   ].join('\n\n');
 }
 
 function flatTable(): string {
-  const { ratios, plan, startedAt, machine } = canonical<CellsResults>('limits-flat.json');
+  const results = canonical<CellsResults>('limits-flat.json');
+  const { ratios, plan } = results;
   return [
     markdownTable(limitsTable.ratioColumns, ratios.map(limitsTable.ratioTexts)),
-    `Speed as a share, ${plan.rounds} rounds, ${plan.connections} connections, ${origin(startedAt, machine)}.`,
+    `Speed as a share, ${plan.rounds} rounds, ${plan.connections} connections, ${origin(results)}.`,
   ].join('\n\n');
 }
 

@@ -290,9 +290,11 @@ describe('the text of a comparison', () => {
     const failed = withTrials(after, (trial) =>
       trial.lock === 'redis' ? { ...trial, audit: { ...trial.audit, verdict: 'fail' } } : trial,
     );
-    const text = comparisonText(compareResults(before, { ...failed, commit: 'fedcba9876543210-dirty' }, 5));
-    expect(text).toContain('before: 0123456789ab of 2026-11-21 07:38 UTC');
-    expect(text).toContain('after:  fedcba987654-dirty of');
+    const text = comparisonText(
+      compareResults(before, { ...failed, commit: `${'fedcba9876'.repeat(4)}-dirty` }, 5),
+    );
+    expect(text).toContain('before: 0123456 of 2026-11-21 07:38 UTC');
+    expect(text).toContain('after:  fedcba9-dirty of');
     expect(text).toMatch(
       /^lua +[\d,]+ → [\d,]+ \* +3\.\d\d → 2\.\d\d +−\d+ % \(−\d+ % … −\d+ %\) .* pass +slower$/m,
     );
