@@ -1,6 +1,6 @@
 -- What reserve.lua decides, for many attempts on several sales, in their order: a script's start, the clock, the sale's state,
--- the look at the buyers and their records are paid for once instead of once for each. What is said and answered is one
--- string for a sale: taking hundreds of short ones apart costs a client more than the rest of the call.
+-- the look at the buyers and their records are paid for once instead of once for each. What is said is one string
+-- for a sale, what is answered one for all: taking hundreds of short ones apart costs a client more than the rest of the call.
 --
 -- KEYS for each sale: state, buyers, reservations (see reserve.lua)
 -- ARGV 1 epoch in which the sales must have been opened

@@ -29,9 +29,9 @@ export const limits = {
   /** How long a command waits for Redis to answer before its outcome is unknown. */
   redisCommandMs: 1_500,
 
-  /** Orders in one statement: 256 reach about 100,000 orders/s on one hot row; more add only latency. */
+  /** Orders in one statement: what a batch costs by itself is small beside 256 orders; more add only latency. */
   writerBatchSize: 256,
-  /** Statements under way at once: one runs while the next is gathered. */
+  /** Statements under way at once, at most; the second only as `batchFew` says. */
   writerInFlight: 2,
   /** Members of a batch, beside which another one goes at once; beside a larger one only when it is full. */
   batchFew: 16,
@@ -43,12 +43,12 @@ export const limits = {
   writerWaitMs: 4_000,
   /** A batch is not tried again after this. */
   writerPatienceMs: 4_000,
-  /** How often a batch that met a deadlock or a serialization failure is sent again. */
+  /** How often a batch is sent, the first time included. */
   writerRetries: 5,
 
   /** Attempts in one script: more only make Redis's other clients wait. */
   scriptBatchSize: 256,
-  /** Scripts under way at once: one runs while the next is gathered. */
+  /** Scripts under way at once, at most; the second only as `batchFew` says. */
   scriptInFlight: 2,
 
   /** Who is let in, and how many at a time: see orders/admission.ts. */

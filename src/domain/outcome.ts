@@ -3,7 +3,7 @@
  *
  *   attempt ──▶ strategy.reserve ──┬─▶ reserved ──▶ writer ──┬─▶ accepted   (committed in Postgres)
  *                                  │                         ├─▶ replayed   (the customer had an order already)
- *                                  │                         ├─▶ sold-out   (Postgres refused; the unit went back)
+ *                                  │                         ├─▶ sold-out   (Postgres refused: Redis had a unit too many)
  *                                  │                         ├─▶ busy       (Postgres could not be asked; the unit went back)
  *                                  │                         └─▶ unknown    (no answer came; recovery settles it)
  *                                  ├─▶ accepted   (a Postgres strategy commits by itself)

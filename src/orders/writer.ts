@@ -2,7 +2,7 @@
  * Commits in Postgres what a strategy reserved in Redis: order, count and points, in one statement for as many
  * orders as are waiting.
  *
- *   commit ──▶ waiting ──a statement is free──▶ in a batch ──┬─▶ placed ──────────────────▶ committed
+ *   commit ──▶ waiting ──its turn (batches.ts)──▶ in a batch ──┬─▶ placed ──────────────────▶ committed
  *     │ queue full                                           ├─▶ not placed: conflict ─────▶ existing, or committed
  *     └─▶ busy                                               │   (by an earlier try), or no such sale
  *                                                            ├─▶ a unique key refused ─────▶ the same batch again, each
@@ -10,7 +10,7 @@
  *                                                            ├─▶ the CHECK refused ────────▶ the batch in halves,
  *                                                            │                               down to the one: sold-out
  *                                                            ├─▶ deadlock ─────────────────▶ the same batch again
- *                                                            └─▶ no answer ────────────────▶ once again, else unknown
+ *                                                            └─▶ no answer ────────────────▶ again, within bounds; else unknown
  *
  * There is no timer: a lone order goes at once, and orders that come while statements are under way form the next
  * batch. A failing member never fails its neighbours. Every step is idempotent under the order's id, so recovery
