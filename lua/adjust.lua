@@ -2,8 +2,10 @@
 --
 -- KEYS 1 state     hash: remaining, startsMs, endsMs, epoch, returns
 --      2 counters  hash that counts the units: the state itself, or one field for each segment
+--      3 restocks  set of the numbers of restocks that were told
 -- ARGV 1 units     above zero adds, below zero takes
 --      2 epoch     in which the sale must have been opened
+--      3 number of the restock, which is told once however often it comes; or ''
 -- Reply  the units added or taken; 0 when fewer than asked are free; nil when the sale is not in Redis, or from
 --        another epoch
 local units = tonumber(ARGV[1])
@@ -14,6 +16,9 @@ else
   counters = redis.call('HGETALL', KEYS[2])
 end
 if not counters[2] or redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[2] then return false end
+
+-- The first write: what a full Redis refuses is told again.
+if ARGV[3] ~= '' and redis.call('SADD', KEYS[3], ARGV[3]) == 0 then return units end
 
 local free = 0
 for i = 2, #counters, 2 do

@@ -5,7 +5,8 @@
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <entry id>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
--- ARGV 1 'back': the order is closed, its unit is free and its customer, too; 'out': the order has a unit again
+-- ARGV 1 'back': the order is closed, its unit is free and its customer, too; 'out': the order has a unit again;
+--        'taken': so it has, and the unit was taken off before
 --      2 user id
 --      3 order id
 --      4 counter       the field of `counters` that gets or gives the unit, if it can
@@ -38,6 +39,7 @@ local function take(field)
   if free > 0 then redis.call('HINCRBY', counters, field, -1) end
   return free > 0
 end
+if direction == 'taken' then return 1 end
 -- Where none is free, one is reserved for an attempt that Postgres will refuse.
 if not take(counter) and counters ~= state then
   for _, field in ipairs(redis.call('HKEYS', counters)) do

@@ -6,15 +6,17 @@
 --      3 buyers        hash: user id -> "<order id> <entry id>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
 --      5 segments      where a strategy with segments counts the units; it and another do not both hold a sale
---      6 a copy of the buyers that Postgres knows, prepared by the caller; taken over or thrown away
+--      6 restocks      set of the numbers of restocks that were told
+--      7 a copy of the buyers that Postgres knows, prepared by the caller; taken over or thrown away
 -- ARGV 1 units that are free in Postgres
 --      2 number of segments; 0 for one counter
 --      3 first instant of the sale, milliseconds since 1970, or ''
 --      4 first instant after the sale, or ''
 --      5 epoch
---      6 … reservations that Postgres has
+--      6 numbers of the restocks that the free units have, and that were not told, joined by blanks
+--      7 … reservations that Postgres has
 -- Reply  1 when the sale was not there, 0 when it was
-local state, counters, buyers, reservations, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6]
+local state, counters, buyers, reservations, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[7]
 local units, segments, epoch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[5]
 local before = redis.call('HGET', state, 'epoch')
 local known = before == epoch
@@ -28,14 +30,15 @@ if present then
   return 0
 end
 
-for i = 6, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
+for i = 7, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
 redis.call('HDEL', state, 'remaining')
 local time = redis.call('TIME')
 redis.call('HSET', state, 'openedMs', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
 -- By the clock, so that it is another number than before Redis lost its memory.
 redis.call('HSET', state, 'returns', string.format('%.0f', time[1] * 1000000 + time[2]))
 redis.pcall('PUBLISH', 'stampede:returns', state)
-redis.call('DEL', KEYS[5])
+redis.call('DEL', KEYS[5], KEYS[6])
+for restock in ARGV[6]:gmatch('%S+') do redis.call('SADD', KEYS[6], restock) end
 -- A few buyers without a sale are those that were settled since Redis lost its memory; many are of another time.
 if not before and redis.call('HLEN', buyers) <= 10000 then
   local few = redis.call('HGETALL', buyers)

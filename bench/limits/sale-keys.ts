@@ -9,5 +9,6 @@ export function keysOf(saleId: number): SaleKeys {
     segments: `${prefix}:segments`,
     buyers: `${prefix}:buyers`,
     reservations: `${prefix}:reservations`,
+    restocks: `${prefix}:restocks`,
   };
 }

@@ -50,7 +50,15 @@ export async function measureScript(isBatched: boolean, turn: Turn, measuring: M
 }
 
 async function openSale({ scripts }: RedisStore): Promise<void> {
-  const state = { remaining: units, segments: 0, startsMs: null, endsMs: null, epoch, committed: [] };
+  const state = {
+    remaining: units,
+    segments: 0,
+    startsMs: null,
+    endsMs: null,
+    epoch,
+    restocks: [],
+    committed: [],
+  };
   await scripts.open(keysOf(saleId), `${keysOf(saleId).buyers}:none`, state);
 }
 

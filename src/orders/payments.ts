@@ -9,7 +9,8 @@
  *                  nothing is written                ├──cancelled──▶ refund-due, the same way
  *                                                    └──refund-due──▶ nothing more
  *
- * All of it is one transaction, and the notification is written in it: what was acknowledged has happened.
+ * All of it is one transaction, and the notification is written in it: what was acknowledged has happened. Where Redis
+ * decides, the unit of an order that had expired is taken there first: what Postgres has free may be reserved.
  */
 import type pg from 'pg';
 import type { Order, OrderStatus } from '../domain/order.ts';
@@ -56,7 +57,7 @@ type Effect = 'paid' | 'revived' | 'refund-due' | 'none';
 type Decision = Exclude<PaymentResult, { kind: 'done' }> | { readonly kind: 'done'; readonly effect: Effect };
 
 export function createPayments({ postgres, orders, moves, instruments }: PaymentsContext): Payments {
-  async function decide(client: pg.PoolClient, given: Notification): Promise<Decision> {
+  async function decide(client: pg.PoolClient, given: Notification, claim: Claim): Promise<Decision> {
     const { notificationId, orderId, amountCents } = given;
     const order = await lockOrder(client, orderId);
     if (order === null) return { kind: 'unknown-order' };
@@ -70,7 +71,7 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
       return same ? { kind: 'done', effect: 'none' } : { kind: 'conflict' };
     }
     if (amountCents !== order.priceCents) return { kind: 'amount-mismatch', expectedCents: order.priceCents };
-    const effect = await settle(client, given, order);
+    const effect = await settle(client, given, order, claim);
     await client.query(
       'INSERT INTO payment_notifications (id, order_id, amount_cents, result) VALUES ($1, $2, $3, $4)',
       [notificationId, orderId, amountCents, effect],
@@ -78,7 +79,12 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
     return { kind: 'done', effect };
   }
 
-  async function settle(client: pg.PoolClient, given: Notification, order: Row): Promise<Effect> {
+  async function settle(
+    client: pg.PoolClient,
+    given: Notification,
+    order: Row,
+    claim: Claim,
+  ): Promise<Effect> {
     const { orderId } = given;
     const { status } = order;
     if (status === 'paid' || status === 'refund-due') return 'none';
@@ -90,7 +96,11 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
       await tellOutside(client, orderId, order);
       return 'paid';
     }
-    if (status === 'expired' && (await revive(client, orderId, order, moves !== null))) {
+    if (
+      status === 'expired' &&
+      (await isFree(orderId, order, claim)) &&
+      (await revive(client, orderId, order, claim))
+    ) {
       await tellOutside(client, orderId, order);
       return 'revived';
     }
@@ -108,11 +118,31 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
     return 'refund-due';
   }
 
+  /** Takes a unit in Redis, once that has heard that this order's own came back. @returns false when none is free there */
+  async function isFree(orderId: string, { saleId }: Row, claim: Claim): Promise<boolean> {
+    if (moves === null) return true;
+    await moves.tell([orderId]);
+    const taken = await moves.take(saleId);
+    if (taken) claim.saleId = saleId;
+    claim.direction = taken ? 'taken' : 'out';
+    return taken !== false;
+  }
+
   async function attempt(given: Notification): Promise<Decision> {
-    return inTransaction(postgres.pool, async (client) => {
-      const value = await decide(client, given);
-      return { commit: value.kind === 'done', value };
-    });
+    const claim: Claim = { saleId: null, direction: null };
+    let isUsed = false;
+    try {
+      return await inTransaction(postgres.pool, async (client) => {
+        const value = await decide(client, given, claim);
+        isUsed = value.kind === 'done' && value.effect === 'revived';
+        return { commit: value.kind === 'done', value };
+      });
+    } catch (error) {
+      isUsed &&= isUnknown(error);
+      throw error;
+    } finally {
+      if (claim.saleId !== null && !isUsed) await moves?.putBack(claim.saleId);
+    }
   }
 
   return {
@@ -131,6 +161,23 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
       return { kind: 'done', order: (await orders.get(given.orderId))! };
     },
   };
+}
+
+/** What one try to revive an order has done in Redis. */
+interface Claim {
+  /** Of which a unit was taken there; null: of none. */
+  saleId: number | null;
+  /** How Redis is told of the revival; null: it is not told. */
+  direction: 'out' | 'taken' | null;
+}
+
+/** Whether it may have been committed. */
+function isUnknown(error: unknown): boolean {
+  try {
+    return classifyPostgresError(error).kind === 'unknown';
+  } catch {
+    return false;
+  }
 }
 
 async function lockOrder(client: pg.PoolClient, orderId: string): Promise<Row | null> {
@@ -158,7 +205,7 @@ async function revive(
   client: pg.PoolClient,
   orderId: string,
   order: Row,
-  tellRedis: boolean,
+  { direction }: Claim,
 ): Promise<boolean> {
   const { saleId, userId } = order;
   const other = await client.query(`SELECT FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE}`, [
@@ -185,8 +232,8 @@ async function revive(
        SELECT user_id, 'order-revival', id::text, ${EARNED} FROM revived
      )
      INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
-     SELECT id, sale_id, user_id, 'out' FROM revived WHERE $3`,
-    [orderId, saleId, tellRedis],
+     SELECT id, sale_id, user_id, $3::text FROM revived WHERE $3 IS NOT NULL`,
+    [orderId, saleId, direction],
   );
   return true;
 }

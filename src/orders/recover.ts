@@ -61,7 +61,7 @@ export async function recoverOnce(
   for await (const sale of needy(context, memory)) {
     if (isStopped()) break;
     try {
-      await settleAbandoned(context, sale.id, counts, isStopped);
+      await settleAbandoned(context, sale, counts, isStopped);
       const { reservations } = context.strategy;
       if (await repair({ ...context, reservations }, sale)) counts.corrected++;
     } catch (error) {
@@ -107,15 +107,20 @@ function differs({ free, pending, buyers }: Glance, sale: Sale): boolean {
 
 async function settleAbandoned(
   context: RecoveryContext,
-  saleId: number,
+  sale: Sale,
   counts: RecoveryCounts,
   isStopped: () => boolean,
 ): Promise<void> {
   const { reservations } = context.strategy;
+  let isOpen = false;
   while (!isStopped()) {
-    const old = await reservations.pending(saleId, limits.recoverAfterMs, limits.recoverBatch);
+    const old = await reservations.pending(sale.id, limits.recoverAfterMs, limits.recoverBatch);
     // With CONFIRM=accepted one may wait here for longer, and is not abandoned.
     const abandoned = old.filter(({ orderId }) => !context.writer.holds(orderId));
+    if (abandoned.length === 0) return;
+    // Of a sale that is not open none is forgotten: see lua/settle.lua.
+    if (!isOpen && (await reservations.observe(sale.id)) === null) await reservations.open(sale);
+    isOpen = true;
     const { postponed } = counts;
     await Promise.all(abandoned.map((reservation) => settle(context, reservation, counts)));
     if (abandoned.length < limits.recoverBatch || counts.postponed > postponed) return;

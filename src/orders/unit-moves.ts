@@ -1,5 +1,5 @@
 /**
- * How Redis hears of units that Postgres returned or took again.
+ * How Redis hears of units that Postgres returned or took again; and of those that an operator added: store/restock-moves.ts.
  *
  *   (the transaction that closes or revives an order writes a move) ──▶ waiting ──told to Redis──▶ deleted
  *                                     ▲        └──no answer, or the process died: it stays──┘
@@ -11,7 +11,9 @@
 import { limits } from '../config/limits.ts';
 import type { UnitMove } from '../domain/order.ts';
 import { inTransaction, type PostgresStore } from '../store/postgres.ts';
+import { classifyRedisError } from '../store/redis.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
+import { tellRestocks } from '../store/restock-moves.ts';
 
 export interface UnitMoves {
   /**
@@ -20,6 +22,13 @@ export interface UnitMoves {
    * @returns how many were told
    */
   tell(orderIds?: readonly string[]): Promise<number>;
+  /**
+   * Takes a free unit off in Redis, for an order that is about to get it in Postgres. Never throws.
+   * @returns false: none is free; null: Redis cannot be asked, or does not have the sale
+   */
+  take(saleId: number): Promise<boolean | null>;
+  /** Puts one back that was taken for nothing. Never throws: what Redis does not hear, recovery corrects. */
+  putBack(saleId: number): Promise<void>;
 }
 
 export interface UnitMovesContext {
@@ -42,29 +51,68 @@ const pick = (
   FROM unit_moves AS m
   WHERE ${which} AND id = (SELECT e.id FROM unit_moves AS e WHERE e.order_id = m.order_id ORDER BY e.id LIMIT 1)
   ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED`;
-const OLDEST = { name: 'pick-oldest-moves', text: pick('true') };
+const OLDEST = { name: 'pick-oldest-moves', text: pick('sale_id <> ALL($3::int[])') };
 const OF_ORDERS = { name: 'pick-moves', text: pick('order_id = ANY($3::uuid[])') };
 
+/** How long the moves of a sale are passed over that Redis refused one of: a key of it has another type. */
+const REFUSING_MS = 5_000;
+
+/** Redis refused this command, and would take another one. */
+function isAnswer(error: unknown): boolean {
+  try {
+    classifyRedisError(error);
+    return false;
+  } catch {
+    return true;
+  }
+}
+
 export function createUnitMoves({ postgres, reservations, onError }: UnitMovesContext): UnitMoves {
+  /** Sales whose keys Redis would not change, until when on `performance.now()`'s clock: the others' moves go first. */
+  const refusing = new Map<number, number>();
+
   /** @returns whether Redis has it, or will read it in Postgres */
   async function told(move: Row): Promise<boolean> {
     try {
       return (await reservations.move(move)) || move.old;
     } catch (error) {
       onError('tell redis of a unit', error);
+      if (isAnswer(error)) refusing.set(move.saleId, performance.now() + REFUSING_MS);
       return false;
     }
   }
 
+  function refusingNow(): number[] {
+    for (const [saleId, untilMs] of refusing) if (performance.now() > untilMs) refusing.delete(saleId);
+    return [...refusing.keys()];
+  }
+
   return {
+    async take(saleId) {
+      try {
+        const taken = await reservations.adjust(saleId, -1);
+        return taken === null ? null : taken !== 0;
+      } catch (error) {
+        onError('take a unit in redis', error);
+        return null;
+      }
+    },
+    async putBack(saleId) {
+      try {
+        await reservations.adjust(saleId, 1);
+      } catch (error) {
+        onError('put a unit back in redis', error);
+      }
+    },
     async tell(orderIds) {
       if (orderIds?.length === 0) return 0;
+      if (orderIds === undefined) await tellRestocks({ postgres, reservations, onError });
       try {
         return await inTransaction(postgres.pool, async (client) => {
           const bounds = [limits.movesBatch, limits.moveKeptMs];
           const query =
             orderIds === undefined
-              ? { ...OLDEST, values: bounds }
+              ? { ...OLDEST, values: [...bounds, refusingNow()] }
               : { ...OF_ORDERS, values: [...bounds, orderIds] };
           const { rows } = await client.query<Row>(query);
           const done = await Promise.all(rows.map(async (row) => ((await told(row)) ? row.id : null)));

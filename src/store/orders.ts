@@ -28,9 +28,11 @@ export interface OrderTable {
   activeOf(
     customers: readonly { readonly saleId: number; readonly userId: string }[],
   ): Promise<readonly Order[]>;
+  /** Of these orders, in no order, those that exist. */
+  existing(orderIds: readonly string[]): Promise<readonly Order[]>;
   /** What must agree within Postgres, at one instant. */
   counts(saleId: number): Promise<OrderCounts>;
-  /** Units that Redis has not heard of, and the oldest of their moves. */
+  /** Units that Redis has not heard of, and one of their moves. */
   untold(saleId: number): Promise<{ readonly units: number; readonly oldest: string | null }>;
   /** Every customer of a sale with an active order, in pages. */
   buyers(saleId: number, pageSize: number): AsyncIterable<readonly Buyer[]>;
@@ -42,7 +44,15 @@ export interface OrderTable {
     saleId: number,
     orderIds: readonly string[],
     use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
-  ): Promise<{ readonly remaining: number; readonly known: ReadonlySet<string>; readonly value: T }>;
+  ): Promise<Snapshot<T>>;
+}
+
+export interface Snapshot<T> {
+  readonly remaining: number;
+  /** Numbers of the restocks that `remaining` has and Redis has not heard of. */
+  readonly restocks: readonly string[];
+  readonly known: ReadonlySet<string>;
+  readonly value: T;
 }
 
 export interface OrderCounts {
@@ -88,9 +98,19 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
       });
       return rows.map(toOrder);
     },
+    async existing(orderIds) {
+      const { rows } = await pool.query<OrderRow>({
+        name: 'existing-orders',
+        text: `SELECT ${COLUMNS} FROM orders WHERE id = ANY($1::uuid[])`,
+        values: [orderIds],
+      });
+      return rows.map(toOrder);
+    },
     async untold(saleId) {
       const { rows } = await pool.query<{ units: number; oldest: string | null }>(
-        'SELECT count(*)::int AS units, min(id) AS oldest FROM unit_moves WHERE sale_id = $1',
+        `SELECT coalesce(sum(units), 0)::int AS units, min(what) AS oldest FROM (
+           SELECT 1 AS units, id::text AS what FROM unit_moves WHERE sale_id = $1
+           UNION ALL SELECT units, 'restock ' || id FROM restock_moves WHERE sale_id = $1) AS untold`,
         [saleId],
       );
       return rows[0]!;
@@ -121,9 +141,16 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
         const known = await client.query<{ id: string }>('SELECT id FROM orders WHERE id = ANY($1)', [
           orderIds,
         ]);
-        const value = await use(buyersOf(client, saleId, PAGE));
-        const remaining = sale.rows[0]?.remaining ?? 0;
-        return { commit: true, value: { remaining, known: new Set(known.rows.map(({ id }) => id)), value } };
+        const untold = await client.query<{ id: string }>('SELECT id FROM restock_moves WHERE sale_id = $1', [
+          saleId,
+        ]);
+        const snapshot = {
+          remaining: sale.rows[0]?.remaining ?? 0,
+          restocks: untold.rows.map(({ id }) => id),
+          known: new Set(known.rows.map(({ id }) => id)),
+          value: await use(buyersOf(client, saleId, PAGE)),
+        };
+        return { commit: true, value: snapshot };
       });
     },
   };

@@ -67,6 +67,32 @@ export function openPostgres(
 }
 
 /**
+ * Asks one statement of any connection, and keeps the connection when Postgres only said no: `pool.query` throws it away
+ * after every error, and a new one costs more than hundreds of statements.
+ * @throws what Postgres, or the connection, throws
+ */
+export async function ask<R extends pg.QueryResultRow>(
+  pool: pg.Pool,
+  query: pg.QueryConfig,
+): Promise<pg.QueryResult<R>> {
+  const client = await pool.connect();
+  let broken: Error | undefined;
+  try {
+    return await client.query<R>(query);
+  } catch (error) {
+    if (!isAnswer(error)) broken = error as Error;
+    throw error;
+  } finally {
+    client.release(broken);
+  }
+}
+
+/** Whether Postgres answered with an error: the statement was rolled back, and the connection goes on. */
+export function isAnswer(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.severity === 'ERROR';
+}
+
+/**
  * Runs `work` in one READ COMMITTED transaction. `work` answers with a value and whether to commit it.
  * @throws whatever a statement throws; the transaction is then rolled back, and its connection thrown away when
  *   its state is not known.
@@ -121,6 +147,8 @@ const BUSY_CODES = new Map([
   ['55P03', 'lock-timeout'],
   ['57014', 'statement-timeout'],
   ['25P03', 'transaction-timeout'],
+  ['53100', 'postgres-disk-full'],
+  ['53200', 'postgres-out-of-memory'],
   ['53300', 'too-many-connections'],
   ['53400', 'limit-exceeded'],
   ['57P03', 'postgres-starting'],

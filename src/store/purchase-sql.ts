@@ -5,6 +5,7 @@
 import type pg from 'pg';
 import type { Attempt, OrderStatus, PlacedOrderColumns } from '../domain/order.ts';
 import { ACTIVE } from './orders.ts';
+import { ask } from './postgres.ts';
 
 /** Points that an order earns: one for each whole hundred cents, and at least one. */
 export const EARNED = 'greatest(1, price_cents / 100)';
@@ -127,12 +128,12 @@ export interface ConditionalSale {
  * @throws what Postgres throws for a customer who got an order after the statement had begun
  */
 export async function sellIf(
-  db: Queryable,
+  pool: pg.Pool,
   { name, condition, values = [] }: ConditionalSale,
   attempt: Attempt,
   paymentWindowS: number,
 ): Promise<boolean> {
-  const { rows } = await db.query<{ placed: number }>({
+  const { rows } = await ask<{ placed: number }>(pool, {
     name,
     text: `WITH counted AS (
              UPDATE sales SET sold = sold + 1, version = version + 1 WHERE id = $2 AND ${condition}

@@ -41,7 +41,7 @@ export interface RedisSales {
     reservation: Reservation,
     options?: { unitBack?: boolean; ownerOrderId?: string },
   ): Promise<boolean>;
-  /** Forgets reservations, of any sales, that Postgres has. */
+  /** Forgets reservations, of any sales that are open, that Postgres has. */
   settle(committed: readonly Reservation[]): Promise<void>;
   /** Reservations of a sale, oldest first, at least `ageMs` old by Redis's clock. */
   pending(saleId: number, ageMs: number, most: number): Promise<readonly Reservation[]>;
@@ -50,8 +50,8 @@ export interface RedisSales {
    * @returns false when the sale is not in Redis: whoever opens it reads Postgres, then or a moment ago
    */
   move(move: UnitMove): Promise<boolean>;
-  /** Adds units, or takes free ones: see lua/adjust.lua. */
-  adjust(saleId: number, units: number): Promise<number | null>;
+  /** Adds units, those of a restock once, or takes free ones: see lua/adjust.lua. */
+  adjust(saleId: number, units: number, restock?: string): Promise<number | null>;
   observe(saleId: number): Promise<Observation | null>;
   /** A quick look at many sales, one for each, in their order. */
   glance(saleIds: readonly number[]): Promise<readonly Glance[]>;
@@ -116,6 +116,7 @@ export function redisSales(
         epoch,
         committed: reserved.filter((r) => snapshot.known.has(r.orderId)),
         remaining: snapshot.remaining,
+        restocks: snapshot.restocks,
         segments,
         startsMs: sale.startsAt === null ? null : Date.parse(sale.startsAt),
         endsMs: sale.endsAt === null ? null : Date.parse(sale.endsAt),
@@ -126,8 +127,12 @@ export function redisSales(
     },
     async settle(committed) {
       const sales = [...bySale(committed, (r) => r.saleId)];
-      if (sales.length > 0)
-        await scripts.settle(sales.map(([saleId, members]) => ({ keys: keys(saleId), members })));
+      if (sales.length === 0) return;
+      const epoch = epochs.known ?? (await epochs.current());
+      await scripts.settle(
+        sales.map(([saleId, members]) => ({ keys: keys(saleId), members })),
+        epoch,
+      );
     },
     async pending(saleId, ageMs, most) {
       const [seconds, micros] = await redis.time();
@@ -140,7 +145,8 @@ export function redisSales(
       const told = { direction, userId, orderId, counter };
       return (await scripts.move(keys(saleId), told, await epochs.current())) !== null;
     },
-    adjust: async (saleId, units) => scripts.adjust(keys(saleId), units, await epochs.current()),
+    adjust: async (saleId, units, restock) =>
+      scripts.adjust(keys(saleId), units, await epochs.current(), restock),
     glance: async (saleIds) => scripts.glance(saleIds.map(keys), await epochs.current()),
     observe: async (saleId) => scripts.observe(keys(saleId), await epochs.current()),
     async correct(saleId, seen, remaining) {
@@ -155,6 +161,10 @@ function keysOf(saleId: number, segments: number): SaleKeys {
   const state = `${prefix}:state`;
   const split = `${prefix}:segments`;
   const counters = segments > 0 ? split : state;
-  const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
-  return { state, counters, segments: split, buyers, reservations };
+  const [buyers, reservations, restocks] = [
+    `${prefix}:buyers`,
+    `${prefix}:reservations`,
+    `${prefix}:restocks`,
+  ];
+  return { state, counters, segments: split, buyers, reservations, restocks };
 }

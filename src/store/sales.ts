@@ -20,9 +20,10 @@ export interface SaleTable {
   recent(): Promise<readonly Sale[]>;
   /**
    * Adds units to the stock, or cuts it, never below what is sold.
+   * @param tellRedis writes, with what it adds, that Redis has to hear of it: see restock-moves.ts
    * @returns null when there is no such sale, `below-sold` when the cut is too deep.
    */
-  restock(saleId: number, units: number): Promise<Sale | 'below-sold' | null>;
+  restock(saleId: number, units: number, tellRedis?: boolean): Promise<Sale | 'below-sold' | null>;
 }
 
 /** A sale that ended longer ago has nothing under way, whatever clocks and outages there were. */
@@ -49,10 +50,15 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
       });
       return rows.map(toSale);
     },
-    async restock(saleId, units) {
+    async restock(saleId, units, tellRedis = false) {
       const rows = await prisma.$queryRaw<{ id: number }[]>(Prisma.sql`
-        UPDATE sales SET stock = stock + ${units}, version = version + 1
-        WHERE id = ${saleId} AND stock::bigint + ${units} BETWEEN sold AND 2147483647 RETURNING id`);
+        WITH changed AS (
+          UPDATE sales SET stock = stock + ${units}, version = version + 1
+          WHERE id = ${saleId} AND stock::bigint + ${units} BETWEEN sold AND 2147483647 RETURNING id
+        ), told AS (
+          INSERT INTO restock_moves (sale_id, units) SELECT id, ${units}::int FROM changed WHERE ${tellRedis}
+        )
+        SELECT id FROM changed`);
       const sale = await this.get(saleId);
       return sale !== null && rows.length === 0 ? 'below-sold' : sale;
     },

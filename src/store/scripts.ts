@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import type { Redis } from 'ioredis';
+import type { UnitMove } from '../domain/order.ts';
 import type { Reservation } from '../domain/outcome.ts';
 
 const folder = new URL('../../lua/', import.meta.url);
@@ -109,8 +110,8 @@ export interface PurchaseScripts {
     keys: SaleKeys,
     release: { entryId: string; userId: string; orderId: string; unitBack: boolean; ownerOrderId: string },
   ): Promise<boolean>;
-  /** Forgets reservations, and puts the buyers back whom a sale that was opened since does not know. */
-  settle(committed: readonly SaleReservations[]): Promise<void>;
+  /** Forgets reservations of sales that are open, and puts the buyers back whom one that was opened since does not know. */
+  settle(committed: readonly SaleReservations[], epoch: number): Promise<void>;
 }
 
 /** What keeps a sale in Redis and in Postgres the same. */
@@ -125,12 +126,17 @@ export interface UpkeepScripts {
       startsMs: number | null;
       endsMs: number | null;
       epoch: number;
+      /** Numbers of restocks that `remaining` has and Redis has not heard of. */
+      restocks: readonly string[];
       /** Reservations that Postgres has. */
       committed: readonly Reservation[];
     },
   ): Promise<boolean>;
-  /** @returns how many units were added (or, below zero, taken); 0 when a cut found too few; null when the sale is not in Redis. */
-  adjust(keys: SaleKeys, units: number, epoch: number): Promise<number | null>;
+  /**
+   * @param restock its number; it is told once, however often this is called
+   * @returns how many units were added (or, below zero, taken); 0 when a cut found too few; null when the sale is not in Redis
+   */
+  adjust(keys: SaleKeys, units: number, epoch: number, restock?: string): Promise<number | null>;
   /** What there is to be looked after, for each sale. */
   glance(sales: readonly SaleKeys[], epoch: number): Promise<readonly Glance[]>;
   /** null: the sale is not in Redis. */
@@ -138,7 +144,7 @@ export interface UpkeepScripts {
   /** @returns whether Redis was changed; null: the sale is not in Redis. */
   move(
     keys: SaleKeys,
-    move: { direction: 'back' | 'out'; userId: string; orderId: string; counter: string },
+    move: Pick<UnitMove, 'direction' | 'userId' | 'orderId'> & { readonly counter: string },
     epoch: number,
   ): Promise<boolean | null>;
   /** @returns whether Redis was changed; false when anything had happened since `seen`. */
@@ -159,6 +165,8 @@ export interface SaleKeys {
   readonly segments: string;
   readonly buyers: string;
   readonly reservations: string;
+  /** Numbers of the restocks that Redis was told. */
+  readonly restocks: string;
 }
 
 /** What stands in the sorted set of a sale's reservations. No part of it holds a blank: see userIdOf in http/purchase-listener.ts. */
@@ -255,10 +263,10 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
         r.unitBack ? 1 : 0,
         r.ownerOrderId,
       )) === 1,
-    async settle(committed) {
-      const keys = committed.map((sale) => sale.keys.reservations);
+    async settle(committed, epoch) {
+      const keys = committed.flatMap((sale) => [sale.keys.reservations, sale.keys.state]);
       const entries = committed.map(({ members }) => members.map(entryOf).join(' '));
-      const incomplete = (await settle(keys.length, ...keys, ...entries)) as readonly number[];
+      const incomplete = (await settle(keys.length, ...keys, epoch, ...entries)) as readonly number[];
       for (const sale of incomplete) {
         const { keys, members } = committed[sale - 1]!;
         const told = members.flatMap(({ entryId, userId, orderId }) => [entryId, userId, orderId]);
@@ -270,9 +278,9 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
 
 /** Defines the scripts that look after a sale on a connection. */
 export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
-  const open = define(redis, 'open', 6);
+  const open = define(redis, 'open', 7);
   const move = define(redis, 'move', 4);
-  const adjust = define(redis, 'adjust', 2);
+  const adjust = define(redis, 'adjust', 3);
   const glance = define(redis, 'glance');
   const observe = define(redis, 'observe', 4);
   const correct = define(redis, 'correct', 5);
@@ -284,12 +292,14 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
         keys.buyers,
         keys.reservations,
         keys.segments,
+        keys.restocks,
         buyersKey,
         s.remaining,
         s.segments,
         s.startsMs ?? '',
         s.endsMs ?? '',
         s.epoch,
+        s.restocks.join(' '),
         ...s.committed.map(entryOf),
       )) === 1,
     move: async (keys, { direction, userId, orderId, counter }, epoch) => {
@@ -297,8 +307,8 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
       const reply = (await move(...all, direction, userId, orderId, counter, epoch)) as number;
       return reply < 0 ? null : reply === 1;
     },
-    adjust: async (keys, units, epoch) =>
-      (await adjust(keys.state, keys.counters, units, epoch)) as number | null,
+    adjust: async (keys, units, epoch, restock = '') =>
+      (await adjust(keys.state, keys.counters, keys.restocks, units, epoch, restock)) as number | null,
     async glance(sales, epoch) {
       const keys = sales.flatMap((s) => [s.state, s.counters, s.reservations, s.buyers]);
       const flat = (await glance(keys.length, ...keys, epoch)) as readonly (number | null)[];

@@ -14,6 +14,7 @@ import type { Lease } from '../locks/lock.ts';
 import { classifyPostgresError } from '../store/postgres.ts';
 import { classifyRedisError } from '../store/redis.ts';
 import { type RedisSales, redisSales } from '../store/redis-sale.ts';
+import { tellRestocks } from '../store/restock-moves.ts';
 import type { Fence, SaleKeys } from '../store/scripts.ts';
 import type { Strategy, StrategyContext } from './strategy.ts';
 
@@ -134,24 +135,52 @@ function opener(
 
 /**
  * Units are never on offer in Redis while Postgres does not have them: added last, cut first. Once Postgres has
- * committed, the restock has happened: what Redis does not hear now it hears from recovery.
+ * committed, the restock has happened: what Redis does not hear of added units now it hears later (restock-moves.ts), of
+ * units whose cut failed from recovery.
  */
 async function restock(context: StrategyContext, reservations: RedisSales, saleId: number, units: number) {
-  const adjust = (by: number) =>
-    reservations
-      .adjust(saleId, by)
-      .catch((error) => context.onError('restock in Redis', error, { saleId, units }));
-  if (units < 0 && (await reservations.adjust(saleId, units)) === 0) return 'below-sold';
+  const putBack = async () => {
+    try {
+      await reservations.adjust(saleId, -units);
+    } catch (error) {
+      context.onError('restock in Redis', error, { saleId, units });
+    }
+  };
+  if (units < 0) {
+    const refusal = await cut(context, reservations, saleId, -units);
+    if (refusal !== 'cut') return refusal;
+  }
   let sale: Awaited<ReturnType<Strategy['restock']>>;
   try {
-    sale = await context.sales.restock(saleId, units);
+    sale = await context.sales.restock(saleId, units, units > 0);
   } catch (error) {
-    if (units < 0 && classifyPostgresError(error).kind !== 'unknown') await adjust(-units);
+    if (units < 0 && classifyPostgresError(error).kind !== 'unknown') await putBack();
     throw error;
   }
-  const refused = sale === null || sale === 'below-sold';
-  if (refused === units < 0) await adjust(Math.abs(units));
+  if (units > 0) {
+    const { postgres, onError } = context;
+    await tellRestocks({
+      postgres,
+      reservations,
+      onError: (doing, error) => onError(doing, error, { saleId }),
+    });
+  } else if (sale === null || sale === 'below-sold') await putBack();
   return sale;
+}
+
+/** How often a sale is opened to cut units of it. */
+const CUT_TRIES = 3;
+
+/** Takes free units in Redis, where it is known what is reserved: a sale that is not there is opened first. */
+async function cut(context: StrategyContext, reservations: RedisSales, saleId: number, units: number) {
+  for (let tries = 0; tries < CUT_TRIES; tries++) {
+    const taken = await reservations.adjust(saleId, -units);
+    if (taken !== null) return taken === 0 ? 'below-sold' : 'cut';
+    const sale = await context.sales.get(saleId);
+    if (sale === null) return null;
+    await reservations.open(sale);
+  }
+  return 'busy';
 }
 
 /** Redis decides, but a sale is opened from Postgres: reading there never leaves anything unknown. */

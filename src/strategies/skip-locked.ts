@@ -21,6 +21,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { ACTIVE } from '../store/orders.ts';
+import { ask } from '../store/postgres.ts';
 import { EARN, OPEN, sight } from '../store/purchase-sql.ts';
 import { stockUnits } from '../store/stock-units.ts';
 import { AGAIN, accepted, type Decision, explained, postgresStrategy } from './postgres-base.ts';
@@ -73,7 +74,7 @@ export function create(context: StrategyContext): Strategy {
 
   async function sell(how: typeof SKIPPING, { orderId, saleId, userId }: Attempt): Promise<boolean> {
     const values = [orderId, saleId, userId, context.paymentWindowS];
-    const { rows } = await pool.query<{ placed: number }>({ ...how, values });
+    const { rows } = await ask<{ placed: number }>(pool, { ...how, values });
     return rows[0]?.placed === 1;
   }
 

@@ -40,8 +40,11 @@ export interface Strategy {
     reservation: Reservation,
     options?: { unitBack?: boolean; ownerOrderId?: string },
   ): Promise<boolean>;
-  /** Adds units to a sale or cuts free ones. @returns the sale; `below-sold`; null when there is no such sale. */
-  restock(saleId: number, units: number): Promise<Sale | 'below-sold' | null>;
+  /**
+   * Adds units to a sale or cuts free ones.
+   * @returns the sale; `below-sold`; `busy`: nothing was changed, and another try may help; null when there is no such sale
+   */
+  restock(saleId: number, units: number): Promise<Sale | 'below-sold' | 'busy' | null>;
   /** Units that the strategy would still sell; null when its store does not know the sale. */
   remaining(saleId: number): Promise<number | null>;
 }

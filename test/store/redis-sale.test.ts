@@ -1,13 +1,18 @@
 /** What Redis keeps of reservations, and when it lets itself be corrected. Both stores are real. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
 import type { Reservation } from '../../src/domain/outcome.ts';
+import { createInstruments } from '../../src/metrics/instruments.ts';
+import { compare, repair } from '../../src/orders/reconcile.ts';
+import { createUnitMoves } from '../../src/orders/unit-moves.ts';
 import { orderTable } from '../../src/store/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis.ts';
 import { redisEpochs } from '../../src/store/redis-epoch.ts';
 import { type RedisSales, redisSales } from '../../src/store/redis-sale.ts';
+import { tellRestocks } from '../../src/store/restock-moves.ts';
 import { saleTable } from '../../src/store/sales.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -94,6 +99,124 @@ it('does not correct a sale while a reservation is under way', async () => {
   expect(await sales.correct(saleId, seen, STOCK)).toBe(false);
   await sales.settle([ann]);
   expect(await sales.correct(saleId, seen, STOCK)).toBe(true);
+});
+
+it('counts a reservation that is committed and settled while the sale is opened', async () => {
+  const ann = await reserve('ann');
+  await redis.redis.hset(sales.keys(saleId).state, 'epoch', 'of another Redis');
+  const orders = orderTable(postgres);
+  const meanwhile: typeof orders = {
+    ...orders,
+    async snapshot(...given) {
+      const snapshot = await orders.snapshot(...given); // Postgres does not have ann's order
+      await sales.settle([ann]); // by now it does
+      return snapshot;
+    },
+  };
+  const opening = redisSales(redis, redisEpochs(redis, postgres), meanwhile, 0);
+  expect(await opening.open((await saleTable(postgres).get(saleId))!)).toBe(true);
+  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
+  await sales.settle([ann]); // recovery does
+  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 0, buyers: 1 });
+});
+
+describe('a restock', () => {
+  const told: string[] = [];
+  const tell = (reservations = sales) =>
+    tellRestocks({ postgres, reservations, onError: (doing) => void told.push(doing) });
+  const restock = (units: number) => saleTable(postgres).restock(saleId, units, true);
+  const waiting = async () =>
+    (await stores.sql.query('SELECT FROM restock_moves WHERE sale_id = $1', [saleId])).rowCount;
+
+  it('is told once, also when the answer was lost', async () => {
+    await restock(5);
+    const lost: RedisSales = {
+      ...sales,
+      async adjust(...given) {
+        await sales.adjust(...given);
+        throw new Error('Command timed out');
+      },
+    };
+    await tell(lost);
+    expect(told.splice(0)).toEqual(['tell redis of a restock']);
+    expect(await waiting()).toBe(1);
+    await tell();
+    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK + 5 });
+    expect(await waiting()).toBe(0);
+  });
+
+  it('is in what a sale is opened with, and not told again', async () => {
+    await restock(5);
+    await redis.redis.del(sales.keys(saleId).state);
+    await tell(); // nobody to tell
+    expect(await waiting()).toBe(1);
+    await sales.open((await saleTable(postgres).get(saleId))!);
+    await tell();
+    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK + 5 });
+    expect(await waiting()).toBe(0);
+  });
+
+  it('that comes while the sale is opened is told afterwards', async () => {
+    await redis.redis.del(sales.keys(saleId).state);
+    const orders = orderTable(postgres);
+    const meanwhile: typeof orders = {
+      ...orders,
+      async snapshot(...given) {
+        const snapshot = await orders.snapshot(...given);
+        await restock(5);
+        return snapshot;
+      },
+    };
+    const opening = redisSales(redis, redisEpochs(redis, postgres), meanwhile, 0);
+    await opening.open((await saleTable(postgres).get(saleId))!);
+    await tell();
+    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK + 5 });
+  });
+
+  it('that Redis has not heard of is not corrected as well', async () => {
+    const orders = orderTable(postgres);
+    const log = vi.fn();
+    const context = {
+      reservations: sales,
+      sales: saleTable(postgres),
+      orders,
+      instruments: createInstruments(),
+      log,
+    };
+    await restock(5);
+    const sale = (await context.sales.get(saleId))!;
+    expect(await repair(context, sale)).toBe(false);
+    expect([...(await compare(context, sale)).differences.values()]).toContain(
+      'Redis has not heard of 5 units that were returned or taken again',
+    );
+    await tell();
+    expect(await repair(context, sale)).toBe(false);
+    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK + 5 });
+  });
+});
+
+it('tells of the units of other sales while one of them cannot be told', async () => {
+  const broken = saleId;
+  const [ann, ...others] = await Promise.all(['ann', 'bob', 'cyd'].map((user) => reserve(user)));
+  await openSale(0);
+  const eve = await reserve('eve');
+  const moves = async (of: Reservation, times = 1) => {
+    for (let i = 0; i < times; i++)
+      await stores.sql.query(
+        `INSERT INTO unit_moves (order_id, sale_id, user_id, direction) VALUES ($1, $2, $3, 'back')`,
+        [times > 1 ? randomUUID() : of.orderId, of.saleId, of.userId],
+      );
+  };
+  await moves(ann!, limits.movesBatch);
+  for (const other of others) await moves(other);
+  await moves(eve);
+  const key = sales.keys(broken).buyers;
+  await redis.redis.rename(key, `${key}:before`);
+  await redis.redis.set(key, 'something else');
+  const { tell } = createUnitMoves({ postgres, reservations: sales, onError: () => {} });
+  expect(await tell()).toBe(0); // the oldest, of the sale that is broken
+  expect(await tell()).toBe(1);
+  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK });
 });
 
 it('forgets the reservation of a unit that came back before it was settled', async () => {

@@ -50,7 +50,8 @@ const buyers = (sale: number) => redis.redis.hgetall(keysOf(sale).buyers);
 it('forgets those of all sales, and leaves others', async () => {
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
-  await redis.scripts.settle([committed[0]!, { ...committed[2]!, members: committed[2]!.members.slice(1) }]);
+  const settled = [committed[0]!, { ...committed[2]!, members: committed[2]!.members.slice(1) }];
+  await redis.scripts.settle(settled, EPOCH);
   expect([await pending(1), await pending(2), await pending(3)]).toEqual([0, 2, 1]);
   const left = await redis.redis.zrange(keysOf(3).reservations, '0', '-1');
   expect(left.map((entry) => entry.split(' ')[0])).toEqual(['ann']);
@@ -62,10 +63,27 @@ it('puts the buyers back whom a sale that was opened since does not know, and te
   const committed = await reserve([1, 2]);
   await redis.redis.del(keysOf(2).buyers, keysOf(2).reservations);
   await open(2, Date.now() + 60_000);
-  await redis.scripts.settle(committed);
+  await redis.scripts.settle(committed, EPOCH);
   expect(await pending(1)).toBe(0);
   expect(await buyers(2)).toEqual({ ann: 'order-of-ann-2 0', bob: 'order-of-bob-2 0' });
   expect(await redis.redis.hget(keysOf(2).state, 'returns')).toBe('2');
+});
+
+it('leaves those of a sale that is not open: who opens it counts them', async () => {
+  for (const sale of [1, 2, 3]) await open(sale, 0);
+  const committed = await reserve([1, 2, 3]);
+  await redis.redis.del(keysOf(1).state);
+  await redis.redis.hset(keysOf(2).state, 'epoch', EPOCH + 1);
+  await redis.scripts.settle(committed, EPOCH);
+  expect([await pending(1), await pending(2), await pending(3)]).toEqual([2, 2, 0]);
+});
+
+it('puts the buyers back of a sale that is not there, nor its reservations', async () => {
+  await open(1, 0);
+  const committed = await reserve([1]);
+  await redis.redis.flushall();
+  await redis.scripts.settle(committed, EPOCH);
+  expect(Object.keys(await buyers(1)).sort()).toEqual(['ann', 'bob']);
 });
 
 it('puts nobody back whose reservation was given up in the sale that made it', async () => {
@@ -73,7 +91,7 @@ it('puts nobody back whose reservation was given up in the sale that made it', a
   const committed = await reserve([1]);
   const [ann] = committed[0]!.members;
   await redis.scripts.release(keysOf(1), { ...ann!, unitBack: true, ownerOrderId: '' });
-  await redis.scripts.settle(committed);
+  await redis.scripts.settle(committed, EPOCH);
   expect(Object.keys(await buyers(1))).toEqual(['bob']);
 });
 
@@ -81,6 +99,6 @@ it('forgets those of the other sales where a key of one is of another type, and 
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
   await redis.redis.set(keysOf(2).reservations, 'something else');
-  await expect(redis.scripts.settle(committed)).rejects.toThrow('WRONGTYPE');
+  await expect(redis.scripts.settle(committed, EPOCH)).rejects.toThrow('WRONGTYPE');
   expect([await pending(1), await pending(3)]).toEqual([0, 0]);
 });

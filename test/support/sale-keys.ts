@@ -5,5 +5,6 @@ export function saleKeys(name: string): SaleKeys {
   const prefix = `stampede:{${name}}`;
   const state = `${prefix}:state`;
   const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
-  return { state, counters: state, segments: `${prefix}:segments`, buyers, reservations };
+  const [segments, restocks] = [`${prefix}:segments`, `${prefix}:restocks`];
+  return { state, counters: state, segments, buyers, reservations, restocks };
 }

@@ -39,6 +39,10 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestH
     const { units } = parse(restockSchema, req.body, 'body');
     const sale = await strategy.restock(saleId, units);
     if (sale === null) throw unknownSale(saleId);
+    if (sale === 'busy') {
+      res.setHeader('Retry-After', String(limits.retryAfterS));
+      throw new ProblemError('busy', 'Nothing was changed. Try again after a moment.');
+    }
     if (sale === 'below-sold') {
       const detail =
         units < 0

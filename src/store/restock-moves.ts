@@ -1,0 +1,57 @@
+/**
+ * How Redis hears of units that an operator added in Postgres.
+ *
+ *   (the statement that adds them writes a move) ──▶ waiting ──told to Redis──▶ deleted
+ *                          ▲        └──no answer, or the process died: it stays──┘
+ *
+ * Telling Redis twice changes nothing the second time: it keeps the numbers of those that it was told (lua/adjust.lua). A
+ * sale that is opened meanwhile has the units from Postgres, and the numbers with them (lua/open.lua); a move that meets no
+ * sale in Redis is kept for a while, for an opening that had begun before the restock.
+ */
+import { limits } from '../config/limits.ts';
+import { inTransaction, type PostgresStore } from './postgres.ts';
+import type { RedisSales } from './redis-sale.ts';
+
+export interface RestockMovesContext {
+  readonly postgres: PostgresStore;
+  readonly reservations: RedisSales;
+  readonly onError: (doing: string, error: unknown) => void;
+}
+
+interface Row {
+  readonly id: string;
+  readonly saleId: number;
+  readonly units: number;
+  readonly old: boolean;
+}
+
+const PICK = {
+  name: 'pick-restock-moves',
+  text: `SELECT id, sale_id AS "saleId", units, created_at < clock_timestamp() - make_interval(secs => $2 / 1000.0) AS old
+    FROM restock_moves ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED`,
+};
+
+/** Tells Redis what it has not heard. What cannot be told now stays for a later call; never throws for that. */
+export async function tellRestocks({ postgres, reservations, onError }: RestockMovesContext): Promise<void> {
+  /** @returns whether Redis has it, or will read it in Postgres */
+  async function told({ id, saleId, units, old }: Row): Promise<boolean> {
+    try {
+      return (await reservations.adjust(saleId, units, id)) !== null || old;
+    } catch (error) {
+      onError('tell redis of a restock', error);
+      return false;
+    }
+  }
+
+  try {
+    await inTransaction(postgres.pool, async (client) => {
+      const { rows } = await client.query<Row>({ ...PICK, values: [limits.movesBatch, limits.moveKeptMs] });
+      const done = await Promise.all(rows.map(async (row) => ((await told(row)) ? row.id : null)));
+      const ids = done.filter((id) => id !== null);
+      if (ids.length > 0) await client.query('DELETE FROM restock_moves WHERE id = ANY($1)', [ids]);
+      return { commit: true, value: undefined };
+    });
+  } catch (error) {
+    onError('tell redis of restocks', error);
+  }
+}

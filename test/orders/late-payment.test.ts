@@ -1,0 +1,140 @@
+/** What a payment that comes too late takes of a sale that Redis decides on. Both stores are real. */
+import { randomUUID } from 'node:crypto';
+import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
+import type { Reservation } from '../../src/domain/outcome.ts';
+import { createInstruments } from '../../src/metrics/instruments.ts';
+import { createPayments } from '../../src/orders/payments.ts';
+import { createUnitMoves } from '../../src/orders/unit-moves.ts';
+import { createWriter } from '../../src/orders/writer.ts';
+import { type OrderTable, orderTable } from '../../src/store/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { redisEpochs } from '../../src/store/redis-epoch.ts';
+import { type RedisSales, redisSales } from '../../src/store/redis-sale.ts';
+import { saleTable } from '../../src/store/sales.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const onError = vi.fn();
+const instruments = createInstruments();
+
+let stores: TestStores;
+let postgres: PostgresStore;
+let redis: RedisStore;
+let orders: OrderTable;
+let reservations: RedisSales;
+beforeAll(async () => {
+  stores = await openTestStores();
+  postgres = openPostgres(stores.databaseUrl, () => {});
+  redis = await openRedis(stores.redisUrl, () => {});
+  orders = orderTable(postgres);
+  reservations = redisSales(redis, redisEpochs(redis, postgres), orders, 0);
+});
+afterAll(async () => {
+  await redis?.close();
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+let saleId: number;
+let ann: Reservation;
+beforeEach(() => onError.mockClear());
+
+/** A sale of so many units, of which ann had one until just now; Redis has not heard that it is free. */
+async function openSale(stock: number): Promise<void> {
+  const sale = await saleTable(postgres).create({
+    name: 'a',
+    stock,
+    priceCents: 250,
+    startsAt: null,
+    endsAt: null,
+  });
+  saleId = sale.id;
+  await reservations.open(sale);
+  ann = await reserve('ann');
+  await commit(ann);
+  await stores.sql.query(
+    `WITH closed AS (
+       UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1 RETURNING id, sale_id, user_id
+     ), counted AS (UPDATE sales SET sold = sold - 1 FROM closed WHERE sales.id = sale_id)
+     INSERT INTO unit_moves (order_id, sale_id, user_id, direction) SELECT id, sale_id, user_id, 'back' FROM closed`,
+    [ann.orderId],
+  );
+}
+
+async function reserve(userId: string): Promise<Reservation> {
+  const orderId = randomUUID();
+  const [word, , entryId] = await redis.scripts.reserve(
+    reservations.keys(saleId),
+    userId,
+    orderId,
+    await reservations.epoch(),
+  );
+  expect(word).toBe('reserved');
+  return { saleId, userId, orderId, entryId: entryId! };
+}
+
+async function commit(reservation: Reservation): Promise<string> {
+  const writer = createWriter({ postgres, orders, reservations, instruments, paymentWindowS: 900, onError });
+  const { kind } = await writer.commit(reservation);
+  if (kind === 'committed') await reservations.settle([reservation]);
+  return kind;
+}
+
+const moves = () => createUnitMoves({ postgres, reservations, onError });
+
+async function pay(reservation: Reservation): Promise<string | undefined> {
+  const payments = createPayments({ postgres, orders, moves: moves(), instruments });
+  const given = { notificationId: randomUUID(), orderId: reservation.orderId, amountCents: 250 };
+  const result = await payments.notify(given);
+  return result.kind === 'done' ? result.order.status : result.kind;
+}
+
+async function expectAgreement(free: number, sold: number): Promise<void> {
+  while ((await moves().tell()) > 0);
+  expect(await reservations.observe(saleId)).toMatchObject({ remaining: free, pending: 0, buyers: sold });
+  expect(await saleTable(postgres).get(saleId)).toMatchObject({ remaining: free, sold });
+  expect(onError).not.toHaveBeenCalled();
+}
+
+it('takes its own unit again', async () => {
+  await openSale(1);
+  expect(await pay(ann)).toBe('paid');
+  await expectAgreement(0, 1);
+});
+
+it('takes none that is reserved, though Postgres has it', async () => {
+  await openSale(2);
+  const bob = await reserve('bob');
+  await moves().tell();
+  const cyd = await reserve('cyd');
+  expect(await pay(ann)).toBe('refund-due');
+  expect([await commit(bob), await commit(cyd)]).toEqual(['committed', 'committed']);
+  await expectAgreement(0, 2);
+});
+
+it('puts the unit back when its customer has bought again', async () => {
+  await openSale(3);
+  await moves().tell();
+  const again = await reserve('ann');
+  expect(await commit(again)).toBe('committed');
+  expect(await pay(ann)).toBe('refund-due');
+  await expectAgreement(2, 1);
+});
+
+it('gives the unit of the customer back whose other attempt is under way', async () => {
+  await openSale(3);
+  await moves().tell();
+  const again = await reserve('ann');
+  expect(await pay(ann)).toBe('paid');
+  expect(await commit(again)).toBe('existing');
+  await reservations.release(again, { ownerOrderId: ann.orderId });
+  await expectAgreement(2, 1);
+});
+
+it('goes by Postgres alone while Redis does not have the sale', async () => {
+  await openSale(2);
+  await redis.redis.del(reservations.keys(saleId).state);
+  expect(await pay(ann)).toBe('paid');
+  await reservations.open((await saleTable(postgres).get(saleId))!);
+  await expectAgreement(1, 1);
+});

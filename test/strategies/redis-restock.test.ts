@@ -1,0 +1,76 @@
+/** A cut takes what nobody has reserved, also of a sale that Redis has to be told of first. Both stores are real. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { createRedisLock } from '../../src/locks/redis.ts';
+import { orderTable } from '../../src/store/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { redisEpochs } from '../../src/store/redis-epoch.ts';
+import { type SaleTable, saleTable } from '../../src/store/sales.ts';
+import { create } from '../../src/strategies/lua.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let redis: RedisStore;
+let postgres: PostgresStore;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  redis = await openRedis(stores.redisUrl, () => {});
+  postgres = openPostgres(stores.databaseUrl, () => {});
+});
+
+afterAll(async () => {
+  await redis?.close();
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** A sale of 10 units, of which 4 are reserved and not committed. */
+async function openSale(sales: SaleTable = saleTable(postgres)) {
+  const strategy = create({
+    postgres,
+    redis,
+    epochs: redisEpochs(redis, postgres),
+    sales,
+    orders: orderTable(postgres),
+    lock: createRedisLock({ redis }),
+    segments: 0,
+    lockTtlMs: 5_000,
+    lockWaitMs: 2_000,
+    paymentWindowS: 900,
+    onBatch: () => {},
+    onError: () => {},
+  });
+  const sale = await sales.create({ name: 'm', stock: 10, priceCents: 1, startsAt: null, endsAt: null });
+  await strategy.open(sale);
+  const reserve = async (userId: string) =>
+    (await strategy.reserve({ saleId: sale.id, userId, orderId: crypto.randomUUID() })).kind;
+  for (const user of ['ann', 'bob', 'cyd', 'dan']) expect(await reserve(user)).toBe('reserved');
+  return { strategy, saleId: sale.id, reserve };
+}
+
+it.each(['was never opened', 'was opened in another epoch'])('cuts a sale that %s', async (which) => {
+  const { strategy, saleId } = await openSale();
+  const state = `stampede:{sale:${saleId}}:state`;
+  if (which === 'was never opened') await redis.redis.del(state);
+  else await redis.redis.hset(state, 'epoch', 'of another Redis');
+  expect(await strategy.restock(saleId, -7)).toBe('below-sold');
+  expect(await strategy.remaining(saleId)).toBe(6);
+  expect(await strategy.restock(saleId, -6)).toMatchObject({ stock: 4, remaining: 4 }); // reserved, all of them
+  expect(await strategy.remaining(saleId)).toBe(0);
+});
+
+it('gives back what it cut when Postgres refuses, and nothing else', async () => {
+  const sales = saleTable(postgres);
+  const { strategy, saleId, reserve } = await openSale({ ...sales, restock: async () => 'below-sold' });
+  await redis.redis.del(`stampede:{sale:${saleId}}:state`);
+  const [cut] = await Promise.all([strategy.restock(saleId, -5), reserve('eve')]);
+  expect(cut).toBe('below-sold');
+  expect(await strategy.remaining(saleId)).toBe(5);
+});
+
+it('says that there is no such sale', async () => {
+  const { strategy } = await openSale();
+  expect(await strategy.restock(2_000_000_000, -1)).toBeNull();
+  expect(await strategy.restock(2_000_000_000, 1)).toBeNull();
+});
