@@ -117,21 +117,22 @@ export function createPurchases(context: PurchaseContext): Purchases {
   /** The customer has an order in Redis: what is answered is what Postgres has, once it has it. */
   async function replay(reservation: Reservation): Promise<Outcome> {
     const { orderId, saleId, userId } = reservation;
-    let order: PlacedOrder | undefined;
+    let order: PlacedOrder | null | undefined;
     try {
       [order] = await context.orders.activeOf([{ saleId, userId }]);
+      // Whether it is closed, or not committed yet. With CONFIRM=durable the commit below finds that out.
+      if (context.confirm === 'accepted') order ??= await context.orders.get(orderId);
     } catch (error) {
       const failure = classifyPostgresError(error);
       return { kind: 'busy', reason: failure.kind === 'refused' ? failure.constraint : failure.reason };
     }
-    if (order !== undefined) return { kind: 'replayed', order: pick(order) };
+    if (order) return isActive(order) ? { kind: 'replayed', order: pick(order) } : ORDER_JUST_CLOSED;
     if (context.confirm === 'accepted') {
       return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
     }
     const result = await commit(reservation);
     if (result.kind === 'committed' || result.kind === 'existing') {
-      // Closed, and Redis has not heard of it: the customer may buy again in a moment.
-      if (!isActive(result.order)) return { kind: 'busy', reason: 'order-just-closed' };
+      if (!isActive(result.order)) return ORDER_JUST_CLOSED;
       return { kind: 'replayed', order: result.order };
     }
     // The reservation belongs to the earlier attempt, which gives it back.
@@ -179,6 +180,8 @@ export function createPurchases(context: PurchaseContext): Purchases {
 }
 
 const SOLD_OUT: Outcome = { kind: 'sold-out' };
+/** Redis has not heard of it: the customer may buy again in a moment. */
+const ORDER_JUST_CLOSED: Outcome = { kind: 'busy', reason: 'order-just-closed' };
 const OVERLOADED: Outcome = { kind: 'busy', reason: 'overloaded' };
 
 function unknown({ orderId }: Reservation, reason: string): Outcome {

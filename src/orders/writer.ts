@@ -2,15 +2,17 @@
  * Commits in Postgres what a strategy reserved in Redis: order, count and points, in one statement for as many
  * orders as are waiting.
  *
- *   commit ──▶ waiting ──its turn (batches.ts)──▶ in a batch ──┬─▶ placed ──────────────────▶ committed
- *     │ queue full                                           ├─▶ not placed: conflict ─────▶ existing, or committed
- *     └─▶ busy                                               │   (by an earlier try), or no such sale
- *                                                            ├─▶ a unique key refused ─────▶ the same batch again, each
- *                                                            │                               order only if it can be placed
- *                                                            ├─▶ the CHECK refused ────────▶ the batch in halves,
- *                                                            │                               down to the one: sold-out
- *                                                            ├─▶ deadlock ─────────────────▶ the same batch again
- *                                                            └─▶ no answer ────────────────▶ again, within bounds; else unknown
+ *   commit ──▶ waiting ──its turn (batches.ts)──▶ in a batch ──┬─▶ placed ───────────────▶ committed
+ *     │ queue full                                             ├─▶ not placed: conflict ──▶ existing, or committed
+ *     └─▶ busy                                                 │                            (by an earlier try)
+ *                                                              ├─▶ not placed: none ──────▶ sold-out, or no such sale
+ *                                                              ├─▶ a unique key refused ──▶ the same batch again, each
+ *                                                              │                            order only if it can be placed
+ *                                                              ├─▶ the CHECK refused ─────▶ the same batch again, of each
+ *                                                              │                            sale as many as are free
+ *                                                              ├─▶ refused otherwise ─────▶ in halves, down to the one
+ *                                                              ├─▶ deadlock ──────────────▶ the same batch again
+ *                                                              └─▶ no answer ─────────────▶ again, within bounds; else unknown
  *
  * There is no timer: a lone order goes at once, and orders that come while statements are under way form the next
  * batch. A failing member never fails its neighbours. Every step is idempotent under the order's id, so recovery
@@ -19,8 +21,14 @@
 import { limits } from '../config/limits.ts';
 import type { PlacedOrder, Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { OrderTable } from '../store/orders.ts';
-import { classifyPostgresError, type PostgresFailure, type PostgresStore } from '../store/postgres.ts';
+import { ACTIVE, type OrderTable } from '../store/orders.ts';
+import {
+  ask,
+  classifyPostgresError,
+  isAnswer,
+  type PostgresFailure,
+  type PostgresStore,
+} from '../store/postgres.ts';
 import { EARNED, type PlacedRow, readPlaced, tellPlaced } from '../store/purchase-sql.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import { batches } from '../strategies/batches.ts';
@@ -38,7 +46,8 @@ export type CommitResult =
 
 export interface Writer {
   /**
-   * Commits one reservation, together with others that wait. Never throws for what Postgres does.
+   * Commits one reservation, together with others that wait; one that is held already is not asked for again. Never throws
+   * for what Postgres does.
    * @param patient waits for its turn however long it takes: somebody was told that it will come
    */
   commit(reservation: Reservation, patient?: boolean): Promise<CommitResult>;
@@ -60,20 +69,12 @@ export interface WriterContext {
   readonly onError: (doing: string, error: unknown) => void;
 }
 
-/**
- * Sales are counted in the order of their ids: two statements that have the same ones do not wait for each other crosswise.
- * @param onConflict what happens to an order whose id is there, or whose customer has another
- */
-const insertOf = (onConflict: string) => `
-  WITH input AS (
-    SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]) AS t(id, sale_id, user_id)
-  ), placed AS (
-    INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
-    SELECT input.id, input.sale_id, input.user_id, 'pending', sales.price_cents, now() + make_interval(secs => $4)
-    FROM input JOIN sales ON sales.id = input.sale_id
-    ${onConflict}
-    RETURNING id, sale_id, user_id, price_cents
-  ), counted AS (
+const INPUT = `input AS (
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]) WITH ORDINALITY AS t(id, sale_id, user_id, place)
+  )`;
+
+/** Sales are counted in the order of their ids: two statements that have the same ones do not wait for each other crosswise. */
+const COUNT_AND_TELL = `counted AS (
     UPDATE sales SET sold = sold + c.units, version = version + 1
     FROM (SELECT sale_id, count(*)::int AS units FROM placed GROUP BY sale_id ORDER BY sale_id) AS c
     WHERE sales.id = c.sale_id
@@ -83,6 +84,16 @@ const insertOf = (onConflict: string) => `
   )
   ${tellPlaced('$1::uuid[]')}`;
 
+/** @param onConflict what happens to an order whose id is there, or whose customer has another */
+const insertOf = (onConflict: string) => `
+  WITH ${INPUT}, placed AS (
+    INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+    SELECT input.id, input.sale_id, input.user_id, 'pending', sales.price_cents, now() + make_interval(secs => $4)
+    FROM input JOIN sales ON sales.id = input.sale_id
+    ${onConflict}
+    RETURNING id, sale_id, user_id, price_cents
+  ), ${COUNT_AND_TELL}`;
+
 /**
  * Redis has looked who has an order, so that hardly one meets another: not to look again before each insert is what makes it
  * cheap. When one does, nothing of the batch is written.
@@ -90,14 +101,40 @@ const insertOf = (onConflict: string) => `
 const ALL_OR_NONE = { name: 'commit-orders', text: insertOf('') };
 /** For a batch with an order that is there already. */
 const WHAT_CAN_BE = { name: 'commit-orders-again', text: insertOf('ON CONFLICT DO NOTHING') };
+/**
+ * For a batch of which Postgres does not have all units: each sale is held, and its free units go to the first that came
+ * and have no order. The others cost nothing more, and the other sales of the batch do not wait for them.
+ */
+const WHAT_FITS = {
+  name: 'commit-orders-that-fit',
+  text: `
+  WITH ${INPUT}, sale AS (
+    SELECT id, price_cents, stock - sold AS free FROM sales
+    WHERE id IN (SELECT sale_id FROM input) ORDER BY id FOR NO KEY UPDATE
+  ), newcomers AS (
+    SELECT input.*, row_number() OVER (PARTITION BY input.sale_id ORDER BY input.place) AS turn FROM input
+    LEFT JOIN LATERAL (
+      SELECT id FROM orders WHERE sale_id = input.sale_id AND user_id = input.user_id AND ${ACTIVE} LIMIT 1
+    ) AS o ON true
+    WHERE o.id IS NULL
+  ), placed AS (
+    INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+    SELECT n.id, n.sale_id, n.user_id, 'pending', sale.price_cents, now() + make_interval(secs => $4)
+    FROM newcomers AS n JOIN sale ON sale.id = n.sale_id
+    WHERE n.turn <= sale.free
+    ON CONFLICT DO NOTHING
+    RETURNING id, sale_id, user_id, price_cents
+  ), ${COUNT_AND_TELL}`,
+};
 const UNIQUE_VIOLATION = '23505';
+const NO_UNIT = 'sales_sold_within_stock';
 
 /** Orders of all sales form one line. */
 const LINE = 0;
 
 export function createWriter(context: WriterContext): Writer {
-  /** Orders that are waiting or under way, with how often. */
-  const held = new Map<string, number>();
+  /** By their id, the orders that are waiting or under way: who asks for one of these once more hears the same. */
+  const held = new Map<string, Promise<CommitResult>>();
   const whenIdle: (() => void)[] = [];
 
   const line = batches<Reservation, CommitResult>({
@@ -122,17 +159,17 @@ export function createWriter(context: WriterContext): Writer {
   }
 
   return {
-    async commit(reservation, patient) {
+    commit(reservation, patient) {
       const { orderId } = reservation;
-      held.set(orderId, (held.get(orderId) ?? 0) + 1);
-      try {
-        return await line.ask(LINE, reservation, patient);
-      } finally {
-        const left = held.get(orderId)! - 1;
-        if (left > 0) held.set(orderId, left);
-        else held.delete(orderId);
-        if (held.size === 0) for (const wake of whenIdle.splice(0)) wake();
+      let result = held.get(orderId);
+      if (result === undefined) {
+        result = line.ask(LINE, reservation, patient).finally(() => {
+          held.delete(orderId);
+          if (held.size === 0) for (const wake of whenIdle.splice(0)) wake();
+        });
+        held.set(orderId, result);
       }
+      return result;
     },
     holds: (orderId) => held.has(orderId),
     get waiting() {
@@ -155,31 +192,71 @@ async function commitBatch(
   lost: string | null = null,
 ): Promise<readonly CommitResult[]> {
   const untilMs = performance.now() + limits.writerPatienceMs;
+  const results = new Map<string, CommitResult>();
+  const whole = (rest: readonly Reservation[], ofRest: readonly CommitResult[]) => {
+    for (const [i, { orderId }] of rest.entries()) results.set(orderId, ofRest[i]!);
+    return batch.map(({ orderId }) => results.get(orderId)!);
+  };
+  const all = (rest: readonly Reservation[], result: CommitResult) =>
+    whole(
+      rest,
+      rest.map(() => result),
+    );
+
   let unanswered = lost;
   let statement = lost === null ? ALL_OR_NONE : WHAT_CAN_BE;
+  let rest = batch;
   for (let tries = 0; tries < limits.writerRetries && performance.now() < untilMs; tries++) {
     let failure: PostgresFailure;
     try {
-      return await resultsOf(context, batch, await insert(context, statement, batch), unanswered);
+      const isPlaced = await insert(context, statement, rest);
+      const found = await resultsOf(context, rest, isPlaced, unanswered);
+      const again: Reservation[] = [];
+      for (const [i, reservation] of rest.entries()) {
+        if (found[i]! === FREE) again.push(reservation);
+        else results.set(reservation.orderId, found[i]!);
+      }
+      if (again.length === 0) return whole([], []);
+      rest = again;
+      statement = WHAT_FITS;
+      continue;
     } catch (error) {
-      failure = classifyPostgresError(error);
+      failure = failureOf(context, error);
     }
     if (failure.kind === 'refused') {
-      if (failure.code !== UNIQUE_VIOLATION || statement === WHAT_CAN_BE)
-        return commitHalves(context, batch, failure.constraint, unanswered);
-      statement = WHAT_CAN_BE;
+      if (failure.constraint === NO_UNIT && statement !== WHAT_FITS) statement = WHAT_FITS;
+      else if (failure.code === UNIQUE_VIOLATION && statement === ALL_OR_NONE) statement = WHAT_CAN_BE;
+      else return whole(rest, await commitHalves(context, rest, failure.constraint, unanswered));
       continue;
     }
     const { kind, reason } = failure;
-    if (reason === 'refused-by-postgres') return commitHalves(context, batch, '', unanswered);
     if (kind === 'unknown') {
       unanswered = reason;
-      statement = WHAT_CAN_BE;
+      if (statement === ALL_OR_NONE) statement = WHAT_CAN_BE;
     } else if (reason !== 'deadlock' && reason !== 'serialization-failure') {
-      return batch.map(() => notCommitted(reason, unanswered));
+      return all(rest, notCommitted(reason, unanswered));
     }
   }
-  return batch.map(() => notCommitted('contended', unanswered));
+  return all(rest, notCommitted('contended', unanswered));
+}
+
+/**
+ * What Postgres said no to, for a reason of its own or of a trigger, may be one member's fault.
+ * @throws the error when Postgres did not say it: a defect
+ */
+function failureOf(context: WriterContext, error: unknown): PostgresFailure {
+  let failure: PostgresFailure;
+  try {
+    failure = classifyPostgresError(error);
+  } catch {
+    if (!isAnswer(error)) throw error;
+    const { code = '' } = error as { code?: string };
+    context.onError('commit orders', error);
+    return { kind: 'refused', constraint: code, code };
+  }
+  return failure.kind === 'busy' && failure.reason === 'refused-by-postgres'
+    ? { kind: 'refused', constraint: '', code: '' }
+    : failure;
 }
 
 /** Nothing was written, as far as this try goes; whether an earlier one wrote is not known when its answer was lost. */
@@ -194,11 +271,7 @@ async function commitHalves(
   constraint: string,
   unanswered: string | null,
 ): Promise<readonly CommitResult[]> {
-  if (batch.length === 1) {
-    return constraint === 'sales_sold_within_stock'
-      ? [{ kind: 'refused', reason: 'sold-out' }]
-      : [notCommitted(`refused-by-postgres:${constraint}`, unanswered)];
-  }
+  if (batch.length === 1) return [notCommitted(`refused-by-postgres:${constraint}`, unanswered)];
   const middle = batch.length >> 1;
   const first = await commitBatch(context, batch.slice(0, middle), unanswered);
   return [...first, ...(await commitBatch(context, batch.slice(middle), unanswered))];
@@ -210,7 +283,7 @@ async function insert(
   statement: typeof ALL_OR_NONE,
   batch: readonly Reservation[],
 ): Promise<(orderId: string) => boolean> {
-  const { rows } = await context.postgres.pool.query<PlacedRow>({
+  const { rows } = await ask<PlacedRow>(context.postgres.pool, {
     ...statement,
     values: [
       batch.map((r) => r.orderId),
@@ -222,46 +295,72 @@ async function insert(
   return readPlaced(rows);
 }
 
+/** Of an order that was not placed though a unit is free: it met another one that is gone, or one that took a place and had none. */
+const FREE = { kind: 'busy', reason: 'contended' } as const;
+
 /**
- * What was not placed met an order that is there already, or a sale that is not. What was placed is committed, also
- * when that cannot be looked up now.
+ * What was not placed met an order that is there already, or there is no unit, or no such sale. What was placed is
+ * committed, also when that cannot be looked up now.
  */
 async function resultsOf(
-  { orders }: WriterContext,
+  context: WriterContext,
   batch: readonly Reservation[],
   isPlaced: (orderId: string) => boolean,
   unanswered: string | null,
 ): Promise<readonly CommitResult[]> {
   const rest = batch.filter((r) => !isPlaced(r.orderId));
-  let found: ReadonlyMap<string, PlacedOrder> | string;
+  let look: Look | string;
   try {
-    found = rest.length === 0 ? new Map() : await ordersOf(orders, rest);
+    look = rest.length === 0 ? NOTHING : await lookFor(context, rest);
   } catch (error) {
     const failure = classifyPostgresError(error);
-    found = failure.kind === 'refused' ? failure.code : failure.reason;
+    look = failure.kind === 'refused' ? failure.code : failure.reason;
   }
   return batch.map(({ orderId, saleId, userId }): CommitResult => {
     if (isPlaced(orderId))
       return { kind: 'committed', order: { orderId, saleId, userId, status: 'pending' } };
-    if (typeof found === 'string') return notCommitted(found, unanswered);
-    const order = found.get(orderId);
-    if (order === undefined) return { kind: 'refused', reason: 'unknown-sale' };
+    if (typeof look === 'string') return notCommitted(look, unanswered);
+    const order = look.orders.get(orderId);
+    if (order === undefined) {
+      const free = look.free.get(saleId);
+      if (free === undefined) return { kind: 'refused', reason: 'unknown-sale' };
+      return free > 0 ? FREE : { kind: 'refused', reason: 'sold-out' };
+    }
     const kind = order.orderId === orderId ? 'committed' : 'existing';
     return { kind, order: { orderId: order.orderId, saleId, userId, status: order.status } };
   });
 }
 
-/** The order that each reservation met: its own from an earlier try, or the customer's other one; by its order id. */
-async function ordersOf(
-  orders: OrderTable,
+interface Look {
+  /** The order that a reservation met: its own from an earlier try, or the customer's other one; by its order id. */
+  readonly orders: ReadonlyMap<string, PlacedOrder>;
+  /** Units that are free in the sales of those that met none. */
+  readonly free: ReadonlyMap<number, number>;
+}
+const NOTHING: Look = { orders: new Map(), free: new Map() };
+
+async function lookFor(
+  { orders: table, postgres }: WriterContext,
   rest: readonly Reservation[],
-): Promise<ReadonlyMap<string, PlacedOrder>> {
-  const active = await orders.activeOf(rest);
+): Promise<Look> {
+  const active = await table.activeOf(rest);
   const byCustomer = new Map(active.map((order) => [`${order.saleId} ${order.userId}`, order]));
-  const found = new Map<string, PlacedOrder>();
-  for (const { orderId, saleId, userId } of rest) {
-    const order = byCustomer.get(`${saleId} ${userId}`) ?? (await orders.get(orderId));
-    if (order !== null) found.set(orderId, order);
+  const met = ({ saleId, userId }: Reservation) => byCustomer.get(`${saleId} ${userId}`);
+  const alone = rest.filter((r) => met(r) === undefined).map((r) => r.orderId);
+  const own = alone.length === 0 ? [] : await table.existing(alone);
+  const byId = new Map(own.map((order) => [order.orderId, order]));
+  const orders = new Map<string, PlacedOrder>();
+  const without = new Set<number>();
+  for (const reservation of rest) {
+    const order = met(reservation) ?? byId.get(reservation.orderId);
+    if (order !== undefined) orders.set(reservation.orderId, order);
+    else without.add(reservation.saleId);
   }
-  return found;
+  if (without.size === 0) return { orders, free: new Map() };
+  const { rows } = await postgres.pool.query<{ id: number; free: number }>({
+    name: 'free-units',
+    text: 'SELECT id, stock - sold AS free FROM sales WHERE id = ANY($1::int[])',
+    values: [[...without]],
+  });
+  return { orders, free: new Map(rows.map(({ id, free }) => [id, free])) };
 }

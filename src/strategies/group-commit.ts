@@ -20,7 +20,7 @@ import { limits } from '../config/limits.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { ACTIVE } from '../store/orders.ts';
-import { classifyPostgresError } from '../store/postgres.ts';
+import { ask as askPostgres, classifyPostgresError } from '../store/postgres.ts';
 import { EARN, OPEN, type PlacedRow, readPlaced, sight, tellPlaced } from '../store/purchase-sql.ts';
 import { batches } from './batches.ts';
 import { accepted, type Decision, explained, postgresStrategy } from './postgres-base.ts';
@@ -74,7 +74,7 @@ export function create(context: StrategyContext): Strategy {
   async function place(saleId: number, attempts: readonly Attempt[]): Promise<(orderId: string) => boolean> {
     const ids = attempts.map(({ orderId }) => orderId);
     const users = attempts.map(({ userId }) => userId);
-    const { rows } = await pool.query<PlacedRow>({
+    const { rows } = await askPostgres<PlacedRow>(pool, {
       name: 'place-batch',
       text: PLACE,
       values: [saleId, ids, users, context.paymentWindowS],

@@ -1,7 +1,8 @@
 /** What the writer makes of a batch whose members Postgres does not take all. Both stores are real. */
 import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import pg from 'pg';
+import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import type { Reservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
@@ -39,11 +40,13 @@ function startWriter(): Writer {
     reservations: redisSales(redis, redisEpochs(redis, postgres), orders, 0),
     instruments,
     paymentWindowS: 900,
-    onError: (doing, error) => {
-      throw new Error(doing, { cause: error });
-    },
+    onError: (doing) => void errors.push(doing),
   });
 }
+const errors: string[] = [];
+afterEach(() => {
+  expect(errors.splice(0)).toEqual([]);
+});
 
 async function makeSale(stock: number): Promise<number> {
   const sale = { name: 'a', stock, priceCents: 250, startsAt: null, endsAt: null };
@@ -133,4 +136,68 @@ it('commits once what two processes commit at the same time', async () => {
   expect(new Set(told(results))).toEqual(new Set(['committed']));
   for (const saleId of saleIds)
     expect(await counts(saleId)).toEqual({ sold: 50, orders: 50, points: 50 * 2 });
+});
+
+it('does not let a sale of which Postgres has too few units keep the others of the batch waiting', async () => {
+  const writer = startWriter();
+  const [short, other, fillerSale] = [await makeSale(20), await makeSale(100), await makeSale(10)];
+  const connects = vi.fn();
+  postgres.pool.on('connect', connects);
+  const members = Array.from({ length: 200 }, (_, i) =>
+    reservation(i % 4 === 3 ? other : short, `user-${i}`),
+  );
+  const statements = vi.spyOn(pg.Client.prototype, 'query');
+  const results = await commitTogether(writer, fillerSale, members);
+  expect(statements.mock.calls.length).toBeLessThan(20); // to halve this batch takes hundreds
+  statements.mockRestore();
+  expect(results.filter((_, i) => members[i]!.saleId === other).map(({ kind }) => kind)).toEqual(
+    Array(50).fill('committed'),
+  );
+  expect(told(results.filter((_, i) => members[i]!.saleId === short))).toEqual([
+    ...Array<string>(20).fill('committed'), // the first that came
+    ...Array<string>(130).fill('sold-out'),
+  ]);
+  expect(await counts(short)).toEqual({ sold: 20, orders: 20, points: 20 * 2 });
+  expect(await counts(other)).toEqual({ sold: 50, orders: 50, points: 50 * 2 });
+  postgres.pool.off('connect', connects);
+  expect(connects.mock.calls.length).toBeLessThanOrEqual(limits.writerInFlight); // a refusal costs no connection
+});
+
+it('commits an order once that is asked for while it waits', async () => {
+  const writer = startWriter();
+  const [saleId, fillerSale] = [await makeSale(10), await makeSale(10)];
+  const ann = reservation(saleId, 'ann');
+  const again = async () => {
+    const [one, two] = [writer.commit(ann), writer.commit({ ...ann })];
+    expect(two).toBe(one);
+    return await one;
+  };
+  const fillers = Array.from({ length: limits.writerInFlight }, () =>
+    writer.commit(reservation(fillerSale, randomUUID())),
+  );
+  expect((await again()).kind).toBe('committed');
+  await Promise.all(fillers);
+  expect(writer.holds(ann.orderId)).toBe(false);
+  expect((await again()).kind).toBe('committed'); // an earlier try's
+  expect(await counts(saleId)).toEqual({ sold: 1, orders: 1, points: 2 });
+});
+
+it('commits the others when Postgres refuses members for a reason that nobody foresaw', async () => {
+  const writer = startWriter();
+  const [saleId, fillerSale] = [await makeSale(100), await makeSale(10)];
+  await stores.sql.query(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF NEW.user_id LIKE 'odd-%' THEN RAISE 'no' USING ERRCODE = 'XX001'; END IF; RETURN NEW; END $$;
+    CREATE TRIGGER refuse BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION refuse()`);
+  const members = Array.from({ length: 40 }, (_, i) =>
+    reservation(saleId, `${i % 20 === 7 ? 'odd' : 'user'}-${i}`),
+  );
+  const results = await commitTogether(writer, fillerSale, members);
+  await stores.sql.query('DROP TRIGGER refuse ON orders; DROP FUNCTION refuse()');
+  for (const [i, result] of results.entries()) {
+    if (i % 20 === 7) expect(result).toEqual({ kind: 'busy', reason: 'refused-by-postgres:XX001' });
+    else expect(result.kind).toBe('committed');
+  }
+  expect(await counts(saleId)).toEqual({ sold: 38, orders: 38, points: 38 * 2 });
+  expect(new Set(errors.splice(0))).toEqual(new Set(['commit orders']));
 });

@@ -1,0 +1,26 @@
+/** With CONFIRM=accepted: a customer whose order was closed is not told of it as if it were theirs. Both stores are real. */
+import { expect, it } from 'vitest';
+import { attempt, createSale, eventually } from '../support/client.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
+
+it('does not tell a customer of an order that is closed', { timeout: 60_000 }, async () => {
+  await using stores = await openTestStores();
+  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL, sql } = stores;
+  await using service = await startService({ DATABASE_URL, REDIS_URL, STRATEGY: 'lua', CONFIRM: 'accepted' });
+  const { id } = await createSale(service.url, 10);
+  const { orderId } = (await attempt(service.url, id, 'ann')).body;
+  await eventually(
+    async () => (await sql.query('SELECT FROM orders WHERE id = $1', [orderId])).rowCount,
+    (count) => count === 1,
+  );
+  expect((await attempt(service.url, id, 'ann')).body).toMatchObject({ orderId, replayed: true });
+  // As for a moment, until Redis has heard of it.
+  await sql.query(
+    `WITH closed AS (UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1 RETURNING sale_id)
+     UPDATE sales SET sold = sold - 1 FROM closed WHERE id = sale_id`,
+    [orderId],
+  );
+  const again = await attempt(service.url, id, 'ann');
+  expect(again).toMatchObject({ status: 503, body: { reason: 'order-just-closed' } });
+});
