@@ -98,7 +98,7 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
     }
     if (
       status === 'expired' &&
-      (await isFree(orderId, order, claim)) &&
+      (await isFree(order, claim)) &&
       (await revive(client, orderId, order, claim))
     ) {
       await tellOutside(client, orderId, order);
@@ -118,10 +118,9 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
     return 'refund-due';
   }
 
-  /** Takes a unit in Redis, once that has heard that this order's own came back. @returns false when none is free there */
-  async function isFree(orderId: string, { saleId }: Row, claim: Claim): Promise<boolean> {
+  /** Takes a unit in Redis. @returns false when none is free there */
+  async function isFree({ saleId }: Row, claim: Claim): Promise<boolean> {
     if (moves === null) return true;
-    await moves.tell([orderId]);
     const taken = await moves.take(saleId);
     if (taken) claim.saleId = saleId;
     claim.direction = taken ? 'taken' : 'out';
@@ -131,6 +130,9 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
   async function attempt(given: Notification): Promise<Decision> {
     const claim: Claim = { saleId: null, direction: null };
     let isUsed = false;
+    // That the order's own unit came back; not from within the transaction, which would wait for a second connection.
+    if (moves !== null && (await orders.get(given.orderId))?.status === 'expired')
+      await moves.tell([given.orderId]);
     try {
       return await inTransaction(postgres.pool, async (client) => {
         const value = await decide(client, given, claim);
