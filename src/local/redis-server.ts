@@ -165,7 +165,8 @@ export async function startRedisServer(options: RedisOptions): Promise<RedisServ
       if (options.port === undefined && tries < PORT_TRIES) continue;
       throw new LocalStoreError('port-taken', `Port ${port} of 127.0.0.1, meant for Redis, is taken.`);
     }
-    const url = `redis://${options.password === undefined ? '' : `:${options.password}@`}127.0.0.1:${port}`;
+    // With the user's name: redis-cli takes an empty one for a user that is not there.
+    const url = `redis://${options.password === undefined ? '' : `default:${options.password}@`}127.0.0.1:${port}`;
     const stop = () => server.stop('SIGTERM', STOP_TIMEOUT_MS);
     return { url, port, pid: server.pid, ended: server.ended, tail: server.tail, stop, kill: server.kill };
   }

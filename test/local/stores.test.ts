@@ -109,6 +109,8 @@ describe('start and stop', () => {
     const [asked, ...environment] = execFileSync('sh', ['-c', ask], { encoding: 'utf8' }).split('\n');
     expect(asked).toBe(`${databaseUrl} ${redisUrl}`);
     expect(environment.filter((line) => /^(DATABASE|REDIS)_URL=/.test(line))).toEqual([]);
+    const ping = `. '${file}' && redis-cli -u "$REDIS_URL" ping`;
+    expect(execFileSync('sh', ['-c', ping], { encoding: 'utf8' })).toContain('PONG');
     await stores.stop();
     expect(readStoreUrls(folder)).toEqual({ databaseUrl: null, redisUrl: null });
   });
