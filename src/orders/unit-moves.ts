@@ -11,7 +11,7 @@
 import { limits } from '../config/limits.ts';
 import type { UnitMove } from '../domain/order.ts';
 import { inTransaction, type PostgresStore } from '../store/postgres.ts';
-import { classifyRedisError } from '../store/redis.ts';
+import { isUnforeseen } from '../store/redis.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import { tellRestocks } from '../store/restock-moves.ts';
 
@@ -57,16 +57,6 @@ const OF_ORDERS = { name: 'pick-moves', text: pick('order_id = ANY($3::uuid[])')
 /** How long the moves of a sale are passed over that Redis refused one of: a key of it has another type. */
 const REFUSING_MS = 5_000;
 
-/** Redis refused this command, and would take another one. */
-function isAnswer(error: unknown): boolean {
-  try {
-    classifyRedisError(error);
-    return false;
-  } catch {
-    return true;
-  }
-}
-
 export function createUnitMoves({ postgres, reservations, onError }: UnitMovesContext): UnitMoves {
   /** Sales whose keys Redis would not change, until when on `performance.now()`'s clock: the others' moves go first. */
   const refusing = new Map<number, number>();
@@ -77,7 +67,7 @@ export function createUnitMoves({ postgres, reservations, onError }: UnitMovesCo
       return (await reservations.move(move)) || move.old;
     } catch (error) {
       onError('tell redis of a unit', error);
-      if (isAnswer(error)) refusing.set(move.saleId, performance.now() + REFUSING_MS);
+      if (isUnforeseen(error)) refusing.set(move.saleId, performance.now() + REFUSING_MS);
       return false;
     }
   }

@@ -69,9 +69,7 @@ export interface WriterContext {
   readonly onError: (doing: string, error: unknown) => void;
 }
 
-const INPUT = `input AS (
-    SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]) WITH ORDINALITY AS t(id, sale_id, user_id, place)
-  )`;
+const INPUT = 'unnest($1::uuid[], $2::int[], $3::text[])';
 
 /** Sales are counted in the order of their ids: two statements that have the same ones do not wait for each other crosswise. */
 const COUNT_AND_TELL = `counted AS (
@@ -86,7 +84,9 @@ const COUNT_AND_TELL = `counted AS (
 
 /** @param onConflict what happens to an order whose id is there, or whose customer has another */
 const insertOf = (onConflict: string) => `
-  WITH ${INPUT}, placed AS (
+  WITH input AS (
+    SELECT * FROM ${INPUT} AS t(id, sale_id, user_id)
+  ), placed AS (
     INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
     SELECT input.id, input.sale_id, input.user_id, 'pending', sales.price_cents, now() + make_interval(secs => $4)
     FROM input JOIN sales ON sales.id = input.sale_id
@@ -108,7 +108,9 @@ const WHAT_CAN_BE = { name: 'commit-orders-again', text: insertOf('ON CONFLICT D
 const WHAT_FITS = {
   name: 'commit-orders-that-fit',
   text: `
-  WITH ${INPUT}, sale AS (
+  WITH input AS (
+    SELECT * FROM ${INPUT} WITH ORDINALITY AS t(id, sale_id, user_id, place)
+  ), sale AS (
     SELECT id, price_cents, stock - sold AS free FROM sales
     WHERE id IN (SELECT sale_id FROM input) ORDER BY id FOR NO KEY UPDATE
   ), newcomers AS (

@@ -79,3 +79,13 @@ export function classifyRedisError(error: unknown): RedisFailure {
   }
   throw error;
 }
+
+/** Whether it is none of the failures that a Redis has: it refused this command, and would take another one. */
+export function isUnforeseen(error: unknown): boolean {
+  try {
+    classifyRedisError(error);
+    return false;
+  } catch {
+    return true;
+  }
+}

@@ -11,7 +11,7 @@ import { limits } from '../config/limits.ts';
 import { bySale } from '../domain/group.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
-import { classifyRedisError } from '../store/redis.ts';
+import { isUnforeseen } from '../store/redis.ts';
 import type { ReserveReply, SaleAttempts } from '../store/scripts.ts';
 import { batches } from './batches.ts';
 import { CLOSED, type Decision, redisStrategy, type SalePlace } from './redis-base.ts';
@@ -74,16 +74,6 @@ export function create(context: StrategyContext): Strategy {
   const { keys, epoch } = strategy.reservations;
   const latch = soldOutLatch({ redis, soldOut: scripts.soldOut, keys, epoch, onError: context.onError });
   return { ...strategy, latch, together: limits.scriptBatchSize };
-}
-
-/** Whether it is none of the failures that a Redis has. */
-function isUnforeseen(error: unknown): boolean {
-  try {
-    classifyRedisError(error);
-    return false;
-  } catch {
-    return true;
-  }
 }
 
 type Answer = (asked: Asked, decision: Decision) => void;
