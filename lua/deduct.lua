@@ -11,21 +11,25 @@
 --      4 fencing token of the lease; 0 for a lock that has none
 --      5 name of the lock: tokens of different locks cannot be compared
 --      6 epoch in which the sale must have been opened
+--      7 deadline, milliseconds since 1970: afterwards nothing is done (see store/late-requests.ts)
 -- Replies
 --   {'reserved', entry id}
 --   {'fenced'}   a later lease has written already; nothing was done
 --   {'closed'}   the sale is not in Redis, or from another epoch; nothing was done
+--   {'late'}     the deadline is over
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 0 or redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[6] then
   return {'closed'}
 end
+local time = redis.call('TIME')
+local ms = time[1] * 1000 + math.floor(time[2] / 1000)
+if ms >= tonumber(ARGV[7]) then return {'late'} end
 local fence = tonumber(ARGV[4])
 if fence > 0 then
   local field = 'fence:' .. ARGV[5] .. ':' .. ARGV[1]
   if fence < tonumber(redis.call('HGET', KEYS[1], field) or '0') then return {'fenced'} end
   redis.call('HSET', KEYS[1], field, fence)
 end
-local time = redis.call('TIME')
-local nowMs = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+local nowMs = string.format('%.0f', ms)
 local entryId = ARGV[1] == 'remaining' and nowMs or nowMs .. ':' .. ARGV[1]
 local record = ARGV[3] .. ' ' .. entryId
 redis.call('ZADD', KEYS[4], nowMs, ARGV[2] .. ' ' .. record)

@@ -1,4 +1,4 @@
--- Gives a reservation up, exactly once: who removes its entry does the rest.
+-- Releases a reservation, exactly once, for whoever has the claim to it (see claim.lua).
 --
 -- KEYS 1 state         hash; `returns` counts the units that came back
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
@@ -9,9 +9,12 @@
 --      3 order id
 --      4 1 when the unit goes back to the counter that it came from, 0 when Postgres has no such unit
 --      5 the order that the customer has instead, or ''
--- Reply  1 when this call gave it up, 0 when it had been settled before
+--      6 the claim, milliseconds since 1970
+-- Reply  1 when this call released it, 0 when it was settled before, or another has the claim
 local record = ARGV[3] .. ' ' .. ARGV[1]
-if redis.call('ZREM', KEYS[4], ARGV[2] .. ' ' .. record) == 0 then return 0 end
+local member = ARGV[2] .. ' ' .. record
+if tonumber(redis.call('ZSCORE', KEYS[4], member) or '') ~= tonumber(ARGV[6]) then return 0 end
+redis.call('ZREM', KEYS[4], member)
 
 local counter = ARGV[1]:match(':(.+)') or 'remaining'
 if ARGV[4] == '1' and redis.call('HEXISTS', KEYS[2], counter) == 1 then

@@ -4,6 +4,7 @@
 --
 -- KEYS for each sale: state, buyers, reservations (see reserve.lua)
 -- ARGV 1 epoch in which the sales must have been opened
+--      2 deadline of all of them
 --      then for each sale: "<user id> <order id>" of each attempt, joined by blanks
 -- Reply  a line for each attempt, in order: 'reserved <order id> <entry id>', 'held <order id> <entry id>', or the word of
 --        another answer (see reserve.lua); the order id of a reservation that was made now is '='
@@ -11,6 +12,7 @@ local lines, n = {}, 0
 local time = redis.call('TIME')
 local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
 local entryId = string.format('%.0f', nowMs)
+local isLate = nowMs >= tonumber(ARGV[2])
 local reserved = 'reserved = ' .. entryId
 -- Of one sale after the other: tables of its own for each would cost more than what stands in them.
 local users, orders, records, entries = {}, {}, {}, {}
@@ -30,7 +32,7 @@ for key = 1, #KEYS, 3 do
   end
 
   local attempts = 0
-  for userId, orderId in ARGV[(key + 5) / 3]:gmatch('(%S+) (%S+)') do
+  for userId, orderId in ARGV[(key + 8) / 3]:gmatch('(%S+) (%S+)') do
     attempts = attempts + 1
     users[attempts], orders[attempts] = userId, orderId
   end
@@ -49,6 +51,8 @@ for key = 1, #KEYS, 3 do
       lines[n] = refusal
     elseif taken >= free then
       lines[n] = 'sold-out'
+    elseif isLate then
+      lines[n] = 'late'
     else
       local record = orderId .. ' ' .. entryId
       taken = taken + 1

@@ -3,15 +3,18 @@
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch
 --      2 buyers        hash: user id -> "<order id> <entry id>"
 --      3 reservations  sorted set of reservations that Postgres does not have yet: "<user id> <order id> <entry id>" ->
---                      when, in milliseconds since 1970. The entry id is that instant and, where units are counted in
---                      segments, ':' and the segment that the unit came from; '0' is no entry's
+--                      its claim (see claim.lua), at first when it was made, in milliseconds since 1970. The entry id is
+--                      that instant and, where units are counted in segments, ':' and the segment that the unit came
+--                      from; '0' is no entry's
 -- ARGV 1 user id
 --      2 order id, made by the caller; sending the same attempt twice takes one unit
 --      3 epoch in which the sale must have been opened
+--      4 deadline, milliseconds since 1970: afterwards no unit is taken (see store/late-requests.ts)
 -- Replies
 --   {'reserved', order id, entry id}   a unit was taken; also when this very attempt took it before
 --   {'held', order id, entry id}       the customer has an earlier order
 --   {'sold-out'} {'not-started'} {'ended'}
+--   {'late'}                           the deadline is over
 --   {'closed'}                         the sale is not in Redis, or from another epoch: open it and ask again
 local state = redis.call('HMGET', KEYS[1], 'remaining', 'startsMs', 'endsMs', 'epoch')
 if not state[1] or state[4] ~= ARGV[3] then return {'closed'} end
@@ -27,6 +30,7 @@ local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
 if state[2] ~= '' and nowMs < tonumber(state[2]) then return {'not-started'} end
 if state[3] ~= '' and nowMs >= tonumber(state[3]) then return {'ended'} end
 if tonumber(state[1]) <= 0 then return {'sold-out'} end
+if nowMs >= tonumber(ARGV[4]) then return {'late'} end
 
 local entryId = string.format('%.0f', nowMs)
 local record = ARGV[2] .. ' ' .. entryId

@@ -74,8 +74,15 @@ export const limits = {
   /** Sales that one process answers "sold out" for without asking. */
   latches: 1_000,
 
-  /** A reservation this old is taken for abandoned. Should its writer be alive after all, both do the same thing. */
-  recoverAfterMs: 6_000,
+  /** For so long, by Redis's clock, only the process that claimed a reservation may commit or release it; then it is abandoned. */
+  claimMs: 6_000,
+  /** The claiming process itself stops this much earlier: the clocks of Redis, Postgres and the process may drift apart. */
+  claimMarginMs: 500,
+  /** A commit with less time than this left until its claim ends is not begun. */
+  claimLeastMs: 1_000,
+  /** How long a repeat waits for the order of the customer's earlier attempt, and between two looks for it. */
+  replayWaitMs: 1_000,
+  replayPollMs: 25,
   recoverEveryMs: 1_000,
   /** Sales that the recovery looks at together: for some milliseconds Redis does nothing else. */
   recoverGlance: 100,
@@ -127,13 +134,13 @@ export const limits = {
   retryAfterS: 1,
 } as const;
 
-// Recovery should rarely meet a writer that is still at work.
-if (limits.recoverAfterMs <= limits.writerWaitMs) {
-  throw new Error('limits: recoverAfterMs must exceed writerWaitMs');
+// An order that has waited as long as it may still has time for its commit.
+if (limits.claimMs < limits.writerWaitMs + limits.claimMarginMs + limits.claimLeastMs) {
+  throw new Error('limits: claimMs must exceed writerWaitMs, claimMarginMs and claimLeastMs together');
 }
 // What recovery promises: everything is settled within 10 s of a restart.
-if (limits.recoverAfterMs + 2 * limits.recoverEveryMs > 10_000) {
-  throw new Error('limits: recoverAfterMs + 2 × recoverEveryMs must stay within 10 s');
+if (limits.claimMs + 2 * limits.recoverEveryMs > 10_000) {
+  throw new Error('limits: claimMs + 2 × recoverEveryMs must stay within 10 s');
 }
 // A worker that lives marks its task before it is taken back: the handler ends in time, and the mark is tried twice.
 if (limits.tasks.processingMs < limits.tasks.handlerMs + 2 * limits.postgresStatementMs) {

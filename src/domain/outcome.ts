@@ -17,6 +17,20 @@ export interface Reservation extends Attempt {
   readonly entryId: string;
 }
 
+/**
+ * The exclusive right to commit or release a reservation: see lua/claim.lua. Whoever made the reservation has the first
+ * claim; once a claim is over, others may make the next.
+ */
+export interface Claim {
+  /** When it was made, by Redis's clock, milliseconds since 1970. A release names it, and fails once there is a newer one. */
+  readonly claimedAtMs: number;
+  /** On `performance.now()`'s clock: a commit may have no effect after this. */
+  readonly untilMs: number;
+}
+
+/** A reservation that this process may commit or release. */
+export type ClaimedReservation = Reservation & Claim;
+
 /** What an order looks like in an answer. */
 export type PlacedOrder = Pick<Order, 'orderId' | 'saleId' | 'userId' | 'status'>;
 
@@ -38,7 +52,7 @@ export interface Unknown {
 /** What a strategy answers. */
 export type ReserveOutcome =
   /** Redis took a unit; `orders/writer.ts` commits it. */
-  | { readonly kind: 'reserved'; readonly reservation: Reservation }
+  | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation }
   /** Redis knows an earlier order of this customer; Postgres knows its state. */
   | { readonly kind: 'held'; readonly reservation: Reservation }
   /** A Postgres strategy has committed the order. */

@@ -1,17 +1,31 @@
 /**
  * One attempt, from the parsed request to its outcome: see the states in domain/outcome.ts. The strategy decides;
- * what it reserved in Redis is committed here before the customer is told (CONFIRM=durable), or right after
- * (CONFIRM=accepted).
+ * what it reserved in Redis is committed here before the answer (CONFIRM=durable), or right after it (CONFIRM=accepted).
+ *
+ * A reservation is committed or released under its claim, by one process at a time. A repeat that meets the reservation of
+ * an earlier attempt:
+ *
+ *   committed already ──▶ replayed
+ *   this process has the claim ──▶ waits for that attempt's outcome
+ *   the claim is over, as its process died ──▶ claims it, and commits or releases it
+ *   another process has the claim ──▶ waits for the order, for a while ──▶ unknown: it may come, or be released
+ *   released ──▶ busy: a new attempt finds the unit
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { uuidv7 } from 'uuidv7';
 import { limits } from '../config/limits.ts';
-import type { Outcome, PlacedOrder, Reservation, ReserveOutcome } from '../domain/outcome.ts';
+import type {
+  ClaimedReservation,
+  Outcome,
+  PlacedOrder,
+  Reservation,
+  ReserveOutcome,
+} from '../domain/outcome.ts';
 import type { AttemptTally } from '../metrics/attempt-tally.ts';
 import type { OrderTable } from '../store/orders.ts';
-import { classifyPostgresError } from '../store/postgres.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { Admission } from './admission.ts';
-import type { CommitResult, Writer } from './writer.ts';
+import { CLAIM_OVER, type CommitResult, type Writer } from './writer.ts';
 
 export interface PurchaseContext {
   readonly strategy: Strategy;
@@ -37,13 +51,15 @@ export interface Purchases {
 export function createPurchases(context: PurchaseContext): Purchases {
   const { strategy, writer, admission, tally } = context;
   const background = new Set<Promise<unknown>>();
+  /** Outcomes of the reservations that this process has a claim to, by order id. */
+  const claimed = new Map<string, Promise<Outcome>>();
   const acceptsAhead = context.confirm === 'accepted' && writer !== null;
 
   async function conclude(outcome: ReserveOutcome): Promise<Outcome> {
     switch (outcome.kind) {
       case 'reserved':
         if (context.confirm === 'accepted') return acceptNow(outcome.reservation);
-        return await outcomeOfCommit(outcome.reservation, await commit(outcome.reservation));
+        return settle(outcome.reservation);
       case 'held':
         return await replay(outcome.reservation);
       case 'accepted':
@@ -53,21 +69,36 @@ export function createPurchases(context: PurchaseContext): Purchases {
     }
   }
 
-  function commit(reservation: Reservation, patient = false): Promise<CommitResult> {
+  function settle(reservation: ClaimedReservation): Promise<Outcome> {
+    const outcome = commitOrRelease(reservation);
+    claimed.set(reservation.orderId, outcome);
+    return outcome;
+  }
+
+  async function commitOrRelease(reservation: ClaimedReservation): Promise<Outcome> {
+    try {
+      return await outcomeOfCommit(reservation, await commit(reservation));
+    } finally {
+      claimed.delete(reservation.orderId);
+    }
+  }
+
+  function commit(reservation: ClaimedReservation, patient = false): Promise<CommitResult> {
     if (writer === null) throw new Error(`${strategy.description.name} reserves, but has no writer`);
     return writer.commit(reservation, patient);
   }
 
   /**
-   * CONFIRM=accepted: the customer hears what Redis decided; the commit goes on. What Postgres cannot be asked now
-   * stays reserved, and recovery commits it; only what Postgres refuses is given back.
+   * CONFIRM=accepted: the answer is what Redis decided, and the commit follows. What cannot be committed now stays
+   * reserved, and recovery commits it; only what Postgres refuses is released.
    */
-  function acceptNow(reservation: Reservation): Outcome {
+  function acceptNow(reservation: ClaimedReservation): Outcome {
     const { orderId, saleId, userId } = reservation;
     const work = commit(reservation, true)
       .then((result) => (result.kind === 'busy' ? result : outcomeOfCommit(reservation, result)))
       .then((outcome) => {
-        if (outcome.kind !== 'accepted') {
+        const isLeft = outcome.kind === 'busy' && outcome.reason === CLAIM_OVER; // to the recovery
+        if (outcome.kind !== 'accepted' && !isLeft) {
           context.onError('commit after acceptance', new Error(outcome.kind), { orderId, saleId, userId });
         }
       })
@@ -77,67 +108,71 @@ export function createPurchases(context: PurchaseContext): Purchases {
     return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' }, durable: false };
   }
 
-  /** The end of this attempt's own reservation. */
-  function outcomeOfCommit(reservation: Reservation, result: CommitResult): Outcome | Promise<Outcome> {
+  /** The outcome of an attempt whose reservation this process has the claim to. */
+  function outcomeOfCommit(
+    reservation: ClaimedReservation,
+    result: CommitResult,
+  ): Outcome | Promise<Outcome> {
     switch (result.kind) {
       case 'committed':
         return { kind: 'accepted', order: result.order, durable: true };
       case 'unknown':
         return { ...result, orderId: reservation.orderId }; // recovery commits it, or finds it committed
       case 'existing':
-        return giveBack(
+        return release(
           reservation,
           { ownerOrderId: result.order.orderId },
           { kind: 'replayed', order: result.order },
         );
       case 'refused':
-        return giveBack(reservation, { unitBack: false }, { kind: result.reason });
+        return release(reservation, { unitBack: false }, { kind: result.reason });
       case 'busy':
-        return giveBack(reservation, {}, result);
+        return release(reservation, {}, result);
     }
   }
 
-  /** A unit that could not be given back stays recorded, and recovery will commit it: so the outcome is not known. */
-  async function giveBack(
-    reservation: Reservation,
+  /** Where the release is not certain, the reservation may be committed yet: then nothing else than unknown is true. */
+  async function release(
+    reservation: ClaimedReservation,
     options: { unitBack?: boolean; ownerOrderId?: string },
     outcome: Outcome,
   ): Promise<Outcome> {
     try {
-      const released = await strategy.release(reservation, options);
-      // Somebody settled it before: recovery may have committed it.
-      return released || outcome.kind !== 'busy' ? outcome : unknown(reservation, outcome.reason);
+      if (await strategy.release(reservation, options)) return outcome;
     } catch (error) {
       const { orderId, saleId, userId } = reservation;
-      context.onError('give a unit back', error, { orderId, saleId, userId });
-      return outcome.kind === 'busy' ? unknown(reservation, 'unit-not-returned') : outcome;
+      context.onError('release a reservation', error, { orderId, saleId, userId });
+    }
+    return unknown(reservation, 'reservation-not-released');
+  }
+
+  /** Redis has an earlier order of the customer: see the states above. */
+  async function replay(reservation: Reservation): Promise<Outcome> {
+    const { orderId, saleId, userId } = reservation;
+    const untilMs = performance.now() + limits.replayWaitMs;
+    try {
+      for (;;) {
+        const [active] = await context.orders.activeOf([{ saleId, userId }]);
+        const order = active ?? (await context.orders.get(orderId));
+        if (order) return isActive(order) ? { kind: 'replayed', order: pick(order) } : ORDER_JUST_CLOSED;
+        if (context.confirm === 'accepted')
+          return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
+        const outcome = claimed.get(orderId) ?? (await claimAndSettle(reservation));
+        if (outcome !== null) return replayOf(await outcome);
+        if (performance.now() > untilMs) return unknown(reservation, 'order-in-progress');
+        await sleep(limits.replayPollMs);
+      }
+    } catch (error) {
+      context.onError('replay an order', error, { orderId, saleId, userId });
+      return unknown(reservation, 'order-in-progress');
     }
   }
 
-  /** The customer has an order in Redis: what is answered is what Postgres has, once it has it. */
-  async function replay(reservation: Reservation): Promise<Outcome> {
-    const { orderId, saleId, userId } = reservation;
-    let order: PlacedOrder | null | undefined;
-    try {
-      [order] = await context.orders.activeOf([{ saleId, userId }]);
-      // Whether it is closed, or not committed yet. With CONFIRM=durable the commit below finds that out.
-      if (context.confirm === 'accepted') order ??= await context.orders.get(orderId);
-    } catch (error) {
-      const failure = classifyPostgresError(error);
-      return { kind: 'busy', reason: failure.kind === 'refused' ? failure.constraint : failure.reason };
-    }
-    if (order) return isActive(order) ? { kind: 'replayed', order: pick(order) } : ORDER_JUST_CLOSED;
-    if (context.confirm === 'accepted') {
-      return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
-    }
-    const result = await commit(reservation);
-    if (result.kind === 'committed' || result.kind === 'existing') {
-      if (!isActive(result.order)) return ORDER_JUST_CLOSED;
-      return { kind: 'replayed', order: result.order };
-    }
-    // The reservation belongs to the earlier attempt, which gives it back.
-    if (result.kind === 'unknown') return { ...result, orderId };
-    return { kind: 'busy', reason: 'order-under-way' };
+  /** @returns null when another process has the claim */
+  async function claimAndSettle(reservation: Reservation): Promise<Outcome | null> {
+    const claim = await strategy.reservations!.claim(reservation);
+    if (claim === 'claimed-by-another') return null;
+    return claim === 'released' ? RESERVATION_RELEASED : settle(claim);
   }
 
   async function decide(
@@ -182,10 +217,17 @@ export function createPurchases(context: PurchaseContext): Purchases {
 const SOLD_OUT: Outcome = { kind: 'sold-out' };
 /** Redis has not heard of it: the customer may buy again in a moment. */
 const ORDER_JUST_CLOSED: Outcome = { kind: 'busy', reason: 'order-just-closed' };
+const RESERVATION_RELEASED: Outcome = { kind: 'busy', reason: 'reservation-released' };
 const OVERLOADED: Outcome = { kind: 'busy', reason: 'overloaded' };
 
 function unknown({ orderId }: Reservation, reason: string): Outcome {
   return { kind: 'unknown', orderId, reason };
+}
+
+/** What a repeat is answered, by the outcome of the attempt that it repeats. */
+function replayOf(outcome: Outcome): Outcome {
+  if (outcome.kind !== 'accepted') return outcome;
+  return isActive(outcome.order) ? { kind: 'replayed', order: outcome.order } : ORDER_JUST_CLOSED;
 }
 
 const isActive = ({ status }: PlacedOrder) => status === 'pending' || status === 'paid';

@@ -6,7 +6,6 @@
  *      ├──the sale is not in Redis, or from another epoch──▶ nothing to do: the next attempt opens it
  *      └──something is under way, or Postgres differs from itself──▶ told; looked at again next time
  */
-import { limits } from '../config/limits.ts';
 import type { Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
@@ -49,9 +48,8 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
     differs(`${counted.pointsMissing} orders have other points entries than one and its reversal`);
   const seen = (await reservations?.observe(sale.id)) ?? null;
   if (reservations !== null && seen !== null) {
-    const abandoned = await reservations.pending(sale.id, limits.recoverAfterMs, limits.recoverBatch);
-    if (abandoned.length > 0)
-      differs(`${abandoned.length} reservations in Redis belong to no process any more`);
+    const abandoned = await reservations.countAbandoned(sale.id);
+    if (abandoned > 0) differs(`${abandoned} reservations in Redis belong to no process any more`);
     const free = seen.remaining + seen.pending;
     if (free !== sale.remaining)
       differs(`Redis has ${free} units free or reserved, Postgres ${sale.remaining}`);

@@ -1,17 +1,17 @@
 /**
  * Settles what dead processes left between the stores.
  *
- * Most sales need nothing, which one look tells of many at once. A reservation that is older than any writer's patience
- * belongs to nobody: it is committed, or, when Postgres refuses, given back. A sale of which Redis counts something else
+ * Most sales need nothing, which one look tells of many at once. A reservation whose claim is over is abandoned: the recovery
+ * claims it, and commits it, or, when Postgres refuses, releases it. A sale of which Redis counts something else
  * than Postgres is compared once more and, when nothing is under way, corrected: a process that died between the two stores
  * can have left units that neither sells. A sale that is selling always seems to differ, since the stores are read one
  * after the other: only one that looks the same in two passes is compared. A thousand sales that sell, or one with a million
  * buyers, so cost a pass no more than a look; a difference does no harm before Redis has sold out, and then nothing moves.
  *
- * One pass is one call; several processes may make theirs at the same time, since every step is idempotent.
+ * One pass is one call; several processes may make theirs at the same time: each claims other reservations.
  */
 import { limits } from '../config/limits.ts';
-import type { Reservation } from '../domain/outcome.ts';
+import type { ClaimedReservation } from '../domain/outcome.ts';
 import type { Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
@@ -89,7 +89,7 @@ async function* needy(
     // Where one of them cannot be read, each is looked at by itself.
     const seen = await reservations.glance(some.map(({ id }) => id)).catch(() => null);
     for (const [i, sale] of some.entries()) {
-      if (seen === null || seen[i]!.ageMs >= limits.recoverAfterMs) {
+      if (seen === null || seen[i]!.ageMs >= limits.claimMs) {
         yield sale;
       } else if (differs(seen[i]!, sale)) {
         const glance = JSON.stringify(seen[i]);
@@ -112,15 +112,10 @@ async function settleAbandoned(
   isStopped: () => boolean,
 ): Promise<void> {
   const { reservations } = context.strategy;
-  let isOpen = false;
-  while (!isStopped()) {
-    const old = await reservations.pending(sale.id, limits.recoverAfterMs, limits.recoverBatch);
-    // With CONFIRM=accepted one may wait here for longer, and is not abandoned.
-    const abandoned = old.filter(({ orderId }) => !context.writer.holds(orderId));
-    if (abandoned.length === 0) return;
+  while (!isStopped() && (await reservations.countAbandoned(sale.id)) > 0) {
     // Of a sale that is not open none is forgotten: see lua/settle.lua.
-    if (!isOpen && (await reservations.observe(sale.id)) === null) await reservations.open(sale);
-    isOpen = true;
+    if ((await reservations.observe(sale.id)) === null) await reservations.open(sale);
+    const abandoned = await reservations.claimAbandoned(sale.id, limits.recoverBatch);
     const { postponed } = counts;
     await Promise.all(abandoned.map((reservation) => settle(context, reservation, counts)));
     if (abandoned.length < limits.recoverBatch || counts.postponed > postponed) return;
@@ -129,7 +124,7 @@ async function settleAbandoned(
 
 async function settle(
   context: RecoveryContext,
-  reservation: Reservation,
+  reservation: ClaimedReservation,
   counts: RecoveryCounts,
 ): Promise<void> {
   const { strategy, writer, instruments, log } = context;
@@ -146,7 +141,11 @@ async function settle(
       await strategy.release(reservation, { unitBack: false });
       counts.returned++;
       break;
-    default:
+    case 'busy':
+      await strategy.reservations.unclaim(reservation);
+      counts.postponed++;
+      return;
+    case 'unknown':
       counts.postponed++;
       return;
   }

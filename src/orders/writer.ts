@@ -12,24 +12,24 @@
  *                                                              │                            sale as many as are free
  *                                                              ├─▶ refused otherwise ─────▶ in halves, down to the one
  *                                                              ├─▶ deadlock ──────────────▶ the same batch again
- *                                                              └─▶ no answer ─────────────▶ again, within bounds; else unknown
+ *                                                              └─▶ no answer ─────────────▶ fenced, then again, within
+ *                                                                                           bounds; else unknown
  *
- * There is no timer: a lone order goes at once, and orders that come while statements are under way form the next
- * batch. A failing member never fails its neighbours. Every step is idempotent under the order's id, so recovery
- * may commit the same reservation at the same time.
+ * There is no timer: a lone order goes at once, and orders that come while statements are in progress form the next
+ * batch. A failing member never fails its neighbours. Each reservation is committed under a claim (domain/outcome.ts): no
+ * statement has an effect after the claim's end, so that whoever claims the reservation next may commit or release it.
  */
 import { limits } from '../config/limits.ts';
-import type { PlacedOrder, Reservation } from '../domain/outcome.ts';
+import type { ClaimedReservation, PlacedOrder, Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { ACTIVE, type OrderTable } from '../store/orders.ts';
 import {
-  ask,
   classifyPostgresError,
   isAnswer,
   type PostgresFailure,
   type PostgresStore,
 } from '../store/postgres.ts';
-import { EARNED, type PlacedRow, readPlaced, tellPlaced } from '../store/purchase-sql.ts';
+import { EARNED, fenceSales, type PlacedRow, place, readPlaced, tellPlaced } from '../store/purchase-sql.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import { batches } from '../strategies/batches.ts';
 
@@ -46,13 +46,11 @@ export type CommitResult =
 
 export interface Writer {
   /**
-   * Commits one reservation, together with others that wait; one that is held already is not asked for again. Never throws
-   * for what Postgres does.
-   * @param patient waits for its turn however long it takes: somebody was told that it will come
+   * Commits one reservation, together with others that wait. Never throws for what Postgres does.
+   * @param patient waits for its turn until the claim ends; `busy` with the reason CLAIM_OVER then leaves the reservation to
+   *   whoever claims it next
    */
-  commit(reservation: Reservation, patient?: boolean): Promise<CommitResult>;
-  /** Whether a reservation waits or is under way here. */
-  holds(orderId: string): boolean;
+  commit(reservation: ClaimedReservation, patient?: boolean): Promise<CommitResult>;
   /** Reservations that wait for the next statement. */
   readonly waiting: number;
   /** Waits until nothing is waiting or under way. */
@@ -73,7 +71,7 @@ const INPUT = 'unnest($1::uuid[], $2::int[], $3::text[])';
 
 /** Sales are counted in the order of their ids: two statements that have the same ones do not wait for each other crosswise. */
 const COUNT_AND_TELL = `counted AS (
-    UPDATE sales SET sold = sold + c.units, version = version + 1
+    UPDATE sales SET sold = sold + c.units * before_deadline($5), version = version + 1
     FROM (SELECT sale_id, count(*)::int AS units FROM placed GROUP BY sale_id ORDER BY sale_id) AS c
     WHERE sales.id = c.sale_id
   ), earned AS (
@@ -134,12 +132,14 @@ const NO_UNIT = 'sales_sold_within_stock';
 /** Orders of all sales form one line. */
 const LINE = 0;
 
+/** The reason of `busy` when the claim ended while the reservation waited for its turn. */
+export const CLAIM_OVER = 'writer-waited-too-long';
+
 export function createWriter(context: WriterContext): Writer {
-  /** By their id, the orders that are waiting or under way: who asks for one of these once more hears the same. */
-  const held = new Map<string, Promise<CommitResult>>();
+  let inProgress = 0;
   const whenIdle: (() => void)[] = [];
 
-  const line = batches<Reservation, CommitResult>({
+  const line = batches<ClaimedReservation, CommitResult>({
     async work(_line, reservations, answer) {
       const results = await commitBatch(context, reservations);
       for (const [i, reservation] of reservations.entries()) answer(reservation, results[i]!);
@@ -161,24 +161,22 @@ export function createWriter(context: WriterContext): Writer {
   }
 
   return {
-    commit(reservation, patient) {
-      const { orderId } = reservation;
-      let result = held.get(orderId);
-      if (result === undefined) {
-        result = line.ask(LINE, reservation, patient).finally(() => {
-          held.delete(orderId);
-          if (held.size === 0) for (const wake of whenIdle.splice(0)) wake();
-        });
-        held.set(orderId, result);
+    async commit(reservation, patient = false) {
+      const waitMs = patient ? Number.POSITIVE_INFINITY : limits.writerWaitMs;
+      const untilMs = Math.min(performance.now() + waitMs, reservation.untilMs - limits.claimLeastMs);
+      inProgress++;
+      try {
+        return await line.ask(LINE, reservation, untilMs);
+      } finally {
+        inProgress--;
+        if (inProgress === 0) for (const wake of whenIdle.splice(0)) wake();
       }
-      return result;
     },
-    holds: (orderId) => held.has(orderId),
     get waiting() {
       return line.waiting;
     },
     idle() {
-      if (held.size === 0) return Promise.resolve();
+      if (inProgress === 0) return Promise.resolve();
       return new Promise((resolve) => whenIdle.push(resolve));
     },
   };
@@ -190,16 +188,17 @@ export function createWriter(context: WriterContext): Writer {
  */
 async function commitBatch(
   context: WriterContext,
-  batch: readonly Reservation[],
+  batch: readonly ClaimedReservation[],
   lost: string | null = null,
 ): Promise<readonly CommitResult[]> {
-  const untilMs = performance.now() + limits.writerPatienceMs;
+  const claimEndMs = batch.reduce((end, { untilMs }) => Math.min(end, untilMs), Number.POSITIVE_INFINITY);
+  const untilMs = Math.min(performance.now() + limits.writerPatienceMs, claimEndMs);
   const results = new Map<string, CommitResult>();
-  const whole = (rest: readonly Reservation[], ofRest: readonly CommitResult[]) => {
+  const whole = (rest: readonly ClaimedReservation[], ofRest: readonly CommitResult[]) => {
     for (const [i, { orderId }] of rest.entries()) results.set(orderId, ofRest[i]!);
     return batch.map(({ orderId }) => results.get(orderId)!);
   };
-  const all = (rest: readonly Reservation[], result: CommitResult) =>
+  const all = (rest: readonly ClaimedReservation[], result: CommitResult) =>
     whole(
       rest,
       rest.map(() => result),
@@ -211,9 +210,9 @@ async function commitBatch(
   for (let tries = 0; tries < limits.writerRetries && performance.now() < untilMs; tries++) {
     let failure: PostgresFailure;
     try {
-      const isPlaced = await insert(context, statement, rest);
+      const isPlaced = await insert(context, statement, rest, claimEndMs);
       const found = await resultsOf(context, rest, isPlaced, unanswered);
-      const again: Reservation[] = [];
+      const again: ClaimedReservation[] = [];
       for (const [i, reservation] of rest.entries()) {
         if (found[i]! === FREE) again.push(reservation);
         else results.set(reservation.orderId, found[i]!);
@@ -235,11 +234,30 @@ async function commitBatch(
     if (kind === 'unknown') {
       unanswered = reason;
       if (statement === ALL_OR_NONE) statement = WHAT_CAN_BE;
-    } else if (reason !== 'deadlock' && reason !== 'serialization-failure') {
+      if (!(await isFenced(context, rest, failure.lateUntilMs ?? 0)))
+        return all(rest, notCommitted(reason, unanswered));
+    } else if (!CONFLICTS.includes(reason)) {
       return all(rest, notCommitted(reason, unanswered));
     }
   }
   return all(rest, notCommitted('contended', unanswered));
+}
+
+/** Reasons for which the same statement may succeed at once. */
+const CONFLICTS = ['deadlock', 'serialization-failure', 'deadline-passed'];
+
+/** Whether a statement that was not answered has no effect any more: what is found afterwards stays so. */
+async function isFenced(
+  { postgres }: WriterContext,
+  batch: readonly Reservation[],
+  lateUntilMs: number,
+): Promise<boolean> {
+  try {
+    return await fenceSales(postgres, [...new Set(batch.map(({ saleId }) => saleId))], lateUntilMs);
+  } catch (error) {
+    classifyPostgresError(error); // throws a defect
+    return false;
+  }
 }
 
 /**
@@ -269,7 +287,7 @@ function notCommitted(reason: string, unanswered: string | null): CommitResult {
 /** Postgres refused the batch because of a member: halves find out which, and the others go through. */
 async function commitHalves(
   context: WriterContext,
-  batch: readonly Reservation[],
+  batch: readonly ClaimedReservation[],
   constraint: string,
   unanswered: string | null,
 ): Promise<readonly CommitResult[]> {
@@ -284,16 +302,15 @@ async function insert(
   context: WriterContext,
   statement: typeof ALL_OR_NONE,
   batch: readonly Reservation[],
+  untilMs: number,
 ): Promise<(orderId: string) => boolean> {
-  const { rows } = await ask<PlacedRow>(context.postgres.pool, {
-    ...statement,
-    values: [
-      batch.map((r) => r.orderId),
-      batch.map((r) => r.saleId),
-      batch.map((r) => r.userId),
-      context.paymentWindowS,
-    ],
-  });
+  const values = [
+    batch.map((r) => r.orderId),
+    batch.map((r) => r.saleId),
+    batch.map((r) => r.userId),
+    context.paymentWindowS,
+  ];
+  const { rows } = await place<PlacedRow>(context.postgres, { ...statement, values }, untilMs);
   return readPlaced(rows);
 }
 

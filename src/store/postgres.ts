@@ -11,10 +11,12 @@ import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import { limits } from '../config/limits.ts';
 import { PrismaClient } from '../generated/prisma/client.ts';
+import { type StoreClock, storeClock, UnansweredError } from './late-requests.ts';
 
 export interface PostgresStore {
   readonly pool: pg.Pool;
   readonly prisma: PrismaClient;
+  readonly clock: StoreClock;
   /** @throws when Postgres does not answer. */
   ping(): Promise<void>;
   close(): Promise<void>;
@@ -55,6 +57,12 @@ export function openPostgres(
   return {
     pool,
     prisma,
+    clock: storeClock(async () => {
+      const { rows } = await pool.query<{ ms: number }>(
+        'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS ms',
+      );
+      return rows[0]!.ms;
+    }),
     async ping() {
       await pool.query('SELECT 1');
     },
@@ -94,8 +102,8 @@ export function isAnswer(error: unknown): boolean {
 
 /**
  * Runs `work` in one READ COMMITTED transaction. `work` answers with a value and whether to commit it.
- * @throws whatever a statement throws; the transaction is then rolled back, and its connection thrown away when
- *   its state is not known.
+ * @throws whatever a statement throws; the transaction is then rolled back, by closing its connection when a statement
+ *   was not answered.
  */
 export async function inTransaction<T>(
   pool: pg.Pool,
@@ -109,12 +117,22 @@ export async function inTransaction<T>(
     await client.query(commit ? 'COMMIT' : 'ROLLBACK');
     return value;
   } catch (error) {
-    await client.query('ROLLBACK').catch((failure: Error) => {
-      broken = failure;
-    });
+    if (isUnanswered(error)) broken = error as Error;
+    else
+      await client.query('ROLLBACK').catch((failure: Error) => {
+        broken = failure;
+      });
     throw error;
   } finally {
     client.release(broken);
+  }
+}
+
+function isUnanswered(error: unknown): boolean {
+  try {
+    return classifyPostgresError(error).kind === 'unknown';
+  } catch {
+    return false;
   }
 }
 
@@ -138,7 +156,12 @@ export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
 export type PostgresFailure =
   | { readonly kind: 'refused'; readonly constraint: string; readonly code: string }
   | { readonly kind: 'busy'; readonly reason: string }
-  | { readonly kind: 'unknown'; readonly reason: string };
+  | {
+      readonly kind: 'unknown';
+      readonly reason: string;
+      /** Until when the statement may still be carried out, by Postgres's clock: see late-requests.ts; 0: it is not late. */
+      readonly lateUntilMs?: number;
+    };
 
 /** SQLSTATEs after which nothing was written and another try may succeed. */
 const BUSY_CODES = new Map([
@@ -153,6 +176,7 @@ const BUSY_CODES = new Map([
   ['53400', 'limit-exceeded'],
   ['57P03', 'postgres-starting'],
   ['25006', 'postgres-read-only'],
+  ['ST001', 'deadline-passed'], // by before_deadline
   ['P2034', 'write-conflict'],
   ['P2028', 'no-transaction-in-time'],
   ['P2024', 'no-connection-in-time'],
@@ -184,6 +208,8 @@ const LOST = new Set([
  * @throws the error itself when it is none of these: a defect, which must not pass as load.
  */
 export function classifyPostgresError(error: unknown): PostgresFailure {
+  if (error instanceof UnansweredError)
+    return { kind: 'unknown', reason: 'postgres-connection-lost', lateUntilMs: error.lateUntilMs };
   const cause = rootCause(error);
   const { code, message } = cause;
   if (code.startsWith('23')) return { kind: 'refused', constraint: cause.constraint, code };

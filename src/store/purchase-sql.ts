@@ -3,9 +3,11 @@
  * decide, and nothing else. Each is prepared once for a connection, under its name.
  */
 import type pg from 'pg';
+import { limits } from '../config/limits.ts';
 import type { Attempt, OrderStatus, PlacedOrderColumns } from '../domain/order.ts';
+import { UnansweredError } from './late-requests.ts';
 import { ACTIVE } from './orders.ts';
-import { ask } from './postgres.ts';
+import { classifyPostgresError, isAnswer, type PostgresStore } from './postgres.ts';
 
 /** Points that an order earns: one for each whole hundred cents, and at least one. */
 export const EARNED = 'greatest(1, price_cents / 100)';
@@ -50,6 +52,75 @@ const STANDING = `stock - sold AS free, version,
   coalesce(clock_timestamp() >= ends_at, false) AS ended`;
 
 type Queryable = Pick<pg.PoolClient, 'query'>;
+
+/**
+ * Sends one statement that places orders, with a deadline: see late-requests.ts. The statement multiplies what it adds to
+ * `sales.sold` with `before_deadline` of its parameter $5.
+ * @param values of the parameters, without $5
+ * @param untilMs on `performance.now()`'s clock: the deadline is no later than this
+ * @throws UnansweredError when the statement may still be carried out; otherwise what Postgres, or the connection, throws
+ */
+export async function place<R extends pg.QueryResultRow>(
+  { pool, clock }: PostgresStore,
+  { name, text, values: [order, sale, user, window, ...others] }: PlacingStatement,
+  untilMs = Number.POSITIVE_INFINITY,
+): Promise<pg.QueryResult<R>> {
+  await clock.synchronize();
+  const client = await pool.connect();
+  const leftMs = Math.min(limits.postgresStatementMs, untilMs - performance.now());
+  const deadlineMs = clock.nowMs() + leftMs;
+  let broken: Error | undefined;
+  try {
+    const values = [order, sale, user, window, new Date(deadlineMs), ...others];
+    return await client.query<R>({ name, text, values });
+  } catch (error) {
+    if (!isAnswer(error)) broken = error as Error;
+    if (isLost(error)) throw new UnansweredError(error, deadlineMs);
+    if (isDeadlinePassed(error)) clock.invalidate();
+    throw error;
+  } finally {
+    client.release(broken);
+  }
+}
+
+export interface PlacingStatement {
+  readonly name: string;
+  readonly text: string;
+  readonly values: readonly unknown[];
+}
+
+function isLost(error: unknown): boolean {
+  try {
+    return classifyPostgresError(error).kind === 'unknown';
+  } catch {
+    return !isAnswer(error); // what nobody foresaw may have happened after the statement was sent
+  }
+}
+
+const isDeadlinePassed = (error: unknown) => (error as { code?: unknown }).code === 'ST001';
+
+/**
+ * Waits until a statement that was not answered has taken effect or never will: see late-requests.ts.
+ * @param lateUntilMs its deadline, by Postgres's clock
+ * @returns whether that is so; false: Postgres's clock was set back
+ * @throws what Postgres throws
+ */
+export async function fenceSales(
+  { pool, clock }: PostgresStore,
+  saleIds: readonly number[],
+  lateUntilMs: number,
+): Promise<boolean> {
+  if (!(await clock.hasPassed(lateUntilMs, FENCE_WAIT_MS))) return false;
+  await pool.query({
+    name: 'fence-sales',
+    text: `UPDATE sales SET version = version + 1
+           WHERE id IN (SELECT id FROM sales WHERE id = ANY($1::int[]) ORDER BY id FOR NO KEY UPDATE)`,
+    values: [saleIds],
+  });
+  return true;
+}
+/** A deadline is this far away at most, unless a clock was set. */
+const FENCE_WAIT_MS = 2 * limits.postgresStatementMs;
 
 /**
  * What advisory locks are for, and the first of their two keys; the second is the sale. Locks with two keys never meet
@@ -114,7 +185,7 @@ export async function insertOrder(db: Queryable, attempt: Attempt, paymentWindow
 export interface ConditionalSale {
   /** Under which it is prepared. */
   readonly name: string;
-  /** On the row of `sales`. $1 is the order, $2 the sale, $3 the customer; $5 and on are `values`. */
+  /** On the row of `sales`. $1 is the order, $2 the sale, $3 the customer; $6 and on are `values`. */
   readonly condition: string;
   readonly values?: readonly unknown[];
 }
@@ -128,15 +199,15 @@ export interface ConditionalSale {
  * @throws what Postgres throws for a customer who got an order after the statement had begun
  */
 export async function sellIf(
-  pool: pg.Pool,
+  postgres: PostgresStore,
   { name, condition, values = [] }: ConditionalSale,
   attempt: Attempt,
   paymentWindowS: number,
 ): Promise<boolean> {
-  const { rows } = await ask<{ placed: number }>(pool, {
+  const { rows } = await place<{ placed: number }>(postgres, {
     name,
     text: `WITH counted AS (
-             UPDATE sales SET sold = sold + 1, version = version + 1 WHERE id = $2 AND ${condition}
+             UPDATE sales SET sold = sold + before_deadline($5), version = version + 1 WHERE id = $2 AND ${condition}
              RETURNING id, price_cents
            ), placed AS (
              INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)

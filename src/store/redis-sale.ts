@@ -10,15 +10,17 @@
  * while reservations were under way), Postgres refuses the surplus and each refusal takes one unit off. When it has
  * fewer (a process died between the two stores), `orders/recover.ts` corrects it.
  */
+
+import { limits } from '../config/limits.ts';
 import { bySale } from '../domain/group.ts';
 import type { UnitMove } from '../domain/order.ts';
-import type { Reservation } from '../domain/outcome.ts';
+import type { ClaimedReservation, Reservation } from '../domain/outcome.ts';
 import type { Sale } from '../domain/sale.ts';
 import { homeSegment } from '../domain/segments.ts';
 import type { OrderTable } from './orders.ts';
 import type { RedisStore } from './redis.ts';
 import type { RedisEpochs } from './redis-epoch.ts';
-import { type Glance, type Observation, readEntry, type SaleKeys } from './scripts.ts';
+import { type Glance, madeAtMs, type Observation, readEntry, type SaleKeys } from './scripts.ts';
 
 /** Buyers written to Redis in one command while a sale is opened. */
 const BUYERS_PAGE = 1_000;
@@ -36,15 +38,28 @@ export interface RedisSales {
   readonly knownEpoch: number | null;
   /** Puts the sale into Redis unless it is there. @returns whether this call did. */
   open(sale: Sale): Promise<boolean>;
-  /** Gives a reservation up. `unitBack: false` when Postgres has no such unit. @returns false when it was settled before. */
+  /**
+   * Releases a reservation. `unitBack: false` when Postgres has no such unit.
+   * @returns false when it was settled before, or another process has claimed it
+   */
   release(
-    reservation: Reservation,
+    reservation: ClaimedReservation,
     options?: { unitBack?: boolean; ownerOrderId?: string },
   ): Promise<boolean>;
   /** Forgets reservations, of any sales that are open, that Postgres has. */
   settle(committed: readonly Reservation[]): Promise<void>;
-  /** Reservations of a sale, oldest first, at least `ageMs` old by Redis's clock. */
-  pending(saleId: number, ageMs: number, most: number): Promise<readonly Reservation[]>;
+  /** Claims a reservation that another attempt made: see lua/claim.lua. */
+  claim(reservation: Reservation): Promise<ClaimedReservation | 'claimed-by-another' | 'released'>;
+  /** Claims reservations of a sale whose processes left them, oldest first. */
+  claimAbandoned(saleId: number, most: number): Promise<readonly ClaimedReservation[]>;
+  /** Gives up a claim whose reservation was neither committed nor released. */
+  unclaim(reservation: ClaimedReservation): Promise<void>;
+  /** Whether an order is reserved in one of these sales. */
+  isReserved(orderId: string, saleIds: readonly number[]): Promise<boolean>;
+  /** Whether a customer has a reservation. */
+  isReservedFor(saleId: number, userId: string): Promise<boolean>;
+  /** How many reservations of a sale are not claimed any more, by Redis's clock. */
+  countAbandoned(saleId: number): Promise<number>;
   /**
    * Tells Redis of a unit that Postgres returned, or took again; once, however often it is called.
    * @returns false when the sale is not in Redis: whoever opens it reads Postgres, then or a moment ago
@@ -60,6 +75,16 @@ export interface RedisSales {
    * @param remaining what Postgres said after `seen`
    */
   correct(saleId: number, seen: Observation, remaining: number): Promise<boolean>;
+}
+
+/** When a claim ends that is made by a command sent after this call, on `performance.now()`'s clock. */
+export function claimEndMs(): number {
+  return performance.now() + limits.claimMs - limits.claimMarginMs;
+}
+
+/** A reservation with the claim of the attempt that made it. */
+export function withFirstClaim(reservation: Reservation, untilMs: number): ClaimedReservation {
+  return { ...reservation, claimedAtMs: madeAtMs(reservation), untilMs };
 }
 
 /**
@@ -134,11 +159,33 @@ export function redisSales(
         epoch,
       );
     },
-    async pending(saleId, ageMs, most) {
+    async claim(reservation) {
+      const untilMs = claimEndMs();
+      const claimedAtMs = await scripts.claim(keys(reservation.saleId), reservation);
+      return typeof claimedAtMs === 'string' ? claimedAtMs : { ...reservation, claimedAtMs, untilMs };
+    },
+    async claimAbandoned(saleId, most) {
+      const untilMs = claimEndMs();
+      const { claimedAtMs, entries } = await scripts.claimAbandoned(keys(saleId), most);
+      return entries.map((entry) => ({ ...readEntry(saleId, entry), claimedAtMs, untilMs }));
+    },
+    unclaim: (reservation) => scripts.unclaim(keys(reservation.saleId), reservation, reservation.claimedAtMs),
+    async isReserved(orderId, saleIds) {
+      for (let from = 0; from < saleIds.length; from += limits.recoverGlance) {
+        const some = saleIds.slice(from, from + limits.recoverGlance);
+        if (await scripts.findReservation(some.map(keys), orderId)) return true;
+      }
+      return false;
+    },
+    async isReservedFor(saleId, userId) {
+      const { buyers, reservations } = keys(saleId);
+      const record = await redis.hget(buyers, userId);
+      return record !== null && (await redis.zscore(reservations, `${userId} ${record}`)) !== null;
+    },
+    async countAbandoned(saleId) {
       const [seconds, micros] = await redis.time();
-      const untilMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - ageMs;
-      const entries = await redis.zrangebyscore(keys(saleId).reservations, '-inf', untilMs, 'LIMIT', 0, most);
-      return entries.map((entry) => readEntry(saleId, entry));
+      const untilMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - limits.claimMs;
+      return redis.zcount(keys(saleId).reservations, '-inf', untilMs);
     },
     async move({ direction, saleId, userId, orderId }) {
       const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';

@@ -7,11 +7,13 @@
  */
 import { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
+import { type StoreClock, storeClock, UnansweredError } from './late-requests.ts';
 import {
   defineLockScripts,
   definePurchaseScripts,
   defineUpkeepScripts,
   type LockScripts,
+  NOT_SENT,
   type PurchaseScripts,
   type UpkeepScripts,
 } from './scripts.ts';
@@ -19,6 +21,7 @@ import {
 export interface RedisStore {
   readonly redis: Redis;
   readonly scripts: PurchaseScripts & UpkeepScripts & LockScripts;
+  readonly clock: StoreClock;
   /** @throws when Redis does not answer. */
   ping(): Promise<void>;
   /** What Redis does when its memory is full; null when it does not tell. Anything but `noeviction` loses sales. */
@@ -42,9 +45,18 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
   });
   redis.on('error', onError);
   await redis.connect();
+  const clock = storeClock(async () => {
+    const [seconds, micros] = await redis.time();
+    return Number(seconds) * 1_000 + Number(micros) / 1_000;
+  });
   return {
     redis,
-    scripts: { ...definePurchaseScripts(redis), ...defineUpkeepScripts(redis), ...defineLockScripts(redis) },
+    clock,
+    scripts: {
+      ...definePurchaseScripts(redis, clock),
+      ...defineUpkeepScripts(redis),
+      ...defineLockScripts(redis),
+    },
     async ping() {
       await redis.ping();
     },
@@ -58,16 +70,26 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
 }
 
 /** What a failed command means for the attempt that sent it. */
-export type RedisFailure = { readonly kind: 'busy' | 'unknown'; readonly reason: string };
+export type RedisFailure =
+  | { readonly kind: 'busy'; readonly reason: string }
+  | {
+      readonly kind: 'unknown';
+      readonly reason: string;
+      /** Until when the command may still be carried out, by Redis's clock: see late-requests.ts; 0: it is not late. */
+      readonly lateUntilMs?: number;
+    };
 
 /**
  * Sorts an error of ioredis or Redis.
  * @throws the error itself when it is a reply that only a defect explains (WRONGTYPE, a script's own error).
  */
 export function classifyRedisError(error: unknown): RedisFailure {
+  if (error instanceof UnansweredError) {
+    const { lateUntilMs } = error;
+    return { kind: 'unknown', reason: 'redis-no-answer', lateUntilMs };
+  }
   const { message = '', name = '' } = error as Error;
-  if (/enableOfflineQueue|isn't writeable|ECONNREFUSED/.test(message))
-    return { kind: 'busy', reason: 'redis-unreachable' };
+  if (NOT_SENT.test(message)) return { kind: 'busy', reason: 'redis-unreachable' };
   if (/^(LOADING|BUSY|OOM|READONLY|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MISCONF)\b/.test(message)) {
     return { kind: 'busy', reason: `redis-${message.split(' ')[0]?.toLowerCase()}` };
   }

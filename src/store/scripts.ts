@@ -4,8 +4,10 @@
  */
 import { readFileSync } from 'node:fs';
 import type { Redis } from 'ioredis';
+import { limits } from '../config/limits.ts';
 import type { UnitMove } from '../domain/order.ts';
 import type { Reservation } from '../domain/outcome.ts';
+import { type StoreClock, UnansweredError } from './late-requests.ts';
 
 const folder = new URL('../../lua/', import.meta.url);
 
@@ -26,7 +28,7 @@ function define(redis: Redis, name: string, numberOfKeys?: number): Call {
 /** The answer of lua/reserve.lua. */
 export type ReserveReply =
   | readonly ['reserved' | 'held', orderId: string, entryId: string]
-  | readonly ['sold-out' | 'not-started' | 'ended' | 'closed'];
+  | readonly ['sold-out' | 'not-started' | 'ended' | 'closed' | 'late'];
 
 /** The answer of lua/look.lua. */
 export type LookReply =
@@ -34,7 +36,7 @@ export type LookReply =
   | readonly ['fenced' | 'closed'];
 
 /** The answer of lua/deduct.lua. */
-export type DeductReply = readonly ['reserved', entryId: string] | readonly ['fenced' | 'closed'];
+export type DeductReply = readonly ['reserved', entryId: string] | readonly ['fenced' | 'closed' | 'late'];
 
 /** What lua/observe.lua saw at one instant. */
 export interface Observation {
@@ -90,7 +92,7 @@ export type SoldOutScript = (
   epoch: number,
 ) => Promise<readonly (SoldOut | null)[]>;
 
-/** What an attempt needs. */
+/** What an attempt needs. The calls that take a unit carry a deadline, and throw UnansweredError when it is not known whether they did. */
 export interface PurchaseScripts {
   reserve(keys: SaleKeys, userId: string, orderId: string, epoch: number): Promise<ReserveReply>;
   /** What `reserve` decides, for many attempts at once. @returns a reply for each, sale by sale, in their order */
@@ -105,17 +107,29 @@ export interface PurchaseScripts {
     fence: Fence,
     epoch: number,
   ): Promise<DeductReply>;
-  /** @returns whether this call gave the reservation up; false when somebody had settled it before. */
+  /** @returns whether this call released the reservation; false when it was settled before, or another has the claim. */
   release(
     keys: SaleKeys,
-    release: { entryId: string; userId: string; orderId: string; unitBack: boolean; ownerOrderId: string },
+    release: Omit<Reservation, 'saleId'> & { unitBack: boolean; ownerOrderId: string; claimedAtMs: number },
   ): Promise<boolean>;
+  /** Claims one reservation: see lua/claim.lua. */
+  claim(
+    keys: SaleKeys,
+    reservation: Omit<Reservation, 'saleId'>,
+  ): Promise<number | 'claimed-by-another' | 'released'>;
   /** Forgets reservations of sales that are open, and puts the buyers back whom one that was opened since does not know. */
   settle(committed: readonly SaleReservations[], epoch: number): Promise<void>;
 }
 
 /** What keeps a sale in Redis and in Postgres the same. */
 export interface UpkeepScripts {
+  /** Claims reservations whose claims are over, oldest first. @returns their entries, and the claim to all of them */
+  claimAbandoned(
+    keys: SaleKeys,
+    most: number,
+  ): Promise<{ readonly claimedAtMs: number; readonly entries: readonly string[] }>;
+  /** Gives up a claim. */
+  unclaim(keys: SaleKeys, reservation: Omit<Reservation, 'saleId'>, claimedAtMs: number): Promise<void>;
   /** @returns whether this call opened the sale; false when it was open. */
   open(
     keys: SaleKeys,
@@ -137,6 +151,8 @@ export interface UpkeepScripts {
    * @returns how many units were added (or, below zero, taken); 0 when a cut found too few; null when the sale is not in Redis
    */
   adjust(keys: SaleKeys, units: number, epoch: number, restock?: string): Promise<number | null>;
+  /** Whether an order is reserved in one of these sales. */
+  findReservation(sales: readonly SaleKeys[], orderId: string): Promise<boolean>;
   /** What there is to be looked after, for each sale. */
   glance(sales: readonly SaleKeys[], epoch: number): Promise<readonly Glance[]>;
   /** null: the sale is not in Redis. */
@@ -193,26 +209,45 @@ function reserveReplyOf(line: string, asked: string): ReserveReply {
   return [word, orderId === '=' ? asked : orderId, entryId] as unknown as ReserveReply;
 }
 
+/** What ioredis says of a command that it did not send. */
+export const NOT_SENT = /enableOfflineQueue|isn't writeable|ECONNREFUSED/;
+
+/** Whether Redis answered a command with an error, or did not get it: in either case it was not, and will not be, carried out. */
+const isCertain = ({ name, message }: Error) => name === 'ReplyError' || NOT_SENT.test(message);
+
+/** When a reservation was made, milliseconds since 1970. */
+export function madeAtMs({ entryId }: Pick<Reservation, 'entryId'>): number {
+  return Number.parseInt(entryId, 10);
+}
+
 /** Defines the scripts of an attempt on a connection. */
-export function definePurchaseScripts(redis: Redis): PurchaseScripts {
+export function definePurchaseScripts(redis: Redis, clock: StoreClock): PurchaseScripts {
   const reserve = define(redis, 'reserve', 3);
   const reserveMany = define(redis, 'reserve-many');
   const soldOut = define(redis, 'sold-out');
   const look = define(redis, 'look', 2);
   const deduct = define(redis, 'deduct', 4);
   const release = define(redis, 'release', 4);
+  const claim = define(redis, 'claim', 2);
   const settle = define(redis, 'settle');
   const putBack = define(redis, 'put-back', 2);
+
+  /** Sends a command that takes units, with its deadline: see late-requests.ts. */
+  async function withDeadline<R>(send: (deadlineMs: number) => Promise<Reply>): Promise<R> {
+    await clock.synchronize();
+    const deadlineMs = Math.ceil(clock.nowMs()) + limits.redisCommandMs;
+    try {
+      return (await send(deadlineMs)) as R;
+    } catch (error) {
+      throw isCertain(error as Error) ? error : new UnansweredError(error, deadlineMs);
+    }
+  }
+
   return {
-    reserve: async (keys, userId, orderId, epoch) =>
-      (await reserve(
-        keys.state,
-        keys.buyers,
-        keys.reservations,
-        userId,
-        orderId,
-        epoch,
-      )) as unknown as ReserveReply,
+    reserve: (keys, userId, orderId, epoch) =>
+      withDeadline<ReserveReply>((deadlineMs) =>
+        reserve(keys.state, keys.buyers, keys.reservations, userId, orderId, epoch, deadlineMs),
+      ),
     async reserveMany(sales, epoch) {
       const keys: string[] = [];
       const values: string[] = [];
@@ -220,7 +255,9 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
         keys.push(of.state, of.buyers, of.reservations);
         values.push(pairsOf(members));
       }
-      const reply = (await reserveMany(keys.length, ...keys, epoch, ...values)) as string;
+      const reply = await withDeadline<string>((deadlineMs) =>
+        reserveMany(keys.length, ...keys, epoch, deadlineMs, ...values),
+      );
       const lines = reply.split('\n');
       const replies: ReserveReply[] = [];
       for (const { members } of sales) {
@@ -238,19 +275,22 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
     },
     look: async (keys, counter, { token, lock }, epoch) =>
       (await look(keys.state, keys.counters, counter, token ?? 0, lock, epoch)) as unknown as LookReply,
-    deduct: async (keys, counter, userId, orderId, fence, epoch) =>
-      (await deduct(
-        keys.state,
-        keys.counters,
-        keys.buyers,
-        keys.reservations,
-        counter,
-        userId,
-        orderId,
-        fence.token ?? 0,
-        fence.lock,
-        epoch,
-      )) as unknown as DeductReply,
+    deduct: (keys, counter, userId, orderId, fence, epoch) =>
+      withDeadline<DeductReply>((deadlineMs) =>
+        deduct(
+          keys.state,
+          keys.counters,
+          keys.buyers,
+          keys.reservations,
+          counter,
+          userId,
+          orderId,
+          fence.token ?? 0,
+          fence.lock,
+          epoch,
+          deadlineMs,
+        ),
+      ),
     release: async (keys, r) =>
       (await release(
         keys.state,
@@ -262,7 +302,14 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
         r.orderId,
         r.unitBack ? 1 : 0,
         r.ownerOrderId,
+        r.claimedAtMs,
       )) === 1,
+    async claim(keys, { userId, orderId, entryId }) {
+      const record = `${orderId} ${entryId}`;
+      const reply = (await claim(keys.buyers, keys.reservations, userId, record, limits.claimMs)) as number;
+      if (reply > 0) return reply;
+      return reply === 0 ? 'claimed-by-another' : 'released';
+    },
     async settle(committed, epoch) {
       const keys = committed.flatMap((sale) => [sale.keys.reservations, sale.keys.state]);
       const entries = committed.map(({ members }) => members.map(entryOf).join(' '));
@@ -278,13 +325,24 @@ export function definePurchaseScripts(redis: Redis): PurchaseScripts {
 
 /** Defines the scripts that look after a sale on a connection. */
 export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
+  const claimAbandoned = define(redis, 'claim-abandoned', 1);
+  const unclaim = define(redis, 'unclaim', 1);
   const open = define(redis, 'open', 7);
   const move = define(redis, 'move', 4);
   const adjust = define(redis, 'adjust', 3);
   const glance = define(redis, 'glance');
+  const findReservation = define(redis, 'find-reservation');
   const observe = define(redis, 'observe', 4);
   const correct = define(redis, 'correct', 5);
   return {
+    async claimAbandoned({ reservations }, most) {
+      const reply = (await claimAbandoned(reservations, limits.claimMs, most)) as [number, ...string[]];
+      const [claimedAtMs, ...entries] = reply;
+      return { claimedAtMs, entries };
+    },
+    async unclaim({ reservations }, reservation, claimedAtMs) {
+      await unclaim(reservations, entryOf(reservation), claimedAtMs, madeAtMs(reservation));
+    },
     open: async (keys, buyersKey, s) =>
       (await open(
         keys.state,
@@ -309,6 +367,10 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
     },
     adjust: async (keys, units, epoch, restock = '') =>
       (await adjust(keys.state, keys.counters, keys.restocks, units, epoch, restock)) as number | null,
+    async findReservation(sales, orderId) {
+      const keys = sales.map(({ reservations }) => reservations);
+      return (await findReservation(keys.length, ...keys, orderId)) === 1;
+    },
     async glance(sales, epoch) {
       const keys = sales.flatMap((s) => [s.state, s.counters, s.reservations, s.buyers]);
       const flat = (await glance(keys.length, ...keys, epoch)) as readonly (number | null)[];

@@ -48,9 +48,9 @@ export interface BatchesOptions<T, R> {
 export interface Batches<T, R> {
   /**
    * Asks for one item; rejects with what `work` threw.
-   * @param patient waits for as long as it takes
+   * @param untilMs until when it waits, on `performance.now()`'s clock
    */
-  ask(key: number, item: T, patient?: boolean): Promise<R>;
+  ask(key: number, item: T, untilMs?: number): Promise<R>;
   /** Items that wait for their batch. */
   readonly waiting: number;
 }
@@ -108,10 +108,9 @@ export function batches<T, R>(options: BatchesOptions<T, R>): Batches<T, R> {
   }
 
   return {
-    ask(key, item, patient = false) {
+    ask(key, item, untilMs = performance.now() + options.waitMs) {
       if (waiting >= options.queueMost) return Promise.resolve(options.turnedDown('queue-full'));
       return new Promise((resolve, reject) => {
-        const untilMs = patient ? Number.POSITIVE_INFINITY : performance.now() + options.waitMs;
         const line = lines.get(key) ?? { waiting: [], underWay: 0, size: 0 };
         lines.set(key, line);
         line.waiting.push({ item, untilMs, resolve, reject });

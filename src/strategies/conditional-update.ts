@@ -33,9 +33,9 @@ const IF_FREE: ConditionalSale = {
 };
 
 export function create(context: StrategyContext): Strategy {
-  const { pool } = context.postgres;
+  const { postgres } = context;
   return postgresStrategy(context, description, async (attempt) => {
-    if (await sellIf(pool, IF_FREE, attempt, context.paymentWindowS)) return accepted(attempt);
-    return explained(attempt, await sight(pool, attempt.saleId, [attempt.userId]));
+    if (await sellIf(postgres, IF_FREE, attempt, context.paymentWindowS)) return accepted(attempt);
+    return explained(attempt, await sight(postgres.pool, attempt.saleId, [attempt.userId]));
   });
 }

@@ -6,10 +6,10 @@ import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { type Lease, using } from '../locks/lock.ts';
 import {
-  CLOSED,
   type Decision,
   fenceOf,
   LEASE_LOST,
+  REFUSED,
   readSaleInRedis,
   redisStrategy,
   type SalePlace,
@@ -44,7 +44,7 @@ export function create(context: StrategyContext): Strategy {
     if (reply[0] === 'reserved') {
       return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1] } };
     }
-    return reply[0] === 'closed' ? CLOSED : LEASE_LOST;
+    return REFUSED[reply[0]];
   }
 
   return redisStrategy(context, description, 0, async (attempt, place) => {

@@ -20,8 +20,16 @@ import { limits } from '../config/limits.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { ACTIVE } from '../store/orders.ts';
-import { ask as askPostgres, classifyPostgresError } from '../store/postgres.ts';
-import { EARN, OPEN, type PlacedRow, readPlaced, sight, tellPlaced } from '../store/purchase-sql.ts';
+import { classifyPostgresError } from '../store/postgres.ts';
+import {
+  EARN,
+  OPEN,
+  type PlacedRow,
+  place as placeOrders,
+  readPlaced,
+  sight,
+  tellPlaced,
+} from '../store/purchase-sql.ts';
 import { batches } from './batches.ts';
 import { accepted, type Decision, explained, postgresStrategy } from './postgres-base.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
@@ -61,7 +69,7 @@ const PLACE = `
     ON CONFLICT DO NOTHING
     RETURNING id, user_id, price_cents
   ), counted AS (
-    UPDATE sales SET sold = sold + c.units, version = version + 1
+    UPDATE sales SET sold = sold + c.units * before_deadline($5), version = version + 1
     FROM (SELECT count(*)::int AS units FROM placed) AS c
     WHERE sales.id = $1 AND c.units > 0
   ), earned AS (${EARN})
@@ -74,7 +82,7 @@ export function create(context: StrategyContext): Strategy {
   async function place(saleId: number, attempts: readonly Attempt[]): Promise<(orderId: string) => boolean> {
     const ids = attempts.map(({ orderId }) => orderId);
     const users = attempts.map(({ userId }) => userId);
-    const { rows } = await askPostgres<PlacedRow>(pool, {
+    const { rows } = await placeOrders<PlacedRow>(context.postgres, {
       name: 'place-batch',
       text: PLACE,
       values: [saleId, ids, users, context.paymentWindowS],

@@ -14,7 +14,7 @@ import type { Attempt } from '../domain/order.ts';
 import { isUnforeseen } from '../store/redis.ts';
 import type { ReserveReply, SaleAttempts } from '../store/scripts.ts';
 import { batches } from './batches.ts';
-import { CLOSED, type Decision, redisStrategy, type SalePlace } from './redis-base.ts';
+import { CLOSED, type Decision, LATE, redisStrategy, type SalePlace } from './redis-base.ts';
 import { type SoldOutLatch, soldOutLatch } from './sold-out-latch.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
 
@@ -88,6 +88,8 @@ function decisionOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch):
       };
     case 'closed':
       return CLOSED;
+    case 'late':
+      return LATE;
     case 'sold-out':
       latch.suspect(attempt.saleId);
       return { kind: 'sold-out' };

@@ -39,19 +39,19 @@ const WAIT_MS = 32;
 const MOST_MS = 512;
 
 export function create(context: StrategyContext): Strategy {
-  const { pool } = context.postgres;
+  const { postgres } = context;
 
   async function decide(attempt: Attempt): Promise<Decision> {
     for (let retries = 0; ; retries++) {
-      const seen = await sight(pool, attempt.saleId, [attempt.userId]);
+      const seen = await sight(postgres.pool, attempt.saleId, [attempt.userId]);
       const decision = explained(attempt, seen);
       if (decision.kind !== 'again') return decision;
       const unchanged = {
         name: 'sell-if-unchanged',
-        condition: 'version = $5',
+        condition: 'version = $6',
         values: [seen?.sale.version],
       };
-      if (await sellIf(pool, unchanged, attempt, context.paymentWindowS)) return accepted(attempt);
+      if (await sellIf(postgres, unchanged, attempt, context.paymentWindowS)) return accepted(attempt);
       if (retries === RETRIES) return { kind: 'busy', reason: 'contended' };
       await sleep(Math.random() * Math.min(MOST_MS, WAIT_MS * 2 ** retries));
     }

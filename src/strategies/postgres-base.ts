@@ -3,15 +3,20 @@
  * transaction, so a sale needs no opening, nothing is reserved, and a restock is one statement.
  *
  *   ask ──deadlock or serialization failure──▶ ask again, a bounded number of times
- *    ├──connection lost while a statement was under way──▶ ask again under the same order id: a commit whose answer
- *    │                                                     was lost is found as this attempt's own order
+ *    ├──no answer──▶ look for the order ──found──▶ accepted
+ *    │                 └──not found──▶ fence the statement (store/late-requests.ts), look again ──found──▶ accepted
+ *    │                                   │                                     └──not found──▶ ask again
+ *    │                                   └──Postgres cannot be asked──▶ unknown
  *    └──could not begin, or waited too long──▶ busy: nothing was written
+ *
+ * After the fence an earlier statement has no effect any more, so that the answer of a later try, whichever it is, stays
+ * true.
  */
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt, PlacedOrderColumns } from '../domain/order.ts';
 import type { ReserveOutcome } from '../domain/outcome.ts';
-import { classifyPostgresError, type PostgresFailure } from '../store/postgres.ts';
-import type { SaleStanding, Sighting } from '../store/purchase-sql.ts';
+import { classifyPostgresError, type PostgresFailure, type PostgresStore } from '../store/postgres.ts';
+import { fenceSales, type SaleStanding, type Sighting } from '../store/purchase-sql.ts';
 import type { Strategy, StrategyContext } from './strategy.ts';
 
 /** How often an attempt begins anew after a conflict with another one. */
@@ -20,6 +25,13 @@ const TRIES = 5;
 /** A decision that the state of the sale, read afterwards, does not explain: something changed in between. */
 export const AGAIN = { kind: 'again' } as const;
 export type Decision = ReserveOutcome | typeof AGAIN;
+
+/** No answer came to a statement. It may have been carried out, and may still be until `lateUntilMs`. */
+interface Unanswered {
+  readonly kind: 'unanswered';
+  readonly reason: string;
+  readonly lateUntilMs: number;
+}
 
 /**
  * Builds a strategy from the one thing that is its own.
@@ -30,6 +42,22 @@ export function postgresStrategy(
   description: StrategyDescription,
   decide: (attempt: Attempt) => Promise<Decision>,
 ): Strategy {
+  const fence = sharedFence(context.postgres);
+
+  /** What became of a statement that was not answered; AGAIN: nothing, and nothing will. */
+  async function resolve(attempt: Attempt, { reason, lateUntilMs }: Unanswered): Promise<Decision> {
+    const unknown = { kind: 'unknown', orderId: attempt.orderId, reason } as const;
+    try {
+      const own = await ownOrder(context, attempt);
+      if (own !== null) return own;
+      if (!(await fence(attempt.saleId, lateUntilMs))) return unknown;
+      return (await ownOrder(context, attempt)) ?? AGAIN;
+    } catch (error) {
+      classifyPostgresError(error); // throws a defect
+      return unknown;
+    }
+  }
+
   return {
     description,
     reservations: null,
@@ -37,14 +65,11 @@ export function postgresStrategy(
     together: 1,
     async open() {},
     async reserve(attempt) {
-      let lost: string | null = null;
       for (let tries = 0; tries < TRIES; tries++) {
-        const decision = await tryOnce(attempt, decide);
-        if (decision.kind === 'unknown') lost = decision.reason;
-        else if (decision.kind === 'busy' && lost !== null) break;
-        else if (decision.kind !== 'again') return decision;
+        const first = await tryOnce(attempt, decide);
+        const decision = first.kind === 'unanswered' ? await resolve(attempt, first) : first;
+        if (decision.kind !== 'again') return decision;
       }
-      if (lost !== null) return { kind: 'unknown', orderId: attempt.orderId, reason: lost };
       return { kind: 'busy', reason: 'contended' };
     },
     release: async () => false,
@@ -55,20 +80,46 @@ export function postgresStrategy(
   };
 }
 
-async function tryOnce(attempt: Attempt, decide: (attempt: Attempt) => Promise<Decision>): Promise<Decision> {
+/** Attempts of one batch share its fate, and its fence. */
+function sharedFence(postgres: PostgresStore): (saleId: number, lateUntilMs: number) => Promise<boolean> {
+  const inProgress = new Map<string, Promise<boolean>>();
+  return (saleId, lateUntilMs) => {
+    const key = `${saleId} ${lateUntilMs}`;
+    let fencing = inProgress.get(key);
+    if (fencing === undefined) {
+      fencing = fenceSales(postgres, [saleId], lateUntilMs).finally(() => inProgress.delete(key));
+      inProgress.set(key, fencing);
+    }
+    return fencing;
+  };
+}
+
+/** The answer to an attempt whose order is there, whatever became of the order since; or null. */
+async function ownOrder({ orders }: StrategyContext, attempt: Attempt): Promise<ReserveOutcome | null> {
+  const order = await orders.get(attempt.orderId);
+  return order === null ? null : existing(attempt, { id: order.orderId, status: order.status });
+}
+
+async function tryOnce(
+  attempt: Attempt,
+  decide: (attempt: Attempt) => Promise<Decision>,
+): Promise<Decision | Unanswered> {
   try {
     return await decide(attempt);
   } catch (error) {
-    return decisionOfFailure(attempt, classifyPostgresError(error));
+    return decisionOfFailure(classifyPostgresError(error));
   }
 }
 
-function decisionOfFailure(attempt: Attempt, failure: PostgresFailure): Decision {
-  if (failure.kind === 'unknown') return { ...failure, orderId: attempt.orderId };
-  if (failure.kind === 'busy') {
-    const conflict = ['deadlock', 'serialization-failure', 'write-conflict'].includes(failure.reason);
-    return conflict ? AGAIN : failure;
+/** Reasons for which the same attempt may succeed at once. */
+const CONFLICTS = ['deadlock', 'serialization-failure', 'write-conflict', 'deadline-passed'];
+
+function decisionOfFailure(failure: PostgresFailure): Decision | Unanswered {
+  if (failure.kind === 'unknown') {
+    const { reason, lateUntilMs = 0 } = failure;
+    return { kind: 'unanswered', reason, lateUntilMs };
   }
+  if (failure.kind === 'busy') return CONFLICTS.includes(failure.reason) ? AGAIN : failure;
   switch (failure.constraint) {
     case 'sales_sold_within_stock':
       return { kind: 'sold-out' };

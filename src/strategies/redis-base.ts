@@ -4,29 +4,44 @@
  *
  *   ask ──'closed'──▶ read the sale in Postgres ──none──▶ unknown-sale
  *    │                        └──▶ open it in Redis, or wait for who does ──▶ ask again, within bounds
- *    └──no answer──▶ ask again under the same order id: a unit taken by the lost answer is found, not taken twice
+ *    └──no answer──▶ wait until the command cannot take effect any more (store/late-requests.ts) ──▶ ask again under
+ *                    the same order id: a unit that was taken is found, not taken twice
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { limits } from '../config/limits.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import type { Refusal, Reservation, ReserveOutcome } from '../domain/outcome.ts';
 import type { Lease } from '../locks/lock.ts';
 import { classifyPostgresError } from '../store/postgres.ts';
 import { classifyRedisError } from '../store/redis.ts';
-import { type RedisSales, redisSales } from '../store/redis-sale.ts';
+import { claimEndMs, type RedisSales, redisSales, withFirstClaim } from '../store/redis-sale.ts';
 import { tellRestocks } from '../store/restock-moves.ts';
 import type { Fence, SaleKeys } from '../store/scripts.ts';
 import type { Strategy, StrategyContext } from './strategy.ts';
 
 /** An answer of a store that does not know the sale yet. */
 export const CLOSED = { kind: 'closed' } as const;
-export type Decision = ReserveOutcome | typeof CLOSED;
+/** The command came after its deadline, and took nothing. */
+export const LATE = { kind: 'late' } as const;
+export type Decision =
+  | Exclude<ReserveOutcome, { readonly kind: 'reserved' }>
+  | { readonly kind: 'reserved'; readonly reservation: Reservation }
+  | typeof CLOSED
+  | typeof LATE;
+
+/** Redis decided, or did not answer: then the command may take effect until `lateUntilMs`, by Redis's clock. */
+type Try =
+  | Exclude<Decision, typeof CLOSED | typeof LATE>
+  | { readonly kind: 'unanswered'; readonly reason: string; readonly lateUntilMs: number };
 
 /** Where a sale is in Redis, and in which epoch it must have been opened. */
 export interface SalePlace {
   readonly keys: SaleKeys;
   readonly epoch: number;
 }
+
+const BUSY_REASONS = { closed: 'sale-is-being-opened', late: 'clock-of-redis' } as const;
 
 /** How long an attempt waits for a sale to be opened, by itself or by another process, in milliseconds. */
 const OPEN_WAIT_MS = 1_000;
@@ -49,23 +64,46 @@ export function redisStrategy(
   const reservations = redisSales(context.redis, context.epochs, context.orders, segments);
   const openOnce = opener(context, reservations);
 
-  async function tryOnce(attempt: Attempt): Promise<ReserveOutcome> {
-    const { saleId, orderId } = attempt;
+  async function tryOnce(attempt: Attempt): Promise<Try> {
+    const { saleId } = attempt;
     const keys = reservations.keys(saleId);
     let untilMs = 0;
     try {
       for (;;) {
         const epoch = reservations.knownEpoch ?? (await reservations.epoch());
         const decision = await decide(attempt, { keys, epoch });
-        if (decision.kind !== 'closed') return decision;
+        if (decision.kind !== 'closed' && decision.kind !== 'late') return decision;
         untilMs ||= performance.now() + OPEN_WAIT_MS;
-        if (performance.now() > untilMs) return { kind: 'busy', reason: 'sale-is-being-opened' };
+        if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[decision.kind] };
+        if (decision.kind === 'late') {
+          context.redis.clock.invalidate();
+          continue;
+        }
         const refusal = await openOnce(saleId);
         if (refusal !== null) return refusal;
       }
     } catch (error) {
-      return { ...classifyStoreError(error), orderId };
+      return classifyStoreError(error);
     }
+  }
+
+  /** Whether the commands of a try that was not answered have no effect any more. */
+  async function isOver(lateUntilMs: number): Promise<boolean> {
+    try {
+      return await context.redis.clock.hasPassed(lateUntilMs, 2 * limits.redisCommandMs);
+    } catch (error) {
+      classifyRedisError(error); // throws a defect
+      return false;
+    }
+  }
+
+  async function reserveClaimed(attempt: Attempt): Promise<Try> {
+    const first = await tryOnce(attempt);
+    if (first.kind !== 'unanswered' || !(await isOver(first.lateUntilMs))) return first;
+    const second = await tryOnce(attempt);
+    // Not having got through proves nothing: the first try may have taken a unit.
+    const isOpen = second.kind === 'busy' || second.kind === 'unanswered';
+    return isOpen ? { ...first, reason: `${first.reason}, then ${second.reason}` } : second;
   }
 
   return {
@@ -80,11 +118,12 @@ export function redisStrategy(
         .catch((error) => context.onError('open a sale', error, { saleId: sale.id }));
     },
     async reserve(attempt) {
-      const first = await tryOnce(attempt);
-      if (first.kind !== 'unknown') return first;
-      const second = await tryOnce(attempt);
-      // After a lost answer, not having got through proves nothing.
-      return second.kind === 'busy' ? { ...first, reason: `${first.reason}, then ${second.reason}` } : second;
+      const untilMs = claimEndMs();
+      const outcome = await reserveClaimed(attempt);
+      if (outcome.kind === 'unanswered')
+        return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
+      if (outcome.kind !== 'reserved') return outcome;
+      return { kind: 'reserved', reservation: withFirstClaim(outcome.reservation, untilMs) };
     },
     release: (reservation, options) => reservations.release(reservation, options),
     restock: (saleId, units) => restock(context, reservations, saleId, units),
@@ -184,9 +223,11 @@ async function cut(context: StrategyContext, reservations: RedisSales, saleId: n
 }
 
 /** Redis decides, but a sale is opened from Postgres: reading there never leaves anything unknown. */
-function classifyStoreError(error: unknown): { readonly kind: 'busy' | 'unknown'; readonly reason: string } {
+function classifyStoreError(error: unknown): Extract<Try, { readonly kind: 'busy' | 'unanswered' }> {
   try {
-    return classifyRedisError(error);
+    const failure = classifyRedisError(error);
+    if (failure.kind === 'busy') return failure;
+    return { kind: 'unanswered', reason: failure.reason, lateUntilMs: failure.lateUntilMs ?? 0 };
   } catch {
     const failure = classifyPostgresError(error);
     return { kind: 'busy', reason: failure.kind === 'refused' ? failure.constraint : failure.reason };
@@ -199,11 +240,14 @@ export interface SaleInRedis {
   /** Set when the sale does not sell now. */
   readonly refusal: Refusal | null;
   /** The customer's earlier order, if any. */
-  readonly held: ReserveOutcome | null;
+  readonly held: Decision | null;
 }
 
 /** The answer to an attempt whose lease is over, or whose successor has been here. */
 export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
+
+/** The answers of lua/deduct.lua that take nothing. */
+export const REFUSED = { closed: CLOSED, late: LATE, fenced: LEASE_LOST } as const;
 
 /** The fencing token of a lease, as the store compares it. */
 export function fenceOf({ lock }: StrategyContext, lease: Lease | null): Fence {
@@ -236,7 +280,7 @@ export async function readSaleInRedis(
 }
 
 /** The earlier order, or this very attempt's own when its first answer was lost. */
-function heldBy(attempt: Attempt, buyer: string): ReserveOutcome {
+function heldBy(attempt: Attempt, buyer: string): Decision {
   const [orderId = '', entryId = ''] = buyer.split(' ');
   const reservation: Reservation = { ...attempt, orderId, entryId };
   return { kind: orderId === attempt.orderId ? 'reserved' : 'held', reservation };

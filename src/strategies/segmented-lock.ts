@@ -25,6 +25,7 @@ import {
   type Decision,
   fenceOf,
   LEASE_LOST,
+  REFUSED,
   readSaleInRedis,
   redisStrategy,
   type SalePlace,
@@ -80,7 +81,7 @@ export function create(context: StrategyContext): Strategy {
     if (reply[0] === 'reserved') {
       return { kind: 'reserved', reservation: { ...attempt, entryId: reply[1] } };
     }
-    return reply[0] === 'closed' ? CLOSED : LEASE_LOST;
+    return REFUSED[reply[0]];
   }
 
   async function borrow(

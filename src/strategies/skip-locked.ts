@@ -21,8 +21,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { ACTIVE } from '../store/orders.ts';
-import { ask } from '../store/postgres.ts';
-import { EARN, OPEN, sight } from '../store/purchase-sql.ts';
+import { EARN, OPEN, place, sight } from '../store/purchase-sql.ts';
 import { stockUnits } from '../store/stock-units.ts';
 import { AGAIN, accepted, type Decision, explained, postgresStrategy } from './postgres-base.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from './strategy.ts';
@@ -61,7 +60,7 @@ const take = (locked: '' | 'SKIP LOCKED') => `
     FROM taken CROSS JOIN sales WHERE id = $2
     RETURNING id, user_id, price_cents
   ), counted AS (
-    UPDATE sales SET sold = sold + 1, version = version + 1 FROM placed WHERE sales.id = $2
+    UPDATE sales SET sold = sold + before_deadline($5), version = version + 1 FROM placed WHERE sales.id = $2
   ), earned AS (${EARN})
   SELECT count(*)::int AS placed FROM placed`;
 const SKIPPING = { name: 'take-unit', text: take('SKIP LOCKED') };
@@ -74,7 +73,7 @@ export function create(context: StrategyContext): Strategy {
 
   async function sell(how: typeof SKIPPING, { orderId, saleId, userId }: Attempt): Promise<boolean> {
     const values = [orderId, saleId, userId, context.paymentWindowS];
-    const { rows } = await ask<{ placed: number }>(pool, { ...how, values });
+    const { rows } = await place<{ placed: number }>(context.postgres, { ...how, values });
     return rows[0]?.placed === 1;
   }
 

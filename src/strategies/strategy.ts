@@ -7,7 +7,7 @@
  */
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
-import type { Reservation, ReserveOutcome } from '../domain/outcome.ts';
+import type { ClaimedReservation, ReserveOutcome } from '../domain/outcome.ts';
 import type { Sale } from '../domain/sale.ts';
 import type { Lock } from '../locks/lock.ts';
 import type { OrderTable } from '../store/orders.ts';
@@ -31,13 +31,13 @@ export interface Strategy {
   /** Decides one attempt. The same attempt (same orderId) asked again takes no second unit. */
   reserve(attempt: Attempt): Promise<ReserveOutcome>;
   /**
-   * Gives a reservation back, exactly once.
+   * Releases a reservation, exactly once.
    * @param options.unitBack false when Postgres has no such unit, so that it must not be offered again
    * @param options.ownerOrderId the order that the customer has instead
-   * @returns whether this call gave it back; false when it had been settled before, one way or the other
+   * @returns whether this call released it; false when it was settled before, or another process has claimed it
    */
   release(
-    reservation: Reservation,
+    reservation: ClaimedReservation,
     options?: { unitBack?: boolean; ownerOrderId?: string },
   ): Promise<boolean>;
   /**

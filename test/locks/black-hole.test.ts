@@ -22,6 +22,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { type Lease, LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis.ts';
+import { storeClock } from '../../src/store/late-requests.ts';
 import type { RedisStore } from '../../src/store/redis.ts';
 import { defineLockScripts, definePurchaseScripts, defineUpkeepScripts } from '../../src/store/scripts.ts';
 import { eventually } from '../support/client.ts';
@@ -50,9 +51,15 @@ async function connect(url: string): Promise<Redis> {
 }
 
 async function lockOn(redis: Redis): Promise<Lock> {
+  const clock = storeClock(async () => Date.now());
   const store: RedisStore = {
     redis,
-    scripts: { ...definePurchaseScripts(redis), ...defineUpkeepScripts(redis), ...defineLockScripts(redis) },
+    clock,
+    scripts: {
+      ...definePurchaseScripts(redis, clock),
+      ...defineUpkeepScripts(redis),
+      ...defineLockScripts(redis),
+    },
     ping: async () => void (await redis.ping()),
     evictionPolicy: async () => null,
     close: async () => redis.disconnect(),

@@ -1,7 +1,7 @@
 /** What a payment that comes too late takes of a sale that Redis decides on. Both stores are real. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
-import type { Reservation } from '../../src/domain/outcome.ts';
+import type { ClaimedReservation, Reservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createPayments } from '../../src/orders/payments.ts';
 import { createUnitMoves } from '../../src/orders/unit-moves.ts';
@@ -10,7 +10,7 @@ import { type OrderTable, orderTable } from '../../src/store/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis.ts';
 import { redisEpochs } from '../../src/store/redis-epoch.ts';
-import { type RedisSales, redisSales } from '../../src/store/redis-sale.ts';
+import { claimEndMs, type RedisSales, redisSales, withFirstClaim } from '../../src/store/redis-sale.ts';
 import { saleTable } from '../../src/store/sales.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -36,7 +36,7 @@ afterAll(async () => {
 });
 
 let saleId: number;
-let ann: Reservation;
+let ann: ClaimedReservation;
 beforeEach(() => onError.mockClear());
 
 /** A sale of so many units, of which ann had one until just now; Redis has not heard that it is free. */
@@ -61,7 +61,7 @@ async function openSale(stock: number): Promise<void> {
   );
 }
 
-async function reserve(userId: string): Promise<Reservation> {
+async function reserve(userId: string): Promise<ClaimedReservation> {
   const orderId = randomUUID();
   const [word, , entryId] = await redis.scripts.reserve(
     reservations.keys(saleId),
@@ -70,10 +70,10 @@ async function reserve(userId: string): Promise<Reservation> {
     await reservations.epoch(),
   );
   expect(word).toBe('reserved');
-  return { saleId, userId, orderId, entryId: entryId! };
+  return withFirstClaim({ saleId, userId, orderId, entryId: entryId! }, claimEndMs());
 }
 
-async function commit(reservation: Reservation): Promise<string> {
+async function commit(reservation: ClaimedReservation): Promise<string> {
   const writer = createWriter({ postgres, orders, reservations, instruments, paymentWindowS: 900, onError });
   const { kind } = await writer.commit(reservation);
   if (kind === 'committed') await reservations.settle([reservation]);

@@ -48,7 +48,7 @@ beforeEach(async () => {
     sales,
     orders,
     strategy: { reservations } as RecoveryContext['strategy'],
-    writer: { holds: () => false } as unknown as RecoveryContext['writer'],
+    writer: {} as RecoveryContext['writer'],
     instruments: createInstruments(),
     log: (message, details) => {
       if (message.startsWith('corrected')) corrected.push((details as { saleId: number }).saleId);
@@ -107,7 +107,7 @@ it('settles what is abandoned in a sale that sells', async () => {
     committed.push(userId);
     return { kind: 'busy', reason: 'only seen' };
   };
-  context = { ...context, writer: { holds: () => false, commit } as unknown as RecoveryContext['writer'] };
+  context = { ...context, writer: { commit } as unknown as RecoveryContext['writer'] };
   await take(1);
   await pass(new Map());
   expect(committed).toEqual(['ann']);

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
-import type { Reservation } from '../../src/domain/outcome.ts';
+import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { compare, repair } from '../../src/orders/reconcile.ts';
 import { createUnitMoves } from '../../src/orders/unit-moves.ts';
@@ -11,7 +11,7 @@ import { orderTable } from '../../src/store/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis.ts';
 import { redisEpochs } from '../../src/store/redis-epoch.ts';
-import { type RedisSales, redisSales } from '../../src/store/redis-sale.ts';
+import { claimEndMs, type RedisSales, redisSales, withFirstClaim } from '../../src/store/redis-sale.ts';
 import { tellRestocks } from '../../src/store/restock-moves.ts';
 import { saleTable } from '../../src/store/sales.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -45,7 +45,7 @@ async function openSale(segments: number): Promise<void> {
   await sales.open(sale);
 }
 
-async function reserve(userId: string, orderId: string = randomUUID()): Promise<Reservation> {
+async function reserve(userId: string, orderId: string = randomUUID()): Promise<ClaimedReservation> {
   const [word, held, entryId] = await redis.scripts.reserve(
     sales.keys(saleId),
     userId,
@@ -53,7 +53,7 @@ async function reserve(userId: string, orderId: string = randomUUID()): Promise<
     await sales.epoch(),
   );
   expect([word, held]).toEqual(['reserved', orderId]);
-  return { saleId, userId, orderId, entryId: entryId! };
+  return withFirstClaim({ saleId, userId, orderId, entryId: entryId! }, claimEndMs());
 }
 
 const buyers = async () => Object.keys(await redis.redis.hgetall(sales.keys(saleId).buyers));
@@ -200,7 +200,7 @@ it('tells of the units of other sales while one of them cannot be told', async (
   const [ann, ...others] = await Promise.all(['ann', 'bob', 'cyd'].map((user) => reserve(user)));
   await openSale(0);
   const eve = await reserve('eve');
-  const moves = async (of: Reservation, times = 1) => {
+  const moves = async (of: ClaimedReservation, times = 1) => {
     for (let i = 0; i < times; i++)
       await stores.sql.query(
         `INSERT INTO unit_moves (order_id, sale_id, user_id, direction) VALUES ($1, $2, $3, 'back')`,
@@ -225,16 +225,68 @@ it('forgets the reservation of a unit that came back before it was settled', asy
   expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
 });
 
-it('tells reservations by their age, the oldest first', async () => {
-  const made = [await reserve('zoe')];
-  await sleep(5);
-  made.push(await reserve('ann'));
-  expect(await sales.pending(saleId, 0, 9)).toEqual(made);
-  expect(await sales.pending(saleId, 0, 1)).toEqual(made.slice(0, 1));
-  expect(await sales.pending(saleId, 60_000, 9)).toEqual([]);
-  const [glance] = await sales.glance([saleId]);
-  expect(glance).toMatchObject({ free: STOCK - 2, pending: 2, buyers: 2 });
-  expect(glance!.ageMs).toBeGreaterThanOrEqual(5);
+/** As if a claim had been made so long ago. */
+async function age({ userId, orderId, entryId }: ClaimedReservation, ms: number): Promise<void> {
+  const member = `${userId} ${orderId} ${entryId}`;
+  await redis.redis.zincrby(sales.keys(saleId).reservations, -ms, member);
+}
+
+describe('a claim', () => {
+  it('keeps others from a reservation until it is over; then the oldest goes first', async () => {
+    const [zoe, ann] = [await reserve('zoe'), await reserve('ann')];
+    expect(await sales.claimAbandoned(saleId, 9)).toEqual([]);
+    expect(await sales.claim(ann)).toBe('claimed-by-another');
+    await age(zoe, limits.claimMs + 1);
+    await age(ann, limits.claimMs + 100);
+    const [glance] = await sales.glance([saleId]);
+    expect(glance).toMatchObject({ free: STOCK - 2, pending: 2, buyers: 2 });
+    expect(glance!.ageMs).toBeGreaterThanOrEqual(limits.claimMs + 100);
+    expect(await sales.countAbandoned(saleId)).toBeGreaterThanOrEqual(1);
+    const [first] = await sales.claimAbandoned(saleId, 1);
+    expect(first).toMatchObject({ userId: 'ann', orderId: ann.orderId, entryId: ann.entryId });
+    expect(await sales.claim(zoe)).toMatchObject({ userId: 'zoe', orderId: zoe.orderId });
+    expect(await sales.claimAbandoned(saleId, 9)).toEqual([]);
+  });
+
+  it('is lost to a newer one: a release under the old one fails', async () => {
+    const ann = await reserve('ann');
+    await age(ann, limits.claimMs + 1);
+    expect(await sales.release(ann)).toBe(false);
+    const [claimed] = await sales.claimAbandoned(saleId, 1);
+    expect(await sales.release(ann)).toBe(false);
+    expect(await sales.release(claimed!)).toBe(true);
+    expect(await sales.claim(ann)).toBe('released');
+    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
+  });
+
+  it('that is given up leaves the reservation to the next who looks, unless another has it', async () => {
+    const ann = await reserve('ann');
+    await age(ann, limits.claimMs + 1);
+    const [first] = await sales.claimAbandoned(saleId, 1);
+    await sleep(2); // claims are told apart by their milliseconds
+    await age(first!, limits.claimMs + 1);
+    const [second] = await sales.claimAbandoned(saleId, 1);
+    await sales.unclaim(first!);
+    expect(await sales.release(second!)).toBe(true);
+  });
+
+  it('of a buyer whose reservation is lost records it anew', async () => {
+    const ann = await reserve('ann');
+    await redis.redis.del(sales.keys(saleId).reservations);
+    const claimed = await sales.claim(ann);
+    expect(claimed).toMatchObject({ orderId: ann.orderId });
+    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
+  });
+
+  it('does not hide a reservation from who looks for its order', async () => {
+    const { orderId } = await reserve('ann');
+    expect(await sales.isReserved(orderId, [saleId + 1, saleId])).toBe(true);
+    expect(await sales.isReserved(randomUUID(), [saleId])).toBe(false);
+    expect([await sales.isReservedFor(saleId, 'ann'), await sales.isReservedFor(saleId, 'bob')]).toEqual([
+      true,
+      false,
+    ]);
+  });
 });
 
 it('gives a reservation up once, into the segment that it came from', async () => {
@@ -246,7 +298,7 @@ it('gives a reservation up once, into the segment that it came from', async () =
   const orderId = randomUUID();
   const [word, entryId] = await redis.scripts.deduct(keys, '1', 'ann', orderId, fence, epoch);
   expect([word, await units()]).toEqual(['reserved', { 0: '3', 1: '2', 2: '3' }]);
-  const ann = { saleId, userId: 'ann', orderId, entryId: entryId! };
+  const ann = withFirstClaim({ saleId, userId: 'ann', orderId, entryId: entryId! }, claimEndMs());
   expect(await sales.release({ ...ann, entryId: `${Number.parseInt(entryId!, 10) - 1}:1` })).toBe(false);
   expect([await sales.release(ann), await sales.release(ann)]).toEqual([true, false]);
   expect([await units(), await buyers()]).toEqual([{ 0: '3', 1: '3', 2: '3' }, []]);

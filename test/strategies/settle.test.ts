@@ -90,7 +90,12 @@ it('puts nobody back whose reservation was given up in the sale that made it', a
   await open(1, 0);
   const committed = await reserve([1]);
   const [ann] = committed[0]!.members;
-  await redis.scripts.release(keysOf(1), { ...ann!, unitBack: true, ownerOrderId: '' });
+  await redis.scripts.release(keysOf(1), {
+    ...ann!,
+    unitBack: true,
+    ownerOrderId: '',
+    claimedAtMs: Number(ann!.entryId),
+  });
   await redis.scripts.settle(committed, EPOCH);
   expect(Object.keys(await buyers(1))).toEqual(['bob']);
 });

@@ -28,6 +28,7 @@ export class HoldingProxy {
   readonly #port: number;
   readonly #server: Server;
   readonly #ways = new Set<Way>();
+  readonly #clients = new Set<Socket>();
   readonly #requests: string[] = [];
   readonly #replies: string[] = [];
 
@@ -63,11 +64,22 @@ export class HoldingProxy {
     });
   }
 
-  /** Passes on what was kept, and keeps nothing any more. */
-  release(): void {
+  /**
+   * Passes on what was kept, and keeps nothing any more.
+   * @returns resolves once each server that got a kept request has answered it, or closed the connection
+   */
+  async release(): Promise<void> {
     this.#holding = false;
     this.#wanted = undefined;
+    const late = [...this.#ways].filter(({ to, kept }) => kept.length > 0 && !to.destroyed);
+    const answers = late.map(({ to }) => Promise.race([once(to, 'data'), once(to, 'close')]));
     for (const way of this.#ways) for (const chunk of way.kept.splice(0)) send(way, chunk);
+    await Promise.all(answers);
+  }
+
+  /** Closes every client's connection. Requests that are kept stay on their way to the server. */
+  cutClients(): void {
+    for (const client of this.#clients) client.destroy();
   }
 
   /** How many requests with `text` in them the server got. */
@@ -102,13 +114,19 @@ export class HoldingProxy {
       if (found) wanted.came(chunk.toString());
     });
     upstream.on('data', (chunk) => this.#pass(replies, chunk, this.#holding));
+    this.#clients.add(client);
     const end = () => {
       for (const way of ways) {
         this.#ways.delete(way);
         way.to.destroy();
       }
     };
-    for (const socket of [client, upstream]) socket.on('error', () => {}).on('close', end);
+    for (const socket of [client, upstream]) socket.on('error', () => {});
+    upstream.on('close', end);
+    client.on('close', () => {
+      this.#clients.delete(client);
+      if (requests.kept.length === 0) end(); // otherwise the network still delivers them
+    });
   }
 
   #pass(way: Way, chunk: Buffer, keep: boolean): void {

@@ -1,0 +1,97 @@
+/**
+ * Requests that a store may still carry out after their client has given up: the answer was lost, or the bytes are still
+ * on their way, or the server's process is frozen.
+ *
+ *   sent ──answered──▶ known
+ *    └──no answer──▶ unanswered ──the store's clock passes the deadline──▶ fenced: it has happened by now, or never will
+ *
+ * Each request that takes a unit carries a deadline, which the store compares with its own clock when it carries the
+ * request out. Before an attempt asks again it waits for that deadline. Redis runs a script at one instant, so nothing
+ * more is needed there. A Postgres statement takes time: one that has passed the check may be frozen before it commits.
+ * `fenceSales` settles that with the row of the sale. Each statement that places an order updates this row, and evaluates
+ * `before_deadline` on the version of the row that it updates:
+ *
+ *   holds the row's lock            the fence waits for its end, and whoever looks afterwards finds its order
+ *   does not hold the lock yet      the fence changes the row's version, so that Postgres (READ COMMITTED) evaluates the
+ *                                   statement's expressions again, and the deadline is over
+ *   has not arrived                 the same
+ *
+ * A transaction of several statements needs no deadline: its COMMIT, the only one that can be late, holds the row's lock.
+ *
+ * The deadline is the store's time as this process estimates it, so clocks of different machines are never compared. An
+ * estimate that is wrong makes a request fail in vain, or a fence wait longer. Only a store whose clock is set back after
+ * a fence breaks it; so does a failover to a standby whose clock is behind by more than the fence came after the deadline.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** A request failed, and the store may carry it out until `lateUntilMs`, milliseconds since 1970 by the store's clock. */
+export class UnansweredError extends Error {
+  override readonly name = 'UnansweredError';
+  readonly lateUntilMs: number;
+  constructor(cause: unknown, lateUntilMs: number) {
+    super((cause as Error).message, { cause });
+    this.lateUntilMs = lateUntilMs;
+  }
+}
+
+/** A store's clock, as this process knows it. */
+export interface StoreClock {
+  /** Reads the store's clock unless that was done not long ago. @throws what the store throws */
+  synchronize(): Promise<void> | void;
+  /** The store's time, milliseconds since 1970; to be called after `synchronize`. Off by at most a round trip. */
+  nowMs(): number;
+  /** The next `synchronize` reads the clock anew: the store refused a deadline that was not over. */
+  invalidate(): void;
+  /**
+   * Waits until the store's clock is past an instant.
+   * @returns false when that is more than `limitMs` away: the clock was set back
+   * @throws what the store throws
+   */
+  hasPassed(instantMs: number, limitMs: number): Promise<boolean>;
+}
+
+/** A reading is used for so long; by then two clocks drift apart by a fraction of a millisecond. */
+const REFRESH_MS = 10_000;
+
+/** @param read asks the store for its time, milliseconds since 1970 */
+export function storeClock(read: () => Promise<number>): StoreClock {
+  let offsetMs = 0;
+  let readAtMs: number | null = null;
+  let reading: Promise<number> | null = null;
+
+  async function readNow(): Promise<number> {
+    const sentMs = performance.now();
+    const storeMs = await read();
+    readAtMs = performance.now();
+    offsetMs = storeMs - (sentMs + readAtMs) / 2;
+    return storeMs;
+  }
+
+  function readOnce(): Promise<number> {
+    reading ??= readNow().finally(() => {
+      reading = null;
+    });
+    return reading;
+  }
+
+  return {
+    synchronize() {
+      if (readAtMs === null) return readOnce().then(() => {});
+      // In the background: the estimate that is there does meanwhile.
+      if (performance.now() - readAtMs > REFRESH_MS) readOnce().catch(() => {});
+    },
+    nowMs: () => performance.now() + offsetMs,
+    invalidate() {
+      readAtMs = null;
+    },
+    async hasPassed(instantMs, limitMs) {
+      const startedMs = performance.now();
+      for (;;) {
+        const leftMs = instantMs - (await readNow());
+        if (leftMs < 0) return true;
+        if (performance.now() - startedMs + leftMs > limitMs) return false;
+        await sleep(leftMs + 1);
+      }
+    },
+  };
+}

@@ -1,0 +1,188 @@
+/**
+ * Requests that reach a store long after their client has given up. An answer that was given meanwhile stays true: no
+ * order appears behind a 409 or a `busy`.
+ */
+import { Redis } from 'ioredis';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { attempt, buy, call, createSale, eventually, post } from '../support/client.ts';
+import { HoldingProxy } from '../support/holding-proxy.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let redis: Redis;
+const ends: (() => Promise<unknown>)[] = [];
+
+beforeEach(async () => {
+  stores = await openTestStores();
+  redis = new Redis(stores.redisUrl);
+});
+
+afterEach(async () => {
+  redis.disconnect();
+  for (const end of ends.splice(0).reverse()) await end();
+  await stores[Symbol.asyncDispose]();
+});
+
+async function start(env: Record<string, string>): Promise<TestService> {
+  const service = await startService({
+    DATABASE_URL: stores.databaseUrl,
+    REDIS_URL: stores.redisUrl,
+    ...env,
+  });
+  ends.push(() => service.kill());
+  return service;
+}
+
+async function proxyTo(url: string): Promise<HoldingProxy> {
+  const proxy = await HoldingProxy.open(Number(new URL(url).port));
+  ends.push(() => proxy.close());
+  return proxy;
+}
+
+async function ordersOf(saleId: number, userId: string): Promise<string[]> {
+  const find = `SELECT id FROM orders WHERE sale_id = $1 AND user_id = $2`;
+  return (await stores.sql.query<{ id: string }>(find, [saleId, userId])).rows.map(({ id }) => id);
+}
+
+const cancel = (url: string, orderId: unknown) => call(`${url}/orders/${orderId}/cancel`, { method: 'POST' });
+
+describe.each([
+  ['conditional-update', 'sell-if-free'],
+  ['group-commit', 'place-batch'],
+  ['skip-locked', 'take-unit'],
+  ['optimistic', 'sell-if-unchanged'],
+  ['for-update', 'COMMIT'],
+  ['unique-key', 'COMMIT'],
+])('%s', (STRATEGY, marker) => {
+  it('a 409 stays true when a delayed statement of the attempt arrives', async () => {
+    const proxy = await proxyTo(stores.databaseUrl);
+    const delayed = await start({ STRATEGY, DATABASE_URL: proxy.through(stores.databaseUrl) });
+    const direct = await start({ STRATEGY });
+    const { id } = await createSale(direct.url, 2);
+    expect((await buy(delayed.url, id, 'warm-up')).status).toBe(201); // the statement is prepared
+    const held = proxy.holdRequest(marker);
+    const asked = attempt(delayed.url, id, 'ann');
+    await held;
+    const bought = buy(direct.url, id, 'ben'); // waits where the delayed transaction holds the row
+    const answer = await asked;
+    const ben = await bought;
+    if (ben.status === 201) expect((await cancel(direct.url, ben.body.orderId)).status).toBe(200);
+    await proxy.release();
+    const orders = await ordersOf(id, 'ann');
+    if (answer.status === 201 || answer.problem === 'unknown-outcome') {
+      for (const order of orders) expect(order).toBe(answer.body.orderId);
+    } else {
+      expect(['sold-out', 'busy']).toContain(answer.problem);
+      expect(orders).toEqual([]);
+    }
+    // Whatever came of it, a repeat settles it.
+    const again = await buy(delayed.url, id, 'ann');
+    expect([200, 201]).toContain(again.status);
+    expect(await ordersOf(id, 'ann')).toEqual([again.body.orderId]);
+  });
+});
+
+describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
+  it('a 409 stays true when a delayed command of the attempt arrives', async () => {
+    const proxy = await proxyTo(stores.redisUrl);
+    const delayed = await start({ STRATEGY, SEGMENTS: '2', REDIS_URL: proxy.through(stores.redisUrl) });
+    const direct = await start({ STRATEGY, SEGMENTS: '2' });
+    const { id } = await createSale(direct.url, 2);
+    expect((await buy(delayed.url, id, 'warm-up')).status).toBe(201);
+    // Of all that is sent for a customer, only the script that takes a unit names an order, too.
+    const held = proxy.holdRequest(STRATEGY === 'lua' ? '\r\n$3\r\nann\r\n' : '\r\n$3\r\nann\r\n$36\r\n');
+    const asked = attempt(delayed.url, id, 'ann');
+    await held;
+    const ben = await buy(direct.url, id, 'ben');
+    expect(ben.status).toBe(201);
+    proxy.cutClients();
+    const answer = await asked;
+    expect((await cancel(direct.url, ben.body.orderId)).status).toBe(200);
+    await proxy.release();
+    // A reservation that nobody commits is committed by the recovery.
+    await eventually(
+      () => redis.zcard(`stampede:{sale:${id}}:reservations`),
+      (n) => n === 0,
+      30_000,
+    );
+    const orders = await ordersOf(id, 'ann');
+    if (answer.problem === 'sold-out' || answer.problem === 'busy') expect(orders).toEqual([]);
+    else expect(answer.problem).toBe('unknown-outcome');
+  });
+
+  it('busy stays true when the customer asks a second process meanwhile', async () => {
+    const [one, two] = [await start({ STRATEGY }), await start({ STRATEGY })];
+    const { id } = await createSale(one.url, 2);
+    expect((await buy(two.url, id, 'warm-up')).status).toBe(201);
+    const client = await stores.sql.connect();
+    await client.query('BEGIN');
+    await client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [id]);
+    const first = attempt(one.url, id, 'ann');
+    await eventually(
+      () => redis.zcard(`stampede:{sale:${id}}:reservations`),
+      (n) => n === 1,
+    );
+    await new Promise((resolve) => setTimeout(resolve, 1_000)); // the second gives up later than the first
+    const second = attempt(two.url, id, 'ann');
+    const answer = await first;
+    await client.query('ROLLBACK');
+    client.release();
+    const answers = [answer, await second];
+    const third = await attempt(one.url, id, 'ann');
+    const [order] = await ordersOf(id, 'ann');
+    expect(answers.map(({ status }) => status)).not.toContain(409);
+    // A replay is of an order that somebody placed: by an answer of 201, or one that left it open.
+    const isPlaced = answers.some(({ status, problem }) => status === 201 || problem === 'unknown-outcome');
+    for (const { status, body } of [...answers, third])
+      if (status < 300) expect(body.orderId).toBe(order);
+      else expect(status).toBe(503);
+    if (answers.some(({ status }) => status === 200)) expect(isPlaced).toBe(true);
+    // Both stores agree, without the drift repair.
+    await buy(one.url, id, 'ann');
+    await eventually(
+      () => redis.zcard(`stampede:{sale:${id}}:reservations`),
+      (n) => n === 0,
+      20_000,
+    );
+    const log = [...one.log, ...two.log].filter((line) => line.includes('corrected Redis'));
+    expect(log).toEqual([]);
+  });
+});
+
+describe('CONFIRM=accepted', () => {
+  it('an order that was answered with 202 is never unknown', async () => {
+    const env = { STRATEGY: 'lua', CONFIRM: 'accepted' };
+    const [one, two] = [await start(env), await start(env)];
+    const { id } = await createSale(one.url, 2);
+    expect((await buy(two.url, id, 'warm-up')).status).toBe(202);
+    const client = await stores.sql.connect();
+    await client.query('BEGIN');
+    await client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [id]);
+    const { status, body } = await attempt(one.url, id, 'ann');
+    expect(status).toBe(202);
+    const orderId = body.orderId as string;
+    const payment = { notificationId: 'n-1', orderId, amountCents: 500 };
+    for (const { url } of [one, two]) {
+      const early = [
+        await cancel(url, orderId),
+        await post(`${url}/payments/notifications`, payment),
+        await call(`${url}/orders/${orderId}`),
+        await call(`${url}/sales/${id}/orders?userId=ann`),
+      ];
+      for (const answer of early) {
+        expect(answer).toMatchObject({ status: 503, problem: 'busy' });
+        expect(answer.headers.get('retry-after')).toBe('1');
+      }
+    }
+    await client.query('ROLLBACK');
+    client.release();
+    const paid = await eventually(
+      () => post(`${two.url}/payments/notifications`, payment),
+      (answer) => answer.status !== 503,
+      20_000,
+    );
+    expect(paid).toMatchObject({ status: 200, body: { status: 'paid' } });
+    expect((await cancel(one.url, '01939b2e-7f7c-7000-8000-000000000001')).status).toBe(404);
+  });
+});
