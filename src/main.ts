@@ -32,6 +32,7 @@ import { createPayments } from './orders/payments.ts';
 import { createPurchases, type PurchaseContext, type Purchases } from './orders/purchase.ts';
 import { keepRecovering, recoverOnce } from './orders/recover.ts';
 import { keepSweeping } from './orders/sweep.ts';
+import { uncommittedOrders } from './orders/uncommitted.ts';
 import { createUnitMoves } from './orders/unit-moves.ts';
 import { createWriter } from './orders/writer.ts';
 import { ledger } from './points/ledger.ts';
@@ -187,6 +188,7 @@ async function start(config: Config, log: Logger): Promise<void> {
     orders,
     lifecycle,
     payments,
+    uncommitted: uncommittedOrders(reservations, sales, orders),
     ledger: ledger(postgres),
     tasks,
     adminToken: config.adminToken,

@@ -7,6 +7,7 @@ import { limits } from '../config/limits.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
 import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
+import type { Uncommitted } from '../orders/uncommitted.ts';
 import type { Ledger } from '../points/ledger.ts';
 import type { OrderTable } from '../store/orders.ts';
 import { classifyPostgresError } from '../store/postgres.ts';
@@ -31,6 +32,7 @@ export interface HttpContext {
   readonly orders: OrderTable;
   readonly lifecycle: Lifecycle;
   readonly payments: Payments;
+  readonly uncommitted: Uncommitted;
   readonly ledger: Ledger;
   readonly tasks: TaskDesk;
   readonly adminToken: string | null;

@@ -1,8 +1,9 @@
 /** Orders as their customers read and cancel them, and as the payment provider reports them paid. */
-import { Router } from 'express';
+import { type Response, Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
 import type { Payments } from '../../orders/payments.ts';
+import type { Uncommitted } from '../../orders/uncommitted.ts';
 import type { OrderTable } from '../../store/orders.ts';
 import { ProblemError } from '../problems.ts';
 import { jsonBody, parse } from '../requests.ts';
@@ -12,15 +13,23 @@ export interface OrderContext {
   readonly orders: OrderTable;
   readonly lifecycle: Lifecycle;
   readonly payments: Payments;
+  readonly uncommitted: Uncommitted;
 }
 
-export function orderRoutes({ orders, lifecycle, payments }: OrderContext): Router {
+export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderContext): Router {
   const router = Router();
+
+  /** The answer about an order that Postgres does not have. */
+  async function missing(res: Response, orderId: string): Promise<ProblemError> {
+    if (!(await uncommitted.has(orderId)))
+      return new ProblemError('unknown-order', `There is no order ${orderId}.`);
+    return notCommitted(res, `Order ${orderId}`);
+  }
 
   router.get('/orders/:orderId', async (req, res) => {
     const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
     const order = await orders.get(orderId);
-    if (order === null) throw unknownOrder(orderId);
+    if (order === null) throw await missing(res, orderId);
     res.json(order);
   });
 
@@ -28,6 +37,9 @@ export function orderRoutes({ orders, lifecycle, payments }: OrderContext): Rout
     const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
     const { userId } = parse(userQuerySchema, req.query, 'query');
     const order = saleId > limits.maxUnits ? null : await orders.ofUser(saleId, userId);
+    const isActive = order?.status === 'pending' || order?.status === 'paid';
+    if (!isActive && saleId <= limits.maxUnits && (await uncommitted.hasOf(saleId, userId)))
+      throw notCommitted(res, `The order of ${userId} in sale ${saleId}`);
     if (order === null) throw new ProblemError('unknown-order', `${userId} has no order in sale ${saleId}.`);
     res.json(order);
   });
@@ -35,7 +47,7 @@ export function orderRoutes({ orders, lifecycle, payments }: OrderContext): Rout
   router.post('/orders/:orderId/cancel', async (req, res) => {
     const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
     const result = await lifecycle.cancel(orderId);
-    if (result.kind === 'unknown-order') throw unknownOrder(orderId);
+    if (result.kind === 'unknown-order') throw await missing(res, orderId);
     if (result.kind === 'invalid-transition') {
       const { status } = result.order;
       throw new ProblemError('invalid-transition', `Order ${orderId} is ${status}, not pending.`, {
@@ -52,7 +64,7 @@ export function orderRoutes({ orders, lifecycle, payments }: OrderContext): Rout
       case 'done':
         return res.json(result.order);
       case 'unknown-order':
-        throw unknownOrder(given.orderId);
+        throw await missing(res, given.orderId);
       case 'amount-mismatch':
         throw new ProblemError(
           'amount-mismatch',
@@ -72,6 +84,8 @@ export function orderRoutes({ orders, lifecycle, payments }: OrderContext): Rout
   return router;
 }
 
-function unknownOrder(orderId: string): ProblemError {
-  return new ProblemError('unknown-order', `There is no order ${orderId}.`);
+function notCommitted(res: Response, what: string): ProblemError {
+  res.setHeader('Retry-After', String(limits.retryAfterS));
+  const detail = `${what} is accepted and not committed yet. Nothing was changed; try again after a moment.`;
+  return new ProblemError('busy', detail, { reason: 'order-not-committed' });
 }

@@ -1,0 +1,48 @@
+/**
+ * Orders that are reserved in Redis and not committed in Postgres yet: with CONFIRM=accepted the customer has their id from
+ * the 202. They are not unknown, so whatever is asked about them is answered `busy`.
+ */
+import type { OrderTable } from '../store/orders.ts';
+import type { RedisSales } from '../store/redis-sale.ts';
+import type { SaleTable } from '../store/sales.ts';
+
+export interface Uncommitted {
+  /** Whether an order that Postgres did not have is reserved, or was committed since. @throws what the stores throw */
+  has(orderId: string): Promise<boolean>;
+  /** Whether an order of a customer is reserved. @throws what Redis throws */
+  hasOf(saleId: number, userId: string): Promise<boolean>;
+}
+
+/** An order id is a UUIDv7; one that was made longer ago is not reserved any more, whatever clocks and outages there were. */
+const RECENT_MS = 7 * 24 * 3600 * 1000;
+
+/** @param reservations null for a strategy that reserves nothing */
+export function uncommittedOrders(
+  reservations: RedisSales | null,
+  sales: SaleTable,
+  orders: OrderTable,
+): Uncommitted {
+  return {
+    async has(orderId) {
+      if (reservations === null || Math.abs(Date.now() - madeAtMs(orderId)) > RECENT_MS) return false;
+      const recent = await sales.recent();
+      if (
+        await reservations.isReserved(
+          orderId,
+          recent.map(({ id }) => id),
+        )
+      )
+        return true;
+      // Between the look into Postgres and the one into Redis it may have been committed.
+      return (await orders.get(orderId)) !== null;
+    },
+    async hasOf(saleId, userId) {
+      return (await reservations?.isReservedFor(saleId, userId)) ?? false;
+    },
+  };
+}
+
+/** The instant in a UUIDv7. */
+function madeAtMs(orderId: string): number {
+  return Number.parseInt(orderId.replace('-', '').slice(0, 12), 16);
+}
