@@ -132,11 +132,17 @@ export const limits = {
   shutdownMs: 10_000,
   /** `Retry-After` of a `busy` answer, in seconds. */
   retryAfterS: 1,
+  /** The same of an `unknown-outcome` answer: by then no statement or script of the attempt can have an effect any more. */
+  unknownRetryAfterS: 4,
 } as const;
 
 // An order that has waited as long as it may still has time for its commit.
 if (limits.claimMs < limits.writerWaitMs + limits.claimMarginMs + limits.claimLeastMs) {
   throw new Error('limits: claimMs must exceed writerWaitMs, claimMarginMs and claimLeastMs together');
+}
+// The deadline of a statement is over when a customer asks again.
+if (limits.unknownRetryAfterS * 1_000 <= Math.max(limits.postgresStatementMs, limits.redisCommandMs)) {
+  throw new Error('limits: unknownRetryAfterS must exceed postgresStatementMs and redisCommandMs');
 }
 // What recovery promises: everything is settled within 10 s of a restart.
 if (limits.claimMs + 2 * limits.recoverEveryMs > 10_000) {

@@ -73,6 +73,9 @@ const salePaths: ZodOpenApiPathsObject = {
   },
 };
 
+const UNCOMMITTED =
+  'An order that was answered with 202 and is not committed yet is answered with 503 `busy` and Retry-After, not with 404.';
+
 const orderPaths: ZodOpenApiPathsObject = {
   '/sales/{saleId}/orders': {
     post: {
@@ -90,23 +93,31 @@ const orderPaths: ZodOpenApiPathsObject = {
     },
     get: {
       summary: 'The order of a user in a sale',
+      description: UNCOMMITTED,
       tags: ['Orders'],
       requestParams: { path: salePath, query: s.userQuerySchema },
-      responses: { '200': json(s.orderSchema, 'The order'), ...failures('invalid-request', 'unknown-order') },
+      responses: {
+        '200': json(s.orderSchema, 'The order'),
+        ...failures('invalid-request', 'unknown-order', 'busy'),
+      },
     },
   },
   '/orders/{orderId}': {
     get: {
       summary: 'One order',
+      description: UNCOMMITTED,
       tags: ['Orders'],
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
-      responses: { '200': json(s.orderSchema, 'The order'), ...failures('invalid-request', 'unknown-order') },
+      responses: {
+        '200': json(s.orderSchema, 'The order'),
+        ...failures('invalid-request', 'unknown-order', 'busy'),
+      },
     },
   },
   '/orders/{orderId}/cancel': {
     post: {
       summary: 'Cancel a pending order',
-      description: 'The unit is on offer again, and the customer may buy again.',
+      description: `The unit is on offer again, and the customer may buy again. ${UNCOMMITTED}`,
       tags: ['Orders'],
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
       responses: {

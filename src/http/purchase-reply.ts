@@ -79,9 +79,10 @@ function refused(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder 
     }
     case 'unknown': {
       const detail =
-        'A store did not answer, so it is not known whether the order was placed. Repeat the request: it gets the same order, or a new one.';
+        'A store did not answer, so it is not known whether the order was placed. Repeat the request after the seconds in Retry-After: it gets the same order, or a new one.';
       const { reason, orderId } = outcome;
-      return later(problemReply('unknown-outcome', detail, { reason, orderId }));
+      const reply = problemReply('unknown-outcome', detail, { reason, orderId });
+      return later(reply, limits.unknownRetryAfterS);
     }
   }
 }
@@ -101,6 +102,6 @@ export function problemReply(slug: ProblemSlug, detail: string, members: object 
 }
 
 /** An attempt may be repeated after a moment. */
-function later(reply: Reply): Reply {
-  return { ...reply, headers: [...reply.headers, 'Retry-After', String(limits.retryAfterS)] };
+function later(reply: Reply, afterS: number = limits.retryAfterS): Reply {
+  return { ...reply, headers: [...reply.headers, 'Retry-After', String(afterS)] };
 }

@@ -196,6 +196,9 @@ export function readEntry(saleId: number, entry: string): Reservation {
   return { saleId, userId, orderId, entryId };
 }
 
+/** What changes when a unit is taken or comes back. */
+const all = (keys: SaleKeys) => [keys.state, keys.counters, keys.buyers, keys.reservations];
+
 /** Customers and their orders, in one string. */
 function pairsOf(members: SaleAttempts['members']): string {
   let pairs = '';
@@ -277,26 +280,11 @@ export function definePurchaseScripts(redis: Redis, clock: StoreClock): Purchase
       (await look(keys.state, keys.counters, counter, token ?? 0, lock, epoch)) as unknown as LookReply,
     deduct: (keys, counter, userId, orderId, fence, epoch) =>
       withDeadline<DeductReply>((deadlineMs) =>
-        deduct(
-          keys.state,
-          keys.counters,
-          keys.buyers,
-          keys.reservations,
-          counter,
-          userId,
-          orderId,
-          fence.token ?? 0,
-          fence.lock,
-          epoch,
-          deadlineMs,
-        ),
+        deduct(...all(keys), counter, userId, orderId, fence.token ?? 0, fence.lock, epoch, deadlineMs),
       ),
     release: async (keys, r) =>
       (await release(
-        keys.state,
-        keys.counters,
-        keys.buyers,
-        keys.reservations,
+        ...all(keys),
         r.entryId,
         r.userId,
         r.orderId,
@@ -361,8 +349,7 @@ export function defineUpkeepScripts(redis: Redis): UpkeepScripts {
         ...s.committed.map(entryOf),
       )) === 1,
     move: async (keys, { direction, userId, orderId, counter }, epoch) => {
-      const all = [keys.state, keys.counters, keys.buyers, keys.reservations];
-      const reply = (await move(...all, direction, userId, orderId, counter, epoch)) as number;
+      const reply = (await move(...all(keys), direction, userId, orderId, counter, epoch)) as number;
       return reply < 0 ? null : reply === 1;
     },
     adjust: async (keys, units, epoch, restock = '') =>

@@ -160,7 +160,7 @@ describe('every outcome', () => {
     const [answer] = await both(request({ path: `/sales/${sale}/orders` }));
     expect(answer).toContain(`HTTP/1.1 ${status}\n`);
     expect(answer).toMatch(/\nContent-Type: application\/(problem\+)?json; charset=utf-8\n/);
-    expect(answer!.includes('Retry-After: 1')).toBe(status.startsWith('503'));
+    expect(/Retry-After: [14]/.test(answer!)).toBe(status.startsWith('503'));
   });
 });
 

@@ -66,13 +66,7 @@ export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderC
       case 'unknown-order':
         throw await missing(res, given.orderId);
       case 'amount-mismatch':
-        throw new ProblemError(
-          'amount-mismatch',
-          `Order ${given.orderId} costs ${result.expectedCents} cents.`,
-          {
-            expectedCents: result.expectedCents,
-          },
-        );
+        throw amountMismatch(given.orderId, result.expectedCents);
       case 'conflict':
         throw new ProblemError(
           'idempotency-conflict',
@@ -82,6 +76,11 @@ export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderC
   });
 
   return router;
+}
+
+function amountMismatch(orderId: string, expectedCents: number): ProblemError {
+  const detail = `Order ${orderId} costs ${expectedCents} cents.`;
+  return new ProblemError('amount-mismatch', detail, { expectedCents });
 }
 
 function notCommitted(res: Response, what: string): ProblemError {
