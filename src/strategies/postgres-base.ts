@@ -47,9 +47,10 @@ export function postgresStrategy(
   /** What became of a statement that was not answered; AGAIN: nothing, and nothing will. */
   async function resolve(attempt: Attempt, { reason, lateUntilMs }: Unanswered): Promise<Decision> {
     const unknown = { kind: 'unknown', orderId: attempt.orderId, reason } as const;
+    // When Postgres cannot be asked now, it may be after the wait for the deadline.
+    const own = await ownOrder(context, attempt).catch(() => null);
+    if (own !== null) return own;
     try {
-      const own = await ownOrder(context, attempt);
-      if (own !== null) return own;
       if (!(await fence(attempt.saleId, lateUntilMs))) return unknown;
       return (await ownOrder(context, attempt)) ?? AGAIN;
     } catch (error) {
