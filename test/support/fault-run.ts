@@ -105,6 +105,7 @@ export class FaultRun implements AsyncDisposable {
     this.#stores = stores;
     this.#sql = new pg.Pool({ connectionString: databaseUrl, max: 3, application_name: 'nemesis' });
     this.#sql.on('error', () => {});
+    this.#sql.on('connect', (client) => client.on('error', () => {})); // also of one that holds a row
     this.#redis = new Redis(stores.redisUrl, { retryStrategy: () => 100 });
     this.#redis.on('error', () => {});
     this.#runs = processes.map(({ run }) => run);
