@@ -30,8 +30,11 @@ export const STRATEGIES = [
 ];
 const IN_REDIS = STRATEGIES.slice(0, 3);
 
-const CUSTOMERS = 8;
-const STOCK = 3;
+/** Few, with rests in between: a request that is carried out late finds a free unit only in a quiet moment. */
+const CUSTOMERS = 5;
+const STOCK = 2;
+const REST_MS = 800;
+const FAULTS_PER_ROUND = 5;
 const ROUND_MS = 11_000;
 /** Longer than any answer of the service takes. */
 const ANSWER_MS = 25_000;
@@ -40,6 +43,9 @@ const SETTLED_MS = 60_000;
 const FAULTS = [
   'hold-statement',
   'hold-statement',
+  'hold-statement',
+  'hold-statement',
+  'hold-command',
   'hold-command',
   'stall-postgres',
   'stall-redis',
@@ -50,12 +56,21 @@ const FAULTS = [
   'freeze-service',
   'freeze-redis',
   'lock-row',
+  'lock-row',
   'terminate-backends',
   'restart-postgres',
 ] as const;
 
 /** The statements of which one is held back: those that place orders, and commits. */
-const MARKERS = ['commit-orders', 'sell-if', 'place-batch', 'take-unit', 'COMMIT', 'count-sold'];
+const MARKERS: Record<string, string> = {
+  lua: 'commit-orders',
+  'global-lock': 'commit-orders',
+  'segmented-lock': 'commit-orders',
+  'conditional-update': 'sell-if-free',
+  optimistic: 'sell-if-unchanged',
+  'skip-locked': 'take-unit',
+  'group-commit': 'place-batch',
+};
 
 export interface RoundResult {
   readonly operations: number;
@@ -133,7 +148,10 @@ export class FaultRun implements AsyncDisposable {
     );
     const saleId = sale!.id;
     const operations: Operation[] = [];
-    const faults = Array.from({ length: 3 }, () => FAULTS[Math.floor(random() * FAULTS.length)]!);
+    const faults = Array.from(
+      { length: FAULTS_PER_ROUND },
+      () => FAULTS[Math.floor(random() * FAULTS.length)]!,
+    );
     const untilMs = performance.now() + ROUND_MS;
     const customers = Array.from({ length: CUSTOMERS }, (_, i) =>
       this.#customer(saleId, `c${i}`, randomOf(seed * 1_000 + i), untilMs, operations),
@@ -171,20 +189,23 @@ export class FaultRun implements AsyncDisposable {
     let order: string | null = null;
     while (performance.now() < untilMs) {
       const choice = random();
-      if (order !== null && choice < 0.3) {
+      if (order !== null && choice < 0.5) {
         await record('cancel', order, call(`${url()}/orders/${order}/cancel`, { method: 'POST' }));
         order = null;
-      } else if (order !== null && choice < 0.35) {
+      } else if (order !== null && choice < 0.53) {
         const payment = { notificationId: `n-${order}`, orderId: order, amountCents: 500 };
         await record('pay', order, post(`${url()}/payments/notifications`, payment));
-      } else if (choice < 0.6) {
-        // Both processes at once.
-        const both = await Promise.all(
-          this.#urls.map((one) => record('purchase', null, attempt(one, saleId, userId))),
-        );
+      } else if (choice < 0.75) {
+        // Both processes, the second a little later.
+        const [first, second] = random() < 0.5 ? this.#urls : this.#urls.toReversed();
+        const delayMs = random() < 0.5 ? 0 : random() * 1_500;
+        const both = await Promise.all([
+          record('purchase', null, attempt(first!, saleId, userId)),
+          sleep(delayMs).then(() => record('purchase', null, attempt(second!, saleId, userId))),
+        ]);
         order = both.find((id) => id !== null) ?? order;
       } else order = (await record('purchase', null, attempt(url(), saleId, userId))) ?? order;
-      await sleep(30 + random() * 300);
+      await sleep(30 + random() * REST_MS);
     }
   }
 
@@ -205,7 +226,7 @@ export class FaultRun implements AsyncDisposable {
     const redis = this.#proxiesOfRedis[which]!;
     switch (fault) {
       case 'hold-statement':
-        return holdRequest(postgres, MARKERS[Math.floor(random() * MARKERS.length)]!, forMs, random() < 0.3);
+        return holdRequest(postgres, MARKERS[this.#strategy] ?? 'COMMIT', forMs, random() < 0.3);
       case 'hold-command':
         return holdRequest(redis, '\r\n$36\r\n', forMs, random() < 0.7); // an order id
       case 'stall-postgres':
