@@ -23,7 +23,7 @@ export function drift({ postgres, redis, active }: Evidence): CheckResult {
   }
   const tooEarly = underWay(postgres, redis);
   if (tooEarly !== null) return { count: null, finding: tooEarly };
-  const redisDrift = redis.remaining === null ? 0 : Math.abs(redis.remaining - (stock - sold));
+  const redisDrift = redis.remaining === null ? 0 : driftOf(redis.remaining, stock - sold);
   const findings = [
     soldDrift > 0 ? soldFinding : '',
     redisDrift > 0
@@ -32,4 +32,9 @@ export function drift({ postgres, redis, active }: Evidence): CheckResult {
     redis.unsettled > 0 ? `${quantity(redis.unsettled, 'reservation')} never settled` : '',
   ];
   return counted(soldDrift + redisDrift + redis.unsettled, listed(findings));
+}
+
+/** Of an oversold sale Redis has nothing to sell; how far below zero it counts says nothing. */
+function driftOf(inRedis: number, free: number): number {
+  return free < 0 ? Math.max(0, inRedis) : Math.abs(inRedis - free);
 }

@@ -99,7 +99,7 @@ async function readPostgres({ databaseUrl, saleId }: StoresToAudit): Promise<Pos
     await client.connect();
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
     const sales = await client.query<{ id: number; stock: number; sold: number }>(
-      'SELECT id, stock, sold FROM sales WHERE id = $1',
+      'SELECT id, stock, sold + oversold AS sold FROM sales WHERE id = $1',
       [saleId],
     );
     const sale = sales.rows[0];

@@ -71,7 +71,7 @@ async function saleIds(client: pg.Client): Promise<number[]> {
 
 async function readSales(client: pg.Client): Promise<SaleRow[]> {
   const { rows } = await client.query<SaleRow>(
-    `SELECT sales.id, stock, sold, coalesce(active, 0)::int AS active, coalesce(points, 0)::int AS points
+    `SELECT sales.id, stock, sold + oversold AS sold, coalesce(active, 0)::int AS active, coalesce(points, 0)::int AS points
      FROM sales LEFT JOIN (
        SELECT sale_id, count(*) AS active, count(entry.id) AS points
        FROM orders LEFT JOIN points_entries AS entry

@@ -5,12 +5,17 @@ export interface Sale {
   readonly priceCents: number;
   /** Units offered. */
   readonly stock: number;
-  /** Units in active orders. */
+  /** Units in active orders; more than the stock when the strategy `unsafe` oversold it. */
   readonly sold: number;
-  /** stock − sold. */
+  /** stock − sold; below zero when it is oversold. */
   readonly remaining: number;
   /** The first instant at which the sale sells; null means since ever. */
   readonly startsAt: string | null;
   /** The first instant at which the sale no longer sells; null means for ever. */
   readonly endsAt: string | null;
+}
+
+/** Units that can be sold. */
+export function freeUnits({ remaining }: Sale): number {
+  return Math.max(0, remaining);
 }

@@ -103,8 +103,8 @@ export const saleSchema = z
     name: z.string(),
     priceCents: z.int(),
     stock: z.int(),
-    sold: z.int(),
-    remaining: z.int(),
+    sold: z.int().meta({ description: 'Active orders; more than the stock when `unsafe` oversold it' }),
+    remaining: z.int().meta({ description: 'stock − sold; below zero when the sale is oversold' }),
     startsAt: dateTime.nullable(),
     endsAt: dateTime.nullable(),
   })

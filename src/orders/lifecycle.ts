@@ -50,7 +50,8 @@ const CLOSE = `
     WHERE orders.id = due.id AND coalesce(orders.status, '') = 'pending'
     RETURNING orders.id, sale_id, user_id, price_cents
   ), returned AS (
-    UPDATE sales SET sold = sold - c.units, version = version + 1
+    UPDATE sales SET oversold = oversold - least(oversold, c.units), sold = sold - (c.units - least(oversold, c.units)),
+      version = version + 1
     FROM (SELECT sale_id, count(*)::int AS units FROM closed GROUP BY sale_id) AS c
     WHERE sales.id = c.sale_id
   ), freed AS (

@@ -6,7 +6,7 @@
  *      ├──the sale is not in Redis, or from another epoch──▶ nothing to do: the next attempt opens it
  *      └──something is under way, or Postgres differs from itself──▶ told; looked at again next time
  */
-import type { Sale } from '../domain/sale.ts';
+import { freeUnits, type Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
@@ -29,7 +29,7 @@ export interface Comparison {
 
 /** Each unit that is sold has one buyer, and the others are free. */
 function agrees(seen: Observation, sale: Sale): boolean {
-  return seen.remaining === sale.remaining && seen.buyers === sale.sold;
+  return seen.remaining === freeUnits(sale) && seen.buyers === sale.sold;
 }
 
 /** Compares one sale. What changes while it is read can look like a difference: see `compareAll`. */
@@ -51,8 +51,8 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
     const abandoned = await reservations.countAbandoned(sale.id);
     if (abandoned > 0) differs(`${abandoned} reservations in Redis belong to no process any more`);
     const free = seen.remaining + seen.pending;
-    if (free !== sale.remaining)
-      differs(`Redis has ${free} units free or reserved, Postgres ${sale.remaining}`);
+    if (free !== freeUnits(sale))
+      differs(`Redis has ${free} units free or reserved, Postgres ${freeUnits(sale)}`);
     if (seen.buyers !== sale.sold + seen.pending)
       differs(`Redis knows ${seen.buyers - seen.pending} buyers, Postgres ${sale.sold}`);
   }
@@ -104,8 +104,8 @@ export async function repair(
   if (sale === null || agrees(seen, sale)) return false;
   // What Redis is about to hear is no drift.
   if ((await orders.untold(sale.id)).oldest !== null) return false;
-  if (!(await reservations.correct(sale.id, seen, sale.remaining))) return false;
-  const drift = seen.remaining - sale.remaining;
+  if (!(await reservations.correct(sale.id, seen, freeUnits(sale)))) return false;
+  const drift = seen.remaining - freeUnits(sale);
   instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));
   const { id: saleId, remaining, sold } = sale;
   log('corrected Redis to what Postgres has', { saleId, redis: seen, postgres: { remaining, sold } });

@@ -12,7 +12,7 @@
  */
 import { limits } from '../config/limits.ts';
 import type { ClaimedReservation } from '../domain/outcome.ts';
-import type { Sale } from '../domain/sale.ts';
+import { freeUnits, type Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
@@ -102,7 +102,7 @@ async function* needy(
 
 /** What is under way would explain any difference. */
 function differs({ free, pending, buyers }: Glance, sale: Sale): boolean {
-  return free !== null && pending === 0 && (free !== sale.remaining || buyers !== sale.sold);
+  return free !== null && pending === 0 && (free !== freeUnits(sale) || buyers !== sale.sold);
 }
 
 async function settleAbandoned(

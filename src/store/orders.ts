@@ -117,7 +117,7 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
     },
     async counts(saleId) {
       const { rows } = await pool.query<OrderCounts>(
-        `SELECT (SELECT sold FROM sales WHERE id = $1) AS sold, (count(*) FILTER (WHERE ${ACTIVE}))::int AS active,
+        `SELECT (SELECT sold + oversold FROM sales WHERE id = $1) AS sold, (count(*) FILTER (WHERE ${ACTIVE}))::int AS active,
            (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int
              AND NOT (status = 'paid' AND reversed.n = 1)))::int AS "pointsMissing"
          FROM orders

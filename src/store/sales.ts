@@ -51,12 +51,17 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
       return rows.map(toSale);
     },
     async restock(saleId, units, tellRedis = false) {
+      // Units that were sold beyond the stock come out of the new ones: only the rest is free.
       const rows = await prisma.$queryRaw<{ id: number }[]>(Prisma.sql`
-        WITH changed AS (
-          UPDATE sales SET stock = stock + ${units}, version = version + 1
-          WHERE id = ${saleId} AND stock::bigint + ${units} BETWEEN sold AND 2147483647 RETURNING id
+        WITH sale AS (
+          SELECT id, least(oversold, greatest(${units}::int, 0)) AS covered FROM sales
+          WHERE id = ${saleId} AND stock::bigint + ${units}::int BETWEEN sold AND 2147483647 FOR NO KEY UPDATE
+        ), changed AS (
+          UPDATE sales SET stock = stock + ${units}::int, sold = sold + covered, oversold = oversold - covered,
+            version = version + 1
+          FROM sale WHERE sales.id = sale.id RETURNING sales.id, ${units}::int - covered AS free
         ), told AS (
-          INSERT INTO restock_moves (sale_id, units) SELECT id, ${units}::int FROM changed WHERE ${tellRedis}
+          INSERT INTO restock_moves (sale_id, units) SELECT id, free FROM changed WHERE ${tellRedis} AND free > 0
         )
         SELECT id FROM changed`);
       const sale = await this.get(saleId);
@@ -71,8 +76,8 @@ function toSale(row: SaleRow): Sale {
     name: row.name,
     priceCents: row.priceCents,
     stock: row.stock,
-    sold: row.sold,
-    remaining: row.stock - row.sold,
+    sold: row.sold + row.oversold,
+    remaining: row.stock - row.sold - row.oversold,
     startsAt: row.startsAt?.toISOString() ?? null,
     endsAt: row.endsAt?.toISOString() ?? null,
   };

@@ -33,7 +33,7 @@ const ROWS_MS = 60_000;
 const REMOVE = `
   WITH excess AS (
     SELECT unit FROM stock_units WHERE sale_id = $1 AND order_id IS NULL ORDER BY unit DESC
-    LIMIT (SELECT greatest(0, count(*) - (SELECT greatest(0, stock + $2 - sold) FROM sales WHERE id = $1))
+    LIMIT (SELECT greatest(0, count(*) - (SELECT greatest(0, stock + $2 - sold - oversold) FROM sales WHERE id = $1))
            FROM stock_units WHERE sale_id = $1 AND order_id IS NULL)
     FOR UPDATE SKIP LOCKED
   )
@@ -42,7 +42,7 @@ const ADD = `
   INSERT INTO stock_units (sale_id, unit)
   SELECT $1, last + n FROM (
     SELECT coalesce((SELECT max(unit) FROM stock_units WHERE sale_id = $1), 0) AS last,
-      stock + $2 - sold - (SELECT count(*)::int FROM stock_units WHERE sale_id = $1 AND order_id IS NULL) AS lacking
+      stock + $2 - sold - oversold - (SELECT count(*)::int FROM stock_units WHERE sale_id = $1 AND order_id IS NULL) AS lacking
     FROM sales WHERE id = $1
   ) AS s, generate_series(1, least(lacking, $3)) AS n`;
 const WITHIN_BOUNDS = `id = $1 AND stock::bigint + $2 BETWEEN sold AND ${limits.maxUnits}`;
@@ -81,9 +81,12 @@ export function stockUnits({ pool }: PostgresStore, mostRows = MOST_ROWS): Stock
         if (possible.rowCount !== 1) return { commit: false, value: false };
         await lockNumber(client, 'units', saleId);
         await align(client, saleId, units);
-        // Last, and in the order in which attempts go: a row of a unit, then the row of the sale.
+        // Last, and in the order in which attempts go: a row of a unit, then the row of the sale. Units that were sold
+        // beyond the stock come out of the new ones.
         const changed = await client.query(
-          `UPDATE sales SET stock = stock + $2, version = version + 1 WHERE ${WITHIN_BOUNDS}`,
+          `UPDATE sales SET stock = stock + $2, sold = sold + least(oversold, greatest($2, 0)),
+             oversold = oversold - least(oversold, greatest($2, 0)), version = version + 1
+           WHERE ${WITHIN_BOUNDS}`,
           [saleId, units],
         );
         return { commit: changed.rowCount === 1, value: changed.rowCount === 1 };

@@ -3,7 +3,8 @@
  * that calls the others correct cannot be believed.
  *
  * Postgres's fence would refuse what Redis oversold, so this strategy does what code without a fence does: it
- * inserts the order and lets `sold` stop at `stock`. It is the only code in Stampede that goes round the fence.
+ * inserts the order, lets `sold` stop at `stock`, and counts the units beyond it as `oversold`. It is the only code in
+ * Stampede that goes round the fence.
  */
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
@@ -37,7 +38,8 @@ const INSERT_UNFENCED = `
     INSERT INTO points_entries (user_id, source_type, source_id, points)
     SELECT user_id, 'order', id::text, ${EARNED} FROM placed
   ), counted AS (
-    UPDATE sales SET sold = least(stock, sold + 1), version = version + 1 WHERE id IN (SELECT sale_id FROM placed)
+    UPDATE sales SET sold = least(stock, sold + 1), oversold = oversold + (sold >= stock)::int, version = version + 1
+    WHERE id IN (SELECT sale_id FROM placed)
   )
   SELECT count(*)::int AS placed FROM placed`;
 

@@ -1,0 +1,125 @@
+/** A sale that `unsafe` oversold: what the API says of it, and that its orders close, under any strategy. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { Sale } from '../../src/domain/sale.ts';
+import { attempt, call, createSale, eventually, post, users } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const STOCK = 3;
+const CUSTOMERS = 40;
+
+let stores: TestStores;
+beforeAll(async () => {
+  stores = await openTestStores();
+});
+afterAll(async () => stores?.[Symbol.asyncDispose]());
+
+const start = (strategy: string): Promise<TestService> =>
+  startService({ STRATEGY: strategy, DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+
+async function activeOrders(saleId: number): Promise<string[]> {
+  const { rows } = await stores.sql.query<{ id: string }>(
+    `SELECT id FROM orders WHERE sale_id = $1 AND status IN ('pending', 'paid') ORDER BY id`,
+    [saleId],
+  );
+  return rows.map(({ id }) => id);
+}
+
+/** Sells so that concurrent attempts see the same units. @returns the sale, which has more orders than units */
+async function oversell(service: TestService): Promise<Sale> {
+  for (let tries = 0; tries < 20; tries++) {
+    const sale = await createSale(service.url, STOCK);
+    await Promise.all(users(CUSTOMERS).map((user) => attempt(service.url, sale.id, user)));
+    if ((await activeOrders(sale.id)).length > STOCK + 2) return sale;
+  }
+  throw new Error('unsafe did not oversell');
+}
+
+/** What GET says of the sale, which must be what the orders say. */
+async function expectCounted(service: TestService, saleId: number): Promise<number> {
+  const active = (await activeOrders(saleId)).length;
+  const { body } = await call(`${service.url}/sales/${saleId}`);
+  expect(body).toMatchObject({ sold: active, remaining: (body.stock as number) - active });
+  const { rows } = await stores.sql.query(
+    'SELECT sold + oversold AS sum, sold <= stock AS fits FROM sales WHERE id = $1',
+    [saleId],
+  );
+  expect(rows).toEqual([{ sum: active, fits: true }]);
+  return active;
+}
+
+async function cancelOne(service: TestService, saleId: number): Promise<void> {
+  const [orderId] = await activeOrders(saleId);
+  const answer = await post(`${service.url}/orders/${orderId}/cancel`, {});
+  expect([answer.status, answer.body.status]).toEqual([200, 'cancelled']);
+  await expectCounted(service, saleId);
+}
+
+async function expireAll(service: TestService, saleId: number): Promise<void> {
+  await stores.sql.query(
+    `UPDATE orders SET expires_at = now() - interval '1 second' WHERE sale_id = $1 AND status = 'pending'`,
+    [saleId],
+  );
+  await eventually(
+    () => activeOrders(saleId),
+    (left) => left.length === 0,
+  );
+  expect(await expectCounted(service, saleId)).toBe(0);
+}
+
+it('tells of more sold than its stock, and cancels and expires down to none', async () => {
+  await using service = await start('unsafe');
+  const sale = await oversell(service);
+  expect(await expectCounted(service, sale.id)).toBeGreaterThan(STOCK);
+  const listed = await call(`${service.url}/sales`);
+  const { body } = await call(`${service.url}/sales/${sale.id}`);
+  expect(body.remaining).toBeLessThan(0);
+  expect(listed.body).toContainEqual(body);
+  for (let i = 0; i < 3; i++) await cancelOne(service, sale.id);
+  await expireAll(service, sale.id);
+});
+
+it.each(['lua', 'segmented-lock', 'group-commit', 'skip-locked'])(
+  'goes on with %s: sold out until fewer are sold than there are units',
+  async (strategy) => {
+    const unsafe = await start('unsafe');
+    const { id } = await oversell(unsafe);
+    await unsafe.stop();
+    await using service = await start(strategy);
+    while ((await expectCounted(service, id)) > STOCK) {
+      expect((await attempt(service.url, id, 'late')).problem).toBe('sold-out');
+      const cut = await post(`${service.url}/sales/${id}/restock`, { units: -1 });
+      expect([cut.status, cut.problem]).toEqual([409, 'below-sold']);
+      await cancelOne(service, id);
+    }
+    expect((await attempt(service.url, id, 'late')).problem).toBe('sold-out');
+    await cancelOne(service, id);
+    const answer = await eventually(
+      () => attempt(service.url, id, 'late'),
+      ({ status }) => status === 201,
+    );
+    expect(answer.body.userId).toBe('late');
+    expect(await expectCounted(service, id)).toBe(STOCK);
+    await expireAll(service, id);
+  },
+);
+
+it.each(['lua', 'group-commit', 'skip-locked'])(
+  'is covered by units that are added with %s: only the rest is free',
+  async (strategy) => {
+    const unsafe = await start('unsafe');
+    const { id } = await oversell(unsafe);
+    await unsafe.stop();
+    await using service = await start(strategy);
+    const beyond = (await expectCounted(service, id)) - STOCK;
+    const some = await post(`${service.url}/sales/${id}/restock`, { units: beyond - 1 });
+    expect([some.status, some.body.remaining]).toEqual([200, -1]);
+    expect((await attempt(service.url, id, 'late')).problem).toBe('sold-out');
+    const more = await post(`${service.url}/sales/${id}/restock`, { units: 2 });
+    expect([more.status, more.body.remaining]).toEqual([200, 1]);
+    expect((await attempt(service.url, id, 'late')).status).toBe(201);
+    expect((await attempt(service.url, id, 'later')).problem).toBe('sold-out');
+    await expectCounted(service, id);
+    await expireAll(service, id);
+  },
+);
