@@ -9,9 +9,8 @@ import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
 import type { Uncommitted } from '../orders/uncommitted.ts';
 import type { Ledger } from '../points/ledger.ts';
+import { storeFailure } from '../store/failures.ts';
 import type { OrderTable } from '../store/orders.ts';
-import { classifyPostgresError } from '../store/postgres.ts';
-import { classifyRedisError } from '../store/redis.ts';
 import type { SaleTable } from '../store/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { TaskDesk } from '../tasks/tasks.ts';
@@ -118,20 +117,13 @@ function problemOfParser(error: { type?: string; status?: number }): [ProblemSlu
 }
 
 function reasonOfStore(error: unknown): { slug: ProblemSlug; reason: string; detail: string } | null {
-  for (const classify of [classifyRedisError, classifyPostgresError]) {
-    try {
-      const failure = classify(error);
-      if (failure.kind === 'refused') return null;
-      return failure.kind === 'busy'
-        ? { slug: 'busy', reason: failure.reason, detail: 'Nothing was changed. Try again after a moment.' }
-        : {
-            slug: 'unknown-outcome',
-            reason: failure.reason,
-            detail: 'A store did not answer; look before you repeat.',
-          };
-    } catch {
-      // Not this store's.
-    }
-  }
-  return null;
+  const failure = storeFailure(error);
+  if (failure === null) return null;
+  return failure.kind === 'busy'
+    ? { slug: 'busy', reason: failure.reason, detail: 'Nothing was changed. Try again after a moment.' }
+    : {
+        slug: 'unknown-outcome',
+        reason: failure.reason,
+        detail: 'A store did not answer; look before you repeat.',
+      };
 }

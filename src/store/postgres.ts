@@ -1,17 +1,15 @@
 /**
  * The connections to Postgres: one pool, used by Prisma (idiomatic queries) and by hand-written hot statements.
- *
- * A Postgres error is sorted once, here, by what it says about the write that met it:
- *
- *   refused   Postgres answered no, and nothing was written (a constraint)
- *   busy      Postgres gave up or could not begin; nothing was written; trying again may help
- *   unknown   the connection was lost while a statement was under way: it may have been committed
+ * What an error means: postgres-failure.ts.
  */
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import { limits } from '../config/limits.ts';
 import { PrismaClient } from '../generated/prisma/client.ts';
-import { type StoreClock, storeClock, UnansweredError } from './late-requests.ts';
+import { type StoreClock, storeClock } from './late-requests.ts';
+import { blamesRows, classifyPostgresError, isAnswer } from './postgres-failure.ts';
+
+export { classifyPostgresError, isAnswer, type PostgresFailure } from './postgres-failure.ts';
 
 export interface PostgresStore {
   readonly pool: pg.Pool;
@@ -33,6 +31,7 @@ export function openPostgres(
   connections: number = limits.postgresPoolSize,
 ): PostgresStore {
   const pool = new pg.Pool({
+    Client: DroppedWhenLate,
     connectionString: databaseUrl,
     max: Math.max(4, Math.ceil(connections)),
     connectionTimeoutMillis: limits.postgresConnectMs,
@@ -75,6 +74,24 @@ export function openPostgres(
 }
 
 /**
+ * A connection that ends when an answer of it is late. Prisma gives the connection of a transaction that failed back to the
+ * pool as if all were well: the late transaction would still be open on it, and whoever gets it next would be in it.
+ */
+class DroppedWhenLate extends pg.Client {
+  // biome-ignore lint/suspicious/noExplicitAny: whatever form of the arguments it gets, it passes on
+  override query(...given: any[]): any {
+    // biome-ignore lint/suspicious/noExplicitAny: see above
+    const result = (super.query as any)(...given);
+    if (result instanceof Promise) {
+      result.catch((error: Error) => {
+        if (error.message === 'Query read timeout') this.connection.stream.destroy();
+      });
+    }
+    return result;
+  }
+}
+
+/**
  * Asks one statement of any connection, and keeps the connection when Postgres only said no: `pool.query` throws it away
  * after every error, and a new one costs more than hundreds of statements.
  * @throws what Postgres, or the connection, throws
@@ -93,11 +110,6 @@ export async function ask<R extends pg.QueryResultRow>(
   } finally {
     client.release(broken);
   }
-}
-
-/** Whether Postgres answered with an error: the statement was rolled back, and the connection goes on. */
-export function isAnswer(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.severity === 'ERROR';
 }
 
 /**
@@ -152,123 +164,35 @@ export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
   }
 }
 
-/** What a failed statement means for the attempt that sent it. */
-export type PostgresFailure =
-  | { readonly kind: 'refused'; readonly constraint: string; readonly code: string }
-  | { readonly kind: 'busy'; readonly reason: string }
-  | {
-      readonly kind: 'unknown';
-      readonly reason: string;
-      /** Until when the statement may still be carried out, by Postgres's clock: see late-requests.ts; 0: it is not late. */
-      readonly lateUntilMs?: number;
-    };
-
-/** SQLSTATEs after which nothing was written and another try may succeed. */
-const BUSY_CODES = new Map([
-  ['40001', 'serialization-failure'],
-  ['40P01', 'deadlock'],
-  ['55P03', 'lock-timeout'],
-  ['57014', 'statement-timeout'],
-  ['25P03', 'transaction-timeout'],
-  ['53100', 'postgres-disk-full'],
-  ['53200', 'postgres-out-of-memory'],
-  ['53300', 'too-many-connections'],
-  ['53400', 'limit-exceeded'],
-  ['57P03', 'postgres-starting'],
-  ['25006', 'postgres-read-only'],
-  ['ST001', 'deadline-passed'], // by before_deadline
-  ['P2034', 'write-conflict'],
-  ['P2028', 'no-transaction-in-time'],
-  ['P2024', 'no-connection-in-time'],
-]);
-const UNCONNECTED = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'EAI_AGAIN',
-  'P1001',
-  'P1002',
-  'P1008',
-]);
-const LOST = new Set([
-  '57P01',
-  '57P02',
-  'ECONNRESET',
-  'EPIPE',
-  'ETIMEDOUT',
-  '08006',
-  '08003',
-  '08000',
-  'P1017',
-]);
-
 /**
- * Sorts an error of Postgres, pg or Prisma.
- * @throws the error itself when it is none of these: a defect, which must not pass as load.
+ * Does work on many rows at once; where Postgres refuses it because of a row (see `blamesRows`), on halves of them, down to
+ * the rows that it refuses.
+ * @param refused told of each of these
+ * @param atMost so many refusals; then the rest is left alone
+ * @returns what the others came to, and whether any were left alone
+ * @throws what the connection, or a Postgres that is busy, throws
  */
-export function classifyPostgresError(error: unknown): PostgresFailure {
-  if (error instanceof UnansweredError)
-    return { kind: 'unknown', reason: 'postgres-connection-lost', lateUntilMs: error.lateUntilMs };
-  const cause = rootCause(error);
-  const { code, message } = cause;
-  if (code.startsWith('23')) return { kind: 'refused', constraint: cause.constraint, code };
-  const busy = BUSY_CODES.get(code);
-  if (busy !== undefined) return { kind: 'busy', reason: busy };
-  if (UNCONNECTED.has(code)) return { kind: 'busy', reason: 'postgres-unreachable' };
-  if (
-    /timeout exceeded when trying to connect|Connection terminated due to connection timeout/i.test(message)
-  ) {
-    return { kind: 'busy', reason: 'no-connection-in-time' };
-  }
-  if (
-    LOST.has(code) ||
-    /Connection terminated|not queryable|Query read timeout|connection error/i.test(message)
-  ) {
-    return { kind: 'unknown', reason: 'postgres-connection-lost' };
-  }
-  // An operator's or a trigger's own refusal (RAISE EXCEPTION) rolled the statement back.
-  if (code === 'P0001') return { kind: 'busy', reason: 'refused-by-postgres' };
-  throw error;
-}
-
-interface Cause {
-  readonly code: string;
-  readonly message: string;
-  readonly constraint: string;
-}
-
-/** Prisma wraps what pg threw: the driver's own error, where there is one, says more than Prisma's code. */
-function rootCause(error: unknown): Cause {
-  let current = error as {
-    code?: unknown;
-    message?: unknown;
-    constraint?: unknown;
-    cause?: unknown;
-    meta?: unknown;
-  };
-  for (let depth = 0; depth < 4; depth++) {
-    const meta = current.meta as { driverAdapterError?: { cause?: unknown } } | undefined;
-    const inner = (meta?.driverAdapterError?.cause ?? current.cause) as
-      | { originalCode?: string; originalMessage?: string; code?: string }
-      | undefined;
-    if (inner?.originalCode) {
-      return {
-        code: inner.originalCode,
-        message: inner.originalMessage ?? '',
-        constraint: constraintOf(inner),
-      };
+export async function isolating<T, R>(
+  rows: readonly T[],
+  work: (some: readonly T[]) => Promise<readonly R[]>,
+  refused: (row: T, error: unknown) => void,
+  atMost: number,
+): Promise<{ readonly results: readonly R[]; readonly complete: boolean }> {
+  const results: R[] = [];
+  const waiting = [rows];
+  let refusals = 0;
+  for (let some = waiting.pop(); some !== undefined; some = waiting.pop()) {
+    if (some.length === 0) continue;
+    if (refusals >= atMost) return { results, complete: false };
+    try {
+      results.push(...(await work(some)));
+    } catch (error) {
+      if (!blamesRows(error)) throw error;
+      refusals++;
+      const middle = some.length >> 1;
+      if (some.length === 1) refused(some[0]!, error);
+      else waiting.push(some.slice(middle), some.slice(0, middle));
     }
-    if (inner === undefined || current.code !== undefined) break;
-    current = inner as typeof current;
   }
-  return {
-    code: String(current.code ?? ''),
-    message: String(current.message ?? ''),
-    constraint: String(current.constraint ?? ''),
-  };
-}
-
-function constraintOf(cause: { originalMessage?: string }): string {
-  return /constraint "([^"]+)"/.exec(cause.originalMessage ?? '')?.[1] ?? '';
+  return { results, complete: true };
 }

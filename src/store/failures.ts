@@ -1,0 +1,27 @@
+/** What an error of either store means. */
+import { classifyPostgresError } from './postgres-failure.ts';
+import { classifyRedisError } from './redis.ts';
+
+export interface StoreFailure {
+  readonly kind: 'busy' | 'unknown';
+  readonly reason: string;
+}
+
+/** @returns null for a refusal and for a defect */
+export function storeFailure(error: unknown): StoreFailure | null {
+  for (const classify of [classifyRedisError, classifyPostgresError]) {
+    try {
+      const failure = classify(error);
+      return failure.kind === 'refused' ? null : failure;
+    } catch {
+      // Not this store's.
+    }
+  }
+  return null;
+}
+
+/** Whether a store could not be asked, or had no time: nothing is wrong with what it was asked for. */
+export function isStoreAway(error: unknown): boolean {
+  const failure = storeFailure(error);
+  return failure !== null && failure.reason !== 'refused-by-postgres';
+}
