@@ -19,6 +19,7 @@ import { startLocalStores } from './local/stores.ts';
 import { LOCAL_FOLDER } from './local/urls.ts';
 import { type LockContext, locks } from './locks/registry.ts';
 import { attemptTally } from './metrics/attempt-tally.ts';
+import { backgroundHealth } from './metrics/background.ts';
 import {
   createInstruments,
   type Instruments,
@@ -142,10 +143,7 @@ async function startAll(config: Config, log: Logger): Promise<void> {
 async function start(config: Config, log: Logger): Promise<void> {
   const { databaseUrl, redisUrl } = await findStores(config, log);
   const instruments = createInstruments();
-  const onError = (doing: string, err: unknown, ids: object = {}) => {
-    instruments.storeErrors.inc({ store: 'any', doing });
-    log.error({ err, doing, ...ids }, `could not ${doing}`);
-  };
+  const { onError, background } = reports(instruments, log);
   const onLost = (err: unknown) => onError('keep a connection to postgres', err);
   const postgres = openPostgres(databaseUrl, onLost, limits.postgresPoolSize / config.workers);
   closers.push(() => postgres.close());
@@ -170,14 +168,16 @@ async function start(config: Config, log: Logger): Promise<void> {
   const writer =
     reservations && createWriter({ ...config, postgres, orders, reservations, instruments, onError });
   if (reservations && writer) {
-    await startRecovery({ ...strategy, reservations }, { writer, sales, orders, instruments }, log, onError);
+    const health = background.loop('recovery');
+    await startRecovery({ ...strategy, reservations }, { writer, sales, orders, instruments, health }, log);
   }
-  const moves = reservations && createUnitMoves({ postgres, reservations, onError });
-  const lifecycle = createLifecycle({ postgres, orders, moves, instruments });
+  const moves = reservations && createUnitMoves({ postgres, reservations, background, onError });
+  const health = background.loop('expiry');
+  const lifecycle = createLifecycle({ postgres, orders, moves, instruments, health });
   const payments = createPayments({ postgres, orders, moves, instruments });
-  closers.push(keepSweeping({ lifecycle, moves }, onError));
+  closers.push(keepSweeping({ lifecycle, moves }, background));
   const purchases = openPurchases(config, { strategy, orders, writer, onError }, instruments);
-  const tasks = runTasks(config, { postgres, redis, lock, instruments, onError }, log);
+  const tasks = runTasks(config, { postgres, redis, lock, instruments, background }, log);
 
   const onUnforeseen = (err: unknown, request: object) =>
     log.error({ err, ...request }, 'an error that nobody foresaw');
@@ -192,12 +192,25 @@ async function start(config: Config, log: Logger): Promise<void> {
     ledger: ledger(postgres),
     tasks,
     adminToken: config.adminToken,
-    service: aboutService(config, { postgres, redis, instruments }),
+    service: aboutService(config, { postgres, redis, instruments, background }),
     onError: onUnforeseen,
   });
   const server = createServer(purchaseListener(purchases, app, onUnforeseen));
   answerUnreadable(server);
   await listen(server, config, log);
+}
+
+/** What becomes of failures that end no request. */
+function reports(instruments: Instruments, log: Logger) {
+  const onError = (doing: string, err: unknown, ids: object = {}) => {
+    instruments.storeErrors.inc({ store: 'any', doing });
+    log.error({ err, doing, ...ids }, `could not ${doing}`);
+  };
+  const background = backgroundHealth(instruments.registry, {
+    failing: (what, err, details) => log.error({ err, ...details }, `background work fails: ${what}`),
+    recovered: (what, details) => log.info(details, `background work goes on: ${what}`),
+  });
+  return { onError, background };
 }
 
 /** Attempts, and what is measured of them. */
@@ -220,7 +233,12 @@ function openPurchases(
 /** What the service tells of itself. */
 function aboutService(
   { strategy: active, lock }: Config,
-  { postgres, redis, instruments }: Pick<TasksContext, 'postgres' | 'redis' | 'instruments'>,
+  {
+    postgres,
+    redis,
+    instruments,
+    background,
+  }: Pick<TasksContext, 'postgres' | 'redis' | 'instruments' | 'background'>,
 ): ServiceContext {
   return {
     active,
@@ -229,6 +247,7 @@ function aboutService(
     locks: [...locks.values()].map((entry) => entry.description),
     instruments,
     metricsOfAll: cluster.isWorker ? metricsOfAll(instruments.registry) : null,
+    degraded: () => background.degraded(),
     checks: { postgres: () => postgres.ping(), redis: () => redis.ping() },
   };
 }
@@ -286,28 +305,24 @@ async function reach<T>(store: string, variable: string, url: string, connect: (
 
 async function startRecovery(
   strategy: Strategy & { readonly reservations: RedisSales },
-  parts: Pick<Parameters<typeof recoverOnce>[0], 'writer' | 'sales' | 'orders' | 'instruments'>,
+  parts: Pick<Parameters<typeof recoverOnce>[0], 'writer' | 'sales' | 'orders' | 'instruments' | 'health'>,
   log: Logger,
-  onError: (doing: string, error: unknown, ids?: object) => void,
 ): Promise<void> {
   const recovery = {
     ...parts,
-    onError,
     strategy,
     log: (message: string, details: object) => log.warn(details, message),
   };
   // Before the first request: another strategy may have sold since this one last ran.
-  const counts = await recoverOnce(recovery).catch((error: unknown) => {
-    onError('recover', error); // the next pass goes on
-    return {};
-  });
-  if (Object.values(counts).some((n) => n > 0)) log.info(counts, 'settled what an earlier process left');
+  const counts = await parts.health.step('look for sales', () => recoverOnce(recovery));
+  if (Object.values(counts ?? {}).some((n) => n > 0))
+    log.info(counts, 'settled what an earlier process left');
   closers.push(keepRecovering(recovery));
 }
 
 function runTasks(
   config: Config,
-  parts: Pick<TasksContext, 'postgres' | 'redis' | 'lock' | 'instruments' | 'onError'>,
+  parts: Pick<TasksContext, 'postgres' | 'redis' | 'lock' | 'instruments' | 'background'>,
   log: Logger,
 ): Tasks {
   const handlers = outsideHandlers(config.taskWebhookUrl, (message, details) => log.info(details, message));

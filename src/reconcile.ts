@@ -6,6 +6,7 @@ import { parseArgs } from 'node:util';
 import { ConfigError, parseEnv } from './config/env.ts';
 import { LOCAL_FOLDER, readStoreUrls } from './local/urls.ts';
 import { locks } from './locks/registry.ts';
+import { backgroundHealth } from './metrics/background.ts';
 import { createInstruments } from './metrics/instruments.ts';
 import { compare, compareAll, repair } from './orders/reconcile.ts';
 import { createUnitMoves } from './orders/unit-moves.ts';
@@ -48,13 +49,14 @@ async function main(): Promise<number> {
       store === 'redis' ? redisSales(redis, redisEpochs(redis, postgres), orders, segments) : null;
     const context = { reservations, sales, orders };
     const instruments = createInstruments();
+    const background = backgroundHealth(instruments.registry, { failing: onError, recovered: () => {} });
     let different = 0;
     for await (const { saleId, differences } of compareAll(context)) {
       for (const difference of differences) say(`sale ${saleId}: ${difference}`);
       if (differences.length === 0) continue;
       different++;
       if (values.check || reservations === null) continue;
-      const moves = createUnitMoves({ postgres, reservations, onError });
+      const moves = createUnitMoves({ postgres, reservations, background, onError });
       while ((await moves.tell()) > 0);
       const sale = (await sales.get(saleId))!;
       await repair({ reservations, sales, orders, instruments, log: () => {} }, sale);

@@ -215,9 +215,12 @@ const servicePaths: ZodOpenApiPathsObject = {
   },
   '/readyz': {
     get: {
-      summary: 'The stores answer',
+      summary: 'The stores answer, and what fails in the background',
       tags: ['Service'],
-      responses: { '200': { description: 'They do' }, '503': { description: 'One does not' } },
+      responses: {
+        '200': json(s.readinessSchema, 'They do; `degraded` when background work fails'),
+        '503': json(s.readinessSchema, 'One does not'),
+      },
     },
   },
   '/metrics': {

@@ -211,3 +211,20 @@ export const strategiesSchema = z
     locks: z.array(lockSchema),
   })
   .meta({ id: 'Strategies' });
+
+export const readinessSchema = z
+  .object({
+    status: z
+      .enum(['ok', 'degraded', 'unavailable'])
+      .meta({ description: 'degraded: both stores answer, and some background work fails' }),
+    stores: z.record(z.string(), z.string()).meta({ description: 'ok, or why a store does not answer' }),
+    degraded: z
+      .array(
+        z.object({
+          what: z.string().meta({ example: 'expiry' }),
+          detail: z.string().meta({ example: '1 failing; sale 7: the reason' }),
+        }),
+      )
+      .optional(),
+  })
+  .meta({ id: 'Readiness' });

@@ -8,9 +8,11 @@
  */
 import { limits } from '../config/limits.ts';
 import type { Order, UnitMove } from '../domain/order.ts';
+import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
-import { type PostgresStore, retried } from '../store/postgres.ts';
+import { isolating, type PostgresStore, retried } from '../store/postgres.ts';
+import { isHeldUp } from '../store/postgres-failure.ts';
 import { EARNED } from '../store/purchase-sql.ts';
 import type { UnitMoves } from './unit-moves.ts';
 
@@ -20,6 +22,8 @@ export interface LifecycleContext {
   /** Null for a strategy whose units are in Postgres alone. */
   readonly moves: UnitMoves | null;
   readonly instruments: Instruments;
+  /** Of expiry. */
+  readonly health: LoopHealth;
 }
 
 export type CancelResult =
@@ -32,8 +36,10 @@ export interface Lifecycle {
   /** Cancels a pending order. @throws what Postgres throws; then look before you repeat */
   cancel(orderId: string): Promise<CancelResult>;
   /**
-   * Expires pending orders whose time to pay is over, one batch; several processes may do so at the same time.
+   * Expires pending orders whose time to pay is over, one batch; several processes may do so at the same time. What
+   * Postgres refuses is left alone for a while, see metrics/background.ts, and keeps no other from expiring.
    * @returns how many this call expired
+   * @throws what Postgres throws when it is away
    */
   expireDue(): Promise<number>;
 }
@@ -67,8 +73,26 @@ const CLOSE = `
 
 type Closed = Omit<UnitMove, 'direction'>;
 
+// now(), which stands still in a statement: with a clock that goes on, every pending order would be looked at.
+const DUE = `
+  SELECT sale_id AS "saleId", array_agg(id) AS ids FROM (
+    SELECT id, sale_id FROM orders WHERE status = 'pending' AND expires_at <= now()
+      AND sale_id <> ALL($2::int[]) AND id <> ALL($3::uuid[])
+    ORDER BY expires_at LIMIT $1
+  ) AS due GROUP BY sale_id`;
+
+interface DueOfSale {
+  readonly saleId: number;
+  readonly ids: readonly string[];
+}
+
+/** Refusals of one sale's orders in one pass; then the sale rests. */
+const REFUSALS = 32;
+/** Passes of one call, of which each but the last one only found what fails. */
+const PASSES = 100;
+
 export function createLifecycle(context: LifecycleContext): Lifecycle {
-  const { orders, moves, instruments } = context;
+  const { orders, moves, instruments, health } = context;
   const { pool } = context.postgres;
 
   /** Closes those that are pending still. @returns which */
@@ -80,6 +104,29 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
     return rows;
   }
 
+  /** Those of one sale: a batch that holds one sale's row never waits for another's. */
+  async function expire({ saleId, ids }: DueOfSale): Promise<{ expired: number; failed: number }> {
+    const sale = `sale ${saleId}`;
+    const failed = new Map<string, unknown>();
+    const refused = (orderId: string, error: unknown) => void failed.set(orderId, error);
+    try {
+      const { results, complete } = await isolating(ids, (some) => close(some, 'expired'), refused, REFUSALS);
+      const [last] = failed.values();
+      // Where none expires, it is the sale that fails.
+      const isOfSale = results.length === 0 && failed.size > 1;
+      if (!isOfSale) for (const [orderId, error] of failed) health.failed(`order ${orderId}`, error);
+      if (isOfSale || !complete) health.failed(sale, last);
+      else health.succeeded(sale);
+      for (const { orderId } of results) health.succeeded(`order ${orderId}`);
+      await moves?.tell(results.map(({ orderId }) => orderId));
+      return { expired: results.length, failed: failed.size };
+    } catch (error) {
+      if (!isHeldUp(error)) throw error;
+      health.failed(sale, error);
+      return { expired: 0, failed: 1 };
+    }
+  }
+
   return {
     async cancel(orderId) {
       const closed = await close([orderId], 'cancelled');
@@ -89,21 +136,19 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
       return { kind: closed.length === 1 ? 'cancelled' : 'invalid-transition', order };
     },
     async expireDue() {
-      const { rows } = await pool.query<{ ids: string[] }>({
-        name: 'due-orders',
-        // now(), which stands still in a statement: with a clock that goes on, every pending order would be looked at.
-        text: `SELECT array_agg(id) AS ids FROM (
-                 SELECT id, sale_id FROM orders WHERE status = 'pending' AND expires_at <= now()
-                 ORDER BY expires_at LIMIT $1
-               ) AS due GROUP BY sale_id`,
-        values: [limits.expiryBatch],
-      });
       let expired = 0;
-      // One sale at a time: a batch that holds one sale's row never waits for another's.
-      for (const { ids } of rows) {
-        const closed = await close(ids, 'expired');
-        expired += closed.length;
-        await moves?.tell(closed.map(({ orderId }) => orderId));
+      for (let passes = 0, failed = 1; passes < PASSES && expired === 0 && failed > 0; passes++) {
+        failed = 0;
+        const { rows } = await pool.query<DueOfSale>({
+          name: 'due-orders',
+          text: DUE,
+          values: [limits.expiryBatch, health.resting('sale'), health.resting('order')],
+        });
+        for (const due of rows) {
+          const counts = await expire(due);
+          expired += counts.expired;
+          failed += counts.failed;
+        }
       }
       return expired;
     },

@@ -13,7 +13,9 @@
 import { limits } from '../config/limits.ts';
 import type { ClaimedReservation } from '../domain/outcome.ts';
 import { freeUnits, type Sale } from '../domain/sale.ts';
+import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
+import { isStoreAway } from '../store/failures.ts';
 import type { OrderTable } from '../store/orders.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import type { SaleTable } from '../store/sales.ts';
@@ -30,7 +32,8 @@ export interface RecoveryContext {
   readonly orders: OrderTable;
   readonly instruments: Instruments;
   readonly log: (message: string, details: object) => void;
-  readonly onError: (doing: string, error: unknown, ids?: object) => void;
+  /** Of recovery. */
+  readonly health: LoopHealth;
 }
 
 /** What one pass did. */
@@ -58,20 +61,33 @@ export async function recoverOnce(
   memory: RecoveryMemory | null = null,
 ): Promise<RecoveryCounts> {
   const counts: RecoveryCounts = { committed: 0, returned: 0, postponed: 0, corrected: 0, failed: 0 };
+  const { health } = context;
+  let away: unknown = null;
+  const looked = new Set<string>();
   for await (const sale of needy(context, memory)) {
-    if (isStopped()) break;
+    if (isStopped()) return counts;
+    looked.add(String(sale.id));
+    const item = `sale ${sale.id}`;
+    if (health.isResting(item)) continue;
     try {
       await settleAbandoned(context, sale, counts, isStopped);
       const { reservations } = context.strategy;
       if (await repair({ ...context, reservations }, sale)) counts.corrected++;
+      health.succeeded(item);
     } catch (error) {
-      // One sale's trouble is not the others'.
+      // One sale's trouble is not the others'. A store that is away is no sale's: nothing rests when it is back.
       counts.failed++;
-      context.onError('recover a sale', error, { saleId: sale.id });
+      if (isStoreAway(error)) away = error;
+      else health.failed(item, error);
     }
   }
+  health.retain('sale', (id) => looked.has(id) || memory?.has(Number(id)) === true);
+  if (away === null) health.succeeded(RECOVER);
+  else health.failed(RECOVER, away);
   return counts;
 }
+
+const RECOVER = 'recover sales';
 
 /** What the sales looked like that differed in the pass before: one that looks the same now stands still. */
 export type RecoveryMemory = Map<number, string>;
@@ -117,8 +133,28 @@ async function settleAbandoned(
     if ((await reservations.observe(sale.id)) === null) await reservations.open(sale);
     const abandoned = await reservations.claimAbandoned(sale.id, limits.recoverBatch);
     const { postponed } = counts;
-    await Promise.all(abandoned.map((reservation) => settle(context, reservation, counts)));
+    await Promise.all(abandoned.map((reservation) => settleAlone(context, reservation, counts)));
     if (abandoned.length < limits.recoverBatch || counts.postponed > postponed) return;
+  }
+}
+
+/**
+ * One that fails keeps no other of its sale from being settled; it keeps its claim, and is tried again when that is over.
+ * @throws what a store throws that is away
+ */
+async function settleAlone(
+  context: RecoveryContext,
+  reservation: ClaimedReservation,
+  counts: RecoveryCounts,
+): Promise<void> {
+  const item = `order ${reservation.orderId}`;
+  try {
+    await settle(context, reservation, counts);
+    context.health.succeeded(item);
+  } catch (error) {
+    if (isStoreAway(error)) throw error;
+    counts.postponed++;
+    context.health.failed(item, error);
   }
 }
 
@@ -160,9 +196,7 @@ async function settle(
  */
 export function keepRecovering(context: RecoveryContext): () => Promise<void> {
   const memory: RecoveryMemory = new Map();
-  return repeatedly(
-    limits.recoverEveryMs,
-    (isStopped) => recoverOnce(context, isStopped, memory),
-    (error) => context.onError('recover', error),
+  return repeatedly(limits.recoverEveryMs, (isStopped) =>
+    context.health.step('look for sales', () => recoverOnce(context, isStopped, memory)),
   );
 }

@@ -1,27 +1,23 @@
 /** What is looked for again and again in the background: expired orders, and units that Redis has not heard of. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { limits } from '../config/limits.ts';
+import type { BackgroundHealth } from '../metrics/background.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import type { UnitMoves } from './unit-moves.ts';
 
 /**
- * Calls `work` again and again, with a pause in between, until stopped. What it throws is told, and it goes on.
+ * Calls `work`, which does not throw, again and again, with a pause in between, until stopped.
  * @returns stops it, and waits for the call under way
  */
 export function repeatedly(
   everyMs: number,
   work: (isStopped: () => boolean) => Promise<unknown>,
-  onError: (error: unknown) => void,
 ): () => Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
   let running: Promise<void> = Promise.resolve();
   async function run(): Promise<void> {
-    try {
-      await work(() => stopped);
-    } catch (error) {
-      onError(error);
-    }
+    await work(() => stopped);
     if (!stopped) timer = setTimeout(start, everyMs);
   }
   function start(): void {
@@ -41,23 +37,17 @@ export function repeatedly(
  */
 export function keepSweeping(
   { lifecycle, moves }: { readonly lifecycle: Lifecycle; readonly moves: UnitMoves | null },
-  onError: (doing: string, error: unknown) => void,
+  background: BackgroundHealth,
 ): () => Promise<void> {
+  const health = background.loop('expiry');
   const stops = [
-    repeatedly(
-      limits.sweepEveryMs,
-      (isStopped) => untilNone(() => lifecycle.expireDue(), isStopped),
-      (error) => onError('expire orders', error),
+    repeatedly(limits.sweepEveryMs, (isStopped) =>
+      health.step('expire orders', () => untilNone(() => lifecycle.expireDue(), isStopped)),
     ),
   ];
+  // It notes its failures by itself.
   if (moves !== null) {
-    stops.push(
-      repeatedly(
-        limits.sweepEveryMs,
-        (isStopped) => untilNone(() => moves.tell(), isStopped),
-        (error) => onError('tell redis of units', error),
-      ),
-    );
+    stops.push(repeatedly(limits.sweepEveryMs, (isStopped) => untilNone(() => moves.tell(), isStopped)));
   }
   return async () => {
     await Promise.all(stops.map((stop) => stop()));

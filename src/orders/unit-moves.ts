@@ -8,8 +8,10 @@
  * before. Moves of one order are told in their order. A sale that is not in Redis is opened from Postgres, which has
  * the change; a move that meets none is kept for a while, for an opening that had begun before the change.
  */
+import type pg from 'pg';
 import { limits } from '../config/limits.ts';
 import type { UnitMove } from '../domain/order.ts';
+import type { BackgroundHealth } from '../metrics/background.ts';
 import { inTransaction, type PostgresStore } from '../store/postgres.ts';
 import { isUnforeseen } from '../store/redis.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
@@ -34,6 +36,8 @@ export interface UnitMoves {
 export interface UnitMovesContext {
   readonly postgres: PostgresStore;
   readonly reservations: RedisSales;
+  /** Its loops `unit-moves` and `restock-moves`. */
+  readonly background: BackgroundHealth;
   readonly onError: (doing: string, error: unknown) => void;
 }
 
@@ -54,27 +58,46 @@ const pick = (
 const OLDEST = { name: 'pick-oldest-moves', text: pick('sale_id <> ALL($3::int[])') };
 const OF_ORDERS = { name: 'pick-moves', text: pick('order_id = ANY($3::uuid[])') };
 
-/** How long the moves of a sale are passed over that Redis refused one of: a key of it has another type. */
-const REFUSING_MS = 5_000;
+const TELL = 'tell redis of units';
 
-export function createUnitMoves({ postgres, reservations, onError }: UnitMovesContext): UnitMoves {
-  /** Sales whose keys Redis would not change, until when on `performance.now()`'s clock: the others' moves go first. */
-  const refusing = new Map<number, number>();
+export function createUnitMoves({
+  postgres,
+  reservations,
+  background,
+  onError,
+}: UnitMovesContext): UnitMoves {
+  const health = background.loop('unit-moves');
+  const restocks = { postgres, reservations, health: background.loop('restock-moves') };
 
-  /** @returns whether Redis has it, or will read it in Postgres */
-  async function told(move: Row): Promise<boolean> {
+  /** @returns whether Redis has it, or will read it in Postgres; or why it cannot be asked now */
+  async function told(move: Row): Promise<boolean | { readonly away: unknown }> {
+    const sale = `sale ${move.saleId}`;
     try {
-      return (await reservations.move(move)) || move.old;
+      const done = (await reservations.move(move)) || move.old;
+      health.succeeded(sale);
+      return done;
     } catch (error) {
-      onError('tell redis of a unit', error);
-      if (isUnforeseen(error)) refusing.set(move.saleId, performance.now() + REFUSING_MS);
+      if (!isUnforeseen(error)) return { away: error };
+      // A key of the sale has another type: the others' moves go first.
+      health.failed(sale, error);
       return false;
     }
   }
 
-  function refusingNow(): number[] {
-    for (const [saleId, untilMs] of refusing) if (performance.now() > untilMs) refusing.delete(saleId);
-    return [...refusing.keys()];
+  async function tellIn(client: pg.PoolClient, orderIds: readonly string[] | undefined): Promise<number> {
+    const bounds = [limits.movesBatch, limits.moveKeptMs];
+    const query =
+      orderIds === undefined
+        ? { ...OLDEST, values: [...bounds, health.resting('sale')] }
+        : { ...OF_ORDERS, values: [...bounds, orderIds] };
+    const { rows } = await client.query<Row>(query);
+    const results = await Promise.all(rows.map(told));
+    const ids = rows.flatMap(({ id }, i) => (results[i] === true ? [id] : []));
+    if (ids.length > 0) await client.query('DELETE FROM unit_moves WHERE id = ANY($1)', [ids]);
+    const failed = results.find((result) => typeof result === 'object');
+    if (failed === undefined) health.succeeded(TELL);
+    else health.failed(TELL, failed.away);
+    return ids.length;
   }
 
   return {
@@ -96,22 +119,14 @@ export function createUnitMoves({ postgres, reservations, onError }: UnitMovesCo
     },
     async tell(orderIds) {
       if (orderIds?.length === 0) return 0;
-      if (orderIds === undefined) await tellRestocks({ postgres, reservations, onError });
+      if (orderIds === undefined) await tellRestocks(restocks);
       try {
-        return await inTransaction(postgres.pool, async (client) => {
-          const bounds = [limits.movesBatch, limits.moveKeptMs];
-          const query =
-            orderIds === undefined
-              ? { ...OLDEST, values: [...bounds, refusingNow()] }
-              : { ...OF_ORDERS, values: [...bounds, orderIds] };
-          const { rows } = await client.query<Row>(query);
-          const done = await Promise.all(rows.map(async (row) => ((await told(row)) ? row.id : null)));
-          const ids = done.filter((id) => id !== null);
-          if (ids.length > 0) await client.query('DELETE FROM unit_moves WHERE id = ANY($1)', [ids]);
-          return { commit: true, value: ids.length };
-        });
+        return await inTransaction(postgres.pool, async (client) => ({
+          commit: true,
+          value: await tellIn(client, orderIds),
+        }));
       } catch (error) {
-        onError('tell redis of units', error);
+        health.failed(TELL, error);
         return 0;
       }
     },

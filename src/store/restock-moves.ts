@@ -9,13 +9,15 @@
  * sale in Redis is kept for a while, for an opening that had begun before the restock.
  */
 import { limits } from '../config/limits.ts';
+import type { LoopHealth } from '../metrics/background.ts';
 import { inTransaction, type PostgresStore } from './postgres.ts';
+import { isUnforeseen } from './redis.ts';
 import type { RedisSales } from './redis-sale.ts';
 
 export interface RestockMovesContext {
   readonly postgres: PostgresStore;
   readonly reservations: RedisSales;
-  readonly onError: (doing: string, error: unknown) => void;
+  readonly health: Pick<LoopHealth, 'failed' | 'succeeded' | 'resting'>;
 }
 
 interface Row {
@@ -28,30 +30,49 @@ interface Row {
 const PICK = {
   name: 'pick-restock-moves',
   text: `SELECT id, sale_id AS "saleId", units, created_at < clock_timestamp() - make_interval(secs => $2 / 1000.0) AS old
-    FROM restock_moves ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED`,
+    FROM restock_moves WHERE sale_id <> ALL($3::int[]) AND ($4::int IS NULL OR sale_id = $4)
+    ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED`,
 };
 
-/** Tells Redis what it has not heard. What cannot be told now stays for a later call; never throws for that. */
-export async function tellRestocks({ postgres, reservations, onError }: RestockMovesContext): Promise<void> {
+const TELL = 'tell redis of restocks';
+
+/**
+ * Tells Redis what it has not heard. What cannot be told now stays for a later call; never throws for that.
+ * @param saleId of this sale alone
+ */
+export async function tellRestocks(
+  { postgres, reservations, health }: RestockMovesContext,
+  saleId: number | null = null,
+): Promise<void> {
+  let away: unknown = null;
+
   /** @returns whether Redis has it, or will read it in Postgres */
-  async function told({ id, saleId, units, old }: Row): Promise<boolean> {
+  async function told(move: Row): Promise<boolean> {
+    const sale = `sale ${move.saleId}`;
     try {
-      return (await reservations.adjust(saleId, units, id)) !== null || old;
+      const done = (await reservations.adjust(move.saleId, move.units, move.id)) !== null || move.old;
+      health.succeeded(sale);
+      return done;
     } catch (error) {
-      onError('tell redis of a restock', error);
+      // Refused: a key of this sale has another type. The others' moves go first, as in orders/unit-moves.ts.
+      if (isUnforeseen(error)) health.failed(sale, error);
+      else away = error;
       return false;
     }
   }
 
   try {
     await inTransaction(postgres.pool, async (client) => {
-      const { rows } = await client.query<Row>({ ...PICK, values: [limits.movesBatch, limits.moveKeptMs] });
+      const values = [limits.movesBatch, limits.moveKeptMs, health.resting('sale'), saleId];
+      const { rows } = await client.query<Row>({ ...PICK, values });
       const done = await Promise.all(rows.map(async (row) => ((await told(row)) ? row.id : null)));
       const ids = done.filter((id) => id !== null);
       if (ids.length > 0) await client.query('DELETE FROM restock_moves WHERE id = ANY($1)', [ids]);
       return { commit: true, value: undefined };
     });
   } catch (error) {
-    onError('tell redis of restocks', error);
+    away = error;
   }
+  if (away === null) health.succeeded(TELL);
+  else health.failed(TELL, away);
 }

@@ -19,7 +19,9 @@
  * idempotency key, which is the same for every attempt.
  */
 import type { ClaimedTask, Task, TaskState } from '../domain/task.ts';
-import type { PostgresStore } from './postgres.ts';
+import type { LoopHealth } from '../metrics/background.ts';
+import { isolating, type PostgresStore } from './postgres.ts';
+import { blamesRows } from './postgres-failure.ts';
 
 /** How a failed attempt is written down. */
 export interface TaskFailure {
@@ -76,7 +78,8 @@ interface TaskRow {
 
 /** Due tasks of one state; each state by itself, so that the index on (state, run_at) gives them in their order. */
 const due = (state: TaskState, locking: string) =>
-  `SELECT id FROM tasks WHERE state = '${state}' AND run_at <= now() ORDER BY run_at LIMIT $1 ${locking}`;
+  `SELECT id FROM tasks WHERE state = '${state}' AND run_at <= now() AND id <> ALL($2::bigint[])
+   ORDER BY run_at LIMIT $1 ${locking}`;
 
 const pickStatement = (locking: string) => `
   WITH fresh AS MATERIALIZED (${due('waiting', locking)}), again AS MATERIALIZED (${due('retry', locking)})
@@ -85,51 +88,106 @@ const pickStatement = (locking: string) => `
   RETURNING id`;
 
 const PICK = { skip: pickStatement('FOR UPDATE SKIP LOCKED'), meet: pickStatement('') };
+const DUE = `(${due('waiting', '')}) UNION ALL (${due('retry', '')})`;
 
 /** Tasks in a state for too long; those that somebody is moving at this moment are not. */
-const overdue = (state: TaskState) => `
-  WITH overdue AS MATERIALIZED (
-    SELECT id FROM tasks WHERE state = '${state}' AND updated_at < now() - $1 * interval '1 millisecond'
-    LIMIT $2 FOR UPDATE SKIP LOCKED
-  )`;
+const overdue = (state: TaskState, locking = '') =>
+  `SELECT id FROM tasks WHERE state = '${state}' AND updated_at < now() - $1 * interval '1 millisecond'
+     AND id <> ALL($3::bigint[]) LIMIT $2 ${locking}`;
 
-/** What dispatchers and workers send. */
-export function taskTable(postgres: PostgresStore): TaskTable {
+/** Changes those of these tasks that are in a state, but for those that somebody is moving. */
+const change = (from: string, set: string) => `
+  WITH mine AS MATERIALIZED (
+    SELECT id FROM tasks WHERE id = ANY($1::bigint[]) AND state IN (${from}) FOR UPDATE SKIP LOCKED
+  )
+  UPDATE tasks SET ${set}, updated_at = now() WHERE id IN (SELECT id FROM mine) AND state IN (${from})`;
+
+const WAIT_AGAIN = `state = 'waiting'`;
+/** @param attempts the parameter that says how many there are */
+const retryOrDie = (
+  attempts: string,
+) => `state = CASE WHEN attempts % ${attempts} = 0 THEN 'dead' ELSE 'retry' END,
+  run_at = now(), last_error = 'attempt ' || attempts || ': its worker was gone'`;
+
+/** Tasks that Postgres refuses to change which one call finds; the others that it has not come to wait for the next one. */
+const REFUSALS = 32;
+
+/**
+ * What dispatchers and workers send. A task that Postgres refuses to change is left alone for a while, and keeps no other
+ * from being dispatched, claimed or taken back.
+ */
+export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTable {
   const { pool } = postgres;
   const count = async (sql: string, values: unknown[]) => (await pool.query(sql, values)).rowCount ?? 0;
+  const refused = (id: string, error: unknown) => health.failed(`task ${id}`, error);
+
+  /** @param statement whose first parameter are the ids, and which returns them */
+  async function changeEach<R extends { id: string }>(
+    ids: readonly string[],
+    statement: string,
+    ...values: unknown[]
+  ): Promise<readonly R[]> {
+    const work = async (some: readonly string[]) => (await pool.query<R>(statement, [some, ...values])).rows;
+    const { results } = await isolating(ids, work, refused, REFUSALS);
+    for (const { id } of results) health.succeeded(`task ${id}`);
+    return results;
+  }
+
+  /** One statement that finds and changes tasks; where it is refused, they are found first and changed then. */
+  async function findAndChange(
+    both: { readonly text: string; readonly values: readonly unknown[] },
+    find: { readonly text: string; readonly values: readonly unknown[] },
+    ...[statement, ...values]: [string, ...unknown[]]
+  ): Promise<readonly string[]> {
+    try {
+      return (await pool.query<{ id: string }>(both.text, [...both.values])).rows.map(({ id }) => id);
+    } catch (error) {
+      if (!blamesRows(error)) throw error;
+      const { rows } = await pool.query<{ id: string }>(find.text, [...find.values]);
+      const ids = rows.map(({ id }) => id);
+      return (await changeEach(ids, statement, ...values)).map(({ id }) => id);
+    }
+  }
+
+  /** @returns how many */
+  async function takeBack(
+    state: 'queued' | 'processing',
+    set: (parameter: string) => string,
+    olderMs: number,
+    most: number,
+    ...more: number[]
+  ): Promise<number> {
+    const values = [olderMs, most, health.resting('task')];
+    const both = `WITH overdue AS MATERIALIZED (${overdue(state, 'FOR UPDATE SKIP LOCKED')})
+      UPDATE tasks SET ${set('$4')}, updated_at = now()
+      WHERE id IN (SELECT id FROM overdue) AND state = '${state}' RETURNING id`;
+    const ids = await findAndChange(
+      { text: both, values: [...values, ...more] },
+      { text: overdue(state), values },
+      `${change(`'${state}'`, set('$2'))} RETURNING id`,
+      ...more,
+    );
+    return ids.length;
+  }
+
   return {
-    async pick(most, rivals) {
-      const { rows } = await pool.query<{ id: string }>(PICK[rivals], [most]);
-      return rows.map((row) => row.id);
+    pick(most, rivals) {
+      const values = [most, health.resting('task')];
+      return findAndChange(
+        { text: PICK[rivals], values },
+        { text: DUE, values },
+        `${change(`'waiting', 'retry'`, `state = 'queued'`)} RETURNING id`,
+      );
     },
-    giveBack: (ids) =>
-      count(
-        `UPDATE tasks SET state = 'waiting', updated_at = now() WHERE id = ANY($1::bigint[]) AND state = 'queued'`,
-        [ids],
-      ),
-    takeBackQueued: (olderMs, most) =>
-      count(
-        `${overdue('queued')} UPDATE tasks SET state = 'waiting', updated_at = now()
-         WHERE id IN (SELECT id FROM overdue) AND state = 'queued'`,
-        [olderMs, most],
-      ),
+    giveBack: async (ids) => (await changeEach(ids, `${change(`'queued'`, WAIT_AGAIN)} RETURNING id`)).length,
+    takeBackQueued: (olderMs, most) => takeBack('queued', () => WAIT_AGAIN, olderMs, most),
     takeBackProcessing: (olderMs, most, attempts) =>
-      count(
-        `${overdue('processing')} UPDATE tasks SET
-           state = CASE WHEN attempts % $3 = 0 THEN 'dead' ELSE 'retry' END, run_at = now(), updated_at = now(),
-           last_error = 'attempt ' || attempts || ': its worker was gone'
-         WHERE id IN (SELECT id FROM overdue) AND state = 'processing'`,
-        [olderMs, most, attempts],
-      ),
+      takeBack('processing', retryOrDie, olderMs, most, attempts),
     async claim(ids) {
-      const { rows } = await pool.query<Omit<ClaimedTask, 'id'> & { id: string }>(
-        `WITH mine AS MATERIALIZED (
-           SELECT id FROM tasks WHERE id = ANY($1::bigint[]) AND state = 'queued' FOR UPDATE SKIP LOCKED
-         )
-         UPDATE tasks SET state = 'processing', attempts = attempts + 1, updated_at = now()
-         WHERE id IN (SELECT id FROM mine) AND state = 'queued'
+      const rows = await changeEach<Omit<ClaimedTask, 'id'> & { id: string }>(
+        ids,
+        `${change(`'queued'`, `state = 'processing', attempts = attempts + 1`)}
          RETURNING id, kind, coalesce(key, 'task:' || id) AS "idempotencyKey", payload, attempts`,
-        [ids],
       );
       return rows.map((row) => ({ ...row, id: Number(row.id) }));
     },

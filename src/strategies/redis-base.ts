@@ -197,12 +197,10 @@ async function restock(context: StrategyContext, reservations: RedisSales, saleI
     throw error;
   }
   if (units > 0) {
-    const { postgres, onError } = context;
-    await tellRestocks({
-      postgres,
-      reservations,
-      onError: (doing, error) => onError(doing, error, { saleId }),
-    });
+    const failed = (_: string, error: unknown) =>
+      context.onError('tell redis of a restock', error, { saleId });
+    const health = { failed, succeeded: () => {}, resting: () => [] };
+    await tellRestocks({ postgres: context.postgres, reservations, health }, saleId);
   } else if (sale === null || sale === 'below-sold') await putBack();
   return sale;
 }

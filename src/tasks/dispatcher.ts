@@ -11,9 +11,9 @@
  * answers or not.
  */
 import type { TaskBounds } from '../config/limits.ts';
+import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { TaskTable } from '../store/task-table.ts';
-import type { Watch } from './outage.ts';
 import type { PickDue } from './pick.ts';
 import type { TaskQueue } from './queue.ts';
 
@@ -22,7 +22,7 @@ export interface DispatcherContext {
   readonly queue: TaskQueue;
   readonly pick: PickDue;
   readonly instruments: Instruments;
-  readonly watch: Watch;
+  readonly health: LoopHealth;
   readonly bounds: TaskBounds;
   readonly log: (message: string, details: object) => void;
 }
@@ -66,7 +66,7 @@ export interface Dispatcher {
 
 /** Passes, one after the other, until stopped. */
 export function startDispatcher(context: DispatcherContext): Dispatcher {
-  const { table, queue, instruments, watch, bounds, log } = context;
+  const { table, queue, instruments, health, bounds, log } = context;
   let stopped = false;
   let woken = false;
   let end = () => {};
@@ -84,20 +84,20 @@ export function startDispatcher(context: DispatcherContext): Dispatcher {
   }
 
   async function takeBack(): Promise<void> {
-    const counts = await watch.over('take tasks back', () => takeBackOnce(table, bounds));
+    const counts = await health.step('take tasks back', () => takeBackOnce(table, bounds));
     for (const [from, count] of Object.entries(counts ?? {})) {
       if (count === 0) continue;
       instruments.tasksTakenBack.inc({ from }, count);
       log('took back tasks that somebody left', { from, count });
     }
     // Twice as old: whatever an entry hinted at has been taken back.
-    await watch.over('trim the stream of tasks', () => queue.trim(2 * bounds.queuedMs));
+    await health.step('trim the stream of tasks', () => queue.trim(2 * bounds.queuedMs));
   }
 
   async function run(): Promise<void> {
     while (!stopped) {
       woken = false;
-      const enqueued = await watch.over('dispatch tasks', () => dispatchOnce(context, bounds));
+      const enqueued = await health.step('dispatch tasks', () => dispatchOnce(context, bounds));
       if (performance.now() >= takeBackAtMs) {
         await takeBack();
         takeBackAtMs = performance.now() + bounds.takeBackEveryMs;

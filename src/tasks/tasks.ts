@@ -2,13 +2,13 @@
 import { limits } from '../config/limits.ts';
 import type { Task, TaskState } from '../domain/task.ts';
 import type { Lock } from '../locks/lock.ts';
+import type { BackgroundHealth } from '../metrics/background.ts';
 import { type Instruments, measureTasks } from '../metrics/instruments.ts';
 import type { PostgresStore } from '../store/postgres.ts';
 import type { RedisStore } from '../store/redis.ts';
 import { taskTable } from '../store/task-table.ts';
 import { startDispatcher } from './dispatcher.ts';
 import type { TaskHandlers } from './handlers.ts';
-import { watch } from './outage.ts';
 import { skipLocked, underLock } from './pick.ts';
 import { taskQueue } from './queue.ts';
 import { startWorker } from './worker.ts';
@@ -24,7 +24,7 @@ export interface TasksContext {
   readonly handlers: TaskHandlers;
   readonly instruments: Instruments;
   readonly log: (message: string, details: object) => void;
-  readonly onError: (doing: string, error: unknown) => void;
+  readonly background: BackgroundHealth;
 }
 
 /** What operators may do. */
@@ -40,14 +40,15 @@ export interface Tasks extends TaskDesk {
 }
 
 export function startTasks(context: TasksContext): Tasks {
-  const { postgres, redis, lock, instruments, onError } = context;
-  const table = taskTable(postgres);
+  const { postgres, redis, lock, instruments } = context;
+  const health = context.background.loop('tasks');
+  const table = taskTable(postgres, health);
   const parts = {
     ...context,
     table,
     queue: taskQueue(redis),
     pick: context.taskPick === 'lock' ? underLock(table, lock, context) : skipLocked(table),
-    watch: watch(instruments, onError),
+    health,
     bounds: limits.tasks,
   };
   const dispatcher = startDispatcher(parts);

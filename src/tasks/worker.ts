@@ -17,10 +17,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TaskBounds } from '../config/limits.ts';
 import type { ClaimedTask } from '../domain/task.ts';
+import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
+import { blamesRows } from '../store/postgres-failure.ts';
 import type { TaskFailure, TaskTable } from '../store/task-table.ts';
 import type { TaskHandler, TaskHandlers } from './handlers.ts';
-import type { Watch } from './outage.ts';
 import type { TaskQueue } from './queue.ts';
 
 export interface WorkerContext {
@@ -28,7 +29,7 @@ export interface WorkerContext {
   readonly queue: TaskQueue;
   readonly handlers: TaskHandlers;
   readonly instruments: Instruments;
-  readonly watch: Watch;
+  readonly health: LoopHealth;
   readonly bounds: TaskBounds;
   readonly log: (message: string, details: object) => void;
 }
@@ -55,7 +56,7 @@ const INTERRUPTS = 10;
 const GIVE_BACK_MS = 1_000;
 
 export function startWorker(context: WorkerContext): Worker {
-  const { table, queue, instruments, watch, bounds } = context;
+  const { table, queue, instruments, health, bounds } = context;
   const reader = queue.reader(bounds.blockMs);
   const underWay = new Map<Promise<void>, AbortController>();
   let stopping = false;
@@ -66,19 +67,19 @@ export function startWorker(context: WorkerContext): Worker {
     const untilMs = performance.now() + bounds.queuedMs; // then they have been taken back
     while (!stopping && performance.now() < untilMs) {
       const claimedMs = performance.now();
-      const claimed = await watch.over('claim tasks', () => table.claim(ids));
+      const claimed = await health.step('claim tasks', () => table.claim(ids));
       if (claimed !== null) {
         instruments.taskHintsDropped.inc(ids.length - claimed.length);
         return claimed.map((task) => ({ task, claimedMs, abort: new AbortController() }));
       }
       await sleep(bounds.againMs);
     }
-    if (stopping) await watch.over('give tasks back', () => table.giveBack(ids));
+    if (stopping) await health.step('give tasks back', () => table.giveBack(ids));
     return [];
   }
 
   async function takeSome(free: number): Promise<void> {
-    const ids = await watch.over('read the stream of tasks', () =>
+    const ids = await health.step('read the stream of tasks', () =>
       reader.read(free).catch((error) => {
         if (stopping) return []; // its connection was closed
         throw error;
@@ -204,14 +205,26 @@ function messageOf(error: unknown): string {
   return why === undefined ? error.message : `${error.message}: ${why}`;
 }
 
-/** Writes down how an attempt ended; again while Postgres does not answer, until the task has been taken back. */
+/**
+ * Writes down how an attempt ended; again while Postgres does not answer, until the task has been taken back. What Postgres
+ * refuses is left to be taken back.
+ */
 async function mark(
-  { watch, bounds, log }: WorkerContext,
+  { health, bounds, log }: WorkerContext,
   { task, claimedMs, abort }: Attempt,
   write: () => Promise<boolean>,
 ): Promise<void> {
+  const item = `task ${task.id}`;
   for (;;) {
-    const ours = await watch.over('mark tasks', write);
+    const ours = await health.step('mark tasks', () =>
+      write().catch((error) => {
+        if (!blamesRows(error)) throw error;
+        health.failed(item, error);
+        return 'refused' as const;
+      }),
+    );
+    if (ours === 'refused') return;
+    if (ours !== null) health.succeeded(item);
     if (ours === true) return;
     if (ours === false) {
       const { id: taskId, kind, attempts } = task;

@@ -58,6 +58,7 @@ function application(): RequestListener {
       locks: [],
       instruments: {} as never,
       metricsOfAll: null,
+      degraded: () => [],
       checks: {},
     },
     adminToken: null,

@@ -4,6 +4,7 @@ import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createLifecycle } from '../../src/orders/lifecycle.ts';
 import { orderTable } from '../../src/store/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { testHealth } from '../support/background.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const PENDING = 5_000;
@@ -48,6 +49,7 @@ it('reads those that are due, and not every order that is pending', async () => 
     orders: orderTable(postgres),
     moves: null,
     instruments: createInstruments(),
+    health: testHealth().loop('expiry'),
   });
   const before = await entriesRead();
   expect(await lifecycle.expireDue()).toBe(DUE);

@@ -12,6 +12,7 @@ import { openRedis, type RedisStore } from '../../src/store/redis.ts';
 import { redisEpochs } from '../../src/store/redis-epoch.ts';
 import { claimEndMs, type RedisSales, redisSales, withFirstClaim } from '../../src/store/redis-sale.ts';
 import { saleTable } from '../../src/store/sales.ts';
+import { testHealth } from '../support/background.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const onError = vi.fn();
@@ -80,7 +81,7 @@ async function commit(reservation: ClaimedReservation): Promise<string> {
   return kind;
 }
 
-const moves = () => createUnitMoves({ postgres, reservations, onError });
+const moves = () => createUnitMoves({ postgres, reservations, background: testHealth(onError), onError });
 
 async function pay(reservation: Reservation): Promise<string | undefined> {
   const payments = createPayments({ postgres, orders, moves: moves(), instruments });

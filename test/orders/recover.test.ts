@@ -8,6 +8,7 @@ import { openRedis, type RedisStore } from '../../src/store/redis.ts';
 import { redisEpochs } from '../../src/store/redis-epoch.ts';
 import { redisSales } from '../../src/store/redis-sale.ts';
 import { saleTable } from '../../src/store/sales.ts';
+import { testHealth } from '../support/background.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const SALES = 5;
@@ -53,9 +54,9 @@ beforeEach(async () => {
     log: (message, details) => {
       if (message.startsWith('corrected')) corrected.push((details as { saleId: number }).saleId);
     },
-    onError: (doing, error) => {
-      throw new Error(doing, { cause: error });
-    },
+    health: testHealth((what, error) => {
+      throw new Error(what, { cause: error });
+    }).loop('recovery'),
   };
 });
 
@@ -116,4 +117,43 @@ it('settles what is abandoned in a sale that sells', async () => {
 it('has nothing to do where both stores say the same', async () => {
   const memory: RecoveryMemory = new Map();
   expect([await pass(memory), await pass(memory)]).toEqual([[], []]);
+});
+
+it('settles the other reservations of a sale of which one fails, and tries that one again', async () => {
+  const [saleId] = saleIds as [number];
+  const orderOf = (n: number) => `01939b2e-7f7c-7000-8000-00000000000${n}`;
+  const entries = ['ann', 'bob', 'eve'].flatMap((user, i) => [1, `${user} ${orderOf(i)} 1`]);
+  await redis.redis.zadd(`stampede:{sale:${saleId}}:reservations`, ...entries);
+  let fails = true;
+  const committed: string[] = [];
+  const commit = async ({ userId }: { userId: string }) => {
+    if (userId === 'ann' && fails) throw new TypeError('only ann');
+    committed.push(userId);
+    return { kind: 'committed' };
+  };
+  let nowMs = 0;
+  const told: string[] = [];
+  const background = testHealth(
+    (what) => told.push(what),
+    () => nowMs,
+  );
+  context = {
+    ...context,
+    health: background.loop('recovery'),
+    writer: { holds: () => false, commit } as unknown as RecoveryContext['writer'],
+  };
+  for (let passes = 0; passes < 3; passes++) await recoverOnce(context);
+  expect(committed.slice(0, 2)).toEqual(['bob', 'eve']);
+  expect(told).toEqual([`order ${orderOf(0)}`]);
+  expect(background.degraded()).toEqual([
+    { what: 'recovery', detail: `1 failing; order ${orderOf(0)}: only ann` },
+  ]);
+  fails = false;
+  await recoverOnce(context);
+  expect(committed).not.toContain('ann'); // at rest
+  nowMs += 1_000;
+  await recoverOnce(context);
+  expect(committed).toContain('ann');
+  expect(background.degraded()).toEqual([]);
+  expect(told).toHaveLength(1);
 });

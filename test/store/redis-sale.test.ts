@@ -14,6 +14,7 @@ import { redisEpochs } from '../../src/store/redis-epoch.ts';
 import { claimEndMs, type RedisSales, redisSales, withFirstClaim } from '../../src/store/redis-sale.ts';
 import { tellRestocks } from '../../src/store/restock-moves.ts';
 import { saleTable } from '../../src/store/sales.ts';
+import { testHealth } from '../support/background.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const STOCK = 9;
@@ -123,7 +124,11 @@ it('counts a reservation that is committed and settled while the sale is opened'
 describe('a restock', () => {
   const told: string[] = [];
   const tell = (reservations = sales) =>
-    tellRestocks({ postgres, reservations, onError: (doing) => void told.push(doing) });
+    tellRestocks({
+      postgres,
+      reservations,
+      health: testHealth((what) => void told.push(what)).loop('restock-moves'),
+    });
   const restock = (units: number) => saleTable(postgres).restock(saleId, units, true);
   const waiting = async () =>
     (await stores.sql.query('SELECT FROM restock_moves WHERE sale_id = $1', [saleId])).rowCount;
@@ -138,7 +143,7 @@ describe('a restock', () => {
       },
     };
     await tell(lost);
-    expect(told.splice(0)).toEqual(['tell redis of a restock']);
+    expect(told.splice(0)).toEqual(['tell redis of restocks']);
     expect(await waiting()).toBe(1);
     await tell();
     expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK + 5 });
@@ -213,7 +218,12 @@ it('tells of the units of other sales while one of them cannot be told', async (
   const key = sales.keys(broken).buyers;
   await redis.redis.rename(key, `${key}:before`);
   await redis.redis.set(key, 'something else');
-  const { tell } = createUnitMoves({ postgres, reservations: sales, onError: () => {} });
+  const { tell } = createUnitMoves({
+    postgres,
+    reservations: sales,
+    background: testHealth(),
+    onError: () => {},
+  });
   expect(await tell()).toBe(0); // the oldest, of the sale that is broken
   expect(await tell()).toBe(1);
   expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK });

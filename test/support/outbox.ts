@@ -1,12 +1,12 @@
 /** Parts of the outbox as processes have them: connections of their own, and handlers that write down what they did. */
 import { limits, type TaskBounds } from '../../src/config/limits.ts';
+import { backgroundHealth } from '../../src/metrics/background.ts';
 import { createInstruments, type Instruments } from '../../src/metrics/instruments.ts';
 import { openPostgres } from '../../src/store/postgres.ts';
 import { openRedis } from '../../src/store/redis.ts';
 import { type TaskTable, taskTable } from '../../src/store/task-table.ts';
 import { type Dispatcher, startDispatcher } from '../../src/tasks/dispatcher.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
-import { watch } from '../../src/tasks/outage.ts';
 import { type PickDue, skipLocked } from '../../src/tasks/pick.ts';
 import { type TaskQueue, taskQueue } from '../../src/tasks/queue.ts';
 import { startWorker, type Worker } from '../../src/tasks/worker.ts';
@@ -41,7 +41,14 @@ export interface Process {
 export async function openProcess(stores: Pick<TestStores, 'databaseUrl' | 'redisUrl'>): Promise<Process> {
   const postgres = openPostgres(stores.databaseUrl, () => {});
   const redis = await openRedis(stores.redisUrl, () => {});
-  const plain = taskTable(postgres);
+  const instruments = createInstruments();
+  const errors: string[] = [];
+  const background = backgroundHealth(instruments.registry, {
+    failing: (what, error) => errors.push(`${what}: ${(error as Error).message}`),
+    recovered: () => {},
+  });
+  const health = background.loop('tasks');
+  const plain = taskTable(postgres, health);
   let givenBack = 0;
   const table: TaskTable = {
     ...plain,
@@ -52,14 +59,12 @@ export async function openProcess(stores: Pick<TestStores, 'databaseUrl' | 'redi
     },
   };
   const queue = taskQueue(redis);
-  const instruments = createInstruments();
-  const errors: string[] = [];
   const lines: string[] = [];
   const parts = {
     table,
     queue,
     instruments,
-    watch: watch(instruments, (doing, error) => errors.push(`${doing}: ${(error as Error).message}`)),
+    health,
     log: (message: string, details: object) => lines.push(`${message} ${JSON.stringify(details)}`),
   };
   const started: { stop(): Promise<void> }[] = [];

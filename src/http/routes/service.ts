@@ -4,6 +4,7 @@ import path from 'node:path';
 import { Router } from 'express';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { LockDescription } from '../../locks/lock.ts';
+import type { Degradation } from '../../metrics/background.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import { openApiDocument } from '../openapi.ts';
 
@@ -15,6 +16,8 @@ export interface ServiceContext {
   readonly instruments: Instruments;
   /** The metrics of all processes that share the port, or null when they cannot be had; null: this is the only one. */
   readonly metricsOfAll: (() => Promise<string | null>) | null;
+  /** What fails although both stores answer. */
+  readonly degraded: () => readonly Degradation[];
   /** The stores by name; each check throws when its store does not answer. */
   readonly checks: Readonly<Record<string, () => Promise<void>>>;
 }
@@ -37,7 +40,13 @@ export function serviceRoutes(context: ServiceContext): Router {
       ]),
     );
     const ready = results.every((result) => result.status === 'fulfilled');
-    res.status(ready ? 200 : 503).json({ status: ready ? 'ok' : 'unavailable', stores });
+    const degraded = context.degraded();
+    const well = degraded.length === 0 ? 'ok' : 'degraded';
+    res.status(ready ? 200 : 503).json({
+      status: ready ? well : 'unavailable',
+      stores,
+      ...(degraded.length > 0 && { degraded }),
+    });
   });
 
   router.get('/metrics', async (_req, res) => {

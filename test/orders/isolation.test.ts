@@ -1,0 +1,186 @@
+/**
+ * Background work that fails for one sale, one order or one task: all others go on, /readyz and the metrics say so, and it
+ * heals. A real service on real stores; a trigger refuses, or a key of Redis has another type.
+ */
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
+import { call, createSale, eventually } from '../support/client.ts';
+import { writeTasks } from '../support/outbox.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let service: TestService;
+let redis: Redis;
+beforeAll(async () => {
+  stores = await openTestStores();
+  redis = new Redis(stores.redisUrl);
+  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+});
+afterAll(async () => {
+  await service?.stop();
+  redis?.disconnect();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** Refuses every change of one row of a table. @returns removes it */
+async function refuse(table: 'sales' | 'orders' | 'tasks', id: number | string, raise: string) {
+  await stores.sql.query(`
+    CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${raise} RETURN NEW; END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON ${table} FOR EACH ROW WHEN (OLD.id = '${id}') EXECUTE FUNCTION refuse()`);
+  return async () => {
+    await stores.sql.query(`DROP TRIGGER refuse ON ${table}; DROP FUNCTION refuse()`);
+  };
+}
+
+/** Orders that have been due for so long. @returns their sale */
+async function saleWithDue(orders: number, seconds: number): Promise<number> {
+  const { id } = await createSale(service.url, orders);
+  await stores.sql.query(
+    `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+     SELECT gen_random_uuid(), $1, 'user-' || n, 'paid', 500, now() - make_interval(secs => $3)
+     FROM generate_series(1, $2::int) AS n`,
+    [id, orders, seconds],
+  );
+  await stores.sql.query('UPDATE sales SET sold = $2 WHERE id = $1', [id, orders]);
+  return id;
+}
+
+/** Whose time to pay is over from now on. */
+const begin = (...saleIds: number[]) =>
+  stores.sql.query(`UPDATE orders SET status = 'pending' WHERE sale_id = ANY($1) AND status = 'paid'`, [
+    saleIds,
+  ]);
+
+async function pending(saleId: number): Promise<number> {
+  const { rows } = await stores.sql.query<{ n: number }>(
+    `SELECT count(*)::int AS n FROM orders WHERE sale_id = $1 AND status = 'pending'`,
+    [saleId],
+  );
+  return rows[0]!.n;
+}
+const untilPending = (saleId: number, count: number) =>
+  eventually(
+    () => pending(saleId),
+    (n) => n === count,
+    30_000,
+  );
+
+async function metric(name: string, loop: string): Promise<number> {
+  const { text } = (await call(`${service.url}/metrics`)).body;
+  return Number(
+    new RegExp(`^stampede_background_${name}\\{loop="${loop}"\\} (\\d+)$`, 'm').exec(String(text))?.[1],
+  );
+}
+
+let logFrom = 0;
+/** Lines since the last test. */
+const logged = (message: string, loop: string) =>
+  service.log
+    .slice(logFrom)
+    .filter((line) => line.includes(`"msg":"${message}`) && line.includes(`"loop":"${loop}"`));
+
+/** It has failed several times, and this is told. */
+async function expectDegraded(loop: string, detail: RegExp): Promise<void> {
+  await eventually(
+    () => metric('failures_total', loop),
+    (n) => n >= 3,
+  );
+  const { status, body } = await call(`${service.url}/readyz`);
+  expect([status, body.status, body.stores]).toEqual([200, 'degraded', { postgres: 'ok', redis: 'ok' }]);
+  expect(body.degraded).toContainEqual({ what: loop, detail: expect.stringMatching(detail) });
+  expect(await metric('failing', loop)).toBe(1);
+  expect(logged('background work fails', loop)).toHaveLength(1);
+}
+
+async function expectHealed(loop: string): Promise<void> {
+  await eventually(
+    async () => (await call(`${service.url}/readyz`)).body.status,
+    (status) => status === 'ok',
+    30_000,
+  );
+  expect(await metric('failing', loop)).toBe(0);
+  expect(logged('background work goes on', loop)).toHaveLength(1);
+  logFrom = service.log.length;
+}
+
+it('a sale whose orders cannot expire: the orders of others do', async () => {
+  const failing = await saleWithDue(limits.expiryBatch + 1, 100); // more than one pass takes, and longer due
+  const other = await saleWithDue(3, 1);
+  const heal = await refuse('sales', failing, `RAISE EXCEPTION 'not this sale';`);
+  await begin(failing, other);
+  await untilPending(other, 0);
+  await expectDegraded('expiry', new RegExp(`^1 failing; sale ${failing}: not this sale$`));
+  expect(await pending(failing)).toBe(limits.expiryBatch + 1);
+  await heal();
+  await untilPending(failing, 0);
+  await expectHealed('expiry');
+});
+
+it('an order that cannot expire: the others of its sale do', async () => {
+  const saleId = await saleWithDue(20, 1);
+  const { rows } = await stores.sql.query<{ id: string }>(
+    'SELECT id FROM orders WHERE sale_id = $1 LIMIT 1',
+    [saleId],
+  );
+  const { id } = rows[0]!;
+  // An error that no statement of the service can expect.
+  const heal = await refuse('orders', id, `IF NEW.status = 'expired' THEN PERFORM 1 / 0; END IF;`);
+  await begin(saleId);
+  await untilPending(saleId, 1);
+  await expectDegraded('expiry', new RegExp(`^1 failing; order ${id}: division by zero$`));
+  await heal();
+  await untilPending(saleId, 0);
+  await expectHealed('expiry');
+});
+
+it('a task that cannot be dispatched: the others are done', async () => {
+  const before = await stores.sql.query('DELETE FROM tasks');
+  expect(before.rowCount).toBe(0);
+  const { rows } = await stores.sql.query(`SELECT nextval('tasks_id_seq')::int + 1 AS next`);
+  const heal = await refuse('tasks', rows[0].next, `RAISE EXCEPTION 'not this task';`);
+  const [failing] = await writeTasks(stores, 50);
+  const done = async () => (await stores.sql.query(`SELECT FROM tasks WHERE state = 'done'`)).rowCount;
+  await eventually(done, (n) => n === 49, 30_000);
+  await expectDegraded('tasks', new RegExp(`^1 failing; task ${failing}: not this task$`));
+  await heal();
+  await eventually(done, (n) => n === 50, 30_000);
+  await expectHealed('tasks');
+});
+
+it.each([
+  [
+    'unit-moves',
+    'buyers',
+    `INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
+     SELECT gen_random_uuid(), $1, 'user', 'back' FROM generate_series(1, $2::int)`,
+  ],
+  [
+    'restock-moves',
+    'restocks',
+    'INSERT INTO restock_moves (sale_id, units) SELECT $1, 1 FROM generate_series(1, $2::int)',
+  ],
+])('a sale that Redis refuses (%s): it is told of the units of others', async (loop, key, insert) => {
+  const broken = await createSale(service.url, 5);
+  const other = await createSale(service.url, 5);
+  await redis.set(`stampede:{sale:${broken.id}}:${key}`, 'another type');
+  await stores.sql.query(insert, [broken.id, limits.movesBatch + 1]);
+  await stores.sql.query(insert, [other.id, 1]);
+  const table = loop.replace('-', '_');
+  const waiting = async (id: number) =>
+    (await stores.sql.query(`SELECT FROM ${table} WHERE sale_id = $1`, [id])).rowCount;
+  await eventually(
+    () => waiting(other.id),
+    (n) => n === 0,
+  );
+  await expectDegraded(loop, new RegExp(`^1 failing; sale ${broken.id}: WRONGTYPE`));
+  expect(await waiting(broken.id)).toBe(limits.movesBatch + 1);
+  await redis.del(`stampede:{sale:${broken.id}}:${key}`);
+  await eventually(
+    () => waiting(broken.id),
+    (n) => n === 0,
+    30_000,
+  );
+  await expectHealed(loop);
+});

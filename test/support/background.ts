@@ -1,0 +1,12 @@
+/** The health of background work, for parts that are tested by themselves. */
+
+import { type BackgroundHealth, backgroundHealth } from '../../src/metrics/background.ts';
+import { createInstruments } from '../../src/metrics/instruments.ts';
+
+/** @param failing told of each failure that a service would log */
+export function testHealth(
+  failing: (what: string, error: unknown) => void = () => {},
+  nowMs?: () => number,
+): BackgroundHealth {
+  return backgroundHealth(createInstruments().registry, { failing, recovered: () => {} }, nowMs);
+}
