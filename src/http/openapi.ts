@@ -29,6 +29,8 @@ function failures(...slugs: ProblemSlug[]) {
   );
 }
 
+/** A store that fails, on any route that needs one. With `Retry-After`. */
+const STORES: ProblemSlug[] = ['busy', 'unknown-outcome'];
 const BODY: ProblemSlug[] = ['invalid-request', 'too-large', 'unsupported-media-type'];
 const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'too-many-requests'];
 const admin = [{ adminToken: [] }, {}];
@@ -40,14 +42,14 @@ const salePaths: ZodOpenApiPathsObject = {
     get: {
       summary: 'Sales, newest first',
       tags: ['Sales'],
-      responses: { '200': json(z.array(s.saleSchema), 'Sales') },
+      responses: { '200': json(z.array(s.saleSchema), 'Sales'), ...failures(...STORES) },
     },
     post: {
       summary: 'Open a sale',
       tags: ['Sales'],
       security: admin,
       requestBody: body(s.newSaleSchema),
-      responses: { '201': json(s.saleSchema, 'The sale'), ...failures(...BODY, ...ADMIN, 'busy') },
+      responses: { '201': json(s.saleSchema, 'The sale'), ...failures(...BODY, ...ADMIN, ...STORES) },
     },
   },
   '/sales/{saleId}': {
@@ -55,7 +57,10 @@ const salePaths: ZodOpenApiPathsObject = {
       summary: 'One sale',
       tags: ['Sales'],
       requestParams: { path: salePath },
-      responses: { '200': json(s.saleSchema, 'The sale'), ...failures('invalid-request', 'unknown-sale') },
+      responses: {
+        '200': json(s.saleSchema, 'The sale'),
+        ...failures('invalid-request', 'unknown-sale', ...STORES),
+      },
     },
   },
   '/sales/{saleId}/restock': {
@@ -67,7 +72,7 @@ const salePaths: ZodOpenApiPathsObject = {
       requestBody: body(s.restockSchema),
       responses: {
         '200': json(s.saleSchema, 'The sale'),
-        ...failures(...BODY, ...ADMIN, 'unknown-sale', 'below-sold', 'busy'),
+        ...failures(...BODY, ...ADMIN, 'unknown-sale', 'below-sold', ...STORES),
       },
     },
   },
@@ -88,7 +93,7 @@ const orderPaths: ZodOpenApiPathsObject = {
         '200': json(s.placedOrderSchema, 'The order that the user had already'),
         '201': json(s.placedOrderSchema, 'The order, committed in Postgres'),
         '202': json(s.placedOrderSchema, 'With CONFIRM=accepted: a unit is reserved, the commit follows'),
-        ...failures(...BODY, 'unknown-sale', 'sold-out', 'sale-not-open', 'busy', 'unknown-outcome'),
+        ...failures(...BODY, 'unknown-sale', 'sold-out', 'sale-not-open', ...STORES),
       },
     },
     get: {
@@ -98,7 +103,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       requestParams: { path: salePath, query: s.userQuerySchema },
       responses: {
         '200': json(s.orderSchema, 'The order'),
-        ...failures('invalid-request', 'unknown-order', 'busy'),
+        ...failures('invalid-request', 'unknown-order', ...STORES),
       },
     },
   },
@@ -110,7 +115,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
       responses: {
         '200': json(s.orderSchema, 'The order'),
-        ...failures('invalid-request', 'unknown-order', 'busy'),
+        ...failures('invalid-request', 'unknown-order', ...STORES),
       },
     },
   },
@@ -122,7 +127,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
       responses: {
         '200': json(s.orderSchema, 'The order, cancelled'),
-        ...failures('invalid-request', 'unknown-order', 'invalid-transition', 'busy', 'unknown-outcome'),
+        ...failures('invalid-request', 'unknown-order', 'invalid-transition', ...STORES),
       },
     },
   },
@@ -135,14 +140,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       requestBody: body(s.notificationSchema),
       responses: {
         '200': json(s.orderSchema, 'The order as it is now'),
-        ...failures(
-          ...BODY,
-          'unknown-order',
-          'amount-mismatch',
-          'idempotency-conflict',
-          'busy',
-          'unknown-outcome',
-        ),
+        ...failures(...BODY, 'unknown-order', 'amount-mismatch', 'idempotency-conflict', ...STORES),
       },
     },
   },
@@ -159,14 +157,14 @@ const pointPaths: ZodOpenApiPathsObject = {
       responses: {
         '201': json(s.pointsEntrySchema, 'The entry'),
         '200': json(s.pointsEntrySchema, 'The first entry of this source'),
-        ...failures(...BODY, ...ADMIN, 'idempotency-conflict', 'busy'),
+        ...failures(...BODY, ...ADMIN, 'idempotency-conflict', ...STORES),
       },
     },
     get: {
       summary: 'Balance and entries, newest first',
       tags: ['Points'],
       requestParams: { path: userPath },
-      responses: { '200': json(s.pointsSchema, 'The account'), ...failures('invalid-request') },
+      responses: { '200': json(s.pointsSchema, 'The account'), ...failures('invalid-request', ...STORES) },
     },
   },
 };
@@ -180,7 +178,7 @@ const taskPaths: ZodOpenApiPathsObject = {
       requestParams: { query: s.taskQuerySchema },
       responses: {
         '200': json(z.array(s.taskSchema), 'Tasks'),
-        ...failures('invalid-request', ...ADMIN, 'busy'),
+        ...failures('invalid-request', ...ADMIN, ...STORES),
       },
     },
   },
@@ -192,7 +190,7 @@ const taskPaths: ZodOpenApiPathsObject = {
       requestParams: { path: z.object({ taskId: s.taskIdSchema }) },
       responses: {
         '200': json(s.taskSchema, 'The task, waiting'),
-        ...failures('invalid-request', ...ADMIN, 'unknown-task', 'invalid-transition', 'busy'),
+        ...failures('invalid-request', ...ADMIN, 'unknown-task', 'invalid-transition', ...STORES),
       },
     },
   },

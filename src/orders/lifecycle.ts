@@ -12,7 +12,7 @@ import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
 import { isolating, type PostgresStore, retried } from '../store/postgres.ts';
-import { isHeldUp } from '../store/postgres-failure.ts';
+import { afterWrite, isHeldUp } from '../store/postgres-failure.ts';
 import { EARNED } from '../store/purchase-sql.ts';
 import type { UnitMoves } from './unit-moves.ts';
 
@@ -131,7 +131,7 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
     async cancel(orderId) {
       const closed = await close([orderId], 'cancelled');
       await moves?.tell(closed.map(({ orderId: id }) => id));
-      const order = await orders.get(orderId);
+      const order = await afterWrite(orders.get(orderId));
       if (order === null) return { kind: 'unknown-order' };
       return { kind: closed.length === 1 ? 'cancelled' : 'invalid-transition', order };
     },

@@ -17,6 +17,7 @@ import type { Order, OrderStatus } from '../domain/order.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { ACTIVE, type OrderTable } from '../store/orders.ts';
 import { classifyPostgresError, inTransaction, type PostgresStore, retried } from '../store/postgres.ts';
+import { afterWrite } from '../store/postgres-failure.ts';
 import { EARNED } from '../store/purchase-sql.ts';
 import { addTask } from '../store/tasks.ts';
 import type { UnitMoves } from './unit-moves.ts';
@@ -160,7 +161,7 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
       if (decision.kind !== 'done') return decision;
       if (decision.effect !== 'none') instruments.transitions.inc({ to: decision.effect });
       if (decision.effect === 'revived') await moves?.tell([given.orderId]);
-      return { kind: 'done', order: (await orders.get(given.orderId))! };
+      return { kind: 'done', order: (await afterWrite(orders.get(given.orderId)))! };
     },
   };
 }

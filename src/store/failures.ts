@@ -9,7 +9,8 @@ export interface StoreFailure {
 
 /** @returns null for a refusal and for a defect */
 export function storeFailure(error: unknown): StoreFailure | null {
-  for (const classify of [classifyRedisError, classifyPostgresError]) {
+  // Postgres first: errors of the network have the same texts, but those of a command of ioredis have no code.
+  for (const classify of [classifyPostgresError, classifyRedisError]) {
     try {
       const failure = classify(error);
       return failure.kind === 'refused' ? null : failure;

@@ -127,6 +127,7 @@ const BY_MESSAGE: readonly (readonly [RegExp, PostgresFailure])[] = [
  */
 export function classifyPostgresError(error: unknown): PostgresFailure {
   if (error instanceof UnansweredError) return { ...LOST, lateUntilMs: error.lateUntilMs };
+  if (error instanceof UnreadOutcome) return { kind: 'unknown', reason: 'outcome-unread' };
   for (const layer of layersOf(error).reverse()) {
     const failure = failureOfLayer(layer);
     if (failure === 'defect') break;
@@ -148,6 +149,34 @@ export function blamesRows(error: unknown): boolean {
   } catch {
     return isAnswer(error);
   }
+}
+
+/** Whether it is sure that nothing was written: Postgres refused or could not begin, or answered with an error. */
+export function wroteNothing(error: unknown): boolean {
+  try {
+    return classifyPostgresError(error).kind !== 'unknown';
+  } catch {
+    return layersOf(error).some(
+      (layer) => stateOf(layer) !== null && (layer.severity ?? 'ERROR') === 'ERROR',
+    );
+  }
+}
+
+/**
+ * Reads what a write before it came to. When Postgres cannot be read, the write has happened all the same: the error then
+ * says that the outcome is not known, whatever kind of failure the read met.
+ */
+export async function afterWrite<T>(read: Promise<T>): Promise<T> {
+  try {
+    return await read;
+  } catch (error) {
+    classifyPostgresError(error); // a defect is thrown as it is
+    throw new UnreadOutcome('the outcome of a write cannot be read', { cause: error });
+  }
+}
+
+class UnreadOutcome extends Error {
+  override readonly name = 'UnreadOutcome';
 }
 
 /** Whether somebody held what a statement needed for too long, so that statements on other rows may succeed. */
@@ -193,17 +222,23 @@ function layersOf(error: unknown): Layer[] {
 }
 
 function failureOfLayer(layer: Layer): PostgresFailure | 'defect' | null {
-  const code = String(layer.originalCode ?? layer.code ?? '');
   const message = String(layer.originalMessage ?? layer.message ?? '');
-  if (/^[0-9A-Z]{5}$/.test(code) && (layer.severity !== undefined || layer.originalCode !== undefined)) {
-    return failureOfState(code, String(layer.severity ?? 'ERROR'), constraintOf(layer, message));
+  const state = stateOf(layer);
+  if (state !== null) {
+    return failureOfState(state, String(layer.severity ?? 'ERROR'), constraintOf(layer, message));
   }
   const byKind = BY_KIND.get(String(layer.kind));
   if (byKind !== undefined) return byKind;
   if (CONNECTING.has(String(layer.syscall))) return UNREACHABLE;
-  const byCode = BY_CODE.get(code);
+  const byCode = BY_CODE.get(String(layer.code));
   if (byCode !== undefined) return byCode;
   return BY_MESSAGE.find(([pattern]) => pattern.test(message))?.[1] ?? null;
+}
+
+/** The SQLSTATE of an answer of Postgres; null: it is none. */
+function stateOf({ code, originalCode, severity }: Layer): string | null {
+  const state = String(originalCode ?? (severity === undefined ? '' : code));
+  return /^[0-9A-Z]{5}$/.test(state) ? state : null;
 }
 
 /** What an answer of Postgres means. */

@@ -31,7 +31,7 @@ export function openPostgres(
   connections: number = limits.postgresPoolSize,
 ): PostgresStore {
   const pool = new pg.Pool({
-    Client: DroppedWhenLate,
+    Client: StrictClient,
     connectionString: databaseUrl,
     max: Math.max(4, Math.ceil(connections)),
     connectionTimeoutMillis: limits.postgresConnectMs,
@@ -74,10 +74,21 @@ export function openPostgres(
 }
 
 /**
- * A connection that ends when an answer of it is late. Prisma gives the connection of a transaction that failed back to the
- * pool as if all were well: the late transaction would still be open on it, and whoever gets it next would be in it.
+ * A connection that tells more of its failures.
+ *
+ * Making it: what fails then is marked as such, since no statement was sent (see postgres-failure.ts). An answer that is late:
+ * the connection ends. Prisma gives the connection of a transaction that failed back to the pool as if all were well: the late
+ * transaction would still be open on it, and whoever gets it next would be in it.
  */
-class DroppedWhenLate extends pg.Client {
+class StrictClient extends pg.Client {
+  // biome-ignore lint/suspicious/noExplicitAny: the pool gives a callback, others await
+  override connect(callback?: any): any {
+    if (callback === undefined)
+      return super.connect().catch((error) => Promise.reject(whileConnecting(error)));
+    // biome-ignore lint/suspicious/noExplicitAny: what the pool awaits
+    return super.connect((error: any, ...rest: any[]) => callback(error && whileConnecting(error), ...rest));
+  }
+
   // biome-ignore lint/suspicious/noExplicitAny: whatever form of the arguments it gets, it passes on
   override query(...given: any[]): any {
     // biome-ignore lint/suspicious/noExplicitAny: see above
@@ -89,6 +100,12 @@ class DroppedWhenLate extends pg.Client {
     }
     return result;
   }
+}
+
+function whileConnecting(error: Error): Error {
+  return 'syscall' in error && error.syscall === 'getaddrinfo'
+    ? error
+    : Object.assign(error, { syscall: 'connect' });
 }
 
 /**

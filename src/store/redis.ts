@@ -79,6 +79,12 @@ export type RedisFailure =
       readonly lateUntilMs?: number;
     };
 
+/** Replies that say that the command did not run: Redis is not ready for it, or this connection is not allowed to. */
+const NOT_RUN =
+  /^(?:ERR Error running script.*? -?)?(LOADING|BUSY|UNKILLABLE|OOM|READONLY|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MISCONF|NOAUTH|WRONGPASS|NOPERM)\b/;
+const NO_ANSWER =
+  /Command timed out|Connection is closed|aborted due to connection close|Socket timeout|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|max retries/i;
+
 /**
  * Sorts an error of ioredis or Redis.
  * @throws the error itself when it is a reply that only a defect explains (WRONGTYPE, a script's own error).
@@ -90,13 +96,9 @@ export function classifyRedisError(error: unknown): RedisFailure {
   }
   const { message = '', name = '' } = error as Error;
   if (NOT_SENT.test(message)) return { kind: 'busy', reason: 'redis-unreachable' };
-  if (/^(LOADING|BUSY|OOM|READONLY|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MISCONF)\b/.test(message)) {
-    return { kind: 'busy', reason: `redis-${message.split(' ')[0]?.toLowerCase()}` };
-  }
-  if (
-    /Command timed out|Connection is closed|ECONNRESET|EPIPE|ETIMEDOUT|max retries/i.test(message) ||
-    name === 'MaxRetriesPerRequestError'
-  ) {
+  const reply = NOT_RUN.exec(message)?.[1];
+  if (reply !== undefined) return { kind: 'busy', reason: `redis-${reply.toLowerCase()}` };
+  if (NO_ANSWER.test(message) || name === 'MaxRetriesPerRequestError') {
     return { kind: 'unknown', reason: 'redis-no-answer' };
   }
   throw error;

@@ -52,25 +52,28 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
     },
     async restock(saleId, units, tellRedis = false) {
       // Units that were sold beyond the stock come out of the new ones: only the rest is free.
-      const rows = await prisma.$queryRaw<{ id: number }[]>(Prisma.sql`
+      const rows = await prisma.$queryRaw<SaleColumns[]>(Prisma.sql`
         WITH sale AS (
           SELECT id, least(oversold, greatest(${units}::int, 0)) AS covered FROM sales
           WHERE id = ${saleId} AND stock::bigint + ${units}::int BETWEEN sold AND 2147483647 FOR NO KEY UPDATE
         ), changed AS (
           UPDATE sales SET stock = stock + ${units}::int, sold = sold + covered, oversold = oversold - covered,
             version = version + 1
-          FROM sale WHERE sales.id = sale.id RETURNING sales.id, ${units}::int - covered AS free
+          FROM sale WHERE sales.id = sale.id RETURNING sales.*, ${units}::int - covered AS free
         ), told AS (
           INSERT INTO restock_moves (sale_id, units) SELECT id, free FROM changed WHERE ${tellRedis} AND free > 0
         )
-        SELECT id FROM changed`);
-      const sale = await this.get(saleId);
-      return sale !== null && rows.length === 0 ? 'below-sold' : sale;
+        SELECT id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt", ends_at AS "endsAt"
+        FROM changed`);
+      if (rows[0] !== undefined) return toSale(rows[0]);
+      return (await this.get(saleId)) === null ? null : 'below-sold';
     },
   };
 }
 
-function toSale(row: SaleRow): Sale {
+type SaleColumns = Omit<SaleRow, 'version' | 'createdAt'>;
+
+function toSale(row: SaleColumns): Sale {
   return {
     id: row.id,
     name: row.name,

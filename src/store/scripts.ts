@@ -213,7 +213,8 @@ function reserveReplyOf(line: string, asked: string): ReserveReply {
 }
 
 /** What ioredis says of a command that it did not send. */
-export const NOT_SENT = /enableOfflineQueue|isn't writeable|ECONNREFUSED/;
+export const NOT_SENT =
+  /enableOfflineQueue|isn't writeable|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|^connect E|max number of clients reached/;
 
 /** Whether Redis answered a command with an error, or did not get it: in either case it was not, and will not be, carried out. */
 const isCertain = ({ name, message }: Error) => name === 'ReplyError' || NOT_SENT.test(message);

@@ -14,6 +14,7 @@ import type { Attempt } from '../domain/order.ts';
 import type { Refusal, Reservation, ReserveOutcome } from '../domain/outcome.ts';
 import type { Lease } from '../locks/lock.ts';
 import { classifyPostgresError } from '../store/postgres.ts';
+import { wroteNothing } from '../store/postgres-failure.ts';
 import { classifyRedisError } from '../store/redis.ts';
 import { claimEndMs, type RedisSales, redisSales, withFirstClaim } from '../store/redis-sale.ts';
 import { tellRestocks } from '../store/restock-moves.ts';
@@ -193,7 +194,7 @@ async function restock(context: StrategyContext, reservations: RedisSales, saleI
   try {
     sale = await context.sales.restock(saleId, units, units > 0);
   } catch (error) {
-    if (units < 0 && classifyPostgresError(error).kind !== 'unknown') await putBack();
+    if (units < 0 && wroteNothing(error)) await putBack();
     throw error;
   }
   if (units > 0) {

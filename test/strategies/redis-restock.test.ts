@@ -1,12 +1,14 @@
 /** A cut takes what nobody has reserved, also of a sale that Redis has to be told of first. Both stores are real. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { createRedisLock } from '../../src/locks/redis.ts';
+import { storeFailure } from '../../src/store/failures.ts';
 import { orderTable } from '../../src/store/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis.ts';
 import { redisEpochs } from '../../src/store/redis-epoch.ts';
 import { type SaleTable, saleTable } from '../../src/store/sales.ts';
 import { create } from '../../src/strategies/lua.ts';
+import { TcpProxy } from '../support/proxy.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
@@ -73,4 +75,27 @@ it('says that there is no such sale', async () => {
   const { strategy } = await openSale();
   expect(await strategy.restock(2_000_000_000, -1)).toBeNull();
   expect(await strategy.restock(2_000_000_000, 1)).toBeNull();
+});
+
+it.each([
+  ['cannot be reached', 'refuse', 'busy'],
+  ['is silent', 'lose-replies', 'unknown'],
+] as const)('gives back what it cut when Postgres %s, if nothing was written', async (_, how, kind) => {
+  await using link = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });
+  const behind = openPostgres(link.through(stores.databaseUrl), () => {});
+  try {
+    const sales = saleTable(behind);
+    const { strategy, saleId } = await openSale({ ...saleTable(postgres), restock: sales.restock });
+    await sales.get(saleId);
+    link.set(how);
+    const failed = await strategy.restock(saleId, -5).then(
+      () => null,
+      (error) => storeFailure(error),
+    );
+    expect(failed?.kind).toBe(kind);
+    expect(await strategy.remaining(saleId)).toBe(kind === 'busy' ? 6 : 1);
+  } finally {
+    link.set('pass');
+    await behind.close();
+  }
 });

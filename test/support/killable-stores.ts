@@ -1,4 +1,5 @@
 /** A Postgres and a Redis of a test file's own, which may be killed and started again on their ports. */
+import { readdirSync, readFileSync } from 'node:fs';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -30,6 +31,26 @@ export class KillableStores implements AsyncDisposable {
 
   get postgresPort(): number {
     return this.#postgres.port;
+  }
+
+  /** Its first process, and its children: those that serve connections among them. */
+  postgresPids(): number[] {
+    const { pid } = this.#postgres;
+    const children = readdirSync('/proc').filter((name) => {
+      try {
+        return (
+          /^\d+$/.test(name) &&
+          readFileSync(`/proc/${name}/stat`, 'utf8').split(') ')[1]!.split(' ')[1] === String(pid)
+        );
+      } catch {
+        return false; // it has ended
+      }
+    });
+    return [pid, ...children.map(Number)];
+  }
+
+  get redisPid(): number {
+    return this.#redis.pid;
   }
 
   get redisPort(): number {

@@ -32,6 +32,8 @@ interface Pair {
 export interface ProxyOptions {
   readonly host?: string;
   readonly port: number;
+  /** Where it listens; a free port by itself. */
+  readonly listen?: number;
   /** Whether a request may pass. After the first that may not, its connection passes no request any more. */
   readonly filter?: (chunk: Buffer) => boolean;
 }
@@ -50,7 +52,7 @@ export class TcpProxy implements Link, AsyncDisposable {
 
   static async open(options: ProxyOptions): Promise<TcpProxy> {
     const proxy = new TcpProxy(options);
-    proxy.#server.listen(0, '127.0.0.1');
+    proxy.#server.listen(options.listen ?? 0, '127.0.0.1');
     await once(proxy.#server, 'listening');
     return proxy;
   }

@@ -1,0 +1,376 @@
+/**
+ * Every route through every way in which a store fails: no answer is a 5xx but 503, and each 503 says what to do. The routes
+ * are those of the OpenAPI document, so that a new one cannot be forgotten. All services share two stores, each behind a
+ * proxy; a failure meets all of their routes at once.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
+import { buy, call, createSale, eventually } from '../support/client.ts';
+import { type Answered, askAll, mistakeOf, ROUTES, type Things } from '../support/every-route.ts';
+import { KillableStores } from '../support/killable-stores.ts';
+import { TcpProxy } from '../support/proxy.ts';
+import { startService, type TestService } from '../support/service.ts';
+
+const STRATEGIES = ['lua', 'global-lock', 'for-update', 'for-update-prisma', 'group-commit'];
+
+let stores: KillableStores;
+let databaseUrl: string;
+let links: { postgres: TcpProxy; redis: TcpProxy };
+let services: TestService[];
+
+beforeAll(async () => {
+  stores = await KillableStores.open();
+  databaseUrl = await stores.database();
+  links = {
+    postgres: await TcpProxy.open({ port: stores.postgresPort }),
+    redis: await TcpProxy.open({ port: stores.redisPort }),
+  };
+  services = await Promise.all(
+    STRATEGIES.map((STRATEGY) =>
+      startService({
+        STRATEGY,
+        DATABASE_URL: links.postgres.through(databaseUrl),
+        REDIS_URL: links.redis.through(stores.redisUrl),
+      }),
+    ),
+  );
+});
+afterAll(async () => {
+  await Promise.all((services ?? []).map((service) => service.kill()));
+  await Promise.all([links?.postgres.close(), links?.redis.close()]);
+  await stores?.[Symbol.asyncDispose]();
+});
+
+async function make({ url }: TestService): Promise<Things> {
+  const sale = await createSale(url, 100);
+  const order = async (userId: string) => String((await buy(url, sale.id, userId)).body.orderId);
+  const [pending, unpaid, expired] = await Promise.all(['pending', 'unpaid', 'expired'].map(order));
+  return withPostgres(async (client) => {
+    await client.query(
+      `WITH closed AS (UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1)
+       UPDATE sales SET sold = sold - 1 WHERE id = $2`,
+      [expired, sale.id],
+    );
+    const task = await client.query<{ id: string }>(
+      `INSERT INTO tasks (kind, payload, state) VALUES ('ship', '{}', 'dead') RETURNING id`,
+    );
+    const orders = { pending: pending!, unpaid: unpaid!, expired: expired! };
+    return { url, saleId: sale.id, orders, deadTask: Number(task.rows[0]!.id) };
+  });
+}
+
+/** Straight to Postgres, also while it is to be read only. */
+async function withPostgres<T>(work: (client: pg.Client) => Promise<T>): Promise<T> {
+  const client = new pg.Client({
+    connectionString: databaseUrl,
+    options: '-c default_transaction_read_only=off',
+    application_name: 'test',
+  });
+  client.on('error', () => {});
+  await client.connect();
+  try {
+    return await work(client);
+  } finally {
+    await client.end().catch(() => {});
+  }
+}
+
+async function withRedis<T>(work: (redis: Redis) => Promise<T>, password?: string): Promise<T> {
+  const redis = new Redis(stores.redisUrl, {
+    lazyConnect: true,
+    enableReadyCheck: false,
+    ...(password && { password }),
+  });
+  redis.on('error', () => {});
+  await redis.connect();
+  try {
+    return await work(redis);
+  } finally {
+    redis.disconnect();
+  }
+}
+
+/** Asks everything of all services while `fail` holds, and waits until all serve again. */
+async function expectOnly503(fail: () => Promise<() => Promise<void>>, during?: () => Promise<void>) {
+  const things = await Promise.all(services.map(make));
+  const logged = services.map(({ log }) => log.length);
+  const heal = await fail();
+  let answered: Answered[];
+  try {
+    [answered] = await Promise.all([askAll(things), during?.()]);
+  } finally {
+    await heal();
+  }
+  const wrong = answered.flatMap((one) => {
+    const mistake = mistakeOf(one);
+    const { status, body } = one.answer;
+    return mistake === null
+      ? []
+      : [`${STRATEGIES[one.service]} ${one.path}: ${status} ${JSON.stringify(body)} ${mistake}`];
+  });
+  const unforeseen = services.flatMap(({ log }, i) =>
+    log.slice(logged[i]).filter((line) => line.includes('nobody foresaw')),
+  );
+  expect({ wrong, unforeseen: unforeseen.map((line) => line.slice(0, 1_500)) }).toEqual({
+    wrong: [],
+    unforeseen: [],
+  });
+  const refused = answered.filter(({ answer }) => answer.status === 503);
+  expect(new Set(refused.map(({ service }) => service)).size, 'services that noticed').toBeGreaterThan(0);
+  for (const { url } of services) {
+    await eventually(
+      async () => (await call(`${url}/readyz`)).status,
+      (status) => status === 200,
+      30_000,
+    );
+    const sale = await eventually(
+      () => createSale(url, 1).catch(() => null),
+      (made) => made !== null,
+      20_000,
+    );
+    expect((await buy(url, sale!.id, 'ann')).status).toBe(201);
+  }
+}
+
+const signal = (pids: readonly number[], name: NodeJS.Signals) => {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, name);
+    } catch {
+      // It has ended.
+    }
+  }
+};
+
+/** @returns sets it back */
+async function setting(name: string, value: string): Promise<() => Promise<void>> {
+  await withPostgres(async (client) => {
+    await client.query(`ALTER SYSTEM SET ${name} = ${value}`);
+    await client.query('SELECT pg_reload_conf()');
+  });
+  await sleep(200); // until its processes have read it
+  return () =>
+    withPostgres(async (client) => {
+      await client.query(`ALTER SYSTEM RESET ${name}`);
+      await client.query('SELECT pg_reload_conf()');
+    });
+}
+
+const endBackends = () =>
+  withPostgres((client) =>
+    client.query(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'stampede'`,
+    ),
+  );
+
+/** Nobody listens where a store was; @returns listens again */
+async function unplug(store: 'postgres' | 'redis'): Promise<() => Promise<void>> {
+  const { port: listen } = links[store];
+  await links[store].close();
+  return async () => {
+    links[store] = await TcpProxy.open({ port: stores[`${store}Port`], listen });
+  };
+}
+
+/** Holds what a statement locks on a connection of its own. */
+async function holding(statement: string): Promise<() => Promise<void>> {
+  const client = new pg.Client({ connectionString: databaseUrl });
+  client.on('error', () => {});
+  await client.connect();
+  await client.query('BEGIN');
+  await client.query(statement);
+  return () => client.end();
+}
+
+it('has a request for every route', async () => {
+  const { body } = await call(`${services[0]!.url}/openapi.json`);
+  const routes = Object.entries(body.paths as Record<string, object>).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method} ${path}`),
+  );
+  expect(Object.keys(ROUTES).sort()).toEqual(routes.sort());
+});
+
+it('Postgres is killed', () =>
+  expectOnly503(async () => {
+    await stores.killPostgres();
+    return () => stores.startPostgres();
+  }));
+
+it('Postgres refuses connections', () => expectOnly503(() => unplug('postgres')));
+
+it('Postgres stands still for longer than a statement may take, and goes on', () =>
+  expectOnly503(
+    async () => {
+      signal(stores.postgresPids(), 'SIGSTOP');
+      return () => Promise.resolve();
+    },
+    async () => {
+      const pids = stores.postgresPids();
+      await sleep(limits.postgresStatementMs + 200);
+      signal(pids, 'SIGCONT');
+    },
+  ));
+
+it('Postgres stands still', () =>
+  expectOnly503(async () => {
+    const pids = stores.postgresPids();
+    signal(pids, 'SIGSTOP');
+    return async () => signal(stores.postgresPids().concat(pids), 'SIGCONT');
+  }));
+
+it('Postgres ends its connections in the middle of statements', () =>
+  expectOnly503(
+    () => holding('LOCK TABLE sales, orders, tasks, points_entries IN ACCESS EXCLUSIVE MODE'),
+    async () => {
+      for (let i = 0; i < 3; i++) {
+        await sleep(300);
+        await endBackends();
+      }
+    },
+  ));
+
+it('Postgres takes no writes', () => expectOnly503(() => setting('default_transaction_read_only', 'on')));
+
+it('Postgres has no connection left', () =>
+  expectOnly503(async () => {
+    const held: pg.Client[] = [];
+    await endBackends();
+    for (let full = false; !full; ) {
+      const client = new pg.Client({ connectionString: databaseUrl });
+      client.on('error', () => {});
+      await client.connect().then(
+        () => held.push(client),
+        () => {
+          full = true;
+        },
+      );
+    }
+    return async () => {
+      await Promise.all(held.map((client) => client.end()));
+    };
+  }));
+
+it('Postgres lets nobody in', () =>
+  expectOnly503(async () => {
+    const name = new URL(databaseUrl).pathname.slice(1);
+    const admin = new URL(databaseUrl);
+    admin.pathname = '/postgres';
+    const allow = async (allowed: boolean) => {
+      const client = new pg.Client({ connectionString: admin.href });
+      await client.connect();
+      await client.query(`ALTER DATABASE ${name} ALLOW_CONNECTIONS ${allowed}`);
+      await client.query(
+        `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'stampede'`,
+      );
+      await client.end();
+    };
+    await allow(false);
+    return () => allow(true);
+  }));
+
+it('Postgres has rows that somebody holds', () =>
+  expectOnly503(() =>
+    holding('SELECT FROM sales FOR UPDATE; SELECT FROM orders FOR UPDATE; SELECT FROM tasks FOR UPDATE'),
+  ));
+
+it('Postgres is silent', () =>
+  expectOnly503(async () => {
+    links.postgres.set('black-hole');
+    return async () => links.postgres.set('pass');
+  }));
+
+it('Postgres resets its connections', () =>
+  expectOnly503(
+    async () => () => Promise.resolve(),
+    async () => {
+      for (let i = 0; i < 30; i++) {
+        links.postgres.cut();
+        await sleep(10);
+      }
+    },
+  ));
+
+const config = (name: string, value: string) => withRedis((redis) => redis.config('SET', name, value));
+
+it('Redis is killed', () =>
+  expectOnly503(async () => {
+    await stores.killRedis();
+    return () => stores.startRedis();
+  }));
+
+it('Redis refuses connections', () => expectOnly503(() => unplug('redis')));
+
+it('Redis stands still', () =>
+  expectOnly503(async () => {
+    signal([stores.redisPid], 'SIGSTOP');
+    return async () => signal([stores.redisPid], 'SIGCONT');
+  }));
+
+it('Redis is full', () =>
+  expectOnly503(async () => {
+    await config('maxmemory', '1');
+    return async () => {
+      await config('maxmemory', '0');
+    };
+  }));
+
+it('Redis became a replica', () =>
+  expectOnly503(async () => {
+    await withRedis((redis) => redis.replicaof('127.0.0.1', 1));
+    return async () => {
+      await withRedis((redis) => redis.replicaof('NO', 'ONE'));
+    };
+  }));
+
+it('Redis became a replica that waits for its first data', () =>
+  expectOnly503(async () => {
+    await config('replica-serve-stale-data', 'no');
+    await withRedis((redis) => redis.replicaof('127.0.0.1', 1));
+    return async () => {
+      await withRedis((redis) => redis.replicaof('NO', 'ONE'));
+      await config('replica-serve-stale-data', 'yes');
+    };
+  }));
+
+it('Redis runs a script that does not end', () =>
+  expectOnly503(async () => {
+    await config('busy-reply-threshold', '1');
+    const redis = new Redis(stores.redisUrl);
+    const ended = redis.eval('while true do end', 0).catch(() => {});
+    await sleep(100);
+    return async () => {
+      await withRedis((other) => other.script('KILL'));
+      await ended;
+      redis.disconnect();
+      await config('busy-reply-threshold', '5000');
+    };
+  }));
+
+it('Redis has another password', () =>
+  expectOnly503(async () => {
+    await config('requirepass', 'another');
+    await withRedis((redis) => redis.client('KILL', 'TYPE', 'NORMAL'), 'another');
+    return async () => {
+      await withRedis((redis) => redis.config('SET', 'requirepass', ''), 'another');
+    };
+  }));
+
+it('Redis is silent', () =>
+  expectOnly503(async () => {
+    links.redis.set('black-hole');
+    return async () => links.redis.set('pass');
+  }));
+
+it('Redis resets its connections', () =>
+  expectOnly503(
+    async () => () => Promise.resolve(),
+    async () => {
+      for (let i = 0; i < 30; i++) {
+        links.redis.cut();
+        await sleep(10);
+      }
+    },
+  ));

@@ -1,0 +1,156 @@
+/** What errors of the stores mean. Those of Postgres are its own, as pg and as Prisma give them on. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
+import { storeFailure } from '../../src/store/failures.ts';
+import { classifyPostgresError, openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { afterWrite, wroteNothing } from '../../src/store/postgres-failure.ts';
+import { classifyRedisError } from '../../src/store/redis.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let postgres: PostgresStore;
+beforeAll(async () => {
+  stores = await openTestStores();
+  postgres = openPostgres(stores.databaseUrl, () => {});
+});
+afterAll(async () => {
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+const errorOf = (work: Promise<unknown>): Promise<unknown> =>
+  work.then(
+    () => null,
+    (error) => error,
+  );
+
+/** The same error as both ways tell it. */
+function raised(state: string): Promise<unknown[]> {
+  const statement = `DO $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '${state}'; END $$`;
+  return Promise.all([
+    errorOf(postgres.pool.query(statement)),
+    errorOf(postgres.prisma.$executeRawUnsafe(statement)),
+    errorOf(postgres.prisma.$transaction((tx) => tx.$executeRawUnsafe(statement))),
+  ]);
+}
+
+describe('an answer of Postgres', () => {
+  it.each([
+    ['busy', ['25006', '25P02', '28000', '28P01', '3D000', '40001', '40P01', '53100', '53300', '53400']],
+    [
+      'busy',
+      ['55000', '55006', '55P03', '57000', '57014', '57P01', '57P03', '58000', '58030', 'XX000', 'P0001'],
+    ],
+    ['refused', ['23000', '23502', '23503', '23505', '23514', '23P01']],
+    ['unknown', ['08000', '08003', '08006', '40003']],
+  ])('is %s: %s', async (kind, states) => {
+    for (const state of states) {
+      for (const error of await raised(state)) {
+        expect(classifyPostgresError(error).kind, `${state} ${String(error)}`).toBe(kind);
+        expect(wroteNothing(error)).toBe(kind !== 'unknown');
+      }
+    }
+  });
+
+  it.each(['22012', '22P02', '42501', '42601', '42703', '42P01', '0A000', 'P0002'])(
+    'is a defect: %s',
+    async (state) => {
+      for (const error of await raised(state)) {
+        expect(() => classifyPostgresError(error), String(error)).toThrow(error as Error);
+        expect([storeFailure(error), wroteNothing(error)]).toEqual([null, true]);
+      }
+    },
+  );
+
+  it('that is late ends its connection: nobody else gets into the transaction', async () => {
+    let backend = 0;
+    const late = errorOf(
+      postgres.prisma.$transaction(
+        async (tx) => {
+          const [row] = await tx.$queryRaw<{ pid: number }[]>`SELECT pg_backend_pid() AS pid`;
+          backend = row!.pid;
+          process.kill(backend, 'SIGSTOP');
+          await tx.$queryRaw`SELECT 1`;
+        },
+        { timeout: limits.postgresStatementMs },
+      ),
+    );
+    const failure = classifyPostgresError(await late);
+    process.kill(backend, 'SIGCONT');
+    expect(['busy', 'unknown']).toContain(failure.kind);
+    for (let i = 0; i < 8; i++)
+      await postgres.pool.query(`INSERT INTO sales (name, price_cents, stock) VALUES ('late', 1, 1)`);
+    const { rowCount } = await stores.sql.query(`SELECT FROM sales WHERE name = 'late'`);
+    expect(rowCount).toBe(8);
+  });
+
+  it('that does not come after a write leaves the outcome unknown, however sure it is that nothing was read', async () => {
+    const [busy] = await raised('57P03');
+    const error = await errorOf(afterWrite(Promise.reject(busy)));
+    expect(storeFailure(error)).toEqual({ kind: 'unknown', reason: 'outcome-unread' });
+    const [defect] = await raised('42P01');
+    expect(await errorOf(afterWrite(Promise.reject(defect)))).toBe(defect);
+    expect(await afterWrite(Promise.resolve(7))).toBe(7);
+  });
+});
+
+describe('a connection to Postgres', () => {
+  it('that is not made is busy, also through Prisma', async () => {
+    const nowhere = openPostgres('postgresql://nobody:x@127.0.0.1:1/none', () => {});
+    for (const asked of [
+      nowhere.pool.query('SELECT 1'),
+      nowhere.prisma.$queryRaw`SELECT 1`,
+      nowhere.prisma.sale.count(),
+    ])
+      expect(classifyPostgresError(await errorOf(asked))).toEqual({
+        kind: 'busy',
+        reason: 'postgres-unreachable',
+      });
+    await nowhere.close();
+    const closed = errorOf(nowhere.pool.query('SELECT 1'));
+    expect(classifyPostgresError(await closed)).toEqual({ kind: 'busy', reason: 'shutting-down' });
+  });
+
+  it('that ends while a statement runs leaves the outcome unknown, also through Prisma', async () => {
+    const other = openPostgres(stores.databaseUrl, () => {}, 4);
+    const asked = [
+      other.pool.query('SELECT pg_sleep(2)'),
+      other.prisma.$queryRaw`SELECT pg_sleep(2)::text`,
+      other.prisma.$transaction((tx) => tx.$queryRaw`SELECT pg_sleep(2)::text`),
+    ].map(errorOf);
+    const end = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'`;
+    for (let ended = 0; ended < 3; ) ended += (await stores.sql.query(end)).rowCount ?? 0;
+    for (const error of await Promise.all(asked))
+      expect(classifyPostgresError(error), String(error)).toMatchObject({ kind: 'unknown' });
+    await other.close();
+  });
+});
+
+it.each([
+  ['busy', 'LOADING Redis is loading the dataset in memory'],
+  ['busy', 'UNKILLABLE Sorry the script already executed write commands'],
+  ['busy', 'NOAUTH Authentication required.'],
+  ['busy', 'WRONGPASS invalid username-password pair or user is disabled.'],
+  ['busy', "NOPERM User default has no permissions to run the 'evalsha' command"],
+  ['busy', 'MISCONF Redis is configured to save RDB snapshots, but it is unable to persist to disk.'],
+  ['busy', 'NOREPLICAS Not enough good replicas to write.'],
+  [
+    'busy',
+    "ERR Error running script (call to f_1): @user_script:3: -OOM command not allowed when used memory > 'maxmemory'.",
+  ],
+  ['busy', "Stream isn't writeable and enableOfflineQueue options is false"],
+  ['unknown', 'Command timed out'],
+  ['unknown', 'Connection is closed.'],
+  ['unknown', 'Command aborted due to connection close'],
+  ['unknown', 'read ECONNRESET'],
+])('a failure of Redis is %s: %s', (kind, message) => {
+  expect(classifyRedisError(new Error(message))).toMatchObject({ kind });
+});
+
+it.each([
+  'WRONGTYPE Operation against a key holding the wrong kind of value',
+  'ERR user_script:1: attempt to compare nil with number script: 1, on @user_script:1.',
+  'CROSSSLOT Keys in request do not hash to the same slot',
+])('is a defect: %s', (message) => {
+  expect(() => classifyRedisError(new Error(message))).toThrow(message);
+});

@@ -1,0 +1,91 @@
+/** A request of every route, for a test that asks all of them, and what is right about an answer while a store fails. */
+import { randomUUID } from 'node:crypto';
+import { type Answer, call } from './client.ts';
+
+/** No request takes longer: then the client had better give up. */
+const ANSWER_MS = 45_000;
+
+/** What requests are about: made while all is well. */
+export interface Things {
+  readonly url: string;
+  readonly saleId: number;
+  /** Of a customer each: one is cancelled, one paid, and one was closed before it is paid. */
+  readonly orders: { readonly pending: string; readonly unpaid: string; readonly expired: string };
+  readonly deadTask: number;
+}
+
+type Request = readonly [path: string, body?: object];
+
+/** Requests of every route, by its method and its path in the OpenAPI document. */
+export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
+  'get /sales': () => [['/sales']],
+  'post /sales': () => [['/sales', { name: 'new', stock: 1, priceCents: 1 }]],
+  'get /sales/{saleId}': ({ saleId }) => [[`/sales/${saleId}`]],
+  'post /sales/{saleId}/restock': ({ saleId }) => [
+    [`/sales/${saleId}/restock`, { units: 2 }],
+    [`/sales/${saleId}/restock`, { units: -2 }],
+  ],
+  'post /sales/{saleId}/orders': ({ saleId }) =>
+    ['pending', 'new-1', 'new-2', 'new-3', 'new-4'].map((userId) => [`/sales/${saleId}/orders`, { userId }]),
+  'get /sales/{saleId}/orders': ({ saleId }) => [[`/sales/${saleId}/orders?userId=unpaid`]],
+  'get /orders/{orderId}': ({ orders }) => [[`/orders/${orders.pending}`]],
+  'post /orders/{orderId}/cancel': ({ orders }) => [[`/orders/${orders.pending}/cancel`, {}]],
+  'post /payments/notifications': ({ orders }) =>
+    [orders.unpaid, orders.expired].map((orderId) => [
+      '/payments/notifications',
+      { notificationId: randomUUID(), orderId, amountCents: 500 },
+    ]),
+  'post /users/{userId}/points': () => [
+    ['/users/unpaid/points', { sourceType: 'test', sourceId: randomUUID(), points: 1 }],
+  ],
+  'get /users/{userId}/points': () => [['/users/unpaid/points']],
+  'get /tasks': () => [['/tasks']],
+  'post /tasks/{taskId}/retry': ({ deadTask }) => [[`/tasks/${deadTask}/retry`, {}]],
+  'get /strategies': () => [['/strategies']],
+  'get /healthz': () => [['/healthz']],
+  'get /readyz': () => [['/readyz']],
+  'get /metrics': () => [['/metrics']],
+};
+/** Need no store. */
+const ALWAYS = ['/healthz', '/metrics', '/docs/', '/openapi.json', '/strategies'];
+
+export interface Answered {
+  /** Which of the services. */
+  readonly service: number;
+  readonly path: string;
+  readonly answer: Answer;
+}
+
+export async function askAll(things: readonly Things[]): Promise<Answered[]> {
+  const asked = things.flatMap((of, i) => {
+    const routes = Object.entries(ROUTES).flatMap(([route, requests]) =>
+      requests(of).map(([path, body]) => ({ path, body, method: route.split(' ')[0]!.toUpperCase() })),
+    );
+    const others = ALWAYS.map((path) => ({ path, body: undefined, method: 'GET' }));
+    return [...routes, ...others].map(async ({ path, body, method }): Promise<Answered> => {
+      const signal = AbortSignal.timeout(ANSWER_MS);
+      const headers = { 'content-type': 'application/json' };
+      const init =
+        body === undefined ? { method, signal } : { method, signal, headers, body: JSON.stringify(body) };
+      return {
+        service: i,
+        path: `${method} ${path}`,
+        answer: await call(`${of.url}${path}`, init),
+      };
+    });
+  });
+  return Promise.all(asked);
+}
+
+/** What is wrong with an answer; null: nothing. */
+export function mistakeOf({ path, answer }: Answered): string | null {
+  const { status, body, headers, problem } = answer;
+  if (ALWAYS.some((always) => path === `GET ${always}`)) return status === 200 ? null : 'needs no store';
+  if (status < 500) return null;
+  if (status !== 503) return 'is neither 503 nor below 500';
+  if (path === 'GET /readyz') return body.status === 'unavailable' ? null : 'says nothing';
+  if (headers.get('content-type')?.startsWith('application/problem+json') !== true) return 'is no problem';
+  if (problem !== 'busy' && problem !== 'unknown-outcome') return 'is another problem';
+  if (!body.reason) return 'has no reason';
+  return headers.get('retry-after') === null ? 'has no Retry-After' : null;
+}
