@@ -77,8 +77,8 @@ export function openPostgres(
  * A connection that tells more of its failures.
  *
  * Making it: what fails then is marked as such, since no statement was sent (see postgres-failure.ts). An answer that is late:
- * the connection ends. Prisma gives the connection of a transaction that failed back to the pool as if all were well: the late
- * transaction would still be open on it, and whoever gets it next would be in it.
+ * the connection ends. Prisma gives the connection of a transaction that failed back to the pool as if all were well, and
+ * whoever gets it next would meet what is left of the transaction.
  */
 class StrictClient extends pg.Client {
   // biome-ignore lint/suspicious/noExplicitAny: the pool gives a callback, others await
