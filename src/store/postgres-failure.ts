@@ -7,7 +7,7 @@
  *
  * Whatever fits none of these is a defect. Sources, the innermost error first (Prisma wraps the driver's, which says more):
  *
- *   SQLSTATE by class   23 refused; 25, 28, 3D, 40, 53, 55, 57, 58, XX busy; FATAL 57, 58 and XX, and 08, unknown; else a defect
+ *   SQLSTATE by class   23 refused; 25, 28, 3D, 40, 53, 55, 57, 58, XX busy; FATAL 57, 58, XX and all 08 unknown; else a defect
  *   kind                of Prisma's driver adapter, where the driver's own code is gone
  *   Prisma's code       P1…, P2…
  *   Node's code         no connection was made: busy; it broke: unknown
@@ -61,6 +61,8 @@ const BUSY_CLASSES = new Map([
   ['58', 'postgres-system-error'],
   ['XX', 'postgres-internal-error'],
 ]);
+/** Corrupted data: no repeat helps, so it must not pass as load. */
+const CORRUPTED = new Set(['XX001', 'XX002']);
 /** Of these a FATAL ends a connection that had a statement; the other classes' comes before the first one. */
 const ENDS_CONNECTION = new Set(['57', '58', 'XX']);
 /** FATAL, and yet no statement was running: Postgres starts or stops, or waited for the next one in vain. */
@@ -247,7 +249,7 @@ function failureOfState(code: string, severity: string, constraint: string): Pos
   if (group === '23') return { kind: 'refused', constraint, code };
   if (group === '08' || code === '40003') return LOST;
   if (severity !== 'ERROR' && ENDS_CONNECTION.has(group) && !BEFORE_STATEMENT.has(code)) return LOST;
-  const reason = REASONS.get(code) ?? BUSY_CLASSES.get(group);
+  const reason = CORRUPTED.has(code) ? undefined : (REASONS.get(code) ?? BUSY_CLASSES.get(group));
   return reason === undefined ? 'defect' : busy(reason);
 }
 

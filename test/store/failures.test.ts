@@ -52,7 +52,7 @@ describe('an answer of Postgres', () => {
     }
   });
 
-  it.each(['22012', '22P02', '42501', '42601', '42703', '42P01', '0A000', 'P0002'])(
+  it.each(['22012', '22P02', '42501', '42601', '42703', '42P01', '0A000', 'P0002', 'XX001'])(
     'is a defect: %s',
     async (state) => {
       for (const error of await raised(state)) {

@@ -86,7 +86,8 @@ it.each([
   try {
     const sales = saleTable(behind);
     const { strategy, saleId } = await openSale({ ...saleTable(postgres), restock: sales.restock });
-    await sales.get(saleId);
+    // A connection is there already, or none can be made.
+    if (how === 'lose-replies') await sales.get(saleId);
     link.set(how);
     const failed = await strategy.restock(saleId, -5).then(
       () => null,
