@@ -7,14 +7,15 @@
  *   (nothing started)      signal or failure, at any moment: what was started is stopped, last first ◀── listen
  */
 import cluster from 'node:cluster';
-import { createServer, type Server } from 'node:http';
+import type { Server } from 'node:http';
 import closeWithGrace from 'close-with-grace';
 import { type Logger, pino } from 'pino';
 import { type Config, ConfigError, parseEnv } from './config/env.ts';
 import { limits } from './config/limits.ts';
+import { createHttpServer } from './http/edge.ts';
 import { purchaseListener } from './http/purchase-listener.ts';
 import type { ServiceContext } from './http/routes/service.ts';
-import { answerUnreadable, createApp } from './http/server.ts';
+import { createApp } from './http/server.ts';
 import { startLocalStores } from './local/stores.ts';
 import { LOCAL_FOLDER } from './local/urls.ts';
 import { type LockContext, locks } from './locks/registry.ts';
@@ -195,8 +196,7 @@ async function start(config: Config, log: Logger): Promise<void> {
     service: aboutService(config, { postgres, redis, instruments, background }),
     onError: onUnforeseen,
   });
-  const server = createServer(purchaseListener(purchases, app, onUnforeseen));
-  answerUnreadable(server);
+  const server = createHttpServer(purchaseListener(purchases, app, onUnforeseen));
   await listen(server, config, log);
 }
 

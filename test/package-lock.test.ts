@@ -7,9 +7,9 @@ interface Entry {
   readonly resolved?: string;
   readonly optionalDependencies?: Readonly<Record<string, string>>;
 }
-const { packages } = JSON.parse(
-  readFileSync(new URL('../package-lock.json', import.meta.url), 'utf8'),
-) as { packages: Readonly<Record<string, Entry>> };
+const { packages } = JSON.parse(readFileSync(new URL('../package-lock.json', import.meta.url), 'utf8')) as {
+  packages: Readonly<Record<string, Entry>>;
+};
 const entries = Object.entries(packages);
 
 it('the lock file has an entry for each optional package, of this and of other platforms', () => {

@@ -128,6 +128,11 @@ export const limits = {
     /** How long a stop waits for tasks that are under way; then they are given back. */
     stopMs: 3_000,
   },
+  /**
+   * Requests of one connection that are not answered, or whose answer is not sent. Browsers and the usual clients have one at
+   * a time; a client that pipelines this many gains nothing from more.
+   */
+  requestsPerConnection: 100,
   /** How long a stop waits for requests that are under way. */
   shutdownMs: 10_000,
   /** `Retry-After` of a `busy` answer, in seconds. */

@@ -91,13 +91,17 @@ export function saleIdOf(url: string): number {
   return number;
 }
 
-/** JSON in UTF-8, as it is, of a stated length within the limit. Read from the raw headers: nothing else needs them. */
+/** One host; JSON in UTF-8, as it is, of a stated length within the limit. Read from the raw headers: nothing else needs them. */
 function isUsual({ rawHeaders }: IncomingMessage): boolean {
   let isJson = false;
   let length = 0;
+  let hosts = 0;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     const name = rawHeaders[i]!;
     switch (name.length) {
+      case 4:
+        if (name.toLowerCase() === 'host') hosts++;
+        break;
       case 12:
         if (name.toLowerCase() !== 'content-type') break;
         if (isJson || rawHeaders[i + 1] !== 'application/json') return false;
@@ -115,7 +119,7 @@ function isUsual({ rawHeaders }: IncomingMessage): boolean {
         if (name.toLowerCase() === 'transfer-encoding') return false;
     }
   }
-  return isJson && length > 0 && length <= limits.purchaseBodyBytes;
+  return hosts === 1 && isJson && length > 0 && length <= limits.purchaseBodyBytes;
 }
 
 const BEFORE = Buffer.from('{"userId":"');

@@ -1,6 +1,4 @@
 /** The HTTP application: its routes, and what becomes of errors. */
-import { type Server, STATUS_CODES } from 'node:http';
-import type { Socket } from 'node:net';
 import express, { type ErrorRequestHandler, type Express } from 'express';
 import helmet from 'helmet';
 import { limits } from '../config/limits.ts';
@@ -15,7 +13,8 @@ import type { SaleTable } from '../store/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { TaskDesk } from '../tasks/tasks.ts';
 import { adminOnly } from './admin.ts';
-import { ProblemError, type ProblemSlug, problemBody, sendProblem } from './problems.ts';
+import { hostMistake } from './edge.ts';
+import { ProblemError, type ProblemSlug, sendProblem } from './problems.ts';
 import { purchaseRoute } from './purchase-route.ts';
 import { orderRoutes } from './routes/orders.ts';
 import { pointRoutes } from './routes/points.ts';
@@ -45,6 +44,11 @@ export function createApp(context: HttpContext): Express {
   app.disable('etag');
   app.set('query parser', 'simple');
 
+  app.use((req, res, next) => {
+    const mistake = hostMistake(req);
+    if (mistake === null) next();
+    else sendProblem(res.set('Connection', 'close'), 'invalid-request', mistake);
+  });
   // What purchase-listener.ts leaves of the hot route comes first; nothing that a browser needs stands in its way.
   app.use(purchaseRoute(context.purchases));
   app.use(
@@ -65,23 +69,6 @@ export function createApp(context: HttpContext): Express {
   );
   app.use(asProblem(context));
   return app;
-}
-
-/** What Node itself refuses to read becomes a problem, too: garbage, headers that are too large, requests too slow. */
-export function answerUnreadable(server: Server): void {
-  const statuses: Record<string, number> = { HPE_HEADER_OVERFLOW: 431, ERR_HTTP_REQUEST_TIMEOUT: 408 };
-  server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => {
-    if (!socket.writable || error.code === 'ECONNRESET') return socket.destroy();
-    const status = statuses[error.code ?? ''] ?? 400;
-    const body = JSON.stringify({
-      ...problemBody('invalid-request', 'This is not a request that can be read.'),
-      status,
-    });
-    return socket.end(
-      `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/problem+json\r\n` +
-        `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
-    );
-  });
 }
 
 /** Every error becomes a problem: the client's own, a store's, or a defect. */

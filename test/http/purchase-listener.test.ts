@@ -1,12 +1,13 @@
 /** The hot route answers, byte for byte, what Express answers: each request goes to both. */
-import { createServer, type RequestListener, type Server } from 'node:http';
+import type { RequestListener, Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Outcome } from '../../src/domain/outcome.ts';
+import { createHttpServer } from '../../src/http/edge.ts';
 import { purchaseListener, saleIdOf, userIdOf } from '../../src/http/purchase-listener.ts';
 import { purchaseSchema, saleIdSchema } from '../../src/http/schemas.ts';
-import { answerUnreadable, createApp, type HttpContext } from '../../src/http/server.ts';
+import { createApp, type HttpContext } from '../../src/http/server.ts';
 import type { Purchases } from '../../src/orders/purchase.ts';
 
 const orderId = '01900000-0000-7000-8000-000000000001';
@@ -72,9 +73,8 @@ const ports = () => servers.map((server) => (server.address() as AddressInfo).po
 beforeAll(async () => {
   const express = application();
   const listener = purchaseListener(purchases, application(), (error) => errors.push(error));
-  servers = [express, listener].map((handler) => createServer({ requestTimeout: 2_000 }, handler));
+  servers = [express, listener].map((handler) => createHttpServer(handler, { requestTimeout: 2_000 }));
   for (const server of servers) {
-    answerUnreadable(server);
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   }
 });
@@ -226,6 +226,9 @@ const forms: Record<string, [number, Form | string | Buffer]> = {
   'a length below zero': [400, { length: -1 }],
   'a length and chunks': [400, { headers: [JSON_TYPE, 'Transfer-Encoding: chunked'] }],
   'no host': [400, request().replace('Host: test\r\n', '')],
+  'no host in HTTP/1.0': [201, request({ version: '1.0' }).replace('Host: test\r\n', '')],
+  'two hosts': [400, { headers: [JSON_TYPE, 'Host: other'] }],
+  'the same host twice': [400, { headers: [JSON_TYPE, 'hOST: test'] }],
   'headers without end': [431, { headers: [JSON_TYPE, `X-More: ${'x'.repeat(20_000)}`] }],
   garbage: [400, 'this is not HTTP\r\n\r\n'],
   'bytes that are no UTF-8': [
@@ -244,6 +247,7 @@ describe('every form of the request', () => {
     const bytes = typeof form === 'string' || Buffer.isBuffer(form) ? form : request(form);
     const answers = await both(bytes);
     expect(answers[0]).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+    if (status >= 400) expect(answers[0]).toContain('application/problem+json');
   });
 
   it('several on one connection, in their order', async () => {

@@ -7,6 +7,7 @@ import type { LockDescription } from '../../locks/lock.ts';
 import type { Degradation } from '../../metrics/background.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import { openApiDocument } from '../openapi.ts';
+import { readStaticFile, serveStatic } from '../static-files.ts';
 
 export interface ServiceContext {
   readonly active: string;
@@ -89,14 +90,11 @@ const START = `SwaggerUIBundle({ url: '/openapi.json', dom_id: '#api', deepLinki
 function docs(): Router {
   const folder = path.dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
   const router = Router();
-  router.get('/', (_req, res) => {
-    res.type('html').send(PAGE);
+  const names = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'];
+  serveStatic(router, {
+    '/': { type: 'html', content: Buffer.from(PAGE) },
+    '/start.js': { type: 'js', content: Buffer.from(START) },
+    ...Object.fromEntries(names.map((name) => [`/${name}`, readStaticFile(folder, name)])),
   });
-  router.get('/start.js', (_req, res) => {
-    res.type('js').send(START);
-  });
-  const files = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'];
-  for (const file of files)
-    router.get(`/${file}`, (_req, res) => res.sendFile(path.join(folder, file), { maxAge: '1h' }));
   return router;
 }

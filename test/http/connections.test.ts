@@ -1,0 +1,116 @@
+/** What one connection can cost the service: it may pipeline, and it may never read. */
+import { readdirSync } from 'node:fs';
+import { connect } from 'node:net';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
+import { call, createSale, eventually } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let service: TestService;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+});
+
+afterAll(async () => {
+  await service?.kill();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+const openFiles = () => readdirSync(`/proc/${service.process.pid}/fd`).length;
+const port = () => Number(new URL(service.url).port);
+
+const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: test\r\n\r\n`;
+const purchase = (saleId: number, userId: string) => {
+  const body = JSON.stringify({ userId });
+  return (
+    `POST /sales/${saleId}/orders HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n` +
+    `Content-Length: ${body.length}\r\n\r\n${body}`
+  );
+};
+
+/** Sends requests at once. @returns how many answers come before the connection ends or all are there */
+function pipelined(requests: readonly string[]): Promise<{ answers: number; closed: boolean }> {
+  return new Promise((resolve) => {
+    let text = '';
+    const answers = () => text.split('HTTP/1.1 ').length - 1;
+    const socket = connect(port(), '127.0.0.1', () => socket.write(requests.join('')));
+    socket.on('error', () => {});
+    socket.on('close', () => resolve({ answers: answers(), closed: true }));
+    socket.on('data', (chunk) => {
+      text += chunk.toString('latin1');
+      if (answers() < requests.length) return;
+      resolve({ answers: answers(), closed: false });
+      socket.destroy();
+    });
+  });
+}
+
+it.runIf(process.platform === 'linux').each(['/docs/swagger-ui-bundle.js', '/docs', '/healthz'])(
+  '6,000 requests for %s on a connection that is never read: no files stay open, others are answered',
+  async (path) => {
+    const before = openFiles();
+    const socket = connect(port(), '127.0.0.1');
+    socket.on('error', () => {});
+    socket.pause();
+    socket.write(get(path).repeat(6_000));
+    // Answered after the bytes of the other connection have been read.
+    for (let i = 0; i < 20; i++) {
+      expect((await call(`${service.url}/healthz`)).status).toBe(200);
+      expect(openFiles()).toBeLessThan(before + 20);
+    }
+    socket.destroy();
+  },
+);
+
+it('as many requests on one connection as are allowed are answered', async () => {
+  const requests = Array.from({ length: limits.requestsPerConnection }, () => get('/docs/start.js'));
+  expect(await pipelined(requests)).toEqual({ answers: requests.length, closed: false });
+});
+
+it.each(['the hot route', 'the other routes'])(
+  'one request too many closes the connection: %s',
+  async (on) => {
+    const sale = await createSale(service.url, 1_000);
+    const requests = Array.from({ length: limits.requestsPerConnection + 1 }, (_, i) =>
+      on === 'the hot route' ? purchase(sale.id, `user-${i}`) : get('/sales'),
+    );
+    expect(await pipelined(requests)).toMatchObject({ closed: true });
+  },
+);
+
+it('what is answered counts no longer: one connection carries any number of requests', async () => {
+  const sale = await createSale(service.url, 1_000);
+  const socket = connect(port(), '127.0.0.1');
+  let text = '';
+  socket.on('data', (chunk) => {
+    text += chunk;
+  });
+  for (let round = 1; round <= 5; round++) {
+    const requests = Array.from({ length: 50 }, (_, i) => purchase(sale.id, `user-${round}-${i}`));
+    socket.write(requests.join(''));
+    const answered = async () => text.split('HTTP/1.1 201').length - 1;
+    await eventually(answered, (answers) => answers === round * 50);
+  }
+  socket.destroy();
+});
+
+it('serves the files of the API page with their types', async () => {
+  const types = {
+    'swagger-ui.css': 'text/css',
+    'swagger-ui-bundle.js': 'text/javascript',
+    'start.js': 'text/javascript',
+  };
+  for (const [name, type] of Object.entries({
+    ...types,
+    'favicon-32x32.png': 'image/png',
+    '': 'text/html',
+  })) {
+    const { status, headers } = await call(`${service.url}/docs/${name}`);
+    expect([name, status, headers.get('content-type')?.split(';')[0]]).toEqual([name, 200, type]);
+    expect(headers.get('cache-control')).toBe('public, max-age=3600');
+  }
+});
