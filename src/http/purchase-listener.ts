@@ -88,7 +88,7 @@ export function saleIdOf(url: string): number {
     if (digit < 0 || digit > 9) return 0;
     number = number * 10 + digit;
   }
-  return number;
+  return Number.isSafeInteger(number) ? number : 0;
 }
 
 /** One host; JSON in UTF-8, as it is, of a stated length within the limit. Read from the raw headers: nothing else needs them. */

@@ -14,11 +14,17 @@ function text(most: number) {
     .regex(/^[^\p{Cc}\p{Cs}]*$/u, 'must not contain control characters or unpaired surrogates');
 }
 
-export const saleIdSchema = z
+/** A number that a double holds exactly; any other would be answered as its neighbour. */
+const exactId = z
   .string()
   .regex(/^[1-9]\d{0,15}$/, 'must be a positive integer')
   .transform(Number)
-  .meta({ override: { type: 'integer', minimum: 1 }, description: 'Number of the sale' });
+  .refine(Number.isSafeInteger, `must be a positive integer up to ${Number.MAX_SAFE_INTEGER}`);
+
+export const saleIdSchema = exactId.meta({
+  override: { type: 'integer', minimum: 1 },
+  description: 'Number of the sale',
+});
 
 export const userIdSchema = z
   .string()
@@ -76,11 +82,10 @@ export const notificationSchema = z
 
 export const userQuerySchema = z.object({ userId: userIdSchema });
 
-export const taskIdSchema = z
-  .string()
-  .regex(/^[1-9]\d{0,15}$/, 'must be a positive integer')
-  .transform(Number)
-  .meta({ override: { type: 'integer', minimum: 1 }, description: 'Number of the task' });
+export const taskIdSchema = exactId.meta({
+  override: { type: 'integer', minimum: 1 },
+  description: 'Number of the task',
+});
 
 export const taskStateSchema = z.enum(taskStates);
 

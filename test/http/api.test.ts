@@ -79,6 +79,19 @@ describe('bad input gets a problem and changes nothing', () => {
     expect(await everything()).toBe(before);
   });
 
+  it.each([
+    ['GET', '/sales/9999999999999999', ''],
+    ['POST', '/sales/9999999999999999/restock', '{"units":1}'],
+    ['POST', '/sales/9999999999999999/orders', '{"userId":"u"}'],
+    ['POST', '/sales/9999999999999999/orders?', '{"userId":"u"}'],
+    ['GET', '/sales/9999999999999999/orders?userId=u', ''],
+    ['POST', '/tasks/9999999999999999/retry', ''],
+  ])('a number that no double holds is not answered as another one: %s %s', async (method, path, body) => {
+    const answer = await call(`${url}${path}`, { method, ...(body === '' ? {} : { body, headers: json }) });
+    expect(answer).toMatchObject({ status: 400, problem: 'invalid-request' });
+    expect(JSON.stringify(answer.body)).not.toContain('10000000000000000');
+  });
+
   const sale = { name: 's', stock: 1, priceCents: 1 };
   it.each([
     ['negative stock', { ...sale, stock: -1 }],
