@@ -1,6 +1,6 @@
 /** Reading the command line of a bench: by its table of options, purely; all mistakes are reported together. */
 import { parseArgs } from 'node:util';
-import { suggestion } from './suggest.ts';
+import { suggestion } from '../src/config/suggest.ts';
 
 /** One option of a command. */
 export interface OptionSpec {

@@ -1,7 +1,8 @@
 /** What will be measured, in which order. Pure: the same options and the same catalogue give the same plan. */
+
+import { suggestion } from '../src/config/suggest.ts';
 import type { BenchOptions } from './options.ts';
 import type { Point } from './result.ts';
-import { suggestion } from './suggest.ts';
 
 /** A strategy as `GET /strategies` describes it, as far as the bench needs it. */
 export interface CatalogueEntry {

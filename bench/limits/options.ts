@@ -1,4 +1,6 @@
 /** The command line of `npm run bench:limits`: parsed once, purely; all mistakes are reported together. */
+
+import { suggestion } from '../../src/config/suggest.ts';
 import {
   type Given as GivenOptions,
   namesOption,
@@ -7,7 +9,6 @@ import {
   type Parsed,
   readOptions,
 } from '../command-line.ts';
-import { suggestion } from '../suggest.ts';
 import { type Cell, flatCells, ratioCells, strategyCell } from './cells.ts';
 
 /** What a run measures. */

@@ -1,8 +1,8 @@
 /** Who is measured: every lock of the registry, two libraries, and a control that locks nothing. */
 import { readFileSync } from 'node:fs';
+import { suggestion } from '../../src/config/suggest.ts';
 import type { LockDescription } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
-import { suggestion } from '../suggest.ts';
 
 /** The servers that a contender runs on. */
 export type ServerKind = 'redis' | 'redis-replica' | 'redis-five' | 'zookeeper' | 'postgres';

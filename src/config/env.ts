@@ -3,6 +3,7 @@
  * default, and every mistake is reported together, so that one look mends them all.
  */
 import { z } from 'zod';
+import { nearest } from './suggest.ts';
 
 export interface Config {
   readonly strategy: string;
@@ -56,7 +57,13 @@ const integer = (least: number, most: number) =>
     .refine((n) => n >= least && n <= most, `must be a whole number from ${least} to ${most}`);
 
 const oneOf = (names: readonly string[]) =>
-  z.string().refine((name) => names.includes(name), { error: `must be one of ${names.join(', ')}` });
+  z.string().refine((name) => names.includes(name), {
+    error: ({ input }) => {
+      const near = nearest(String(input), names);
+      const question = near === null ? '' : `; did you mean ${near}?`;
+      return `must be one of ${names.join(', ')}${question}`;
+    },
+  });
 
 const url = (...protocols: string[]) =>
   z.string().refine((text) => URL.canParse(text) && protocols.includes(new URL(text).protocol), {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { type BenchOptions, helpText, parseOptions } from '../../bench/options.ts';
 import { baselineOf, type Contender, contenders, label, schedule } from '../../bench/plan.ts';
-import { suggestion } from '../../bench/suggest.ts';
+import { suggestion } from '../../src/config/suggest.ts';
 
 function run(...args: string[]): BenchOptions {
   const parsed = parseOptions(args);
@@ -258,7 +258,7 @@ describe('the baseline', () => {
 describe('a suggestion', () => {
   it.each([
     ['for-updte', '; did you mean "for-update"?'],
-    ['LUA', '; there are lua, for-update'],
+    ['LUA', '; did you mean "lua"?'],
     ['completely-else', '; there are lua, for-update'],
   ])('%s', (name, expected) => {
     expect(suggestion(name, ['lua', 'for-update'])).toBe(expected);

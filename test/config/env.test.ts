@@ -57,6 +57,17 @@ describe('the configuration', () => {
     expect(problems.join('\n')).toContain('PORT="70000" must be a whole number from 0 to 65535');
   });
 
+  it.each([
+    [{ STRATEGY: 'groupcommit' }, 'did you mean group-commit?'],
+    [{ STRATEGY: 'GROUP_COMMIT' }, 'did you mean group-commit?'],
+    [{ LOCK: 'redis-fiar' }, 'did you mean redis-fair?'],
+    [{ LOG_LEVEL: 'warm' }, 'did you mean warn?'],
+  ])('asks whether %o was meant to be the nearest name', (env, question) => {
+    const names = { strategies: ['lua', 'group-commit'], locks: ['redis', 'redis-fair', 'redlock'] };
+    expect(() => parseEnv(env, names)).toThrow(question);
+    expect(() => parseEnv({ STRATEGY: 'something-else' }, names)).not.toThrow('did you mean');
+  });
+
   it.each(['12abc', '1e3', '-1', ' 5', '0x10', '1.5'])(
     'refuses %j as a number instead of guessing',
     (value) => {
