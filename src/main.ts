@@ -21,6 +21,7 @@ import { LOCAL_FOLDER } from './local/urls.ts';
 import { type LockContext, locks } from './locks/registry.ts';
 import { attemptTally } from './metrics/attempt-tally.ts';
 import { backgroundHealth } from './metrics/background.ts';
+import { errorLog } from './metrics/error-log.ts';
 import {
   createInstruments,
   type Instruments,
@@ -144,7 +145,7 @@ async function startAll(config: Config, log: Logger): Promise<void> {
 async function start(config: Config, log: Logger): Promise<void> {
   const { databaseUrl, redisUrl } = await findStores(config, log);
   const instruments = createInstruments();
-  const { onError, background } = reports(instruments, log);
+  const { onError, onUnforeseen, background } = reports(instruments, log);
   const onLost = (err: unknown) => onError('keep a connection to postgres', err);
   const postgres = openPostgres(databaseUrl, onLost, limits.postgresPoolSize / config.workers);
   closers.push(() => postgres.close());
@@ -180,8 +181,6 @@ async function start(config: Config, log: Logger): Promise<void> {
   const purchases = openPurchases(config, { strategy, orders, writer, onError }, instruments);
   const tasks = runTasks(config, { postgres, redis, lock, instruments, background }, log);
 
-  const onUnforeseen = (err: unknown, request: object) =>
-    log.error({ err, ...request }, 'an error that nobody foresaw');
   const app = createApp({
     strategy,
     purchases,
@@ -202,15 +201,18 @@ async function start(config: Config, log: Logger): Promise<void> {
 
 /** What becomes of failures that end no request. */
 function reports(instruments: Instruments, log: Logger) {
-  const onError = (doing: string, err: unknown, ids: object = {}) => {
+  const logError = errorLog((details, message) => log.error(details, message));
+  const onError = (doing: string, err: unknown, details: object = {}) => {
     instruments.storeErrors.inc({ store: 'any', doing });
-    log.error({ err, doing, ...ids }, `could not ${doing}`);
+    logError({ err, doing, details, message: `could not ${doing}` });
   };
+  const onUnforeseen = (err: unknown, request: object) =>
+    logError({ err, doing: 'answer a request', details: request, message: 'an error that nobody foresaw' });
   const background = backgroundHealth(instruments.registry, {
     failing: (what, err, details) => log.error({ err, ...details }, `background work fails: ${what}`),
     recovered: (what, details) => log.info(details, `background work goes on: ${what}`),
   });
-  return { onError, background };
+  return { onError, onUnforeseen, background };
 }
 
 /** Attempts, and what is measured of them. */

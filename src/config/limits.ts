@@ -133,6 +133,8 @@ export const limits = {
    * a time; a client that pipelines this many gains nothing from more.
    */
   requestsPerConnection: 100,
+  /** An error that repeats is logged at once, and then once in this time with its count: an outage must not fill a disk. */
+  repeatedErrorMs: 10_000,
   /** How long a stop waits for requests that are under way. */
   shutdownMs: 10_000,
   /** `Retry-After` of a `busy` answer, in seconds. */

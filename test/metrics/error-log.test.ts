@@ -1,0 +1,78 @@
+/** An error that repeats does not fill the log: by the function's own clock, and in a service that lost its Redis. */
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { errorLog } from '../../src/metrics/error-log.ts';
+import { call, eventually } from '../support/client.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
+
+const refused = (port: number) =>
+  Object.assign(new Error(`connect ECONNREFUSED 127.0.0.1:${port}`), { code: 'ECONNREFUSED' });
+
+describe('an error that repeats', () => {
+  let lines: Record<string, unknown>[];
+  let log: ReturnType<typeof errorLog>;
+  beforeEach(() => {
+    vi.useFakeTimers();
+    lines = [];
+    log = errorLog((details, message) => lines.push({ ...details, message }), 10_000);
+  });
+  afterEach(() => vi.useRealTimers());
+  const fail = (doing: string, err: unknown, details = {}) =>
+    log({ err, doing, details, message: `could not ${doing}` });
+
+  it('is logged at once, and then once in ten seconds with its count', () => {
+    for (let port = 0; port < 1_000; port++) fail('ask redis', refused(port), { port });
+    expect(lines).toMatchObject([{ doing: 'ask redis', port: 0, message: 'could not ask redis' }]);
+    expect(lines[0]).not.toHaveProperty('repeated');
+    vi.advanceTimersByTime(10_000);
+    expect(lines.slice(1)).toMatchObject([{ repeated: 999, port: 999 }]);
+    fail('ask redis', refused(1));
+    expect(lines).toHaveLength(2);
+    vi.advanceTimersByTime(10_000);
+    expect(lines.slice(2)).toMatchObject([{ repeated: 1 }]);
+  });
+
+  it('is logged at once again after ten seconds without it', () => {
+    fail('ask redis', refused(1));
+    vi.advanceTimersByTime(10_000);
+    fail('ask redis', refused(1));
+    expect(lines).toHaveLength(2);
+    expect(lines[1]).not.toHaveProperty('repeated');
+  });
+
+  it('keeps back no other one: another code, another message, something else that failed', () => {
+    fail('ask redis', refused(1));
+    fail('ask redis', new Error('READONLY'));
+    fail('ask redis', new Error('LOADING'));
+    fail('recover', refused(1));
+    expect(lines).toHaveLength(4);
+  });
+
+  it('takes bounded memory when each message is another', () => {
+    for (let i = 0; i < 10_000; i++) fail('ask redis', new Error(`order ${i}`));
+    expect(lines.length).toBeLessThan(300);
+    expect(vi.getTimerCount()).toBeLessThan(300);
+  });
+});
+
+it('a service without Redis logs each error once and counts them all', async () => {
+  const stores = await openTestStores();
+  const service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+  await stores.redisServer.kill();
+  const counted = async () => {
+    const { text } = (await call(`${service.url}/metrics`)).body;
+    const line = /^stampede_store_errors_total\{.*doing="keep the connection to redis"\} (\d+)$/m.exec(
+      String(text),
+    );
+    return Number(line?.[1] ?? 0);
+  };
+  await eventually(counted, (count) => count >= 12, 30_000);
+  const lines = service.log
+    .filter((line) => line.includes('could not keep the connection to redis'))
+    .map((line) => JSON.parse(line) as { err: { code?: string; message: string }; repeated?: number });
+  const errors = new Set(lines.map(({ err }) => err.code ?? err.message));
+  expect(lines.filter(({ repeated }) => repeated === undefined)).toHaveLength(errors.size);
+  expect(lines.length).toBeLessThan(12);
+  await service.kill();
+  await stores[Symbol.asyncDispose]();
+});
