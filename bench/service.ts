@@ -1,5 +1,6 @@
 /** The service under test: the compiled program in a process of its own, as a user would run it. */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { dirname } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { lockVariable } from './lock-servers.ts';
@@ -65,7 +66,9 @@ export async function startService(
 ): Promise<Service> {
   // Its own process group: Ctrl-C in the terminal is for the bench, which then ends the service in order.
   const nodeOptions = [youngGeneration, ...(options.nodeOptions ?? [])];
-  const child = spawn(process.execPath, [...nodeOptions, options.entry ?? serviceEntry], {
+  const entry = options.entry ?? serviceEntry;
+  const child = spawn(process.execPath, [...nodeOptions, entry], {
+    cwd: dirname(entry), // not where a file .env may be: it would change what is measured
     env: serviceEnv(settings),
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,

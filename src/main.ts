@@ -11,6 +11,7 @@ import type { Server } from 'node:http';
 import closeWithGrace from 'close-with-grace';
 import { type Logger, pino } from 'pino';
 import { type Config, ConfigError, parseEnv } from './config/env.ts';
+import { loadEnvFile } from './config/env-file.ts';
 import { limits } from './config/limits.ts';
 import { createHttpServer } from './http/edge.ts';
 import { purchaseListener } from './http/purchase-listener.ts';
@@ -61,6 +62,7 @@ class StartError extends Error {
 }
 
 async function main(): Promise<void> {
+  if (cluster.isPrimary) loadEnvFile(); // workers inherit what it read
   const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
   const log = pino({
     level: config.logLevel,

@@ -4,6 +4,7 @@
  */
 import { parseArgs } from 'node:util';
 import { ConfigError, parseEnv } from './config/env.ts';
+import { loadEnvFile } from './config/env-file.ts';
 import { LOCAL_FOLDER, readStoreUrls } from './local/urls.ts';
 import { locks } from './locks/registry.ts';
 import { backgroundHealth } from './metrics/background.ts';
@@ -29,6 +30,7 @@ async function main(): Promise<number> {
     );
     return 0;
   }
+  loadEnvFile();
   const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
   const local = readStoreUrls(LOCAL_FOLDER);
   const databaseUrl = config.databaseUrl ?? local.databaseUrl;

@@ -16,6 +16,8 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 export interface BuiltService extends AsyncDisposable {
   /** Runs it. The process may end before it listens: see `Run`. */
   start(env: Readonly<Record<string, string>>): Run;
+  /** Its working directory, where a file `.env` would be. */
+  readonly folder: string;
   /** Another program that was compiled with it. */
   entry(name: 'reconcile'): string;
 }
@@ -42,14 +44,16 @@ export async function buildService(): Promise<BuiltService> {
   }
   const entry = (name: string) => path.join(folder, 'dist', `${name}.js`);
   return {
-    start: (env) => run(entry('main'), env),
+    start: (env) => run(entry('main'), env, folder),
     entry,
+    folder,
     [Symbol.asyncDispose]: () => rm(folder, { recursive: true }),
   };
 }
 
-function run(entry: string, env: Readonly<Record<string, string>>): Run {
+function run(entry: string, env: Readonly<Record<string, string>>, cwd: string): Run {
   const child = spawn(process.execPath, [entry], {
+    cwd,
     env: { PATH: process.env.PATH, PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

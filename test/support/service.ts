@@ -19,8 +19,8 @@ export interface TestService extends AsyncDisposable {
 
 /** Starts a service and waits until it listens. @throws with its log when it does not. */
 export async function startService(env: Readonly<Record<string, string>>): Promise<TestService> {
-  const child = spawn(process.execPath, ['--import', 'tsx', 'src/main.ts'], {
-    cwd: root,
+  const child = spawn(process.execPath, ['--import', 'tsx', `${root}src/main.ts`], {
+    cwd: `${root}src`, // not where a file .env may be
     env: { PATH: process.env.PATH, PORT: '0', LOG_LEVEL: 'info', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

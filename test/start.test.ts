@@ -1,0 +1,82 @@
+/** What `npm start` does before it serves. */
+import { execFile } from 'node:child_process';
+import { rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { type BuiltService, buildService, type Run } from './support/built-service.ts';
+import { call } from './support/client.ts';
+import { openTestStores, type TestStores } from './support/stores.ts';
+
+let stores: TestStores;
+let built: BuiltService;
+let urls: { DATABASE_URL: string; REDIS_URL: string };
+const runs: Run[] = [];
+
+beforeAll(async () => {
+  [stores, built] = await Promise.all([openTestStores(), buildService()]);
+  urls = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+});
+afterEach(async () => {
+  for (const run of runs.splice(0)) {
+    run.process.kill('SIGKILL');
+    await run.ended;
+  }
+  await rm(path.join(built.folder, '.env'), { recursive: true, force: true });
+});
+afterAll(async () => {
+  await built?.[Symbol.asyncDispose]();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+function start(env: Readonly<Record<string, string>>): Run {
+  const run = built.start(env);
+  runs.push(run);
+  return run;
+}
+/** @returns what it said last. It must not have started. */
+async function failure(env: Readonly<Record<string, string>>): Promise<string> {
+  const run = start(env);
+  expect(await run.url).toBeNull();
+  expect(run.process.exitCode).toBe(1);
+  return run.log.join('\n');
+}
+const writeEnv = (variables: Readonly<Record<string, string>>) =>
+  writeFile(
+    path.join(built.folder, '.env'),
+    Object.entries(variables)
+      .map(([name, value]) => `${name}=${value}\n`)
+      .join(''),
+  );
+
+describe('a file .env', () => {
+  it('is read by the service; the environment wins', async () => {
+    await writeEnv({ ...urls, STRATEGY: 'optimistic', LOCK: 'redis-owner' });
+    const url = await start({ LOCK: 'redis-fair' }).url;
+    const { body } = await call(`${url}/strategies`);
+    expect(body).toMatchObject({ active: 'optimistic', lock: 'redis-fair' });
+  });
+
+  it('is read by the reconciliation', async () => {
+    await writeEnv(urls);
+    const options = { cwd: built.folder, env: { PATH: process.env.PATH } };
+    const { stdout } = await promisify(execFile)(
+      process.execPath,
+      [built.entry('reconcile'), '--check'],
+      options,
+    );
+    expect(stdout).toBe('Redis agrees with Postgres.\n');
+  });
+
+  it('that is wrong is refused like the environment', async () => {
+    await writeEnv({ STRATEGY: 'luaa', SEGMENTS: '-1' });
+    const said = await failure(urls);
+    expect(said).toContain('The configuration has 2 mistakes');
+    expect(said).toContain('STRATEGY="luaa"');
+  });
+
+  it('that is a folder is refused', async () => {
+    await promisify(execFile)('mkdir', [path.join(built.folder, '.env')]);
+    expect(await failure(urls)).toContain('.env cannot be read');
+  });
+});
