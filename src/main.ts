@@ -1,10 +1,10 @@
 /**
  * The composition root: the only file that reads the environment or hears signals.
  *
- *   parse the environment ──▶ local stores, where none are named ──▶ migrate ──▶ connect ──▶ one recovery pass
- *        │ mistakes: exit 1                                                                        │
- *        ▼                                                                                         ▼
- *   (nothing started)      signal or failure, at any moment: what was started is stopped, last first ◀── listen
+ *   parse the environment, try the port ──▶ local stores, where none are named ──▶ migrate ──▶ connect ──▶ one recovery pass
+ *        │ mistakes: exit 1                                                                                      │
+ *        ▼                                                                                                       ▼
+ *   (nothing started)      signal or failure, at any moment: what was started is stopped, last first ◀───────── listen
  */
 import cluster from 'node:cluster';
 import type { Server } from 'node:http';
@@ -14,6 +14,7 @@ import { type Config, ConfigError, parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
 import { limits } from './config/limits.ts';
 import { createHttpServer } from './http/edge.ts';
+import { ListenError, listenOn, stopListening, tryPlace } from './http/listen.ts';
 import { purchaseListener } from './http/purchase-listener.ts';
 import type { ServiceContext } from './http/routes/service.ts';
 import { createApp } from './http/server.ts';
@@ -271,6 +272,7 @@ async function openLock(config: Config, parts: Pick<LockContext, 'redis' | 'post
 
 /** The stores that the environment names, and local ones for those that it does not; with the tables as they must be. */
 async function findStores(config: Config, log: Logger): Promise<{ databaseUrl: string; redisUrl: string }> {
+  if (cluster.isPrimary) await tryPlace(config);
   const found = await namedStores(config, log);
   if (cluster.isWorker) return found; // the first process has seen to the tables
   const applied = await reach('Postgres', 'DATABASE_URL', found.databaseUrl, () =>
@@ -339,10 +341,7 @@ function runTasks(
 
 async function listen(server: Server, config: Config, log: Logger): Promise<void> {
   server.keepAliveTimeout = 65_000; // longer than the idle time of common proxies, which then close first
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => reject(explainListen(error, config)));
-    server.listen(config.port, config.host, resolve);
-  });
+  await listenOn(server, config);
   closers.push(() => stopListening(server));
   const address = server.address();
   const port = typeof address === 'object' && address !== null ? address.port : config.port;
@@ -358,34 +357,11 @@ function tellListening({ host, strategy, lock, confirm, workers }: Config, port:
   );
 }
 
-function explainListen(error: NodeJS.ErrnoException, { port, host }: Config): Error {
-  if (error.code === 'EADDRINUSE') {
-    return new StartError(
-      `Port ${port} is taken. Stop what listens there, or choose another: PORT=${port + 1} npm start`,
-    );
-  }
-  if (error.code === 'EACCES')
-    return new StartError(`Not allowed to listen on port ${port}. Choose one above 1023.`);
-  if (error.code === 'EADDRNOTAVAIL')
-    return new StartError(`This machine has no address ${host}. Check HOST.`);
-  return error;
-}
-
-/** No new connections; each one that is open gets its answer and is closed, within bounds. */
-async function stopListening(server: Server): Promise<void> {
-  server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));
-  const late = setTimeout(() => server.closeAllConnections(), limits.shutdownMs);
-  // One whose request began before is not told to close, and would stay.
-  const idle = setInterval(() => server.closeIdleConnections(), 100);
-  await new Promise((resolve) => server.close(resolve));
-  clearTimeout(late);
-  clearInterval(idle);
-}
-
 main().catch((error: unknown) => {
   const expected =
     error instanceof ConfigError ||
     error instanceof StartError ||
+    error instanceof ListenError ||
     (error as Error)?.name === 'LocalStoreError';
   process.stderr.write(`${expected ? (error as Error).message : ((error as Error).stack ?? error)}\n`);
   process.exitCode = 1;

@@ -1,6 +1,7 @@
 /** What `npm start` does before it serves. */
 import { execFile } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -79,4 +80,16 @@ describe('a file .env', () => {
     await promisify(execFile)('mkdir', [path.join(built.folder, '.env')]);
     expect(await failure(urls)).toContain('.env cannot be read');
   });
+});
+
+it.each(['1', '2'])('a port that is taken is told before any store is asked: WORKERS=%s', async (WORKERS) => {
+  const other = createServer();
+  await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+  const { port } = other.address() as { port: number };
+  const nobody = { DATABASE_URL: 'postgresql://u:p@127.0.0.1:1/x', REDIS_URL: 'redis://127.0.0.1:1' };
+  const said = await failure({ ...nobody, PORT: String(port), WORKERS });
+  expect(said.trim()).toBe(
+    `Port ${port} is taken. Stop what listens there, or choose another: PORT=${port + 1} npm start`,
+  );
+  await new Promise((resolve) => other.close(resolve));
 });
