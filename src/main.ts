@@ -71,6 +71,7 @@ async function main(): Promise<void> {
     timestamp: pino.stdTimeFunctions.isoTime,
     serializers: { err: withoutArguments },
   });
+  if (cluster.isPrimary) warnOfControl(config, log);
   const delay = limits.shutdownMs + 5_000;
   const closing = closeWithGrace({ delay, skip: [...STOP_SIGNALS] }, async ({ err }) => {
     if (err) log.fatal({ err }, 'stopping after an error');
@@ -85,6 +86,14 @@ async function main(): Promise<void> {
     await closeAll(log);
     throw error;
   }
+}
+
+function warnOfControl({ strategy }: Config, log: Logger): void {
+  if (strategies.get(strategy)!.description.guarantees.neverOversells) return;
+  log.warn(
+    { strategy },
+    `STRATEGY=${strategy} oversells by design: it is the benchmark's control, not for real sales`,
+  );
 }
 
 const STOP_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;

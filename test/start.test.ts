@@ -93,3 +93,19 @@ it.each(['1', '2'])('a port that is taken is told before any store is asked: WOR
   );
   await new Promise((resolve) => other.close(resolve));
 });
+
+it.each([
+  ['unsafe', '1', 1],
+  ['unsafe', '2', 1],
+  ['lua', '1', 0],
+])(
+  'STRATEGY=%s with WORKERS=%s warns so often that it oversells: %i',
+  async (STRATEGY, WORKERS, warnings) => {
+    const run = start({ ...urls, STRATEGY, WORKERS });
+    expect(await run.url).not.toBeNull();
+    const lines = run.log.filter((line) => line.includes('oversells by design'));
+    expect(lines.map((line) => (JSON.parse(line) as { level: number }).level)).toEqual(
+      Array(warnings).fill(40),
+    );
+  },
+);
