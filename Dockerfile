@@ -4,6 +4,7 @@ COPY package.json package-lock.json .npmrc prisma.config.ts ./
 COPY prisma prisma
 RUN npm ci
 COPY tsconfig.json tsconfig.build.json ./
+COPY scripts scripts
 COPY src src
 RUN npm run build && npm prune --omit=dev --ignore-scripts
 

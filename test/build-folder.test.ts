@@ -1,0 +1,69 @@
+/** A folder that cannot be written is named before the compiler meets it. */
+import { spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+
+const SCRIPT = 'check-build-folder.js';
+const NOBODY = 65_534;
+let folder: string;
+
+beforeEach(() => {
+  folder = mkdtempSync(path.join(tmpdir(), 'stampede-test-build-'));
+  chmodSync(folder, 0o755);
+  copyFileSync(new URL(`../scripts/${SCRIPT}`, import.meta.url), path.join(folder, SCRIPT));
+  writeFileSync(path.join(folder, 'package.json'), '{"type":"module"}');
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+/** As a user who is not the owner of the folder, where the tests run as root. */
+function check() {
+  const ids = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
+  const { status, stderr } = spawnSync(process.execPath, [SCRIPT], { cwd: folder, encoding: 'utf8', ...ids });
+  return { status, sentence: stderr };
+}
+
+it('is what npm run build does first', () => {
+  const { scripts } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+  expect(scripts.build).toMatch(new RegExp(`^node scripts/${SCRIPT} && tsc `));
+  expect(scripts.prestart).toContain('build');
+});
+
+it.runIf(process.getuid?.() === 0).each([
+  ['a folder of another user', () => mkdirSync(path.join(folder, 'dist')), 'dist'],
+  ['a project of another user', () => {}, ''],
+  [
+    'a file of another user in it',
+    () => {
+      mkdirSync(path.join(folder, 'dist'));
+      writeFileSync(path.join(folder, 'dist', 'main.js'), '');
+      chmodSync(path.join(folder, 'dist'), 0o777);
+    },
+    'dist',
+  ],
+])('%s: one sentence that names it and says what to do', (_name, prepare, named) => {
+  prepare();
+  const refused = path.join(folder, named);
+  expect(check()).toEqual({
+    status: 1,
+    sentence:
+      `This user cannot write to ${refused.replace(/\/$/, '')}, where the compiled service goes (EACCES): take the folder over ` +
+      `with sudo chown -R ${NOBODY}:${NOBODY} ${refused.replace(/\/$/, '')}, or copy the project to a folder of your own and ` +
+      'run it there.\n',
+  });
+});
+
+it('a folder that can be written passes, and is made when missing', () => {
+  chmodSync(folder, 0o777);
+  expect(check()).toEqual({ status: 0, sentence: '' });
+  expect(check()).toEqual({ status: 0, sentence: '' });
+});
