@@ -12,7 +12,7 @@ import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs';
 import { rm, rmdir, stat, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
 import type { PostgresAccount } from './postgres-account.ts';
@@ -88,12 +88,22 @@ async function initialise(options: DataFolderOptions, data: string): Promise<voi
   );
 }
 
+/**
+ * What a person can do whose data is damaged. A Redis beside it mirrors sales of the old database, and a new database gives
+ * their numbers to others: the two folders go together.
+ */
+export function wayOut(folder: string): string {
+  const redis = join(dirname(folder), 'redis');
+  const folders = existsSync(redis) ? `${folder} and ${redis}` : folder;
+  return `If the data is damaged, restore a copy of ${folder}; or move ${folders} away (or delete) and start again with an empty database: all sales, orders and points that were in it are then lost.`;
+}
+
 function checkVersion(data: string, major: number): void {
   const file = join(data, 'PG_VERSION');
   if (!existsSync(file)) {
     throw new LocalStoreError(
       'folder-unusable',
-      `${data} is not a Postgres data folder (no PG_VERSION in it). Move it away or delete it, and start again.`,
+      `${data} is not a Postgres data folder (no PG_VERSION in it). ${wayOut(dirname(data))}`,
     );
   }
   const version = readFileSync(file, 'utf8').trim();

@@ -16,7 +16,7 @@ import pg from 'pg';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { choosePostgresAccount, type PostgresAccount, type RootMode } from './postgres-account.ts';
 import { preparePostgresBinaries } from './postgres-binaries.ts';
-import { POSTGRES_USER, prepareDataFolder } from './postgres-data.ts';
+import { POSTGRES_USER, prepareDataFolder, wayOut } from './postgres-data.ts';
 import { findServers, stopProcesses } from './processes.ts';
 import { readOrMakeSecret } from './secret.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
@@ -123,7 +123,7 @@ type Start = { server: ServerProcess; port: number } | 'port-taken' | 'old-backe
 
 async function startOnce(prepared: Prepared, port: number, options: PostgresOptions): Promise<Start> {
   const { account, data, folder } = prepared;
-  const log = join(folder, 'postgres.log');
+  const log = logOf(folder);
   const line = [...account.prefix, prepared.binary, ...settings(data, port, options.args ?? [])];
   const [command, ...args] = line;
   const server = await launch(
@@ -136,7 +136,7 @@ async function startOnce(prepared: Prepared, port: number, options: PostgresOpti
     if (late || options.signal?.aborted) {
       await server.stop('SIGINT', STOP_TIMEOUT_MS);
       throwIfAborted(options.signal);
-      throw failure(`was not ready after ${START_TIMEOUT_MS / 1000} s`, log, server);
+      throw failure(`was not ready after ${START_TIMEOUT_MS / 1000} s`, prepared, server);
     }
     await sleep(20);
   }
@@ -144,15 +144,17 @@ async function startOnce(prepared: Prepared, port: number, options: PostgresOpti
   const output = server.output();
   if (/could not bind .*: Address already in use/.test(output)) return 'port-taken';
   if (output.includes('pre-existing shared memory block')) return 'old-backends';
-  throw failure(`did not start (${server.end()})`, log, server);
+  throw failure(`did not start (${server.end()})`, prepared, server);
 }
 
-function failure(what: string, log: string, server: ServerProcess): LocalStoreError {
+function failure(what: string, { folder }: Prepared, server: ServerProcess): LocalStoreError {
   return new LocalStoreError(
     'postgres-failed',
-    `The local Postgres ${what}. Its last lines, from ${log}:\n${server.tail()}`,
+    `The local Postgres ${what}. Its last lines, from ${logOf(folder)}:\n${server.tail()}\n${wayOut(folder)}`,
   );
 }
+
+const logOf = (folder: string) => join(folder, 'postgres.log');
 
 async function startWithRetries(prepared: Prepared, options: PostgresOptions) {
   let takenPorts = 0;
@@ -190,7 +192,7 @@ async function ensureDatabase(url: string, folder: string): Promise<void> {
       wrongPassword ? 'folder-unusable' : 'postgres-failed',
       wrongPassword
         ? `The Postgres data in ${folder} was made with another password than the kept secret. Restore the file named secret, or delete ${folder} to start from an empty database.`
-        : `The local Postgres does not answer: ${(cause as Error).message}`,
+        : `The local Postgres does not answer: ${(cause as Error).message}. Its log is ${logOf(folder)}.\n${wayOut(folder)}`,
       { cause },
     );
   } finally {

@@ -4,6 +4,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -106,6 +107,33 @@ describe('what earlier runs left', () => {
     });
     writeFileSync(join(data, 'PG_VERSION'), '18\n');
     await expectKept(folder);
+  });
+
+  test.for([
+    ['pg_control is empty', 'global/pg_control', 'postgres-failed'],
+    ['the log of changes is gone', 'pg_wal', 'postgres-failed'],
+    ['the accounts are garbage', 'global/1260', 'postgres-failed'],
+    ['PG_VERSION is gone', 'PG_VERSION', 'folder-unusable'],
+  ] as const)('damaged data, %s: the error says the way out, and it is one', async ([, damaged, code]) => {
+    const parent = temporaryFolder();
+    const folder = join(parent, 'postgres');
+    await (await startPostgresServer({ folder, args: FAST })).stop();
+    mkdirSync(join(parent, 'redis'));
+    const file = join(folder, 'data', damaged);
+    if (damaged.startsWith('global')) writeFileSync(file, damaged.endsWith('1260') ? 'x'.repeat(8_192) : '');
+    else rmSync(file, { recursive: true });
+    const failure = await startPostgresServer({ folder, args: FAST }).then(
+      (server) => server.stop().then(() => null),
+      (error: { code: string; message: string }) => error,
+    );
+    expect(failure?.code).toBe(code);
+    const message = failure?.message ?? '';
+    const redis = join(parent, 'redis');
+    expect(message).toContain(`move ${folder} and ${redis} away`);
+    expect(message).toContain('all sales, orders and points that were in it are then lost');
+    if (code === 'postgres-failed') expect(message).toContain(join(folder, 'postgres.log'));
+    for (const moved of [folder, redis]) renameSync(moved, `${moved}.damaged`);
+    await (await startPostgresServer({ folder, args: FAST })).stop();
   });
 
   test('a lost secret: the error says which file', async () => {
