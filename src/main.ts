@@ -19,7 +19,7 @@ import { purchaseListener } from './http/purchase-listener.ts';
 import type { ServiceContext } from './http/routes/service.ts';
 import { createApp } from './http/server.ts';
 import { startLocalStores } from './local/stores.ts';
-import { LOCAL_FOLDER } from './local/urls.ts';
+import { folderCheck, LOCAL_FOLDER } from './local/urls.ts';
 import { type LockContext, locks } from './locks/registry.ts';
 import { attemptTally } from './metrics/attempt-tally.ts';
 import { backgroundHealth } from './metrics/background.ts';
@@ -156,6 +156,7 @@ async function startAll(config: Config, log: Logger): Promise<void> {
 
 async function start(config: Config, log: Logger): Promise<void> {
   const { databaseUrl, redisUrl } = await findStores(config, log);
+  const localFolder = folderCheck(LOCAL_FOLDER, { databaseUrl, redisUrl });
   const instruments = createInstruments();
   const { onError, onUnforeseen, background } = reports(instruments, log);
   const onLost = (err: unknown) => onError('keep a connection to postgres', err);
@@ -204,7 +205,7 @@ async function start(config: Config, log: Logger): Promise<void> {
     ledger: ledger(postgres),
     tasks,
     adminToken: config.adminToken,
-    service: aboutService(config, { postgres, redis, instruments, background }),
+    service: aboutService(config, { postgres, redis, instruments, background, localFolder }),
     onError: onUnforeseen,
   });
   const server = createHttpServer(purchaseListener(purchases, app, onUnforeseen));
@@ -252,7 +253,10 @@ function aboutService(
     redis,
     instruments,
     background,
-  }: Pick<TasksContext, 'postgres' | 'redis' | 'instruments' | 'background'>,
+    localFolder,
+  }: Pick<TasksContext, 'postgres' | 'redis' | 'instruments' | 'background'> & {
+    readonly localFolder: () => string | null;
+  },
 ): ServiceContext {
   return {
     active,
@@ -261,7 +265,10 @@ function aboutService(
     locks: [...locks.values()].map((entry) => entry.description),
     instruments,
     metricsOfAll: cluster.isWorker ? metricsOfAll(instruments.registry) : null,
-    degraded: () => background.degraded(),
+    degraded() {
+      const detail = localFolder();
+      return [...background.degraded(), ...(detail === null ? [] : [{ what: 'local', detail }])];
+    },
     checks: { postgres: () => postgres.ping(), redis: () => redis.ping() },
   };
 }

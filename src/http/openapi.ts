@@ -216,7 +216,7 @@ const servicePaths: ZodOpenApiPathsObject = {
       summary: 'The stores answer, and what fails in the background',
       tags: ['Service'],
       responses: {
-        '200': json(s.readinessSchema, 'They do; `degraded` when background work fails'),
+        '200': json(s.readinessSchema, 'They do; `degraded` says what fails besides'),
         '503': json(s.readinessSchema, 'One does not'),
       },
     },

@@ -13,7 +13,7 @@
  *      └─ other is held by a living owner: refuse with that owner's pid (or wait, if told so)
  */
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
@@ -103,7 +103,11 @@ export async function lockFolder(options: FolderLockOptions): Promise<FolderLock
     const others = livingClaims(claims, name);
     if (others.length === 0) {
       writeClaim(claims, name, owner, 'held');
-      return { markEnding: () => writeClaim(claims, name, owner, 'ending'), release };
+      const markEnding = () => {
+        // A folder that was deleted has no claims left, and whoever comes next looks at the servers: see orphans.ts.
+        if (existsSync(claims)) writeClaim(claims, name, owner, 'ending');
+      };
+      return { markEnding, release };
     }
     release();
     throwIfAborted(options.signal);

@@ -14,10 +14,11 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
+import { stopOrphans } from './orphans.ts';
 import { choosePostgresAccount, type PostgresAccount, type RootMode } from './postgres-account.ts';
 import { preparePostgresBinaries } from './postgres-binaries.ts';
 import { POSTGRES_USER, prepareDataFolder, wayOut } from './postgres-data.ts';
-import { findServers, stopProcesses } from './processes.ts';
+import { findServers } from './processes.ts';
 import { readOrMakeSecret } from './secret.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
@@ -68,10 +69,8 @@ const dataFolder = (folder: string) => join(realpathSync(folder), 'data');
 
 /** Stops a Postgres that lost its parent but still runs on the folder. */
 export async function stopOrphanedPostgres(folder: string, say: (line: string) => void): Promise<void> {
-  const orphans = findServers(['postgres'], dataFolder(folder));
-  if (orphans.length === 0) return;
-  say(`Stopping a Postgres left over from an earlier run (pid ${orphans.map(({ pid }) => pid).join(', ')})`);
-  await stopProcesses(orphans, 'SIGINT', STOP_TIMEOUT_MS);
+  const argument = dataFolder(folder);
+  await stopOrphans({ name: 'Postgres', programs: ['postgres'], argument, signal: 'SIGINT', say });
 }
 
 async function prepare(options: PostgresOptions): Promise<Prepared> {

@@ -87,6 +87,21 @@ export function findServers(programs: readonly string[], argument: string): Proc
   return pids.map(identify).filter((identity) => identity !== null);
 }
 
+/** The command line of a process's parent, its arguments separated by blanks; empty when there is none any more. */
+export function parentCommand(pid: number): string {
+  if (process.platform !== 'linux') {
+    const parent = ps(['-o', 'ppid=', '-p', String(pid)]).trim();
+    return parent === '' ? '' : ps(['-ww', '-o', 'command=', '-p', parent]);
+  }
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    const parent = stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1];
+    return readFileSync(`/proc/${parent}/cmdline`, 'utf8').replaceAll('\0', ' ');
+  } catch {
+    return '';
+  }
+}
+
 /** Sends a signal; a process that is already gone is no error. */
 export function sendSignal(pid: number, signal: NodeJS.Signals): void {
   try {

@@ -14,7 +14,8 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
-import { findServers, stopProcesses } from './processes.ts';
+import { stopOrphans } from './orphans.ts';
+import { findServers } from './processes.ts';
 import { ensureRedisServer } from './redis-install.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
@@ -63,10 +64,8 @@ const configurationPath = (folder: string) => join(realpathSync(folder), 'redis.
 
 /** Stops a Redis that lost its parent but still runs on the folder. */
 export async function stopOrphanedRedis(folder: string, say: (line: string) => void): Promise<void> {
-  const orphans = findServers(PROGRAMS, configurationPath(folder));
-  if (orphans.length === 0) return;
-  say(`Stopping a Redis left over from an earlier run (pid ${orphans.map(({ pid }) => pid).join(', ')})`);
-  await stopProcesses(orphans, 'SIGTERM', STOP_TIMEOUT_MS);
+  const argument = configurationPath(folder);
+  await stopOrphans({ name: 'Redis', programs: PROGRAMS, argument, signal: 'SIGTERM', say });
 }
 
 const quoted = (text: string) => `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;

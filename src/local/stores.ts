@@ -142,6 +142,7 @@ async function stopOrphans(folder: string, say: (line: string) => void): Promise
   const lock = await lockFolder({ claims, owner, waitMs: 0, refusal: () => '' }).catch(() => null);
   if (lock === null) return;
   try {
+    for (const name of ['postgres', 'redis']) mkdirSync(join(folder, name), { recursive: true, mode: 0o700 });
     await Promise.all([
       stopOrphanedPostgres(join(folder, 'postgres'), say),
       stopOrphanedRedis(join(folder, 'redis'), say),

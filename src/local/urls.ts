@@ -31,6 +31,21 @@ export function writeStoreUrls(folder: string, { databaseUrl, redisUrl }: StoreU
   renameSync(draft, fileOf(folder));
 }
 
+/**
+ * Watches over the folder of local servers, which go on when it is deleted, and lose their data when they stop.
+ * @returns says what is wrong while the folder does not name these servers any more; null: nothing is
+ */
+export function folderCheck(folder: string, urls: StoreUrls): () => string | null {
+  const names = ({ databaseUrl, redisUrl }: StoreUrls) =>
+    (databaseUrl !== null && databaseUrl === urls.databaseUrl) ||
+    (redisUrl !== null && redisUrl === urls.redisUrl);
+  if (!names(readStoreUrls(folder))) return () => null; // they are not local
+  return () =>
+    names(readStoreUrls(folder))
+      ? null
+      : `${folder} was deleted: the stores answer as long as they need none of its files, and their data is lost when they stop. Restart the service.`;
+}
+
 export function removeStoreUrls(folder: string): void {
   rmSync(fileOf(folder), { force: true });
 }

@@ -32,15 +32,8 @@ export function serviceRoutes(context: ServiceContext): Router {
   });
 
   router.get('/readyz', async (_req, res) => {
-    const names = Object.keys(context.checks);
-    const results = await Promise.allSettled(Object.values(context.checks).map((check) => check()));
-    const stores = Object.fromEntries(
-      results.map((result, i) => [
-        names[i],
-        result.status === 'fulfilled' ? 'ok' : String(result.reason?.message ?? result.reason),
-      ]),
-    );
-    const ready = results.every((result) => result.status === 'fulfilled');
+    const stores = await run(context.checks);
+    const ready = Object.values(stores).every((result) => result === 'ok');
     const degraded = context.degraded();
     const well = degraded.length === 0 ? 'ok' : 'degraded';
     res.status(ready ? 200 : 503).json({
@@ -66,6 +59,17 @@ export function serviceRoutes(context: ServiceContext): Router {
   });
   router.use('/docs', docs());
   return router;
+}
+
+/** Runs checks together. @returns for each `ok`, or why it failed */
+async function run(checks: Readonly<Record<string, () => Promise<void>>>): Promise<Record<string, string>> {
+  const outcome = (check: () => Promise<void>) =>
+    check().then(
+      () => 'ok',
+      (error) => String(error?.message ?? error),
+    );
+  const entries = Object.entries(checks).map(async ([name, check]) => [name, await outcome(check)]);
+  return Object.fromEntries(await Promise.all(entries));
 }
 
 const PAGE = `<!doctype html>

@@ -1,0 +1,79 @@
+/** The folder .local is deleted while the service runs on it: it says so, and nobody else ends its stores. */
+import { existsSync, readFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { type BuiltService, buildService, type Run } from '../support/built-service.ts';
+import { call } from '../support/client.ts';
+import { isLinux, processesOn } from './support.ts';
+
+let built: BuiltService;
+let folder: string;
+const runs: Run[] = [];
+
+beforeAll(async () => {
+  built = await buildService();
+  folder = path.join(built.folder, '.local');
+});
+afterEach(async () => {
+  for (const run of runs.splice(0)) {
+    run.process.kill('SIGTERM');
+    await run.ended;
+  }
+  await rm(folder, { recursive: true, force: true, maxRetries: 10 });
+});
+afterAll(async () => built?.[Symbol.asyncDispose]());
+
+function start(env: Readonly<Record<string, string>>): Run {
+  const run = built.start(env);
+  runs.push(run);
+  return run;
+}
+
+it.runIf(isLinux).each(['1', '2'])('a deleted folder, WORKERS=%s', async (WORKERS) => {
+  const first = start({ WORKERS });
+  const url = await first.url;
+  expect(await call(`${url}/readyz`)).toMatchObject({ status: 200, body: { status: 'ok' } });
+  const servers = processesOn(folder);
+  await rm(folder, { recursive: true, force: true, maxRetries: 10 });
+
+  const degraded = {
+    status: 200,
+    body: {
+      status: 'degraded',
+      stores: { postgres: 'ok', redis: 'ok' },
+      degraded: [{ what: 'local', detail: expect.stringContaining('was deleted') }],
+    },
+  };
+  const answer = await call(`${url}/readyz`);
+  expect(answer).toMatchObject(degraded);
+  expect(JSON.stringify(answer.body)).toContain('was deleted');
+
+  const second = start({});
+  expect(await second.url).toBeNull();
+  expect(second.log.join('\n')).toContain(`belongs to another service (pid ${first.process.pid})`);
+
+  expect(await call(`${url}/readyz`)).toMatchObject(degraded);
+  expect(processesOn(folder)).toEqual(expect.arrayContaining(servers));
+
+  first.process.kill('SIGTERM');
+  await first.ended;
+  expect(first.process.exitCode).toBe(0);
+  expect(processesOn(folder)).toEqual([]);
+});
+
+it.runIf(isLinux)(
+  'servers whose service died after the folder was deleted do not keep the next start out',
+  async () => {
+    const first = start({});
+    await first.url;
+    await rm(folder, { recursive: true, force: true, maxRetries: 10 });
+    first.process.kill('SIGKILL');
+    await first.ended;
+    const next = start({});
+    const url = await next.url;
+    expect(await call(`${url}/readyz`)).toMatchObject({ status: 200, body: { status: 'ok' } });
+    expect(existsSync(path.join(folder, 'stores.env'))).toBe(true);
+    expect(readFileSync(path.join(folder, 'guardian.log'), 'utf8')).toBe('');
+  },
+);
