@@ -58,6 +58,7 @@ const SHARED: Record<string, string[]> = {
     'redis-claim.ts',
     'renewing-lease.ts',
     'script.ts',
+    'server-clock.ts',
     'settled.ts',
     'vote.ts',
     'waiting-lock.ts',

@@ -94,7 +94,7 @@ export interface LockDescription {
   readonly name: string;
   /** One sentence. */
   readonly summary: string;
-  /** What it is known to fail in, in one sentence; null for none that its capabilities do not tell. */
+  /** What it is known to fail in, in one sentence for each flaw; null for none that its capabilities do not tell. */
   readonly flaw: string | null;
   readonly needs: LockServer;
   readonly capabilities: LockCapabilities;

@@ -13,11 +13,12 @@ import { fenceKey, keyOf, lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { polledLock } from './polled-lock.ts';
 import { script } from './script.ts';
+import { SERVER_CLOCK_FLAW } from './server-clock.ts';
 
 export const description: LockDescription = {
   name: 'redis-fair',
   summary: 'One Redis, first come first served across processes; the place of a dead waiter ends by itself.',
-  flaw: null,
+  flaw: SERVER_CLOCK_FLAW,
   needs: 'REDIS_URL',
   capabilities: {
     expires: true,

@@ -13,12 +13,13 @@ import { fenceKey, keyOf, lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { polledLock } from './polled-lock.ts';
 import { script } from './script.ts';
+import { SERVER_CLOCK_FLAW } from './server-clock.ts';
 
 export const description: LockDescription = {
   name: 'redis-read-write',
   summary:
     'One Redis: readers share, a writer is alone and is not starved; writers are fenced, readers are not.',
-  flaw: 'Writers that come without a pause keep readers out.',
+  flaw: `Writers that come without a pause keep readers out. ${SERVER_CLOCK_FLAW}`,
   needs: 'REDIS_URL',
   capabilities: {
     expires: true,

@@ -13,12 +13,13 @@ import { fenceKey, lockKey } from './keys.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import { polledLock } from './polled-lock.ts';
 import { script } from './script.ts';
+import { SERVER_CLOCK_FLAW } from './server-clock.ts';
 
 export const description: LockDescription = {
   name: 'redis-wait',
   summary:
     'One Redis with replicas: a lease counts, and is renewed, only when WAIT has counted enough of them.',
-  flaw: 'With several replicas only a majority has a lease: promoting one that is not the most advanced of a majority lets a second holder in.',
+  flaw: `With several replicas only a majority has a lease: promoting one that is not the most advanced of a majority lets a second holder in. ${SERVER_CLOCK_FLAW}`,
   needs: 'REDIS_URL',
   capabilities: {
     expires: true,

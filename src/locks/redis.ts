@@ -17,6 +17,7 @@ import { localQueue, type Turn, unqueued } from './local-queue.ts';
 import type { AcquireOptions, AcquireResult, Lock, LockDescription } from './lock.ts';
 import { inTime } from './polling.ts';
 import { Claims, type Legacy } from './redis-claim.ts';
+import { SERVER_CLOCK_FLAW } from './server-clock.ts';
 import { Settlements } from './settled.ts';
 import { type Waiter, waitingLock } from './waiting-lock.ts';
 import { type Bell, Bells } from './wake.ts';
@@ -25,7 +26,7 @@ export const description: LockDescription = {
   name: 'redis',
   summary:
     'One Redis, the one to use: reentrant by owner, renewed, fenced, woken by notification, loss signalled before expiry.',
-  flaw: null,
+  flaw: SERVER_CLOCK_FLAW,
   needs: 'REDIS_URL',
   capabilities: {
     expires: true,
