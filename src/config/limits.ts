@@ -51,6 +51,13 @@ export const limits = {
   /** Scripts under way at once, at most; the second only as `batchFew` says. */
   scriptInFlight: 2,
 
+  /**
+   * The longest lease that an attempt takes of a lock: its critical section is a few commands to Redis, of a millisecond each. The
+   * lock `redis` renews a lease whose holder lives; under others, a holder that takes longer is `busy`. What is left of a lease
+   * keeps all others out when its holder is dead, or when a replica is promoted that missed its release.
+   */
+  attemptLeaseMs: 2_000,
+
   /** Who is let in, and how many at a time: see orders/admission.ts. */
   admission: {
     /** Of ADMISSION_MS, the part that an attempt under way may take when the stores are busy; the rest is for the line. */
@@ -143,6 +150,10 @@ export const limits = {
   unknownRetryAfterS: 4,
 } as const;
 
+// One slow command must not cost the lease.
+if (limits.attemptLeaseMs <= limits.redisCommandMs) {
+  throw new Error('limits: attemptLeaseMs must exceed redisCommandMs');
+}
 // An order that has waited as long as it may still has time for its commit.
 if (limits.claimMs < limits.writerWaitMs + limits.claimMarginMs + limits.claimLeastMs) {
   throw new Error('limits: claimMs must exceed writerWaitMs, claimMarginMs and claimLeastMs together');

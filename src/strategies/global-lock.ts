@@ -2,6 +2,7 @@
  * `global-lock`: one distributed lock round the whole check-and-deduct of a sale. Simple, and one attempt at a time:
  * lock, read the sale, read the buyer, (read the clock,) deduct and record, unlock.
  */
+import { limits } from '../config/limits.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { type Lease, using } from '../locks/lock.ts';
@@ -48,7 +49,7 @@ export function create(context: StrategyContext): Strategy {
   }
 
   return redisStrategy(context, description, 0, async (attempt, place) => {
-    const options = { ttlMs: context.lockTtlMs, waitMs: context.lockWaitMs };
+    const options = { ttlMs: Math.min(context.lockTtlMs, limits.attemptLeaseMs), waitMs: context.lockWaitMs };
     const result = await using(context.lock, `sale:${attempt.saleId}`, options, (lease) =>
       decide(attempt, place, lease),
     );

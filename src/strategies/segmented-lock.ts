@@ -16,6 +16,7 @@
  * not deadlock: only customers of an empty home take a second lock, and only of a segment that has units; should a
  * unit come back in between and close a circle all the same, the bounded wait opens it, as `busy`.
  */
+import { limits } from '../config/limits.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { homeSegment, lenderOf } from '../domain/segments.ts';
@@ -55,7 +56,8 @@ export function create(context: StrategyContext): Strategy {
     work: (lease: Lease) => Promise<T>,
   ) {
     const resource = `sale:${attempt.saleId}:segment:${segment}`;
-    return using(context.lock, resource, { ttlMs: context.lockTtlMs, waitMs }, work);
+    const ttlMs = Math.min(context.lockTtlMs, limits.attemptLeaseMs);
+    return using(context.lock, resource, { ttlMs, waitMs }, work);
   }
 
   /**

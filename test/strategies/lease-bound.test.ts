@@ -1,0 +1,55 @@
+/**
+ * The lease of an attempt is as long as its critical section needs, not as LOCK_TTL_MS allows: a replica that is promoted
+ * and has missed the release of a lease keeps everybody out until that lease expires.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { Redis } from 'ioredis';
+import { expect, it } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
+import { createRedisLock } from '../../src/locks/redis.ts';
+import { attempt, buy, createSale } from '../support/client.ts';
+import { openReplicated } from '../support/redis-groups.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
+import { TapProxy } from '../support/tap-proxy.ts';
+
+/** ioredis calls a script by its hash, once it has sent the text. */
+const EXIT = createHash('sha1')
+  .update(readFileSync(new URL('../../lua/exit.lua', import.meta.url)))
+  .digest('hex');
+
+it.each(['global-lock', 'segmented-lock'])(
+  '%s: a promoted replica that missed the release keeps others out for no longer than the bound',
+  async (STRATEGY) => {
+    await using stores = await openTestStores();
+    const pair = await openReplicated(async ({ redis }) => createRedisLock({ redis }));
+    await using _closed = { [Symbol.asyncDispose]: () => pair.close() };
+    await using tap = await TapProxy.open(pair.primary.port);
+    const replica = new Redis(pair.replicas[0]!.port);
+    const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: tap.through(pair.primary.url) };
+    await using service = await startService({ ...env, STRATEGY, LOCK: 'redis', SEGMENTS: '1' });
+    const sale = await createSale(service.url, 10);
+    // The first call of a script sends its text; from now on it is known by its hash.
+    expect((await buy(service.url, sale.id, 'first')).status).toBe(201);
+
+    tap.watch = (request) => {
+      if (request.includes(EXIT)) pair.replication[0]!.set('black-hole');
+      return 'pass';
+    };
+    expect((await attempt(service.url, sale.id, 'second')).status).toBe(201);
+    const keys = (await replica.keys('*:lock')).filter((key) => key.includes(`sale:${sale.id}`));
+    expect(keys, 'the replica has the lease').toHaveLength(1);
+    const leftMs = await replica.pttl(keys[0]!);
+    expect(leftMs).toBeGreaterThan(0);
+    expect(leftMs).toBeLessThanOrEqual(limits.attemptLeaseMs);
+
+    await replica.replicaof('NO', 'ONE');
+    tap.watch = () => 'pass';
+    tap.lead(pair.replicas[0]!.port);
+    expect((await buy(service.url, sale.id, 'third')).status).toBe(201);
+
+    replica.disconnect();
+    await service.stop();
+  },
+);
