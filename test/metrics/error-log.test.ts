@@ -56,8 +56,8 @@ describe('an error that repeats', () => {
 });
 
 it('a service without Redis logs each error once and counts them all', async () => {
-  const stores = await openTestStores();
-  const service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+  await using stores = await openTestStores();
+  await using service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
   await stores.redisServer.kill();
   const counted = async () => {
     const { text } = (await call(`${service.url}/metrics`)).body;
@@ -73,6 +73,4 @@ it('a service without Redis logs each error once and counts them all', async () 
   const errors = new Set(lines.map(({ err }) => err.code ?? err.message));
   expect(lines.filter(({ repeated }) => repeated === undefined)).toHaveLength(errors.size);
   expect(lines.length).toBeLessThan(12);
-  await service.kill();
-  await stores[Symbol.asyncDispose]();
 });
