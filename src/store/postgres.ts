@@ -7,7 +7,7 @@ import pg from 'pg';
 import { limits } from '../config/limits.ts';
 import { PrismaClient } from '../generated/prisma/client.ts';
 import { type StoreClock, storeClock } from './late-requests.ts';
-import { blamesRows, classifyPostgresError, isAnswer } from './postgres-failure.ts';
+import { blamesRows, classifyPostgresError } from './postgres-failure.ts';
 
 export { classifyPostgresError, isAnswer, type PostgresFailure } from './postgres-failure.ts';
 
@@ -106,27 +106,6 @@ function whileConnecting(error: Error): Error {
   return 'syscall' in error && error.syscall === 'getaddrinfo'
     ? error
     : Object.assign(error, { syscall: 'connect' });
-}
-
-/**
- * Asks one statement of any connection, and keeps the connection when Postgres only said no: `pool.query` throws it away
- * after every error, and a new one costs more than hundreds of statements.
- * @throws what Postgres, or the connection, throws
- */
-export async function ask<R extends pg.QueryResultRow>(
-  pool: pg.Pool,
-  query: pg.QueryConfig,
-): Promise<pg.QueryResult<R>> {
-  const client = await pool.connect();
-  let broken: Error | undefined;
-  try {
-    return await client.query<R>(query);
-  } catch (error) {
-    if (!isAnswer(error)) broken = error as Error;
-    throw error;
-  } finally {
-    client.release(broken);
-  }
 }
 
 /**

@@ -56,6 +56,8 @@ type Queryable = Pick<pg.PoolClient, 'query'>;
 /**
  * Sends one statement that places orders, with a deadline: see late-requests.ts. The statement multiplies what it adds to
  * `sales.sold` with `before_deadline` of its parameter $5.
+ * The connection stays when Postgres only said no: `pool.query` throws it away after every error, and a new one costs more
+ * than hundreds of statements.
  * @param values of the parameters, without $5
  * @param untilMs on `performance.now()`'s clock: the deadline is no later than this
  * @throws UnansweredError when the statement may still be carried out; otherwise what Postgres, or the connection, throws
