@@ -46,6 +46,7 @@ export interface Lifecycle {
 
 // `due` waits for who is at work on a row, and sees then whether it is pending still. The state is compared in a way that
 // the index of pending orders does not serve: a plan that is made while there are few of them would read all of it.
+// `sold` stays at zero when orders are closed that were inserted past the service and never counted.
 const CLOSE = `
   WITH due AS (
     SELECT id FROM orders WHERE id = ANY($1::uuid[]) AND coalesce(status, '') = 'pending'
@@ -56,8 +57,8 @@ const CLOSE = `
     WHERE orders.id = due.id AND coalesce(orders.status, '') = 'pending'
     RETURNING orders.id, sale_id, user_id, price_cents
   ), returned AS (
-    UPDATE sales SET oversold = oversold - least(oversold, c.units), sold = sold - (c.units - least(oversold, c.units)),
-      version = version + 1
+    UPDATE sales SET oversold = oversold - least(oversold, c.units),
+      sold = greatest(0, sold - (c.units - least(oversold, c.units))), version = version + 1
     FROM (SELECT sale_id, count(*)::int AS units FROM closed GROUP BY sale_id) AS c
     WHERE sales.id = c.sale_id
   ), freed AS (

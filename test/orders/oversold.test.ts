@@ -127,3 +127,16 @@ it.each(['lua', 'group-commit', 'skip-locked'])(
     await expireAll(service, id);
   },
 );
+
+it('orders that were inserted past the service and never counted are cancelled and expire, too', async () => {
+  await using service = await start('for-update');
+  const sale = await createSale(service.url, 1);
+  await stores.sql.query(
+    `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+     SELECT gen_random_uuid(), $1, 'past-' || n, 'pending', 1, now() + interval '1 hour' FROM generate_series(1, 4) AS n`,
+    [sale.id],
+  );
+  const [orderId] = await activeOrders(sale.id);
+  expect((await post(`${service.url}/orders/${orderId}/cancel`, {})).status).toBe(200);
+  await expireAll(service, sale.id);
+});
