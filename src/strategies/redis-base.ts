@@ -13,9 +13,10 @@ import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import type { Refusal, Reservation, ReserveOutcome } from '../domain/outcome.ts';
 import type { Lease } from '../locks/lock.ts';
-import { classifyPostgresError } from '../store/postgres.ts';
+import { storeFailure } from '../store/failures.ts';
+import { classifyPostgresError, type PostgresFailure } from '../store/postgres.ts';
 import { wroteNothing } from '../store/postgres-failure.ts';
-import { classifyRedisError } from '../store/redis.ts';
+import { classifyRedisError, type RedisFailure } from '../store/redis.ts';
 import { claimEndMs, type RedisSales, redisSales, withFirstClaim } from '../store/redis-sale.ts';
 import { tellRestocks } from '../store/restock-moves.ts';
 import type { Fence, SaleKeys } from '../store/scripts.ts';
@@ -80,7 +81,7 @@ export function redisStrategy(
           context.redis.clock.invalidate();
           continue;
         }
-        const refusal = await openOnce(saleId);
+        const refusal = await openOnce(saleId).catch(busyOf);
         if (refusal !== null) return refusal;
       }
     } catch (error) {
@@ -221,16 +222,27 @@ async function cut(context: StrategyContext, reservations: RedisSales, saleId: n
   return 'busy';
 }
 
-/** Redis decides, but a sale is opened from Postgres: reading there never leaves anything unknown. */
+/** A sale that could not be opened: nothing was taken, whichever store failed. @throws a defect */
+function busyOf(error: unknown): Refusal {
+  const failure = storeFailure(error);
+  if (failure === null) throw error;
+  return { kind: 'busy', reason: failure.reason };
+}
+
+/** @throws a defect */
 function classifyStoreError(error: unknown): Extract<Try, { readonly kind: 'busy' | 'unanswered' }> {
   try {
-    const failure = classifyRedisError(error);
-    if (failure.kind === 'busy') return failure;
-    return { kind: 'unanswered', reason: failure.reason, lateUntilMs: failure.lateUntilMs ?? 0 };
+    return tryOf(classifyRedisError(error));
   } catch {
-    const failure = classifyPostgresError(error);
-    return { kind: 'busy', reason: failure.kind === 'refused' ? failure.constraint : failure.reason };
+    const failure = classifyPostgresError(error); // of `unsafe`, which inserts the order itself
+    return failure.kind === 'refused' ? { kind: 'busy', reason: failure.constraint } : tryOf(failure);
   }
+}
+
+function tryOf(failure: Exclude<RedisFailure | PostgresFailure, { readonly kind: 'refused' }>) {
+  if (failure.kind === 'busy') return failure;
+  const { reason, lateUntilMs = 0 } = failure;
+  return { kind: 'unanswered', reason, lateUntilMs } as const;
 }
 
 /** What a lock strategy reads before it decides. */

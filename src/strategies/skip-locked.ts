@@ -21,6 +21,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { ACTIVE } from '../store/orders.ts';
+import { afterWrite } from '../store/postgres-failure.ts';
 import { EARN, OPEN, place, sight } from '../store/purchase-sql.ts';
 import { stockUnits } from '../store/stock-units.ts';
 import { AGAIN, accepted, type Decision, explained, postgresStrategy } from './postgres-base.ts';
@@ -108,7 +109,7 @@ export function create(context: StrategyContext): Strategy {
     },
     async restock(saleId, by) {
       const done = await units.restock(saleId, by);
-      const sale = await context.sales.get(saleId);
+      const sale = await afterWrite(context.sales.get(saleId));
       return sale === null || done ? sale : 'below-sold';
     },
   };
