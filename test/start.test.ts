@@ -82,7 +82,7 @@ describe('a file .env', () => {
   });
 });
 
-it.each(['1', '2'])('a port that is taken is told before any store is asked: WORKERS=%s', async (WORKERS) => {
+it.each(['1', '2'])('a taken port is reported before any store is contacted: WORKERS=%s', async (WORKERS) => {
   const other = createServer();
   await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
   const { port } = other.address() as { port: number };

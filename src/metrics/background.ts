@@ -4,7 +4,7 @@
  *
  *   healthy ──failed──▶ failing, at rest for 1 s ──failed again──▶ at rest for twice as long, 60 s at most
  *      ▲                    └──succeeded, which is logged──┘
- *      └──────────────────────────┘  (or nobody tried it again: it is gone)
+ *      └──────────────────────────┘  (or it is not tried again: it is gone)
  *
  * An item is named by its kind and its number, `sale 7`; a step of the loop as a whole by what it does, `dispatch tasks`.
  */
@@ -36,14 +36,14 @@ export interface BackgroundHealth {
   degraded(): readonly Degradation[];
 }
 
-/** Who is told: each error of an item once, and that it is over. */
+/** Reports each error of an item once, and its recovery. */
 export interface BackgroundReports {
   failing(what: string, error: unknown, details: object): void;
   recovered(what: string, details: object): void;
 }
 
 const REST_MS = { first: 1_000, most: 60_000 } as const;
-/** An item that nobody has tried again for so long after its rest is gone: closed, cancelled, or done by another process. */
+/** An item that is not tried again for this long after its rest is gone: closed, cancelled, or done by another process. */
 const GONE_MS = 30_000;
 /** Failing items that a loop remembers. One more makes it forget the one that failed first. */
 const REMEMBERED = 5_000;

@@ -1,7 +1,7 @@
 /**
  * Settles what dead processes left between the stores.
  *
- * Most sales need nothing, which one look tells of many at once. A reservation whose claim is over is abandoned: the recovery
+ * Most sales need nothing; one script call checks many at once. A reservation whose claim is over is abandoned: the recovery
  * claims it, and commits it, or, when Postgres refuses, releases it. A sale of which Redis counts something else
  * than Postgres is compared once more and, when nothing is under way, corrected: a process that died between the two stores
  * can have left units that neither sells. A sale that is selling always seems to differ, since the stores are read one

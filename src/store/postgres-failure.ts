@@ -181,7 +181,7 @@ class UnreadOutcome extends Error {
   override readonly name = 'UnreadOutcome';
 }
 
-/** Whether somebody held what a statement needed for too long, so that statements on other rows may succeed. */
+/** Whether a statement waited too long for a lock, so that statements on other rows may succeed. */
 export function isHeldUp(error: unknown): boolean {
   try {
     const failure = classifyPostgresError(error);

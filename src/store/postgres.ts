@@ -163,7 +163,7 @@ export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
 /**
  * Does work on many rows at once; where Postgres refuses it because of a row (see `blamesRows`), on halves of them, down to
  * the rows that it refuses.
- * @param refused told of each of these
+ * @param refused called for each of these
  * @param atMost so many refusals; then the rest is left alone
  * @returns what the others came to, and whether any were left alone
  * @throws what the connection, or a Postgres that is busy, throws

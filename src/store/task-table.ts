@@ -95,7 +95,7 @@ const overdue = (state: TaskState, locking = '') =>
   `SELECT id FROM tasks WHERE state = '${state}' AND updated_at < now() - $1 * interval '1 millisecond'
      AND id <> ALL($3::bigint[]) LIMIT $2 ${locking}`;
 
-/** Changes those of these tasks that are in a state, but for those that somebody is moving. */
+/** Changes those of these tasks that are in a state, except rows that another transaction has locked. */
 const change = (from: string, set: string) => `
   WITH mine AS MATERIALIZED (
     SELECT id FROM tasks WHERE id = ANY($1::bigint[]) AND state IN (${from}) FOR UPDATE SKIP LOCKED

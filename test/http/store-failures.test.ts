@@ -201,7 +201,7 @@ it('Postgres is killed', () =>
 
 it('Postgres refuses connections', () => expectOnly503(() => unplug('postgres')));
 
-it('Postgres stands still for longer than a statement may take, and goes on', () =>
+it('Postgres is frozen for longer than a statement may take, and goes on', () =>
   expectOnly503(
     async () => {
       signal(stores.postgresPids(), 'SIGSTOP');
@@ -214,7 +214,7 @@ it('Postgres stands still for longer than a statement may take, and goes on', ()
     },
   ));
 
-it('Postgres stands still', () =>
+it('Postgres is frozen', () =>
   expectOnly503(async () => {
     const pids = stores.postgresPids();
     signal(pids, 'SIGSTOP');
@@ -253,7 +253,7 @@ it('Postgres has no connection left', () =>
     };
   }));
 
-it('Postgres lets nobody in', () =>
+it('Postgres accepts no new connection', () =>
   expectOnly503(async () => {
     const name = new URL(databaseUrl).pathname.slice(1);
     const admin = new URL(databaseUrl);
@@ -271,7 +271,7 @@ it('Postgres lets nobody in', () =>
     return () => allow(true);
   }));
 
-it('Postgres has rows that somebody holds', () =>
+it('Postgres has locked rows', () =>
   expectOnly503(() =>
     holding('SELECT FROM sales FOR UPDATE; SELECT FROM orders FOR UPDATE; SELECT FROM tasks FOR UPDATE'),
   ));
@@ -303,7 +303,7 @@ it('Redis is killed', () =>
 
 it('Redis refuses connections', () => expectOnly503(() => unplug('redis')));
 
-it('Redis stands still', () =>
+it('Redis is frozen', () =>
   expectOnly503(async () => {
     signal([stores.redisPid], 'SIGSTOP');
     return async () => signal([stores.redisPid], 'SIGCONT');

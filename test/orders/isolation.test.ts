@@ -161,7 +161,7 @@ it.each([
     'restocks',
     'INSERT INTO restock_moves (sale_id, units) SELECT $1, 1 FROM generate_series(1, $2::int)',
   ],
-])('a sale that Redis refuses (%s): it is told of the units of others', async (loop, key, insert) => {
+])('a sale that Redis refuses (%s): the units of others reach Redis', async (loop, key, insert) => {
   const broken = await createSale(service.url, 5);
   const other = await createSale(service.url, 5);
   await redis.set(`stampede:{sale:${broken.id}}:${key}`, 'another type');

@@ -62,7 +62,7 @@ describe('an answer of Postgres', () => {
     },
   );
 
-  it('that is late ends its connection: nobody else meets its transaction', async () => {
+  it('that is late ends its connection: its transaction meets no other client', async () => {
     let backend = 0;
     const late = errorOf(
       postgres.prisma.$transaction(
