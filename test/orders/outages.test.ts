@@ -233,8 +233,8 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
     const answers = await Promise.all(users(10).map((user) => attempt(service.url, sale.id, user)));
     expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(202));
     await eventually(
-      async () => service.log.filter((line) => line.includes('could not commit after acceptance')).length,
-      (n) => n === 10,
+      async () => String((await call(`${service.url}/metrics`)).body.text),
+      (text) => /doing="commit after acceptance"\} 10\n/.test(text),
     );
     return { saleId: sale.id, ids: answers.map(({ body }) => body.orderId) };
   }

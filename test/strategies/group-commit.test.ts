@@ -234,7 +234,11 @@ it('finds what it committed when the answer of the commit was lost', async () =>
 
 it('keeps what it committed when the look at the others fails', async () => {
   const saleId = await bench.sale(5);
-  failOnce('sight', 'before', Object.assign(new Error('no connection'), { code: '53300' }));
+  failOnce(
+    'sight',
+    'before',
+    Object.assign(new Error('no connection'), { code: '53300', severity: 'FATAL' }),
+  );
   const { ahead, batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 6));
   // Who of the batch was not placed was not looked for; one of those ahead may have come after it.
   const told = tally([...ahead, ...batch]);
