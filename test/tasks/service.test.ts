@@ -198,7 +198,8 @@ describe('operators', () => {
     ['x', 400, 'invalid-request'],
     ['1.5', 400, 'invalid-request'],
     ['424242', 404, 'unknown-task'],
-    ['9999999999999999', 404, 'unknown-task'],
+    ['9007199254740991', 404, 'unknown-task'],
+    ['9999999999999999', 400, 'invalid-request'],
   ])('cannot retry task %s', async (id, status, problem) => {
     expect(await post(`${service.url}/tasks/${id}/retry`, {})).toMatchObject({ status, problem });
   });
