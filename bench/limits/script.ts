@@ -110,7 +110,8 @@ function benchmarked(
   const endless = '-q -n 2000000000 -r 2000000000';
   // Random numbers have twelve digits: a customer is as long as those of the load, an order as long as a UUID.
   const call = ['EVALSHA', hash, '3', keys.state, keys.buyers, keys.reservations];
-  const attempt = ['b__rand_int__', '00000000-0000-7000-8000-__rand_int__', String(epoch)];
+  const deadlineMs = String(Date.now() + 24 * 3600 * 1000); // longer than any load
+  const attempt = ['b__rand_int__', '00000000-0000-7000-8000-__rand_int__', String(epoch), deadlineMs];
   const load = `${shape} ${endless}`.split(' ');
   const command = pinned([program, ...server, ...secret, ...load, ...call, ...attempt], layout.server);
   return { ...startTool({ command }), how: `redis-benchmark ${shape}` };
