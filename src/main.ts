@@ -189,7 +189,7 @@ async function start(config: Config, log: Logger): Promise<void> {
   const moves = reservations && createUnitMoves({ postgres, reservations, background, onError });
   const health = background.loop('expiry');
   const lifecycle = createLifecycle({ postgres, orders, moves, instruments, health });
-  const payments = createPayments({ postgres, orders, moves, instruments });
+  const payments = createPayments({ ...config, postgres, orders, moves, instruments });
   closers.push(keepSweeping({ lifecycle, moves }, background));
   const purchases = openPurchases(config, { strategy, orders, writer, onError }, instruments);
   const tasks = runTasks(config, { postgres, redis, lock, instruments, background }, log);

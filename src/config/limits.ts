@@ -146,7 +146,7 @@ export const limits = {
   shutdownMs: 10_000,
   /** `Retry-After` of a `busy` answer, in seconds. */
   retryAfterS: 1,
-  /** The same of an `unknown-outcome` answer: by then no statement or script of the attempt can have an effect any more. */
+  /** The same of an `unknown-outcome` answer: by then the stores carry out no request of the attempt any more. */
   unknownRetryAfterS: 4,
 } as const;
 

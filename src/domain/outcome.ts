@@ -26,6 +26,8 @@ export interface Claim {
   readonly claimedAtMs: number;
   /** On `performance.now()`'s clock: a commit may have no effect after this. */
   readonly untilMs: number;
+  /** False: another process had a claim before, and a statement of it may be waiting inside Postgres still. */
+  readonly isFirst: boolean;
 }
 
 /** A reservation that this process may commit or release. */

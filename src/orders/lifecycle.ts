@@ -12,7 +12,7 @@ import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/orders.ts';
 import { isolating, type PostgresStore, retried } from '../store/postgres.ts';
-import { afterWrite, isHeldUp } from '../store/postgres-failure.ts';
+import { afterWrite, isAnswer, isHeldUp } from '../store/postgres-failure.ts';
 import { EARNED } from '../store/purchase-sql.ts';
 import type { UnitMoves } from './unit-moves.ts';
 
@@ -87,6 +87,8 @@ interface DueOfSale {
   readonly ids: readonly string[];
 }
 
+/** Of one cancellation, when the order is pending after it was found not to be. */
+const CANCEL_TRIES = 3;
 /** Refusals of one sale's orders in one pass; then the sale rests. */
 const REFUSALS = 32;
 /** Passes of one call, of which each but the last one only found what fails. */
@@ -122,7 +124,7 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
       await moves?.tell(results.map(({ orderId }) => orderId));
       return { expired: results.length, failed: failed.size };
     } catch (error) {
-      if (!isHeldUp(error)) throw error;
+      if (!isHeldUp(error) && !isAnswer(error)) throw error;
       health.failed(sale, error);
       return { expired: 0, failed: 1 };
     }
@@ -130,11 +132,16 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
 
   return {
     async cancel(orderId) {
-      const closed = await close([orderId], 'cancelled');
-      await moves?.tell(closed.map(({ orderId: id }) => id));
-      const order = await afterWrite(orders.get(orderId));
-      if (order === null) return { kind: 'unknown-order' };
-      return { kind: closed.length === 1 ? 'cancelled' : 'invalid-transition', order };
+      for (let tries = 1; ; tries++) {
+        const closed = await close([orderId], 'cancelled');
+        await moves?.tell(closed.map(({ orderId: id }) => id));
+        const order = await afterWrite(orders.get(orderId));
+        if (order === null) return { kind: 'unknown-order' };
+        if (closed.length === 1) return { kind: 'cancelled', order };
+        // It was committed between the two statements.
+        if (order.status !== 'pending' || tries === CANCEL_TRIES)
+          return { kind: 'invalid-transition', order };
+      }
     },
     async expireDue() {
       let expired = 0;

@@ -10,7 +10,8 @@
  *                                                    └──refund-due──▶ nothing more
  *
  * All of it is one transaction, and the notification is written in it: what was acknowledged has happened. Where Redis
- * decides, the unit of an order that had expired is taken there first: what Postgres has free may be reserved.
+ * decides, the unit of an order that had expired is taken there first: what Postgres has free may be reserved. While Redis
+ * cannot be asked, Postgres alone decides; with CONFIRM=accepted the answer is busy, as the unit may be that of a 202.
  */
 import type pg from 'pg';
 import type { Order, OrderStatus } from '../domain/order.ts';
@@ -33,12 +34,15 @@ export type PaymentResult =
   | { readonly kind: 'unknown-order' }
   | { readonly kind: 'amount-mismatch'; readonly expectedCents: number }
   /** The same id came before, for another order or amount. */
-  | { readonly kind: 'conflict' };
+  | { readonly kind: 'conflict' }
+  /** Nothing was changed; the notification is to be repeated. */
+  | { readonly kind: 'busy'; readonly reason: string };
 
 export interface PaymentsContext {
   readonly postgres: PostgresStore;
   readonly orders: OrderTable;
   readonly moves: UnitMoves | null;
+  readonly confirm: 'durable' | 'accepted';
   readonly instruments: Instruments;
 }
 
@@ -57,7 +61,9 @@ interface Row {
 type Effect = 'paid' | 'revived' | 'refund-due' | 'none';
 type Decision = Exclude<PaymentResult, { kind: 'done' }> | { readonly kind: 'done'; readonly effect: Effect };
 
-export function createPayments({ postgres, orders, moves, instruments }: PaymentsContext): Payments {
+export function createPayments(context: PaymentsContext): Payments {
+  const { postgres, orders, moves, confirm, instruments } = context;
+
   async function decide(client: pg.PoolClient, given: Notification, claim: Claim): Promise<Decision> {
     const { notificationId, orderId, amountCents } = given;
     const order = await lockOrder(client, orderId);
@@ -73,6 +79,7 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
     }
     if (amountCents !== order.priceCents) return { kind: 'amount-mismatch', expectedCents: order.priceCents };
     const effect = await settle(client, given, order, claim);
+    if (effect === 'busy') return { kind: 'busy', reason: 'redis-unreachable' };
     await client.query(
       'INSERT INTO payment_notifications (id, order_id, amount_cents, result) VALUES ($1, $2, $3, $4)',
       [notificationId, orderId, amountCents, effect],
@@ -85,7 +92,7 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
     given: Notification,
     order: Row,
     claim: Claim,
-  ): Promise<Effect> {
+  ): Promise<Effect | 'busy'> {
     const { orderId } = given;
     const { status } = order;
     if (status === 'paid' || status === 'refund-due') return 'none';
@@ -97,11 +104,9 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
       await tellOutside(client, orderId, order);
       return 'paid';
     }
-    if (
-      status === 'expired' &&
-      (await isFree(order, claim)) &&
-      (await revive(client, orderId, order, claim))
-    ) {
+    const isFree = status === 'expired' && (await takeUnit(order, claim));
+    if (isFree === 'busy') return 'busy';
+    if (isFree && (await revive(client, orderId, order, claim))) {
       await tellOutside(client, orderId, order);
       return 'revived';
     }
@@ -120,9 +125,10 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
   }
 
   /** Takes a unit in Redis. @returns false when none is free there */
-  async function isFree({ saleId }: Row, claim: Claim): Promise<boolean> {
+  async function takeUnit({ saleId }: Row, claim: Claim): Promise<boolean | 'busy'> {
     if (moves === null) return true;
     const taken = await moves.take(saleId);
+    if (taken === null && confirm === 'accepted') return 'busy';
     if (taken) claim.saleId = saleId;
     claim.direction = taken ? 'taken' : 'out';
     return taken !== false;
@@ -131,9 +137,12 @@ export function createPayments({ postgres, orders, moves, instruments }: Payment
   async function attempt(given: Notification): Promise<Decision> {
     const claim: Claim = { saleId: null, direction: null };
     let isUsed = false;
-    // That the order's own unit came back; not from within the transaction, which would wait for a second connection.
-    if (moves !== null && (await orders.get(given.orderId))?.status === 'expired')
-      await moves.tell([given.orderId]);
+    const order = moves === null ? null : await orders.get(given.orderId);
+    if (moves !== null && order?.status === 'expired') {
+      // Not from within the transaction, which would wait for a second connection.
+      await moves.load(order.saleId);
+      await moves.tell([given.orderId]); // that the order's own unit came back
+    }
     try {
       return await inTransaction(postgres.pool, async (client) => {
         const value = await decide(client, given, claim);

@@ -127,7 +127,8 @@ export function createPurchases(context: PurchaseContext): Purchases {
       case 'refused':
         return release(reservation, { unitBack: false }, { kind: result.reason });
       case 'busy':
-        return release(reservation, {}, result);
+        // What another process had claimed before may be committed already.
+        return reservation.isFirst ? release(reservation, {}, result) : leave(reservation, result.reason);
     }
   }
 
@@ -144,6 +145,15 @@ export function createPurchases(context: PurchaseContext): Purchases {
       context.onError('release a reservation', error, { orderId, saleId, userId });
     }
     return unknown(reservation, 'reservation-not-released');
+  }
+
+  /** Leaves a reservation to whoever claims it next. */
+  async function leave(reservation: ClaimedReservation, reason: string): Promise<Outcome> {
+    await strategy.reservations!.unclaim(reservation).catch((error) => {
+      const { orderId, saleId, userId } = reservation;
+      context.onError('leave a reservation', error, { orderId, saleId, userId }); // the claim ends by itself
+    });
+    return unknown(reservation, reason);
   }
 
   /** Redis has an earlier order of the customer: see the states above. */

@@ -23,7 +23,7 @@ import type { Glance } from '../store/scripts.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import { repair } from './reconcile.ts';
 import { repeatedly } from './sweep.ts';
-import type { Writer } from './writer.ts';
+import type { CommitResult, Writer } from './writer.ts';
 
 export interface RecoveryContext {
   readonly strategy: Strategy & { readonly reservations: RedisSales };
@@ -149,8 +149,10 @@ async function settleAlone(
 ): Promise<void> {
   const item = `order ${reservation.orderId}`;
   try {
-    await settle(context, reservation, counts);
-    context.health.succeeded(item);
+    const result = await settle(context, reservation, counts);
+    const isRefused = result.kind === 'busy' && result.reason.startsWith('refused-by-postgres');
+    if (isRefused) context.health.failed(item, new Error(result.reason));
+    else context.health.succeeded(item);
   } catch (error) {
     if (isStoreAway(error)) throw error;
     counts.postponed++;
@@ -162,7 +164,7 @@ async function settle(
   context: RecoveryContext,
   reservation: ClaimedReservation,
   counts: RecoveryCounts,
-): Promise<void> {
+): Promise<CommitResult> {
   const { strategy, writer, instruments, log } = context;
   const result = await writer.commit(reservation);
   switch (result.kind) {
@@ -180,14 +182,15 @@ async function settle(
     case 'busy':
       await strategy.reservations.unclaim(reservation);
       counts.postponed++;
-      return;
+      return result;
     case 'unknown':
       counts.postponed++;
-      return;
+      return result;
   }
   const { orderId, saleId, userId } = reservation;
   instruments.recovered.inc({ result: result.kind });
   log('settled a reservation that its process had left', { orderId, saleId, userId, result: result.kind });
+  return result;
 }
 
 /**

@@ -2,6 +2,7 @@
  * Orders that are reserved in Redis and not committed in Postgres yet: with CONFIRM=accepted the customer has their id from
  * the 202. They are not unknown, so whatever is asked about them is answered `busy`.
  */
+import type { Order } from '../domain/order.ts';
 import type { OrderTable } from '../store/orders.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import type { SaleTable } from '../store/sales.ts';
@@ -9,8 +10,8 @@ import type { SaleTable } from '../store/sales.ts';
 export interface Uncommitted {
   /** Whether an order that Postgres did not have is reserved, or was committed since. @throws what the stores throw */
   has(orderId: string): Promise<boolean>;
-  /** Whether an order of a customer is reserved. @throws what Redis throws */
-  hasOf(saleId: number, userId: string): Promise<boolean>;
+  /** The customer's active order, or that it is reserved; else the latest closed one, or null. @throws what the stores throw */
+  ofUser(saleId: number, userId: string): Promise<Order | 'uncommitted' | null>;
 }
 
 /** An order id is a UUIDv7; one that was made longer ago is not reserved any more, whatever clocks and outages there were. */
@@ -36,8 +37,11 @@ export function uncommittedOrders(
       // Between the look into Postgres and the one into Redis it may have been committed.
       return (await orders.get(orderId)) !== null;
     },
-    async hasOf(saleId, userId) {
-      return (await reservations?.isReservedFor(saleId, userId)) ?? false;
+    async ofUser(saleId, userId) {
+      const order = await orders.ofUser(saleId, userId);
+      if (reservations === null || order?.status === 'pending' || order?.status === 'paid') return order;
+      if (await reservations.isReservedFor(saleId, userId)) return 'uncommitted';
+      return orders.ofUser(saleId, userId); // it may have been committed since
     },
   };
 }

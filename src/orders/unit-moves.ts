@@ -16,6 +16,7 @@ import { inTransaction, type PostgresStore } from '../store/postgres.ts';
 import { isUnforeseen } from '../store/redis.ts';
 import type { RedisSales } from '../store/redis-sale.ts';
 import { tellRestocks } from '../store/restock-moves.ts';
+import { saleTable } from '../store/sales.ts';
 
 export interface UnitMoves {
   /**
@@ -24,6 +25,8 @@ export interface UnitMoves {
    * @returns how many were told
    */
   tell(orderIds?: readonly string[]): Promise<number>;
+  /** Loads a sale into Redis unless it is there. Never throws. */
+  load(saleId: number): Promise<void>;
   /**
    * Takes a free unit off in Redis, for an order that is about to get it in Postgres. Never throws.
    * @returns false: none is free; null: Redis cannot be asked, or does not have the sale
@@ -101,6 +104,15 @@ export function createUnitMoves({
   }
 
   return {
+    async load(saleId) {
+      try {
+        if ((await reservations.observe(saleId)) !== null) return;
+        const sale = await saleTable(postgres).get(saleId);
+        if (sale !== null) await reservations.open(sale);
+      } catch (error) {
+        onError('load a sale', error);
+      }
+    },
     async take(saleId) {
       try {
         const taken = await reservations.adjust(saleId, -1);

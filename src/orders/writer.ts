@@ -16,14 +16,18 @@
  *                                                                                           bounds; else unknown
  *
  * There is no timer: a lone order goes at once, and orders that come while statements are in progress form the next
- * batch. A failing member never fails its neighbours. Each reservation is committed under a claim (domain/outcome.ts): no
- * statement has an effect after the claim's end, so that whoever claims the reservation next may commit or release it.
+ * batch. A failing member never fails its neighbours.
+ *
+ * Each reservation is committed under a claim (domain/outcome.ts). No statement is carried out after the claim's end, but one
+ * that was carried out before may be waiting inside Postgres for its commit. So whoever claims a reservation next fences its
+ * sale first (store/late-requests.ts): what is found then is final.
  */
 import { limits } from '../config/limits.ts';
 import type { ClaimedReservation, PlacedOrder, Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { ACTIVE, type OrderTable } from '../store/orders.ts';
 import {
+  blamesRows,
   classifyPostgresError,
   isAnswer,
   type PostgresFailure,
@@ -129,8 +133,11 @@ const WHAT_FITS = {
 const UNIQUE_VIOLATION = '23505';
 const NO_UNIT = 'sales_sold_within_stock';
 
-/** Orders of all sales form one line. */
+/** Orders of all sales form one line; those that were claimed from another process form another, as they need a fence. */
 const LINE = 0;
+const CLAIMED_ANEW = 1;
+
+const NOT_FENCED: CommitResult = { kind: 'busy', reason: 'earlier-commit-in-progress' };
 
 /** The reason of `busy` when the claim ended while the reservation waited for its turn. */
 export const CLAIM_OVER = 'writer-waited-too-long';
@@ -140,7 +147,11 @@ export function createWriter(context: WriterContext): Writer {
   const whenIdle: (() => void)[] = [];
 
   const line = batches<ClaimedReservation, CommitResult>({
-    async work(_line, reservations, answer) {
+    async work(key, reservations, answer) {
+      if (key === CLAIMED_ANEW && !(await isFenced(context, reservations, 0))) {
+        for (const reservation of reservations) answer(reservation, NOT_FENCED);
+        return;
+      }
       const results = await commitBatch(context, reservations);
       for (const [i, reservation] of reservations.entries()) answer(reservation, results[i]!);
       settle(reservations.filter((_, i) => results[i]!.kind === 'committed'));
@@ -166,7 +177,7 @@ export function createWriter(context: WriterContext): Writer {
       const untilMs = Math.min(performance.now() + waitMs, reservation.untilMs - limits.claimLeastMs);
       inProgress++;
       try {
-        return await line.ask(LINE, reservation, untilMs);
+        return await line.ask(reservation.isFirst ? LINE : CLAIMED_ANEW, reservation, untilMs);
       } finally {
         inProgress--;
         if (inProgress === 0) for (const wake of whenIdle.splice(0)) wake();
@@ -205,7 +216,7 @@ async function commitBatch(
     );
 
   let unanswered = lost;
-  let statement = lost === null ? ALL_OR_NONE : WHAT_CAN_BE;
+  let statement = lost === null && batch.every(({ isFirst }) => isFirst) ? ALL_OR_NONE : WHAT_CAN_BE;
   let rest = batch;
   for (let tries = 0; tries < limits.writerRetries && performance.now() < untilMs; tries++) {
     let failure: PostgresFailure;
@@ -274,9 +285,9 @@ function failureOf(context: WriterContext, error: unknown): PostgresFailure {
     context.onError('commit orders', error);
     return { kind: 'refused', constraint: code, code };
   }
-  return failure.kind === 'busy' && failure.reason === 'refused-by-postgres'
-    ? { kind: 'refused', constraint: '', code: '' }
-    : failure;
+  if (failure.kind !== 'busy' || CONFLICTS.includes(failure.reason) || !blamesRows(error)) return failure;
+  const { code = '' } = error as { code?: string };
+  return { kind: 'refused', constraint: code === 'P0001' ? '' : code, code };
 }
 
 /** Nothing was written, as far as this try goes; whether an earlier one wrote is not known when its answer was lost. */

@@ -18,9 +18,11 @@
  *
  * A transaction of several statements needs no deadline: its COMMIT, the only one that can be late, holds the row's lock.
  *
- * The deadline is the store's time as this process estimates it, so clocks of different machines are never compared. An
- * estimate that is wrong makes a request fail in vain, or a fence wait longer. Only a store whose clock is set back after
- * a fence breaks it; so does a failover to a standby whose clock is behind by more than the fence came after the deadline.
+ * The deadline is the store's time as this process estimates it, so clocks of different machines are never compared. The
+ * estimate is never ahead of the store, because a deadline must not be later than the end of the claim that it stands for
+ * (domain/outcome.ts); an estimate that is behind makes a request fail in vain, and is read anew. Two things break this: a
+ * store whose clock is set back after a fence, as by a failover to a standby with another clock; and a machine that is
+ * suspended, as the clock of a process does not count that time.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -38,7 +40,7 @@ export class UnansweredError extends Error {
 export interface StoreClock {
   /** Reads the store's clock unless that was done not long ago. @throws what the store throws */
   synchronize(): Promise<void> | void;
-  /** The store's time, milliseconds since 1970; to be called after `synchronize`. Off by at most a round trip. */
+  /** The store's time, milliseconds since 1970; to be called after `synchronize`. Never ahead, and behind by a round trip at most. */
   nowMs(): number;
   /** The next `synchronize` reads the clock anew: the store refused a deadline that was not over. */
   invalidate(): void;
@@ -60,10 +62,9 @@ export function storeClock(read: () => Promise<number>): StoreClock {
   let reading: Promise<number> | null = null;
 
   async function readNow(): Promise<number> {
-    const sentMs = performance.now();
     const storeMs = await read();
     readAtMs = performance.now();
-    offsetMs = storeMs - (sentMs + readAtMs) / 2;
+    offsetMs = storeMs - readAtMs; // as if the answer had taken no time: the estimate is never ahead of the store
     return storeMs;
   }
 

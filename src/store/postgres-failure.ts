@@ -51,6 +51,7 @@ const REASONS = new Map([
   ['ST001', 'deadline-passed'], // by before_deadline
 ]);
 const BUSY_CLASSES = new Map([
+  ['08', 'remote-connection'],
   ['25', 'transaction-state'],
   ['28', 'postgres-refuses-login'],
   ['3D', 'no-such-database'],
@@ -139,19 +140,16 @@ export function classifyPostgresError(error: unknown): PostgresFailure {
 }
 
 /**
- * Whether Postgres refuses what is in the rows of a statement (a constraint, a trigger, a value), and so would take others.
- * False: Postgres is away or busy, or it was not Postgres.
+ * Whether Postgres refuses what is in the rows of a statement (a constraint, a trigger with whatever SQLSTATE, a value), and so
+ * would take others. False: Postgres has no resources, takes no writes or is stopping; or a lock was not had in time; or the
+ * statement was not answered at all.
  */
 export function blamesRows(error: unknown): boolean {
-  try {
-    const failure = classifyPostgresError(error);
-    return (
-      failure.kind === 'refused' || (failure.kind === 'busy' && failure.reason === 'refused-by-postgres')
-    );
-  } catch {
-    return isAnswer(error);
-  }
+  if (!isAnswer(error)) return false;
+  const { code = '' } = error as pg.DatabaseError;
+  return !OF_THE_SERVER.has(code.slice(0, 2)) && code !== '55P03';
 }
+const OF_THE_SERVER = new Set(['25', '53', '57']);
 
 /** Whether it is sure that nothing was written: Postgres refused or could not begin, or answered with an error. */
 export function wroteNothing(error: unknown): boolean {
@@ -247,7 +245,8 @@ function stateOf({ code, originalCode, severity }: Layer): string | null {
 function failureOfState(code: string, severity: string, constraint: string): PostgresFailure | 'defect' {
   const group = code.slice(0, 2);
   if (group === '23') return { kind: 'refused', constraint, code };
-  if (group === '08' || code === '40003') return LOST;
+  // An answer with ERROR rolled the statement back: a trigger may raise 08… when a server that it asks is away.
+  if (code === '40003' || (group === '08' && severity !== 'ERROR')) return LOST;
   if (severity !== 'ERROR' && ENDS_CONNECTION.has(group) && !BEFORE_STATEMENT.has(code)) return LOST;
   const reason = CORRUPTED.has(code) ? undefined : (REASONS.get(code) ?? BUSY_CLASSES.get(group));
   return reason === undefined ? 'defect' : busy(reason);

@@ -9,7 +9,7 @@ import { PrismaClient } from '../generated/prisma/client.ts';
 import { type StoreClock, storeClock } from './late-requests.ts';
 import { blamesRows, classifyPostgresError } from './postgres-failure.ts';
 
-export { classifyPostgresError, isAnswer, type PostgresFailure } from './postgres-failure.ts';
+export { blamesRows, classifyPostgresError, isAnswer, type PostgresFailure } from './postgres-failure.ts';
 
 export interface PostgresStore {
   readonly pool: pg.Pool;

@@ -84,7 +84,7 @@ export function claimEndMs(): number {
 
 /** A reservation with the claim of the attempt that made it. */
 export function withFirstClaim(reservation: Reservation, untilMs: number): ClaimedReservation {
-  return { ...reservation, claimedAtMs: madeAtMs(reservation), untilMs };
+  return { ...reservation, claimedAtMs: madeAtMs(reservation), untilMs, isFirst: true };
 }
 
 /**
@@ -162,12 +162,16 @@ export function redisSales(
     async claim(reservation) {
       const untilMs = claimEndMs();
       const claimedAtMs = await scripts.claim(keys(reservation.saleId), reservation);
-      return typeof claimedAtMs === 'string' ? claimedAtMs : { ...reservation, claimedAtMs, untilMs };
+      if (typeof claimedAtMs === 'string') return claimedAtMs;
+      return { ...reservation, claimedAtMs, untilMs, isFirst: false };
     },
     async claimAbandoned(saleId, most) {
       const untilMs = claimEndMs();
       const { claimedAtMs, entries } = await scripts.claimAbandoned(keys(saleId), most);
-      return entries.map((entry) => ({ ...readEntry(saleId, entry), claimedAtMs, untilMs }));
+      return entries.map((entry) => {
+        const reservation = readEntry(saleId, entry);
+        return { ...reservation, claimedAtMs, untilMs, isFirst: false };
+      });
     },
     unclaim: (reservation) => scripts.unclaim(keys(reservation.saleId), reservation, reservation.claimedAtMs),
     async isReserved(orderId, saleIds) {

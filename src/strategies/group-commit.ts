@@ -20,7 +20,7 @@ import { limits } from '../config/limits.ts';
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
 import { ACTIVE } from '../store/orders.ts';
-import { classifyPostgresError } from '../store/postgres.ts';
+import { blamesRows, classifyPostgresError } from '../store/postgres.ts';
 import {
   EARN,
   OPEN,
@@ -129,11 +129,11 @@ export function create(context: StrategyContext): Strategy {
 
 type Answer = (attempt: Attempt, decision: Decision) => void;
 
-/** A constraint or a trigger says no to a member; of what nobody foresaw, nobody knows whose it is. */
+/** A constraint or a trigger may refuse a single member; so may a defect be a single member's. */
 function ofOneMember(error: unknown): boolean {
   try {
-    const failure = classifyPostgresError(error);
-    return failure.kind === 'refused' || failure.reason === 'refused-by-postgres';
+    classifyPostgresError(error);
+    return blamesRows(error);
   } catch {
     return true;
   }

@@ -108,7 +108,7 @@ async function expectHealed(loop: string): Promise<void> {
 it('a sale whose orders cannot expire: the orders of others do', async () => {
   const failing = await saleWithDue(limits.expiryBatch + 1, 100); // more than one pass takes, and longer due
   const other = await saleWithDue(3, 1);
-  const heal = await refuse('sales', failing, `RAISE EXCEPTION 'not this sale';`);
+  const heal = await refuse('sales', failing, `RAISE EXCEPTION 'not this sale' USING ERRCODE = '08001';`);
   await begin(failing, other);
   await untilPending(other, 0);
   await expectDegraded('expiry', new RegExp(`^1 failing; sale ${failing}: not this sale$`));
@@ -139,7 +139,11 @@ it('a task that cannot be dispatched: the others are done', async () => {
   const before = await stores.sql.query('DELETE FROM tasks');
   expect(before.rowCount).toBe(0);
   const { rows } = await stores.sql.query(`SELECT nextval('tasks_id_seq')::int + 1 AS next`);
-  const heal = await refuse('tasks', rows[0].next, `RAISE EXCEPTION 'not this task';`);
+  const heal = await refuse(
+    'tasks',
+    rows[0].next,
+    `RAISE EXCEPTION 'not this task' USING ERRCODE = '55000';`,
+  );
   const [failing] = await writeTasks(stores, 50);
   const done = async () => (await stores.sql.query(`SELECT FROM tasks WHERE state = 'done'`)).rowCount;
   await eventually(done, (n) => n === 49, 30_000);

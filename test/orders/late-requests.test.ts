@@ -4,7 +4,7 @@
  */
 import { Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { attempt, buy, call, createSale, eventually, post } from '../support/client.ts';
+import { type Answer, attempt, buy, call, createSale, eventually, post } from '../support/client.ts';
 import { HoldingProxy } from '../support/holding-proxy.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -150,7 +150,131 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
   });
 });
 
+it('a repeat does not release what a commit in progress is about to place', { timeout: 90_000 }, async () => {
+  const { sql } = stores;
+  const { rows } = await sql.query<{ name: string }>('SELECT current_database() AS name');
+  await sql.query(`ALTER DATABASE ${rows[0]!.name} SET synchronous_commit = on`);
+  const service = await start({ STRATEGY: 'lua' });
+  const { id } = await createSale(service.url, 5);
+  expect((await buy(service.url, id, 'warm-up')).status).toBe(201);
+  // As with a synchronous standby that stands still: commits hang, and hold their locks.
+  const standby = async (names: string) => {
+    await sql.query(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`);
+    await sql.query('SELECT pg_reload_conf()');
+  };
+  const answers: Answer[] = [];
+  try {
+    await standby('none');
+    const hangs = `SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()`;
+    const first = attempt(service.url, id, 'ann');
+    await eventually(
+      async () => (await sql.query(hangs)).rowCount,
+      (n) => n === 1,
+    );
+    answers.push(await first);
+    const untilMs = Date.now() + 8_000; // the claim ends meanwhile
+    while (Date.now() < untilMs) answers.push(await attempt(service.url, id, 'ann'));
+  } finally {
+    await standby('');
+  }
+  for (const { problem } of answers) expect(problem).toBe('unknown-outcome');
+  const last = await buy(service.url, id, 'ann', 30_000);
+  expect(await ordersOf(id, 'ann')).toEqual([last.body.orderId]);
+  expect(service.log.filter((line) => line.includes('corrected Redis'))).toEqual([]);
+});
+
 describe('CONFIRM=accepted', () => {
+  it('an order that is committed between two looks is found', async () => {
+    const env = { STRATEGY: 'lua', CONFIRM: 'accepted' };
+    const [postgres, toRedis] = [await proxyTo(stores.databaseUrl), await proxyTo(stores.redisUrl)];
+    const through = {
+      DATABASE_URL: postgres.through(stores.databaseUrl),
+      REDIS_URL: toRedis.through(stores.redisUrl),
+    };
+    const [one, two] = [await start(env), await start({ ...env, ...through })];
+    const { id } = await createSale(one.url, 9);
+    await buy(one.url, id, 'warm-up');
+
+    /** Answers what `ask` asks the second process, while the order is committed after a look of it was held. */
+    async function around(user: string, look: Promise<string>, ask: (orderId: unknown) => Promise<Answer>) {
+      const client = await stores.sql.connect();
+      await client.query('BEGIN');
+      await client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [id]);
+      const { status, body } = await attempt(one.url, id, user);
+      expect(status).toBe(202);
+      const answer = ask(body.orderId);
+      await look;
+      await client.query('ROLLBACK');
+      client.release();
+      await eventually(
+        () => ordersOf(id, user),
+        (ids) => ids.length === 1,
+      );
+      await eventually(
+        () => redis.zcard(`stampede:{sale:${id}}:reservations`),
+        (n) => n === 0,
+      );
+      await postgres.release();
+      await toRedis.release();
+      return answer;
+    }
+
+    const cancelled = await around('ann', postgres.holdRequest('FROM orders WHERE id = $1'), (orderId) =>
+      cancel(two.url, orderId),
+    );
+    expect(cancelled).toMatchObject({ status: 200, body: { status: 'cancelled' } });
+    const read = await around('ben', toRedis.holdRequest('\r\n$3\r\nben\r\n'), () =>
+      call(`${two.url}/sales/${id}/orders?userId=ben`),
+    );
+    expect(read).toMatchObject({ status: 200, body: { userId: 'ben', status: 'pending' } });
+  });
+
+  it('a late payment takes no unit that is reserved for a 202, though Redis cannot be asked', async () => {
+    const env = { STRATEGY: 'lua', CONFIRM: 'accepted' };
+    const toRedis = await proxyTo(stores.redisUrl);
+    const [one, two] = [
+      await start(env),
+      await start({ ...env, REDIS_URL: toRedis.through(stores.redisUrl) }),
+    ];
+    const { id } = await createSale(one.url, 1);
+    const late = await buy(one.url, id, 'late');
+    await eventually(
+      () => ordersOf(id, 'late'),
+      (ids) => ids.length === 1,
+    );
+    await stores.sql.query(`UPDATE orders SET expires_at = now() - interval '1 second' WHERE sale_id = $1`, [
+      id,
+    ]);
+    await eventually(
+      () => redis.hget(`stampede:{sale:${id}}:state`, 'remaining'),
+      (remaining) => remaining === '1',
+      20_000,
+    );
+    const client = await stores.sql.connect();
+    await client.query('BEGIN');
+    await client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [id]);
+    const carl = await attempt(one.url, id, 'carl');
+    expect(carl.status).toBe(202);
+    toRedis.hold();
+    const payment = { notificationId: 'n-late', orderId: late.body.orderId, amountCents: 500 };
+    const paying = post(`${two.url}/payments/notifications`, payment);
+    await client.query('ROLLBACK');
+    client.release();
+    expect(['busy', 'unknown-outcome']).toContain((await paying).problem);
+    await toRedis.release();
+    await eventually(
+      () => ordersOf(id, 'carl'),
+      (ids) => ids.length === 1,
+      20_000,
+    );
+    const paid = await eventually(
+      () => post(`${two.url}/payments/notifications`, payment),
+      ({ status }) => status === 200,
+      20_000,
+    );
+    expect(paid.body.status).toBe('refund-due');
+  });
+
   it('an order that was answered with 202 is never unknown', async () => {
     const env = { STRATEGY: 'lua', CONFIRM: 'accepted' };
     const [one, two] = [await start(env), await start(env)];

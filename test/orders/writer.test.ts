@@ -58,6 +58,7 @@ const reservation = (saleId: number, userId: string, orderId: string = randomUUI
   ...{ saleId, userId, orderId },
   entryId: '1',
   claimedAtMs: 1,
+  isFirst: true,
   untilMs: performance.now() + limits.claimMs,
 });
 
@@ -190,17 +191,20 @@ it('commits the others when Postgres refuses members for a reason that nobody fo
   const [saleId, fillerSale] = [await makeSale(100), await makeSale(10)];
   await stores.sql.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-      IF NEW.user_id LIKE 'odd-%' THEN RAISE 'no' USING ERRCODE = 'XX001'; END IF; RETURN NEW; END $$;
+      IF NEW.user_id LIKE 'odd-%' THEN RAISE 'no' USING ERRCODE = 'XX001'; END IF;
+      IF NEW.user_id LIKE 'far-%' THEN RAISE 'no' USING ERRCODE = '08001'; END IF;
+      RETURN NEW; END $$;
     CREATE TRIGGER refuse BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION refuse()`);
   const members = Array.from({ length: 40 }, (_, i) =>
-    reservation(saleId, `${i % 20 === 7 ? 'odd' : 'user'}-${i}`),
+    reservation(saleId, `${i % 20 === 7 ? 'odd' : i % 20 === 13 ? 'far' : 'user'}-${i}`),
   );
   const results = await commitTogether(writer, fillerSale, members);
   await stores.sql.query('DROP TRIGGER refuse ON orders; DROP FUNCTION refuse()');
   for (const [i, result] of results.entries()) {
     if (i % 20 === 7) expect(result).toEqual({ kind: 'busy', reason: 'refused-by-postgres:XX001' });
+    else if (i % 20 === 13) expect(result).toEqual({ kind: 'busy', reason: 'refused-by-postgres:08001' });
     else expect(result.kind).toBe('committed');
   }
-  expect(await counts(saleId)).toEqual({ sold: 38, orders: 38, points: 38 * 2 });
+  expect(await counts(saleId)).toEqual({ sold: 36, orders: 36, points: 36 * 2 });
   expect(new Set(errors.splice(0))).toEqual(new Set(['commit orders']));
 });

@@ -42,7 +42,8 @@ describe('an answer of Postgres', () => {
       ['55000', '55006', '55P03', '57000', '57014', '57P01', '57P03', '58000', '58030', 'XX000', 'P0001'],
     ],
     ['refused', ['23000', '23502', '23503', '23505', '23514', '23P01']],
-    ['unknown', ['08000', '08003', '08006', '40003']],
+    ['busy', ['08000', '08001', '08003', '08006']], // a trigger's: the statement was rolled back
+    ['unknown', ['40003']],
   ])('is %s: %s', async (kind, states) => {
     for (const state of states) {
       for (const error of await raised(state)) {

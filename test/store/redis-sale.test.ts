@@ -262,6 +262,7 @@ describe('a claim', () => {
     const ann = await reserve('ann');
     await age(ann, limits.claimMs + 1);
     expect(await sales.release(ann)).toBe(false);
+    await sleep(2); // claims are told apart by their milliseconds
     const [claimed] = await sales.claimAbandoned(saleId, 1);
     expect(await sales.release(ann)).toBe(false);
     expect(await sales.release(claimed!)).toBe(true);
@@ -273,7 +274,7 @@ describe('a claim', () => {
     const ann = await reserve('ann');
     await age(ann, limits.claimMs + 1);
     const [first] = await sales.claimAbandoned(saleId, 1);
-    await sleep(2); // claims are told apart by their milliseconds
+    await sleep(2);
     await age(first!, limits.claimMs + 1);
     const [second] = await sales.claimAbandoned(saleId, 1);
     await sales.unclaim(first!);

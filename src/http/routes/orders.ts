@@ -36,10 +36,8 @@ export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderC
   router.get('/sales/:saleId/orders', async (req, res) => {
     const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
     const { userId } = parse(userQuerySchema, req.query, 'query');
-    const order = saleId > limits.maxUnits ? null : await orders.ofUser(saleId, userId);
-    const isActive = order?.status === 'pending' || order?.status === 'paid';
-    if (!isActive && saleId <= limits.maxUnits && (await uncommitted.hasOf(saleId, userId)))
-      throw notCommitted(res, `The order of ${userId} in sale ${saleId}`);
+    const order = saleId > limits.maxUnits ? null : await uncommitted.ofUser(saleId, userId);
+    if (order === 'uncommitted') throw notCommitted(res, `The order of ${userId} in sale ${saleId}`);
     if (order === null) throw new ProblemError('unknown-order', `${userId} has no order in sale ${saleId}.`);
     res.json(order);
   });
@@ -65,6 +63,11 @@ export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderC
         return res.json(result.order);
       case 'unknown-order':
         throw await missing(res, given.orderId);
+      case 'busy':
+        res.setHeader('Retry-After', String(limits.retryAfterS));
+        throw new ProblemError('busy', 'Nothing was changed. Repeat the notification after a moment.', {
+          reason: result.reason,
+        });
       case 'amount-mismatch':
         throw amountMismatch(given.orderId, result.expectedCents);
       case 'conflict':
