@@ -3,7 +3,7 @@
  * connections cut, Postgres restarted. No answer may turn out untrue: see test/support/fault-run.ts.
  *
  * FAULT_ROUNDS=50 FAULT_SEED=1000 npx vitest run test/orders/random-faults.test.ts  plays fifty rounds for each strategy.
- * A finding is printed with its seed; FAULT_ROUNDS=1 FAULT_SEED=<seed> and -t <strategy> play it alone.
+ * FAULT_LANES says how many strategies play at once. A finding is printed with its seed; FAULT_ROUNDS=1 FAULT_SEED=<seed> and -t <strategy> play it alone.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BuiltService, buildService } from '../support/built-service.ts';
@@ -14,7 +14,7 @@ const ROUNDS = Number(process.env.FAULT_ROUNDS ?? 1);
 const SEED = Number(process.env.FAULT_SEED ?? 1);
 const ROUND_TIMEOUT_MS = 300_000;
 /** Strategies at once. */
-const LANES = 3;
+const LANES = Number(process.env.FAULT_LANES ?? 3);
 
 let built: BuiltService;
 beforeAll(async () => {

@@ -253,7 +253,10 @@ describe('stores that are away', () => {
       30_000,
     );
     expect(await statesOf(stores)).toEqual({ done: 20, waiting: 20 });
-    expect(count(process.errors, 'dispatch tasks')).toBe(1);
+    // An outage may begin with one error and go on with another; each is logged once.
+    const errors = process.errors.filter((error) => error.startsWith('dispatch tasks'));
+    expect(errors.length).toBeGreaterThan(0);
+    expect(errors).toEqual([...new Set(errors)]);
     const second = await startRedisServer({ ...options, port: first.port });
     await until('done', 40);
     expect(await timesHandled(stores)).toEqual({ 1: 40 });
