@@ -72,9 +72,12 @@ export function hostMistake(req: IncomingMessage): string | null {
 }
 
 /** `Expect: 100-continue` is Node's to answer; there is nothing else to expect. */
-function refuseExpectation(_req: IncomingMessage, res: ServerResponse): void {
-  const { body, headers } = unreadable(417, 'Only 100-continue can be expected.');
-  res.writeHead(417, headers).end(body);
+function refuseExpectation(req: IncomingMessage, res: ServerResponse): void {
+  const mistake = hostMistake(req);
+  const status = mistake === null ? 417 : 400;
+  const { body, headers } = unreadable(status, mistake ?? 'Only 100-continue can be expected.');
+  if (mistake !== null) res.setHeader('Connection', 'close');
+  res.writeHead(status, headers).end(body);
 }
 
 /** What Node itself refuses to read becomes a problem, too: garbage, headers that are too large, requests too slow. */
