@@ -196,17 +196,18 @@ it('loses and doubles nothing when connections are killed in the middle of batch
   const kill = `SELECT count(pg_terminate_backend(pid))::int AS n FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'stampede' AND state = 'active'`;
   let killed = 0;
-  const deadline = performance.now() + 3_000;
+  const kept: string[] = [];
+  // By counts, not by time: how often a statement is caught in progress depends on the machine.
+  const isEnough = () => killed > 3 && kept.length > 100;
   const killer = (async () => {
-    while (performance.now() < deadline) {
+    while (!isEnough()) {
       killed += (await bench.sql.query<{ n: number }>(kill)).rows[0]!.n;
       await new Promise((resolve) => setTimeout(resolve, 60));
     }
   })();
-  const kept: string[] = [];
   let sent = 0;
   const customers = Array.from({ length: 40 }, async () => {
-    while (performance.now() < deadline) {
+    while (!isEnough()) {
       const attempt = attemptOf(saleId, `k${sent++}`);
       const outcome = await strategy.reserve(attempt);
       if (outcome.kind === 'accepted') {
@@ -216,8 +217,6 @@ it('loses and doubles nothing when connections are killed in the middle of batch
     }
   });
   await Promise.all([killer, ...customers]);
-  expect(killed).toBeGreaterThan(3);
-  expect(kept.length).toBeGreaterThan(100);
   const { sold, active, points } = await bench.counts(saleId);
   expect([active, points]).toEqual([sold, sold]);
   const { rows } = await bench.sql.query('SELECT id FROM orders WHERE id = ANY($1)', [kept]);
