@@ -2,7 +2,7 @@
 //
 // `prisma generate` reads the schema with WebAssembly alone, but the command line insists on having the
 // native schema engine and downloads it when it is missing. Stampede never uses that binary (migrations are
-// applied through WebAssembly, see src/store/migrate.ts), so any existing executable is named in its place and
+// applied through WebAssembly, see src/store/postgres/migrate.ts), so any existing executable is named in its place and
 // installing works without a connection to Prisma's servers.
 import { spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';

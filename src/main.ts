@@ -10,14 +10,15 @@ import cluster from 'node:cluster';
 import type { Server } from 'node:http';
 import closeWithGrace from 'close-with-grace';
 import { type Logger, pino } from 'pino';
+import { createLoadShedder } from './concurrency/load-shedding.ts';
 import { type Config, ConfigError, parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
 import { limits } from './config/limits.ts';
-import { createHttpServer } from './http/edge.ts';
+import { createApp } from './http/app.ts';
 import { ListenError, listenOn, stopListening, tryPlace } from './http/listen.ts';
+import { createHttpServer } from './http/node-server.ts';
 import { purchaseListener } from './http/purchase-listener.ts';
 import type { ServiceContext } from './http/routes/service.ts';
-import { createApp } from './http/server.ts';
 import { startLocalStores } from './local/stores.ts';
 import { folderCheck, LOCAL_FOLDER } from './local/urls.ts';
 import { type LockContext, locks } from './locks/registry.ts';
@@ -28,26 +29,25 @@ import {
   createInstruments,
   type Instruments,
   measureAdmission,
+  measureCommitter,
   measureLatch,
-  measureWriter,
 } from './metrics/instruments.ts';
-import { createAdmission } from './orders/admission.ts';
 import { createLifecycle } from './orders/lifecycle.ts';
+import { createOrderCommitter } from './orders/order-committer.ts';
+import { createOutboxRelay } from './orders/outbox-relay.ts';
 import { createPayments } from './orders/payments.ts';
 import { createPurchases, type PurchaseContext, type Purchases } from './orders/purchase.ts';
-import { keepRecovering, recoverOnce } from './orders/recover.ts';
+import { reapOnce, startReaper } from './orders/reservation-reaper.ts';
 import { keepSweeping } from './orders/sweep.ts';
-import { uncommittedOrders } from './orders/uncommitted.ts';
-import { createUnitMoves } from './orders/unit-moves.ts';
-import { createWriter } from './orders/writer.ts';
+import { uncommittedOrders } from './orders/uncommitted-orders.ts';
 import { ledger } from './points/ledger.ts';
-import { migrate } from './store/migrate.ts';
-import { orderTable } from './store/orders.ts';
-import { openPostgres } from './store/postgres.ts';
-import { openRedis } from './store/redis.ts';
-import { redisEpochs } from './store/redis-epoch.ts';
-import type { RedisSales } from './store/redis-sale.ts';
-import { saleTable } from './store/sales.ts';
+import { migrate } from './store/postgres/migrate.ts';
+import { orderTable } from './store/postgres/orders.ts';
+import { openPostgres } from './store/postgres/pool.ts';
+import { saleTable } from './store/postgres/sales.ts';
+import { openRedis } from './store/redis/connection.ts';
+import { redisEpochs } from './store/redis/epochs.ts';
+import type { SaleMirror } from './store/redis/sale-mirror.ts';
 import { strategies } from './strategies/registry.ts';
 import type { Strategy } from './strategies/strategy.ts';
 import { outsideHandlers } from './tasks/handlers.ts';
@@ -179,14 +179,14 @@ async function start(config: Config, log: Logger): Promise<void> {
   const strategy = strategies.get(config.strategy)!.create({ ...config, ...stores, lock, onBatch, onError });
   closers.push(async () => strategy.latch?.close());
 
-  const { reservations } = strategy;
+  const { mirror } = strategy;
   const writer =
-    reservations && createWriter({ ...config, postgres, orders, reservations, instruments, onError });
-  if (reservations && writer) {
+    mirror && createOrderCommitter({ ...config, postgres, orders, mirror, instruments, onError });
+  if (mirror && writer) {
     const health = background.loop('recovery');
-    await startRecovery({ ...strategy, reservations }, { writer, sales, orders, instruments, health }, log);
+    await startRecovery({ ...strategy, mirror }, { writer, sales, orders, instruments, health }, log);
   }
-  const moves = reservations && createUnitMoves({ postgres, reservations, background, onError });
+  const moves = mirror && createOutboxRelay({ postgres, mirror, background, onError });
   const health = background.loop('expiry');
   const lifecycle = createLifecycle({ postgres, orders, moves, instruments, health });
   const payments = createPayments({ ...config, postgres, orders, moves, instruments });
@@ -201,7 +201,7 @@ async function start(config: Config, log: Logger): Promise<void> {
     orders,
     lifecycle,
     payments,
-    uncommitted: uncommittedOrders(reservations, sales, orders),
+    uncommitted: uncommittedOrders(mirror, sales, orders),
     ledger: ledger(postgres),
     tasks,
     adminToken: config.adminToken,
@@ -236,8 +236,8 @@ function openPurchases(
 ): Purchases {
   const { strategy, writer } = parts;
   if (strategy.latch) measureLatch(instruments, strategy.latch);
-  if (writer) measureWriter(instruments, writer);
-  const admission = createAdmission(config.admissionMs, strategy.together);
+  if (writer) measureCommitter(instruments, writer);
+  const admission = createLoadShedder(config.admissionMs, strategy.maxBatch);
   measureAdmission(instruments, admission);
   const tally = attemptTally(instruments.registry, config.strategy);
   const purchases = createPurchases({ ...config, ...parts, admission, tally });
@@ -326,8 +326,8 @@ async function reach<T>(store: string, variable: string, url: string, connect: (
 }
 
 async function startRecovery(
-  strategy: Strategy & { readonly reservations: RedisSales },
-  parts: Pick<Parameters<typeof recoverOnce>[0], 'writer' | 'sales' | 'orders' | 'instruments' | 'health'>,
+  strategy: Strategy & { readonly mirror: SaleMirror },
+  parts: Pick<Parameters<typeof reapOnce>[0], 'writer' | 'sales' | 'orders' | 'instruments' | 'health'>,
   log: Logger,
 ): Promise<void> {
   const recovery = {
@@ -336,10 +336,10 @@ async function startRecovery(
     log: (message: string, details: object) => log.warn(details, message),
   };
   // Before the first request: another strategy may have sold since this one last ran.
-  const counts = await parts.health.step('look for sales', () => recoverOnce(recovery));
+  const counts = await parts.health.step('look for sales', () => reapOnce(recovery));
   if (Object.values(counts ?? {}).some((n) => n > 0))
     log.info(counts, 'settled what an earlier process left');
-  closers.push(keepRecovering(recovery));
+  closers.push(startReaper(recovery));
 }
 
 function runTasks(

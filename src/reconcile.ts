@@ -9,14 +9,14 @@ import { LOCAL_FOLDER, readStoreUrls } from './local/urls.ts';
 import { locks } from './locks/registry.ts';
 import { backgroundHealth } from './metrics/background.ts';
 import { createInstruments } from './metrics/instruments.ts';
+import { createOutboxRelay } from './orders/outbox-relay.ts';
 import { compare, compareAll, repair } from './orders/reconcile.ts';
-import { createUnitMoves } from './orders/unit-moves.ts';
-import { orderTable } from './store/orders.ts';
-import { openPostgres } from './store/postgres.ts';
-import { openRedis } from './store/redis.ts';
-import { redisEpochs } from './store/redis-epoch.ts';
-import { redisSales } from './store/redis-sale.ts';
-import { saleTable } from './store/sales.ts';
+import { orderTable } from './store/postgres/orders.ts';
+import { openPostgres } from './store/postgres/pool.ts';
+import { saleTable } from './store/postgres/sales.ts';
+import { openRedis } from './store/redis/connection.ts';
+import { redisEpochs } from './store/redis/epochs.ts';
+import { createSaleMirror } from './store/redis/sale-mirror.ts';
 import { strategies } from './strategies/registry.ts';
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
@@ -47,9 +47,9 @@ async function main(): Promise<number> {
     const [orders, sales] = [orderTable(postgres), saleTable(postgres)];
     const { store } = strategies.get(config.strategy)!.description;
     const segments = config.strategy === 'segmented-lock' ? config.segments : 0;
-    const reservations =
-      store === 'redis' ? redisSales(redis, redisEpochs(redis, postgres), orders, segments) : null;
-    const context = { reservations, sales, orders };
+    const mirror =
+      store === 'redis' ? createSaleMirror(redis, redisEpochs(redis, postgres), orders, segments) : null;
+    const context = { mirror, sales, orders };
     const instruments = createInstruments();
     const background = backgroundHealth(instruments.registry, { failing: onError, recovered: () => {} });
     let different = 0;
@@ -57,11 +57,11 @@ async function main(): Promise<number> {
       for (const difference of differences) say(`sale ${saleId}: ${difference}`);
       if (differences.length === 0) continue;
       different++;
-      if (values.check || reservations === null) continue;
-      const moves = createUnitMoves({ postgres, reservations, background, onError });
+      if (values.check || mirror === null) continue;
+      const moves = createOutboxRelay({ postgres, mirror, background, onError });
       while ((await moves.tell()) > 0);
       const sale = (await sales.get(saleId))!;
-      await repair({ reservations, sales, orders, instruments, log: () => {} }, sale);
+      await repair({ mirror, sales, orders, instruments, log: () => {} }, sale);
       if ((await compare(context, sale)).differences.size > 0) continue;
       say(`sale ${saleId}: repaired`);
       different--;

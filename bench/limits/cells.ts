@@ -79,13 +79,13 @@ export const ratioCells: readonly Cell[] = [
     name: 'redis-script',
     subject: { kind: 'script', batched: false },
     counts: 'deductions',
-    summary: 'lua/reserve.lua, one call for each deduction, pipelined',
+    summary: 'lua/sale/reserve.lua, one call for each deduction, pipelined',
   },
   {
     name: 'redis-batched',
     subject: { kind: 'script', batched: true },
     counts: 'deductions',
-    summary: 'lua/reserve-many.lua, 256 deductions for each call, 2 calls under way, from ioredis',
+    summary: 'lua/sale/reserve-many.lua, 256 deductions for each call, 2 calls under way, from ioredis',
   },
   {
     name: 'pgbench',

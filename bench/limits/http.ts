@@ -1,6 +1,6 @@
 /** The cells over HTTP: a server that only replies, or the service, under the same load. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { migrate } from '../../src/store/migrate.ts';
+import { migrate } from '../../src/store/postgres/migrate.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { number } from '../audit/check.ts';
 import { startProgram } from '../processes.ts';

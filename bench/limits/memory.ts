@@ -1,6 +1,6 @@
 /** `--only memory`: one service under millions of attempts, and how much memory it holds at each million. */
 
-import { migrate } from '../../src/store/migrate.ts';
+import { migrate } from '../../src/store/postgres/migrate.ts';
 import { number } from '../audit/check.ts';
 import { describeCommit } from '../machine.ts';
 import { terminalTable } from '../report/terminal-table.ts';

@@ -3,7 +3,7 @@ import { readdirSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import pg from 'pg';
-import { migrate } from '../../src/store/migrate.ts';
+import { migrate } from '../../src/store/postgres/migrate.ts';
 import { findProgram, isProgram, type Started, startProgram, startTool } from '../processes.ts';
 import { checkStores } from './audit.ts';
 import { countBetween, databaseName, type Measured, type Measuring, type Turn } from './measure.ts';

@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import { limits } from '../../src/config/limits.ts';
-import { migrate } from '../../src/store/migrate.ts';
+import { migrate } from '../../src/store/postgres/migrate.ts';
 import { createSale } from '../admin.ts';
 import { startCosts } from '../costs.ts';
 import { buyerName } from '../load/attempts.ts';
@@ -62,33 +62,33 @@ const variants: readonly Variant[] = [
     ...plain,
     name: 'one batch under way',
     what: `at a time towards each store, instead of ${inFlight} of which the second has to be full`,
-    nodeOptions: withLimits({ scriptInFlight: 1, writerInFlight: 1 }),
+    nodeOptions: withLimits({ scriptInFlight: 1, commitInFlight: 1 }),
   },
   {
     ...plain,
     name: 'two batches under way',
     what: 'whether the second is full or not',
-    nodeOptions: withLimits({ batchFew: batchSize }),
+    nodeOptions: withLimits({ batchEagerBelow: batchSize }),
   },
   {
     ...plain,
     name: 'four batches under way',
     what: 'full or not',
-    nodeOptions: withLimits({ scriptInFlight: 4, writerInFlight: 4, batchFew: batchSize }),
+    nodeOptions: withLimits({ scriptInFlight: 4, commitInFlight: 4, batchEagerBelow: batchSize }),
   },
   {
     ...plain,
     name: 'batches of at most 64',
     what: `attempts, instead of ${batchSize}`,
-    nodeOptions: withLimits({ scriptBatchSize: 64, writerBatchSize: 64 }),
+    nodeOptions: withLimits({ scriptBatchSize: 64, commitBatchSize: 64 }),
   },
   {
     ...plain,
     name: 'no batches',
     what: 'each attempt is a script call and a statement of its own, as many under way as Postgres has connections for',
     nodeOptions: withLimits({
-      ...{ scriptBatchSize: 1, writerBatchSize: 1 },
-      ...{ scriptInFlight: limits.postgresPoolSize, writerInFlight: limits.postgresPoolSize },
+      ...{ scriptBatchSize: 1, commitBatchSize: 1 },
+      ...{ scriptInFlight: limits.postgresPoolSize, commitInFlight: limits.postgresPoolSize },
     }),
   },
   {

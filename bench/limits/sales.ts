@@ -1,6 +1,6 @@
 /** Sales as they are before a load: put into Postgres by SQL, before the service starts, which then opens them from there. */
 import pg from 'pg';
-import { EARNED } from '../../src/store/purchase-sql.ts';
+import { EARNED } from '../../src/store/postgres/purchases.ts';
 
 export interface Sales {
   /** Numbered from 1. */

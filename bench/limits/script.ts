@@ -1,6 +1,6 @@
 /** The cells of the engine: how many deductions a second Redis carries out, counted by what it holds afterwards. */
 import { readFile } from 'node:fs/promises';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { number } from '../audit/check.ts';
 import { findProgram, type Started, startProgram, startTool } from '../processes.ts';
 import { countBetween, databaseName, type Measured, type Measuring, type Turn } from './measure.ts';
@@ -59,7 +59,7 @@ async function openSale({ scripts }: RedisStore): Promise<void> {
     restocks: [],
     committed: [],
   };
-  await scripts.open(keysOf(saleId), `${keysOf(saleId).buyers}:none`, state);
+  await scripts.load(keysOf(saleId), `${keysOf(saleId).buyers}:none`, state);
 }
 
 function countOf({ redis }: RedisStore) {
@@ -68,9 +68,9 @@ function countOf({ redis }: RedisStore) {
   return { keys, count };
 }
 
-/** @returns the hash under which Redis knows lua/reserve.lua */
+/** @returns the hash under which Redis knows lua/sale/reserve.lua */
 async function loadedScript({ redis }: RedisStore): Promise<string> {
-  const text = await readFile(new URL('../../lua/reserve.lua', import.meta.url), 'utf8');
+  const text = await readFile(new URL('../../lua/sale/reserve.lua', import.meta.url), 'utf8');
   return String(await redis.script('LOAD', text));
 }
 

@@ -1,8 +1,8 @@
 /** Opens a contender in a process: a lock of the registry, a library, or the control that locks nothing. */
 import type { Redis } from 'ioredis';
 import { locks } from '../../src/locks/registry.ts';
-import { openPostgres } from '../../src/store/postgres.ts';
-import { openRedis } from '../../src/store/redis.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { CONTROL } from './contenders.ts';
 import { type ServerUrls, TTL_MS } from './protocol.ts';
 

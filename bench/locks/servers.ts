@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { ensureRedisServer } from '../../src/local/redis-server.ts';
 import { type LocalStores, startLocalStores } from '../../src/local/stores.ts';
-import { migrate } from '../../src/store/migrate.ts';
+import { migrate } from '../../src/store/postgres/migrate.ts';
 import type { ServerKind } from './contenders.ts';
 import type { ServerUrls } from './protocol.ts';
 import { countsScriptCalls, type RedisGroup, startRedisServers } from './redis-servers.ts';

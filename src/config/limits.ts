@@ -30,25 +30,25 @@ export const limits = {
   redisCommandMs: 1_500,
 
   /** Orders in one statement: what a batch costs by itself is small beside 256 orders; more add only latency. */
-  writerBatchSize: 256,
-  /** Statements under way at once, at most; the second only as `batchFew` says. */
-  writerInFlight: 2,
+  commitBatchSize: 256,
+  /** Statements under way at once, at most; the second only as `batchEagerBelow` says. */
+  commitInFlight: 2,
   /** Members of a batch, beside which another one goes at once; beside a larger one only when it is full. */
-  batchFew: 16,
+  batchEagerBelow: 16,
   /** Orders waiting for the writer; beyond that an attempt is told `busy` and its unit goes back. */
-  writerQueue: 120_000,
+  commitQueue: 120_000,
   /** With CONFIRM=accepted, orders that are accepted and not committed; beyond that an attempt is told `busy`. */
   acceptedBacklog: 100_000,
   /** An order that has waited longer is told `busy`, and its unit goes back. */
-  writerWaitMs: 4_000,
+  commitWaitMs: 4_000,
   /** A batch is not tried again after this. */
-  writerPatienceMs: 4_000,
+  commitGiveUpMs: 4_000,
   /** How often a batch is sent, the first time included. */
-  writerRetries: 5,
+  commitRetries: 5,
 
   /** Attempts in one script: more only make Redis's other clients wait. */
   scriptBatchSize: 256,
-  /** Scripts under way at once, at most; the second only as `batchFew` says. */
+  /** Scripts under way at once, at most; the second only as `batchEagerBelow` says. */
   scriptInFlight: 2,
 
   /**
@@ -58,7 +58,7 @@ export const limits = {
    */
   attemptLeaseMs: 2_000,
 
-  /** Who is let in, and how many at a time: see orders/admission.ts. */
+  /** Who is let in, and how many at a time: see concurrency/load-shedding.ts. */
   admission: {
     /** Of ADMISSION_MS, the part that an attempt under way may take when the stores are busy; the rest is for the line. */
     roomPart: 0.3,
@@ -90,11 +90,11 @@ export const limits = {
   /** How long a repeat waits for the order of the customer's earlier attempt, and between two looks for it. */
   replayWaitMs: 1_000,
   replayPollMs: 25,
-  recoverEveryMs: 1_000,
+  reapEveryMs: 1_000,
   /** Sales that the recovery looks at together: for some milliseconds Redis does nothing else. */
-  recoverGlance: 100,
+  scanBatch: 100,
   /** Reservations that one pass of the recovery settles for one sale. */
-  recoverBatch: 500,
+  reapBatch: 500,
   /** How often expired orders and units that Redis has not heard of are looked for. */
   sweepEveryMs: 1_000,
   /** Orders that one statement expires: it holds their sale's row for some milliseconds. */
@@ -155,16 +155,16 @@ if (limits.attemptLeaseMs <= limits.redisCommandMs) {
   throw new Error('limits: attemptLeaseMs must exceed redisCommandMs');
 }
 // An order that has waited as long as it may still has time for its commit.
-if (limits.claimMs < limits.writerWaitMs + limits.claimMarginMs + limits.claimLeastMs) {
-  throw new Error('limits: claimMs must exceed writerWaitMs, claimMarginMs and claimLeastMs together');
+if (limits.claimMs < limits.commitWaitMs + limits.claimMarginMs + limits.claimLeastMs) {
+  throw new Error('limits: claimMs must exceed commitWaitMs, claimMarginMs and claimLeastMs together');
 }
 // The deadline of a statement is over when a customer asks again.
 if (limits.unknownRetryAfterS * 1_000 <= Math.max(limits.postgresStatementMs, limits.redisCommandMs)) {
   throw new Error('limits: unknownRetryAfterS must exceed postgresStatementMs and redisCommandMs');
 }
 // What recovery promises: everything is settled within 10 s of a restart.
-if (limits.claimMs + 2 * limits.recoverEveryMs > 10_000) {
-  throw new Error('limits: claimMs + 2 × recoverEveryMs must stay within 10 s');
+if (limits.claimMs + 2 * limits.reapEveryMs > 10_000) {
+  throw new Error('limits: claimMs + 2 × reapEveryMs must stay within 10 s');
 }
 // A worker that lives marks its task before it is taken back: the handler ends in time, and the mark is tried twice.
 if (limits.tasks.processingMs < limits.tasks.handlerMs + 2 * limits.postgresStatementMs) {

@@ -37,7 +37,7 @@ export interface PlacedOrderColumns {
 }
 
 /** A unit that Postgres has returned (`back`) or taken again (`out`), and that the strategy's store must hear of. */
-export interface UnitMove {
+export interface MirrorChange {
   /** `taken`: as `out`, of a unit that Redis has not on offer any more. */
   readonly direction: 'back' | 'out' | 'taken';
   readonly orderId: string;

@@ -13,12 +13,12 @@ import type { Attempt, Order } from './order.ts';
 
 /** A unit that Redis took for an order which Postgres does not have yet. */
 export interface Reservation extends Attempt {
-  /** Of the entry that records it, until the reservation is settled: see lua/reserve.lua. */
-  readonly entryId: string;
+  /** Of the entry that records it, until the reservation is settled: see lua/sale/reserve.lua. */
+  readonly reservedAt: string;
 }
 
 /**
- * The exclusive right to commit or release a reservation: see lua/claim.lua. Whoever made the reservation has the first
+ * The exclusive right to commit or release a reservation: see lua/sale/claim.lua. Whoever made the reservation has the first
  * claim; once a claim is over, others may make the next.
  */
 export interface Claim {
@@ -53,7 +53,7 @@ export interface Unknown {
 
 /** What a strategy answers. */
 export type ReserveOutcome =
-  /** Redis took a unit; `orders/writer.ts` commits it. */
+  /** Redis took a unit; `orders/order-committer.ts` commits it. */
   | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation }
   /** Redis knows an earlier order of this customer; Postgres knows its state. */
   | { readonly kind: 'held'; readonly reservation: Reservation }

@@ -1,6 +1,6 @@
 /** What must happen outside of Stampede, written in the transaction of the change that causes it. */
 
-/** Who moves a task from one state to the next: src/store/task-table.ts. */
+/** Who moves a task from one state to the next: src/store/postgres/task-table.ts. */
 export const taskStates = ['waiting', 'queued', 'processing', 'done', 'retry', 'dead'] as const;
 export type TaskState = (typeof taskStates)[number];
 

@@ -15,13 +15,18 @@
  */
 import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
-import { AdvisorySession, ANSWER_MS, closeSessionPool, openSessionPool } from '../store/advisory-session.ts';
-import { classifyPostgresError, type PostgresStore } from '../store/postgres.ts';
-import { localQueue } from './local-queue.ts';
+import { localQueue } from '../concurrency/local-queue.ts';
+import {
+  AdvisorySession,
+  ANSWER_MS,
+  closeSessionPool,
+  openSessionPool,
+} from '../store/postgres/advisory-session.ts';
+import { classifyPostgresError, type PostgresStore } from '../store/postgres/pool.ts';
+import { inTime } from './kit/polling.ts';
+import { RenewingLease } from './kit/renewing-lease.ts';
+import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
 import type { AcquireOptions, AcquireResult, Lock, LockDescription } from './lock.ts';
-import { inTime } from './polling.ts';
-import { RenewingLease } from './renewing-lease.ts';
-import { unlessAborted, type Waiter, waitingLock } from './waiting-lock.ts';
 
 export const description: LockDescription = {
   name: 'postgres-advisory',

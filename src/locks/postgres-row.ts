@@ -13,13 +13,13 @@
  */
 import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
-import { classifyPostgresError, type PostgresStore } from '../store/postgres.ts';
-import { localQueue } from './local-queue.ts';
+import { localQueue } from '../concurrency/local-queue.ts';
+import { classifyPostgresError, type PostgresStore } from '../store/postgres/pool.ts';
+import { Settlements } from './kit/ambiguous-write.ts';
+import { inTime, poll, type Wait } from './kit/polling.ts';
+import { RenewingLease } from './kit/renewing-lease.ts';
+import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
 import type { AcquireResult, Lock, LockDescription } from './lock.ts';
-import { inTime, poll, type Wait } from './polling.ts';
-import { RenewingLease } from './renewing-lease.ts';
-import { Settlements } from './settled.ts';
-import { unlessAborted, type Waiter, waitingLock } from './waiting-lock.ts';
 
 export const description: LockDescription = {
   name: 'postgres-row',

@@ -8,12 +8,12 @@
  *
  * Whoever stands further behind asks less often. Asking once (`waitMs` 0) takes no place, and does not overtake.
  */
-import type { RedisStore } from '../store/redis.ts';
-import { fenceKey, keyOf, lockKey } from './keys.ts';
+import type { RedisStore } from '../store/redis/connection.ts';
+import { defineScript } from '../store/redis/script.ts';
+import { fenceKey, keyOf, lockKey } from './kit/keys.ts';
+import { polledLock } from './kit/polled-lock.ts';
+import { SERVER_CLOCK_FLAW } from './kit/server-clock.ts';
 import type { Lock, LockDescription } from './lock.ts';
-import { polledLock } from './polled-lock.ts';
-import { script } from './script.ts';
-import { SERVER_CLOCK_FLAW } from './server-clock.ts';
 
 export const description: LockDescription = {
   name: 'redis-fair',
@@ -41,8 +41,8 @@ const EXTRA_MS = 4;
 const EXTRA_MOST_MS = 100;
 
 export async function create({ redis }: { readonly redis: RedisStore }): Promise<Lock> {
-  const take = script(redis.redis, 'fair-acquire', 4);
-  const leave = script(redis.redis, 'leave', 3);
+  const take = defineScript<number>(redis.redis, 'lock/fair-acquire', 4);
+  const leave = defineScript<number>(redis.redis, 'lock/fair-cancel', 3);
   return polledLock({
     name: description.name,
     keepsPlace: true,

@@ -8,12 +8,12 @@
  *
  * Shares and claims are judged by the server's clock. A writer's lease is a key of its own, as other locks keep it.
  */
-import type { RedisStore } from '../store/redis.ts';
-import { fenceKey, keyOf, lockKey } from './keys.ts';
+import type { RedisStore } from '../store/redis/connection.ts';
+import { defineScript } from '../store/redis/script.ts';
+import { fenceKey, keyOf, lockKey } from './kit/keys.ts';
+import { polledLock } from './kit/polled-lock.ts';
+import { SERVER_CLOCK_FLAW } from './kit/server-clock.ts';
 import type { Lock, LockDescription } from './lock.ts';
-import { polledLock } from './polled-lock.ts';
-import { script } from './script.ts';
-import { SERVER_CLOCK_FLAW } from './server-clock.ts';
 
 export const description: LockDescription = {
   name: 'redis-read-write',
@@ -39,11 +39,11 @@ export const description: LockDescription = {
 const CLAIM_MS = 1_000;
 
 export async function create({ redis }: { readonly redis: RedisStore }): Promise<Lock> {
-  const read = script(redis.redis, 'read-acquire', 3);
-  const prolongRead = script(redis.redis, 'read-renew', 1);
-  const endRead = script(redis.redis, 'read-release', 1);
-  const write = script(redis.redis, 'write-acquire', 4);
-  const leave = script(redis.redis, 'leave', 2);
+  const read = defineScript<number>(redis.redis, 'lock/read-acquire', 3);
+  const prolongRead = defineScript<number>(redis.redis, 'lock/read-renew', 1);
+  const endRead = defineScript<number>(redis.redis, 'lock/read-release', 1);
+  const write = defineScript<number>(redis.redis, 'lock/write-acquire', 4);
+  const leave = defineScript<number>(redis.redis, 'lock/fair-cancel', 2);
   return polledLock({
     name: description.name,
     keepsPlace: true,

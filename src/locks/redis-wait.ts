@@ -8,12 +8,12 @@
  * would count for nothing written and say yes, so an answer counts only when the connection is still the same one.
  * It also blocks its connection: all who ask while one WAIT runs share the next one.
  */
-import type { RedisStore } from '../store/redis.ts';
-import { fenceKey, lockKey } from './keys.ts';
+import type { RedisStore } from '../store/redis/connection.ts';
+import { defineScript } from '../store/redis/script.ts';
+import { fenceKey, lockKey } from './kit/keys.ts';
+import { polledLock } from './kit/polled-lock.ts';
+import { SERVER_CLOCK_FLAW } from './kit/server-clock.ts';
 import type { Lock, LockDescription } from './lock.ts';
-import { polledLock } from './polled-lock.ts';
-import { script } from './script.ts';
-import { SERVER_CLOCK_FLAW } from './server-clock.ts';
 
 export const description: LockDescription = {
   name: 'redis-wait',
@@ -57,9 +57,9 @@ export async function create({ redis, onError }: Context): Promise<Lock> {
     own.disconnect();
     throw error;
   });
-  const take = script(own, 'acquire', 2);
-  const prolong = script(own, 'renew', 1);
-  const unlock = script(own, 'unlock', 1);
+  const take = defineScript<number>(own, 'lock/acquire', 2);
+  const prolong = defineScript<number>(own, 'lock/renew', 1);
+  const unlock = defineScript<number>(own, 'lock/release', 1);
 
   /** What the replicas have is more than half of the group, counting the primary; at least one of them has it. */
   async function askReplicas(): Promise<boolean> {

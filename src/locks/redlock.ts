@@ -12,11 +12,11 @@
  */
 import { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
-import { lockKey } from './keys.ts';
+import { type Call, defineScript } from '../store/redis/script.ts';
+import { lockKey } from './kit/keys.ts';
+import { type Claim, polledLock } from './kit/polled-lock.ts';
+import { vote } from './kit/quorum.ts';
 import type { Lock, LockDescription } from './lock.ts';
-import { type Claim, polledLock } from './polled-lock.ts';
-import { type Script, script } from './script.ts';
-import { vote } from './vote.ts';
 
 export const description: LockDescription = {
   name: 'redlock',
@@ -49,7 +49,7 @@ interface Context {
 
 interface Node {
   readonly redis: Redis;
-  readonly renew: Script;
+  readonly renew: Call<number>;
   release(key: string, token: string, ttlMs: number): Promise<boolean>;
 }
 
@@ -118,7 +118,7 @@ function openNode(url: string, onError: Context['onError']): Node {
   });
   const { host } = new URL(url);
   redis.on('error', (error) => onError(`connecting to ${host} for redlock`, error));
-  const unlock = script(redis, 'unlock', 1);
+  const unlock = defineScript<number>(redis, 'lock/release', 1);
   /** Releases that the server has not confirmed: their keys, and until when those can live. */
   const owed = new Map<string, { key: string; untilMs: number }>();
   async function release(key: string, token: string, ttlMs: number): Promise<boolean> {
@@ -132,5 +132,5 @@ function openNode(url: string, onError: Context['onError']): Node {
     for (const [token, { key, untilMs }] of [...owed])
       release(key, token, untilMs - performance.now()).catch(() => {});
   });
-  return { redis, renew: script(redis, 'renew', 1), release };
+  return { redis, renew: defineScript<number>(redis, 'lock/renew', 1), release };
 }

@@ -1,20 +1,20 @@
 /** Every lock by its name in `LOCK`. Read by composition roots and contract tests only. */
-import type { PostgresStore } from '../store/postgres.ts';
-import type { RedisStore } from '../store/redis.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
+import type { RedisStore } from '../store/redis/connection.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import * as postgresAdvisory from './postgres-advisory.ts';
 import * as postgresRow from './postgres-row.ts';
-import * as redis from './redis.ts';
-import * as redisConfirmed from './redis-confirmed.ts';
 import * as redisFair from './redis-fair.ts';
-import * as redisNoOwner from './redis-no-owner.ts';
-import * as redisOwner from './redis-owner.ts';
 import * as redisReadWrite from './redis-read-write.ts';
-import * as redisSetnx from './redis-setnx.ts';
-import * as redisSetnxExpire from './redis-setnx-expire.ts';
 import * as redisWait from './redis-wait.ts';
-import * as redisWatchdog from './redis-watchdog.ts';
 import * as redlock from './redlock.ts';
+import * as redis from './rungs/redis.ts';
+import * as redisConfirmed from './rungs/redis-confirmed.ts';
+import * as redisNoOwner from './rungs/redis-no-owner.ts';
+import * as redisOwner from './rungs/redis-owner.ts';
+import * as redisSetnx from './rungs/redis-setnx.ts';
+import * as redisSetnxExpire from './rungs/redis-setnx-expire.ts';
+import * as redisWatchdog from './rungs/redis-watchdog.ts';
 import * as zookeeper from './zookeeper.ts';
 
 /** What a lock is made from; it takes what its description `needs`. */

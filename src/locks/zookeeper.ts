@@ -14,11 +14,11 @@
  * as a JavaScript number for the first two million elections of a leader.
  */
 import { randomUUID } from 'node:crypto';
-import { ZookeeperError, type ZookeeperSession, ZookeeperSessions } from '../store/zookeeper.ts';
-import * as line from '../store/zookeeper-line.ts';
+import * as line from '../store/zookeeper/queue.ts';
+import { ZookeeperError, type ZookeeperSession, ZookeeperSessions } from '../store/zookeeper/session.ts';
+import { type LeaseClaim, RenewingLease } from './kit/renewing-lease.ts';
+import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
 import type { AcquireOptions, AcquireResult, Lock, LockDescription } from './lock.ts';
-import { type LeaseClaim, RenewingLease } from './renewing-lease.ts';
-import { unlessAborted, type Waiter, waitingLock } from './waiting-lock.ts';
 
 export const description: LockDescription = {
   name: 'zookeeper',

@@ -6,7 +6,7 @@ export interface Instruments {
   /** Attempts in one script, or one statement, of a strategy that gathers them. */
   readonly attemptBatch: Histogram;
   /** Orders in one statement of the writer. */
-  readonly writerBatch: Histogram;
+  readonly commitBatches: Histogram;
   /** Reservations that their own process never settled. */
   readonly recovered: Counter<'result'>;
   /** Orders that changed their state after they were placed. */
@@ -35,7 +35,7 @@ export function createInstruments(): Instruments {
       buckets: [1, 2, 4, 8, 16, 32, 64, 128, 256],
       registers,
     }),
-    writerBatch: new Histogram({
+    commitBatches: new Histogram({
       name: 'stampede_writer_batch_orders',
       help: 'Orders committed by one statement',
       buckets: [1, 2, 4, 8, 16, 32, 64, 128, 256],
@@ -106,7 +106,7 @@ export function measureLatch({ registry }: Instruments, latch: { readonly size: 
 }
 
 /** Orders that the writer has not sent yet, looked at with each scrape. */
-export function measureWriter({ registry }: Instruments, writer: { readonly waiting: number }): Gauge {
+export function measureCommitter({ registry }: Instruments, writer: { readonly waiting: number }): Gauge {
   return new Gauge({
     name: 'stampede_writer_queue_orders',
     help: 'Orders that wait for the next statement',

@@ -1,26 +1,26 @@
 /**
  * The life of an order after it was placed: see domain/order.ts for the states. Each step is one conditional update
  * that names the old state, so that of two callers one wins; there is no lock. Unit, customer and points change in the
- * same transaction in Postgres; a strategy that decides in Redis hears of the unit afterwards: see unit-moves.ts.
+ * same transaction in Postgres; a strategy that decides in Redis hears of the unit afterwards: see orders/outbox-relay.ts.
  *
  *   pending ──cancel──▶ cancelled      the unit returns, the customer is free, a reversal takes the points back
  *      └──expire, by the database's clock──▶ expired, the same way
  */
 import { limits } from '../config/limits.ts';
-import type { Order, UnitMove } from '../domain/order.ts';
+import type { MirrorChange, Order } from '../domain/order.ts';
 import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { OrderTable } from '../store/orders.ts';
-import { isolating, type PostgresStore, retried } from '../store/postgres.ts';
-import { afterWrite, isAnswer, isHeldUp } from '../store/postgres-failure.ts';
-import { EARNED } from '../store/purchase-sql.ts';
-import type { UnitMoves } from './unit-moves.ts';
+import { afterWrite, isAnswer, isHeldUp } from '../store/postgres/failures.ts';
+import type { OrderTable } from '../store/postgres/orders.ts';
+import { isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
+import { EARNED } from '../store/postgres/purchases.ts';
+import type { OutboxRelay } from './outbox-relay.ts';
 
 export interface LifecycleContext {
   readonly postgres: PostgresStore;
   readonly orders: OrderTable;
   /** Null for a strategy whose units are in Postgres alone. */
-  readonly moves: UnitMoves | null;
+  readonly moves: OutboxRelay | null;
   readonly instruments: Instruments;
   /** Of expiry. */
   readonly health: LoopHealth;
@@ -72,7 +72,7 @@ const CLOSE = `
   )
   SELECT id AS "orderId", sale_id AS "saleId", user_id AS "userId" FROM closed`;
 
-type Closed = Omit<UnitMove, 'direction'>;
+type Closed = Omit<MirrorChange, 'direction'>;
 
 // now(), which stands still in a statement: with a clock that goes on, every pending order would be looked at.
 const DUE = `

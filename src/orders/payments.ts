@@ -16,12 +16,12 @@
 import type pg from 'pg';
 import type { Order, OrderStatus } from '../domain/order.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { ACTIVE, type OrderTable } from '../store/orders.ts';
-import { classifyPostgresError, inTransaction, type PostgresStore, retried } from '../store/postgres.ts';
-import { afterWrite } from '../store/postgres-failure.ts';
-import { EARNED } from '../store/purchase-sql.ts';
-import { addTask } from '../store/tasks.ts';
-import type { UnitMoves } from './unit-moves.ts';
+import { addTask } from '../store/postgres/add-task.ts';
+import { afterWrite } from '../store/postgres/failures.ts';
+import { ACTIVE, type OrderTable } from '../store/postgres/orders.ts';
+import { classifyPostgresError, inTransaction, type PostgresStore, retried } from '../store/postgres/pool.ts';
+import { EARNED } from '../store/postgres/purchases.ts';
+import type { OutboxRelay } from './outbox-relay.ts';
 
 export interface Notification {
   readonly notificationId: string;
@@ -41,7 +41,7 @@ export type PaymentResult =
 export interface PaymentsContext {
   readonly postgres: PostgresStore;
   readonly orders: OrderTable;
-  readonly moves: UnitMoves | null;
+  readonly moves: OutboxRelay | null;
   readonly confirm: 'durable' | 'accepted';
   readonly instruments: Instruments;
 }

@@ -13,6 +13,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { uuidv7 } from 'uuidv7';
+import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { limits } from '../config/limits.ts';
 import type {
   ClaimedReservation,
@@ -22,18 +23,17 @@ import type {
   ReserveOutcome,
 } from '../domain/outcome.ts';
 import type { AttemptTally } from '../metrics/attempt-tally.ts';
-import type { OrderTable } from '../store/orders.ts';
+import type { OrderTable } from '../store/postgres/orders.ts';
 import type { Strategy } from '../strategies/strategy.ts';
-import type { Admission } from './admission.ts';
-import { CLAIM_OVER, type CommitResult, type Writer } from './writer.ts';
+import { CLAIM_OVER, type CommitResult, type OrderCommitter } from './order-committer.ts';
 
 export interface PurchaseContext {
   readonly strategy: Strategy;
   readonly orders: OrderTable;
   /** null for a strategy that commits by itself. */
-  readonly writer: Writer | null;
+  readonly writer: OrderCommitter | null;
   readonly confirm: 'durable' | 'accepted';
-  readonly admission: Admission;
+  readonly admission: LoadShedder;
   readonly tally: AttemptTally;
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
@@ -125,7 +125,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
           { kind: 'replayed', order: result.order },
         );
       case 'refused':
-        return release(reservation, { unitBack: false }, { kind: result.reason });
+        return release(reservation, { discardUnit: true }, { kind: result.reason });
       case 'busy':
         // What another process had claimed before may be committed already.
         return reservation.isFirst ? release(reservation, {}, result) : leave(reservation, result.reason);
@@ -135,7 +135,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
   /** Where the release is not certain, the reservation may be committed yet: then nothing else than unknown is true. */
   async function release(
     reservation: ClaimedReservation,
-    options: { unitBack?: boolean; ownerOrderId?: string },
+    options: { discardUnit?: boolean; ownerOrderId?: string },
     outcome: Outcome,
   ): Promise<Outcome> {
     try {
@@ -149,7 +149,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
 
   /** Leaves a reservation to whoever claims it next. */
   async function leave(reservation: ClaimedReservation, reason: string): Promise<Outcome> {
-    await strategy.reservations!.unclaim(reservation).catch((error) => {
+    await strategy.mirror!.unclaim(reservation).catch((error) => {
       const { orderId, saleId, userId } = reservation;
       context.onError('leave a reservation', error, { orderId, saleId, userId }); // the claim ends by itself
     });
@@ -180,7 +180,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
 
   /** @returns null when another process has the claim */
   async function claimAndSettle(reservation: Reservation): Promise<Outcome | null> {
-    const claim = await strategy.reservations!.claim(reservation);
+    const claim = await strategy.mirror!.claim(reservation);
     if (claim === 'claimed-by-another') return null;
     return claim === 'released' ? RESERVATION_RELEASED : settle(claim);
   }
@@ -210,7 +210,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
       // A number that no sale can have is asked of no store.
       if (saleId > limits.maxUnits) return { kind: 'unknown-sale' };
       const startedMs = performance.now();
-      if (strategy.latch?.holds(saleId, userId)) return counted(SOLD_OUT, startedMs);
+      if (strategy.latch?.isSoldOut(saleId, userId)) return counted(SOLD_OUT, startedMs);
       // What is accepted is committed afterwards, and must not pile up without end.
       const tooFarAhead = acceptsAhead && writer!.waiting >= limits.acceptedBacklog;
       const admitted = !tooFarAhead && admission.enter();

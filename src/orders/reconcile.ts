@@ -8,14 +8,14 @@
  */
 import { freeUnits, type Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { OrderTable } from '../store/orders.ts';
-import type { RedisSales } from '../store/redis-sale.ts';
-import type { SaleTable } from '../store/sales.ts';
-import type { Observation } from '../store/scripts.ts';
+import type { OrderTable } from '../store/postgres/orders.ts';
+import type { SaleTable } from '../store/postgres/sales.ts';
+import type { SaleMirror } from '../store/redis/sale-mirror.ts';
+import type { MirrorSnapshot } from '../store/redis/scripts.ts';
 
 export interface ReconcileContext {
   /** Null for a strategy that keeps nothing in Redis. */
-  readonly reservations: RedisSales | null;
+  readonly mirror: SaleMirror | null;
   readonly sales: SaleTable;
   readonly orders: OrderTable;
 }
@@ -28,13 +28,13 @@ export interface Comparison {
 }
 
 /** Each unit that is sold has one buyer, and the others are free. */
-function agrees(seen: Observation, sale: Sale): boolean {
+function agrees(seen: MirrorSnapshot, sale: Sale): boolean {
   return seen.remaining === freeUnits(sale) && seen.buyers === sale.sold;
 }
 
 /** Compares one sale. What changes while it is read can look like a difference: see `compareAll`. */
 export async function compare(context: ReconcileContext, sale: Sale): Promise<Comparison> {
-  const { reservations, orders } = context;
+  const { mirror, orders } = context;
   const differences = new Map<string, string>();
   const differs = (words: string, same = words) => differences.set(same, words);
   const counted = await orders.counts(sale.id);
@@ -46,9 +46,9 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
     differs(`Redis has not heard of ${units} units that were returned or taken again`, `move ${oldest}`);
   if (counted.pointsMissing > 0)
     differs(`${counted.pointsMissing} orders have other points entries than one and its reversal`);
-  const seen = (await reservations?.observe(sale.id)) ?? null;
-  if (reservations !== null && seen !== null) {
-    const abandoned = await reservations.countAbandoned(sale.id);
+  const seen = (await mirror?.snapshot(sale.id)) ?? null;
+  if (mirror !== null && seen !== null) {
+    const abandoned = await mirror.countAbandoned(sale.id);
     if (abandoned > 0) differs(`${abandoned} reservations in Redis belong to no process any more`);
     const free = seen.remaining + seen.pending;
     if (free !== freeUnits(sale))
@@ -85,7 +85,7 @@ export async function* compareAll(
 }
 
 export interface RepairContext {
-  readonly reservations: RedisSales;
+  readonly mirror: SaleMirror;
   readonly sales: SaleTable;
   readonly orders: OrderTable;
   readonly instruments: Instruments;
@@ -94,17 +94,17 @@ export interface RepairContext {
 
 /** Makes Redis what Postgres has, when nothing is under way. @returns whether Redis was changed */
 export async function repair(
-  { reservations, sales, orders, instruments, log }: RepairContext,
+  { mirror, sales, orders, instruments, log }: RepairContext,
   listed: Sale,
 ): Promise<boolean> {
-  const seen = await reservations.observe(listed.id);
+  const seen = await mirror.snapshot(listed.id);
   if (seen === null || seen.pending > 0 || agrees(seen, listed)) return false;
   // Read again, after Redis was seen: `correct` refuses when anything happened in Redis since then.
   const sale = await sales.get(listed.id);
   if (sale === null || agrees(seen, sale)) return false;
   // What Redis is about to hear is no drift.
   if ((await orders.untold(sale.id)).oldest !== null) return false;
-  if (!(await reservations.correct(sale.id, seen, freeUnits(sale)))) return false;
+  if (!(await mirror.repair(sale.id, seen, freeUnits(sale)))) return false;
   const drift = seen.remaining - freeUnits(sale);
   instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));
   const { id: saleId, remaining, sold } = sale;

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { limits } from '../config/limits.ts';
 import type { BackgroundHealth } from '../metrics/background.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import type { UnitMoves } from './unit-moves.ts';
+import type { OutboxRelay } from './outbox-relay.ts';
 
 /**
  * Calls `work`, which does not throw, again and again, with a pause in between, until stopped.
@@ -36,7 +36,7 @@ export function repeatedly(
  * rests for as long as the batch took, so that those who buy meanwhile have the stores for the other half of the time.
  */
 export function keepSweeping(
-  { lifecycle, moves }: { readonly lifecycle: Lifecycle; readonly moves: UnitMoves | null },
+  { lifecycle, moves }: { readonly lifecycle: Lifecycle; readonly moves: OutboxRelay | null },
   background: BackgroundHealth,
 ): () => Promise<void> {
   const health = background.loop('expiry');

@@ -3,7 +3,7 @@
  * repeated award harmless: there is no lock and no look before the insert.
  */
 import type { PointsAccount, PointsEntry } from '../domain/points.ts';
-import type { PostgresStore } from '../store/postgres.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
 
 export interface Award {
   readonly userId: string;

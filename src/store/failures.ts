@@ -1,6 +1,6 @@
 /** What an error of either store means. */
-import { classifyPostgresError } from './postgres-failure.ts';
-import { classifyRedisError } from './redis.ts';
+import { classifyPostgresError } from './postgres/failures.ts';
+import { classifyRedisError } from './redis/connection.ts';
 
 export interface StoreFailure {
   readonly kind: 'busy' | 'unknown';

@@ -1,17 +1,17 @@
 /** Every strategy by its name in `STRATEGY`. Read by composition roots and contract tests only. */
-import * as advisoryLock from './advisory-lock.ts';
-import * as conditionalUpdate from './conditional-update.ts';
-import * as forUpdate from './for-update.ts';
-import * as forUpdatePrisma from './for-update-prisma.ts';
-import * as globalLock from './global-lock.ts';
-import * as groupCommit from './group-commit.ts';
-import * as lua from './lua.ts';
-import * as optimistic from './optimistic.ts';
-import * as segmentedLock from './segmented-lock.ts';
-import * as skipLocked from './skip-locked.ts';
+import * as advisoryLock from './postgres/advisory-lock.ts';
+import * as conditionalUpdate from './postgres/conditional-update.ts';
+import * as forUpdate from './postgres/for-update.ts';
+import * as forUpdatePrisma from './postgres/for-update-prisma.ts';
+import * as groupCommit from './postgres/group-commit.ts';
+import * as optimistic from './postgres/optimistic.ts';
+import * as skipLocked from './postgres/skip-locked.ts';
+import * as uniqueKey from './postgres/unique-key.ts';
+import * as globalLock from './redis/global-lock.ts';
+import * as lua from './redis/lua.ts';
+import * as segmentedLock from './redis/segmented-lock.ts';
+import * as unsafe from './redis/unsafe.ts';
 import type { StrategyEntry } from './strategy.ts';
-import * as uniqueKey from './unique-key.ts';
-import * as unsafe from './unsafe.ts';
 
 const entries: readonly StrategyEntry[] = [
   unsafe,

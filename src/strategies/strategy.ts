@@ -2,7 +2,7 @@
  * The interface of every strategy: the algorithm that decides whether an attempt gets a unit.
  *
  * A strategy answers with a value; only what nobody foresaw throws. There are two kinds. One *reserves* in Redis and
- * leaves the commit to `orders/writer.ts`; its `reservations` tells where they are kept. The other *commits* order,
+ * leaves the commit to `orders/order-committer.ts`; its `reservations` tells where they are kept. The other *commits* order,
  * count and points itself, in Postgres, and has no reservations.
  */
 import type { StrategyDescription } from '../domain/guarantees.ts';
@@ -10,35 +10,35 @@ import type { Attempt } from '../domain/order.ts';
 import type { ClaimedReservation, ReserveOutcome } from '../domain/outcome.ts';
 import type { Sale } from '../domain/sale.ts';
 import type { Lock } from '../locks/lock.ts';
-import type { OrderTable } from '../store/orders.ts';
-import type { PostgresStore } from '../store/postgres.ts';
-import type { RedisStore } from '../store/redis.ts';
-import type { RedisEpochs } from '../store/redis-epoch.ts';
-import type { RedisSales } from '../store/redis-sale.ts';
-import type { SaleTable } from '../store/sales.ts';
-import type { SoldOutLatch } from './sold-out-latch.ts';
+import type { OrderTable } from '../store/postgres/orders.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
+import type { SaleTable } from '../store/postgres/sales.ts';
+import type { RedisStore } from '../store/redis/connection.ts';
+import type { RedisEpochs } from '../store/redis/epochs.ts';
+import type { SaleMirror } from '../store/redis/sale-mirror.ts';
+import type { SoldOutLatch } from './redis/sold-out-latch.ts';
 
 export interface Strategy {
   readonly description: StrategyDescription;
   /** Where reservations wait for their commit; null for a strategy that commits by itself. */
-  readonly reservations: RedisSales | null;
+  readonly mirror: SaleMirror | null;
   /** What this process knows of sales that are sold out; null for a strategy that asks its store each time. */
   readonly latch: SoldOutLatch | null;
   /** How many attempts it decides at a time, at most. */
-  readonly together: number;
+  readonly maxBatch: number;
   /** Makes the strategy's store ready for a sale. Calling it again changes nothing. */
-  open(sale: Sale): Promise<void>;
+  load(sale: Sale): Promise<void>;
   /** Decides one attempt. The same attempt (same orderId) asked again takes no second unit. */
   reserve(attempt: Attempt): Promise<ReserveOutcome>;
   /**
    * Releases a reservation, exactly once.
-   * @param options.unitBack false when Postgres has no such unit, so that it must not be offered again
+   * @param options.discardUnit when Postgres has no such unit, so that it must not be offered again
    * @param options.ownerOrderId the order that the customer has instead
    * @returns whether this call released it; false when it was settled before, or another process has claimed it
    */
   release(
     reservation: ClaimedReservation,
-    options?: { unitBack?: boolean; ownerOrderId?: string },
+    options?: { discardUnit?: boolean; ownerOrderId?: string },
   ): Promise<boolean>;
   /**
    * Adds units to a sale or cuts free ones.

@@ -13,7 +13,7 @@
 import type { TaskBounds } from '../config/limits.ts';
 import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { TaskTable } from '../store/task-table.ts';
+import type { TaskTable } from '../store/postgres/task-table.ts';
 import type { PickDue } from './pick.ts';
 import type { TaskQueue } from './queue.ts';
 

@@ -7,7 +7,7 @@
  */
 import { unescape as decode } from 'node:querystring';
 import type { ClaimedTask } from '../domain/task.ts';
-import type { TaskKind } from '../store/tasks.ts';
+import type { TaskKind } from '../store/postgres/add-task.ts';
 
 export type TaskHandler = (task: ClaimedTask, signal: AbortSignal) => Promise<void>;
 export type TaskHandlers = ReadonlyMap<string, TaskHandler>;

@@ -8,7 +8,7 @@
  * The lock is not what makes it safe: the mark is conditional, so that two who hold it at once mark different tasks.
  */
 import { type Lock, using } from '../locks/lock.ts';
-import type { TaskTable } from '../store/task-table.ts';
+import type { TaskTable } from '../store/postgres/task-table.ts';
 
 /** Marks at most so many due tasks of either state. @returns their numbers */
 export type PickDue = (most: number) => Promise<readonly string[]>;

@@ -10,7 +10,7 @@
  */
 import type { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
-import type { RedisStore } from '../store/redis.ts';
+import type { RedisStore } from '../store/redis/connection.ts';
 
 export const STREAM = 'stampede:{tasks}:queue';
 const GROUP = 'workers';
@@ -98,7 +98,7 @@ function openReader(redis: Redis, blockMs: number): TaskReader {
       const entries = await readEntries(most);
       if (entries.length === 0) return [];
       // Not waited for: what is not deleted now is trimmed later.
-      redis.xdel(STREAM, ...entries.map(([entryId]) => entryId)).catch(() => {});
+      redis.xdel(STREAM, ...entries.map(([reservedAt]) => reservedAt)).catch(() => {});
       return entries.map(([, [, id = '']]) => id).filter((id) => /^[1-9]\d{0,17}$/.test(id));
     },
     async interrupt() {
@@ -108,4 +108,4 @@ function openReader(redis: Redis, blockMs: number): TaskReader {
   };
 }
 
-type Entries = [entryId: string, fields: string[]][];
+type Entries = [reservedAt: string, fields: string[]][];

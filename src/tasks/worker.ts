@@ -12,15 +12,15 @@
  *
  * The handler's time ends well before a task is taken back from a worker that seems dead (`processingMs`), so that two
  * work on one task only when the first one stood still in between; and then only one of their marks counts. What
- * happened outside is not undone by that: see store/task-table.ts.
+ * happened outside is not undone by that: see store/postgres/task-table.ts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TaskBounds } from '../config/limits.ts';
 import type { ClaimedTask } from '../domain/task.ts';
 import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { blamesRows } from '../store/postgres-failure.ts';
-import type { TaskFailure, TaskTable } from '../store/task-table.ts';
+import { blamesRows } from '../store/postgres/failures.ts';
+import type { TaskFailure, TaskTable } from '../store/postgres/task-table.ts';
 import type { TaskHandler, TaskHandlers } from './handlers.ts';
 import type { TaskQueue } from './queue.ts';
 

@@ -70,13 +70,13 @@ function rushOf(perSecond: number, busy: number): RushRow {
   const p50 = 1.8 + 1 / Math.max(0.02, 1 - busy);
   const factors = [0.3, 0.6, 0.8, 1, 1.4, 2.1, 2.9, 6, 8, 15, 22];
   const percents = [0, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 100];
-  const turnedDown = Math.max(0, 1 - 1 / Math.max(busy, 0.01));
+  const rejected = Math.max(0, 1 - 1 / Math.max(busy, 0.01));
   return {
     rounds: 5,
     invalid: 0,
     perSecond: spreadOf(perSecond),
-    acceptedShare: spreadOf(0.2 * (1 - turnedDown)),
-    turnedDownShare: spreadOf(turnedDown),
+    acceptedShare: spreadOf(0.2 * (1 - rejected)),
+    turnedDownShare: spreadOf(rejected),
     latencyMs: { p50: spreadOf(p50), p90: spreadOf(p50 * 2.1), p99: spreadOf(p50 * 6) },
     latencyCurve: percents.map((percent, index) => [percent, p50 * (factors[index] ?? 1)] as const),
     firstComeShare: spreadOf(0.95),

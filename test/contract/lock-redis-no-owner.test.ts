@@ -1,4 +1,4 @@
-import { create, description } from '../../src/locks/redis-no-owner.ts';
+import { create, description } from '../../src/locks/rungs/redis-no-owner.ts';
 import { redisLocks } from '../support/lock-process.ts';
 import { lockContract } from './lock-suite.ts';
 

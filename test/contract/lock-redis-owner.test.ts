@@ -1,4 +1,4 @@
-import { create, description } from '../../src/locks/redis-owner.ts';
+import { create, description } from '../../src/locks/rungs/redis-owner.ts';
 import { redisLocks } from '../support/lock-process.ts';
 import { lockContract } from './lock-suite.ts';
 

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
-import { create, description } from '../../src/locks/redis-setnx-expire.ts';
+import { create, description } from '../../src/locks/rungs/redis-setnx-expire.ts';
 import { redisLocks } from '../support/lock-process.ts';
 import { TcpProxy } from '../support/proxy.ts';
 import { kindOf } from './lock-steps.ts';

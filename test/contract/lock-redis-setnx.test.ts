@@ -1,4 +1,4 @@
-import { create, description } from '../../src/locks/redis-setnx.ts';
+import { create, description } from '../../src/locks/rungs/redis-setnx.ts';
 import { redisLocks } from '../support/lock-process.ts';
 import { lockContract } from './lock-suite.ts';
 

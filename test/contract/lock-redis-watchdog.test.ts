@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { create, description } from '../../src/locks/redis-watchdog.ts';
+import { create, description } from '../../src/locks/rungs/redis-watchdog.ts';
 import { redisLocks } from '../support/lock-process.ts';
 import { hold, kindOf } from './lock-steps.ts';
 import { lockContract } from './lock-suite.ts';

@@ -4,10 +4,10 @@ import { type AddressInfo, connect } from 'node:net';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Outcome } from '../../src/domain/outcome.ts';
-import { createHttpServer } from '../../src/http/edge.ts';
+import { createApp, type HttpContext } from '../../src/http/app.ts';
+import { createHttpServer } from '../../src/http/node-server.ts';
 import { purchaseListener, saleIdOf, userIdOf } from '../../src/http/purchase-listener.ts';
 import { purchaseSchema, saleIdSchema } from '../../src/http/schemas.ts';
-import { createApp, type HttpContext } from '../../src/http/server.ts';
 import type { Purchases } from '../../src/orders/purchase.ts';
 
 const orderId = '01900000-0000-7000-8000-000000000001';

@@ -21,10 +21,14 @@ import UntypedRedlock from 'redlock';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { type Lease, LeaseLostError, type Lock } from '../../src/locks/lock.ts';
-import { create } from '../../src/locks/redis.ts';
+import { create } from '../../src/locks/rungs/redis.ts';
 import { storeClock } from '../../src/store/late-requests.ts';
-import type { RedisStore } from '../../src/store/redis.ts';
-import { defineLockScripts, definePurchaseScripts, defineUpkeepScripts } from '../../src/store/scripts.ts';
+import type { RedisStore } from '../../src/store/redis/connection.ts';
+import {
+  defineLockScripts,
+  definePurchaseScripts,
+  defineUpkeepScripts,
+} from '../../src/store/redis/scripts.ts';
 import { eventually } from '../support/client.ts';
 import { HoldingProxy } from '../support/holding-proxy.ts';
 import { type LinkMode, TcpProxy } from '../support/proxy.ts';

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/postgres-row.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Lease, Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-read-write.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { type Group, type GroupProcess, processOnOne } from '../support/redis-groups.ts';
 import { openTestStores } from '../support/stores.ts';
 import { commonChecks, held } from './lock-checks.ts';

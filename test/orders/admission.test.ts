@@ -1,6 +1,6 @@
 /** Admission control, on a clock of the test's own: no sleeping, and no stopwatch. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { createAdmission } from '../../src/orders/admission.ts';
+import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
 
 const bounds = {
   roomPart: 0.5,
@@ -12,11 +12,11 @@ const bounds = {
   windowMs: 100,
   lookMs: 20,
 } as const;
-let admission: ReturnType<typeof createAdmission>;
+let admission: ReturnType<typeof createLoadShedder>;
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['performance', 'setInterval', 'clearInterval', 'setTimeout', 'clearTimeout'] });
-  admission = createAdmission(200, 1, bounds);
+  admission = createLoadShedder(200, 1, bounds);
 });
 afterEach(() => vi.useRealTimers());
 
@@ -64,7 +64,7 @@ it('keeps a short line once somebody waited in vain, until that is forgotten', (
 });
 
 it('has room for what is decided together', () => {
-  const gathering = createAdmission(200, 256, bounds);
+  const gathering = createLoadShedder(200, 256, bounds);
   expect(gathering.state.room).toBe(128);
 });
 

@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createLifecycle } from '../../src/orders/lifecycle.ts';
-import { orderTable } from '../../src/store/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { testHealth } from '../support/background.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 

@@ -9,11 +9,11 @@
  * Without a fence the first would take the counter below zero, and record an order for a unit that is B's.
  */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { homeSegment } from '../../src/domain/segments.ts';
+import { scriptText } from '../../src/store/redis/script.ts';
 import { type Answer, attempt, buy, createSale, eventually, users } from '../support/client.ts';
 import { HoldingProxy } from '../support/holding-proxy.ts';
 import { startService, type TestService } from '../support/service.ts';
@@ -23,9 +23,7 @@ const TTL_MS = 600;
 /** Units are dealt from segment 0 on: of one unit, segment 1 has none. */
 const SEGMENTS = 2;
 /** ioredis calls a script by its hash, once it has sent the text. */
-const DEDUCT = createHash('sha1')
-  .update(readFileSync(new URL('../../lua/deduct.lua', import.meta.url)))
-  .digest('hex');
+const DEDUCT = createHash('sha1').update(scriptText('sale/fenced-deduct')).digest('hex');
 
 let stores: TestStores;
 let redis: Redis;
@@ -88,7 +86,7 @@ async function keep(marker: string, saleId: number, userId: string): Promise<Kep
   }
 }
 
-/** The token in a call of lua/deduct.lua: those of the lock `redis` are microseconds since 1970. */
+/** The token in a call of lua/sale/fenced-deduct.lua: those of the lock `redis` are microseconds since 1970. */
 const fencingTokenOf = (request: string) =>
   Number(/\r\n(\d{16})\r\n/.exec(request.slice(request.indexOf(DEDUCT)))?.[1]);
 

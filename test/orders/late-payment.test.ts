@@ -3,15 +3,20 @@ import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import type { ClaimedReservation, Reservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
+import { createOrderCommitter } from '../../src/orders/order-committer.ts';
+import { createOutboxRelay } from '../../src/orders/outbox-relay.ts';
 import { createPayments } from '../../src/orders/payments.ts';
-import { createUnitMoves } from '../../src/orders/unit-moves.ts';
-import { createWriter } from '../../src/orders/writer.ts';
-import { type OrderTable, orderTable } from '../../src/store/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
-import { redisEpochs } from '../../src/store/redis-epoch.ts';
-import { claimEndMs, type RedisSales, redisSales, withFirstClaim } from '../../src/store/redis-sale.ts';
-import { saleTable } from '../../src/store/sales.ts';
+import { type OrderTable, orderTable } from '../../src/store/postgres/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { saleTable } from '../../src/store/postgres/sales.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
+import {
+  claimEndMs,
+  createSaleMirror,
+  type SaleMirror,
+  withFirstClaim,
+} from '../../src/store/redis/sale-mirror.ts';
 import { testHealth } from '../support/background.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -22,13 +27,13 @@ let stores: TestStores;
 let postgres: PostgresStore;
 let redis: RedisStore;
 let orders: OrderTable;
-let reservations: RedisSales;
+let mirror: SaleMirror;
 beforeAll(async () => {
   stores = await openTestStores();
   postgres = openPostgres(stores.databaseUrl, () => {});
   redis = await openRedis(stores.redisUrl, () => {});
   orders = orderTable(postgres);
-  reservations = redisSales(redis, redisEpochs(redis, postgres), orders, 0);
+  mirror = createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0);
 });
 afterAll(async () => {
   await redis?.close();
@@ -50,7 +55,7 @@ async function openSale(stock: number): Promise<void> {
     endsAt: null,
   });
   saleId = sale.id;
-  await reservations.open(sale);
+  await mirror.load(sale);
   ann = await reserve('ann');
   await commit(ann);
   await stores.sql.query(
@@ -64,24 +69,31 @@ async function openSale(stock: number): Promise<void> {
 
 async function reserve(userId: string): Promise<ClaimedReservation> {
   const orderId = randomUUID();
-  const [word, , entryId] = await redis.scripts.reserve(
-    reservations.keys(saleId),
+  const [word, , reservedAt] = await redis.scripts.reserve(
+    mirror.keys(saleId),
     userId,
     orderId,
-    await reservations.epoch(),
+    await mirror.epoch(),
   );
   expect(word).toBe('reserved');
-  return withFirstClaim({ saleId, userId, orderId, entryId: entryId! }, claimEndMs());
+  return withFirstClaim({ saleId, userId, orderId, reservedAt: reservedAt! }, claimEndMs());
 }
 
 async function commit(reservation: ClaimedReservation): Promise<string> {
-  const writer = createWriter({ postgres, orders, reservations, instruments, paymentWindowS: 900, onError });
+  const writer = createOrderCommitter({
+    postgres,
+    orders,
+    mirror,
+    instruments,
+    paymentWindowS: 900,
+    onError,
+  });
   const { kind } = await writer.commit(reservation);
-  if (kind === 'committed') await reservations.settle([reservation]);
+  if (kind === 'committed') await mirror.acknowledge([reservation]);
   return kind;
 }
 
-const moves = () => createUnitMoves({ postgres, reservations, background: testHealth(onError), onError });
+const moves = () => createOutboxRelay({ postgres, mirror, background: testHealth(onError), onError });
 
 async function pay(reservation: Reservation): Promise<string | undefined> {
   const payments = createPayments({ postgres, orders, moves: moves(), confirm: 'durable', instruments });
@@ -92,7 +104,7 @@ async function pay(reservation: Reservation): Promise<string | undefined> {
 
 async function expectAgreement(free: number, sold: number): Promise<void> {
   while ((await moves().tell()) > 0);
-  expect(await reservations.observe(saleId)).toMatchObject({ remaining: free, pending: 0, buyers: sold });
+  expect(await mirror.snapshot(saleId)).toMatchObject({ remaining: free, pending: 0, buyers: sold });
   expect(await saleTable(postgres).get(saleId)).toMatchObject({ remaining: free, sold });
   expect(onError).not.toHaveBeenCalled();
 }
@@ -128,7 +140,7 @@ it('gives the unit of the customer back whose other attempt is under way', async
   const again = await reserve('ann');
   expect(await pay(ann)).toBe('paid');
   expect(await commit(again)).toBe('existing');
-  await reservations.release(again, { ownerOrderId: ann.orderId });
+  await mirror.release(again, { ownerOrderId: ann.orderId });
   await expectAgreement(2, 1);
 });
 

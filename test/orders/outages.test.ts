@@ -383,10 +383,10 @@ describe.each([
     const { url } = await startWrong('lua');
     const sale = await createSale(url, 2, { endsAt: at(3_600_000) });
     const prefix = `stampede:{sale:${sale.id}}`;
-    const orderId = randomUUID(); // and all as lua/reserve.lua left it an hour ago
-    const entryId = Date.now() - 3_600_000;
-    await redis.zadd(`${prefix}:reservations`, entryId, `left ${orderId} ${entryId}`);
-    await redis.hset(`${prefix}:buyers`, 'left', `${orderId} ${entryId}`);
+    const orderId = randomUUID(); // and all as lua/sale/reserve.lua left it an hour ago
+    const reservedAt = Date.now() - 3_600_000;
+    await redis.zadd(`${prefix}:reservations`, reservedAt, `left ${orderId} ${reservedAt}`);
+    await redis.hset(`${prefix}:buyers`, 'left', `${orderId} ${reservedAt}`);
     await redis.hincrby(`${prefix}:state`, 'remaining', -1);
     await eventually(
       () => ordersOf(sale.id, 'left'),

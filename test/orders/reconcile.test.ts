@@ -201,9 +201,9 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
     it('a reservation belongs to no process: a service settles it', async () => {
       const orderId = '0198a000-0000-7000-8000-000000000001';
       const madeMs = Date.now() - 60_000;
-      const entryId = STRATEGY === 'lua' ? `${madeMs}` : `${madeMs}:7`;
-      await redis.zadd(key(saleId, 'reservations'), madeMs, `dead ${orderId} ${entryId}`);
-      await redis.hset(key(saleId, 'buyers'), 'dead', `${orderId} ${entryId}`);
+      const reservedAt = STRATEGY === 'lua' ? `${madeMs}` : `${madeMs}:7`;
+      await redis.zadd(key(saleId, 'reservations'), madeMs, `dead ${orderId} ${reservedAt}`);
+      await redis.hset(key(saleId, 'buyers'), 'dead', `${orderId} ${reservedAt}`);
       await addUnits(saleId, -1);
       await expectFound(/^1 reservations in Redis belong to no process any more$/);
       const { code, out, err } = await run();

@@ -2,13 +2,13 @@
 import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
-import { type RecoveryContext, type RecoveryMemory, recoverOnce } from '../../src/orders/recover.ts';
-import { orderTable } from '../../src/store/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
-import { redisEpochs } from '../../src/store/redis-epoch.ts';
-import { redisSales } from '../../src/store/redis-sale.ts';
-import { saleTable } from '../../src/store/sales.ts';
+import { type ReaperContext, type ReaperMemory, reapOnce } from '../../src/orders/reservation-reaper.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { saleTable } from '../../src/store/postgres/sales.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
+import { createSaleMirror } from '../../src/store/redis/sale-mirror.ts';
 import { testHealth } from '../support/background.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -20,7 +20,7 @@ let postgres: PostgresStore;
 let redis: RedisStore;
 let saleIds: number[];
 let corrected: number[];
-let context: RecoveryContext;
+let context: ReaperContext;
 
 beforeAll(async () => {
   stores = await openTestStores();
@@ -38,19 +38,19 @@ beforeEach(async () => {
   await stores.sql.query('TRUNCATE sales CASCADE');
   const sales = saleTable(postgres);
   const orders = orderTable(postgres);
-  const reservations = redisSales(redis, redisEpochs(redis, postgres), orders, 0);
+  const mirror = createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0);
   saleIds = [];
   for (let i = 0; i < SALES; i++) {
     const sale = await sales.create({ name: 'a', stock: STOCK, priceCents: 1, startsAt: null, endsAt: null });
-    await reservations.open(sale);
+    await mirror.load(sale);
     saleIds.push(sale.id);
   }
   corrected = [];
   context = {
     sales,
     orders,
-    strategy: { reservations } as RecoveryContext['strategy'],
-    writer: {} as RecoveryContext['writer'],
+    strategy: { mirror } as ReaperContext['strategy'],
+    writer: {} as ReaperContext['writer'],
     instruments: createInstruments(),
     log: (message, details) => {
       if (message.startsWith('corrected')) corrected.push((details as { saleId: number }).saleId);
@@ -69,14 +69,14 @@ const remaining = async () =>
   Promise.all(saleIds.map(async (id) => Number(await redis.redis.hget(state(id), 'remaining'))));
 
 /** @returns the sales that one pass corrected */
-async function pass(memory: RecoveryMemory | null): Promise<number[]> {
+async function pass(memory: ReaperMemory | null): Promise<number[]> {
   corrected = [];
-  await recoverOnce(context, () => false, memory);
+  await reapOnce(context, () => false, memory);
   return corrected;
 }
 
 it('corrects those that look the same in two passes', async () => {
-  const memory: RecoveryMemory = new Map();
+  const memory: ReaperMemory = new Map();
   await take(1);
   expect(await pass(memory)).toEqual([]);
   expect(await pass(memory)).toEqual(saleIds);
@@ -90,8 +90,8 @@ it('corrects every one at once before the first request, when another strategy m
 });
 
 it('does not compare those that sell, which always seem to differ', async () => {
-  const memory: RecoveryMemory = new Map();
-  const compared = vi.spyOn(context.strategy.reservations, 'observe');
+  const memory: ReaperMemory = new Map();
+  const compared = vi.spyOn(context.strategy.mirror, 'snapshot');
   for (const units of [1, 10, 100]) {
     await take(units);
     expect(await pass(memory)).toEqual([]);
@@ -109,14 +109,14 @@ it('settles what is abandoned in a sale that sells', async () => {
     committed.push(userId);
     return { kind: 'busy', reason: 'only seen' };
   };
-  context = { ...context, writer: { commit } as unknown as RecoveryContext['writer'] };
+  context = { ...context, writer: { commit } as unknown as ReaperContext['writer'] };
   await take(1);
   await pass(new Map());
   expect(committed).toEqual(['ann']);
 });
 
 it('has nothing to do where both stores say the same', async () => {
-  const memory: RecoveryMemory = new Map();
+  const memory: ReaperMemory = new Map();
   expect([await pass(memory), await pass(memory)]).toEqual([[], []]);
 });
 
@@ -137,20 +137,20 @@ it('settles the other reservations of a sale of which one fails, and tries that 
   context = {
     ...context,
     health: background.loop('recovery'),
-    writer: { commit } as unknown as RecoveryContext['writer'],
+    writer: { commit } as unknown as ReaperContext['writer'],
   };
-  for (let passes = 0; passes < 3; passes++) await recoverOnce(context);
+  for (let passes = 0; passes < 3; passes++) await reapOnce(context);
   expect(committed.slice(0, 2)).toEqual(['bob', 'eve']);
   expect(told).toEqual([`order ${orderOf(0)}`]);
   expect(background.degraded()).toEqual([
     { what: 'recovery', detail: `1 failing; order ${orderOf(0)}: only ann` },
   ]);
   fails = false;
-  await recoverOnce(context);
+  await reapOnce(context);
   expect(committed).not.toContain('ann'); // its claim lasts
   const key = `stampede:{sale:${saleId}}:reservations`;
   await redis.redis.zincrby(key, -limits.claimMs, entries[1] as string);
-  await recoverOnce(context);
+  await reapOnce(context);
   expect(committed).toContain('ann');
   expect(background.degraded()).toEqual([]);
   expect(told).toHaveLength(1);

@@ -17,7 +17,7 @@ import { TcpProxy } from '../support/proxy.ts';
 import { MortalRedis, Shop } from '../support/shop.ts';
 import { TapProxy } from '../support/tap-proxy.ts';
 
-/** How lua/move.lua begins: a script's first call on a connection sends its text. */
+/** How lua/sale/apply-change.lua begins: a script's first call on a connection sends its text. */
 const MOVE = '-- Tells Redis of a unit';
 const TIMEOUT_MS = 180_000;
 
@@ -252,7 +252,7 @@ async function reopenings(shop: Shop, url: string): Promise<number> {
   const look = new Redis(url);
   const opened = new Set<string | null>();
   for (const user of users(12, 'turn')) {
-    opened.add(await look.hget(`stampede:{sale:${shop.saleId}}:state`, 'openedMs'));
+    opened.add(await look.hget(`stampede:{sale:${shop.saleId}}:state`, 'loadedMs'));
     await shop.buy(user);
   }
   look.disconnect();

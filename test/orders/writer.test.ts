@@ -6,14 +6,19 @@ import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
-import { CLAIM_OVER, type CommitResult, createWriter, type Writer } from '../../src/orders/writer.ts';
-import { orderTable } from '../../src/store/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
-import { place } from '../../src/store/purchase-sql.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
-import { redisEpochs } from '../../src/store/redis-epoch.ts';
-import { redisSales } from '../../src/store/redis-sale.ts';
-import { saleTable } from '../../src/store/sales.ts';
+import {
+  CLAIM_OVER,
+  type CommitResult,
+  createOrderCommitter,
+  type OrderCommitter,
+} from '../../src/orders/order-committer.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { place } from '../../src/store/postgres/purchases.ts';
+import { saleTable } from '../../src/store/postgres/sales.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
+import { createSaleMirror } from '../../src/store/redis/sale-mirror.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
@@ -31,14 +36,14 @@ afterAll(async () => {
 });
 
 const instruments = createInstruments();
-const sizes = vi.spyOn(instruments.writerBatch, 'observe');
+const sizes = vi.spyOn(instruments.commitBatches, 'observe');
 
-function startWriter(): Writer {
+function startWriter(): OrderCommitter {
   const orders = orderTable(postgres);
-  return createWriter({
+  return createOrderCommitter({
     postgres,
     orders,
-    reservations: redisSales(redis, redisEpochs(redis, postgres), orders, 0),
+    mirror: createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0),
     instruments,
     paymentWindowS: 900,
     onError: (doing) => void errors.push(doing),
@@ -56,7 +61,7 @@ async function makeSale(stock: number): Promise<number> {
 
 const reservation = (saleId: number, userId: string, orderId: string = randomUUID()): ClaimedReservation => ({
   ...{ saleId, userId, orderId },
-  entryId: '1',
+  reservedAt: '1',
   claimedAtMs: 1,
   isFirst: true,
   untilMs: performance.now() + limits.claimMs,
@@ -64,12 +69,12 @@ const reservation = (saleId: number, userId: string, orderId: string = randomUUI
 
 /** In one batch: all statements are under way meanwhile, with orders of another sale. */
 async function commitTogether(
-  writer: Writer,
+  writer: OrderCommitter,
   fillerSale: number,
   members: readonly ClaimedReservation[],
 ): Promise<CommitResult[]> {
   await setImmediate(); // the statements that were answered before are over
-  const fillers = Array.from({ length: limits.writerInFlight }, () =>
+  const fillers = Array.from({ length: limits.commitInFlight }, () =>
     writer.commit(reservation(fillerSale, randomUUID())),
   );
   const results = await Promise.all(members.map((member) => writer.commit(member)));
@@ -164,7 +169,7 @@ it('does not let a sale of which Postgres has too few units keep the others of t
   expect(await counts(short)).toEqual({ sold: 20, orders: 20, points: 20 * 2 });
   expect(await counts(other)).toEqual({ sold: 50, orders: 50, points: 50 * 2 });
   postgres.pool.off('connect', connects);
-  expect(connects.mock.calls.length).toBeLessThanOrEqual(limits.writerInFlight); // a refusal costs no connection
+  expect(connects.mock.calls.length).toBeLessThanOrEqual(limits.commitInFlight); // a refusal costs no connection
 });
 
 it('commits nothing once the claim is over', async () => {

@@ -2,9 +2,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { storeFailure } from '../../src/store/failures.ts';
-import { classifyPostgresError, openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
-import { afterWrite, wroteNothing } from '../../src/store/postgres-failure.ts';
-import { classifyRedisError } from '../../src/store/redis.ts';
+import { afterWrite, wroteNothing } from '../../src/store/postgres/failures.ts';
+import { classifyPostgresError, openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { classifyRedisError } from '../../src/store/redis/connection.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;

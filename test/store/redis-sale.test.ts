@@ -5,15 +5,20 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vites
 import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
+import { createOutboxRelay } from '../../src/orders/outbox-relay.ts';
 import { compare, repair } from '../../src/orders/reconcile.ts';
-import { createUnitMoves } from '../../src/orders/unit-moves.ts';
-import { orderTable } from '../../src/store/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
-import { redisEpochs } from '../../src/store/redis-epoch.ts';
-import { claimEndMs, type RedisSales, redisSales, withFirstClaim } from '../../src/store/redis-sale.ts';
-import { tellRestocks } from '../../src/store/restock-moves.ts';
-import { saleTable } from '../../src/store/sales.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { tellRestocks } from '../../src/store/postgres/restock-moves.ts';
+import { saleTable } from '../../src/store/postgres/sales.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
+import {
+  claimEndMs,
+  createSaleMirror,
+  type SaleMirror,
+  withFirstClaim,
+} from '../../src/store/redis/sale-mirror.ts';
 import { testHealth } from '../support/background.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -34,7 +39,7 @@ afterAll(async () => {
 });
 
 let saleId: number;
-let sales: RedisSales;
+let sales: SaleMirror;
 beforeEach(() => openSale(0));
 
 /** @param segments 0: one counter */
@@ -42,64 +47,64 @@ async function openSale(segments: number): Promise<void> {
   const given = { name: 'a', stock: STOCK, priceCents: 1, startsAt: null, endsAt: null };
   const sale = await saleTable(postgres).create(given);
   saleId = sale.id;
-  sales = redisSales(redis, redisEpochs(redis, postgres), orderTable(postgres), segments);
-  await sales.open(sale);
+  sales = createSaleMirror(redis, redisEpochs(redis, postgres), orderTable(postgres), segments);
+  await sales.load(sale);
 }
 
 async function reserve(userId: string, orderId: string = randomUUID()): Promise<ClaimedReservation> {
-  const [word, held, entryId] = await redis.scripts.reserve(
+  const [word, held, reservedAt] = await redis.scripts.reserve(
     sales.keys(saleId),
     userId,
     orderId,
     await sales.epoch(),
   );
   expect([word, held]).toEqual(['reserved', orderId]);
-  return withFirstClaim({ saleId, userId, orderId, entryId: entryId! }, claimEndMs());
+  return withFirstClaim({ saleId, userId, orderId, reservedAt: reservedAt! }, claimEndMs());
 }
 
 const buyers = async () => Object.keys(await redis.redis.hgetall(sales.keys(saleId).buyers));
 
 it('corrects a sale in which nothing has happened since the look', async () => {
-  await sales.settle([await reserve('ann')]);
-  const seen = (await sales.observe(saleId))!;
+  await sales.acknowledge([await reserve('ann')]);
+  const seen = (await sales.snapshot(saleId))!;
   expect(seen).toMatchObject({ remaining: STOCK - 1, pending: 0, buyers: 1 });
-  expect(await sales.correct(saleId, seen, STOCK)).toBe(true);
-  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
+  expect(await sales.repair(saleId, seen, STOCK)).toBe(true);
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
 });
 
 it.each<[string, () => Promise<unknown>]>([
   ['a reservation is under way', () => reserve('bob')],
-  ['one was settled', async () => sales.settle([await reserve('bob')])],
+  ['one was settled', async () => sales.acknowledge([await reserve('bob')])],
   [
     'one was settled, and its unit came back',
     async () => {
       const bob = await reserve('bob');
-      await sales.settle([bob]);
-      await sales.move({ direction: 'back', ...bob });
+      await sales.acknowledge([bob]);
+      await sales.applyChange({ direction: 'back', ...bob });
     },
   ],
   ['one was made and given up', async () => sales.release(await reserve('bob'))],
   [
     'a unit was taken off and added',
     async () => {
-      await sales.adjust(saleId, -1);
-      await sales.adjust(saleId, 1);
+      await sales.restock(saleId, -1);
+      await sales.restock(saleId, 1);
     },
   ],
 ])('does not correct a sale in which %s since the look', async (_, happens) => {
-  const seen = (await sales.observe(saleId))!;
+  const seen = (await sales.snapshot(saleId))!;
   await happens();
-  const before = await sales.observe(saleId);
-  expect(await sales.correct(saleId, seen, 1)).toBe(false);
-  expect(await sales.observe(saleId)).toEqual(before);
+  const before = await sales.snapshot(saleId);
+  expect(await sales.repair(saleId, seen, 1)).toBe(false);
+  expect(await sales.snapshot(saleId)).toEqual(before);
 });
 
 it('does not correct a sale while a reservation is under way', async () => {
   const ann = await reserve('ann');
-  const seen = (await sales.observe(saleId))!;
-  expect(await sales.correct(saleId, seen, STOCK)).toBe(false);
-  await sales.settle([ann]);
-  expect(await sales.correct(saleId, seen, STOCK)).toBe(true);
+  const seen = (await sales.snapshot(saleId))!;
+  expect(await sales.repair(saleId, seen, STOCK)).toBe(false);
+  await sales.acknowledge([ann]);
+  expect(await sales.repair(saleId, seen, STOCK)).toBe(true);
 });
 
 it('counts a reservation that is committed and settled while the sale is opened', async () => {
@@ -110,23 +115,23 @@ it('counts a reservation that is committed and settled while the sale is opened'
     ...orders,
     async snapshot(...given) {
       const snapshot = await orders.snapshot(...given); // Postgres does not have ann's order
-      await sales.settle([ann]); // by now it does
+      await sales.acknowledge([ann]); // by now it does
       return snapshot;
     },
   };
-  const opening = redisSales(redis, redisEpochs(redis, postgres), meanwhile, 0);
-  expect(await opening.open((await saleTable(postgres).get(saleId))!)).toBe(true);
-  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
-  await sales.settle([ann]); // recovery does
-  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 0, buyers: 1 });
+  const opening = createSaleMirror(redis, redisEpochs(redis, postgres), meanwhile, 0);
+  expect(await opening.load((await saleTable(postgres).get(saleId))!)).toBe(true);
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
+  await sales.acknowledge([ann]); // recovery does
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 0, buyers: 1 });
 });
 
 describe('a restock', () => {
   const told: string[] = [];
-  const tell = (reservations = sales) =>
+  const tell = (mirror = sales) =>
     tellRestocks({
       postgres,
-      reservations,
+      mirror,
       health: testHealth((what) => void told.push(what)).loop('restock-moves'),
     });
   const restock = (units: number) => saleTable(postgres).restock(saleId, units, true);
@@ -135,10 +140,10 @@ describe('a restock', () => {
 
   it('is told once, also when the answer was lost', async () => {
     await restock(5);
-    const lost: RedisSales = {
+    const lost: SaleMirror = {
       ...sales,
-      async adjust(...given) {
-        await sales.adjust(...given);
+      async restock(...given) {
+        await sales.restock(...given);
         throw new Error('Command timed out');
       },
     };
@@ -146,7 +151,7 @@ describe('a restock', () => {
     expect(told.splice(0)).toEqual(['tell redis of restocks']);
     expect(await waiting()).toBe(1);
     await tell();
-    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK + 5 });
+    expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK + 5 });
     expect(await waiting()).toBe(0);
   });
 
@@ -155,9 +160,9 @@ describe('a restock', () => {
     await redis.redis.del(sales.keys(saleId).state);
     await tell(); // nobody to tell
     expect(await waiting()).toBe(1);
-    await sales.open((await saleTable(postgres).get(saleId))!);
+    await sales.load((await saleTable(postgres).get(saleId))!);
     await tell();
-    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK + 5 });
+    expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK + 5 });
     expect(await waiting()).toBe(0);
   });
 
@@ -172,17 +177,17 @@ describe('a restock', () => {
         return snapshot;
       },
     };
-    const opening = redisSales(redis, redisEpochs(redis, postgres), meanwhile, 0);
-    await opening.open((await saleTable(postgres).get(saleId))!);
+    const opening = createSaleMirror(redis, redisEpochs(redis, postgres), meanwhile, 0);
+    await opening.load((await saleTable(postgres).get(saleId))!);
     await tell();
-    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK + 5 });
+    expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK + 5 });
   });
 
   it('that Redis has not heard of is not corrected as well', async () => {
     const orders = orderTable(postgres);
     const log = vi.fn();
     const context = {
-      reservations: sales,
+      mirror: sales,
       sales: saleTable(postgres),
       orders,
       instruments: createInstruments(),
@@ -196,7 +201,7 @@ describe('a restock', () => {
     );
     await tell();
     expect(await repair(context, sale)).toBe(false);
-    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK + 5 });
+    expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK + 5 });
   });
 });
 
@@ -218,26 +223,26 @@ it('tells of the units of other sales while one of them cannot be told', async (
   const key = sales.keys(broken).buyers;
   await redis.redis.rename(key, `${key}:before`);
   await redis.redis.set(key, 'something else');
-  const { tell } = createUnitMoves({
+  const { tell } = createOutboxRelay({
     postgres,
-    reservations: sales,
+    mirror: sales,
     background: testHealth(),
     onError: () => {},
   });
   expect(await tell()).toBe(0); // the oldest, of the sale that is broken
   expect(await tell()).toBe(1);
-  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK });
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK });
 });
 
 it('forgets the reservation of a unit that came back before it was settled', async () => {
   const ann = await reserve('ann');
-  await sales.move({ direction: 'back', ...ann });
-  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
+  await sales.applyChange({ direction: 'back', ...ann });
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
 });
 
 /** As if a claim had been made so long ago. */
-async function age({ userId, orderId, entryId }: ClaimedReservation, ms: number): Promise<void> {
-  const member = `${userId} ${orderId} ${entryId}`;
+async function age({ userId, orderId, reservedAt }: ClaimedReservation, ms: number): Promise<void> {
+  const member = `${userId} ${orderId} ${reservedAt}`;
   await redis.redis.zincrby(sales.keys(saleId).reservations, -ms, member);
 }
 
@@ -248,12 +253,12 @@ describe('a claim', () => {
     expect(await sales.claim(ann)).toBe('claimed-by-another');
     await age(zoe, limits.claimMs + 1);
     await age(ann, limits.claimMs + 100);
-    const [glance] = await sales.glance([saleId]);
+    const [glance] = await sales.scan([saleId]);
     expect(glance).toMatchObject({ free: STOCK - 2, pending: 2, buyers: 2 });
     expect(glance!.ageMs).toBeGreaterThanOrEqual(limits.claimMs + 100);
     expect(await sales.countAbandoned(saleId)).toBeGreaterThanOrEqual(1);
     const [first] = await sales.claimAbandoned(saleId, 1);
-    expect(first).toMatchObject({ userId: 'ann', orderId: ann.orderId, entryId: ann.entryId });
+    expect(first).toMatchObject({ userId: 'ann', orderId: ann.orderId, reservedAt: ann.reservedAt });
     expect(await sales.claim(zoe)).toMatchObject({ userId: 'zoe', orderId: zoe.orderId });
     expect(await sales.claimAbandoned(saleId, 9)).toEqual([]);
   });
@@ -267,7 +272,7 @@ describe('a claim', () => {
     expect(await sales.release(ann)).toBe(false);
     expect(await sales.release(claimed!)).toBe(true);
     expect(await sales.claim(ann)).toBe('released');
-    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
+    expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
   });
 
   it('that is given up leaves the reservation to the next who looks, unless another has it', async () => {
@@ -286,7 +291,7 @@ describe('a claim', () => {
     await redis.redis.del(sales.keys(saleId).reservations);
     const claimed = await sales.claim(ann);
     expect(claimed).toMatchObject({ orderId: ann.orderId });
-    expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
+    expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
   });
 
   it('does not hide a reservation from who looks for its order', async () => {
@@ -307,10 +312,12 @@ it('gives a reservation up once, into the segment that it came from', async () =
   const fence = { token: null, lock: 'none' };
   const epoch = await sales.epoch();
   const orderId = randomUUID();
-  const [word, entryId] = await redis.scripts.deduct(keys, '1', 'ann', orderId, fence, epoch);
+  const [word, reservedAt] = await redis.scripts.fencedDeduct(keys, '1', 'ann', orderId, fence, epoch);
   expect([word, await units()]).toEqual(['reserved', { 0: '3', 1: '2', 2: '3' }]);
-  const ann = withFirstClaim({ saleId, userId: 'ann', orderId, entryId: entryId! }, claimEndMs());
-  expect(await sales.release({ ...ann, entryId: `${Number.parseInt(entryId!, 10) - 1}:1` })).toBe(false);
+  const ann = withFirstClaim({ saleId, userId: 'ann', orderId, reservedAt: reservedAt! }, claimEndMs());
+  expect(await sales.release({ ...ann, reservedAt: `${Number.parseInt(reservedAt!, 10) - 1}:1` })).toBe(
+    false,
+  );
   expect([await sales.release(ann), await sales.release(ann)]).toEqual([true, false]);
   expect([await units(), await buyers()]).toEqual([{ 0: '3', 1: '3', 2: '3' }, []]);
 });
@@ -326,6 +333,6 @@ it('opens a sale with what is reserved already, less what Postgres has by now', 
   const sale = await stores.sql.query('UPDATE sales SET sold = 1 WHERE id = $1', [saleId]);
   expect(sale.rowCount).toBe(1);
   await redis.redis.del(sales.keys(saleId).state, sales.keys(saleId).buyers);
-  await sales.open((await saleTable(postgres).get(saleId))!);
-  expect(await sales.observe(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 1, buyers: 2 });
+  await sales.load((await saleTable(postgres).get(saleId))!);
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 1, buyers: 2 });
 });

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
-import { inTransaction } from '../../src/store/postgres.ts';
-import { lockNumber } from '../../src/store/purchase-sql.ts';
-import * as advisoryLock from '../../src/strategies/advisory-lock.ts';
+import { inTransaction } from '../../src/store/postgres/pool.ts';
+import { lockNumber } from '../../src/store/postgres/purchases.ts';
+import * as advisoryLock from '../../src/strategies/postgres/advisory-lock.ts';
 import { attemptOf, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench();
@@ -11,7 +11,7 @@ it('counts its round trips', async () => {
   const saleId = await bench.sale(3);
   await strategy.reserve(attemptOf(saleId, 'first'));
   const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
-  expect(sent).toEqual(['BEGIN', 'lock-number', 'sight', 'insert-order', 'count-sold', 'COMMIT']);
+  expect(sent).toEqual(['BEGIN', 'lock-number', 'readSaleAndOrders', 'insert-order', 'count-sold', 'COMMIT']);
   expect(sent).toHaveLength(advisoryLock.description.roundTrips);
 });
 
@@ -42,7 +42,7 @@ it('sees what was sold while it waited for the lock', async () => {
   );
   // It knew before it wrote, and not because the fence refused.
   expect(sent).not.toContain('insert-order');
-  expect(sent.filter((name) => name === 'sight')).toHaveLength(1);
+  expect(sent.filter((name) => name === 'readSaleAndOrders')).toHaveLength(1);
 });
 
 it('waits for its own sale only, and for nobody who locks a number of another kind', async () => {

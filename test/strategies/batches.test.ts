@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { microBatcher } from '../../src/concurrency/micro-batcher.ts';
 import { limits } from '../../src/config/limits.ts';
-import { batches } from '../../src/strategies/batches.ts';
 
 /** Batches under way, to be ended by the test. */
 interface UnderWay {
@@ -12,14 +12,14 @@ let underWay: UnderWay[];
 /** Sizes that the batches told of. */
 let told: number[];
 const bounds = {
-  most: limits.writerBatchSize,
-  inFlight: limits.writerInFlight,
-  few: limits.batchFew,
-  queueMost: limits.writerQueue,
-  waitMs: limits.writerWaitMs,
+  maxBatch: limits.commitBatchSize,
+  inFlight: limits.commitInFlight,
+  eagerBelow: limits.batchEagerBelow,
+  maxQueued: limits.commitQueue,
+  waitMs: limits.commitWaitMs,
   onBatch: (size: number) => void told.push(size),
 };
-let ask: (key: number, item: string) => Promise<string>;
+let submit: (key: number, item: string) => Promise<string>;
 const sizes = () => underWay.map(({ items }) => items.length);
 /** Lets everything run that waits for nothing but a turn. */
 const turn = () => new Promise((resolve) => setImmediate(resolve));
@@ -27,7 +27,7 @@ const turn = () => new Promise((resolve) => setImmediate(resolve));
 beforeEach(() => {
   underWay = [];
   told = [];
-  ({ ask } = batches<string, string>({
+  ({ submit } = microBatcher<string, string>({
     work: (key, items, answer) =>
       new Promise((resolve, reject) => {
         const end = (error?: Error) => {
@@ -39,15 +39,15 @@ beforeEach(() => {
         underWay.push({ key, items, end });
       }),
     ...bounds,
-    turnedDown: (reason) => reason,
-    ofOneMember: (error) => (error as Error).message === 'a member',
+    rejected: (reason) => reason,
+    isMemberError: (error) => (error as Error).message === 'a member',
   }));
 });
 afterEach(() => vi.useRealTimers());
 
 describe('batches', () => {
   it('send one that asks alone at once, and gather those that come meanwhile', async () => {
-    const answers = [...'abcde'].map((item) => ask(1, item));
+    const answers = [...'abcde'].map((item) => submit(1, item));
     expect(underWay.map(({ items }) => items.join(''))).toEqual(['a', 'b']);
     underWay[0]!.end();
     await turn();
@@ -58,15 +58,15 @@ describe('batches', () => {
   });
 
   it.each([
-    ['at once beside one of a few', limits.batchFew, 1],
-    ['when they are full beside a larger one', limits.batchFew + 1, limits.writerBatchSize],
+    ['at once beside one of a few', limits.batchEagerBelow, 1],
+    ['when they are full beside a larger one', limits.batchEagerBelow + 1, limits.commitBatchSize],
   ])('go %s', async (_, size, least) => {
     let asked = 0;
     const askMany = (count: number) => {
-      for (let i = 0; i < count; i++) void ask(1, String(asked++));
+      for (let i = 0; i < count; i++) void submit(1, String(asked++));
     };
-    askMany(limits.writerInFlight + size);
-    for (let i = 0; i < limits.writerInFlight; i++) {
+    askMany(limits.commitInFlight + size);
+    for (let i = 0; i < limits.commitInFlight; i++) {
       underWay[0]!.end();
       await turn();
     }
@@ -78,17 +78,17 @@ describe('batches', () => {
   });
 
   it('keep keys apart', () => {
-    for (let i = 0; i < 5; i++) for (const key of [1, 2]) void ask(key, `${key}-${i}`);
+    for (let i = 0; i < 5; i++) for (const key of [1, 2]) void submit(key, `${key}-${i}`);
     expect(underWay.map(({ key }) => key).sort()).toEqual([1, 1, 2, 2]);
     for (const { key, items } of underWay)
       expect(items.every((item) => item.startsWith(`${key}-`))).toBe(true);
   });
 
   it('are bounded', async () => {
-    const answers = Array.from({ length: limits.writerBatchSize + 10 }, (_, i) => ask(1, String(i)));
+    const answers = Array.from({ length: limits.commitBatchSize + 10 }, (_, i) => submit(1, String(i)));
     underWay[0]!.end();
     await turn();
-    expect(sizes()).toEqual([1, limits.writerBatchSize]);
+    expect(sizes()).toEqual([1, limits.commitBatchSize]);
     while (underWay.length > 0) {
       underWay[0]!.end();
       await turn();
@@ -97,26 +97,26 @@ describe('batches', () => {
   });
 
   it('turn down what comes when too many wait', async () => {
-    const answers = Array.from({ length: limits.writerInFlight + limits.writerQueue }, (_, i) =>
-      ask(1, String(i)),
+    const answers = Array.from({ length: limits.commitInFlight + limits.commitQueue }, (_, i) =>
+      submit(1, String(i)),
     );
-    expect(await ask(2, 'one more')).toBe('queue-full');
+    expect(await submit(2, 'one more')).toBe('queue-full');
     while (underWay.length > 0) {
       underWay[0]!.end();
       await turn();
     }
     await Promise.all(answers);
-    void ask(2, 'later');
+    void submit(2, 'later');
     expect(sizes()).toEqual([1]);
   });
 
   it('turn down what has waited too long, and do not hand it on', async () => {
     vi.useFakeTimers({ toFake: ['performance'] });
-    void ask(1, 'a');
-    void ask(1, 'b');
-    const early = ask(1, 'early');
-    vi.advanceTimersByTime(limits.writerWaitMs + 1);
-    const late = ask(1, 'late');
+    void submit(1, 'a');
+    void submit(1, 'b');
+    const early = submit(1, 'early');
+    vi.advanceTimersByTime(limits.commitWaitMs + 1);
+    const late = submit(1, 'late');
     underWay[0]!.end();
     expect(await early).toBe('waited-too-long');
     await turn();
@@ -128,9 +128,9 @@ describe('batches', () => {
 
 describe('a batch that fails', () => {
   async function gathered(items: string): Promise<PromiseSettledResult<string>[]> {
-    void ask(1, 'first');
-    void ask(1, 'second');
-    const answers = Promise.allSettled([...items].map((item) => ask(1, item)));
+    void submit(1, 'first');
+    void submit(1, 'second');
+    const answers = Promise.allSettled([...items].map((item) => submit(1, item)));
     underWay[0]!.end();
     await turn();
     return answers;
@@ -166,15 +166,15 @@ describe('a batch that fails', () => {
 
   it('does not take back the answers that it gave before', async () => {
     let calls = 0;
-    const { ask: asking } = batches<string, string>({
+    const { submit: asking } = microBatcher<string, string>({
       async work(_key, items, answer) {
         if (++calls <= 2) return;
         answer(items[0]!, 'kept');
         throw new Error('then it failed');
       },
       ...bounds,
-      turnedDown: (reason) => reason,
-      ofOneMember: () => false,
+      rejected: (reason) => reason,
+      isMemberError: () => false,
     });
     const ends = await Promise.allSettled([...'abcd'].map((item) => asking(1, item)));
     expect(ends.map((end) => (end.status === 'fulfilled' ? end.value : end.reason.message))).toEqual([

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import * as conditionalUpdate from '../../src/strategies/conditional-update.ts';
+import * as conditionalUpdate from '../../src/strategies/postgres/conditional-update.ts';
 import {
   attemptOf,
   closePast,

@@ -3,11 +3,11 @@
  * and has missed the release of a lease keeps everybody out until that lease expires.
  */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
-import { createRedisLock } from '../../src/locks/redis.ts';
+import { createRedisLock } from '../../src/locks/rungs/redis.ts';
+import { scriptText } from '../../src/store/redis/script.ts';
 import { attempt, buy, createSale } from '../support/client.ts';
 import { openReplicated } from '../support/redis-groups.ts';
 import { startService } from '../support/service.ts';
@@ -15,9 +15,7 @@ import { openTestStores } from '../support/stores.ts';
 import { TapProxy } from '../support/tap-proxy.ts';
 
 /** ioredis calls a script by its hash, once it has sent the text. */
-const EXIT = createHash('sha1')
-  .update(readFileSync(new URL('../../lua/exit.lua', import.meta.url)))
-  .digest('hex');
+const EXIT = createHash('sha1').update(scriptText('lock/reentrant-release')).digest('hex');
 
 it.each(['global-lock', 'segmented-lock'])(
   '%s: a promoted replica that missed the release keeps others out for no longer than the bound',

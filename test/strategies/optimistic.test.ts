@@ -1,5 +1,5 @@
 import { afterEach, expect, it, vi } from 'vitest';
-import * as optimistic from '../../src/strategies/optimistic.ts';
+import * as optimistic from '../../src/strategies/postgres/optimistic.ts';
 import { attemptOf, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench({ fence: false });
@@ -12,7 +12,7 @@ function afterEachLook(work: (look: number) => Promise<unknown>): void {
   let looks = 0;
   vi.spyOn(pool, 'query').mockImplementation((async (...args: unknown[]) => {
     const result = await query(...args);
-    if ((args[0] as { name?: string }).name === 'sight') await work(++looks);
+    if ((args[0] as { name?: string }).name === 'readSaleAndOrders') await work(++looks);
     return result;
   }) as never);
 }
@@ -24,7 +24,7 @@ it('sells with a look and a compare-and-set', async () => {
   const saleId = await bench.sale(3);
   await strategy.reserve(attemptOf(saleId, 'first'));
   const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
-  expect(sent).toEqual(['sight', 'sell-if-unchanged']);
+  expect(sent).toEqual(['readSaleAndOrders', 'sell-if-unchanged']);
   expect(sent).toHaveLength(optimistic.description.roundTrips);
 });
 

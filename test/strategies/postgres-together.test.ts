@@ -1,14 +1,14 @@
 /** Strategies that decide in Postgres, on one sale at the same time: each keeps what all promise, whatever the others do. */
 import { expect, it } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
-import { stockUnits } from '../../src/store/stock-units.ts';
-import * as advisoryLock from '../../src/strategies/advisory-lock.ts';
-import * as conditionalUpdate from '../../src/strategies/conditional-update.ts';
-import * as forUpdate from '../../src/strategies/for-update.ts';
-import * as groupCommit from '../../src/strategies/group-commit.ts';
-import * as optimistic from '../../src/strategies/optimistic.ts';
-import * as skipLocked from '../../src/strategies/skip-locked.ts';
-import * as uniqueKey from '../../src/strategies/unique-key.ts';
+import { stockUnits } from '../../src/store/postgres/stock-units.ts';
+import * as advisoryLock from '../../src/strategies/postgres/advisory-lock.ts';
+import * as conditionalUpdate from '../../src/strategies/postgres/conditional-update.ts';
+import * as forUpdate from '../../src/strategies/postgres/for-update.ts';
+import * as groupCommit from '../../src/strategies/postgres/group-commit.ts';
+import * as optimistic from '../../src/strategies/postgres/optimistic.ts';
+import * as skipLocked from '../../src/strategies/postgres/skip-locked.ts';
+import * as uniqueKey from '../../src/strategies/postgres/unique-key.ts';
 import { attemptOf, closePast, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench();

@@ -1,13 +1,13 @@
 /** A cut takes what nobody has reserved, also of a sale that Redis has to be told of first. Both stores are real. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { createRedisLock } from '../../src/locks/redis.ts';
+import { createRedisLock } from '../../src/locks/rungs/redis.ts';
 import { storeFailure } from '../../src/store/failures.ts';
-import { orderTable } from '../../src/store/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
-import { redisEpochs } from '../../src/store/redis-epoch.ts';
-import { type SaleTable, saleTable } from '../../src/store/sales.ts';
-import { create } from '../../src/strategies/lua.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { type SaleTable, saleTable } from '../../src/store/postgres/sales.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
+import { create } from '../../src/strategies/redis/lua.ts';
 import { TcpProxy } from '../support/proxy.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -44,7 +44,7 @@ async function openSale(sales: SaleTable = saleTable(postgres)) {
     onError: () => {},
   });
   const sale = await sales.create({ name: 'm', stock: 10, priceCents: 1, startsAt: null, endsAt: null });
-  await strategy.open(sale);
+  await strategy.load(sale);
   const reserve = async (userId: string) =>
     (await strategy.reserve({ saleId: sale.id, userId, orderId: crypto.randomUUID() })).kind;
   for (const user of ['ann', 'bob', 'cyd', 'dan']) expect(await reserve(user)).toBe('reserved');

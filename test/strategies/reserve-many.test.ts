@@ -1,8 +1,8 @@
-/** lua/reserve-many.lua decides what lua/reserve.lua decides, whatever comes together: both run in a real Redis. */
+/** lua/sale/reserve-many.lua decides what lua/sale/reserve.lua decides, whatever comes together: both run in a real Redis. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
-import type { ReserveReply, SaleAttempts } from '../../src/store/scripts.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import type { ReserveReply, SaleAttempts } from '../../src/store/redis/scripts.ts';
 import { saleKeys } from '../support/sale-keys.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 

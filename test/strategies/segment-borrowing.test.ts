@@ -4,13 +4,13 @@
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { createRedisLock } from '../../src/locks/redis.ts';
-import { orderTable } from '../../src/store/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
-import { redisEpochs } from '../../src/store/redis-epoch.ts';
-import { saleTable } from '../../src/store/sales.ts';
-import { create } from '../../src/strategies/segmented-lock.ts';
+import { createRedisLock } from '../../src/locks/rungs/redis.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { saleTable } from '../../src/store/postgres/sales.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
+import { create } from '../../src/strategies/redis/segmented-lock.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
@@ -62,7 +62,7 @@ it('sells with segments what a single counter would sell', async () => {
           onError: () => {},
         });
         const sale = await sales.create({ name: 'm', stock, priceCents: 1, startsAt: null, endsAt: null });
-        await strategy.open(sale);
+        await strategy.load(sale);
         // The model: free units, and who holds one.
         let free = stock;
         const held = new Map<string, Parameters<typeof strategy.release>[0]>();

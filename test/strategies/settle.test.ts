@@ -1,6 +1,6 @@
-/** lua/settle.lua and lua/put-back.lua: reservations of several sales are forgotten at once. Redis is real. */
+/** lua/sale/acknowledge.lua and lua/sale/restore-buyers.lua: reservations of several sales are forgotten at once. Redis is real. */
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { saleKeys } from '../support/sale-keys.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -22,8 +22,8 @@ const EPOCH = 1;
 
 const keysOf = (sale: number) => saleKeys(`settle:${sale}`);
 
-async function open(sale: number, openedMs: number): Promise<void> {
-  const state = { remaining: 9, startsMs: '', endsMs: '', epoch: EPOCH, openedMs, returns: 0 };
+async function open(sale: number, loadedMs: number): Promise<void> {
+  const state = { remaining: 9, startsMs: '', endsMs: '', epoch: EPOCH, loadedMs, generation: 0 };
   await redis.redis.hset(keysOf(sale).state, state);
 }
 
@@ -37,9 +37,9 @@ async function reserve(sales: readonly number[]) {
   return attempts.map(({ keys, members }, i) => ({
     keys,
     members: members.map((member, j) => {
-      const [word, orderId, entryId] = replies[2 * i + j]!;
+      const [word, orderId, reservedAt] = replies[2 * i + j]!;
       expect([word, orderId]).toEqual(['reserved', member.orderId]);
-      return { ...member, entryId: entryId! };
+      return { ...member, reservedAt: reservedAt! };
     }),
   }));
 }
@@ -51,7 +51,7 @@ it('forgets those of all sales, and leaves others', async () => {
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
   const settled = [committed[0]!, { ...committed[2]!, members: committed[2]!.members.slice(1) }];
-  await redis.scripts.settle(settled, EPOCH);
+  await redis.scripts.acknowledge(settled, EPOCH);
   expect([await pending(1), await pending(2), await pending(3)]).toEqual([0, 2, 1]);
   const left = await redis.redis.zrange(keysOf(3).reservations, '0', '-1');
   expect(left.map((entry) => entry.split(' ')[0])).toEqual(['ann']);
@@ -63,10 +63,10 @@ it('puts the buyers back whom a sale that was opened since does not know, and te
   const committed = await reserve([1, 2]);
   await redis.redis.del(keysOf(2).buyers, keysOf(2).reservations);
   await open(2, Date.now() + 60_000);
-  await redis.scripts.settle(committed, EPOCH);
+  await redis.scripts.acknowledge(committed, EPOCH);
   expect(await pending(1)).toBe(0);
   expect(await buyers(2)).toEqual({ ann: 'order-of-ann-2 0', bob: 'order-of-bob-2 0' });
-  expect(await redis.redis.hget(keysOf(2).state, 'returns')).toBe('2');
+  expect(await redis.redis.hget(keysOf(2).state, 'generation')).toBe('2');
 });
 
 it('leaves those of a sale that is not open: who opens it counts them', async () => {
@@ -74,7 +74,7 @@ it('leaves those of a sale that is not open: who opens it counts them', async ()
   const committed = await reserve([1, 2, 3]);
   await redis.redis.del(keysOf(1).state);
   await redis.redis.hset(keysOf(2).state, 'epoch', EPOCH + 1);
-  await redis.scripts.settle(committed, EPOCH);
+  await redis.scripts.acknowledge(committed, EPOCH);
   expect([await pending(1), await pending(2), await pending(3)]).toEqual([2, 2, 0]);
 });
 
@@ -82,7 +82,7 @@ it('puts the buyers back of a sale that is not there, nor its reservations', asy
   await open(1, 0);
   const committed = await reserve([1]);
   await redis.redis.flushall();
-  await redis.scripts.settle(committed, EPOCH);
+  await redis.scripts.acknowledge(committed, EPOCH);
   expect(Object.keys(await buyers(1)).sort()).toEqual(['ann', 'bob']);
 });
 
@@ -92,11 +92,11 @@ it('puts nobody back whose reservation was given up in the sale that made it', a
   const [ann] = committed[0]!.members;
   await redis.scripts.release(keysOf(1), {
     ...ann!,
-    unitBack: true,
+    discardUnit: false,
     ownerOrderId: '',
-    claimedAtMs: Number(ann!.entryId),
+    claimedAtMs: Number(ann!.reservedAt),
   });
-  await redis.scripts.settle(committed, EPOCH);
+  await redis.scripts.acknowledge(committed, EPOCH);
   expect(Object.keys(await buyers(1))).toEqual(['bob']);
 });
 
@@ -104,6 +104,6 @@ it('forgets those of the other sales where a key of one is of another type, and 
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
   await redis.redis.set(keysOf(2).reservations, 'something else');
-  await expect(redis.scripts.settle(committed, EPOCH)).rejects.toThrow('WRONGTYPE');
+  await expect(redis.scripts.acknowledge(committed, EPOCH)).rejects.toThrow('WRONGTYPE');
   expect([await pending(1), await pending(3)]).toEqual([0, 0]);
 });

@@ -2,8 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
-import { stockUnits } from '../../src/store/stock-units.ts';
-import * as skipLocked from '../../src/strategies/skip-locked.ts';
+import { stockUnits } from '../../src/store/postgres/stock-units.ts';
+import * as skipLocked from '../../src/strategies/postgres/skip-locked.ts';
 import {
   attemptOf,
   closePast,
@@ -196,7 +196,7 @@ describe('rows in excess', () => {
     const { strategy, saleId } = await opened(1);
     await sellPast(bench.sql, attemptOf(saleId, 'x'));
     const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'u')));
-    expect(sent).toEqual(['take-unit', 'sight']);
+    expect(sent).toEqual(['take-unit', 'readSaleAndOrders']);
   });
 });
 

@@ -9,7 +9,7 @@ import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { ensureRedisServer } from '../../src/local/redis-server.ts';
 import { startLocalStores } from '../../src/local/stores.ts';
-import { migrate } from '../../src/store/migrate.ts';
+import { migrate } from '../../src/store/postgres/migrate.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {

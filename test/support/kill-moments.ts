@@ -3,7 +3,7 @@
  * delivery. A request is known by what it says; the seed chooses which one it is.
  */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { scriptText } from '../../src/store/redis/script.ts';
 
 export interface Moment {
   readonly strategy: string;
@@ -40,7 +40,7 @@ const POSTGRES: Record<string, Marks> = {
   'count-sold': ['count-sold'],
   'place-batch': ['place-batch'],
   'sell-if-free': ['sell-if-free'],
-  sight: ['sight'],
+  readSaleAndOrders: ['readSaleAndOrders'],
 };
 
 /** The end of a transaction, by the step that came before it. */
@@ -51,18 +51,18 @@ const COMMITS: Record<string, string> = {
 };
 
 const SCRIPTS = {
-  reserve: 'reserve',
-  deduct: 'deduct',
-  settle: 'settle',
-  move: 'move',
-  enter: 'lock',
-  exit: 'unlock',
+  'sale/reserve': 'reserve',
+  'sale/fenced-deduct': 'deduct',
+  'sale/acknowledge': 'settle',
+  'sale/apply-change': 'move',
+  'lock/reentrant-acquire': 'lock',
+  'lock/reentrant-release': 'unlock',
 } as const;
 
 /** A script is sent once as it is, and then by its hash. */
 const REDIS: readonly (readonly [step: string, marks: Marks, orMarks?: Marks])[] = [
   ...Object.entries(SCRIPTS).map(([file, step]) => {
-    const lua = readFileSync(new URL(`../../lua/${file}.lua`, import.meta.url), 'utf8');
+    const lua = scriptText(file);
     return [step, [createHash('sha1').update(lua).digest('hex')], [lua.slice(0, lua.indexOf('\n'))]] as const;
   }),
   ['task-enqueue', ['\r\nxadd\r\n', '{tasks}']],
@@ -102,7 +102,15 @@ const STRANDS: Record<string, readonly string[]> = {
     ...['payment-commit'],
   ],
   'group-commit': [
-    ...['place-batch', 'sight', 'task-pick', 'task-enqueue', 'task-claim', 'task-effect', 'task-done'],
+    ...[
+      'place-batch',
+      'readSaleAndOrders',
+      'task-pick',
+      'task-enqueue',
+      'task-claim',
+      'task-effect',
+      'task-done',
+    ],
     ...['start'],
   ],
   'conditional-update': [
@@ -117,7 +125,7 @@ const OFTEN: Record<string, number> = {
   ...{ 'lock-sale': 20, 'find-active': 15, 'insert-order': 12, 'count-sold': 12, 'purchase-commit': 12 },
   ...{
     'place-batch': 6,
-    sight: 4,
+    readSaleAndOrders: 4,
     cancel: 4,
     'moves-pick': 4,
     move: 4,

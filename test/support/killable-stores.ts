@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
-import { migrate } from '../../src/store/migrate.ts';
+import { migrate } from '../../src/store/postgres/migrate.ts';
 
 export class KillableStores implements AsyncDisposable {
   readonly #folder: string;

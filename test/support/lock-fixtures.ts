@@ -1,6 +1,6 @@
 /** Fixtures of the lock contract whose servers are not Redis; its counter stays there. */
 import type { Lock } from '../../src/locks/lock.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import type { LockFixture } from './lock-process.ts';
 import { TcpProxy } from './proxy.ts';
 import { openTestStores } from './stores.ts';

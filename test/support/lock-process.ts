@@ -4,8 +4,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { Lock } from '../../src/locks/lock.ts';
-import { openPostgres } from '../../src/store/postgres.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { locks } from '../../src/locks/registry.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { type Link, TcpProxy } from './proxy.ts';
 
 /** What a lock in a child process is made from. */
@@ -79,7 +80,7 @@ export async function openLock(
   const redis = await openRedis(servers.redisUrl, () => {});
   const postgres =
     servers.databaseUrl === undefined ? undefined : openPostgres(servers.databaseUrl, () => {});
-  const module = (await import(`../../src/locks/${name}.ts`)) as { create(context: object): Promise<Lock> };
+  const module = locks.get(name) as unknown as { create(context: object): Promise<Lock> };
   const lock = await module.create({
     redis,
     postgres,

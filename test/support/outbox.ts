@@ -2,9 +2,9 @@
 import { limits, type TaskBounds } from '../../src/config/limits.ts';
 import { backgroundHealth } from '../../src/metrics/background.ts';
 import { createInstruments, type Instruments } from '../../src/metrics/instruments.ts';
-import { openPostgres } from '../../src/store/postgres.ts';
-import { openRedis } from '../../src/store/redis.ts';
-import { type TaskTable, taskTable } from '../../src/store/task-table.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { type TaskTable, taskTable } from '../../src/store/postgres/task-table.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { type Dispatcher, startDispatcher } from '../../src/tasks/dispatcher.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
 import { type PickDue, skipLocked } from '../../src/tasks/pick.ts';

@@ -3,9 +3,9 @@ import pg from 'pg';
 import { afterAll, beforeAll, vi } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import type { ReserveOutcome } from '../../src/domain/outcome.ts';
-import { orderTable } from '../../src/store/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres.ts';
-import { saleTable } from '../../src/store/sales.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { saleTable } from '../../src/store/postgres/sales.ts';
 import type { Strategy, StrategyContext, StrategyEntry } from '../../src/strategies/strategy.ts';
 import { openTestStores, type TestStores } from './stores.ts';
 

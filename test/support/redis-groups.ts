@@ -5,7 +5,7 @@ import path from 'node:path';
 import { Redis } from 'ioredis';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { Lock } from '../../src/locks/lock.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { eventually } from './client.ts';
 import type { LockFixture, LockProcess, LockServers } from './lock-process.ts';
 import { TcpProxy } from './proxy.ts';

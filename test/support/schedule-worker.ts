@@ -4,8 +4,9 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Lease, Lock } from '../../src/locks/lock.ts';
-import { openPostgres } from '../../src/store/postgres.ts';
-import { openRedis } from '../../src/store/redis.ts';
+import { locks } from '../../src/locks/registry.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import {
   type ClaimStep,
   type ClientServers,
@@ -195,7 +196,7 @@ async function open(servers: ClientServers): Promise<Client> {
   const { redlockUrls = [], zookeeperUrl = null } = servers;
   const redis = redisUrl === undefined ? undefined : await openRedis(redisUrl, () => {});
   const postgres = databaseUrl === undefined ? undefined : openPostgres(databaseUrl, () => {});
-  const module = (await import(`../../src/locks/${name}.ts`)) as { create(context: object): Promise<Lock> };
+  const module = locks.get(name) as unknown as { create(context: object): Promise<Lock> };
   const onError = () => {};
   const lock = await module.create({ redis, postgres, lockTtlMs, redlockUrls, zookeeperUrl, onError });
   return new Client(lock, async () => {

@@ -1,5 +1,5 @@
 /** A process that calls the script of an attempt, or that of many, as often as Redis answers. */
-import { openRedis } from '../../../src/store/redis.ts';
+import { openRedis } from '../../../src/store/redis/connection.ts';
 import { keysOf } from '../sale-keys.ts';
 import type { CallsOrder } from '../script.ts';
 

@@ -3,7 +3,7 @@
 import type { RequestHandler } from 'express';
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
-import type { SaleTable } from '../../store/sales.ts';
+import type { SaleTable } from '../../store/postgres/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
 import { ProblemError } from '../problems.ts';
 import { jsonBody, parse } from '../requests.ts';
@@ -19,7 +19,7 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestH
       startsAt: given.startsAt ?? null,
       endsAt: given.endsAt ?? null,
     });
-    await strategy.open(sale);
+    await strategy.load(sale);
     res.status(201).location(`/sales/${sale.id}`).json(sale);
   });
 

@@ -1,0 +1,34 @@
+-- Forgets reservations of several sales that Postgres has.
+--
+-- Of a sale that is not open they stay: who opens it has read in Postgres what is free, perhaps before these were committed,
+-- and takes off what is reserved. Once it is open recovery finds them, and that Postgres has them.
+--
+-- KEYS for each sale: sorted set of reservations that Postgres does not have yet (see sale/reserve.lua), state
+-- ARGV 1 epoch in which the sales must have been opened
+--      then for each sale: its reservations, joined by blanks
+-- Reply  the numbers of the sales, from 1, of which some were not there: see sale/restore-buyers.lua; or the first error, after all
+--        other sales
+local incomplete, failure = {}, nil
+local members = {} -- of one sale after the other
+for key = 1, #KEYS, 2 do
+  local sale = (key + 1) / 2
+  local n = 0
+  for member in ARGV[sale + 1]:gmatch('%S+ %S+ %S+') do
+    n = n + 1
+    members[n] = member
+  end
+  local here
+  if redis.pcall('HGET', KEYS[key + 1], 'epoch') == ARGV[1] then
+    here = redis.pcall('ZREM', KEYS[key], unpack(members, 1, n))
+  else
+    local scores = redis.pcall('ZMSCORE', KEYS[key], unpack(members, 1, n))
+    here = scores.err and scores or 0
+    for i = 1, scores.err and 0 or n do here = here + (scores[i] and 1 or 0) end
+  end
+  if type(here) == 'table' then
+    failure = failure or here -- a sale whose key is of another type is no reason to keep the others' reservations
+  elseif here < n then
+    incomplete[#incomplete + 1] = sale
+  end
+end
+return failure or incomplete

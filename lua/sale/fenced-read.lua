@@ -1,0 +1,23 @@
+-- What a lock strategy reads before it decides. The fencing token is kept here already: whoever held the lock before
+-- cannot write any more, not even between this look and the write that follows from it.
+--
+-- KEYS 1 state     hash: startsMs, endsMs, epoch
+--      2 counters  hash that counts the units
+-- ARGV 1 counter   the field of `counters`
+--      2 fencing token of the lease; 0 for a lock that has none
+--      3 name of the lock: tokens of different locks cannot be compared
+--      4 epoch in which the sale must have been opened
+-- Replies
+--   {'loaded', units, startsMs, endsMs}
+--   {'fenced'}   a later lease has been here already
+--   {'not-loaded'}   the sale is not in Redis, or from another epoch
+local state = redis.call('HMGET', KEYS[1], 'startsMs', 'endsMs', 'epoch')
+local units = redis.call('HGET', KEYS[2], ARGV[1])
+if not units or state[3] ~= ARGV[4] then return {'not-loaded'} end
+local fence = tonumber(ARGV[2])
+if fence > 0 then
+  local field = 'fence:' .. ARGV[3] .. ':' .. ARGV[1]
+  if fence < tonumber(redis.call('HGET', KEYS[1], field) or '0') then return {'fenced'} end
+  redis.call('HSET', KEYS[1], field, ARGV[2])
+end
+return {'loaded', units, state[1], state[2]}

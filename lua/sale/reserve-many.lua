@@ -1,0 +1,72 @@
+-- What sale/reserve.lua decides, for many attempts on several sales, in their order: a script's start, the clock, the sale's state,
+-- the look at the buyers and their records are paid for once instead of once for each. What is said is one string
+-- for a sale, what is answered one for all: taking hundreds of short ones apart costs a client more than the rest of the call.
+--
+-- KEYS for each sale: state, buyers, reservations (see sale/reserve.lua)
+-- ARGV 1 epoch in which the sales must have been opened
+--      2 deadline of all of them
+--      then for each sale: "<user id> <order id>" of each attempt, joined by blanks
+-- Reply  a line for each attempt, in order: 'reserved <order id> <reserved at>', 'held <order id> <reserved at>', or the word of
+--        another answer (see sale/reserve.lua); the order id of a reservation that was made now is '='
+local lines, n = {}, 0
+local time = redis.call('TIME')
+local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
+local reservedAt = string.format('%.0f', nowMs)
+local isLate = nowMs >= tonumber(ARGV[2])
+local reserved = 'reserved = ' .. reservedAt
+-- Of one sale after the other: tables of its own for each would cost more than what stands in them.
+local users, orders, records, entries = {}, {}, {}, {}
+
+for key = 1, #KEYS, 3 do
+  local stateKey, buyersKey, reservationsKey = KEYS[key], KEYS[key + 1], KEYS[key + 2]
+  local state = redis.call('HMGET', stateKey, 'remaining', 'startsMs', 'endsMs', 'epoch')
+  local free = tonumber(state[1] or '0')
+
+  local refusal
+  if not state[1] or state[4] ~= ARGV[1] then
+    refusal = 'not-loaded'
+  elseif state[2] ~= '' and nowMs < tonumber(state[2]) then
+    refusal = 'not-started'
+  elseif state[3] ~= '' and nowMs >= tonumber(state[3]) then
+    refusal = 'ended'
+  end
+
+  local attempts = 0
+  for userId, orderId in ARGV[(key + 8) / 3]:gmatch('(%S+) (%S+)') do
+    attempts = attempts + 1
+    users[attempts], orders[attempts] = userId, orderId
+  end
+
+  local before = refusal ~= 'not-loaded' and redis.call('HMGET', buyersKey, unpack(users, 1, attempts)) or {}
+
+  local taken = 0
+  local now = attempts > 1 and {} -- who got a unit in this call
+  for i = 1, attempts do
+    local userId, orderId = users[i], orders[i]
+    local held = before[i] or now and now[userId]
+    n = n + 1
+    if held then
+      lines[n] = (held:match('^%S+') == orderId and 'reserved ' or 'held ') .. held
+    elseif refusal then
+      lines[n] = refusal
+    elseif taken >= free then
+      lines[n] = 'sold-out'
+    elseif isLate then
+      lines[n] = 'late'
+    else
+      local record = orderId .. ' ' .. reservedAt
+      taken = taken + 1
+      records[2 * taken - 1], records[2 * taken] = userId, record
+      entries[2 * taken - 1], entries[2 * taken] = reservedAt, userId .. ' ' .. record
+      if now then now[userId] = record end
+      lines[n] = reserved
+    end
+  end
+  if taken > 0 then
+    -- The first write, as nobody has seen yet what type this key is.
+    redis.call('ZADD', reservationsKey, unpack(entries, 1, 2 * taken))
+    redis.call('HSET', buyersKey, unpack(records, 1, 2 * taken))
+    redis.call('HINCRBY', stateKey, 'remaining', -taken)
+  end
+end
+return table.concat(lines, '\n')

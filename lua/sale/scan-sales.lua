@@ -1,0 +1,29 @@
+-- What there is to be looked after, of many sales at once.
+--
+-- KEYS of each sale: state         hash: remaining, epoch and others
+--                    counters      hash that counts the units: the state itself, or one field for each segment
+--                    reservations  sorted set of reservations that Postgres does not have yet
+--                    buyers        hash: user id -> "<order id> <reserved at>"
+-- ARGV 1 epoch       in which the sales must have been opened
+-- Reply  for each sale, in order, four values: units free (below zero when Redis is wrong), or nil: it is not here, or
+--        from another epoch; reservations not settled; the age of the oldest of them in milliseconds, 0 without one; buyers
+local reply, n = {}, 0
+local time = redis.call('TIME')
+local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 1, #KEYS, 4 do
+  local state, counters = KEYS[i], KEYS[i + 1]
+  local free = false
+  if state == counters then
+    local values = redis.call('HMGET', state, 'remaining', 'epoch')
+    free = values[1] and values[2] == ARGV[1] and tonumber(values[1])
+  elseif redis.call('HGET', state, 'epoch') == ARGV[1] then
+    local values = redis.call('HVALS', counters)
+    free = values[1] and 0
+    for _, value in ipairs(values) do free = free + value end
+  end
+  local pending, ageMs = redis.call('ZCARD', KEYS[i + 2]), 0
+  if pending > 0 then ageMs = nowMs - redis.call('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')[2] end
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = free, pending, ageMs, redis.call('HLEN', KEYS[i + 3])
+  n = n + 4
+end
+return reply

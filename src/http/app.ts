@@ -1,0 +1,116 @@
+/** The HTTP application: its routes, and what becomes of errors. */
+import express, { type ErrorRequestHandler, type Express } from 'express';
+import helmet from 'helmet';
+import { limits } from '../config/limits.ts';
+import type { Lifecycle } from '../orders/lifecycle.ts';
+import type { Payments } from '../orders/payments.ts';
+import type { Purchases } from '../orders/purchase.ts';
+import type { Uncommitted } from '../orders/uncommitted-orders.ts';
+import type { Ledger } from '../points/ledger.ts';
+import { storeFailure } from '../store/failures.ts';
+import type { OrderTable } from '../store/postgres/orders.ts';
+import type { SaleTable } from '../store/postgres/sales.ts';
+import type { Strategy } from '../strategies/strategy.ts';
+import type { TaskDesk } from '../tasks/tasks.ts';
+import { adminOnly } from './admin.ts';
+import { hostMistake } from './node-server.ts';
+import { ProblemError, type ProblemSlug, sendProblem } from './problems.ts';
+import { purchaseRoute } from './purchase-route.ts';
+import { orderRoutes } from './routes/orders.ts';
+import { pointRoutes } from './routes/points.ts';
+import { saleRoutes } from './routes/sales.ts';
+import { type ServiceContext, serviceRoutes } from './routes/service.ts';
+import { taskRoutes } from './routes/tasks.ts';
+
+export interface HttpContext {
+  readonly service: ServiceContext;
+  readonly strategy: Strategy;
+  readonly purchases: Purchases;
+  readonly sales: SaleTable;
+  readonly orders: OrderTable;
+  readonly lifecycle: Lifecycle;
+  readonly payments: Payments;
+  readonly uncommitted: Uncommitted;
+  readonly ledger: Ledger;
+  readonly tasks: TaskDesk;
+  readonly adminToken: string | null;
+  /** Told of errors that nobody foresaw. */
+  readonly onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void;
+}
+
+export function createApp(context: HttpContext): Express {
+  const app = express();
+  app.disable('x-powered-by');
+  app.disable('etag');
+  app.set('query parser', 'simple');
+
+  app.use((req, res, next) => {
+    const mistake = hostMistake(req);
+    if (mistake === null) next();
+    else sendProblem(res.set('Connection', 'close'), 'invalid-request', mistake);
+  });
+  // What purchase-listener.ts leaves of the hot route comes first; nothing that a browser needs stands in its way.
+  app.use(purchaseRoute(context.purchases));
+  app.use(
+    helmet({
+      // Plain HTTP is what the service speaks; whether the site is HTTPS only is for the proxy before it to say.
+      strictTransportSecurity: false,
+      contentSecurityPolicy: { directives: { upgradeInsecureRequests: null } },
+    }),
+  );
+  const admin = adminOnly(context.adminToken);
+  app.use(serviceRoutes(context.service));
+  app.use(saleRoutes(context.sales, context.strategy, admin));
+  app.use(orderRoutes(context));
+  app.use(pointRoutes(context.ledger, admin));
+  app.use(taskRoutes(context.tasks, admin));
+  app.use((req, res) =>
+    sendProblem(res, 'not-found', `There is no ${req.method} ${req.path.slice(0, 200)}. See /docs.`),
+  );
+  app.use(asProblem(context));
+  return app;
+}
+
+/** Every error becomes a problem: the client's own, a store's, or a defect. */
+function asProblem({ onError }: HttpContext): ErrorRequestHandler {
+  return (error, req, res, next) => {
+    if (res.headersSent) return next(error);
+    if (error instanceof ProblemError) return sendProblem(res, error.slug, error.message, error.members);
+    const client = problemOfParser(error);
+    if (client !== null) return sendProblem(res, ...client);
+    const store = reasonOfStore(error);
+    if (store !== null) {
+      res.setHeader('Retry-After', String(limits.retryAfterS));
+      return sendProblem(res, store.slug, store.detail, { reason: store.reason });
+    }
+    onError(error, { method: req.method, path: req.path });
+    return sendProblem(res, 'internal-error', 'The error was logged. Repeating a purchase is safe.');
+  };
+}
+
+/** What body-parser and the router say. */
+function problemOfParser(error: { type?: string; status?: number }): [ProblemSlug, string] | null {
+  switch (error.type) {
+    case 'entity.too.large':
+      return ['too-large', 'The body is larger than this route takes.'];
+    case 'entity.parse.failed':
+      return ['invalid-request', 'The body is not valid JSON.'];
+    case 'encoding.unsupported':
+    case 'charset.unsupported':
+      return ['unsupported-media-type', 'Send uncompressed JSON in UTF-8.'];
+  }
+  const clientError = error.status !== undefined && error.status >= 400 && error.status < 500;
+  return clientError ? ['invalid-request', 'The request could not be read.'] : null;
+}
+
+function reasonOfStore(error: unknown): { slug: ProblemSlug; reason: string; detail: string } | null {
+  const failure = storeFailure(error);
+  if (failure === null) return null;
+  return failure.kind === 'busy'
+    ? { slug: 'busy', reason: failure.reason, detail: 'Nothing was changed. Try again after a moment.' }
+    : {
+        slug: 'unknown-outcome',
+        reason: failure.reason,
+        detail: 'A store did not answer; look before you repeat.',
+      };
+}

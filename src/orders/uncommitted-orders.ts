@@ -1,0 +1,52 @@
+/**
+ * Orders that are reserved in Redis and not committed in Postgres yet: with CONFIRM=accepted the customer has their id from
+ * the 202. They are not unknown, so whatever is asked about them is answered `busy`.
+ */
+import type { Order } from '../domain/order.ts';
+import type { OrderTable } from '../store/postgres/orders.ts';
+import type { SaleTable } from '../store/postgres/sales.ts';
+import type { SaleMirror } from '../store/redis/sale-mirror.ts';
+
+export interface Uncommitted {
+  /** Whether an order that Postgres did not have is reserved, or was committed since. @throws what the stores throw */
+  has(orderId: string): Promise<boolean>;
+  /** The customer's active order, or that it is reserved; else the latest closed one, or null. @throws what the stores throw */
+  ofUser(saleId: number, userId: string): Promise<Order | 'uncommitted' | null>;
+}
+
+/** An order id is a UUIDv7; one that was made longer ago is not reserved any more, whatever clocks and outages there were. */
+const RECENT_MS = 7 * 24 * 3600 * 1000;
+
+/** @param reservations null for a strategy that reserves nothing */
+export function uncommittedOrders(
+  mirror: SaleMirror | null,
+  sales: SaleTable,
+  orders: OrderTable,
+): Uncommitted {
+  return {
+    async has(orderId) {
+      if (mirror === null || Math.abs(Date.now() - madeAtMs(orderId)) > RECENT_MS) return false;
+      const recent = await sales.recent();
+      if (
+        await mirror.isReserved(
+          orderId,
+          recent.map(({ id }) => id),
+        )
+      )
+        return true;
+      // Between the look into Postgres and the one into Redis it may have been committed.
+      return (await orders.get(orderId)) !== null;
+    },
+    async ofUser(saleId, userId) {
+      const order = await orders.ofUser(saleId, userId);
+      if (mirror === null || order?.status === 'pending' || order?.status === 'paid') return order;
+      if (await mirror.isReservedFor(saleId, userId)) return 'uncommitted';
+      return orders.ofUser(saleId, userId); // it may have been committed since
+    },
+  };
+}
+
+/** The instant in a UUIDv7. */
+function madeAtMs(orderId: string): number {
+  return Number.parseInt(orderId.replace('-', '').slice(0, 12), 16);
+}

@@ -1,0 +1,141 @@
+/**
+ * Applies prisma/migrations with Prisma's own schema engine, compiled to WebAssembly, so that no binary has to be
+ * downloaded. `_prisma_migrations` is filled as `prisma migrate deploy` fills it; both can be used on one database.
+ *
+ * Everything runs on one connection in one transaction: the lock, the scripts and the engine's bookkeeping. A start
+ * that is killed half-way leaves nothing behind, and of several processes that start at once one applies while the
+ * others wait and then find nothing to do. (A migration can therefore not use CREATE INDEX CONCURRENTLY.)
+ */
+import { readdir, readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
+import { PrismaPg } from '@prisma/adapter-pg';
+import { bindMigrationAwareSqlAdapterFactory } from '@prisma/driver-adapter-utils';
+import type * as EngineModule from '@prisma/schema-engine-wasm';
+import pg from 'pg';
+
+// Node 20's types name the namespace and not the value.
+declare const WebAssembly: {
+  instantiate(
+    bytes: Uint8Array,
+    imports: object,
+  ): Promise<{ instance: { exports: { __wbindgen_start(): void } } }>;
+};
+
+const root = fileURLToPath(new URL('../../../prisma/', import.meta.url));
+/** The advisory lock's number; any fixed one will do. */
+const MIGRATION_LOCK = 7_261_737;
+
+/**
+ * Brings the database to the newest migration.
+ * @returns the names of the migrations that this call applied; empty when there was nothing to do.
+ * @throws when a migration fails; the database is then as it was before the call.
+ */
+export async function migrate(databaseUrl: string): Promise<readonly string[]> {
+  // One connection, never given up while idle: the transaction lives on it.
+  const pool = new pg.Pool({
+    connectionString: databaseUrl,
+    max: 1,
+    idleTimeoutMillis: 0,
+    connectionTimeoutMillis: 10_000,
+  });
+  pool.on('error', () => {}); // a lost connection shows as the failure of the query under way
+  try {
+    await pool.query('BEGIN');
+    await pool.query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
+    const applied = (await missing(pool)).length === 0 ? [] : await apply(pool);
+    await pool.query('COMMIT');
+    return applied;
+  } finally {
+    await pool.end(); // which rolls back what was not committed
+  }
+}
+
+async function missing(pool: pg.Pool): Promise<readonly string[]> {
+  const names = await migrationNames();
+  const { rows } = await pool.query<{ known: string | null }>(
+    `SELECT to_regclass('_prisma_migrations')::text AS known`,
+  );
+  if (rows[0]?.known == null) return names;
+  const applied = await pool.query<{ migration_name: string }>(
+    'SELECT migration_name FROM _prisma_migrations WHERE finished_at IS NOT NULL AND rolled_back_at IS NULL',
+  );
+  const done = new Set(applied.rows.map((row) => row.migration_name));
+  return names.filter((name) => !done.has(name));
+}
+
+async function migrationNames(): Promise<string[]> {
+  const entries = await readdir(`${root}migrations`, { withFileTypes: true });
+  return entries
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => entry.name)
+    .sort();
+}
+
+async function apply(pool: pg.Pool): Promise<readonly string[]> {
+  const { SchemaEngine } = await loadEngine();
+  const schema = await readFile(`${root}schema.prisma`, 'utf8');
+  const adapter = bindMigrationAwareSqlAdapterFactory(new WholeScripts(pool));
+  const engine = await SchemaEngine.new({ datamodels: [['schema.prisma', schema]] }, () => {}, adapter);
+  try {
+    const migrationDirectories = await Promise.all((await migrationNames()).map(readMigration));
+    const { appliedMigrationNames } = await engine.applyMigrations({
+      migrationsList: {
+        baseDir: `${root}migrations`,
+        lockfile: {
+          path: 'migration_lock.toml',
+          content: await readFile(`${root}migrations/migration_lock.toml`, 'utf8'),
+        },
+        shadowDbInitScript: '',
+        migrationDirectories,
+      },
+      filters: { externalTables: [], externalEnums: [] },
+    });
+    return appliedMigrationNames;
+  } finally {
+    engine.free();
+  }
+}
+
+async function readMigration(name: string) {
+  const value = await readFile(`${root}migrations/${name}/migration.sql`, 'utf8');
+  return { path: name, migrationFile: { path: 'migration.sql', content: { tag: 'ok' as const, value } } };
+}
+
+/** The adapter cuts a script at every semicolon, also inside comments and functions; Postgres reads it whole. */
+class WholeScripts extends PrismaPg {
+  readonly #pool: pg.Pool;
+  constructor(pool: pg.Pool) {
+    super(pool);
+    this.#pool = pool;
+  }
+  override async connect() {
+    const adapter = await super.connect();
+    adapter.executeScript = async (script) => {
+      await this.#pool.query(script);
+    };
+    return adapter;
+  }
+}
+
+let engineModule: Promise<typeof EngineModule> | undefined;
+/** One instance for the process: the glue code keeps it in a variable, and timers of an engine outlive the engine. */
+function loadEngine(): Promise<typeof EngineModule> {
+  engineModule ??= instantiateEngine();
+  return engineModule;
+}
+
+/**
+ * The package's own entry imports a `.wasm` file as a module, which Node 20 does not do without a flag; its glue
+ * code is exported, and is given the instance here.
+ */
+async function instantiateEngine(): Promise<typeof EngineModule> {
+  const require = createRequire(import.meta.url);
+  const gluePath = require.resolve('@prisma/schema-engine-wasm/schema_engine_bg');
+  const glue = await import('@prisma/schema-engine-wasm/schema_engine_bg');
+  const bytes = await readFile(gluePath.replace(/\.js$/, '.wasm'));
+  const { instance } = await WebAssembly.instantiate(bytes, { './schema_engine_bg.js': glue });
+  glue.__wbg_set_wasm(instance.exports);
+  instance.exports.__wbindgen_start();
+  return glue as unknown as typeof EngineModule;
+}

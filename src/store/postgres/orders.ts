@@ -1,0 +1,189 @@
+/** Orders in Postgres, as they are read. Who writes them: orders/order-committer.ts and the Postgres strategies. */
+import type pg from 'pg';
+import type { Order, OrderStatus } from '../../domain/order.ts';
+import { inTransaction, type PostgresStore } from './pool.ts';
+
+/** An order is active while it holds a unit. The partial unique index names the same states. */
+export const ACTIVE = `status IN ('pending', 'paid')`;
+
+const COLUMNS = `id, sale_id, user_id, status, price_cents, created_at, expires_at, paid_at, closed_at`;
+
+interface OrderRow {
+  readonly id: string;
+  readonly sale_id: number;
+  readonly user_id: string;
+  readonly status: OrderStatus;
+  readonly price_cents: number;
+  readonly created_at: Date;
+  readonly expires_at: Date;
+  readonly paid_at: Date | null;
+  readonly closed_at: Date | null;
+}
+
+export interface OrderTable {
+  get(orderId: string): Promise<Order | null>;
+  /** The customer's active order, or else the latest one. */
+  ofUser(saleId: number, userId: string): Promise<Order | null>;
+  /** The active order of each (sale, user) that has one; asked for many at once. */
+  activeOf(
+    customers: readonly { readonly saleId: number; readonly userId: string }[],
+  ): Promise<readonly Order[]>;
+  /** Of these orders, in no order, those that exist. */
+  existing(orderIds: readonly string[]): Promise<readonly Order[]>;
+  /** What must agree within Postgres, at one instant. */
+  counts(saleId: number): Promise<OrderCounts>;
+  /** Units that Redis has not heard of, and one of their moves. */
+  untold(saleId: number): Promise<{ readonly units: number; readonly oldest: string | null }>;
+  /** Every customer of a sale with an active order, in pages. */
+  buyers(saleId: number, pageSize: number): AsyncIterable<readonly Buyer[]>;
+  /**
+   * What Redis needs to hold a sale, at one instant: free units, which of some orders exist, and all buyers, which
+   * `use` takes page by page.
+   */
+  snapshot<T>(
+    saleId: number,
+    orderIds: readonly string[],
+    use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
+  ): Promise<Snapshot<T>>;
+}
+
+export interface Snapshot<T> {
+  readonly remaining: number;
+  /** Numbers of the restocks that `remaining` has and Redis has not heard of. */
+  readonly restocks: readonly string[];
+  readonly known: ReadonlySet<string>;
+  readonly value: T;
+}
+
+export interface OrderCounts {
+  readonly sold: number;
+  readonly active: number;
+  /** Orders without their one entry, and closed ones without their one reversal. */
+  readonly pointsMissing: number;
+}
+
+export interface Buyer {
+  readonly userId: string;
+  readonly orderId: string;
+}
+
+/** Buyers read at once. */
+const PAGE = 1_000;
+
+export function orderTable({ pool }: PostgresStore): OrderTable {
+  return {
+    async get(orderId) {
+      const { rows } = await pool.query<OrderRow>(`SELECT ${COLUMNS} FROM orders WHERE id = $1`, [orderId]);
+      return rows[0] === undefined ? null : toOrder(rows[0]);
+    },
+    async ofUser(saleId, userId) {
+      const { rows } = await pool.query<OrderRow>(
+        `SELECT ${COLUMNS} FROM orders WHERE sale_id = $1 AND user_id = $2
+         ORDER BY (${ACTIVE}) DESC, created_at DESC, id DESC LIMIT 1`,
+        [saleId, userId],
+      );
+      return rows[0] === undefined ? null : toOrder(rows[0]);
+    },
+    async activeOf(customers) {
+      const { rows } = await pool.query<OrderRow>({
+        name: 'active-orders',
+        // LATERAL … LIMIT 1 leaves the planner one way: a look into the index for each customer. Joined otherwise, the
+        // plan that is made while the table is empty reads all orders, and a prepared statement keeps it.
+        text: `SELECT o.* FROM unnest($1::int[], $2::text[]) AS c (sale_id, user_id)
+               CROSS JOIN LATERAL (
+                 SELECT ${COLUMNS} FROM orders
+                 WHERE orders.sale_id = c.sale_id AND orders.user_id = c.user_id AND ${ACTIVE} LIMIT 1
+               ) AS o`,
+        values: [customers.map((c) => c.saleId), customers.map((c) => c.userId)],
+      });
+      return rows.map(toOrder);
+    },
+    async existing(orderIds) {
+      const { rows } = await pool.query<OrderRow>({
+        name: 'existing-orders',
+        text: `SELECT ${COLUMNS} FROM orders WHERE id = ANY($1::uuid[])`,
+        values: [orderIds],
+      });
+      return rows.map(toOrder);
+    },
+    async untold(saleId) {
+      const { rows } = await pool.query<{ units: number; oldest: string | null }>(
+        `SELECT coalesce(sum(units), 0)::int AS units, min(what) AS oldest FROM (
+           SELECT 1 AS units, id::text AS what FROM unit_moves WHERE sale_id = $1
+           UNION ALL SELECT units, 'restock ' || id FROM restock_moves WHERE sale_id = $1) AS untold`,
+        [saleId],
+      );
+      return rows[0]!;
+    },
+    async counts(saleId) {
+      const { rows } = await pool.query<OrderCounts>(
+        `SELECT (SELECT sold + oversold FROM sales WHERE id = $1) AS sold, (count(*) FILTER (WHERE ${ACTIVE}))::int AS active,
+           (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int
+             AND NOT (status = 'paid' AND reversed.n = 1)))::int AS "pointsMissing"
+         FROM orders
+           CROSS JOIN LATERAL (SELECT count(*) AS n FROM points_entries AS p WHERE p.user_id = orders.user_id
+             AND p.source_type = 'order' AND p.source_id = orders.id::text) AS earned
+           CROSS JOIN LATERAL (SELECT count(*) AS n FROM points_entries AS p WHERE p.user_id = orders.user_id
+             AND p.source_type = 'order-reversal' AND p.source_id = orders.id::text) AS reversed
+         WHERE sale_id = $1`,
+        [saleId],
+      );
+      return rows[0]!;
+    },
+    buyers: (saleId, pageSize) => buyersOf(pool, saleId, pageSize),
+    async snapshot(saleId, orderIds, use) {
+      return inTransaction(pool, async (client) => {
+        await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
+        const sale = await client.query<{ remaining: number }>(
+          'SELECT stock - sold AS remaining FROM sales WHERE id = $1',
+          [saleId],
+        );
+        const known = await client.query<{ id: string }>('SELECT id FROM orders WHERE id = ANY($1)', [
+          orderIds,
+        ]);
+        const untold = await client.query<{ id: string }>('SELECT id FROM restock_moves WHERE sale_id = $1', [
+          saleId,
+        ]);
+        const snapshot = {
+          remaining: sale.rows[0]?.remaining ?? 0,
+          restocks: untold.rows.map(({ id }) => id),
+          known: new Set(known.rows.map(({ id }) => id)),
+          value: await use(buyersOf(client, saleId, PAGE)),
+        };
+        return { commit: true, value: snapshot };
+      });
+    },
+  };
+}
+
+async function* buyersOf(
+  db: Pick<pg.Pool, 'query'>,
+  saleId: number,
+  pageSize: number,
+): AsyncGenerator<readonly Buyer[]> {
+  let after = '';
+  for (;;) {
+    const { rows } = await db.query<{ user_id: string; id: string }>(
+      `SELECT user_id, id FROM orders WHERE sale_id = $1 AND user_id > $2 AND ${ACTIVE} ORDER BY user_id LIMIT $3`,
+      [saleId, after, pageSize],
+    );
+    const last = rows.at(-1);
+    if (last === undefined) return;
+    yield rows.map((row) => ({ userId: row.user_id, orderId: row.id }));
+    after = last.user_id;
+  }
+}
+
+function toOrder(row: OrderRow): Order {
+  return {
+    orderId: row.id,
+    saleId: row.sale_id,
+    userId: row.user_id,
+    status: row.status,
+    priceCents: row.price_cents,
+    createdAt: row.created_at.toISOString(),
+    expiresAt: row.expires_at.toISOString(),
+    paidAt: row.paid_at?.toISOString() ?? null,
+    closedAt: row.closed_at?.toISOString() ?? null,
+  };
+}

@@ -1,0 +1,37 @@
+/**
+ * `advisory-lock`: `pg_advisory_xact_lock` on the sale's number, then look, insert the order, count it, commit. Attempts
+ * on one sale go one after the other, as with for-update, but the row itself stays free for others until it is counted.
+ *
+ * The lock is a statement of its own: under READ COMMITTED a statement sees what was committed before it began, and one
+ * that waited for the lock began too early. Postgres gives the lock back after the commit can be seen. A strategy that
+ * does not take this lock is not kept out; the CHECK and the unique index are there for that.
+ */
+import type { StrategyDescription } from '../../domain/guarantees.ts';
+import { inTransaction } from '../../store/postgres/pool.ts';
+import { countSold, insertOrder, lockNumber, readSaleAndOrders } from '../../store/postgres/purchases.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { AGAIN, accepted, classify, type Decision, postgresStrategy } from './base.ts';
+
+export const description: StrategyDescription = {
+  name: 'advisory-lock',
+  summary: 'pg_advisory_xact_lock on the sale, check, insert, deduct, in one transaction.',
+  store: 'postgres',
+  usesLock: false,
+  roundTrips: 6,
+  guarantees: ALL_GUARANTEES,
+};
+
+export function create(context: StrategyContext): Strategy {
+  return postgresStrategy(context, description, (attempt) =>
+    inTransaction<Decision>(context.postgres.pool, async (client) => {
+      await lockNumber(client, 'attempts', attempt.saleId);
+      const seen = await readSaleAndOrders(client, attempt.saleId, [attempt.userId]);
+      const decision = classify(attempt, seen);
+      if (decision.kind !== 'again') return { commit: false, value: decision };
+      if (!(await insertOrder(client, attempt, context.paymentWindowS)))
+        return { commit: false, value: AGAIN };
+      await countSold(client, attempt.saleId);
+      return { commit: true, value: accepted(attempt) };
+    }),
+  );
+}

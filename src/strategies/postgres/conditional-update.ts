@@ -1,0 +1,41 @@
+/**
+ * `conditional-update`: one statement. It counts a unit if one is free (`UPDATE … WHERE sold < stock`) and inserts the
+ * order and its points from what that UPDATE returns, so there is no unit without an order and no order without a unit.
+ *
+ *   the statement ──▶ sold: committed with its answer
+ *     ├─ nothing counted: refused, or a repeat ──▶ a look says which
+ *     └─ the same customer's other attempt was faster: the unique index fails the whole statement ──▶ once more, which
+ *        finds that order
+ *
+ * Who waited for the row while the last unit went looks at `sold < stock` again, on the row as it is by then. A repeat is
+ * turned away before it touches the row, unless its first order is younger than the statement. The row is held from the
+ * UPDATE to the commit of the same statement, without a round trip in between.
+ */
+import type { StrategyDescription } from '../../domain/guarantees.ts';
+import { ACTIVE } from '../../store/postgres/orders.ts';
+import { type ConditionalSale, OPEN, readSaleAndOrders, sellIf } from '../../store/postgres/purchases.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { accepted, classify, postgresStrategy } from './base.ts';
+
+export const description: StrategyDescription = {
+  name: 'conditional-update',
+  summary: 'One statement: UPDATE … WHERE sold < stock RETURNING, with the order and its points.',
+  store: 'postgres',
+  usesLock: false,
+  roundTrips: 1,
+  guarantees: ALL_GUARANTEES,
+};
+
+const IF_FREE: ConditionalSale = {
+  name: 'sell-if-free',
+  condition: `sold < stock AND ${OPEN}
+    AND NOT EXISTS (SELECT FROM orders WHERE sale_id = $2 AND user_id = $3 AND ${ACTIVE})`,
+};
+
+export function create(context: StrategyContext): Strategy {
+  const { postgres } = context;
+  return postgresStrategy(context, description, async (attempt) => {
+    if (await sellIf(postgres, IF_FREE, attempt, context.paymentWindowS)) return accepted(attempt);
+    return classify(attempt, await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]));
+  });
+}

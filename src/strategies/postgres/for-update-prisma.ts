@@ -1,0 +1,70 @@
+/**
+ * `for-update-prisma`: the same as `for-update`, as one writes it with Prisma: an interactive transaction, models
+ * where Prisma has words, raw SQL only for the row lock, which it has none for. It shows what the ORM costs.
+ */
+
+import { limits } from '../../config/limits.ts';
+import type { StrategyDescription } from '../../domain/guarantees.ts';
+import type { Attempt } from '../../domain/order.ts';
+import type { Prisma } from '../../generated/prisma/client.ts';
+import type { SaleState } from '../../store/postgres/purchases.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { accepted, type Decision, existing, postgresStrategy, refusalOf } from './base.ts';
+
+export const description: StrategyDescription = {
+  name: 'for-update-prisma',
+  summary: "The same as for-update through Prisma's interactive transaction: what the ORM costs.",
+  store: 'postgres',
+  usesLock: false,
+  roundTrips: 7,
+  guarantees: ALL_GUARANTEES,
+};
+
+type LockedSale = SaleState & { readonly priceCents: number; readonly expiresAt: Date };
+
+export function create(context: StrategyContext): Strategy {
+  const { prisma } = context.postgres;
+
+  async function decide(tx: Prisma.TransactionClient, attempt: Attempt): Promise<Decision> {
+    const { saleId, userId, orderId } = attempt;
+    const [sale = null] = await tx.$queryRaw<LockedSale[]>`
+      SELECT stock - sold AS free, version, price_cents AS "priceCents",
+             coalesce(clock_timestamp() < starts_at, false) AS "notStarted",
+             coalesce(clock_timestamp() >= ends_at, false) AS ended,
+             now() + make_interval(secs => ${context.paymentWindowS}) AS "expiresAt"
+      FROM sales WHERE id = ${saleId} FOR UPDATE`;
+    if (sale === null) return { kind: 'unknown-sale' };
+    const order = await tx.order.findFirst({
+      where: { saleId, userId, status: { in: ['pending', 'paid'] } },
+      select: { id: true, status: true },
+    });
+    if (order !== null) return existing(attempt, order as Parameters<typeof existing>[1]);
+    const refusal = refusalOf(sale);
+    if (refusal !== null) return refusal;
+    const { priceCents, expiresAt } = sale;
+    await tx.order.create({
+      data: { id: orderId, saleId, userId, status: 'pending', priceCents, expiresAt },
+    });
+    await tx.pointsEntry.create({
+      data: {
+        userId,
+        sourceType: 'order',
+        sourceId: orderId,
+        points: Math.max(1, Math.floor(priceCents / 100)),
+      },
+    });
+    await tx.sale.update({
+      where: { id: saleId },
+      data: { sold: { increment: 1 }, version: { increment: 1 } },
+      select: { id: true },
+    });
+    return accepted(attempt);
+  }
+
+  return postgresStrategy(context, description, (attempt) =>
+    prisma.$transaction((tx) => decide(tx, attempt), {
+      maxWait: limits.postgresConnectMs,
+      timeout: limits.postgresStatementMs,
+    }),
+  );
+}

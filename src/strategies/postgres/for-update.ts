@@ -1,0 +1,35 @@
+/**
+ * `for-update`: lock the sale's row with `SELECT … FOR UPDATE`, look, insert the order, count it, commit. The row is
+ * held from the first statement to the commit, so attempts on one sale go one after the other.
+ */
+import type { StrategyDescription } from '../../domain/guarantees.ts';
+import { inTransaction } from '../../store/postgres/pool.ts';
+import { countSold, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { AGAIN, accepted, type Decision, existing, postgresStrategy, refusalOf } from './base.ts';
+
+export const description: StrategyDescription = {
+  name: 'for-update',
+  summary: 'SELECT … FOR UPDATE, check, insert, deduct, in one transaction.',
+  store: 'postgres',
+  usesLock: false,
+  roundTrips: 6,
+  guarantees: ALL_GUARANTEES,
+};
+
+export function create(context: StrategyContext): Strategy {
+  return postgresStrategy(context, description, (attempt) =>
+    inTransaction<Decision>(context.postgres.pool, async (client) => {
+      const sale = await readSale(client, attempt.saleId, true);
+      if (sale === null) return { commit: false, value: { kind: 'unknown-sale' } };
+      const order = await findActive(client, attempt);
+      if (order !== null) return { commit: false, value: existing(attempt, order) };
+      const refusal = refusalOf(sale);
+      if (refusal !== null) return { commit: false, value: refusal };
+      if (!(await insertOrder(client, attempt, context.paymentWindowS)))
+        return { commit: false, value: AGAIN };
+      await countSold(client, attempt.saleId);
+      return { commit: true, value: accepted(attempt) };
+    }),
+  );
+}

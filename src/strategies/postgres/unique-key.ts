@@ -1,0 +1,41 @@
+/**
+ * `unique-key`: no lock and no look before the insert. Unique keys make the order and its points idempotent; the
+ * conditional deduction comes last, so that the hot row is held only from there to the commit. When the deduction
+ * finds no unit the whole transaction is rolled back, which is its price: a refused attempt has written.
+ */
+import type { StrategyDescription } from '../../domain/guarantees.ts';
+import type { Attempt } from '../../domain/order.ts';
+import { inTransaction } from '../../store/postgres/pool.ts';
+import { countSoldIfFree, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { AGAIN, accepted, type Decision, existing, postgresStrategy, refusalOf } from './base.ts';
+
+export const description: StrategyDescription = {
+  name: 'unique-key',
+  summary: 'No lock: unique keys make order and points idempotent, the conditional deduct comes last.',
+  store: 'postgres',
+  usesLock: false,
+  roundTrips: 4,
+  guarantees: ALL_GUARANTEES,
+};
+
+export function create(context: StrategyContext): Strategy {
+  const { pool } = context.postgres;
+
+  async function decide(attempt: Attempt): Promise<Decision> {
+    const placed = await inTransaction(pool, async (client) => {
+      const inserted = await insertOrder(client, attempt, context.paymentWindowS);
+      const sold = inserted && (await countSoldIfFree(client, attempt.saleId));
+      return { commit: sold, value: { inserted, sold } };
+    });
+    if (placed.sold) return accepted(attempt);
+    // Nothing was written; what stands there now says why. When it would sell again by now, so does the next try.
+    if (!placed.inserted) {
+      const order = await findActive(pool, attempt);
+      if (order !== null) return existing(attempt, order);
+    }
+    return refusalOf(await readSale(pool, attempt.saleId)) ?? AGAIN;
+  }
+
+  return postgresStrategy(context, description, decide);
+}

@@ -1,0 +1,143 @@
+/**
+ * `segmented-lock`: the stock is split into SEGMENTS parts, each under its own lock, so that as many attempts go on
+ * at once. A customer's home segment is a hash of the user id: attempts of one customer meet under one lock, which
+ * is what keeps one per customer.
+ *
+ *   lock home ──▶ unit at home? ──yes──▶ deduct ──▶ unlock
+ *                     │ no
+ *                     ▼
+ *                 read all segments at one instant ──all empty──▶ sold-out
+ *                     │ one has a unit
+ *                     ▼
+ *                 lock it too ──still has one──▶ deduct
+ *                     └──empty by now──▶ read again
+ *
+ * No unit is stranded: "sold out" is said only when at one instant every segment was empty. Holding two locks does
+ * not deadlock: only customers of an empty home take a second lock, and only of a segment that has units; should a
+ * unit come back in between and close a circle all the same, the bounded wait opens it, as `busy`.
+ */
+import { limits } from '../../config/limits.ts';
+import type { StrategyDescription } from '../../domain/guarantees.ts';
+import type { Attempt } from '../../domain/order.ts';
+import { homeSegment, lenderOf } from '../../domain/segments.ts';
+import { type Lease, using } from '../../locks/lock.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import {
+  type Decision,
+  fenceOf,
+  LEASE_LOST,
+  NOT_LOADED,
+  REFUSED,
+  readSaleInRedis,
+  redisStrategy,
+  type SalePlace,
+} from './base.ts';
+
+export const description: StrategyDescription = {
+  name: 'segmented-lock',
+  summary:
+    'Stock split into SEGMENTS parts, each under its own lock; an empty home segment borrows from the others.',
+  store: 'redis',
+  usesLock: true,
+  roundTrips: 5,
+  guarantees: ALL_GUARANTEES,
+};
+
+/** The answer when a segment turned out empty under its lock. */
+const EMPTY = { kind: 'empty' } as const;
+
+export function create(context: StrategyContext): Strategy {
+  const { redis, scripts } = context.redis;
+
+  function underLock<T>(
+    attempt: Attempt,
+    segment: number,
+    waitMs: number,
+    work: (lease: Lease) => Promise<T>,
+  ) {
+    const resource = `sale:${attempt.saleId}:segment:${segment}`;
+    const ttlMs = Math.min(context.lockTtlMs, limits.attemptLeaseMs);
+    return using(context.lock, resource, { ttlMs, waitMs }, work);
+  }
+
+  /**
+   * Takes a unit of one segment.
+   * @param leases all that this attempt holds, the segment's own last
+   * @param seen the segment's units, where they were read under the lease already
+   */
+  async function take(
+    attempt: Attempt,
+    place: SalePlace,
+    segment: number,
+    leases: readonly [...Lease[], Lease],
+    seen?: number,
+  ): Promise<Decision | typeof EMPTY> {
+    const { keys, epoch } = place;
+    const fence = fenceOf(context, leases.at(-1)!);
+    const [state, units] =
+      seen === undefined ? await scripts.fencedRead(keys, String(segment), fence, epoch) : ['loaded', seen];
+    if (state !== 'loaded') return state === 'not-loaded' ? NOT_LOADED : LEASE_LOST;
+    if (Number(units) <= 0) return EMPTY;
+    if (leases.some((lease) => lease.signal.aborted)) return LEASE_LOST;
+    const reply = await scripts.fencedDeduct(
+      keys,
+      String(segment),
+      attempt.userId,
+      attempt.orderId,
+      fence,
+      epoch,
+    );
+    if (reply[0] === 'reserved') {
+      return { kind: 'reserved', reservation: { ...attempt, reservedAt: reply[1] } };
+    }
+    return REFUSED[reply[0]];
+  }
+
+  async function borrow(
+    attempt: Attempt,
+    place: SalePlace,
+    home: number,
+    homeLease: Lease,
+  ): Promise<Decision> {
+    const untilMs = performance.now() + context.lockWaitMs;
+    for (;;) {
+      const counters = await redis.hgetall(place.keys.counters);
+      const units = Array.from({ length: Object.keys(counters).length }, (_, i) => Number(counters[i] ?? 0));
+      if (units.length === 0) return NOT_LOADED;
+      const lender = lenderOf(home, units);
+      if (lender === null) return { kind: 'sold-out' };
+      const waitMs = untilMs - performance.now();
+      if (waitMs <= 0) return { kind: 'busy', reason: 'lock-contended' };
+      const result =
+        lender === home
+          ? { kind: 'done' as const, value: await take(attempt, place, home, [homeLease]) } // a unit came back
+          : await underLock(attempt, lender, waitMs, (lease) =>
+              take(attempt, place, lender, [homeLease, lease]),
+            );
+      if (result.kind !== 'done') return { kind: 'busy', reason: `lock-${result.kind}` };
+      if (result.value.kind !== 'empty') return result.value;
+    }
+  }
+
+  async function decideAtHome(
+    attempt: Attempt,
+    place: SalePlace,
+    home: number,
+    lease: Lease,
+  ): Promise<Decision> {
+    const sale = await readSaleInRedis(context, place, attempt, String(home), lease);
+    if ('kind' in sale) return sale;
+    if (sale.held !== null) return sale.held;
+    if (sale.refusal !== null) return sale.refusal;
+    const taken = await take(attempt, place, home, [lease], sale.units);
+    return taken.kind === 'empty' ? borrow(attempt, place, home, lease) : taken;
+  }
+
+  return redisStrategy(context, description, context.segments, async (attempt, place) => {
+    const home = homeSegment(attempt.userId, context.segments);
+    const result = await underLock(attempt, home, context.lockWaitMs, (lease) =>
+      decideAtHome(attempt, place, home, lease),
+    );
+    return result.kind === 'done' ? result.value : { kind: 'busy', reason: `lock-${result.kind}` };
+  });
+}
