@@ -43,7 +43,7 @@ export class ConfigError extends Error {
   readonly problems: readonly string[];
   constructor(problems: readonly string[]) {
     super(
-      `The configuration has ${problems.length === 1 ? 'a mistake' : `${problems.length} mistakes`}:\n${problems.map((p) => `  ${p}`).join('\n')}\nEvery variable is classify in .env.example.`,
+      `The configuration has ${problems.length === 1 ? 'a mistake' : `${problems.length} mistakes`}:\n${problems.map((p) => `  ${p}`).join('\n')}\nEvery variable is explained in .env.example.`,
     );
     this.problems = problems;
   }

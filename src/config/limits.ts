@@ -12,6 +12,8 @@ export const limits = {
   sourceLength: 128,
   /** Postgres INTEGER. */
   maxUnits: 2_147_483_647,
+  /** Postgres INTEGER; a sale with a larger id cannot exist. */
+  maxSaleId: 2_147_483_647,
   /** Keeps price × units within what a double holds exactly. */
   maxPriceCents: 1_000_000_000,
   maxPoints: 1_000_000_000,

@@ -5,7 +5,7 @@ import { limits } from '../config/limits.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
 import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
-import type { Uncommitted } from '../orders/uncommitted-orders.ts';
+import type { UncommittedOrders } from '../orders/uncommitted-orders.ts';
 import type { Ledger } from '../points/ledger.ts';
 import { storeFailure } from '../store/failures.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
@@ -30,7 +30,7 @@ export interface HttpContext {
   readonly orders: OrderTable;
   readonly lifecycle: Lifecycle;
   readonly payments: Payments;
-  readonly uncommitted: Uncommitted;
+  readonly uncommitted: UncommittedOrders;
   readonly ledger: Ledger;
   readonly tasks: TaskDesk;
   readonly adminToken: string | null;
@@ -105,7 +105,7 @@ function problemOfParser(error: { type?: string; status?: number }): [ProblemSlu
 
 function reasonOfStore(error: unknown): { slug: ProblemSlug; reason: string; detail: string } | null {
   const failure = storeFailure(error);
-  if (failure === null) return null;
+  if (failure.kind === 'defect') return null;
   return failure.kind === 'busy'
     ? { slug: 'busy', reason: failure.reason, detail: 'Nothing was changed. Try again after a moment.' }
     : {

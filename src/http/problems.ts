@@ -1,5 +1,6 @@
 /** Errors as RFC 9457 problems. The slug at the end of `type` is the stable name; the rest is for people. */
 import type { Response } from 'express';
+import { limits } from '../config/limits.ts';
 
 /** Every problem that Stampede answers with, and what a person may do about it. */
 export const problems = {
@@ -39,6 +40,13 @@ export class ProblemError extends Error {
     this.slug = slug;
     this.members = members;
   }
+}
+
+/** The problem of a write that happened, and whose result could not be read. */
+export function outcomeUnread(res: Response): ProblemError {
+  res.setHeader('Retry-After', String(limits.retryAfterS));
+  const detail = 'A store did not answer; read the state before you repeat the request.';
+  return new ProblemError('unknown-outcome', detail, { reason: 'outcome-unread' });
 }
 
 /** The body of a problem. What is said beside must not have the names that every problem has. */

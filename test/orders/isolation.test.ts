@@ -155,15 +155,15 @@ it('a task that cannot be dispatched: the others are done', async () => {
 
 it.each([
   [
-    'unit-moves',
+    'mirror-outbox',
     'buyers',
-    `INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
-     SELECT gen_random_uuid(), $1, 'user', 'back' FROM generate_series(1, $2::int)`,
+    `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change)
+     SELECT gen_random_uuid(), $1, 'user', 'release' FROM generate_series(1, $2::int)`,
   ],
   [
-    'restock-moves',
+    'mirror-outbox',
     'restocks',
-    'INSERT INTO restock_moves (sale_id, units) SELECT $1, 1 FROM generate_series(1, $2::int)',
+    `INSERT INTO mirror_outbox (sale_id, change) SELECT $1, 'restock' FROM generate_series(1, $2::int)`,
   ],
 ])('a sale that Redis refuses (%s): the units of others reach Redis', async (loop, key, insert) => {
   const broken = await createSale(service.url, 5);

@@ -145,7 +145,7 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
       (n) => n === 0,
       20_000,
     );
-    const log = [...one.log, ...two.log].filter((line) => line.includes('corrected Redis'));
+    const log = [...one.log, ...two.log].filter((line) => line.includes('repaired drift in Redis'));
     expect(log).toEqual([]);
   });
 });
@@ -180,7 +180,7 @@ it('a repeat does not release what a commit in progress is about to place', { ti
   for (const { problem } of answers) expect(problem).toBe('unknown-outcome');
   const last = await buy(service.url, id, 'ann', 30_000);
   expect(await ordersOf(id, 'ann')).toEqual([last.body.orderId]);
-  expect(service.log.filter((line) => line.includes('corrected Redis'))).toEqual([]);
+  expect(service.log.filter((line) => line.includes('repaired drift in Redis'))).toEqual([]);
 });
 
 describe('CONFIRM=accepted', () => {

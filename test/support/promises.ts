@@ -141,7 +141,7 @@ export async function readRedis(redis: Redis, saleId: number): Promise<InRedis> 
 /** @returns what is left between the stores; nothing is once all is settled */
 export async function notSettled(sql: pg.Pool, redis: Redis | null, saleId: number): Promise<string[]> {
   const { rows } = await sql.query<{ stock: number; sold: number; moves: number }>(
-    `SELECT stock, sold, (SELECT count(*)::int FROM unit_moves WHERE sale_id = s.id) AS moves
+    `SELECT stock, sold, (SELECT count(*)::int FROM mirror_outbox WHERE sale_id = s.id) AS moves
      FROM sales AS s WHERE id = $1`,
     [saleId],
   );

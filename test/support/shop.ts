@@ -162,13 +162,13 @@ export class Shop implements AsyncDisposable {
   }
 
   async waitingMoves(): Promise<number> {
-    const sql = 'SELECT count(*)::int AS n FROM unit_moves WHERE sale_id = $1';
+    const sql = 'SELECT count(*)::int AS n FROM mirror_outbox WHERE sale_id = $1';
     return (await this.stores.sql.query<{ n: number }>(sql, [this.saleId])).rows[0]!.n;
   }
 
   /** How often Redis was corrected, which is for what nothing else has put right. */
   get corrections(): readonly string[] {
-    return this.services.flatMap(({ log }) => log.filter((line) => line.includes('corrected Redis')));
+    return this.services.flatMap(({ log }) => log.filter((line) => line.includes('repaired drift in Redis')));
   }
 
   /** What is broken of the promises, at any instant. */

@@ -5,7 +5,7 @@ import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { SaleTable } from '../../store/postgres/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
-import { ProblemError } from '../problems.ts';
+import { outcomeUnread, ProblemError } from '../problems.ts';
 import { jsonBody, parse } from '../requests.ts';
 import { newSaleSchema, restockSchema, saleIdSchema } from '../schemas.ts';
 
@@ -19,7 +19,7 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestH
       startsAt: given.startsAt ?? null,
       endsAt: given.endsAt ?? null,
     });
-    await strategy.load(sale);
+    await strategy.load?.(sale);
     res.status(201).location(`/sales/${sale.id}`).json(sale);
   });
 
@@ -43,6 +43,7 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestH
       res.setHeader('Retry-After', String(limits.retryAfterS));
       throw new ProblemError('busy', 'Nothing was changed. Try again after a moment.');
     }
+    if (sale === 'unknown') throw outcomeUnread(res);
     if (sale === 'below-sold') {
       const detail =
         units < 0
@@ -62,6 +63,6 @@ function unknownSale(saleId: number): ProblemError {
 
 /** @throws ProblemError for a number that no sale can have */
 function knownId(saleId: number): number {
-  if (saleId > limits.maxUnits) throw unknownSale(saleId);
+  if (saleId > limits.maxSaleId) throw unknownSale(saleId);
   return saleId;
 }

@@ -13,7 +13,7 @@
  */
 
 import { localQueue, type Turn, unqueued } from '../../concurrency/local-queue.ts';
-import { classifyRedisError, type RedisStore } from '../../store/redis/connection.ts';
+import { expectedRedisFailure, type RedisStore } from '../../store/redis/connection.ts';
 import { Settlements } from '../kit/ambiguous-write.ts';
 import { lockKey } from '../kit/keys.ts';
 import { type Bell, Bells } from '../kit/notifications.ts';
@@ -112,7 +112,7 @@ export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
       if (claim !== undefined) await claims.giveBack(resource, claim, unqueued());
       return await stand(resource, options, waiter, turn, bell ?? null);
     } catch (error) {
-      return { kind: 'unavailable', reason: classifyRedisError(error).reason };
+      return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
     }
   }
 

@@ -9,8 +9,8 @@
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSold, insertOrder, lockNumber, readSaleAndOrders } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { AGAIN, accepted, classify, type Decision, postgresStrategy } from './base.ts';
+import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
+import { accepted, classify, type Decision, postgresStrategy, RETRY } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'advisory-lock',
@@ -21,15 +21,15 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): CommittingStrategy {
   return postgresStrategy(context, description, (attempt) =>
     inTransaction<Decision>(context.postgres.pool, async (client) => {
       await lockNumber(client, 'attempts', attempt.saleId);
       const seen = await readSaleAndOrders(client, attempt.saleId, [attempt.userId]);
       const decision = classify(attempt, seen);
-      if (decision.kind !== 'again') return { commit: false, value: decision };
+      if (decision.kind !== 'retry') return { commit: false, value: decision };
       if (!(await insertOrder(client, attempt, context.paymentWindowS)))
-        return { commit: false, value: AGAIN };
+        return { commit: false, value: RETRY };
       await countSold(client, attempt.saleId);
       return { commit: true, value: accepted(attempt) };
     }),

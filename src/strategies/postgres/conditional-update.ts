@@ -12,9 +12,10 @@
  * UPDATE to the commit of the same statement, without a round trip in between.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
+import { IN_WINDOW, insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
-import { type ConditionalSale, OPEN, readSaleAndOrders, sellIf } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
+import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
 import { accepted, classify, postgresStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
@@ -26,16 +27,17 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-const IF_FREE: ConditionalSale = {
-  name: 'sell-if-free',
-  condition: `sold < stock AND ${OPEN}
+const SELL_IF_FREE = insertIf(
+  'sell-if-free',
+  `sold < stock AND ${IN_WINDOW}
     AND NOT EXISTS (SELECT FROM orders WHERE sale_id = $2 AND user_id = $3 AND ${ACTIVE})`,
-};
+);
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): CommittingStrategy {
   const { postgres } = context;
   return postgresStrategy(context, description, async (attempt) => {
-    if (await sellIf(postgres, IF_FREE, attempt, context.paymentWindowS)) return accepted(attempt);
+    const placed = await placeOne(postgres, SELL_IF_FREE, attempt, context.paymentWindowS);
+    if (placed !== false) return placed === true ? accepted(attempt) : placed;
     return classify(attempt, await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]));
   });
 }

@@ -7,8 +7,8 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSoldIfFree, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { AGAIN, accepted, type Decision, existing, postgresStrategy, refusalOf } from './base.ts';
+import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
+import { accepted, type Decision, existing, postgresStrategy, RETRY, refusalOf } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'unique-key',
@@ -19,7 +19,7 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): CommittingStrategy {
   const { pool } = context.postgres;
 
   async function decide(attempt: Attempt): Promise<Decision> {
@@ -34,7 +34,7 @@ export function create(context: StrategyContext): Strategy {
       const order = await findActive(pool, attempt);
       if (order !== null) return existing(attempt, order);
     }
-    return refusalOf(await readSale(pool, attempt.saleId)) ?? AGAIN;
+    return refusalOf(await readSale(pool, attempt.saleId)) ?? RETRY;
   }
 
   return postgresStrategy(context, description, decide);

@@ -16,7 +16,7 @@
  */
 import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
-import type { SaleKeys, SoldOutScript } from '../../store/redis/scripts.ts';
+import type { SaleKeys, SaleScripts } from '../../store/redis/scripts.ts';
 import { BloomFilter } from './bloom-filter.ts';
 
 export interface SoldOutLatch {
@@ -31,7 +31,7 @@ export interface SoldOutLatch {
 
 export interface LatchContext {
   readonly redis: Redis;
-  readonly soldOut: SoldOutScript;
+  readonly soldOut: SaleScripts['soldOut'];
   readonly keys: (saleId: number) => SaleKeys;
   readonly epoch: () => Promise<number>;
   readonly onError: (doing: string, error: unknown, ids: object) => void;
