@@ -1,15 +1,14 @@
 /**
- * `conditional-update`: one statement. It counts a unit if one is free (`UPDATE … WHERE sold < stock`) and inserts the
- * order and its points from what that UPDATE returns, so there is no unit without an order and no order without a unit.
+ * `conditional-update`: one statement. It counts a unit if one is free (`UPDATE … WHERE sold < stock`) and inserts the order and
+ * its points from what that UPDATE returns: no unit without an order, and no order without a unit.
  *
  *   the statement ──▶ sold: committed with its answer
- *     ├─ nothing counted: refused, or a repeat ──▶ a look says which
- *     └─ the same customer's other attempt was faster: the unique index fails the whole statement ──▶ once more, which
- *        finds that order
+ *     ├─ nothing counted ──▶ a read of the sale and the customer says why: refused, or a repeat
+ *     └─ another attempt of the customer was faster: the unique index fails the whole statement ──▶ retry, which finds its order
  *
- * Who waited for the row while the last unit went looks at `sold < stock` again, on the row as it is by then. A repeat is
- * turned away before it touches the row, unless its first order is younger than the statement. The row is held from the
- * UPDATE to the commit of the same statement, without a round trip in between.
+ * A statement that waited for the row evaluates `sold < stock` again on the row's newest version. A repeat fails the condition
+ * before it touches the row, unless its first order is younger than the statement. The row is locked from the UPDATE to the
+ * commit of the same statement, without a round trip in between.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { IN_WINDOW, insertIf, placeOne } from '../../store/postgres/insert-orders.ts';

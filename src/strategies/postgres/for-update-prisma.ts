@@ -1,6 +1,6 @@
 /**
- * `for-update-prisma`: the same as `for-update`, as one writes it with Prisma: an interactive transaction, models
- * where Prisma has words, raw SQL only for the row lock, which it has none for. It shows what the ORM costs.
+ * `for-update-prisma`: the same as `for-update` in idiomatic Prisma: an interactive transaction, models wherever Prisma has an
+ * operation, raw SQL only for the row lock, which it lacks. It shows what the ORM costs.
  */
 
 import { limits } from '../../config/limits.ts';

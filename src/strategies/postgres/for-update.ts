@@ -1,6 +1,6 @@
 /**
- * `for-update`: lock the sale's row with `SELECT … FOR UPDATE`, look, insert the order, count it, commit. The row is
- * held from the first statement to the commit, so attempts on one sale go one after the other.
+ * `for-update`: lock the sale's row with `SELECT … FOR UPDATE`, read, insert the order, count it, commit. The row is locked from the
+ * first statement to the commit, so attempts on one sale run one after the other.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';

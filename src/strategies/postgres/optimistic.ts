@@ -1,16 +1,16 @@
 /**
- * `optimistic`: look at the sale and its version, then count, insert and write the points in one statement that does so
- * only if the version is still the same.
+ * `optimistic`: read the sale and its version, then count, insert and write the points in one statement, only if the version is
+ * still the same.
  *
- *   look ──▶ refused, or a repeat: answered
+ *   read ──▶ refused, or a repeat: answered
  *     │ a unit is free
  *     ▼
  *   compare and set ──same version──▶ sold
- *     └──another was faster──▶ a short wait, longer each time ──▶ look again …, at most RETRIES times ──▶ busy
+ *     └──another attempt was faster──▶ a short wait, longer each time ──▶ read again …, at most RETRIES times ──▶ busy
  *
- * Nothing is locked between the two statements, so on one hot sale most attempts lose most rounds: every purchase, and
- * every unit that comes back, changes the version. Losing proves nothing about the stock, so that who has lost too often
- * is told `busy`, never "sold out".
+ * Nothing is locked between the two statements, so on one hot sale most attempts lose most rounds: every purchase and every
+ * released unit changes the version. Losing proves nothing about the stock, so an attempt that lost too often is answered `busy`,
+ * never "sold out".
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
