@@ -9,13 +9,14 @@
 import cluster from 'node:cluster';
 import type { Server } from 'node:http';
 import closeWithGrace from 'close-with-grace';
-import { type Logger, pino } from 'pino';
+import type { Logger } from 'pino';
 import { createLoadShedder } from './concurrency/load-shedding.ts';
-import { type Config, ConfigError, parseEnv } from './config/env.ts';
+import { type Config, parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
+import { OperatorError, StartError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
 import { createApp } from './http/app.ts';
-import { ListenError, listenOn, stopListening, tryPlace } from './http/listen.ts';
+import { listenOn, stopListening, checkAddress } from './http/listen.ts';
 import { createHttpServer } from './http/node-server.ts';
 import { purchaseListener } from './http/purchase-listener.ts';
 import type { ServiceContext } from './http/routes/service.ts';
@@ -32,6 +33,7 @@ import {
   measureCommitter,
   measureLatch,
 } from './metrics/instruments.ts';
+import { createLogger } from './metrics/logger.ts';
 import { createLifecycle } from './orders/lifecycle.ts';
 import { createOrderCommitter } from './orders/order-committer.ts';
 import { createOutboxRelay } from './orders/outbox-relay.ts';
@@ -41,6 +43,7 @@ import { reapOnce, startReaper } from './orders/reservation-reaper.ts';
 import { keepSweeping } from './orders/sweep.ts';
 import { uncommittedOrders } from './orders/uncommitted-orders.ts';
 import { ledger } from './points/ledger.ts';
+import { storeOf } from './store/failures.ts';
 import { migrate } from './store/postgres/migrate.ts';
 import { orderTable } from './store/postgres/orders.ts';
 import { openPostgres } from './store/postgres/pool.ts';
@@ -50,31 +53,25 @@ import { redisEpochs } from './store/redis/epochs.ts';
 import type { SaleMirror } from './store/redis/sale-mirror.ts';
 import { strategies } from './strategies/registry.ts';
 import type { Strategy } from './strategies/strategy.ts';
-import { outsideHandlers } from './tasks/handlers.ts';
+import { taskHandlers } from './tasks/handlers.ts';
 import { startTasks, type Tasks, type TasksContext } from './tasks/tasks.ts';
-import { metricsOfAll, startWorkers, stopWhenTold } from './workers.ts';
+import { metricsOfAll, onStopMessage, startWorkers } from './workers.ts';
 
 /** What was started, in the order of starting; stopped in reverse. */
 const closers: (() => Promise<unknown>)[] = [];
 
-/** Something that a person can mend: shown without a stack. */
-class StartError extends Error {
-  override readonly name = 'StartError';
-}
-
 async function main(): Promise<void> {
   if (cluster.isPrimary) loadEnvFile(); // workers inherit what it read
   const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
-  const log = pino({
+  const log = await createLogger({
     level: config.logLevel,
-    base: cluster.isWorker ? { worker: cluster.worker!.id } : null,
-    timestamp: pino.stdTimeFunctions.isoTime,
-    serializers: { err: withoutArguments },
+    worker: cluster.worker?.id ?? null,
+    terminal: process.stdout.isTTY ? process.stdout : null,
   });
   if (cluster.isPrimary) warnOfControl(config, log);
   const delay = limits.shutdownMs + 5_000;
   const closing = closeWithGrace({ delay, skip: [...STOP_SIGNALS] }, async ({ err }) => {
-    if (err) log.fatal({ err }, 'stopping after an error');
+    if (err) log.fatal({ err }, 'Stopping after an error');
     await closeAll(log);
   });
   stopOnSignals(() => closing.close(), log);
@@ -103,37 +100,25 @@ const SAME_WISH_MS = 1_000;
 /** The first signal stops this process in order, a later one at once. A worker stops when the first process tells it. */
 function stopOnSignals(stop: () => void, log: Logger): void {
   let firstMs: number | null = null;
-  if (cluster.isWorker) stopWhenTold(stop);
+  if (cluster.isWorker) onStopMessage(stop);
   for (const signal of STOP_SIGNALS) {
     process.on(signal, () => {
       if (cluster.isWorker) return;
       if (firstMs === null) {
         firstMs = performance.now();
-        log.info({ signal }, 'stopping');
+        log.info({ signal }, 'Stopping');
         stop();
       } else if (performance.now() - firstMs > SAME_WISH_MS) {
-        log.fatal({ signal }, 'told a second time: ending at once');
+        log.fatal({ signal }, 'Second signal: exiting immediately');
         process.exit(1);
       }
     });
   }
 }
 
-/**
- * An error as it may be logged: a Redis command carries its arguments, and one of those is the password; a Postgres
- * client carries the key that cancels its statements.
- */
-function withoutArguments(error: Error): object {
-  const { command, client, ...rest } = pino.stdSerializers.err(error) as {
-    command?: unknown;
-    client?: unknown;
-  };
-  return rest;
-}
-
 async function closeAll(log: Logger): Promise<void> {
   for (const close of closers.splice(0).reverse()) {
-    await close().catch((err) => log.error({ err }, 'could not stop a part'));
+    await close().catch((err) => log.error({ err }, 'Shutdown step failed'));
   }
 }
 
@@ -144,11 +129,9 @@ async function startAll(config: Config, log: Logger): Promise<void> {
     count: config.workers,
     env: { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl },
     log: (message, details) => log.error(details, message),
-    onHopeless: (error) => {
+    onGiveUp: (error) => {
       throw error; // ends this process in order, and with it what it started
     },
-  }).catch((error: Error) => {
-    throw new StartError(error.message);
   });
   closers.push(() => workers.stop());
   tellListening(config, workers.port, log);
@@ -159,22 +142,23 @@ async function start(config: Config, log: Logger): Promise<void> {
   const localFolder = folderCheck(LOCAL_FOLDER, { databaseUrl, redisUrl });
   const instruments = createInstruments();
   const { onError, onUnforeseen, background } = reports(instruments, log);
-  const onLost = (err: unknown) => onError('keep a connection to postgres', err);
+  const onLost = (err: unknown) => onError('postgres-connection', err);
   const postgres = openPostgres(databaseUrl, onLost, limits.postgresPoolSize / config.workers);
   closers.push(() => postgres.close());
   const redis = await reach('Redis', 'REDIS_URL', redisUrl, () =>
-    openRedis(redisUrl, (err) => onError('keep the connection to redis', err)),
+    openRedis(redisUrl, (err) => onError('redis-connection', err)),
   );
   closers.push(() => redis.close());
   const policy = await redis.evictionPolicy();
-  if (policy !== 'noeviction') log.warn({ policy }, 'Redis may evict: set maxmemory-policy noeviction');
+  if (policy !== 'noeviction')
+    log.warn({ policy }, 'Redis may evict keys: set maxmemory-policy to noeviction');
 
   const sales = saleTable(postgres);
   const orders = orderTable(postgres);
   const lock = await openLock(config, { redis, postgres, onError });
   closers.push(() => lock.close());
   const epochs = redisEpochs(redis, postgres);
-  const onBatch = (size: number) => instruments.attemptBatch.observe(size);
+  const onBatch = (size: number) => instruments.attemptBatchSize.observe(size);
   const stores = { postgres, redis, epochs, sales, orders };
   const strategy = strategies.get(config.strategy)!.create({ ...config, ...stores, lock, onBatch, onError });
   closers.push(async () => strategy.latch?.close());
@@ -215,15 +199,15 @@ async function start(config: Config, log: Logger): Promise<void> {
 /** What becomes of failures that end no request. */
 function reports(instruments: Instruments, log: Logger) {
   const logError = errorLog((details, message) => log.error(details, message));
-  const onError = (doing: string, err: unknown, details: object = {}) => {
-    instruments.storeErrors.inc({ store: 'any', doing });
-    logError({ err, doing, details, message: `could not ${doing}` });
+  const onError = (operation: string, err: unknown, details: object = {}) => {
+    instruments.storeErrors.inc({ store: storeOf(err, operation), operation });
+    logError({ err, operation, details, message: `Operation failed: ${operation}` });
   };
   const onUnforeseen = (err: unknown, request: object) =>
-    logError({ err, doing: 'answer a request', details: request, message: 'an error that nobody foresaw' });
+    logError({ err, operation: 'http-request', details: request, message: 'Unexpected error' });
   const background = backgroundHealth(instruments.registry, {
-    failing: (what, err, details) => log.error({ err, ...details }, `background work fails: ${what}`),
-    recovered: (what, details) => log.info(details, `background work goes on: ${what}`),
+    failing: (what, err, details) => log.error({ err, ...details }, `Background work failed: ${what}`),
+    recovered: (what, details) => log.info(details, `Background work recovered: ${what}`),
   });
   return { onError, onUnforeseen, background };
 }
@@ -288,13 +272,13 @@ async function openLock(config: Config, parts: Pick<LockContext, 'redis' | 'post
 
 /** The stores that the environment names, and local ones for those that it does not; with the tables as they must be. */
 async function findStores(config: Config, log: Logger): Promise<{ databaseUrl: string; redisUrl: string }> {
-  if (cluster.isPrimary) await tryPlace(config);
+  if (cluster.isPrimary) await checkAddress(config);
   const found = await namedStores(config, log);
   if (cluster.isWorker) return found; // the first process has seen to the tables
   const applied = await reach('Postgres', 'DATABASE_URL', found.databaseUrl, () =>
     migrate(found.databaseUrl),
   );
-  if (applied.length > 0) log.info({ applied }, 'migrated the database');
+  if (applied.length > 0) log.info({ applied }, 'Applied database migrations');
   return found;
 }
 
@@ -338,7 +322,7 @@ async function startRecovery(
   // Before the first request: another strategy may have sold since this one last ran.
   const counts = await parts.health.step('look for sales', () => reapOnce(recovery));
   if (Object.values(counts ?? {}).some((n) => n > 0))
-    log.info(counts, 'settled what an earlier process left');
+    log.info(counts, 'Resolved reservations of an earlier process');
   closers.push(startReaper(recovery));
 }
 
@@ -347,7 +331,7 @@ function runTasks(
   parts: Pick<TasksContext, 'postgres' | 'redis' | 'lock' | 'instruments' | 'background'>,
   log: Logger,
 ): Tasks {
-  const handlers = outsideHandlers(config.taskWebhookUrl, (message, details) => log.info(details, message));
+  const handlers = taskHandlers(config.taskWebhookUrl, (message, details) => log.info(details, message));
   const { taskPick, lockTtlMs, lockWaitMs } = config;
   const warn = (message: string, details: object) => log.warn(details, message);
   const tasks = startTasks({ ...parts, taskPick, lockTtlMs, lockWaitMs, handlers, log: warn });
@@ -361,7 +345,7 @@ async function listen(server: Server, config: Config, log: Logger): Promise<void
   closers.push(() => stopListening(server));
   const address = server.address();
   const port = typeof address === 'object' && address !== null ? address.port : config.port;
-  if (cluster.isWorker) log.debug({ port }, 'serving');
+  if (cluster.isWorker) log.debug({ port }, 'Worker is listening');
   else tellListening(config, port, log);
 }
 
@@ -374,12 +358,8 @@ function tellListening({ host, strategy, lock, confirm, workers }: Config, port:
 }
 
 main().catch((error: unknown) => {
-  const expected =
-    error instanceof ConfigError ||
-    error instanceof StartError ||
-    error instanceof ListenError ||
-    (error as Error)?.name === 'LocalStoreError';
-  process.stderr.write(`${expected ? (error as Error).message : ((error as Error).stack ?? error)}\n`);
+  const text = error instanceof OperatorError ? error.message : ((error as Error)?.stack ?? error);
+  process.stderr.write(`${text}\n`);
   process.exitCode = 1;
   // Whatever part could not be stopped must not keep a process alive that serves nobody.
   setTimeout(() => process.exit(1), 1_000).unref();

@@ -3,8 +3,9 @@
  * prints the differences, and exits with 1 when there are any. The service may run; its recovery does the same.
  */
 import { parseArgs } from 'node:util';
-import { ConfigError, parseEnv } from './config/env.ts';
+import { parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
+import { ConfigError, OperatorError } from './config/errors.ts';
 import { LOCAL_FOLDER, readStoreUrls } from './local/urls.ts';
 import { locks } from './locks/registry.ts';
 import { backgroundHealth } from './metrics/background.ts';
@@ -41,8 +42,8 @@ async function main(): Promise<number> {
     ]);
   }
   const onError = (doing: string, error: unknown) => say(`could not ${doing}: ${(error as Error).message}`);
-  const postgres = openPostgres(databaseUrl, (error) => onError('keep a connection to postgres', error));
-  const redis = await openRedis(redisUrl, (error) => onError('keep the connection to redis', error));
+  const postgres = openPostgres(databaseUrl, (error) => onError('postgres-connection', error));
+  const redis = await openRedis(redisUrl, (error) => onError('redis-connection', error));
   try {
     const [orders, sales] = [orderTable(postgres), saleTable(postgres)];
     const { store } = strategies.get(config.strategy)!.description;
@@ -79,7 +80,7 @@ main().then(
     process.exitCode = code;
   },
   (error) => {
-    process.stderr.write(`${error instanceof ConfigError ? error.message : (error.stack ?? error)}\n`);
+    process.stderr.write(`${error instanceof OperatorError ? error.message : (error.stack ?? error)}\n`);
     process.exitCode = 2;
   },
 );

@@ -52,7 +52,7 @@ export async function create({ redis, onError }: Context): Promise<Lock> {
   const own = redis.redis.duplicate();
   let connection = 0;
   own.on('close', () => connection++);
-  own.on('error', (error) => onError('connecting redis-wait', error));
+  own.on('error', (error) => onError('redis-wait-connection', error));
   await own.connect().catch((error) => {
     own.disconnect();
     throw error;

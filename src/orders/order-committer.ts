@@ -18,6 +18,7 @@
  * that ran before may still be waiting inside Postgres for its commit. So the next process that claims the reservation first
  * fences its sale (store/late-requests.ts): what it then finds is final.
  */
+import { microBatcher } from '../concurrency/micro-batcher.ts';
 import { limits } from '../config/limits.ts';
 import type { ClaimedReservation, PlacedOrder, Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
@@ -165,12 +166,14 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
     waitMs: limits.commitWaitMs,
     rejected: (reason) => ({ kind: 'busy', reason: `writer-${reason}` }),
     isMemberError: () => false, // commitBatch finds out who
-    onBatch: (size) => context.instruments.commitBatches.observe(size),
+    onBatch: (size) => context.instruments.commitBatchSize.observe(size),
   });
 
   /** Nobody waits for this: a reservation that stays is found by recovery, which sees that Postgres has it. */
   function settle(reservations: readonly Reservation[]): void {
-    context.mirror.acknowledge(reservations).catch((error) => context.onError('settle', error));
+    context.mirror
+      .acknowledge(reservations)
+      .catch((error) => context.onError('acknowledge-reservations', error));
   }
 
   return {
@@ -285,7 +288,7 @@ function failureOf(context: OrderCommitterContext, error: unknown): PostgresFail
   } catch {
     if (!isAnswer(error)) throw error;
     const { code = '' } = error as { code?: string };
-    context.onError('commit orders', error);
+    context.onError('commit-orders', error);
     return { kind: 'refused', constraint: code, code };
   }
   if (failure.kind !== 'busy' || CONFLICTS.includes(failure.reason) || !blamesRows(error)) return failure;

@@ -88,10 +88,10 @@ export function createOutboxRelay({
   }
 
   async function tellIn(client: pg.PoolClient, orderIds: readonly string[] | undefined): Promise<number> {
-    const bounds = [limits.movesBatch, limits.moveKeptMs];
+    const bounds = [limits.outboxBatch, limits.outboxKeepMs];
     const query =
       orderIds === undefined
-        ? { ...OLDEST, values: [...bounds, health.resting('sale')] }
+        ? { ...OLDEST, values: [...bounds, health.backingOff('sale')] }
         : { ...OF_ORDERS, values: [...bounds, orderIds] };
     const { rows } = await client.query<Row>(query);
     const results = await Promise.all(rows.map(told));
@@ -110,7 +110,7 @@ export function createOutboxRelay({
         const sale = await saleTable(postgres).get(saleId);
         if (sale !== null) await mirror.load(sale);
       } catch (error) {
-        onError('load a sale', error);
+        onError('load-sale', error);
       }
     },
     async take(saleId) {
@@ -118,7 +118,7 @@ export function createOutboxRelay({
         const taken = await mirror.restock(saleId, -1);
         return taken === null ? null : taken !== 0;
       } catch (error) {
-        onError('take a unit in redis', error);
+        onError('take-unit', error);
         return null;
       }
     },
@@ -126,7 +126,7 @@ export function createOutboxRelay({
       try {
         await mirror.restock(saleId, 1);
       } catch (error) {
-        onError('put a unit back in redis', error);
+        onError('return-unit', error);
       }
     },
     async tell(orderIds) {

@@ -99,10 +99,10 @@ export function createPurchases(context: PurchaseContext): Purchases {
       .then((outcome) => {
         const isLeft = outcome.kind === 'busy' && outcome.reason === CLAIM_OVER; // to the recovery
         if (outcome.kind !== 'accepted' && !isLeft) {
-          context.onError('commit after acceptance', new Error(outcome.kind), { orderId, saleId, userId });
+          context.onError('commit-accepted-order', new Error(outcome.kind), { orderId, saleId, userId });
         }
       })
-      .catch((error) => context.onError('commit after acceptance', error, { orderId, saleId, userId }))
+      .catch((error) => context.onError('commit-accepted-order', error, { orderId, saleId, userId }))
       .finally(() => background.delete(work));
     background.add(work);
     return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' }, durable: false };
@@ -142,7 +142,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
       if (await strategy.release(reservation, options)) return outcome;
     } catch (error) {
       const { orderId, saleId, userId } = reservation;
-      context.onError('release a reservation', error, { orderId, saleId, userId });
+      context.onError('release-reservation', error, { orderId, saleId, userId });
     }
     return unknown(reservation, 'reservation-not-released');
   }
@@ -151,7 +151,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
   async function leave(reservation: ClaimedReservation, reason: string): Promise<Outcome> {
     await strategy.mirror!.unclaim(reservation).catch((error) => {
       const { orderId, saleId, userId } = reservation;
-      context.onError('leave a reservation', error, { orderId, saleId, userId }); // the claim ends by itself
+      context.onError('abandon-reservation', error, { orderId, saleId, userId }); // the claim ends by itself
     });
     return unknown(reservation, reason);
   }
@@ -173,7 +173,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
         await sleep(limits.replayPollMs);
       }
     } catch (error) {
-      context.onError('replay an order', error, { orderId, saleId, userId });
+      context.onError('replay-order', error, { orderId, saleId, userId });
       return unknown(reservation, 'order-in-progress');
     }
   }
@@ -208,7 +208,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
   return {
     attempt(saleId, userId) {
       // A number that no sale can have is asked of no store.
-      if (saleId > limits.maxUnits) return { kind: 'unknown-sale' };
+      if (saleId > limits.maxSaleId) return { kind: 'unknown-sale' };
       const startedMs = performance.now();
       if (strategy.latch?.isSoldOut(saleId, userId)) return counted(SOLD_OUT, startedMs);
       // What is accepted is committed afterwards, and must not pile up without end.

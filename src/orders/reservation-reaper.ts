@@ -68,7 +68,7 @@ export async function reapOnce(
     if (isStopped()) return counts;
     looked.add(String(sale.id));
     const item = `sale ${sale.id}`;
-    if (health.isResting(item)) continue;
+    if (health.isBackingOff(item)) continue;
     try {
       await settleAbandoned(context, sale, counts, isStopped);
       const { mirror } = context.strategy;
@@ -188,7 +188,7 @@ async function settle(
       return result;
   }
   const { orderId, saleId, userId } = reservation;
-  instruments.recovered.inc({ result: result.kind });
+  instruments.reservationsReaped.inc({ result: result.kind });
   log('settled a reservation that its process had left', { orderId, saleId, userId, result: result.kind });
   return result;
 }

@@ -1,4 +1,6 @@
-/** What an error of either store means. */
+/** Errors of any store: what they mean, and which store they come from. */
+import pg from 'pg';
+import { UnansweredError } from './late-requests.ts';
 import { classifyPostgresError } from './postgres/failures.ts';
 import { classifyRedisError } from './redis/connection.ts';
 
@@ -9,20 +11,46 @@ export interface StoreFailure {
 
 /** @returns null for a refusal and for a defect */
 export function storeFailure(error: unknown): StoreFailure | null {
-  // Postgres first: errors of the network have the same texts, but those of a command of ioredis have no code.
+  // Postgres first: network errors have the same texts, but those of an ioredis command have no code.
   for (const classify of [classifyPostgresError, classifyRedisError]) {
     try {
       const failure = classify(error);
       return failure.kind === 'refused' ? null : failure;
     } catch {
-      // Not this store's.
+      // Not an error of this store.
     }
   }
   return null;
 }
 
-/** Whether a store could not be asked, or had no time: nothing is wrong with what it was asked for. */
+/** Whether the store was unavailable or overloaded: the error says nothing about the request itself. */
 export function isStoreAway(error: unknown): boolean {
   const failure = storeFailure(error);
   return failure !== null && failure.reason !== 'refused-by-postgres';
+}
+
+const STORES = ['postgres', 'redis', 'zookeeper'] as const;
+export type StoreName = (typeof STORES)[number] | 'none';
+
+/**
+ * The store that an error comes from, as a label of metrics; `none` for a defect of the service itself.
+ * @param operation decides about errors of the network that do not name their store, when it contains the store's name
+ */
+export function storeOf(error: unknown, operation = ''): StoreName {
+  if (error instanceof UnansweredError) return storeOf(error.cause, operation);
+  if (!(error instanceof Error)) return 'none';
+  if (error instanceof pg.DatabaseError || error.name.startsWith('PrismaClient')) return 'postgres';
+  if (error.name === 'ZookeeperError') return 'zookeeper';
+  if (error.name === 'ReplyError') return 'redis';
+  if (storeFailure(error) === null) return storeOf(error.cause, operation);
+  return STORES.find((store) => operation.includes(store)) ?? (isOfPostgres(error) ? 'postgres' : 'redis');
+}
+
+function isOfPostgres(error: unknown): boolean {
+  try {
+    classifyPostgresError(error);
+    return true;
+  } catch {
+    return false;
+  }
 }

@@ -1,20 +1,20 @@
 /**
- * How dispatchers keep out of each other's way, TASK_PICK:
+ * How concurrent dispatchers avoid the same tasks (TASK_PICK):
  *
- *   skip-locked   each passes over the rows that another is marking; nobody waits
- *   lock          one at a time, under the lock that LOCK names; for comparison. It costs the lock's round trips, one
- *                 dispatcher works at a time, and tasks wait for as long as the lock's server is away
+ *   skip-locked   each skips the rows that another has locked; none waits
+ *   lock          one at a time, under the lock named by LOCK. For comparison: it costs the lock's round trips, dispatchers do
+ *                 not work in parallel, and tasks wait while the lock's server is down
  *
- * The lock is not what makes it safe: the mark is conditional, so that two who hold it at once mark different tasks.
+ * Safety does not depend on the lock: the update is conditional, so two holders at once queue different tasks.
  */
 import { type Lock, using } from '../locks/lock.ts';
 import type { TaskTable } from '../store/postgres/task-table.ts';
 
-/** Marks at most so many due tasks of either state. @returns their numbers */
-export type PickDue = (most: number) => Promise<readonly string[]>;
+/** Marks due tasks as queued, at most `max` waiting ones and `max` retries. @returns their ids */
+export type SelectDue = (max: number) => Promise<readonly string[]>;
 
-export function skipLocked(table: TaskTable): PickDue {
-  return (most) => table.pick(most, 'skip');
+export function skipLocked(table: TaskTable): SelectDue {
+  return (max) => table.queueDue(max, 'skip');
 }
 
 const RESOURCE = 'tasks';
@@ -23,13 +23,13 @@ export function underLock(
   table: TaskTable,
   lock: Lock,
   { lockTtlMs, lockWaitMs }: { readonly lockTtlMs: number; readonly lockWaitMs: number },
-): PickDue {
-  return async (most) => {
+): SelectDue {
+  return async (max) => {
     const result = await using(lock, RESOURCE, { ttlMs: lockTtlMs, waitMs: lockWaitMs }, () =>
-      table.pick(most, 'meet'),
+      table.queueDue(max, 'wait'),
     );
     if (result.kind === 'done') return result.value;
-    if (result.kind === 'unavailable') throw new Error(`the lock of TASK_PICK=lock: ${result.reason}`);
-    return []; // another dispatcher picks
+    if (result.kind === 'unavailable') throw new Error(`TASK_PICK=lock: lock unavailable: ${result.reason}`);
+    return []; // another dispatcher holds the lock
   };
 }

@@ -103,7 +103,7 @@ describe('what earlier runs left', () => {
     writeFileSync(join(data, 'PG_VERSION'), '16\n');
     await expect(startPostgresServer({ folder })).rejects.toMatchObject({
       code: 'postgres-version',
-      message: expect.stringContaining(`${data} was made by Postgres 16, and this is Postgres 18`),
+      message: expect.stringContaining(`${data} was created by Postgres 16, but this is Postgres 18`),
     });
     writeFileSync(join(data, 'PG_VERSION'), '18\n');
     await expectKept(folder);
@@ -130,7 +130,7 @@ describe('what earlier runs left', () => {
     const message = failure?.message ?? '';
     const redis = join(parent, 'redis');
     expect(message).toContain(`move ${folder} and ${redis} away`);
-    expect(message).toContain('all sales, orders and points that were in it are then lost');
+    expect(message).toContain('All sales, orders and points in it are then lost');
     if (code === 'postgres-failed') expect(message).toContain(join(folder, 'postgres.log'));
     for (const moved of [folder, redis]) renameSync(moved, `${moved}.damaged`);
     await (await startPostgresServer({ folder, args: FAST })).stop();

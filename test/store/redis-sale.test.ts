@@ -217,7 +217,7 @@ it('tells of the units of other sales while one of them cannot be told', async (
         [times > 1 ? randomUUID() : of.orderId, of.saleId, of.userId],
       );
   };
-  await moves(ann!, limits.movesBatch);
+  await moves(ann!, limits.outboxBatch);
   for (const other of others) await moves(other);
   await moves(eve);
   const key = sales.keys(broken).buyers;

@@ -59,7 +59,7 @@ describe('a handler that fails', () => {
         await handler(task, signal);
         throw new Error(`no\0 luck ${task.attempts} ${'.'.repeat(5_000)}`, { cause: { code: 'EWHY' } });
       },
-      { attempts: 4, backoffMs: 200, backoffMostMs: 400 },
+      { attempts: 4, backoffMs: 200, maxBackoffMs: 400 },
     );
     await until('dead', 1);
     const task = (await process.table.get(id!))!;
@@ -74,8 +74,8 @@ describe('a handler that fails', () => {
     for (const [i, least] of [150, 300, 300].entries()) expect(pauses[i]).toBeGreaterThanOrEqual(least);
     expect(pauses).toHaveLength(3);
     const metrics = await process.instruments.registry.metrics();
-    expect(metrics).toContain('stampede_task_seconds_count{kind="ship",result="retry"} 3');
-    expect(metrics).toContain('stampede_task_seconds_count{kind="ship",result="dead"} 1');
+    expect(metrics).toContain('stampede_task_duration_seconds_count{kind="ship",result="retry"} 3');
+    expect(metrics).toContain('stampede_task_duration_seconds_count{kind="ship",result="dead"} 1');
     expect(process.log.join()).toContain('a task is dead');
   });
 
@@ -86,7 +86,7 @@ describe('a handler that fails', () => {
     const failing = async () => {
       throw new Error('still not');
     };
-    process.worker(failing, { attempts: 2, backoffMs: 1, backoffMostMs: 1 });
+    process.worker(failing, { attempts: 2, backoffMs: 1, maxBackoffMs: 1 });
     await until('dead', 1);
     expect(await process.table.revive(id!)).toMatchObject({ state: 'waiting', attempts: 2 });
     expect(await process.table.revive(id!)).toBeNull();
@@ -144,9 +144,9 @@ describe('a handler that fails', () => {
     const [id] = await writeTasks(stores, 1);
     const { table } = await open();
     for (let attempt = 1; attempt <= 2; attempt++) {
-      await table.claim(await table.pick(1, 'skip'));
-      expect(await table.takeBackProcessing(60_000, 10, 2)).toBe(0);
-      expect(await table.takeBackProcessing(-60_000, 10, 2)).toBe(1);
+      await table.claim(await table.queueDue(1, 'skip'));
+      expect(await table.reclaimProcessing(60_000, 10, 2)).toBe(0);
+      expect(await table.reclaimProcessing(-60_000, 10, 2)).toBe(1);
     }
     expect(await table.get(id!)).toMatchObject({
       state: 'dead',
@@ -289,7 +289,7 @@ describe('stores that are away', () => {
     link.set('refuse');
     allow(); // done outside, and cannot be marked
     await writeTasks(stores, 1);
-    await process.queue.enqueue(await process.table.pick(1, 'skip')); // cannot be claimed
+    await process.queue.enqueue(await process.table.queueDue(1, 'skip')); // cannot be claimed
     for (const doing of ['claim tasks', 'mark tasks', 'dispatch tasks']) {
       await eventually(
         async () => count(behind.errors, doing),

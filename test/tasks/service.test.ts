@@ -87,8 +87,8 @@ describe('several services', () => {
     expect(done).toMatchObject({ attempts: 2, lastError: 'attempt 1: its worker was gone' });
     expect(seen.get(key)).toBe(2); // the same key: the outside can tell
     const { text } = (await call(`${other.url}/metrics`)).body;
-    expect(text).toMatch(/stampede_tasks_taken_back_total\{from="processing"\} 1/);
-    expect(text).toMatch(/stampede_task_seconds_count\{kind="ship",result="done"\} 1/);
+    expect(text).toMatch(/stampede_tasks_reclaimed_total\{from="processing"\} 1/);
+    expect(text).toMatch(/stampede_task_duration_seconds_count\{kind="ship",result="done"\} 1/);
   });
 
   it('tell of a paid order: shipping and points, once, however often the payment is reported', async () => {

@@ -17,7 +17,7 @@ import { inTransaction, type PostgresStore } from './pool.ts';
 export interface RestockMovesContext {
   readonly postgres: PostgresStore;
   readonly mirror: SaleMirror;
-  readonly health: Pick<LoopHealth, 'failed' | 'succeeded' | 'resting'>;
+  readonly health: Pick<LoopHealth, 'failed' | 'succeeded' | 'backingOff'>;
 }
 
 interface Row {
@@ -63,7 +63,7 @@ export async function tellRestocks(
 
   try {
     await inTransaction(postgres.pool, async (client) => {
-      const values = [limits.movesBatch, limits.moveKeptMs, health.resting('sale'), saleId];
+      const values = [limits.outboxBatch, limits.outboxKeepMs, health.backingOff('sale'), saleId];
       const { rows } = await client.query<Row>({ ...PICK, values });
       const done = await Promise.all(rows.map(async (row) => ((await told(row)) ? row.id : null)));
       const ids = done.filter((id) => id !== null);

@@ -120,7 +120,7 @@ export function redisStrategy(
     maxBatch: 1,
     async load(sale) {
       // A sale that cannot be put into Redis now is opened by the first attempt that finds it missing.
-      await mirror.load(sale).catch((error) => context.onError('open a sale', error, { saleId: sale.id }));
+      await mirror.load(sale).catch((error) => context.onError('load-sale', error, { saleId: sale.id }));
     },
     async reserve(attempt) {
       const untilMs = claimEndMs();
@@ -184,7 +184,7 @@ async function restock(context: StrategyContext, mirror: SaleMirror, saleId: num
     try {
       await mirror.restock(saleId, -units);
     } catch (error) {
-      context.onError('restock in Redis', error, { saleId, units });
+      context.onError('restock-redis', error, { saleId, units });
     }
   };
   if (units < 0) {
@@ -199,9 +199,8 @@ async function restock(context: StrategyContext, mirror: SaleMirror, saleId: num
     throw error;
   }
   if (units > 0) {
-    const failed = (_: string, error: unknown) =>
-      context.onError('tell redis of a restock', error, { saleId });
-    const health = { failed, succeeded: () => {}, resting: () => [] };
+    const failed = (_: string, error: unknown) => context.onError('publish-restock', error, { saleId });
+    const health = { failed, succeeded: () => {}, backingOff: () => [] };
     await tellRestocks({ postgres: context.postgres, mirror, health }, saleId);
   } else if (sale === null || sale === 'below-sold') await putBack();
   return sale;

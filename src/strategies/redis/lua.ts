@@ -65,7 +65,7 @@ export function create(context: StrategyContext): Strategy {
     maxBatch: limits.scriptBatchSize,
     inFlight: limits.scriptInFlight,
     eagerBelow: limits.batchEagerBelow,
-    maxQueued: limits.admission.roomMost,
+    maxQueued: limits.admission.maxLimit,
     waitMs: limits.redisCommandMs,
     rejected: (reason) => ({ kind: 'busy', reason }),
     isMemberError: isUnforeseen, // a sale whose keys are of another type is no reason to fail the others
