@@ -16,7 +16,7 @@ import { loadEnvFile } from './config/env-file.ts';
 import { OperatorError, StartError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
 import { createApp } from './http/app.ts';
-import { listenOn, stopListening, checkAddress } from './http/listen.ts';
+import { checkAddress, listenOn, stopListening } from './http/listen.ts';
 import { createHttpServer } from './http/node-server.ts';
 import { purchaseListener } from './http/purchase-listener.ts';
 import type { ServiceContext } from './http/routes/service.ts';
@@ -266,7 +266,8 @@ async function openLock(config: Config, parts: Pick<LockContext, 'redis' | 'post
     (description.needs === 'ZOOKEEPER_URL' && zookeeperUrl === null);
   if (missing) throw new StartError(`LOCK=${config.lock} needs ${description.needs}: see .env.example.`);
   return create({ ...parts, lockTtlMs, redlockUrls, zookeeperUrl }).catch((error: Error) => {
-    throw new StartError(`LOCK=${config.lock} cannot start: ${error.message}. Check ${description.needs}.`);
+    const message = `LOCK=${config.lock} cannot start: ${error.message}. Check ${description.needs}.`;
+    throw new StartError(message, { cause: error });
   });
 }
 

@@ -60,7 +60,9 @@ it('adds up the metrics of both, whichever is asked', async () => {
   );
   for (const counts of seen) expect(counts).toEqual([50, 50]);
   expect(
-    await metric(/^stampede_attempt_duration_seconds_bucket\{strategy="lua",outcome="accepted",le="\+Inf"\} (\d+)/m),
+    await metric(
+      /^stampede_attempt_duration_seconds_bucket\{strategy="lua",outcome="accepted",le="\+Inf"\} (\d+)/m,
+    ),
   ).toBe(50);
 });
 

@@ -41,6 +41,7 @@ const WAIT_MS = 200;
 /** A command of the lock's own connection was answered by too few replicas. */
 class TooFewReplicasError extends Error {
   override readonly name = 'TooFewReplicasError';
+  readonly code = 'ERR_STAMPEDE_TOO_FEW_REPLICAS';
 }
 
 interface Context {

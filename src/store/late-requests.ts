@@ -29,6 +29,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /** A request failed, and the store may carry it out until `lateUntilMs`, milliseconds since 1970 by the store's clock. */
 export class UnansweredError extends Error {
   override readonly name = 'UnansweredError';
+  readonly code = 'ERR_STAMPEDE_UNANSWERED';
   readonly lateUntilMs: number;
   constructor(cause: unknown, lateUntilMs: number) {
     super((cause as Error).message, { cause });

@@ -129,7 +129,7 @@ describe('what earlier runs left', () => {
     expect(failure?.code).toBe(code);
     const message = failure?.message ?? '';
     const redis = join(parent, 'redis');
-    expect(message).toContain(`move ${folder} and ${redis} away`);
+    expect(message).toContain(`delete ${folder} and ${redis} (or move them away)`);
     expect(message).toContain('All sales, orders and points in it are then lost');
     if (code === 'postgres-failed') expect(message).toContain(join(folder, 'postgres.log'));
     for (const moved of [folder, redis]) renameSync(moved, `${moved}.damaged`);

@@ -7,8 +7,8 @@ import { type TaskTable, taskTable } from '../../src/store/postgres/task-table.t
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { type Dispatcher, startDispatcher } from '../../src/tasks/dispatcher.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
-import { type SelectDue, skipLocked } from '../../src/tasks/select-due.ts';
 import { type TaskQueue, taskQueue } from '../../src/tasks/queue.ts';
+import { type SelectDue, skipLocked } from '../../src/tasks/select-due.ts';
 import { startWorker, type Worker } from '../../src/tasks/worker.ts';
 import type { TestStores } from './stores.ts';
 

@@ -177,6 +177,7 @@ export async function afterWrite<T>(read: Promise<T>): Promise<T> {
 
 class UnreadOutcome extends Error {
   override readonly name = 'UnreadOutcome';
+  readonly code = 'ERR_STAMPEDE_OUTCOME_UNREAD';
 }
 
 /** Whether a statement waited too long for a lock, so that statements on other rows may succeed. */
