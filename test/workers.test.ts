@@ -78,7 +78,7 @@ it('replaces one that dies, and goes on selling', { timeout: 120_000 }, async ()
     (pids) => pids.length === 2 && !pids.includes(first!),
     30_000,
   );
-  expect(service.log.some((line) => line.includes('another takes its place'))).toBe(true);
+  expect(service.log.some((line) => line.includes('starting another'))).toBe(true);
   expect((await attempt(url, id, 'late')).problem).toBe('sold-out');
 });
 

@@ -76,7 +76,7 @@ describe('a handler that fails', () => {
     const metrics = await process.instruments.registry.metrics();
     expect(metrics).toContain('stampede_task_duration_seconds_count{kind="ship",result="retry"} 3');
     expect(metrics).toContain('stampede_task_duration_seconds_count{kind="ship",result="dead"} 1');
-    expect(process.log.join()).toContain('a task is dead');
+    expect(process.log.join()).toContain('Task is dead');
   });
 
   it('begins a new round of attempts when an operator retries the task', async () => {
@@ -121,7 +121,7 @@ describe('a handler that fails', () => {
     await until('dead', 1);
     expect(await process.table.get(id!)).toMatchObject({
       attempts: 1,
-      lastError: 'attempt 1: there is no handler for the kind unheard-of',
+      lastError: 'attempt 1: no handler for the kind unheard-of',
     });
   });
 
@@ -151,7 +151,7 @@ describe('a handler that fails', () => {
     expect(await table.get(id!)).toMatchObject({
       state: 'dead',
       attempts: 2,
-      lastError: 'attempt 2: its worker was gone',
+      lastError: 'attempt 2: its worker died',
     });
   });
 });
@@ -193,7 +193,7 @@ describe('a stop', () => {
     await started;
     await worker.stop();
     const other = await open();
-    expect(await other.table.get(id!)).toMatchObject({ lastError: 'attempt 1: its worker was stopped' });
+    expect(await other.table.get(id!)).toMatchObject({ lastError: 'attempt 1: the worker stopped' });
     other.worker(handler);
     await until('done', 1);
     expect(await timesHandled(stores)).toEqual({ 1: 1 });
@@ -290,7 +290,7 @@ describe('stores that are away', () => {
     allow(); // done outside, and cannot be marked
     await writeTasks(stores, 1);
     await process.queue.enqueue(await process.table.queueDue(1, 'skip')); // cannot be claimed
-    for (const doing of ['claim tasks', 'mark tasks', 'dispatch tasks']) {
+    for (const doing of ['claim tasks', 'record task results', 'dispatch tasks']) {
       await eventually(
         async () => count(behind.errors, doing),
         (n) => n === 1,

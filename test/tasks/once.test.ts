@@ -266,7 +266,7 @@ describe('what comes twice is done once', () => {
       (log) => log.includes('after its task was reclaimed'),
     );
     expect(await other.table.get(id!)).toEqual(done);
-    expect(done).toMatchObject({ state: 'done', lastError: expect.stringContaining('its worker was gone') });
+    expect(done).toMatchObject({ state: 'done', lastError: expect.stringContaining('its worker died') });
     expect(await timesHandled(stores)).toEqual({ 1: 1 });
   });
 });
