@@ -8,34 +8,35 @@
  */
 import cluster from 'node:cluster';
 import closeWithGrace from 'close-with-grace';
-import { type Logger, pino } from 'pino';
-import { type Config, ConfigError, parseEnv } from './config/env.ts';
+import type { Logger } from 'pino';
+import { type Config, parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
+import { OperatorError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
-import { ListenError, tryPlace } from './http/listen.ts';
+import { checkAddress } from './http/listen.ts';
 import { folderCheck, LOCAL_FOLDER } from './local/urls.ts';
 import { locks } from './locks/registry.ts';
+import { createLogger } from './metrics/logger.ts';
 import { Closers, createService } from './service.ts';
-import { findStores, migrateStores, StartError } from './startup.ts';
+import { findStores, migrateStores } from './startup.ts';
 import { strategies } from './strategies/registry.ts';
-import { startWorkers, stopWhenTold } from './workers.ts';
+import { onStopMessage, startWorkers } from './workers.ts';
 
 const closers = new Closers();
 
 async function main(): Promise<void> {
   if (cluster.isPrimary) loadEnvFile(); // workers inherit what it read
   const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
-  const log = pino({
+  const log = await createLogger({
     level: config.logLevel,
-    base: cluster.isWorker ? { worker: cluster.worker!.id } : null,
-    timestamp: pino.stdTimeFunctions.isoTime,
-    serializers: { err: withoutSecrets },
+    worker: cluster.worker?.id ?? null,
+    terminal: process.stdout.isTTY ? process.stdout : null,
   });
   if (cluster.isPrimary) warnOfControl(config, log);
-  const closeAll = () => closers.close((err) => log.error({ err }, 'could not stop a part'));
+  const closeAll = () => closers.close((err) => log.error({ err }, 'Shutdown step failed'));
   const delay = limits.shutdownMs + 5_000;
   const closing = closeWithGrace({ delay, skip: [...STOP_SIGNALS] }, async ({ err }) => {
-    if (err) log.fatal({ err }, 'stopping after an error');
+    if (err) log.fatal({ err }, 'Stopping after an error');
     await closeAll();
   });
   stopOnSignals(() => closing.close(), log);
@@ -49,14 +50,14 @@ async function main(): Promise<void> {
 }
 
 async function start(config: Config, log: Logger): Promise<void> {
-  if (cluster.isPrimary) await tryPlace(config);
+  if (cluster.isPrimary) await checkAddress(config);
   const urls = await findStores(config, log, (stop) => closers.add(stop));
   if (cluster.isPrimary) await migrateStores(urls, log);
   if (config.workers > 1 && cluster.isPrimary) return startAll(config, urls, log);
   const localDegradation = folderCheck(LOCAL_FOLDER, urls);
   const service = await createService({ config, urls, log, localDegradation, closers });
   const port = await service.listen(config);
-  if (cluster.isWorker) log.debug({ port }, 'serving');
+  if (cluster.isWorker) log.debug({ port }, 'Worker is listening');
   else logListening(config, port, log);
 }
 
@@ -70,11 +71,9 @@ async function startAll(
     count: config.workers,
     env: { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl },
     log: (message, details) => log.error(details, message),
-    onHopeless: (error) => {
+    onGiveUp: (error) => {
       throw error; // ends this process in order, and with it what it started
     },
-  }).catch((error: Error) => {
-    throw new StartError(error.message);
   });
   closers.add(() => workers.stop());
   logListening(config, workers.port, log);
@@ -98,41 +97,25 @@ const SAME_SIGNAL_MS = 1_000;
 /** The first signal stops this process in order, a later one at once. The first process stops its workers. */
 function stopOnSignals(stop: () => void, log: Logger): void {
   let firstMs: number | null = null;
-  if (cluster.isWorker) stopWhenTold(stop);
+  if (cluster.isWorker) onStopMessage(stop);
   for (const signal of STOP_SIGNALS) {
     process.on(signal, () => {
       if (cluster.isWorker) return;
       if (firstMs === null) {
         firstMs = performance.now();
-        log.info({ signal }, 'stopping');
+        log.info({ signal }, 'Stopping');
         stop();
       } else if (performance.now() - firstMs > SAME_SIGNAL_MS) {
-        log.fatal({ signal }, 'second signal: ending at once');
+        log.fatal({ signal }, 'Second signal: exiting immediately');
         process.exit(1);
       }
     });
   }
 }
 
-/**
- * An error as it may be logged: the arguments of a Redis command can include the password, and a Postgres client has the key
- * that cancels its statements.
- */
-function withoutSecrets(error: Error): object {
-  const { command, client, ...rest } = pino.stdSerializers.err(error) as {
-    command?: unknown;
-    client?: unknown;
-  };
-  return rest;
-}
-
 main().catch((error: unknown) => {
-  const isExpected =
-    error instanceof ConfigError ||
-    error instanceof StartError ||
-    error instanceof ListenError ||
-    (error as Error)?.name === 'LocalStoreError';
-  process.stderr.write(`${isExpected ? (error as Error).message : ((error as Error).stack ?? error)}\n`);
+  const text = error instanceof OperatorError ? error.message : ((error as Error)?.stack ?? error);
+  process.stderr.write(`${text}\n`);
   process.exitCode = 1;
   // A part that could not be stopped must not keep the process alive.
   setTimeout(() => process.exit(1), 1_000).unref();

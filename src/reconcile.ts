@@ -3,15 +3,16 @@
  * differences, and exits with 1 when there are any. The service may run meanwhile; its reservation reaper does the same.
  */
 import { parseArgs } from 'node:util';
-import { ConfigError, parseEnv } from './config/env.ts';
+import { parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
+import { ConfigError, OperatorError } from './config/errors.ts';
 import { LOCAL_FOLDER, readStoreUrls } from './local/urls.ts';
 import { locks } from './locks/registry.ts';
 import { backgroundHealth } from './metrics/background.ts';
 import { createInstruments } from './metrics/instruments.ts';
 import { compare, compareAll, repair } from './orders/reconcile.ts';
 import { Closers, openCore, type Reports } from './service.ts';
-import { StartError, type StoreUrls } from './startup.ts';
+import type { StoreUrls } from './startup.ts';
 import { strategies } from './strategies/registry.ts';
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
@@ -81,8 +82,7 @@ main().then(
     process.exitCode = code;
   },
   (error) => {
-    const isExpected = error instanceof ConfigError || error instanceof StartError;
-    process.stderr.write(`${isExpected ? error.message : (error.stack ?? error)}\n`);
+    process.stderr.write(`${error instanceof OperatorError ? error.message : (error.stack ?? error)}\n`);
     process.exitCode = 2;
   },
 );

@@ -12,9 +12,10 @@ import type { Logger } from 'pino';
 import { createLoadShedder } from './concurrency/load-shedding.ts';
 import { repeatedly, untilNone } from './concurrency/periodic.ts';
 import type { Config } from './config/env.ts';
+import { StartError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
 import { createApp } from './http/app.ts';
-import { listenOn, type Place, stopListening } from './http/listen.ts';
+import { type Address, listenOn, stopListening } from './http/listen.ts';
 import { createHttpServer } from './http/node-server.ts';
 import { purchaseListener } from './http/purchase-listener.ts';
 import type { Lock } from './locks/lock.ts';
@@ -36,7 +37,8 @@ import { createPurchases, type Pipeline } from './orders/purchase.ts';
 import { type ReaperContext, reapOnce, startReaper } from './orders/reservation-reaper.ts';
 import { uncommittedOrders } from './orders/uncommitted-orders.ts';
 import { ledger } from './points/ledger.ts';
-import { reach, StartError, type StoreUrls } from './startup.ts';
+import { reach, type StoreUrls } from './startup.ts';
+import { storeOf } from './store/failures.ts';
 import { createOutboxRelay, type OutboxRelay } from './store/outbox-relay.ts';
 import { type OrderTable, orderTable } from './store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from './store/postgres/pool.ts';
@@ -45,7 +47,7 @@ import { openRedis, type RedisStore } from './store/redis/connection.ts';
 import { redisEpochs } from './store/redis/epochs.ts';
 import { strategies } from './strategies/registry.ts';
 import type { Strategy } from './strategies/strategy.ts';
-import { outsideHandlers } from './tasks/handlers.ts';
+import { taskHandlers } from './tasks/handlers.ts';
 import { startTasks, type Tasks } from './tasks/tasks.ts';
 import { metricsOfAll } from './workers.ts';
 
@@ -67,8 +69,8 @@ export class Closers {
 export interface Reports {
   readonly instruments: Instruments;
   readonly background: BackgroundHealth;
-  /** @param doing the operation, such as 'release-reservation' */
-  readonly onError: (doing: string, error: unknown, ids?: object) => void;
+  /** @param operation such as 'release-reservation' */
+  readonly onError: (operation: string, error: unknown, ids?: object) => void;
   readonly onDefect: (error: unknown, request: object) => void;
 }
 
@@ -77,15 +79,15 @@ export function createReports(log: Logger): Reports {
   const logError = errorLog((details, message) => log.error(details, message));
   return {
     instruments,
-    onError(doing, err, details = {}) {
-      instruments.storeErrors.inc({ store: 'any', doing });
-      logError({ err, doing, details, message: `could not ${doing.replaceAll('-', ' ')}` });
+    onError(operation, err, details = {}) {
+      instruments.storeErrors.inc({ store: storeOf(err, operation), operation });
+      logError({ err, operation, details, message: `Operation failed: ${operation}` });
     },
     onDefect: (err, request) =>
-      logError({ err, doing: 'answer a request', details: request, message: 'unexpected error' }),
+      logError({ err, operation: 'http-request', details: request, message: 'Unexpected error' }),
     background: backgroundHealth(instruments.registry, {
-      failing: (what, err, details) => log.error({ err, ...details }, `background work fails: ${what}`),
-      recovered: (what, details) => log.info(details, `background work recovered: ${what}`),
+      failing: (what, err, details) => log.error({ err, ...details }, `Background work failed: ${what}`),
+      recovered: (what, details) => log.info(details, `Background work recovered: ${what}`),
     }),
   };
 }
@@ -110,14 +112,10 @@ export async function openCore(
   closers: Closers,
 ): Promise<Core> {
   const connections = limits.postgresPoolSize / config.workers;
-  const postgres = openPostgres(
-    databaseUrl,
-    (error) => onError('keep-postgres-connection', error),
-    connections,
-  );
+  const postgres = openPostgres(databaseUrl, (error) => onError('postgres-connection', error), connections);
   closers.add(() => postgres.close());
   const redis = await reach('Redis', 'REDIS_URL', redisUrl, () =>
-    openRedis(redisUrl, (error) => onError('keep-redis-connection', error)),
+    openRedis(redisUrl, (error) => onError('redis-connection', error)),
   );
   closers.add(() => redis.close());
   const lock = await openLock(config, { redis, postgres, onError });
@@ -125,7 +123,7 @@ export async function openCore(
   const sales = saleTable(postgres);
   const orders = orderTable(postgres);
   const epochs = redisEpochs(redis, postgres);
-  const onBatch = (size: number) => instruments.attemptBatch.observe(size);
+  const onBatch = (size: number) => instruments.attemptBatchSize.observe(size);
   const stores = { postgres, redis, epochs, sales, orders };
   const strategy = strategies.get(config.strategy)!.create({ ...config, ...stores, lock, onBatch, onError });
   const outbox =
@@ -147,7 +145,8 @@ async function openLock(
     (description.needs === 'ZOOKEEPER_URL' && zookeeperUrl === null);
   if (isMissing) throw new StartError(`LOCK=${config.lock} needs ${description.needs}: see .env.example.`);
   return create({ ...parts, lockTtlMs, redlockUrls, zookeeperUrl }).catch((error: Error) => {
-    throw new StartError(`LOCK=${config.lock} cannot start: ${error.message}. Check ${description.needs}.`);
+    const message = `LOCK=${config.lock} cannot start: ${error.message}. Check ${description.needs}.`;
+    throw new StartError(message, { cause: error });
   });
 }
 
@@ -163,7 +162,7 @@ export interface ServiceOptions {
 
 export interface Service {
   /** Starts to serve. @returns the port @throws ListenError */
-  listen(place: Place): Promise<number>;
+  listen(place: Address): Promise<number>;
   /** Stops everything that was started. Never throws. */
   close(): Promise<void>;
 }
@@ -171,7 +170,7 @@ export interface Service {
 /** Composes a service; the reaper has made one pass when it returns. @throws StartError */
 export async function createService(options: ServiceOptions): Promise<Service> {
   const { log, closers = new Closers() } = options;
-  const close = () => closers.close((err) => log.error({ err }, 'could not stop a part'));
+  const close = () => closers.close((err) => log.error({ err }, 'Shutdown step failed'));
   try {
     const server = await compose(options, closers);
     return {
@@ -197,7 +196,8 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const core = await openCore(config, urls, reports, closers);
   const { postgres, redis, sales, orders, strategy, outbox } = core;
   const policy = await redis.evictionPolicy();
-  if (policy !== 'noeviction') log.warn({ policy }, 'Redis may evict keys: set maxmemory-policy noeviction');
+  if (policy !== 'noeviction')
+    log.warn({ policy }, 'Redis may evict keys: set maxmemory-policy to noeviction');
 
   const pipeline = createPipeline(config, core, reports);
   if (pipeline.committer !== null) await runReaper(pipeline, core, reports, log, closers);
@@ -278,7 +278,8 @@ async function runReaper(
   if (strategy.latch) closers.add(async () => strategy.latch?.close());
   // Before the first request: another strategy may have sold since this one last ran.
   const counts = await context.health.step('scan sales', () => reapOnce(context));
-  if (Object.values(counts ?? {}).some((n) => n > 0)) log.info(counts, 'settled abandoned reservations');
+  if (Object.values(counts ?? {}).some((n) => n > 0))
+    log.info(counts, 'Resolved reservations of an earlier process');
   closers.add(startReaper(context));
 }
 
@@ -294,7 +295,7 @@ function runTasks(config: Config, { postgres, redis, lock }: Core, reports: Repo
     taskPick,
     lockTtlMs,
     lockWaitMs,
-    handlers: outsideHandlers(config.taskWebhookUrl, (message, details) => log.info(details, message)),
+    handlers: taskHandlers(config.taskWebhookUrl, (message, details) => log.info(details, message)),
     log: (message, details) => log.warn(details, message),
   });
 }

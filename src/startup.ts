@@ -1,15 +1,10 @@
 /** Finds the stores of a service: those that the configuration names, and local ones in place of the others. */
 import type { Logger } from 'pino';
 import type { Config } from './config/env.ts';
+import { StartError } from './config/errors.ts';
 import { startLocalStores } from './local/stores.ts';
 import { LOCAL_FOLDER } from './local/urls.ts';
 import { migrate } from './store/postgres/migrate.ts';
-
-/** A mistake that the operator can correct: shown without a stack. */
-export class StartError extends Error {
-  override readonly name = 'StartError';
-  readonly code = 'ERR_STAMPEDE_START';
-}
 
 export interface StoreUrls {
   readonly databaseUrl: string;
@@ -39,7 +34,7 @@ export async function findStores(
 /** Applies the migrations. @throws StartError */
 export async function migrateStores({ databaseUrl }: StoreUrls, log: Logger): Promise<void> {
   const applied = await reach('Postgres', 'DATABASE_URL', databaseUrl, () => migrate(databaseUrl));
-  if (applied.length > 0) log.info({ applied }, 'migrated the database');
+  if (applied.length > 0) log.info({ applied }, 'Applied database migrations');
 }
 
 /** @throws StartError naming the variable, without its password, when a store cannot be used */

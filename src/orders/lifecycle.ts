@@ -154,7 +154,7 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
         const { rows } = await pool.query<DueOfSale>({
           name: 'due-orders',
           text: DUE,
-          values: [limits.expiryBatch, health.resting('sale'), health.resting('order')],
+          values: [limits.expiryBatch, health.backingOff('sale'), health.backingOff('order')],
         });
         for (const due of rows) {
           const counts = await expire(due);

@@ -139,7 +139,7 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
     waitMs: limits.commitWaitMs,
     rejected: (reason) => ({ kind: 'busy', reason: `committer-${reason}` }),
     isMemberError: (error) => error instanceof BatchRejected,
-    onBatch: (size) => context.instruments.commitBatches.observe(size),
+    onBatch: (size) => context.instruments.commitBatchSize.observe(size),
   });
 
   /** No caller waits for this: the reaper finds a reservation that stays, and that Postgres has its order. */

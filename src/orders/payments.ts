@@ -134,7 +134,7 @@ export function createPayments(context: PaymentsContext): Payments {
   async function takeUnit({ saleId }: Row, unit: MirrorUnit): Promise<boolean | 'busy'> {
     if (outbox === null) return true;
     const taken = await outbox.mirror.restock(saleId, -1).catch((error) => {
-      context.onError('take-unit-for-payment', error);
+      context.onError('take-unit', error);
       return null;
     });
     if (taken === null && confirm === 'accepted') return 'busy';
@@ -158,9 +158,7 @@ export function createPayments(context: PaymentsContext): Payments {
 
   /** Returns a unit that was taken for nothing. If Redis does not get it, the reaper repairs the sale. */
   async function returnUnit(saleId: number): Promise<void> {
-    await outbox?.mirror
-      .restock(saleId, 1)
-      .catch((error) => context.onError('return-unit-of-payment', error));
+    await outbox?.mirror.restock(saleId, 1).catch((error) => context.onError('return-unit', error));
   }
 
   async function attempt(given: Notification): Promise<Decision> {

@@ -67,7 +67,7 @@ export async function reapOnce(
     if (isStopped()) return counts;
     scanned.add(String(sale.id));
     const item = `sale ${sale.id}`;
-    if (health.isResting(item)) continue;
+    if (health.isBackingOff(item)) continue;
     try {
       await reapAbandoned(context, sale, counts, isStopped);
       if (await repair(context, sale)) counts.repaired++;
@@ -186,7 +186,7 @@ async function commitOrRelease(
       return result;
   }
   const { orderId, saleId, userId } = reservation;
-  instruments.recovered.inc({ result: result.kind });
+  instruments.reservationsReaped.inc({ result: result.kind });
   log('settled an abandoned reservation', { orderId, saleId, userId, result: result.kind });
   return result;
 }

@@ -109,7 +109,7 @@ export function createSettlement(context: SettlementContext): Settlement {
   /** Ends the claim, so that another process can claim the reservation. */
   async function leave(reservation: ClaimedReservation, reason: string): Promise<Outcome> {
     await mirror.unclaim(reservation).catch((error) => {
-      context.onError('unclaim-reservation', error, idsOf(reservation)); // the claim ends by itself
+      context.onError('abandon-reservation', error, idsOf(reservation)); // the claim ends by itself
     });
     return unknown(reservation, reason);
   }

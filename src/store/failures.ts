@@ -1,4 +1,5 @@
-/** What an error means when either store may have caused it. */
+/** Errors of any store: what they mean, and which store they come from. */
+import pg from 'pg';
 import { classifyPostgresError } from './postgres/failures.ts';
 import { classifyRedisError } from './redis/connection.ts';
 
@@ -21,4 +22,21 @@ export function storeFailure(error: unknown): StoreFailure {
 export function isStoreUnavailable(error: unknown): boolean {
   const failure = storeFailure(error);
   return failure.kind !== 'defect' && failure.reason !== 'refused-by-postgres';
+}
+
+const STORES = ['postgres', 'redis', 'zookeeper'] as const;
+export type StoreName = (typeof STORES)[number] | 'none';
+
+/**
+ * The store that an error comes from, as a label of metrics; `none` for a defect of the service itself.
+ * @param operation decides about network errors that do not name their store, when it contains the store's name
+ */
+export function storeOf(error: unknown, operation = ''): StoreName {
+  if (!(error instanceof Error)) return 'none';
+  if (error instanceof pg.DatabaseError || error.name.startsWith('PrismaClient')) return 'postgres';
+  if (error.name === 'ZookeeperError') return 'zookeeper';
+  if (error.name === 'ReplyError') return 'redis';
+  if (storeFailure(error).kind === 'defect') return storeOf(error.cause, operation);
+  const isPostgres = classifyPostgresError(error).kind !== 'defect';
+  return STORES.find((store) => operation.includes(store)) ?? (isPostgres ? 'postgres' : 'redis');
 }

@@ -98,9 +98,9 @@ export async function relayOutbox(
     const query = () => {
       if (orderIds !== undefined) return { ...OF_ORDERS, values: [...bounds, orderIds] };
       if (saleId !== undefined) return { ...OF_SALE, values: [...bounds, saleId] };
-      return { ...OLDEST, values: [...bounds, health?.resting('sale') ?? []] };
+      return { ...OLDEST, values: [...bounds, health?.backingOff('sale') ?? []] };
     };
-    const bounds = [limits.movesBatch, limits.moveKeptMs];
+    const bounds = [limits.outboxBatch, limits.outboxKeepMs];
     const { rows } = await client.query<Row>(query());
     const results = await Promise.all(rows.map(apply));
     const ids = rows.flatMap(({ id }, i) => (results[i] === true ? [id] : []));

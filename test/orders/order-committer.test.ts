@@ -36,7 +36,7 @@ afterAll(async () => {
 });
 
 const instruments = createInstruments();
-const sizes = vi.spyOn(instruments.commitBatches, 'observe');
+const sizes = vi.spyOn(instruments.commitBatchSize, 'observe');
 
 function startCommitter(): OrderCommitter {
   const orders = orderTable(postgres);

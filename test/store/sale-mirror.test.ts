@@ -213,7 +213,7 @@ it('publishes the changes of other sales when one sale fails', async () => {
         [times > 1 ? randomUUID() : of.orderId, of.saleId, of.userId],
       );
   };
-  await moves(ann!, limits.movesBatch);
+  await moves(ann!, limits.outboxBatch);
   for (const other of others) await moves(other);
   await moves(eve);
   const key = sales.keys(broken).buyers;

@@ -28,7 +28,7 @@ afterAll(async () => {
 /** How many sales the process answers from memory. */
 async function known(url: string): Promise<number> {
   const { body } = await call(`${url}/metrics`);
-  return Number(/^stampede_sales_known_sold_out (\d+)/m.exec(String(body.text))?.[1]);
+  return Number(/^stampede_sold_out_latches (\d+)/m.exec(String(body.text))?.[1]);
 }
 
 /** Sells a sale out, and makes both processes learn of it. */

@@ -100,7 +100,7 @@ export class Victim implements AsyncDisposable {
 
   /** What it logged that nobody foresaw. */
   get defects(): readonly string[] {
-    return this.log.filter((line) => line.includes('nobody foresaw') || line.includes('"level":60'));
+    return this.log.filter((line) => line.includes('Unexpected error') || line.includes('"level":60'));
   }
 
   get log(): readonly string[] {

@@ -1,4 +1,4 @@
-/** Orders as their customers read and cancel them, and as the payment provider reports them paid. */
+/** Orders: read and cancelled by customers, reported as paid by the payment provider. */
 import { type Response, Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
@@ -19,10 +19,10 @@ export interface OrderContext {
 export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderContext): Router {
   const router = Router();
 
-  /** The answer about an order that Postgres does not have. */
+  /** The problem for an order that is not in Postgres. */
   async function missing(res: Response, orderId: string): Promise<ProblemError> {
     if (!(await uncommitted.has(orderId)))
-      return new ProblemError('unknown-order', `There is no order ${orderId}.`);
+      return new ProblemError('unknown-order', `Order ${orderId} does not exist.`);
     return notCommitted(res, `Order ${orderId}`);
   }
 
@@ -77,15 +77,19 @@ function problemOfPayment(
       return outcomeUnread(res);
     case 'busy':
       res.setHeader('Retry-After', String(limits.retryAfterS));
-      return new ProblemError('busy', 'Nothing was changed. Repeat the notification after a moment.', {
-        reason: result.reason,
-      });
+      return new ProblemError(
+        'busy',
+        'Nothing was changed. Repeat the notification after the delay in Retry-After.',
+        {
+          reason: result.reason,
+        },
+      );
     case 'amount-mismatch':
       return amountMismatch(orderId, result.expectedCents);
     case 'conflict':
       return new ProblemError(
         'idempotency-conflict',
-        `Notification ${notificationId} came before, for another order or amount.`,
+        `Notification ${notificationId} was already used for another order or amount.`,
       );
   }
 }
@@ -97,6 +101,6 @@ function amountMismatch(orderId: string, expectedCents: number): ProblemError {
 
 function notCommitted(res: Response, what: string): ProblemError {
   res.setHeader('Retry-After', String(limits.retryAfterS));
-  const detail = `${what} is accepted and not committed yet. Nothing was changed; try again after a moment.`;
+  const detail = `${what} is accepted but not committed yet. Nothing was changed. Retry after the delay in Retry-After.`;
   return new ProblemError('busy', detail, { reason: 'order-not-committed' });
 }

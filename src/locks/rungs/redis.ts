@@ -104,7 +104,7 @@ export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
     waiter: Waiter,
     turn: Turn<Legacy>,
   ): Promise<AcquireResult> {
-    const { claim, bell } = turn.gift ?? {};
+    const { claim, bell } = turn.handoff ?? {};
     try {
       if (claim !== undefined && options.owner === undefined && options.ttlMs === claim.ttlMs) {
         return await inTime(claims.lease(resource, claim, turn), waiter, 'redis-slow');

@@ -96,7 +96,9 @@ export function create(context: StrategyContext): CommittingStrategy {
     ...postgresStrategy(context, description, decide),
     async load(sale) {
       // Rows that cannot be made now are made by the first attempt that finds them missing.
-      await complete(sale.id).catch((error) => context.onError('make units', error, { saleId: sale.id }));
+      await complete(sale.id).catch((error) =>
+        context.onError('create-stock-units', error, { saleId: sale.id }),
+      );
     },
     async restock(saleId, by) {
       const done = await units.restock(saleId, by);

@@ -221,7 +221,7 @@ async function restock(
     try {
       await mirror.restock(saleId, -units);
     } catch (error) {
-      context.onError('undo-cut', error, { saleId, units });
+      context.onError('restock-redis', error, { saleId, units });
     }
   };
   if (units < 0) {
@@ -236,7 +236,7 @@ async function restock(
     throw error;
   }
   if (units > 0) {
-    const onError = (error: unknown) => context.onError('relay-restock', error, { saleId });
+    const onError = (error: unknown) => context.onError('publish-restock', error, { saleId });
     await relayOutbox({ postgres: context.postgres, mirror, onError }, { saleId });
   } else if (sale === null || sale === 'below-sold') await undoCut();
   return sale;

@@ -62,7 +62,7 @@ export function create(context: StrategyContext): ReservingStrategy {
     maxBatch: limits.scriptBatchSize,
     inFlight: limits.scriptInFlight,
     eagerBelow: limits.batchEagerBelow,
-    maxQueued: limits.admission.roomMost,
+    maxQueued: limits.admission.maxLimit,
     waitMs: limits.redisCommandMs,
     rejected: (reason) => ({ kind: 'busy', reason }),
     isMemberError: isRedisDefect, // a sale whose keys have another type must not fail the others

@@ -76,7 +76,7 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
     return replies.map((reply) => {
       if (reply === null) return null;
       const endsMs = reply.endsInMs < 0 ? Number.POSITIVE_INFINITY : askedMs + reply.endsInMs;
-      return { generation: reply.generation, untilMs: Math.min(askedMs + limits.latchBelievedMs, endsMs) };
+      return { generation: reply.generation, untilMs: Math.min(askedMs + limits.latchTtlMs, endsMs) };
     });
   }
 
@@ -141,15 +141,16 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
       return nowMs < known.untilMs && !known.buyers.has(userId);
     },
     markSoldOut(saleId) {
-      if (arming.has(saleId) || latched.has(saleId) || latched.size + arming.size >= limits.latches) return;
+      if (arming.has(saleId) || latched.has(saleId) || latched.size + arming.size >= limits.maxLatches)
+        return;
       const startedMs = performance.now();
       if (startedMs < (notBefore.get(saleId) ?? 0)) return;
       arming.add(saleId);
       arm(saleId)
-        .catch((error) => context.onError('latch-sold-out-sale', error, { saleId }))
+        .catch((error) => context.onError('arm-sold-out-latch', error, { saleId }))
         .finally(() => {
           arming.delete(saleId);
-          if (notBefore.size > limits.latches) notBefore.clear();
+          if (notBefore.size > limits.maxLatches) notBefore.clear();
           const nowMs = performance.now();
           notBefore.set(saleId, nowMs + BACK_OFF * (nowMs - startedMs));
         });
