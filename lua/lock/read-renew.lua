@@ -1,13 +1,12 @@
--- Prolongs a reader's share that has not ended; by the server's clock.
+-- Renews a reader's share that has not expired.
 --
--- KEYS 1 readers  sorted set: token → until when its share lives, Unix time in milliseconds
+-- KEYS 1 readers  sorted set: token → expiry of its share, Unix time in milliseconds
 -- ARGV 1 token    of the lease
 --      2 TTL      milliseconds from now
--- Reply  1 when prolonged, 0 when the share has ended
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local untilMs = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if not untilMs or tonumber(untilMs) <= now then return 0 end
-redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+-- Reply  1 if renewed, 0 if the share has expired
+--#include clock
+local expiresMs = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if not expiresMs or tonumber(expiresMs) <= nowMs then return 0 end
+redis.call('ZADD', KEYS[1], nowMs + ARGV[2], ARGV[1])
 redis.call('PEXPIREAT', KEYS[1], redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2])
 return 1

@@ -1,14 +1,14 @@
--- Takes a claim out, or a process out of the line. When nobody holds the lock then, one waiter is woken: the first
--- whose process listens. A process that is dead does not, and is dropped.
+-- Releases a claim, or removes a process from the queue. If the lock is free then, notifies one waiter: the first whose
+-- process is subscribed. A dead process is not subscribed and is dropped.
 --
--- KEYS 1 lock     hash, see lock/reentrant-acquire.lua
---      2 waiters  sorted set, see lock/reentrant-acquire.lua
--- ARGV 1 token    of the claim; empty: only leaves the line
---      2 channel  of this process; empty: it does not stand in line
---      3 again    1: this process has others who wait, and goes to the end of the line when another was woken
--- Reply  0 nothing was held by this claim; 1 it was; 2 it was, and another process was woken
+-- KEYS 1 lock     hash, as in lock/reentrant-acquire.lua
+--      2 waiters  sorted set, as in lock/reentrant-acquire.lua
+-- ARGV 1 token    of the claim; empty: only leave the queue
+--      2 channel  of this process; empty: it is not queued
+--      3 requeue  1: append this process to the queue if another was notified, because it has further waiters
+-- Reply  0 if the claim held nothing; 1 if it was released; 2 if it was released and another process was notified
 local lock, waiters = KEYS[1], KEYS[2]
-local token, channel, again = ARGV[1], ARGV[2], ARGV[3]
+local token, channel, requeue = ARGV[1], ARGV[2], ARGV[3]
 
 if token ~= '' then
   if redis.call('HDEL', lock, token) == 0 then return 0 end
@@ -21,9 +21,9 @@ end
 repeat
   local first = redis.call('ZPOPMIN', waiters)[1]
   if first and redis.call('PUBLISH', first, lock) > 0 then
-    if again == '1' then
-      local time = redis.call('TIME')
-      redis.call('ZADD', waiters, string.format('%.0f', time[1] * 1000000 + time[2]), channel)
+    if requeue == '1' then
+--#include clock
+      redis.call('ZADD', waiters, string.format('%.0f', nowUs), channel)
       redis.call('EXPIRE', waiters, 86400)
     end
     return token == '' and 0 or 2

@@ -42,7 +42,7 @@ const EXTRA_MOST_MS = 100;
 
 export async function create({ redis }: { readonly redis: RedisStore }): Promise<Lock> {
   const take = defineScript<number>(redis.redis, 'lock/fair-acquire', 4);
-  const leave = defineScript<number>(redis.redis, 'lock/fair-cancel', 3);
+  const leave = defineScript<number>(redis.redis, 'lock/queued-release', 3);
   return polledLock({
     name: description.name,
     keepsPlace: true,

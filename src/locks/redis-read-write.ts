@@ -43,7 +43,7 @@ export async function create({ redis }: { readonly redis: RedisStore }): Promise
   const prolongRead = defineScript<number>(redis.redis, 'lock/read-renew', 1);
   const endRead = defineScript<number>(redis.redis, 'lock/read-release', 1);
   const write = defineScript<number>(redis.redis, 'lock/write-acquire', 4);
-  const leave = defineScript<number>(redis.redis, 'lock/fair-cancel', 2);
+  const leave = defineScript<number>(redis.redis, 'lock/queued-release', 2);
   return polledLock({
     name: description.name,
     keepsPlace: true,
