@@ -7,7 +7,7 @@
  * With `--check` it only tells whether the pages are up to date.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import type { LockCapabilities } from '../../src/locks/lock.ts';
+import { LOCK_CAPABILITIES } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { number } from '../audit/check.ts';
@@ -95,32 +95,17 @@ function resultTable(): string {
   return `${table}\n\n${how}`;
 }
 
-/** In the order in which they are asked for when a lock is chosen. */
-const CAPABILITIES: Readonly<Record<keyof LockCapabilities, string>> = {
-  expires: 'a dead holder is got rid of',
-  checksOwner: 'a late holder releases nothing',
-  settlesLostAnswers: 'a lost answer locks nobody out',
-  renews: 'long work keeps it',
-  signalsLoss: 'loss is told before',
-  fenced: 'fencing token',
-  reentrant: 'same owner again',
-  waitsByEvent: 'waits without polling',
-  fair: 'first come, first served',
-  survivesFailover: 'survives losing a server',
-};
-
 function capabilityTable(): string {
-  const claims = Object.entries(CAPABILITIES) as [keyof LockCapabilities, string][];
   return markdownTable(
     [
       ['`LOCK=`', 'left'],
-      ['its servers', 'left'],
-      ...claims.map(([, title]): [string, 'left'] => [title, 'left']),
+      ['needs', 'left'],
+      ...LOCK_CAPABILITIES.map((name): [string, 'left'] => [name.replaceAll('-', ' '), 'left']),
     ],
     [...locks.values()].map(({ description }) => [
       `\`${description.name}\``,
       `\`${description.needs}\``,
-      ...claims.map(([key]) => (description.capabilities[key] ? 'yes' : '–')),
+      ...LOCK_CAPABILITIES.map((name) => (description.capabilities.includes(name) ? 'yes' : '–')),
     ]),
   );
 }

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import 'zod-openapi';
 import { limits } from '../config/limits.ts';
 import { taskStates } from '../domain/task.ts';
+import { LOCK_CAPABILITIES } from '../locks/lock.ts';
 
 const units = z.int().max(limits.maxUnits);
 
@@ -203,8 +204,8 @@ export const lockSchema = z
     name: z.string(),
     summary: z.string(),
     flaw: z.string().nullable(),
-    needs: z.string().meta({ description: 'The variable that configures its server' }),
-    capabilities: z.record(z.string(), z.boolean()),
+    needs: z.string().meta({ description: 'The variable that names its server' }),
+    capabilities: z.array(z.enum(LOCK_CAPABILITIES)),
   })
   .meta({ id: 'Lock' });
 

@@ -1,34 +1,34 @@
 /**
- * The interface of every lock: mutual exclusion over a named resource, by a lease that ends by itself.
+ * The interface of every lock: mutual exclusion over a named resource, granted as a lease that expires.
  *
  *   acquire ──▶ contended | unavailable | aborted            (nothing is held)
  *      │
- *      └──▶ held ──release──▶ given back
+ *      └──▶ held ──release──▶ released
  *             │
- *             └──renewal failed, or the deadline came near──▶ lost: `signal` has fired
+ *             └──renewal failed, or the deadline is near──▶ lost: `signal` has fired
  *
- * `signal` fires *before* the lease can have expired at the server: the holder's own monotonic clock tells, also
- * when the server cannot be reached. Whoever holds a lease stops writing when its signal fires; a store that checks
- * fencing tokens refuses what comes too late all the same.
+ * `signal` fires before the lease can expire at the server. The holder's own monotonic clock decides, so the signal does
+ * not depend on the network. A holder stops writing when its signal fires. A store that checks fencing tokens rejects
+ * writes that arrive later.
  */
 
-/** How the attempt to get a lease ended. */
+/** The result of an attempt to acquire a lock. */
 export type AcquireResult =
   | { readonly kind: 'held'; readonly lease: Lease }
-  /** Somebody else held it for as long as we were willing to wait. */
+  /** Another claim held the lock for the whole wait. */
   | { readonly kind: 'contended' }
-  /** The lock's server did not answer, or refused; nothing is held, or only until the TTL is over. */
+  /** The lock's server did not reply or refused. Nothing is held, or only until the TTL expires. */
   | { readonly kind: 'unavailable'; readonly reason: string }
-  /** The caller's signal fired while waiting. */
+  /** The caller's signal fired during the wait. */
   | { readonly kind: 'aborted' };
 
 export interface AcquireOptions {
-  /** Length of the lease in milliseconds; a lock that renews keeps it for longer. */
+  /** Length of the lease in milliseconds. A lock that renews extends it. */
   readonly ttlMs: number;
-  /** How long to wait for a lock that is held, in milliseconds; 0 asks once. */
+  /** How long to wait for a held lock, in milliseconds. 0 makes a single attempt. */
   readonly waitMs: number;
   readonly signal?: AbortSignal;
-  /** Who asks. A reentrant lock lets the same owner in again; without an owner every claim is a stranger. */
+  /** A reentrant lock admits the same owner again. By default every claim has an owner to itself. */
   readonly owner?: string;
   /** For a read-write lock: readers share. Default: `write`. */
   readonly mode?: 'read' | 'write';
@@ -39,77 +39,81 @@ export interface Lease extends AsyncDisposable {
   readonly resource: string;
   /** Unique to this claim. */
   readonly token: string;
-  /** Grows with every lease of the resource; null for a lock that has none. */
+  /** Grows with every lease of the resource; null for a lock without fencing tokens. */
   readonly fencingToken: number | null;
   /**
-   * Fires before the lease can have expired; its reason is a `LeaseLostError`. Reading it compares the clock with the
-   * deadline, so that a process that was stopped and goes on does not see a lease that is over as held.
+   * Fires before the lease can expire; its reason is a `LeaseLostError`. Every read compares the clock with the deadline,
+   * so a process that resumes after a pause never sees an expired lease as held.
    */
   readonly signal: AbortSignal;
-  /** Until when the lease is surely held, on `performance.now()`'s clock; moves with each renewal. */
+  /** The lease is certainly held until then, on `performance.now()`'s clock. Each renewal moves it. */
   readonly deadlineMs: number;
-  /** Gives the lock back. Never throws. @returns whether it was still held. */
+  /** Frees the lock. Never throws. @returns whether the lease was still held */
   release(): Promise<boolean>;
 }
 
 export interface Lock {
   readonly name: string;
-  /** Never throws for what a server or a rival does: see AcquireResult. */
+  /** Returns failures of servers and contention as values; never throws for them. */
   acquire(resource: string, options: AcquireOptions): Promise<AcquireResult>;
-  /** Ends timers and waiters; leases still held run out. */
+  /** Ends timers, waiters and the leases that renew. Other leases expire. */
   close(): Promise<void>;
 }
 
 /**
- * What a lock can do, as data: the documentation, `GET /strategies` and the contract suite read it, and what is not
- * claimed here the suite asserts to be missing.
+ * What a lock can do, as data for the documentation, `GET /strategies` and the contract suite. The suite asserts both
+ * ways: a listed capability holds, and an unlisted one is missing.
  */
-export interface LockCapabilities {
-  /** A dead holder's lock ends by itself. */
-  readonly expires: boolean;
-  /** A release gives back only what its own claim holds. */
-  readonly checksOwner: boolean;
-  /** A request whose answer was lost is settled, and locks nobody out. */
-  readonly settlesLostAnswers: boolean;
-  /** Work that takes longer than the TTL keeps the lock. */
-  readonly renews: boolean;
-  /** The lease's signal fires before another can hold the lock. */
-  readonly signalsLoss: boolean;
-  /** The same owner may acquire again what it holds. */
-  readonly reentrant: boolean;
-  /** First come, first served. */
-  readonly fair: boolean;
+export const LOCK_CAPABILITIES = [
+  /** A dead holder's lock becomes free without intervention. */
+  'expires-after-holder-death',
+  /** A release has an effect only if its own claim holds the lock. */
+  'release-checks-ownership',
+  /** An acquire whose reply was lost is retried or compensated, and blocks nobody. */
+  'ambiguous-acquire-resolved',
+  /** Work longer than the TTL keeps the lock. */
+  'renews',
+  /** The lease's signal fires before another claim can hold the lock. */
+  'loss-signalled-before-expiry',
   /** Every lease has a fencing token that grows. */
-  readonly fenced: boolean;
-  /** Waiting does not poll (but for a safety poll). */
-  readonly waitsByEvent: boolean;
-  /** Losing one server, or failing over to a replica, lets no second holder in. */
-  readonly survivesFailover: boolean;
-}
+  'fencing-tokens',
+  /** The same owner may acquire the lock again. */
+  'reentrant',
+  /** Waiters do not poll, apart from a slow safety poll. */
+  'waits-by-notification',
+  /** First come, first served. */
+  'fair',
+  /** The loss of one server, or a failover to a replica, admits no second holder. */
+  'survives-failover',
+] as const;
+export type LockCapability = (typeof LOCK_CAPABILITIES)[number];
 
-/** A variable that names the server of a lock. */
+/** The variable that configures a lock's server. */
 export type LockServer = 'REDIS_URL' | 'REDLOCK_URLS' | 'ZOOKEEPER_URL' | 'DATABASE_URL';
 
 export interface LockDescription {
   readonly name: string;
   /** One sentence. */
   readonly summary: string;
-  /** What it is known to fail in, in one sentence for each flaw; null for none that its capabilities do not tell. */
+  /** Known flaws, one sentence each; null for none beyond the missing capabilities. */
   readonly flaw: string | null;
   readonly needs: LockServer;
-  readonly capabilities: LockCapabilities;
+  readonly capabilities: readonly LockCapability[];
 }
 
 /** The reason of a lease's signal. */
 export class LeaseLostError extends Error {
   override readonly name = 'LeaseLostError';
-  readonly code = 'LEASE_LOST';
+  readonly code = 'ERR_STAMPEDE_LEASE_LOST';
 }
 
-/**
- * Runs `work` under a lease and gives the lock back afterwards, whatever happens. What `work` throws is thrown on
- * unchanged; a release that fails never hides it.
- */
+/** A lock cannot be created: its configuration is wrong, or too few of its servers are reachable. */
+export class LockSetupError extends Error {
+  override readonly name = 'LockSetupError';
+  readonly code = 'ERR_STAMPEDE_LOCK_SETUP';
+}
+
+/** Runs `work` under a lease and releases it afterwards. An error of `work` is rethrown unchanged. */
 export async function using<T>(
   lock: Lock,
   resource: string,

@@ -1,52 +1,47 @@
 /**
  * A lock as a row in Postgres: owner, expiry and fencing token.
  *
- *   local turn ──▶ ask ──held by another──▶ wait a little ──▶ ask …        until waitMs is over: contended
- *                   │ └──no answer, or aborted──▶ settle: given back by its token, until answered or the TTL is over
- *                   ▼
- *                 held: see renewing-lease.ts
+ *   local turn ──▶ attempt ──contended──▶ pause ──▶ attempt …        waitMs elapsed: contended
+ *                    │ └──no reply, or aborted──▶ a compensation releases by token until Postgres replies or the TTL expires
+ *                    ▼
+ *                  held: kit/renewing-lease.ts
  *
- * Expiry is judged by the database's clock at the moment the row is locked (`clock_timestamp()`, not `now()`, which is
- * the transaction's start). A row stays when its lock is given back, because its fence must go on growing: one small
- * row for each resource that was ever locked. Rejected: a sequence for the fence and rows that are deleted, since two
- * claims that insert at once may commit in another order than they drew their numbers.
+ * The database's clock decides on expiry at the moment the row is locked: `clock_timestamp()`, because `now()` is the start
+ * of the transaction. A released row stays, because its fence must keep growing: one small row for each resource ever
+ * locked. Rejected: a sequence for the fence and deleted rows, because two concurrent inserts may commit in another order
+ * than they drew their numbers.
  */
 import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import { localQueue } from '../concurrency/local-queue.ts';
 import { expectedPostgresFailure } from '../store/postgres/failures.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
-import { Settlements } from './kit/ambiguous-write.ts';
-import { inTime, poll, type Wait } from './kit/polling.ts';
+import { Compensations } from './kit/ambiguous-write.ts';
+import { acceptLease, poll, type Retry } from './kit/poll.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
 import type { AcquireResult, Lock, LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'postgres-row',
-  summary:
-    'One row in Postgres: owner, expiry by the database clock, compare on release, growing fencing token.',
-  flaw: 'When the clock of the database jumps ahead, a lease ends there before its holder is told.',
+  summary: 'One row in Postgres: owner, expiry by the database clock, compare on release, growing fence.',
+  flaw: "If the database's clock jumps ahead, a lease expires there before its holder's deadline.",
   needs: 'DATABASE_URL',
-  capabilities: {
-    expires: true,
-    checksOwner: true,
-    settlesLostAnswers: true,
-    renews: true,
-    signalsLoss: true,
-    reentrant: false,
-    fair: false,
-    fenced: true,
-    waitsByEvent: false,
-    survivesFailover: false,
-  },
+  capabilities: [
+    'expires-after-holder-death',
+    'release-checks-ownership',
+    'ambiguous-acquire-resolved',
+    'renews',
+    'loss-signalled-before-expiry',
+    'fencing-tokens',
+  ],
 };
 
-/** How long one statement may take before its outcome counts as unknown. */
-const ANSWER_MS = 1_500;
+/** How long a statement may take before its outcome counts as unknown. */
+const REPLY_MS = 1_500;
 
-// A row that is held is only read: the upsert would lock it, and write that down, for every question.
-const TAKE = `INSERT INTO lock_rows AS held (resource, owner, fence, expires_at)
+// The subquery reads a held row without locking it; the upsert alone would lock and write the row on every attempt.
+const ACQUIRE = `INSERT INTO lock_rows AS held (resource, owner, fence, expires_at)
   SELECT $1, $2, 1, clock_timestamp() + $3 * interval '1 millisecond'
   WHERE NOT EXISTS (SELECT FROM lock_rows WHERE resource = $1 AND expires_at > clock_timestamp())
   ON CONFLICT (resource) DO UPDATE SET owner = $2, fence = held.fence + 1,
@@ -58,55 +53,55 @@ const RENEW = `UPDATE lock_rows SET expires_at = clock_timestamp() + $3 * interv
 const RELEASE = `UPDATE lock_rows SET expires_at = '-infinity'
   WHERE resource = $1 AND owner = $2 AND expires_at > clock_timestamp() RETURNING fence`;
 
-/** Makes the lock on the service's own pool; nobody holds a connection while waiting or working. */
+/** Uses the service's pool. A connection is taken for each statement only. */
 export async function create({ postgres }: { readonly postgres: PostgresStore }): Promise<Lock> {
   return createPostgresRowLock(postgres.pool);
 }
 
 export function createPostgresRowLock(pool: pg.Pool): Lock {
-  const settlements = new Settlements();
+  const compensations = new Compensations();
 
-  /** @returns the fencing token of the row that the statement met, or null when it met none */
+  /** @returns the fencing token of the affected row, or null if no row was affected */
   async function run(name: string, text: string, values: unknown[], ttlMs: number): Promise<number | null> {
-    const query = { name, text, values, query_timeout: Math.min(ttlMs, ANSWER_MS) };
+    const query = { name, text, values, query_timeout: Math.min(ttlMs, REPLY_MS) };
     const { rows } = await pool.query<{ fence: string }>(query);
     return rows[0] === undefined ? null : Number(rows[0].fence);
   }
-  const take = (resource: string, token: string, ttlMs: number) =>
-    run('lock-take', TAKE, [resource, token, ttlMs], ttlMs);
+  const acquire = (resource: string, token: string, ttlMs: number) =>
+    run('lock-acquire', ACQUIRE, [resource, token, ttlMs], ttlMs);
   const renew = async (resource: string, token: string, ttlMs: number) =>
     (await run('lock-renew', RENEW, [resource, token, ttlMs], ttlMs / 3)) !== null;
   const release = async (resource: string, token: string) =>
-    (await run('lock-release', RELEASE, [resource, token], ANSWER_MS)) !== null;
+    (await run('lock-release', RELEASE, [resource, token], REPLY_MS)) !== null;
 
-  /** Gives back what `taking` may have taken or may still take. */
-  function settle(resource: string, token: string, ttlMs: number, taking: Promise<unknown>): void {
-    const undo = async () => {
-      if ((await taking.catch(() => 'unknown')) === null) return true;
-      return release(resource, token); // "not held" is no answer to rely on: the statement may still be under way
+  /** Releases what `acquiring` took or may still take. */
+  function compensate(resource: string, token: string, ttlMs: number, acquiring: Promise<unknown>): void {
+    const attempt = async () => {
+      if ((await acquiring.catch(() => 'unknown')) === null) return true;
+      return release(resource, token); // retried after "not held": the statement may still be in flight
     };
-    settlements.undo(undo, ttlMs);
+    compensations.add(attempt, ttlMs);
   }
 
-  async function askOnce(resource: string, ttlMs: number, waiter: Waiter): Promise<AcquireResult | Wait> {
+  async function tryAcquire(resource: string, ttlMs: number, waiter: Waiter): Promise<AcquireResult | Retry> {
     const token = randomUUID();
-    const askedMs = performance.now();
-    const taking = take(resource, token, ttlMs);
+    const requestedAtMs = performance.now();
+    const acquiring = acquire(resource, token, ttlMs);
     try {
-      const fencingToken = await unlessAborted(taking, waiter.signal);
+      const fencingToken = await unlessAborted(acquiring, waiter.signal);
       if (fencingToken !== null) {
-        const server = {
+        const backend = {
           renew: () => renew(resource, token, ttlMs),
           release: () => release(resource, token),
         };
-        const lease = new RenewingLease(server, { resource, token, fencingToken, ttlMs, askedMs });
-        return await inTime(lease, waiter, 'postgres-slow');
+        const lease = new RenewingLease(backend, { resource, token, fencingToken, ttlMs, requestedAtMs });
+        return await acceptLease(lease, waiter, 'postgres-slow');
       }
-      if (waiter.signal.aborted) settle(resource, token, ttlMs, taking);
-      return { kind: 'wait' };
+      if (waiter.signal.aborted) compensate(resource, token, ttlMs, acquiring);
+      return { kind: 'retry' };
     } catch (error) {
       const failure = expectedPostgresFailure(error);
-      if (failure.kind === 'unknown') settle(resource, token, ttlMs, taking);
+      if (failure.kind === 'unknown') compensate(resource, token, ttlMs, acquiring);
       return { kind: 'unavailable', reason: 'reason' in failure ? failure.reason : failure.code };
     }
   }
@@ -114,7 +109,7 @@ export function createPostgresRowLock(pool: pg.Pool): Lock {
   return waitingLock({
     name: description.name,
     queue: localQueue(),
-    ask: (resource, { ttlMs }, waiter) => poll(waiter, () => askOnce(resource, ttlMs, waiter)),
-    close: () => settlements.close(),
+    acquire: (resource, { ttlMs }, waiter) => poll(waiter, () => tryAcquire(resource, ttlMs, waiter)),
+    close: () => compensations.close(),
   });
 }

@@ -1,44 +1,39 @@
 /**
- * A lock in one Redis that counts only when replicas have it too.
+ * A lock in one Redis that is held only once replicas have it.
  *
- *   taken at the primary ──WAIT: enough replicas have it──▶ held ──renewed, and WAITed for again──▶ held
- *                              └──too few in WAIT_MS──▶ given back at the primary: unavailable
+ *   set at the primary ──WAIT: enough replicas acknowledged──▶ held ──renewed, and acknowledged again──▶ held
+ *                              └──too few within WAIT_MS──▶ released at the primary: unavailable
  *
- * `WAIT` counts for what its own connection wrote, so the lock has a connection of its own; after a reconnection it
- * would count for nothing written and say yes, so an answer counts only when the connection is still the same one.
- * It also blocks its connection: all who ask while one WAIT runs share the next one.
+ * `WAIT` counts acknowledgements for the writes of its own connection, so the lock has a dedicated one. After a
+ * reconnection it would confirm writes of which it knows nothing, so its result counts only on an unchanged connection.
+ * It also blocks its connection: all requests that arrive during one WAIT share the next.
  */
 import type { RedisStore } from '../store/redis/connection.ts';
 import { defineScript } from '../store/redis/script.ts';
-import { fenceKey, lockKey } from './kit/keys.ts';
 import { polledLock } from './kit/polled-lock.ts';
-import { SERVER_CLOCK_FLAW } from './kit/server-clock.ts';
+import { defineTokenScripts, fenceKey, lockKey, SERVER_CLOCK_FLAW } from './kit/redis.ts';
 import type { Lock, LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'redis-wait',
   summary:
-    'One Redis with replicas: a lease counts, and is renewed, only when WAIT has counted enough of them.',
-  flaw: `With several replicas only a majority has a lease: promoting one that is not the most advanced of a majority lets a second holder in. ${SERVER_CLOCK_FLAW}`,
+    'One Redis with replicas: acquire and renewal count only after enough replicas acknowledged them (WAIT).',
+  flaw: `Of several replicas only a majority has a lease: a failover that promotes another one admits a second holder. ${SERVER_CLOCK_FLAW}`,
   needs: 'REDIS_URL',
-  capabilities: {
-    expires: true,
-    checksOwner: true,
-    settlesLostAnswers: true,
-    renews: true,
-    signalsLoss: true,
-    reentrant: false,
-    fair: false,
-    fenced: true,
-    waitsByEvent: false,
-    survivesFailover: true,
-  },
+  capabilities: [
+    'expires-after-holder-death',
+    'release-checks-ownership',
+    'ambiguous-acquire-resolved',
+    'renews',
+    'loss-signalled-before-expiry',
+    'fencing-tokens',
+    'survives-failover',
+  ],
 };
 
-/** Replicas that work answer within a round trip; nothing else runs on the connection until then. */
+/** Healthy replicas acknowledge within a round trip. The connection is blocked until then. */
 const WAIT_MS = 200;
 
-/** A command of the lock's own connection was answered by too few replicas. */
 class TooFewReplicasError extends Error {
   override readonly name = 'TooFewReplicasError';
   readonly code = 'ERR_STAMPEDE_TOO_FEW_REPLICAS';
@@ -50,66 +45,66 @@ interface Context {
 }
 
 export async function create({ redis, onError }: Context): Promise<Lock> {
-  const own = redis.redis.duplicate();
-  let connection = 0;
-  own.on('close', () => connection++);
-  own.on('error', (error) => onError('redis-wait-connection', error));
-  await own.connect().catch((error) => {
-    own.disconnect();
+  const dedicated = redis.redis.duplicate();
+  let connections = 0;
+  dedicated.on('close', () => connections++);
+  dedicated.on('error', (error) => onError('connect-redis-wait', error));
+  await dedicated.connect().catch((error) => {
+    dedicated.disconnect();
     throw error;
   });
-  const take = defineScript<number>(own, 'lock/acquire', 2);
-  const prolong = defineScript<number>(own, 'lock/renew', 1);
-  const unlock = defineScript<number>(own, 'lock/release', 1);
+  const acquire = defineScript<number>(dedicated, 'lock/acquire', 2);
+  const scripts = defineTokenScripts(dedicated);
 
-  /** What the replicas have is more than half of the group, counting the primary; at least one of them has it. */
-  async function askReplicas(): Promise<boolean> {
-    const online = (await own.info('replication')).match(/^slave\d+:.*state=online/gm)?.length ?? 0;
+  /** Requires acknowledgements that, with the primary, are more than half of the group; at least one. */
+  async function waitForReplicas(): Promise<boolean> {
+    const online = (await dedicated.info('replication')).match(/^slave\d+:.*state=online/gm)?.length ?? 0;
     const needed = Math.max(1, Math.floor((online + 1) / 2));
-    return online >= needed && (await own.wait(needed, WAIT_MS)) >= needed;
+    return online >= needed && (await dedicated.wait(needed, WAIT_MS)) >= needed;
   }
 
   let running: Promise<unknown> = Promise.resolve();
   let next: Promise<boolean> | null = null;
-  /** Whether enough replicas have what was written before the call. */
-  function replicated(): Promise<boolean> {
+  /** Whether enough replicas have all writes from before the call. */
+  function isReplicated(): Promise<boolean> {
     next ??= running.then(() => {
       next = null;
-      const asked = askReplicas();
-      running = asked.catch(() => {});
-      return asked;
+      const waiting = waitForReplicas();
+      running = waiting.catch(() => {});
+      return waiting;
     });
     return next;
   }
 
-  /** @throws when it may not be so */
-  async function confirm(writtenOn: number): Promise<void> {
-    const enough = await replicated();
-    if (!enough || writtenOn !== connection) throw new TooFewReplicasError('too few replicas have the lease');
+  /** @throws unless the replicas certainly have what was written on this connection */
+  async function confirm(connection: number): Promise<void> {
+    const isEnough = await isReplicated();
+    if (!isEnough || connection !== connections)
+      throw new TooFewReplicasError('too few replicas have the lease');
   }
 
   return polledLock({
     name: description.name,
-    keepsPlace: false,
-    async ask({ resource, token, options }) {
-      const writtenOn = connection;
-      const fencingToken = await take(lockKey(resource), fenceKey(resource), token, options.ttlMs);
-      if (fencingToken <= 0) return { kind: 'wait' };
+    queuesAtServer: false,
+    async tryAcquire({ resource, token, options }) {
+      const connection = connections;
+      const fencingToken = await acquire(lockKey(resource), fenceKey(resource), token, options.ttlMs);
+      if (fencingToken <= 0) return { kind: 'retry' };
       try {
-        await confirm(writtenOn);
+        await confirm(connection);
         return { kind: 'held', fencingToken };
       } catch {
-        await unlock(lockKey(resource), token);
+        await scripts.release(resource, token);
         return { kind: 'unavailable', reason: 'redis-too-few-replicas' };
       }
     },
     async renew({ resource, token, options }) {
-      const writtenOn = connection;
-      if ((await prolong(lockKey(resource), token, options.ttlMs)) !== 1) return false;
-      await confirm(writtenOn); // not known to be lost: the deadline stands
+      const connection = connections;
+      if (!(await scripts.renew(resource, token, options.ttlMs))) return false;
+      await confirm(connection); // a failure leaves the deadline unchanged
       return true;
     },
-    release: async ({ resource, token }) => (await unlock(lockKey(resource), token)) === 1,
-    close: () => own.disconnect(),
+    release: ({ resource, token }) => scripts.release(resource, token),
+    close: () => dedicated.disconnect(),
   });
 }

@@ -1,44 +1,38 @@
 /**
- * A lock on more than half of several independent Redis servers.
+ * A lock on a majority of several independent Redis servers.
  *
- *   SET on all at once ──more than half said yes, in time──▶ held ──more than half prolonged it──▶ held
- *            │                                                └──more than half said no──▶ lost
- *            └──▶ released on all: others hold it, or nobody got enough: again after a random while
- *                                  too few servers answered: unavailable
+ *   SET on all at once ──majority granted in time──▶ held ──majority renewed──▶ held
+ *            │                                        └──majority denied──▶ lost
+ *            └──▶ released on all: retry after a random pause if contended,
+ *                                  unavailable if too few servers replied
  *
- * Each server has NODE_MS to answer, and what is decided does not wait for the rest. A release that a server did
- * not confirm is sent again when its connection is back, for as long as the key could live. The validity
- * (TTL − elapsed − drift) is the lease's deadline: see renewing-lease.ts, which counts it from before each request.
+ * Each server has NODE_MS to reply, and a decision does not wait for the rest. A release that a server did not confirm is
+ * repeated after a reconnection, for as long as the key can live. The algorithm's validity (TTL − elapsed − drift) is the
+ * lease's deadline, which kit/renewing-lease.ts counts from before each request.
  */
 import { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
-import { type Call, defineScript } from '../store/redis/script.ts';
-import { lockKey } from './kit/keys.ts';
 import { type Claim, polledLock } from './kit/polled-lock.ts';
-import { vote } from './kit/quorum.ts';
-import type { Lock, LockDescription } from './lock.ts';
+import { requestQuorum } from './kit/quorum.ts';
+import { defineTokenScripts, lockKey } from './kit/redis.ts';
+import { type Lock, type LockDescription, LockSetupError } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'redlock',
-  summary:
-    'A majority of independent Redis servers; those that are down are tolerated while more than half are up.',
-  flaw: 'No fencing token: a holder that is paused past its lease, a clock that jumps, or a server that restarts empty within a TTL lets a second one write.',
+  summary: 'A majority of independent Redis servers; it tolerates the failure of a minority.',
+  flaw: 'No fencing token: a holder that pauses past its lease, a clock that jumps, or a server that restarts empty within a TTL admits a second writer.',
   needs: 'REDLOCK_URLS',
-  capabilities: {
-    expires: true,
-    checksOwner: true,
-    settlesLostAnswers: true,
-    renews: true,
-    signalsLoss: true,
-    reentrant: false,
-    fair: false,
-    fenced: false,
-    waitsByEvent: false,
-    survivesFailover: true,
-  },
+  capabilities: [
+    'expires-after-holder-death',
+    'release-checks-ownership',
+    'ambiguous-acquire-resolved',
+    'renews',
+    'loss-signalled-before-expiry',
+    'survives-failover',
+  ],
 };
 
-/** How long one server may take, in milliseconds: at most so long, and a small share of the lease. */
+/** Longest reply of one server: milliseconds, and a share of the lease. The smaller one applies. */
 const NODE_MS = 200;
 const NODE_SHARE = 0.1;
 
@@ -49,14 +43,14 @@ interface Context {
 
 interface Node {
   readonly redis: Redis;
-  readonly renew: Call<number>;
-  release(key: string, token: string, ttlMs: number): Promise<boolean>;
+  renew(resource: string, token: string, ttlMs: number): Promise<boolean>;
+  release(resource: string, token: string, ttlMs: number): Promise<boolean>;
 }
 
 export async function create({ redlockUrls, onError }: Context): Promise<Lock> {
   const distinct = new Set(redlockUrls.map((url) => new URL(url).host)).size;
   if (distinct < 3 || distinct < redlockUrls.length) {
-    throw new Error('REDLOCK_URLS must name at least three Redis servers, and none twice');
+    throw new LockSetupError('REDLOCK_URLS must name at least three different Redis servers');
   }
   const nodes = redlockUrls.map((url) => openNode(url, onError));
   const quorum = Math.floor(nodes.length / 2) + 1;
@@ -66,39 +60,38 @@ export async function create({ redlockUrls, onError }: Context): Promise<Lock> {
   const connected = await Promise.allSettled(nodes.map(({ redis }) => redis.connect()));
   if (connected.filter(({ status }) => status === 'fulfilled').length < quorum) {
     close();
-    throw new Error(`fewer than ${quorum} of the ${nodes.length} servers of REDLOCK_URLS can be reached`);
+    throw new LockSetupError(
+      `fewer than ${quorum} of the ${nodes.length} servers of REDLOCK_URLS are reachable`,
+    );
   }
-  const nodeMs = (ttlMs: number) => Math.min(NODE_MS, ttlMs * NODE_SHARE);
+  const request = (ttlMs: number, send: (node: Node) => Promise<boolean>) =>
+    requestQuorum(nodes, quorum, Math.min(NODE_MS, ttlMs * NODE_SHARE), send);
 
   async function release({ resource, token, options: { ttlMs } }: Claim): Promise<boolean> {
-    const votes = await vote(nodes, quorum, nodeMs(ttlMs), (node) =>
-      node.release(lockKey(resource), token, ttlMs),
-    );
-    return votes.yes >= quorum;
+    const { granted } = await request(ttlMs, (node) => node.release(resource, token, ttlMs));
+    return granted >= quorum;
   }
 
   return polledLock({
     name: description.name,
-    keepsPlace: false,
-    async ask(claim) {
+    queuesAtServer: false,
+    async tryAcquire(claim) {
       const { resource, token, options } = claim;
       const { ttlMs } = options;
-      const askedMs = performance.now();
-      const { yes, no } = await vote(nodes, quorum, nodeMs(ttlMs), async ({ redis }) => {
+      const requestedAtMs = performance.now();
+      const { granted, denied } = await request(ttlMs, async ({ redis }) => {
         return (await redis.set(lockKey(resource), token, 'PX', ttlMs, 'NX')) === 'OK';
       });
-      if (yes >= quorum) return { kind: 'held', fencingToken: null };
+      if (granted >= quorum) return { kind: 'held', fencingToken: null };
       await release(claim);
-      if (yes + no < quorum) return { kind: 'unavailable', reason: 'redlock-no-quorum' };
-      // An even split ends when one asks again while the others still pause: random, and longer than a question.
-      return { kind: 'wait', extraMs: Math.random() * 4 * (performance.now() - askedMs) };
+      if (granted + denied < quorum) return { kind: 'unavailable', reason: 'redlock-no-quorum' };
+      // A split vote ends when one contender retries while the others pause: random, and longer than an attempt.
+      return { kind: 'retry', extraMs: Math.random() * 4 * (performance.now() - requestedAtMs) };
     },
     async renew({ resource, token, options: { ttlMs } }) {
-      const { yes, no } = await vote(nodes, quorum, nodeMs(ttlMs), async ({ renew }) => {
-        return (await renew(lockKey(resource), token, ttlMs)) === 1;
-      });
-      if (yes < quorum && no <= nodes.length - quorum) throw new Error('too few servers answered');
-      return yes >= quorum;
+      const { granted, denied } = await request(ttlMs, (node) => node.renew(resource, token, ttlMs));
+      if (granted < quorum && denied <= nodes.length - quorum) throw new Error('too few servers replied');
+      return granted >= quorum;
     },
     release,
     close,
@@ -113,24 +106,26 @@ function openNode(url: string, onError: Context['onError']): Node {
     maxRetriesPerRequest: 0,
     commandTimeout: limits.redisCommandMs,
     connectTimeout: limits.redisCommandMs,
-    socketTimeout: 2 * limits.redisCommandMs, // a connection that went silent is made anew
+    socketTimeout: 2 * limits.redisCommandMs, // replaces a silent connection
     retryStrategy: (times) => Math.min(25 * 2 ** Math.min(times, 5), 250), // a lease may depend on it
   });
   const { host } = new URL(url);
-  redis.on('error', (error) => onError('redlock-connection', error, { host }));
-  const unlock = defineScript<number>(redis, 'lock/release', 1);
-  /** Releases that the server has not confirmed: their keys, and until when those can live. */
-  const owed = new Map<string, { key: string; untilMs: number }>();
-  async function release(key: string, token: string, ttlMs: number): Promise<boolean> {
-    for (const [old, { untilMs }] of owed) if (untilMs < performance.now()) owed.delete(old);
-    owed.set(token, { key, untilMs: performance.now() + ttlMs });
-    const held = await unlock(key, token);
-    owed.delete(token);
-    return held === 1;
+  redis.on('error', (cause) =>
+    onError('connect-redlock-node', new Error(`${host}: ${cause.message}`, { cause })),
+  );
+  const scripts = defineTokenScripts(redis);
+  /** Releases that the server has not confirmed, by token. Their keys expire at `untilMs`. */
+  const unconfirmed = new Map<string, { resource: string; untilMs: number }>();
+  async function release(resource: string, token: string, ttlMs: number): Promise<boolean> {
+    for (const [old, { untilMs }] of unconfirmed) if (untilMs < performance.now()) unconfirmed.delete(old);
+    unconfirmed.set(token, { resource, untilMs: performance.now() + ttlMs });
+    const isHeld = await scripts.release(resource, token);
+    unconfirmed.delete(token);
+    return isHeld;
   }
   redis.on('ready', () => {
-    for (const [token, { key, untilMs }] of [...owed])
-      release(key, token, untilMs - performance.now()).catch(() => {});
+    for (const [token, { resource, untilMs }] of [...unconfirmed])
+      release(resource, token, untilMs - performance.now()).catch(() => {});
   });
-  return { redis, renew: defineScript<number>(redis, 'lock/renew', 1), release };
+  return { redis, renew: scripts.renew, release };
 }

@@ -1,4 +1,4 @@
-/** Every lock by its name in `LOCK`. Read by composition roots and contract tests only. */
+/** Every lock by its name in `LOCK`. Only composition roots and contract tests import it. */
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { RedisStore } from '../store/redis/connection.ts';
 import type { Lock, LockDescription } from './lock.ts';
@@ -17,21 +17,21 @@ import * as redisSetnxExpire from './rungs/redis-setnx-expire.ts';
 import * as redisWatchdog from './rungs/redis-watchdog.ts';
 import * as zookeeper from './zookeeper.ts';
 
-/** What a lock is made from; it takes what its description `needs`. */
+/** What `create` of any lock may use; which server a lock connects to is `needs` of its description. */
 export interface LockContext {
   readonly redis: RedisStore;
   readonly postgres: PostgresStore;
-  /** The session timeout of a lock that has one session for all leases, in milliseconds. */
+  /** Session timeout for locks whose leases share one session, in milliseconds. */
   readonly lockTtlMs: number;
   readonly redlockUrls: readonly string[];
   readonly zookeeperUrl: string | null;
-  /** Told of failures that no caller waits for. */
+  /** Receives failures of background work. `doing` is an operation's name in kebab case. */
   readonly onError: (doing: string, error: unknown) => void;
 }
 
 export interface LockEntry {
   readonly description: LockDescription;
-  /** @throws when its server cannot be reached at start */
+  /** @throws if its server is not reachable */
   create(context: LockContext): Promise<Lock>;
 }
 

@@ -1,26 +1,27 @@
-/** Steps that the tests of the lock contract are made of. */
+/** Steps shared by the tests of the lock contract. */
 import type { AcquireOptions, AcquireResult, Lease, Lock } from '../../src/locks/lock.ts';
 import type { LockFixture, LockProcess } from '../support/lock-process.ts';
 
-/** What the tests of one lock have in common. */
-export interface Bench {
+/** What the tests of one lock share. */
+export interface Harness {
   readonly fixture: LockFixture;
   /** A process that is closed after the test. */
   process(): Promise<LockProcess>;
-  /** A resource of the test's own. */
+  /** A resource for this test alone. */
   resource(): string;
 }
 
-export const soon: AcquireOptions = { ttlMs: 5_000, waitMs: 0 };
+/** A single attempt. */
+export const once: AcquireOptions = { ttlMs: 5_000, waitMs: 0 };
 
-/** Acquires what must be free. @throws when it is not */
+/** Acquires a lock that must be free. @throws if it is not */
 export async function hold(
   { lock }: { readonly lock: Lock },
   resource: string,
   more: Partial<AcquireOptions> = {},
 ): Promise<Lease> {
-  const result = await lock.acquire(resource, { ...soon, ...more });
-  if (result.kind !== 'held') throw new Error(`${resource} was not held: ${JSON.stringify(result)}`);
+  const result = await lock.acquire(resource, { ...once, ...more });
+  if (result.kind !== 'held') throw new Error(`${resource} was not acquired: ${JSON.stringify(result)}`);
   return result.lease;
 }
 
@@ -29,12 +30,21 @@ export async function kindOf(
   resource: string,
   more: Partial<AcquireOptions> = {},
 ): Promise<AcquireResult['kind']> {
-  return (await lock.acquire(resource, { ...soon, ...more })).kind;
+  return (await lock.acquire(resource, { ...once, ...more })).kind;
 }
 
-/** With the time that it took. */
+/** The value and how long it took. */
 export async function timed<T>(work: Promise<T>): Promise<{ value: T; tookMs: number }> {
   const startMs = performance.now();
   const value = await work;
   return { value, tookMs: performance.now() - startMs };
+}
+
+/** When a lease's signal fired, on `performance.now()`'s clock; infinite until then. */
+export function watchLoss({ signal }: Lease): { readonly lostMs: number } {
+  const watch = { lostMs: Number.POSITIVE_INFINITY };
+  signal.addEventListener('abort', () => {
+    watch.lostMs = performance.now();
+  });
+  return watch;
 }

@@ -1,23 +1,20 @@
 /**
- * The contract of every lock, on real servers. What a lock's capabilities claim is asserted, and what they do not
- * claim is asserted to be missing: the suite must see the flaw. What goes wrong around a lock is in
- * lock-divergences.ts.
+ * The contract of every lock, on real servers. The suite asserts each capability that a lock lists, and that each other one
+ * is missing: it must observe the flaw. lock-divergences.ts covers failures around a lock.
  */
 import { execFile } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type LockDescription, using } from '../../src/locks/lock.ts';
-import type { LockFixture, LockProcess } from '../support/lock-process.ts';
+import { type LockFixture, type LockProcess, workerArgs } from '../support/lock-process.ts';
 import { divergences } from './lock-divergences.ts';
-import { type Bench, hold, kindOf, soon, timed } from './lock-steps.ts';
+import { type Harness, hold, kindOf, once, timed } from './lock-steps.ts';
 
 export type { LockFixture, LockProcess };
 
 const run = promisify(execFile);
-const root = fileURLToPath(new URL('../../', import.meta.url));
 
 export function lockContract(description: LockDescription, open: () => Promise<LockFixture>): void {
   let fixture: LockFixture;
@@ -33,7 +30,7 @@ export function lockContract(description: LockDescription, open: () => Promise<L
   });
   afterAll(() => fixture?.close());
 
-  const bench: Bench = {
+  const harness: Harness = {
     get fixture() {
       return fixture;
     },
@@ -46,16 +43,17 @@ export function lockContract(description: LockDescription, open: () => Promise<L
   };
 
   describe(`lock ${description.name}`, () => {
-    exclusion(bench, description);
-    waiting(bench, description);
-    ending(bench);
-    divergences(bench, description);
-    realProcesses(bench, description);
+    exclusion(harness, description);
+    waiting(harness);
+    queueing(harness, description);
+    ending(harness);
+    divergences(harness, description);
+    realProcesses(harness, description);
   });
 }
 
-function exclusion({ process, resource }: Bench, { capabilities }: LockDescription): void {
-  it('lets one holder in, and the next one after the release', async () => {
+function exclusion({ process, resource }: Harness, { capabilities }: LockDescription): void {
+  it('grants one holder, and the next one after the release', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();
     const lease = await hold(a, r);
@@ -70,7 +68,7 @@ function exclusion({ process, resource }: Bench, { capabilities }: LockDescripti
     expect(await next.release()).toBe(true);
   });
 
-  it('leaves other resources alone', async () => {
+  it('locks each resource by itself', async () => {
     const [a, b] = [await process(), await process()];
     const [one, other] = [resource(), resource()];
     const first = await hold(a, one);
@@ -80,7 +78,7 @@ function exclusion({ process, resource }: Bench, { capabilities }: LockDescripti
     expect(await second.release()).toBe(true);
   });
 
-  it('gives back once', async () => {
+  it('releases once', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();
     const lease = await hold(a, r);
@@ -93,7 +91,8 @@ function exclusion({ process, resource }: Bench, { capabilities }: LockDescripti
     await next.release();
   });
 
-  it(capabilities.fenced ? 'numbers its leases upwards' : 'has no fencing tokens', async () => {
+  const isFenced = capabilities.includes('fencing-tokens');
+  it(isFenced ? 'issues growing fencing tokens' : 'has no fencing tokens', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();
     const tokens: (number | null)[] = [];
@@ -102,33 +101,31 @@ function exclusion({ process, resource }: Bench, { capabilities }: LockDescripti
       tokens.push(lease.fencingToken);
       await lease.release();
     }
-    if (!capabilities.fenced) expect(tokens).toEqual([null, null, null, null, null]);
+    if (!isFenced) expect(tokens).toEqual([null, null, null, null, null]);
     else for (let i = 1; i < tokens.length; i++) expect(tokens[i]).toBeGreaterThan(tokens[i - 1]!);
   });
 
-  it(
-    capabilities.reentrant ? 'lets the same owner in again' : 'is closed to its own holder too',
-    async () => {
-      const [a, b] = [await process(), await process()];
-      const r = resource();
-      const first = await hold(a, r, { owner: 'me' });
-      if (!capabilities.reentrant) {
-        expect(await kindOf(a, r, { owner: 'me' })).toBe('contended');
-      } else {
-        const second = await hold(a, r, { owner: 'me' });
-        expect(await kindOf(a, r, { owner: 'you' })).toBe('contended');
-        expect(await kindOf(b, r, { owner: 'you' })).toBe('contended');
-        await second.release();
-        expect(await kindOf(b, r)).toBe('contended');
-      }
-      await first.release();
-      await (await hold(b, r, { waitMs: 2_000 })).release();
-    },
-  );
+  const isReentrant = capabilities.includes('reentrant');
+  it(isReentrant ? 'grants the same owner again' : 'refuses its own owner too', async () => {
+    const [a, b] = [await process(), await process()];
+    const r = resource();
+    const first = await hold(a, r, { owner: 'me' });
+    if (!isReentrant) {
+      expect(await kindOf(a, r, { owner: 'me' })).toBe('contended');
+    } else {
+      const second = await hold(a, r, { owner: 'me' });
+      expect(await kindOf(a, r, { owner: 'you' })).toBe('contended');
+      expect(await kindOf(b, r, { owner: 'you' })).toBe('contended');
+      await second.release();
+      expect(await kindOf(b, r)).toBe('contended');
+    }
+    await first.release();
+    await (await hold(b, r, { waitMs: 2_000 })).release();
+  });
 }
 
-function waiting({ process, resource }: Bench, { capabilities }: LockDescription): void {
-  it('waits as long as it was told to', async () => {
+function waiting({ process, resource }: Harness): void {
+  it('waits for waitMs', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();
     await hold(a, r);
@@ -143,7 +140,7 @@ function waiting({ process, resource }: Bench, { capabilities }: LockDescription
     }
   });
 
-  it('gets the lock when it is given back, without waiting for long', async () => {
+  it('acquires the lock soon after its release', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();
     const lease = await hold(a, r);
@@ -154,7 +151,7 @@ function waiting({ process, resource }: Bench, { capabilities }: LockDescription
     expect(tookMs).toBeLessThan(300);
   });
 
-  it('leaves nothing behind when it is told to stop waiting', async () => {
+  it('leaves nothing behind when a wait is aborted', async () => {
     const [a, b, c] = [await process(), await process(), await process()];
     const r = resource();
     expect(await kindOf(a, r, { signal: AbortSignal.abort() })).toBe('aborted');
@@ -173,25 +170,29 @@ function waiting({ process, resource }: Bench, { capabilities }: LockDescription
     expect(await next.release()).toBe(true);
     await (await hold(a, r)).release();
   });
+}
 
-  it(capabilities.waitsByEvent ? 'waits without polling' : 'polls', async () => {
+function queueing({ process, resource }: Harness, { capabilities }: LockDescription): void {
+  const waitsByNotification = capabilities.includes('waits-by-notification');
+  it(waitsByNotification ? 'waits without polling' : 'polls', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();
     await hold(a, r);
     await kindOf(b, r, { waitMs: 50 });
     const before = b.link.requests;
     await kindOf(b, r, { waitMs: 1_500 });
-    if (capabilities.waitsByEvent) expect(b.link.requests - before).toBeLessThanOrEqual(10);
+    if (waitsByNotification) expect(b.link.requests - before).toBeLessThanOrEqual(10);
     else expect(b.link.requests - before).toBeGreaterThan(10);
   });
 
-  it(capabilities.fair ? 'lets those in first who came first' : 'keeps no order', async () => {
+  const isFair = capabilities.includes('fair');
+  it(isFair ? 'serves waiters first come, first served' : 'keeps no order', async () => {
     const [p, q, ...others] = await Promise.all(Array.from({ length: 5 }, () => process()));
-    // A server may serve processes in their order; contenders of one process then wait for each other.
-    const waiters = capabilities.fair ? [p!, q!, ...others] : [p!, p!, q!, q!, p!];
+    // A server may serve processes in order by chance; contenders of one process then wait for each other.
+    const waiters = isFair ? [p!, q!, ...others] : [p!, p!, q!, q!, p!];
     const holder = await process();
     let inOrder = 0;
-    const rounds = capabilities.fair ? 3 : 12;
+    const rounds = isFair ? 3 : 12;
     for (let round = 0; round < rounds && inOrder === round; round++) {
       const r = resource();
       const first = await hold(holder, r);
@@ -209,26 +210,26 @@ function waiting({ process, resource }: Bench, { capabilities }: LockDescription
       await Promise.all(all);
       if (order.join() === '0,1,2,3,4') inOrder++;
     }
-    if (capabilities.fair) expect(inOrder).toBe(rounds);
+    if (isFair) expect(inOrder).toBe(rounds);
     else expect(inOrder).toBeLessThan(rounds);
   });
 }
 
-function ending({ process, resource }: Bench): void {
-  it('never hides what the work itself threw', async () => {
+function ending({ process, resource }: Harness): void {
+  it('rethrows the error of the work', async () => {
     const [a, b] = [await process(), await process()];
     const [free, cut] = [resource(), resource()];
-    const work = using(a.lock, free, soon, () => Promise.reject(new RangeError('mine')));
+    const work = using(a.lock, free, once, () => Promise.reject(new RangeError('mine')));
     await expect(work).rejects.toThrow(RangeError);
     await (await hold(b, free)).release();
-    const lost = using(a.lock, cut, soon, async () => {
+    const lost = using(a.lock, cut, once, async () => {
       a.link.set('refuse'); // the release cannot succeed
       throw new RangeError('mine');
     });
     await expect(lost).rejects.toThrow(RangeError);
   });
 
-  it('answers unavailable while its server cannot be reached, and works again afterwards', async () => {
+  it('returns unavailable while its server is unreachable, and recovers', async () => {
     const a = await process();
     a.link.set('refuse');
     await sleep(50);
@@ -239,15 +240,12 @@ function ending({ process, resource }: Bench): void {
   });
 }
 
-function realProcesses(bench: Bench, { name }: LockDescription): void {
-  const worker = (file: string, ...args: string[]) => {
-    const { redisUrl, ...more } = bench.fixture.servers;
-    const all = ['--import', 'tsx', `test/support/${file}`, name, redisUrl, ...args, JSON.stringify(more)];
-    return run(process.execPath, all, { cwd: root, timeout: 100_000 });
-  };
+function realProcesses(harness: Harness, { name }: LockDescription): void {
+  const worker = (task: 'count' | 'leave', resource: string) =>
+    run(process.execPath, workerArgs(task, name, harness.fixture.servers, resource), { timeout: 100_000 });
 
-  it('leaves no timer, no socket and no waiter when it is closed', async () => {
-    const { stdout, stderr } = await worker('lock-leftovers.ts', bench.resource());
+  it('leaves no timer, socket or waiter when it closes', async () => {
+    const { stdout, stderr } = await worker('leave', harness.resource());
     const { left, waiter } = JSON.parse(stdout) as { left: string[]; waiter: string };
     expect(left).toEqual([]);
     expect(['unavailable', 'aborted']).toContain(waiter);
@@ -255,9 +253,9 @@ function realProcesses(bench: Bench, { name }: LockDescription): void {
   });
 
   it('loses no increment of an unprotected counter: 8 processes × 200', { timeout: 120_000 }, async () => {
-    const r = bench.resource();
-    await Promise.all(Array.from({ length: 8 }, () => worker('lock-worker.ts', r, '200')));
-    const redis = new Redis(bench.fixture.servers.redisUrl);
+    const r = harness.resource();
+    await Promise.all(Array.from({ length: 8 }, () => worker('count', r)));
+    const redis = new Redis(harness.fixture.servers.redisUrl);
     try {
       expect(await redis.get(`counter:${r}`)).toBe('1600');
     } finally {

@@ -187,16 +187,18 @@ describe.concurrent('two holders at once', { timeout: LOCK_TIMEOUT_MS }, () => {
   for (const { description } of safe) {
     const { name, capabilities } = description;
     it.skipIf(name === 'zookeeper' && missing !== null)(`never happens to ${name}`, async () => {
-      expect(capabilities.signalsLoss).toBe(true);
+      expect(capabilities).toContain('loss-signalled-before-expiry');
       const outcomes = await outcomesOf(name, ENOUGH);
       expectNone(outcomes);
       if (!replay) expect(missed(outcomes, ENOUGH)).toEqual([]);
     });
   }
 
-  for (const { description } of rungs.filter(({ description: { capabilities } }) => capabilities.expires)) {
+  for (const { description } of rungs.filter(({ description: { capabilities } }) =>
+    capabilities.includes('expires-after-holder-death'),
+  )) {
     it(`is found to happen to ${description.name}`, async () => {
-      expect(description.capabilities.signalsLoss).toBe(false);
+      expect(description.capabilities).not.toContain('loss-signalled-before-expiry');
       const outcomes = await outcomesOf(description.name, ENOUGH_OF_A_RUNG);
       if (!replay) expect(missed(outcomes, ENOUGH_OF_A_RUNG)).toEqual([]);
     });

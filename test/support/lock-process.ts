@@ -1,41 +1,40 @@
-/** Locks outside of the service: one for each process, with connections of its own, by way of a proxy. */
+/** Locks without the service: one per simulated process, with connections of its own through a proxy. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { Lock } from '../../src/locks/lock.ts';
-import { locks } from '../../src/locks/registry.ts';
-import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { type Link, TcpProxy } from './proxy.ts';
 
-/** What a lock in a child process is made from. */
+/** The servers of a lock in a child process. */
 export interface LockServers {
-  /** Holds the counter too, whatever server the lock is in. */
+  /** Also holds the counter, whichever server the lock uses. */
   readonly redisUrl: string;
   readonly databaseUrl?: string;
   readonly redlockUrls?: readonly string[];
   readonly zookeeperUrl?: string;
 }
 
-/** A process, as far as the server can tell. */
+/** From the server's view, a process. */
 export interface LockProcess {
   readonly lock: Lock;
-  /** Its way to the lock's server. */
+  /** Its connection to the lock's server. */
   readonly link: Link;
-  /** Ends its connections, as a crash does: nothing is given back. Then ends timers. A second call does nothing. */
+  /** Ends its connections as a crash does, without a release, then its timers. A second call has no effect. */
   close(): Promise<void>;
 }
 
 export interface LockFixture {
   readonly servers: LockServers;
   process(): Promise<LockProcess>;
-  /** Deletes a lock at the server, as a person would who finds it dead. Needed where `expires` is not claimed. */
+  /** Deletes a lock at the server, as an operator would. For a lock without `expires-after-holder-death`. */
   evict?(resource: string): Promise<void>;
   close(): Promise<void>;
 }
 
-/** A redis-server of its own, and processes that reach it through a proxy each. */
+/** A dedicated redis-server; each process reaches it through its own proxy. */
 export async function redisLocks(
   create: (context: { readonly redis: RedisStore }) => Promise<Lock>,
 ): Promise<LockFixture> {
@@ -72,30 +71,13 @@ export async function redisLocks(
   };
 }
 
-/** A lock by its name, in a process of its own: it ends when `close` is done, or something was left. */
-export async function openLock(
-  name: string,
+/** Arguments for `node` to run lock-worker.js: `count` increments a counter under the lock, `leave` reports leftovers. */
+export function workerArgs(
+  task: 'count' | 'leave',
+  lock: string,
   servers: LockServers,
-): Promise<{ readonly lock: Lock; readonly redis: RedisStore; close(): Promise<void> }> {
-  const redis = await openRedis(servers.redisUrl, () => {});
-  const postgres =
-    servers.databaseUrl === undefined ? undefined : openPostgres(servers.databaseUrl, () => {});
-  const module = locks.get(name) as unknown as { create(context: object): Promise<Lock> };
-  const lock = await module.create({
-    redis,
-    postgres,
-    lockTtlMs: 10_000,
-    redlockUrls: servers.redlockUrls ?? [],
-    zookeeperUrl: servers.zookeeperUrl ?? null,
-    onError: () => {},
-  });
-  return {
-    lock,
-    redis,
-    async close() {
-      await lock.close();
-      await redis.close();
-      await postgres?.close();
-    },
-  };
+  resource: string,
+): string[] {
+  const script = fileURLToPath(new URL('lock-worker.js', import.meta.url));
+  return [script, task, lock, resource, JSON.stringify(servers)];
 }

@@ -1,100 +1,99 @@
 /**
- * A request whose answer may be lost, settled.
+ * Resolves a write whose reply may be lost ("timed out but succeeded").
  *
- *   ask ──answered──▶ the answer
- *    └──no answer──▶ ask again, so that what the first one did is found ──answered──▶ the answer
- *                     └──no answer for a while──▶ given up; undone in the background until the server answers or the
- *                                                 TTL has ended it
+ *   write ──reply──▶ done
+ *     └──no reply──▶ retry, which detects what the write did ──reply──▶ done
+ *                      └──no reply for RESOLVE_MS──▶ throws; a compensation runs in the background until the server
+ *                                                    replies or the TTL has expired
  *
- * Not settled: a first request that lingers in the network until after the undoing. What it took ends with its TTL.
+ * Not covered: a write that the network delivers after its compensation. The lock that it takes expires with its TTL.
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expectedRedisFailure, type RedisStore } from '../../store/redis/connection.ts';
-import { lockKey } from './keys.ts';
+import { defineTokenScripts, lockKey } from './redis.ts';
 
-/** How long a lost answer is asked for; ioredis needs about 100 ms for a new connection. */
-const SETTLE_MS = 1_000;
+/** How long to retry after a lost reply. ioredis needs about 100 ms for a new connection. */
+const RESOLVE_MS = 1_000;
 const PAUSE_MS = 50;
 
-/** What requests without an answer may have taken, given back in the background. */
-export class Settlements {
+/** Background work that undoes what unanswered requests may have done. */
+export class Compensations {
   readonly #closing = new AbortController();
-  readonly #underWay = new Set<Promise<void>>();
+  readonly #pending = new Set<Promise<void>>();
 
   constructor() {
-    setMaxListeners(0, this.#closing.signal); // as many as are under way
+    setMaxListeners(0, this.#closing.signal); // one listener per pending compensation
   }
 
-  get closed(): boolean {
+  get isClosed(): boolean {
     return this.#closing.signal.aborted;
   }
 
-  /** Ends early when the lock is closed. */
+  /** Ends early when the lock closes. */
   async pause(ms: number): Promise<void> {
     await sleep(ms, undefined, { signal: this.#closing.signal }).catch(() => {});
   }
 
-  /** Tries until `undo` resolves with true, or the TTL is over: then there is nothing left to give back. */
-  undo(undo: () => Promise<boolean>, ttlMs: number): void {
-    const work = this.#undo(undo, performance.now() + ttlMs);
-    this.#underWay.add(work);
-    void work.finally(() => this.#underWay.delete(work));
+  /** Runs `compensate` until it resolves to true or the TTL expires: nothing is held after that. */
+  add(compensate: () => Promise<boolean>, ttlMs: number): void {
+    const work = this.#run(compensate, performance.now() + ttlMs);
+    this.#pending.add(work);
+    void work.finally(() => this.#pending.delete(work));
   }
 
-  async #undo(undo: () => Promise<boolean>, untilMs: number): Promise<void> {
-    // Tried at least once, also when the TTL is over: a request may be on its way.
-    while (!(await undo().catch(() => false)) && !this.closed && performance.now() < untilMs) {
+  async #run(compensate: () => Promise<boolean>, untilMs: number): Promise<void> {
+    // At least one attempt, even after the TTL: the write may still be in flight.
+    while (!(await compensate().catch(() => false)) && !this.isClosed && performance.now() < untilMs) {
       await this.pause(PAUSE_MS);
     }
   }
 
-  /** Each is tried once more at most. */
+  /** Waits for the current attempts and makes no further ones. */
   async close(): Promise<void> {
     this.#closing.abort();
-    await Promise.all(this.#underWay);
+    await Promise.all(this.#pending);
   }
 }
 
-export interface Settling<T> {
-  ask(): Promise<T>;
-  /** Asks in a way that finds what a lost `ask` did. */
-  again(): Promise<T>;
-  undo(): Promise<unknown>;
+export interface AmbiguousWrite<T> {
+  write(): Promise<T>;
+  /** Repeats the write idempotently, or reads what it did. */
+  retry(): Promise<T>;
+  compensate(): Promise<unknown>;
   readonly ttlMs: number;
-  readonly settlements: Settlements;
+  readonly compensations: Compensations;
 }
 
-/** @throws what `ask` threw when Redis does not tell */
-export async function settled<T>({ ask, again, undo, ttlMs, settlements }: Settling<T>): Promise<T> {
+/** @throws the error of `write` if its outcome stays unknown */
+export async function resolveAmbiguous<T>(request: AmbiguousWrite<T>): Promise<T> {
+  const { write, retry, compensate, ttlMs, compensations } = request;
   try {
-    return await ask();
+    return await write();
   } catch (error) {
     if (expectedRedisFailure(error).kind === 'busy') throw error; // it did not run
-    const settleUntilMs = performance.now() + SETTLE_MS;
-    while (!settlements.closed && performance.now() < settleUntilMs) {
+    const retryUntilMs = performance.now() + RESOLVE_MS;
+    while (!compensations.isClosed && performance.now() < retryUntilMs) {
       try {
-        return await again();
+        return await retry();
       } catch (failure) {
         expectedRedisFailure(failure);
-        await settlements.pause(PAUSE_MS);
+        await compensations.pause(PAUSE_MS);
       }
     }
-    settlements.undo(() => undo().then(() => true), ttlMs);
+    compensations.add(() => compensate().then(() => true), ttlMs);
     throw error;
   }
 }
 
-/** `SET key token NX PX ttl`, settled. @returns whether this token holds the lock now */
-export function settledSet(
-  { redis, scripts }: RedisStore,
-  resource: string,
-  token: string,
-  ttlMs: number,
-  settlements: Settlements,
-): Promise<boolean> {
-  const key = lockKey(resource);
-  const ask = async () => (await redis.set(key, token, 'PX', ttlMs, 'NX')) === 'OK';
-  const again = async () => (await ask()) || (await redis.get(key)) === token;
-  return settled({ ask, again, undo: () => scripts.unlock(key, token), ttlMs, settlements });
+/** Prepares `SET key token NX PX ttl` with ambiguous replies resolved. The result says whether the token holds the lock. */
+export function defineResolvedSet({ redis }: RedisStore) {
+  const { release } = defineTokenScripts(redis);
+  return (resource: string, token: string, ttlMs: number, compensations: Compensations): Promise<boolean> => {
+    const key = lockKey(resource);
+    const write = async () => (await redis.set(key, token, 'PX', ttlMs, 'NX')) === 'OK';
+    const retry = async () => (await write()) || (await redis.get(key)) === token;
+    const compensate = () => release(resource, token);
+    return resolveAmbiguous({ write, retry, compensate, ttlMs, compensations });
+  };
 }

@@ -1,109 +1,108 @@
 /**
- * How Redis wakes a process that waits for a lock: one channel for each process, on a connection of its own that is
- * made when somebody waits for the first time.
+ * Wakes a process that waits for a lock in Redis: pub/sub on one channel per process, over a dedicated connection that the
+ * first waiter opens.
  *
- *   arm ──▶ ask, which puts the channel in line ──▶ wait ──message──▶ ask again
- *                                                    └──after so many milliseconds, whatever was heard──▶ ask again
+ *   listen ──▶ request, which enqueues the channel ──▶ wait ──message──▶ request again
+ *                                                        └──timeout──▶ request again
  *
- * A message names the lock. One that comes between the question and the wait is not missed: the bell was armed before.
+ * A message names the lock. `listen` precedes the request, so a message that arrives before `wait` is not missed.
  */
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { Waiter } from './waiting-lock.ts';
 
-/** A waiter asks without being woken while the subscription is not there; it is not waited for longer than this. */
+/** Longest wait for the first subscription, in milliseconds. Until it succeeds, waiters poll. */
 const SUBSCRIBE_MS = 200;
-/** After a subscription that failed, in milliseconds. */
-const AGAIN_MS = 1_000;
+/** Pause after a failed subscription, in milliseconds. */
+const RESUBSCRIBE_MS = 1_000;
 
-/** Rings for one waiter; a process has one for a lock. */
-export interface Bell {
-  /** Until it rings, or rang since the last wait; at most so many milliseconds, and not beyond the waiter's signal. */
+/** Receives the messages for one lock. A process has at most one for a lock. */
+export interface Listener {
+  /** Resolves at a message, at once if one arrived since the last wait, after `ms`, or when the waiter's signal fires. */
   wait(ms: number, waiter: Waiter): Promise<void>;
-  disarm(): void;
+  close(): void;
 }
 
-export class Bells {
+export class Notifications {
   readonly #redis: Redis;
   readonly #onError: (doing: string, error: unknown) => void;
   readonly #channel = `stampede:wake:${randomUUID()}`;
-  readonly #ring = new Map<string, () => void>();
+  readonly #notify = new Map<string, () => void>();
   #subscriber: Redis | null = null;
-  #subscribed: Promise<void> | null = null;
-  #listening = false;
-  #closed = false;
-  #storeRetryMs = 0;
+  #subscribing: Promise<void> | null = null;
+  #isSubscribed = false;
+  #isClosed = false;
+  #retryAtMs = 0;
 
   constructor(redis: Redis, onError: (doing: string, error: unknown) => void) {
     this.#redis = redis;
     this.#onError = onError;
   }
 
-  /** This process's channel; empty while it cannot be heard. */
+  /** This process's channel; empty while it cannot receive messages. */
   get channel(): string {
-    return this.#listening && this.#subscriber?.status === 'ready' ? this.#channel : '';
+    return this.#isSubscribed && this.#subscriber?.status === 'ready' ? this.#channel : '';
   }
 
-  /** Listens from now on, if that is possible soon. @returns whether there is a channel now */
-  async listen(waiter: Waiter): Promise<boolean> {
-    if (!this.#listening && !this.#closed && performance.now() > this.#storeRetryMs) {
-      this.#subscribed ??= this.#subscribe();
-      await waiter.pause(SUBSCRIBE_MS, this.#subscribed);
+  /** Subscribes, within a bounded time. @returns whether the channel can receive messages now */
+  async subscribe(waiter: Waiter): Promise<boolean> {
+    if (!this.#isSubscribed && !this.#isClosed && performance.now() > this.#retryAtMs) {
+      this.#subscribing ??= this.#connect();
+      await waiter.pause(SUBSCRIBE_MS, this.#subscribing);
     }
     return this.channel !== '';
   }
 
-  arm(lock: string): Bell {
-    let rang = false;
+  listen(lock: string): Listener {
+    let isNotified = false;
     let wake = () => {};
-    const ring = () => {
-      rang = true;
+    const notify = () => {
+      isNotified = true;
       wake();
     };
-    this.#ring.set(lock, ring);
+    this.#notify.set(lock, notify);
     return {
       async wait(ms, waiter) {
-        if (!rang) {
-          const heard = new Promise<void>((resolve) => {
+        if (!isNotified) {
+          const notified = new Promise<void>((resolve) => {
             wake = resolve;
           });
-          await waiter.pause(ms, heard);
+          await waiter.pause(ms, notified);
         }
-        rang = false;
+        isNotified = false;
       },
-      disarm: () => {
-        if (this.#ring.get(lock) === ring) this.#ring.delete(lock);
+      close: () => {
+        if (this.#notify.get(lock) === notify) this.#notify.delete(lock);
       },
     };
   }
 
   close(): void {
-    this.#closed = true;
+    this.#isClosed = true;
     this.#subscriber?.disconnect();
   }
 
-  async #subscribe(): Promise<void> {
-    // ioredis's own way of subscribing anew leaves a rejection unhandled when that connection, too, is lost: it would end
-    // the process.
+  async #connect(): Promise<void> {
+    // ioredis's own resubscription leaves an unhandled rejection, fatal to the process, if the new connection fails too.
     const subscriber = this.#redis.duplicate({
       lazyConnect: true,
       enableOfflineQueue: true,
       autoResubscribe: false,
     });
     subscriber.on('ready', () => {
-      if (this.#listening) subscriber.subscribe(this.#channel).catch(() => subscriber.disconnect(true));
+      if (this.#isSubscribed) subscriber.subscribe(this.#channel).catch(() => subscriber.disconnect(true));
     });
-    subscriber.on('error', (error) => this.#onError('redis-subscriber-connection', error));
-    subscriber.on('message', (_channel, lock) => this.#ring.get(lock)?.());
+    subscriber.on('error', (error) => this.#onError('receive-lock-notifications', error));
+    subscriber.on('message', (_channel, lock) => this.#notify.get(lock)?.());
     this.#subscriber = subscriber;
     try {
       await subscriber.subscribe(this.#channel);
-      this.#listening = true;
+      this.#isSubscribed = true;
     } catch (error) {
       subscriber.disconnect();
-      this.#subscribed = null;
-      this.#storeRetryMs = performance.now() + AGAIN_MS;
-      if (!this.#closed) this.#onError('redis-subscribe', error);
+      this.#subscribing = null;
+      this.#retryAtMs = performance.now() + RESUBSCRIBE_MS;
+      if (!this.#isClosed) this.#onError('subscribe-to-lock-notifications', error);
     }
   }
 }

@@ -1,16 +1,13 @@
-/**
- * A lease that nobody looks after: it is held until it is given back or runs out, and its signal never fires. Its
- * holder may only compare the clock with `deadlineMs`.
- */
+/** A lease without renewal: it is held until its release or its expiry. Its signal never fires; only `deadlineMs` helps. */
 import type { Lease } from '../lock.ts';
 
 export interface PlainClaim {
   readonly resource: string;
   readonly token: string;
-  /** On `performance.now()`'s clock, counted from before the lock was asked for; infinite for a lock without expiry. */
+  /** On `performance.now()`'s clock, counted from before the request; infinite for a lock without expiry. */
   readonly deadlineMs: number;
   /** @returns whether the lock was still held; may throw */
-  giveBack(): Promise<boolean>;
+  release(): Promise<boolean>;
 }
 
 export class PlainLease implements Lease {
@@ -19,23 +16,23 @@ export class PlainLease implements Lease {
   readonly fencingToken = null;
   readonly signal = new AbortController().signal;
   deadlineMs: number;
-  readonly #giveBack: () => Promise<boolean>;
-  #over = false;
+  readonly #release: () => Promise<boolean>;
+  #isReleased = false;
 
   constructor(claim: PlainClaim) {
     this.resource = claim.resource;
     this.token = claim.token;
     this.deadlineMs = claim.deadlineMs;
-    this.#giveBack = claim.giveBack;
+    this.#release = claim.release;
   }
 
   async release(): Promise<boolean> {
-    if (this.#over) return false;
-    this.#over = true;
+    if (this.#isReleased) return false;
+    this.#isReleased = true;
     try {
-      return await this.#giveBack();
+      return await this.#release();
     } catch {
-      return false; // nobody can tell; it runs out with its TTL, if it has one
+      return false; // unknown; the lock expires with its TTL, if it has one
     }
   }
 

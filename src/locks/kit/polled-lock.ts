@@ -1,21 +1,21 @@
 /**
- * A lock whose leases renew, and whose server is asked again and again; and what has to be tidied up afterwards.
+ * A lock in Redis with renewed leases, local queue and polling; unanswered requests are compensated.
  *
- *   turn in this process ──▶ ask ──held by another──▶ pause ──▶ ask …      until waitMs is over: contended
- *                             │ got it      │ the answer was lost
- *                             ▼             ▼
- *                           held       unavailable; what the request may have taken is given back: see settled.ts
+ *   local turn ──▶ attempt ──contended──▶ pause ──▶ attempt …      waitMs elapsed: contended
+ *                    │ granted  │ no reply
+ *                    ▼          ▼
+ *                  held     unavailable; a compensation releases what the request may have taken
  *
- * A lock that keeps places at its server (`keepsPlace`) asks with one token for as long as it waits, gives the place
- * back when it stops waiting, and lets every contender of this process ask for itself, since the server knows who
- * is next. Any other lock asks with a fresh token each time, so that a late release of one try cannot end the next.
+ * With `queuesAtServer` the server keeps a queue: a claim uses one token for its whole wait, leaves the queue when the wait
+ * ends, and does not queue locally, because the server knows the order. Otherwise every attempt has a new token, so that a
+ * delayed release of one attempt cannot end the next.
  */
 import { randomUUID } from 'node:crypto';
 import { localQueue } from '../../concurrency/local-queue.ts';
 import { expectedRedisFailure } from '../../store/redis/connection.ts';
 import type { AcquireOptions, AcquireResult, Lock } from '../lock.ts';
-import { Settlements } from './ambiguous-write.ts';
-import { inTime, poll, type Wait } from './polling.ts';
+import { Compensations } from './ambiguous-write.ts';
+import { acceptLease, poll, type Retry } from './poll.ts';
 import { RenewingLease } from './renewing-lease.ts';
 import { type Waiter, waitingLock } from './waiting-lock.ts';
 
@@ -26,74 +26,73 @@ export interface Claim {
   readonly options: AcquireOptions;
 }
 
-export type Answer =
+export type AttemptResult =
   | { readonly kind: 'held'; readonly fencingToken: number | null }
-  | Wait
-  /** The server itself saw to it that nothing stays held. */
+  | Retry
+  /** Nothing is held, and no compensation is needed. */
   | { readonly kind: 'unavailable'; readonly reason: string };
 
-export interface PolledServer {
+export interface PolledBackend {
   readonly name: string;
-  readonly keepsPlace: boolean;
-  /** Asks once. What it throws says that the claim may be held all the same. */
-  ask(claim: Claim): Promise<Answer>;
-  /** @returns whether the claim was still held; throws when that is not known */
+  readonly queuesAtServer: boolean;
+  /** Makes one attempt. If it throws, the claim may be held. */
+  tryAcquire(claim: Claim): Promise<AttemptResult>;
+  /** @returns whether the claim was still held; throws if that is unknown */
   renew(claim: Claim): Promise<boolean>;
-  /** Gives back what the claim holds and the place where it waits. @returns whether it was held */
+  /** Releases the lock and removes the claim from the queue. @returns whether the claim held the lock */
   release(claim: Claim): Promise<boolean>;
-  /** Ends the connections of the lock's own. */
+  /** Closes the lock's own connections. */
   close?(): void;
 }
 
-export function polledLock(server: PolledServer): Lock {
-  const settlements = new Settlements();
-  const settle = (claim: Claim) =>
-    settlements.undo(() => server.release(claim).then(() => true), claim.options.ttlMs);
+export function polledLock(backend: PolledBackend): Lock {
+  const compensations = new Compensations();
+  const compensate = (claim: Claim) =>
+    compensations.add(() => backend.release(claim).then(() => true), claim.options.ttlMs);
 
   async function release(claim: Claim): Promise<boolean> {
     try {
-      return await server.release(claim);
+      return await backend.release(claim);
     } catch (error) {
-      settle(claim);
+      compensate(claim);
       throw error;
     }
   }
 
-  /** One question. */
-  async function askOnce(claim: Claim, waiter: Waiter): Promise<AcquireResult | Wait> {
+  async function tryAcquire(claim: Claim, waiter: Waiter): Promise<AcquireResult | Retry> {
     const { resource, token, options } = claim;
-    const askedMs = performance.now();
+    const requestedAtMs = performance.now();
     try {
-      const answer = await server.ask(claim);
-      if (answer.kind !== 'held') return answer;
+      const result = await backend.tryAcquire(claim);
+      if (result.kind !== 'held') return result;
       const lease = new RenewingLease(
-        { renew: () => server.renew(claim), release: () => release(claim) },
-        { resource, token, fencingToken: answer.fencingToken, ttlMs: options.ttlMs, askedMs },
+        { renew: () => backend.renew(claim), release: () => release(claim) },
+        { resource, token, fencingToken: result.fencingToken, ttlMs: options.ttlMs, requestedAtMs },
       );
-      return await inTime(lease, waiter, `${server.name}-slow`);
+      return await acceptLease(lease, waiter, `${backend.name}-slow`);
     } catch (error) {
-      settle(claim);
+      compensate(claim);
       return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
     }
   }
 
   return waitingLock({
-    name: server.name,
-    queue: server.keepsPlace ? null : localQueue(),
-    async ask(resource, options, waiter) {
+    name: backend.name,
+    queue: backend.queuesAtServer ? null : localQueue(),
+    async acquire(resource, options, waiter) {
       const claim = { resource, token: randomUUID(), options };
       const result = await poll(waiter, () =>
-        askOnce(server.keepsPlace ? claim : { ...claim, token: randomUUID() }, waiter),
+        tryAcquire(backend.queuesAtServer ? claim : { ...claim, token: randomUUID() }, waiter),
       );
-      const place = server.keepsPlace && result.kind !== 'held';
-      if (place && (result.kind !== 'unavailable' || waiter.signal.aborted)) {
+      const isQueued = backend.queuesAtServer && result.kind !== 'held';
+      if (isQueued && (result.kind !== 'unavailable' || waiter.signal.aborted)) {
         await release(claim).catch(() => {});
       }
       return result;
     },
     async close() {
-      await settlements.close();
-      server.close?.();
+      await compensations.close();
+      backend.close?.();
     },
   });
 }

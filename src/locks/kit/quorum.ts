@@ -1,34 +1,35 @@
-/** Answers of several servers. What had not come in time counts as none of them. */
-interface Votes {
-  readonly yes: number;
-  readonly no: number;
+/** Replies of several servers. A reply after the timeout counts nowhere. */
+interface Tally {
+  readonly granted: number;
+  readonly denied: number;
   readonly failed: number;
 }
 
-/** Asks all servers at once, and counts answers until the rest can change nothing or the time is over. */
-export function vote<Node>(
+/** Sends a request to all nodes at once and counts replies until the result is certain or the timeout elapses. */
+export function requestQuorum<Node>(
   nodes: readonly Node[],
   quorum: number,
   timeoutMs: number,
-  question: (node: Node) => Promise<boolean>,
-): Promise<Votes> {
-  const votes = { yes: 0, no: 0, failed: 0 };
-  const spare = nodes.length - quorum;
+  request: (node: Node) => Promise<boolean>,
+): Promise<Tally> {
+  const tally = { granted: 0, denied: 0, failed: 0 };
+  const minority = nodes.length - quorum;
   return new Promise((resolve) => {
     const end = () => {
       clearTimeout(timer);
-      resolve({ ...votes });
+      resolve({ ...tally });
     };
     const timer = setTimeout(end, timeoutMs);
-    const count = (answer: keyof Votes) => {
-      votes[answer]++;
-      const { yes, no, failed } = votes;
-      const refused = yes + no >= quorum && no + failed > spare;
-      if (yes >= quorum || failed > spare || refused || yes + no + failed === nodes.length) end();
+    const count = (reply: keyof Tally) => {
+      tally[reply]++;
+      const { granted, denied, failed } = tally;
+      const isDenied = granted + denied >= quorum && denied + failed > minority;
+      const isComplete = granted + denied + failed === nodes.length;
+      if (granted >= quorum || failed > minority || isDenied || isComplete) end();
     };
     for (const node of nodes)
-      question(node).then(
-        (agrees) => count(agrees ? 'yes' : 'no'),
+      request(node).then(
+        (isGranted) => count(isGranted ? 'granted' : 'denied'),
         () => count('failed'),
       );
   });

@@ -1,26 +1,28 @@
 /**
- * A lease that renews itself, and knows from its own clock until when it is surely held.
+ * A lease that renews itself and computes from its own clock how long it is certainly held.
  *
- *   held ──every TTL/3──▶ renew ──yes──▶ held, the deadline moved
+ *   held ──every TTL/3──▶ renew ──yes──▶ held, with a later deadline
  *    │                     ├──failed──▶ renew again after a short pause
- *    │                     └──no, or no answer until the deadline──▶ lost: `signal` fires ──release──▶ given back
- *    └──release──▶ over
+ *    │                     └──no, or no reply until the deadline──▶ lost: `signal` fires
+ *    └──release──▶ released
  *
- * The deadline is counted from *before* a request was sent, on the monotonic clock, less a margin for drift between
- * the two machines' clocks; so it comes before the server can have let the lease expire.
+ * The deadline counts from before a request was sent, on the monotonic clock, minus a margin for clock drift between the
+ * two machines. It therefore precedes the expiry at the server.
  */
 import { type Lease, LeaseLostError } from '../lock.ts';
 
-/** Clocks of two machines drift apart by less than this share of a lease, plus the constant. */
+/** Bound of the drift between two machines' clocks: a share of the lease plus a constant. */
 const DRIFT_SHARE = 0.01;
 const DRIFT_MS = 2;
-/** After a renewal that failed: a share of the TTL, and at least so many milliseconds. */
+/** Pause after a failed renewal: a share of the TTL, with a minimum in milliseconds. */
 const RETRY_SHARE = 0.05;
-const RETRY_LEAST_MS = 10;
+const MIN_RETRY_MS = 10;
+/** Default for `maxHoldMs`, in milliseconds. */
+const MAX_HOLD_MS = 600_000;
 
-/** What the lease asks of its lock's server. Both may throw; neither answer is waited for by a customer. */
-export interface LeaseServer {
-  /** Prolongs the lease by its TTL from now. @returns whether it was still held */
+/** The server's side of a lease. Both methods may throw. */
+export interface LeaseBackend {
+  /** Extends the lease to its full TTL from now. @returns whether it was still held */
   renew(): Promise<boolean>;
   /** @returns whether it was still held */
   release(): Promise<boolean>;
@@ -31,43 +33,40 @@ export interface LeaseClaim {
   readonly token: string;
   readonly fencingToken: number | null;
   readonly ttlMs: number;
-  /** `performance.now()` before the lock was asked for. */
-  readonly askedMs: number;
-  /** Renewal ends this long after the first claim, and the lease runs out: a hung holder does not hold for ever. */
+  /** `performance.now()` before the granted request was sent. */
+  readonly requestedAtMs: number;
+  /** Renewal stops this long after the claim, so that a hung holder loses its lease. */
   readonly maxHoldMs?: number;
 }
-
-/** The default cap on one hold, in milliseconds. */
-const MAX_HOLD_MS = 600_000;
 
 export class RenewingLease implements Lease {
   readonly resource: string;
   readonly token: string;
   readonly fencingToken: number | null;
   deadlineMs = 0;
-  /** Called once, when the lease is over for this process. */
+  /** Called once, when the lease is released or lost. */
   onEnd: () => void = () => {};
-  readonly #server: LeaseServer;
+  readonly #backend: LeaseBackend;
   readonly #ttlMs: number;
   readonly #holdUntilMs: number;
   readonly #lost = new AbortController();
-  #confirmedMs = 0;
+  #confirmedAtMs = 0;
   #renewal: NodeJS.Timeout | undefined;
   #deadline: NodeJS.Timeout | undefined;
-  #over = false;
-  #released = false;
+  #hasEnded = false;
+  #isReleased = false;
 
-  constructor(server: LeaseServer, claim: LeaseClaim) {
-    const { resource, token, fencingToken, ttlMs, askedMs, maxHoldMs = MAX_HOLD_MS } = claim;
-    this.#server = server;
+  constructor(backend: LeaseBackend, claim: LeaseClaim) {
+    const { resource, token, fencingToken, ttlMs, requestedAtMs, maxHoldMs = MAX_HOLD_MS } = claim;
+    this.#backend = backend;
     this.resource = resource;
     this.token = token;
     this.fencingToken = fencingToken;
     this.#ttlMs = ttlMs;
-    this.#holdUntilMs = askedMs + maxHoldMs;
-    // Counted from the question, as the deadline is: the answer may have taken most of the lease.
-    this.#scheduleRenewal(Math.max(0, askedMs + this.#pauseMs() - performance.now()));
-    this.#confirm(askedMs);
+    this.#holdUntilMs = requestedAtMs + maxHoldMs;
+    // Counted from the request, like the deadline: the reply may have taken most of the lease.
+    this.#scheduleRenewal(Math.max(0, requestedAtMs + this.#renewalPauseMs() - performance.now()));
+    this.#confirm(requestedAtMs);
   }
 
   get signal(): AbortSignal {
@@ -75,36 +74,36 @@ export class RenewingLease implements Lease {
     return this.#lost.signal;
   }
 
-  /** When the newest request was sent that the server granted, on `performance.now()`'s clock. */
-  get confirmedMs(): number {
-    return this.#confirmedMs;
+  /** When the newest granted request was sent, on `performance.now()`'s clock. */
+  get confirmedAtMs(): number {
+    return this.#confirmedAtMs;
   }
 
   async release(): Promise<boolean> {
-    if (this.#released) return false;
-    this.#released = true;
-    if (this.#over) {
-      // Lost for this process; the server may keep it for the rest of the TTL, but needs not to.
-      this.#server.release().catch(() => {});
+    if (this.#isReleased) return false;
+    this.#isReleased = true;
+    if (this.#hasEnded) {
+      // Lost for this process; the server may still hold the lock for the rest of the TTL.
+      this.#backend.release().catch(() => {});
       return false;
     }
     this.#end();
     try {
-      return await this.#server.release();
+      return await this.#backend.release();
     } catch {
-      return false; // it runs out with its TTL
+      return false; // it expires with its TTL
     } finally {
       this.onEnd();
     }
   }
 
-  /** The lease is over for this process, before its deadline: what its lock's server tells by other ways. */
+  /** Ends the lease before its deadline, on information from the lock's server or connection. */
   lose(reason: string): void {
-    if (this.#over) return;
+    if (this.#hasEnded) return;
     this.#end();
     this.deadlineMs = Math.min(this.deadlineMs, performance.now());
     this.#lost.abort(new LeaseLostError(`${this.resource}: ${reason}`));
-    // Whoever waits in this process asks the server, which knows whether the lease is over.
+    // The next local contender may try: the server decides whether the lease has expired.
     this.onEnd();
   }
 
@@ -112,43 +111,43 @@ export class RenewingLease implements Lease {
     await this.release();
   }
 
-  #confirm(askedMs: number): void {
-    // Answers can overtake each other: the deadline only moves on.
-    this.#confirmedMs = Math.max(this.#confirmedMs, askedMs);
-    this.deadlineMs = this.#confirmedMs + this.#ttlMs * (1 - DRIFT_SHARE) - DRIFT_MS;
+  #confirm(requestedAtMs: number): void {
+    // Replies can overtake each other: the deadline never moves back.
+    this.#confirmedAtMs = Math.max(this.#confirmedAtMs, requestedAtMs);
+    this.deadlineMs = this.#confirmedAtMs + this.#ttlMs * (1 - DRIFT_SHARE) - DRIFT_MS;
     clearTimeout(this.#deadline);
     const leftMs = this.deadlineMs - performance.now();
     if (leftMs <= 0) this.lose('the lease may have expired');
     else this.#deadline = setTimeout(() => this.lose('the lease was not renewed in time'), leftMs);
   }
 
-  /** Jitter of a tenth, so that leases taken together are not renewed together. */
-  #pauseMs(): number {
+  /** A jitter of a tenth spreads the renewals of leases that were acquired together. */
+  #renewalPauseMs(): number {
     return (this.#ttlMs / 3) * (0.9 + Math.random() * 0.1);
   }
 
-  #scheduleRenewal(pauseMs = this.#pauseMs()): void {
+  #scheduleRenewal(pauseMs = this.#renewalPauseMs()): void {
     clearTimeout(this.#renewal);
     this.#renewal = setTimeout(() => void this.#renew(), pauseMs);
   }
 
   async #renew(): Promise<void> {
-    const askedMs = performance.now();
-    if (askedMs + this.#ttlMs > this.#holdUntilMs) return;
-    this.#scheduleRenewal(); // also when this one hangs
+    const requestedAtMs = performance.now();
+    if (requestedAtMs + this.#ttlMs > this.#holdUntilMs) return;
+    this.#scheduleRenewal(); // even if this renewal hangs
     try {
-      const renewed = await this.#server.renew();
-      if (this.#over) return;
-      if (renewed) this.#confirm(askedMs);
-      else this.lose('the lock is held by another, or was deleted');
+      const isRenewed = await this.#backend.renew();
+      if (this.#hasEnded) return;
+      if (isRenewed) this.#confirm(requestedAtMs);
+      else this.lose('another claim holds the lock, or its key was deleted');
     } catch {
-      // The deadline stands; another renewal may come through before it.
-      if (!this.#over) this.#scheduleRenewal(Math.max(RETRY_LEAST_MS, this.#ttlMs * RETRY_SHARE));
+      // The deadline is unchanged; another renewal may succeed before it.
+      if (!this.#hasEnded) this.#scheduleRenewal(Math.max(MIN_RETRY_MS, this.#ttlMs * RETRY_SHARE));
     }
   }
 
   #end(): void {
-    this.#over = true;
+    this.#hasEnded = true;
     clearTimeout(this.#renewal);
     clearTimeout(this.#deadline);
   }

@@ -1,11 +1,11 @@
 /**
- * What all locks have in common that can be waited for:
+ * The frame of every lock: local queue, wait, abort and close.
  *
- *   acquire ──▶ local turn (where contenders of one process queue here) ──▶ ask ──▶ held ──over──▶ the turn ends
- *                 └──────────── waitMs over, aborted, closed ────────────────┴──▶ how the wait ended
+ *   acquire ──▶ local turn (contenders of one process take turns) ──▶ attempts ──▶ held ──ended──▶ next local turn
+ *                 └──────────── waitMs elapsed, aborted, closed ──────┴──▶ refusal
  *
- * A waiter has one signal, which fires with its caller's own and when the lock is closed. (`AbortSignal.any` on the
- * long-lived signal of a lock keeps about 60 bytes for every call: measured, Node 20.)
+ * Each waiter has one signal, which fires with its caller's signal and when the lock closes. (`AbortSignal.any` on the
+ * lock's long-lived signal leaks about 60 bytes a call: measured, Node 20.)
  */
 import { type LocalQueue, type Turn, unqueued } from '../../concurrency/local-queue.ts';
 import type { AcquireOptions, AcquireResult, Lease, Lock } from '../lock.ts';
@@ -15,52 +15,63 @@ export type Refusal = Exclude<AcquireResult, { kind: 'held' }>;
 
 export interface Waiter {
   readonly signal: AbortSignal;
-  /** On `performance.now()`'s clock. */
+  /** When the wait is over, on `performance.now()`'s clock. */
   readonly untilMs: number;
-  /** How the wait ended, when no lock came of it. */
-  ended(): Refusal;
-  /** Sleeps, but not beyond the signal, nor beyond `sooner`. */
+  /** The result of a wait that ended without the lock. */
+  refusal(): Refusal;
+  /** Resolves after `ms`, when the signal fires, or with `sooner`, whichever is first. */
   pause(ms: number, sooner?: Promise<void>): Promise<void>;
 }
 
-export interface WaitingLock<Gift> {
+export interface WaitingLock<Handoff> {
   readonly name: string;
-  /** Null where every contender goes to the lock's server by itself. */
-  readonly queue: LocalQueue<Gift> | null;
-  /** Asks the lock's server, until it is held or the waiter is done with waiting. A gift is this contender's now. */
-  ask(resource: string, options: AcquireOptions, waiter: Waiter, turn: Turn<Gift>): Promise<AcquireResult>;
-  /** After the last lease was given back. */
+  /** Null if every contender goes to the lock's server by itself. */
+  readonly queue: LocalQueue<Handoff> | null;
+  /** Attempts until the lock is held or the wait is over. It owns what the previous turn handed off. */
+  acquire(
+    resource: string,
+    options: AcquireOptions,
+    waiter: Waiter,
+    turn: Turn<Handoff>,
+  ): Promise<AcquireResult>;
+  /** Called after the last lease was released. */
   close(): Promise<void>;
 }
 
-export function waitingLock<Gift = never>({ name, queue, ask, close }: WaitingLock<Gift>): Lock {
+export function waitingLock<Handoff = never>(lock: WaitingLock<Handoff>): Lock {
+  const { name, queue } = lock;
   const waiting = new Set<AbortController>();
-  const underWay = new Set<Promise<unknown>>();
+  const pending = new Set<Promise<unknown>>();
   const held = new Set<Lease>();
-  let closed = false;
+  let isClosed = false;
 
-  function hold(lease: Lease, turn: Turn<Gift>): void {
+  /** Ends the turn with the lease. */
+  function hold(lease: Lease, turn: Turn<Handoff>): void {
     if (!(lease instanceof RenewingLease)) {
-      turn.leave(); // nobody looks after it
+      turn.leave(); // a plain lease does not report its end
       return;
     }
-    const ended = lease.onEnd;
+    const { onEnd } = lease;
     held.add(lease);
     lease.onEnd = () => {
       held.delete(lease);
-      ended();
+      onEnd();
       turn.leave();
     };
   }
 
-  async function inTurn(resource: string, options: AcquireOptions, waiter: Waiter): Promise<AcquireResult> {
+  async function acquireInTurn(
+    resource: string,
+    options: AcquireOptions,
+    waiter: Waiter,
+  ): Promise<AcquireResult> {
     const turn =
-      queue === null ? unqueued<Gift>() : await queue.enter(resource, options.waitMs, waiter.signal);
-    if (turn === null) return waiter.ended();
+      queue === null ? unqueued<Handoff>() : await queue.enter(resource, options.waitMs, waiter.signal);
+    if (turn === null) return waiter.refusal();
     let result: AcquireResult | undefined;
     try {
-      if (waiter.signal.aborted && turn.handoff === null) return waiter.ended();
-      result = await ask(resource, options, waiter, turn);
+      if (waiter.signal.aborted && turn.gift === null) return waiter.refusal();
+      result = await lock.acquire(resource, options, waiter, turn);
       return result;
     } finally {
       if (result?.kind === 'held') hold(result.lease, turn);
@@ -72,17 +83,17 @@ export function waitingLock<Gift = never>({ name, queue, ask, close }: WaitingLo
     const { signal, waitMs } = options;
     const end = new AbortController();
     const abort = () => end.abort();
-    if (closed || signal?.aborted) abort();
+    if (isClosed || signal?.aborted) abort();
     signal?.addEventListener('abort', abort, { once: true });
     waiting.add(end);
-    const ended = (): Refusal => {
+    const refusal = (): Refusal => {
       if (signal?.aborted) return { kind: 'aborted' };
-      return closed ? { kind: 'unavailable', reason: 'closed' } : { kind: 'contended' };
+      return isClosed ? { kind: 'unavailable', reason: 'closed' } : { kind: 'contended' };
     };
     const pause = (ms: number, sooner?: Promise<void>) => pauseUnlessAborted(ms, end.signal, sooner);
     try {
       const untilMs = performance.now() + waitMs;
-      return await inTurn(resource, options, { signal: end.signal, untilMs, ended, pause });
+      return await acquireInTurn(resource, options, { signal: end.signal, untilMs, refusal, pause });
     } finally {
       signal?.removeEventListener('abort', abort);
       waiting.delete(end);
@@ -93,30 +104,30 @@ export function waitingLock<Gift = never>({ name, queue, ask, close }: WaitingLo
     name,
     acquire(resource, options) {
       const work = acquire(resource, options);
-      const done = () => underWay.delete(work);
-      underWay.add(work);
+      const done = () => pending.delete(work);
+      pending.add(work);
       work.then(done, done);
       return work;
     },
     async close() {
-      closed = true;
+      isClosed = true;
       for (const end of [...waiting]) end.abort();
       await Promise.all([...held].map((lease) => lease.release()));
-      // Who just got the lock sees that it is closed, and gives it back.
-      await Promise.allSettled([...underWay]);
-      await close();
+      // A contender that was granted the lock meanwhile sees its aborted signal and releases.
+      await Promise.allSettled([...pending]);
+      await lock.close();
     },
   };
 }
 
-/** What a promise came to, or null when the signal fired before that. */
+/** The promise's value, or null if the signal fires first. */
 export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T | null> {
   return new Promise((resolve, reject) => {
-    const give = () => resolve(null);
-    const done = () => signal.removeEventListener('abort', give);
+    const onAbort = () => resolve(null);
+    const done = () => signal.removeEventListener('abort', onAbort);
     promise.finally(done).then(resolve, reject);
-    if (signal.aborted) give();
-    else signal.addEventListener('abort', give, { once: true });
+    if (signal.aborted) onAbort();
+    else signal.addEventListener('abort', onAbort, { once: true });
   });
 }
 

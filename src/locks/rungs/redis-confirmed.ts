@@ -1,42 +1,28 @@
-/** The fifth rung: "timed out but succeeded" is settled, under the same token: see settled.ts. */
+/** The fifth rung: resolves "timed out but succeeded" under the same token, as kit/ambiguous-write.ts describes. */
 import { randomUUID } from 'node:crypto';
 import type { RedisStore } from '../../store/redis/connection.ts';
-import { settledSet } from '../kit/ambiguous-write.ts';
-import { lockKey } from '../kit/keys.ts';
+import { defineResolvedSet } from '../kit/ambiguous-write.ts';
 import { PlainLease } from '../kit/plain-lease.ts';
-import { pollingLock } from '../kit/polling.ts';
+import { defineTokenScripts } from '../kit/redis.ts';
+import { rungLock } from '../kit/rung-lock.ts';
 import type { Lock, LockDescription } from '../lock.ts';
 
 export const description: LockDescription = {
   name: 'redis-confirmed',
-  summary:
-    'One Redis: SET NX PX with a token, asked again when its answer was lost, and a compare-and-delete.',
-  flaw: 'Work that takes longer than the TTL goes on beside the next holder.',
+  summary: 'One Redis: SET NX PX with a token, retried if its reply is lost; compare-and-delete to release.',
+  flaw: 'Work longer than the TTL continues beside the next holder.',
   needs: 'REDIS_URL',
-  capabilities: {
-    expires: true,
-    checksOwner: true,
-    settlesLostAnswers: true,
-    renews: false,
-    signalsLoss: false,
-    reentrant: false,
-    fair: false,
-    fenced: false,
-    waitsByEvent: false,
-    survivesFailover: false,
-  },
+  capabilities: ['expires-after-holder-death', 'release-checks-ownership', 'ambiguous-acquire-resolved'],
 };
 
 export async function create({ redis: store }: { readonly redis: RedisStore }): Promise<Lock> {
-  return pollingLock(description.name, async (resource, ttlMs, settlements) => {
+  const scripts = defineTokenScripts(store.redis);
+  const setToken = defineResolvedSet(store);
+  return rungLock(description.name, async (resource, ttlMs, compensations) => {
     const token = randomUUID();
-    const askedMs = performance.now();
-    if (!(await settledSet(store, resource, token, ttlMs, settlements))) return null;
-    return new PlainLease({
-      resource,
-      token,
-      deadlineMs: askedMs + ttlMs,
-      giveBack: () => store.scripts.unlock(lockKey(resource), token),
-    });
+    const deadlineMs = performance.now() + ttlMs;
+    if (!(await setToken(resource, token, ttlMs, compensations))) return null;
+    const release = () => scripts.release(resource, token);
+    return new PlainLease({ resource, token, deadlineMs, release });
   });
 }

@@ -1,41 +1,26 @@
-/** The fourth rung: the key holds a token, and only who knows it gives the lock back. */
+/** The fourth rung: the key holds its claim's token, and a release compares the token before it deletes. */
 import { randomUUID } from 'node:crypto';
 import type { RedisStore } from '../../store/redis/connection.ts';
-import { lockKey } from '../kit/keys.ts';
 import { PlainLease } from '../kit/plain-lease.ts';
-import { pollingLock } from '../kit/polling.ts';
+import { defineTokenScripts, lockKey } from '../kit/redis.ts';
+import { rungLock } from '../kit/rung-lock.ts';
 import type { Lock, LockDescription } from '../lock.ts';
 
 export const description: LockDescription = {
   name: 'redis-owner',
-  summary: 'One Redis: SET NX PX with a token, and a compare-and-delete to give it back.',
-  flaw: 'A SET that ran but whose answer was lost locks everyone out, its own caller too, until the TTL is over.',
+  summary: 'One Redis: SET NX PX with a token, compare-and-delete to release.',
+  flaw: 'A SET that ran but whose reply was lost blocks everyone, its own caller included, until the TTL expires.',
   needs: 'REDIS_URL',
-  capabilities: {
-    expires: true,
-    checksOwner: true,
-    settlesLostAnswers: false,
-    renews: false,
-    signalsLoss: false,
-    reentrant: false,
-    fair: false,
-    fenced: false,
-    waitsByEvent: false,
-    survivesFailover: false,
-  },
+  capabilities: ['expires-after-holder-death', 'release-checks-ownership'],
 };
 
-export async function create({ redis: { redis, scripts } }: { readonly redis: RedisStore }): Promise<Lock> {
-  return pollingLock(description.name, async (resource, ttlMs) => {
-    const key = lockKey(resource);
+export async function create({ redis: { redis } }: { readonly redis: RedisStore }): Promise<Lock> {
+  const scripts = defineTokenScripts(redis);
+  return rungLock(description.name, async (resource, ttlMs) => {
     const token = randomUUID();
-    const askedMs = performance.now();
-    if ((await redis.set(key, token, 'PX', ttlMs, 'NX')) === null) return null;
-    return new PlainLease({
-      resource,
-      token,
-      deadlineMs: askedMs + ttlMs,
-      giveBack: () => scripts.unlock(key, token),
-    });
+    const deadlineMs = performance.now() + ttlMs;
+    if ((await redis.set(lockKey(resource), token, 'PX', ttlMs, 'NX')) === null) return null;
+    const release = () => scripts.release(resource, token);
+    return new PlainLease({ resource, token, deadlineMs, release });
   });
 }

@@ -1,48 +1,43 @@
 /**
  * The sixth rung: a watchdog renews the lease.
  *
- *   held ──every TTL/3──▶ renew ──yes──▶ held, the deadline moved
- *    │                     ├──no: the watchdog ends, and the holder is not told
- *    │                     ├──no answer: tried again
- *    │                     └──held for longer than the cap: the watchdog ends, and the lease runs out
- *    └──release──▶ over
+ *   held ──every TTL/3──▶ renew ──yes──▶ held, with a later deadline
+ *    │                     ├──no: the watchdog stops, and the holder does not learn of it
+ *    │                     ├──no reply: the next renewal tries again
+ *    │                     └──held for longer than the cap: the watchdog stops, and the lease expires
+ *    └──release──▶ released
  */
 import { randomUUID } from 'node:crypto';
 import type { RedisStore } from '../../store/redis/connection.ts';
-import { settledSet } from '../kit/ambiguous-write.ts';
-import { lockKey } from '../kit/keys.ts';
+import { defineResolvedSet } from '../kit/ambiguous-write.ts';
 import { PlainLease } from '../kit/plain-lease.ts';
-import { type Ask, pollingLock } from '../kit/polling.ts';
+import { defineTokenScripts } from '../kit/redis.ts';
+import { rungLock, type TryAcquire } from '../kit/rung-lock.ts';
 import type { Lock, LockDescription } from '../lock.ts';
 
 export const description: LockDescription = {
   name: 'redis-watchdog',
   summary:
-    'One Redis: token, atomic expiry, lost answers settled, and renewal at a third of the TTL up to a cap.',
-  flaw: 'A holder whose renewals fail, or that was stopped for longer than the TTL, is not told and writes beside the next one.',
+    'One Redis: token, atomic expiry, ambiguous acquires resolved, renewal at a third of the TTL up to a cap.',
+  flaw: 'A holder whose renewals fail, or that paused for longer than the TTL, is not notified and writes beside the next holder.',
   needs: 'REDIS_URL',
-  capabilities: {
-    expires: true,
-    checksOwner: true,
-    settlesLostAnswers: true,
-    renews: true,
-    signalsLoss: false,
-    reentrant: false,
-    fair: false,
-    fenced: false,
-    waitsByEvent: false,
-    survivesFailover: false,
-  },
+  capabilities: [
+    'expires-after-holder-death',
+    'release-checks-ownership',
+    'ambiguous-acquire-resolved',
+    'renews',
+  ],
 };
 
-/** A hung holder does not hold for ever: the cap on one hold, in milliseconds. */
+/** Renewal stops this long after the acquire, so that a hung holder loses its lock. */
 const MAX_HOLD_MS = 600_000;
 
 export async function create(
   { redis: store }: { readonly redis: RedisStore },
   maxHoldMs = MAX_HOLD_MS,
 ): Promise<Lock> {
-  const { scripts } = store;
+  const scripts = defineTokenScripts(store.redis);
+  const setToken = defineResolvedSet(store);
   const watchdogs = new Set<NodeJS.Timeout>();
 
   function stop(watchdog: NodeJS.Timeout): void {
@@ -51,33 +46,33 @@ export async function create(
   }
 
   function watch(lease: PlainLease, ttlMs: number): NodeJS.Timeout {
-    const capMs = performance.now() + maxHoldMs;
+    const holdUntilMs = performance.now() + maxHoldMs;
     const watchdog = setInterval(async () => {
-      const askedMs = performance.now();
-      if (askedMs + ttlMs > capMs) return stop(watchdog);
+      const requestedAtMs = performance.now();
+      if (requestedAtMs + ttlMs > holdUntilMs) return stop(watchdog);
       try {
-        if (await scripts.renew(lockKey(lease.resource), lease.token, ttlMs)) {
-          lease.deadlineMs = Math.max(lease.deadlineMs, askedMs + ttlMs);
+        if (await scripts.renew(lease.resource, lease.token, ttlMs)) {
+          lease.deadlineMs = Math.max(lease.deadlineMs, requestedAtMs + ttlMs);
         } else stop(watchdog);
       } catch {
-        // The next one may come through before the TTL is over.
+        // The next renewal may succeed before the TTL expires.
       }
     }, ttlMs / 3);
     watchdogs.add(watchdog);
     return watchdog;
   }
 
-  const ask: Ask = async (resource, ttlMs, settlements) => {
+  const tryAcquire: TryAcquire = async (resource, ttlMs, compensations) => {
     const token = randomUUID();
     const deadlineMs = performance.now() + ttlMs;
-    if (!(await settledSet(store, resource, token, ttlMs, settlements))) return null;
-    const giveBack = () => {
+    if (!(await setToken(resource, token, ttlMs, compensations))) return null;
+    const release = () => {
       stop(watchdog);
-      return scripts.unlock(lockKey(resource), token);
+      return scripts.release(resource, token);
     };
-    const lease = new PlainLease({ resource, token, deadlineMs, giveBack });
+    const lease = new PlainLease({ resource, token, deadlineMs, release });
     const watchdog = watch(lease, ttlMs);
     return lease;
   };
-  return pollingLock(description.name, ask, () => watchdogs.forEach(stop));
+  return rungLock(description.name, tryAcquire, () => watchdogs.forEach(stop));
 }

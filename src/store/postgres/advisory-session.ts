@@ -1,38 +1,38 @@
 /**
  * One transaction on one connection that holds, or waits for, one advisory lock.
  *
- *   open ──▶ tryLock ──▶ wait ──▶ beat … ──▶ end (COMMIT, ROLLBACK): the connection goes back to its pool
- *              └──────────┴────────┴──▶ cancel, destroy: the connection is cut
+ *   open ──▶ tryLock ──▶ wait ──▶ heartbeat … ──▶ end (COMMIT, ROLLBACK): the connection returns to its pool
+ *              └──────────┴────────┴──▶ cancel, destroy: the connection is closed
  *
- * What a method throws, Postgres or the connection threw: see classifyPostgresError.
+ * Methods throw errors of Postgres and of the connection, for classifyPostgresError.
  */
 import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 
-/** How long an answer may take that nothing holds up at the server. */
-export const ANSWER_MS = 1_500;
-/** How long a connection may take to say good-bye. */
-const FAREWELL_MS = 300;
+/** Reply timeout of a statement that never waits for a lock. */
+export const REPLY_MS = 1_500;
+/** Longest orderly shutdown of idle connections. */
+const SHUTDOWN_MS = 300;
 
-/** A pool with the connection settings of another, for waits that may be longer than any of its statements. */
-export function openSessionPool(like: pg.PoolOptions, max: number): pg.Pool {
-  const bounds = { statement_timeout: false, query_timeout: 0, lock_timeout: 0 } as const;
+/** A pool with the connection settings of `base` but without its statement timeouts, which would end long waits. */
+export function openSessionPool(base: pg.PoolOptions, max: number): pg.Pool {
+  const timeouts = { statement_timeout: false, query_timeout: 0, lock_timeout: 0 } as const;
   // The password is not enumerable in a pool's options.
-  const secret = like.password === undefined ? {} : { password: like.password };
-  const pool = new pg.Pool({ ...like, ...secret, ...bounds, min: 0, max });
-  pool.on('error', () => {}); // an idle connection that is lost is replaced
-  pool.on('connect', (client) => client.on('error', () => {})); // one in use tells its session
+  const secret = base.password === undefined ? {} : { password: base.password };
+  const pool = new pg.Pool({ ...base, ...secret, ...timeouts, min: 0, max });
+  pool.on('error', () => {}); // the pool replaces a lost idle connection
+  pool.on('connect', (client) => client.on('error', () => {})); // AdvisorySession handles one in use
   return pool;
 }
 
-/** Ends a pool whose sessions are over, also when its server does not answer any more. */
+/** Ends a pool without sessions, even if its server no longer replies. */
 export async function closeSessionPool(pool: pg.Pool): Promise<void> {
   const idle = new Set((pool as unknown as { _clients: pg.PoolClient[] })._clients);
   pool.on('remove', (client) => idle.delete(client as pg.PoolClient));
   await pool.end();
-  const untilMs = performance.now() + FAREWELL_MS;
+  const untilMs = performance.now() + SHUTDOWN_MS;
   while (idle.size > 0 && performance.now() < untilMs) await sleep(5);
   for (const client of idle) streamOf(client).destroy();
 }
@@ -40,10 +40,10 @@ export async function closeSessionPool(pool: pg.Pool): Promise<void> {
 const streamOf = (client: pg.PoolClient): Socket =>
   (client as unknown as { connection: { stream: Socket } }).connection.stream;
 
-/** A connection, or null when the signal fired before there was one. */
-async function connected(pool: pg.Pool, signal: AbortSignal): Promise<pg.PoolClient | null> {
+/** Resolves to null if the signal fires first. */
+async function connect(pool: pg.Pool, signal: AbortSignal): Promise<pg.PoolClient | null> {
   const connecting = pool.connect();
-  const mine = connecting.then((client) => {
+  const connection = connecting.then((client) => {
     if (!signal.aborted) return client;
     client.release();
     return null;
@@ -51,24 +51,24 @@ async function connected(pool: pg.Pool, signal: AbortSignal): Promise<pg.PoolCli
   return new Promise((resolve, reject) => {
     const giveUp = () => resolve(null);
     signal.addEventListener('abort', giveUp, { once: true });
-    mine.finally(() => signal.removeEventListener('abort', giveUp)).then(resolve, reject);
+    connection.finally(() => signal.removeEventListener('abort', giveUp)).then(resolve, reject);
   });
 }
 
 export class AdvisorySession {
-  /** Called when the connection was lost while the session was under way. */
+  /** Called if the connection is lost during the session. */
   onLost: () => void = () => {};
   readonly #pool: pg.Pool;
   readonly #client: pg.PoolClient;
   readonly #key: bigint;
   readonly #lost = () => this.onLost();
-  #over = false;
-  /** Settles when Postgres has answered all that was asked, or cannot any more. */
-  #answered: Promise<unknown> = Promise.resolve();
+  #hasEnded = false;
+  /** Settles after the reply to the last query, or after its failure. */
+  #replied: Promise<unknown> = Promise.resolve();
 
-  /** @returns null when the signal fired before there was a connection */
+  /** @returns null if the signal fires before there is a connection */
   static async open(pool: pg.Pool, resource: string, signal: AbortSignal): Promise<AdvisorySession | null> {
-    const client = await connected(pool, signal);
+    const client = await connect(pool, signal);
     return client === null ? null : new AdvisorySession(pool, client, resource);
   }
 
@@ -79,19 +79,19 @@ export class AdvisorySession {
     client.on('error', this.#lost).on('end', this.#lost);
   }
 
-  /** One at a time: a query whose answer is late is not over, and pg takes the next one only when it is. */
+  /** Sends one query at a time: pg queues the next one behind a query whose reply is late. */
   async #query(text: string, timeoutMs: number): Promise<pg.QueryResult> {
-    let late = false;
-    const answer = this.#answered.then((): Promise<pg.QueryResult | pg.QueryResult[]> | null =>
-      late ? null : this.#client.query(text),
+    let isLate = false;
+    const reply = this.#replied.then((): Promise<pg.QueryResult | pg.QueryResult[]> | null =>
+      isLate ? null : this.#client.query(text),
     );
-    this.#answered = answer.catch(() => {});
+    this.#replied = reply.catch(() => {});
     const results = await new Promise<pg.QueryResult | pg.QueryResult[] | null>((resolve, reject) => {
       const timer = setTimeout(() => {
-        late = true;
-        reject(new Error('Query read timeout')); // as pg says it
+        isLate = true;
+        reject(new Error('Query read timeout')); // pg's own text, which classifyPostgresError knows
       }, timeoutMs);
-      answer.finally(() => clearTimeout(timer)).then(resolve, reject);
+      reply.finally(() => clearTimeout(timer)).then(resolve, reject);
     });
     return Array.isArray(results) ? results.at(-1)! : results!;
   }
@@ -99,17 +99,17 @@ export class AdvisorySession {
   async tryLock(ttlMs: number): Promise<boolean> {
     const begin = `BEGIN; SET LOCAL idle_in_transaction_session_timeout = ${Math.ceil(ttlMs)};`;
     const { rows } = await this.#query(
-      `${begin} SELECT pg_try_advisory_xact_lock(${this.#key}) AS got`,
-      ANSWER_MS,
+      `${begin} SELECT pg_try_advisory_xact_lock(${this.#key}) AS granted`,
+      REPLY_MS,
     );
-    return rows[0].got;
+    return rows[0].granted;
   }
 
-  /** @returns false when the lock was not granted in that time */
+  /** @returns false if the lock was not granted within `waitMs` */
   async wait(waitMs: number): Promise<boolean> {
-    const limit = `SET LOCAL lock_timeout = ${waitMs};`;
+    const timeout = `SET LOCAL lock_timeout = ${waitMs};`;
     try {
-      await this.#query(`${limit} SELECT pg_advisory_xact_lock(${this.#key})`, waitMs + ANSWER_MS / 3);
+      await this.#query(`${timeout} SELECT pg_advisory_xact_lock(${this.#key})`, waitMs + REPLY_MS / 3);
       return true;
     } catch (error) {
       if ((error as { code?: string }).code === '55P03') return false;
@@ -117,22 +117,22 @@ export class AdvisorySession {
     }
   }
 
-  async beat(timeoutMs: number): Promise<true> {
+  async heartbeat(timeoutMs: number): Promise<true> {
     await this.#query('SELECT 1', timeoutMs);
     return true;
   }
 
-  /** Ends the transaction, and gives the connection back. @returns whether it was a commit */
+  /** Ends the transaction and returns the connection to its pool. @returns whether Postgres committed */
   async end(how: 'COMMIT' | 'ROLLBACK'): Promise<boolean> {
-    const { command } = await this.#query(how, ANSWER_MS);
-    this.#leave();
+    const { command } = await this.#query(how, REPLY_MS);
+    this.#returnToPool();
     return command === 'COMMIT';
   }
 
-  /** Ends a wait: Postgres does not see that a client is gone before it grants the lock. */
+  /** Ends a wait. Closing the connection is not enough: Postgres notices a closed connection only after it granted the lock. */
   cancel(): void {
     const { processID } = this.#client as unknown as { processID: number };
-    const query = { text: 'SELECT pg_cancel_backend($1)', values: [processID], query_timeout: ANSWER_MS };
+    const query = { text: 'SELECT pg_cancel_backend($1)', values: [processID], query_timeout: REPLY_MS };
     void this.#pool
       .query(query)
       .catch(() => {})
@@ -140,15 +140,15 @@ export class AdvisorySession {
   }
 
   destroy(): void {
-    if (this.#over) return;
-    this.#leave(true);
+    if (this.#hasEnded) return;
+    this.#returnToPool(true);
     streamOf(this.#client).destroy();
   }
 
-  #leave(broken?: boolean): void {
-    if (this.#over) return;
-    this.#over = true;
+  #returnToPool(isBroken?: boolean): void {
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
     this.#client.off('error', this.#lost).off('end', this.#lost);
-    this.#client.release(broken);
+    this.#client.release(isBroken);
   }
 }

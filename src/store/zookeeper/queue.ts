@@ -1,150 +1,154 @@
 /**
- * A line of ephemeral sequential nodes below one folder node.
+ * A queue of ephemeral sequential nodes below one queue node per resource.
  *
- *   enter ──▶ in line ──give──▶ gone
- *     └──no answer──▶ withdraw: found by the id in the node's name, and removed
+ *   enqueue ──▶ queued ──remove──▶ gone
+ *     └──no reply──▶ withdraw: finds the node by the id in its name and removes it
  *
- * Folders that nobody of this process used for a while are removed; ZooKeeper refuses that while another process
- * stands in line there. (Container nodes would do it at the server: the client library cannot make them.)
+ * Queue nodes that this process has not used for a while are removed; ZooKeeper refuses while they have children. (The
+ * server would do this for container nodes, but the client library cannot create them.)
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ZookeeperError, type ZookeeperSession } from './session.ts';
 
 const ROOT = ['/stampede', '/stampede/locks'];
 const IDLE_MS = 10_000;
-const PAUSE_MS = 50;
-const GIVE_MS = 1_500;
-const ENTER_TRIES = 10;
+const RETRY_MS = 50;
+const REMOVE_MS = 1_500;
+const MAX_ENQUEUE_ATTEMPTS = 10;
 
 const codeOf = (error: unknown) => {
   if (error instanceof ZookeeperError) return error.code;
   throw error;
 };
 
-/** The folder of a resource: any text makes one name. */
-export const folderOf = (resource: string): string => `${ROOT[1]}/r-${encodeURIComponent(resource)}`;
+/** The queue node of a resource, encoded because a resource may contain any character. */
+export const nodeOf = (resource: string): string => `${ROOT[1]}/r-${encodeURIComponent(resource)}`;
 
-/** Those who stand in line, first first: ZooKeeper appends ten digits. */
-export async function standing(zk: ZookeeperSession, folder: string): Promise<readonly string[]> {
-  const place = (name: string) => Number(name.slice(-10));
-  return [...(await zk.children(folder))].sort((a, b) => place(a) - place(b));
+/** The names of the queued nodes, head first. ZooKeeper appends a sequence number of ten digits. */
+export async function membersOf(zk: ZookeeperSession, queue: string): Promise<readonly string[]> {
+  const sequence = (name: string) => Number(name.slice(-10));
+  return [...(await zk.children(queue))].sort((a, b) => sequence(a) - sequence(b));
 }
 
-/** Joins the line. @returns the node's path */
-export async function enter(zk: ZookeeperSession, folder: string, id: string): Promise<string> {
-  for (let tries = 1; ; tries++) {
+/** Appends a node. @returns its path */
+export async function enqueue(zk: ZookeeperSession, queue: string, id: string): Promise<string> {
+  for (let attempt = 1; ; attempt++) {
     try {
-      return await zk.createEphemeralSequential(`${folder}/${id}-`);
+      return await zk.createEphemeralSequential(`${queue}/${id}-`);
     } catch (error) {
-      // Somebody removes an idle folder in this moment, or it was never made.
-      if (codeOf(error) !== 'no-node' || tries === ENTER_TRIES) throw error;
-      for (const path of [...ROOT, folder]) await make(zk, path);
+      // The queue node was never created, or another process just removed it.
+      if (codeOf(error) !== 'no-node' || attempt === MAX_ENQUEUE_ATTEMPTS) throw error;
+      for (const path of [...ROOT, queue]) await ensureNode(zk, path);
     }
   }
 }
 
-/** @returns once the node is there, and this server knows all that was written before */
-async function make(zk: ZookeeperSession, path: string): Promise<void> {
+/** Creates a node unless it exists. Afterwards this server has applied all earlier writes. */
+async function ensureNode(zk: ZookeeperSession, path: string): Promise<void> {
   await zk.createPersistent(path).catch((error: unknown) => {
-    // `no-node`: its parent was removed in this moment; the next try makes both.
+    // `no-node`: the parent was just removed; the next attempt creates both.
     if (!['node-exists', 'no-node'].includes(codeOf(error))) throw error;
   });
 }
 
 /**
- * Removes a node, and does not give up while the session lives: the node would stand in line as long as the process.
- * @returns whether it was there
+ * Removes a node, and retries for as long as the session lives: otherwise the node would block the queue until the process
+ * ends.
+ * @returns whether it existed
  */
-export async function give(zk: ZookeeperSession, path: string): Promise<boolean> {
-  return settled(zk, async (tries) => {
+export async function remove(zk: ZookeeperSession, path: string): Promise<boolean> {
+  return retryUntilReply(zk, async (attempt) => {
     try {
       await zk.remove(path);
       return true;
     } catch (error) {
-      if (codeOf(error) === 'no-node') return tries > 1; // else the first try's answer was lost
+      if (codeOf(error) === 'no-node') return attempt > 1; // an earlier attempt removed it, and its reply was lost
       throw error;
     }
   });
 }
 
+/** `remove` that resolves to false after REMOVE_MS and continues in the background. */
+export async function removeSoon(zk: ZookeeperSession, path: string): Promise<boolean> {
+  const replied = new AbortController();
+  const timeout = sleep(REMOVE_MS, false, { signal: replied.signal }).catch(() => false);
+  const isRemoved = await Promise.race([remove(zk, path), timeout]);
+  replied.abort();
+  return isRemoved;
+}
+
 /**
- * Whether a node still stands in line. Asks once more when there was no answer: the next connection is there at once,
- * the next renewal may come too late.
- * @throws when ZooKeeper does not tell
+ * Whether a node is still queued. One retry without a reply: the next connection is available at once, and the next renewal
+ * may be too late.
+ * @throws if ZooKeeper does not reply
  */
-export async function stands(zk: ZookeeperSession, path: string): Promise<boolean> {
-  for (let tries = 1; ; tries++) {
+export async function isQueued(zk: ZookeeperSession, path: string): Promise<boolean> {
+  for (let attempt = 1; ; attempt++) {
     try {
       await zk.check(path);
       return true;
     } catch (error) {
       if (['no-node', 'ended'].includes(codeOf(error))) return false;
-      if (tries === 2) throw error;
+      if (attempt === 2) throw error;
     }
   }
 }
 
-/** `give`, but answers false after a while, and goes on in the background. */
-export async function giveSoon(zk: ZookeeperSession, path: string): Promise<boolean> {
-  const answered = new AbortController();
-  const late = sleep(GIVE_MS, false, { signal: answered.signal }).catch(() => false);
-  const gone = await Promise.race([give(zk, path), late]);
-  answered.abort();
-  return gone;
-}
-
-/** Leaves the line, also when nobody knows whether it was joined. */
+/** Leaves the queue, even if the outcome of `enqueue` is unknown. */
 export async function withdraw(
   zk: ZookeeperSession,
-  folder: string,
+  queue: string,
   id: string,
-  entering: Promise<string>,
+  enqueueing: Promise<string>,
 ): Promise<void> {
-  const path = await entering.catch(() => null);
-  if (path !== null) await give(zk, path);
-  else await settled(zk, () => search(zk, folder, id));
+  const path = await enqueueing.catch(() => null);
+  if (path !== null) await remove(zk, path);
+  else await retryUntilReply(zk, () => removeById(zk, queue, id));
 }
 
-/** Removes what an `enter` without an answer made, if it made anything. */
-async function search(zk: ZookeeperSession, folder: string, id: string): Promise<boolean> {
-  await make(zk, folder); // a write, so that a server that lags behind catches up before it is read from
-  const names = await zk.children(folder).catch((error: unknown) => {
+/** Removes the node that an `enqueue` without a reply may have created. */
+async function removeById(zk: ZookeeperSession, queue: string, id: string): Promise<boolean> {
+  await ensureNode(zk, queue); // a write, so that a lagging server catches up before the read
+  const names = await zk.children(queue).catch((error: unknown) => {
     if (codeOf(error) === 'no-node') return [];
     throw error;
   });
-  for (const name of names) if (name.startsWith(id)) await give(zk, `${folder}/${name}`);
+  for (const name of names) if (name.startsWith(id)) await remove(zk, `${queue}/${name}`);
   return true;
 }
 
-/** Tries until there is an answer. When there is none for long, the session is ended, and its nodes with it. */
-async function settled(zk: ZookeeperSession, attempt: (tries: number) => Promise<boolean>): Promise<boolean> {
+/** Retries until ZooKeeper replies. After two session timeouts it ends the session, and with it the session's nodes. */
+async function retryUntilReply(
+  zk: ZookeeperSession,
+  request: (attempt: number) => Promise<boolean>,
+): Promise<boolean> {
   const untilMs = performance.now() + 2 * zk.timeoutMs;
-  for (let tries = 1; !zk.ended.aborted; tries++) {
+  for (let attempt = 1; !zk.ended.aborted; attempt++) {
     try {
-      return await attempt(tries);
+      return await request(attempt);
     } catch (error) {
       if (codeOf(error) === 'ended') return false;
       if (performance.now() > untilMs) await zk.close();
-      else await sleep(PAUSE_MS);
+      else await sleep(RETRY_MS);
     }
   }
   return false;
 }
 
-/** Wakes one who stands in line when the one before is gone. */
-export class Bell {
+/** Waits until the predecessor's node is gone. */
+export class PredecessorWatch {
   readonly #zk: ZookeeperSession;
   readonly #signal: AbortSignal;
   #wake = () => {};
-  // One function for all looks: the library keeps a function once for a path, and forgets none before it was called.
-  readonly #ring = () => this.#wake();
+  // One function for all watches: the library registers a function once per path, and drops it only when it is called.
+  readonly #onChange = () => this.#wake();
 
   constructor(zk: ZookeeperSession, signal: AbortSignal) {
     this.#zk = zk;
     this.#signal = signal;
   }
 
-  /** Ends when the node is gone, after so long, when the signal fires, and with the session. */
+  /** Resolves when the node is gone, after `ms`, when the signal fires, and when the session ends. */
   wait(path: string, ms: number): Promise<void> {
     if (this.#signal.aborted) return Promise.resolve();
     return new Promise((resolve) => {
@@ -156,36 +160,36 @@ export class Bell {
       const timer = setTimeout(end, ms);
       for (const signal of [this.#signal, this.#zk.ended]) signal.addEventListener('abort', end);
       this.#wake = end;
-      this.#zk.creation(path, this.#ring).catch(end); // gone already, or the next look tells why
+      this.#zk.creation(path, this.#onChange).catch(end); // gone already, or the caller's next read fails as well
     });
   }
 }
 
-/** Which folders this process uses, and which it left. */
-export class Folders {
+/** Counts this process's uses of queue nodes, to remove idle ones. */
+export class QueueNodes {
   readonly #users = new Map<string, number>();
-  readonly #idle = new Map<string, number>();
+  readonly #idleSinceMs = new Map<string, number>();
 
-  /** @returns what ends the use */
-  use(folder: string): () => void {
-    this.#users.set(folder, (this.#users.get(folder) ?? 0) + 1);
-    this.#idle.delete(folder);
-    return () => this.#leave(folder);
+  /** @returns a function that ends the use */
+  use(queue: string): () => void {
+    this.#users.set(queue, (this.#users.get(queue) ?? 0) + 1);
+    this.#idleSinceMs.delete(queue);
+    return () => this.#leave(queue);
   }
 
-  #leave(folder: string): void {
-    const users = (this.#users.get(folder) ?? 0) - 1;
-    if (users > 0) this.#users.set(folder, users);
+  #leave(queue: string): void {
+    const users = (this.#users.get(queue) ?? 0) - 1;
+    if (users > 0) this.#users.set(queue, users);
     else {
-      this.#users.delete(folder);
-      this.#idle.set(folder, performance.now());
+      this.#users.delete(queue);
+      this.#idleSinceMs.set(queue, performance.now());
     }
   }
 
-  /** Removes, at best, what has been idle for so long. */
+  /** Removes queue nodes that were idle for `idleMs`, if ZooKeeper lets it. */
   async sweep(zk: ZookeeperSession, idleMs = IDLE_MS): Promise<void> {
-    const idle = [...this.#idle].filter(([, sinceMs]) => performance.now() - sinceMs >= idleMs);
-    for (const [folder] of idle) this.#idle.delete(folder);
-    await Promise.all(idle.map(([folder]) => zk.remove(folder).catch(codeOf)));
+    const idle = [...this.#idleSinceMs].filter(([, sinceMs]) => performance.now() - sinceMs >= idleMs);
+    for (const [queue] of idle) this.#idleSinceMs.delete(queue);
+    await Promise.all(idle.map(([queue]) => zk.remove(queue).catch(codeOf)));
   }
 }

@@ -1,18 +1,18 @@
 /**
  * One session with ZooKeeper, on node-zookeeper-client, whose callbacks become promises here.
  *
- *   connecting ──▶ connected ◀──▶ cut off: requests that were sent fail, new ones wait for the next connection
+ *   connecting ──▶ connected ◀──▶ disconnected: sent requests fail, new ones wait for the next connection
  *                      └───────────────┴──expired, or closed──▶ ended: `ended` fires, and every request fails
  *
- * The client library does not notice a connection that went silent: a request that is not answered in time cuts it
- * here, so that the library connects again, to the next server. Its own requests can neither be taken back nor
- * overtake each other: what is asked after a request that was given up is carried out after it, or not at all.
+ * The client library does not notice a silent connection. A request without a timely reply closes it here, so that the
+ * library connects to the next server. A request cannot be cancelled, and requests cannot overtake each other: a request
+ * after one that timed out runs after it, or not at all.
  */
 import { setMaxListeners } from 'node:events';
 import type { Socket } from 'node:net';
 import zookeeper from 'node-zookeeper-client';
 
-/** Why a request failed; `lost` and `silent`: nobody knows whether it was carried out. */
+/** Why a request failed. After `lost` and `silent` its outcome is unknown. */
 export type ZookeeperFailure =
   | 'no-node'
   | 'node-exists'
@@ -25,38 +25,38 @@ export type ZookeeperFailure =
 export class ZookeeperError extends Error {
   override readonly name = 'ZookeeperError';
   readonly code: ZookeeperFailure;
-  constructor(code: ZookeeperFailure, message: string) {
-    super(message);
+  constructor(code: ZookeeperFailure, message: string, options?: ErrorOptions) {
+    super(message, options);
     this.code = code;
   }
 }
 
 export interface ZookeeperSession {
-  /** What the server granted, in milliseconds. */
+  /** The session timeout that the server granted, in milliseconds. */
   readonly timeoutMs: number;
-  /** Fires when the session is over; what it made that was ephemeral is gone then, or will be. */
+  /** Fires when the session ends. Its ephemeral nodes are gone then, or soon will be. */
   readonly ended: AbortSignal;
   createPersistent(path: string): Promise<void>;
-  /** @returns the path with the number that ZooKeeper appended */
+  /** @returns the path with the sequence number that ZooKeeper appended */
   createEphemeralSequential(path: string): Promise<string>;
   children(path: string): Promise<readonly string[]>;
-  /** The number of the write that created a node; `onChange` is called at most once, when it changes or goes. */
+  /** The id of the transaction that created a node. `onChange` is called once, when the node changes or is removed. */
   creation(path: string, onChange?: () => void): Promise<number>;
-  /** Fails when the node is not there. A write without effect: a server that lost its leader does not answer it. */
+  /** Fails if the node does not exist. A write without effect: a server without a leader does not confirm it. */
   check(path: string): Promise<void>;
   remove(path: string): Promise<void>;
   close(): Promise<void>;
 }
 
-/** How long a request may take before its connection is cut; less for a short session. */
-const ANSWER_MS = 1_500;
-/** Between two rounds through all servers, at most. */
-const SPIN_MS = 100;
-/** How long a good-bye may take. */
-const FAREWELL_MS = 500;
+/** Longest request before its connection is closed; less in a short session. */
+const REPLY_MS = 1_500;
+/** Longest pause between two rounds of connection attempts. */
+const RECONNECT_MS = 100;
+/** Longest orderly close of the connection. */
+const CLOSE_MS = 500;
 
-/** What the library does not show. */
-interface Inside {
+/** Private members of the library. */
+interface Internals {
   connectionManager: {
     socket?: Socket;
     pendingBuffer: Buffer | null;
@@ -79,7 +79,7 @@ type Callback<T> = (error: Error | zookeeper.Exception | null, value: T) => void
 /**
  * Opens a session.
  * @param servers `host:port,…`
- * @throws a ZookeeperError when no server answers within `withinMs`
+ * @throws a ZookeeperError if no server replies within `withinMs`
  */
 async function openZookeeper(
   servers: string,
@@ -88,13 +88,13 @@ async function openZookeeper(
 ): Promise<ZookeeperSession> {
   const client = zookeeper.createClient(servers, {
     sessionTimeout: timeoutMs,
-    spinDelay: SPIN_MS,
+    spinDelay: RECONNECT_MS,
     retries: 0,
   });
-  const inside = (client as unknown as Inside).connectionManager;
-  guard(inside);
+  const internals = (client as unknown as Internals).connectionManager;
+  catchParseErrors(internals);
   client.on('disconnected', () => {
-    inside.pendingBuffer = null; // half an answer of the old connection is not the beginning of the next one's
+    internals.pendingBuffer = null; // a partial reply of the old connection must not prefix the next one's
   });
   const connected = new Promise<boolean>((resolve) => {
     const timer = setTimeout(() => resolve(false), withinMs);
@@ -104,23 +104,23 @@ async function openZookeeper(
     });
   });
   client.connect();
-  const session = new Session(client, inside);
+  const session = new Session(client, internals);
   if (await connected) return session;
   await session.close();
-  throw new ZookeeperError('lost', `no ZooKeeper at ${servers} answered within ${withinMs} ms`);
+  throw new ZookeeperError('lost', `no ZooKeeper at ${servers} replied within ${withinMs} ms`);
 }
 
-/** One session at a time: when it has ended, the next one is opened for whoever asks. */
+/** One session at a time; the first request after its end opens the next one. */
 export class ZookeeperSessions {
   current: ZookeeperSession;
   readonly #open: () => Promise<ZookeeperSession>;
   #opening: Promise<ZookeeperSession> | null = null;
   #closed = false;
 
-  /** @throws a ZookeeperError when no server answers within `withinMs` */
+  /** @throws a ZookeeperError if no server replies within `withinMs` */
   static async open(servers: string, timeoutMs: number, withinMs: number): Promise<ZookeeperSessions> {
     const first = await openZookeeper(servers, timeoutMs, withinMs);
-    return new ZookeeperSessions(first, () => openZookeeper(servers, timeoutMs, ANSWER_MS));
+    return new ZookeeperSessions(first, () => openZookeeper(servers, timeoutMs, REPLY_MS));
   }
 
   constructor(first: ZookeeperSession, open: () => Promise<ZookeeperSession>) {
@@ -130,7 +130,7 @@ export class ZookeeperSessions {
 
   async live(): Promise<ZookeeperSession> {
     if (!this.current.ended.aborted) return this.current;
-    if (this.#closed) throw over();
+    if (this.#closed) throw sessionEnded();
     this.#opening ??= this.#open().finally(() => {
       this.#opening = null;
     });
@@ -145,30 +145,30 @@ export class ZookeeperSessions {
   }
 }
 
-/** The library throws at an error code that it does not know, from where nobody can catch it. */
-function guard(inside: Inside['connectionManager']): void {
-  const read = inside.onSocketData;
-  inside.onSocketData = (data) => {
+/** The library throws at an unknown error code, inside a socket's event handler where no caller can catch it. */
+function catchParseErrors(internals: Internals['connectionManager']): void {
+  const onSocketData = internals.onSocketData;
+  internals.onSocketData = (data) => {
     try {
-      read.call(inside, data);
+      onSocketData.call(internals, data);
     } catch {
-      inside.pendingBuffer = null;
-      inside.socket?.destroy();
+      internals.pendingBuffer = null;
+      internals.socket?.destroy();
     }
   };
 }
 
 class Session implements ZookeeperSession {
   readonly #client: zookeeper.Client;
-  readonly #inside: Inside['connectionManager'];
+  readonly #internals: Internals['connectionManager'];
   readonly #ended = new AbortController();
-  /** What waits for an answer is told when the session ends: the library forgets it. */
-  readonly #waiting = new Set<(error: ZookeeperError) => void>();
+  /** Rejects the pending requests when the session ends: the library drops their callbacks. */
+  readonly #pending = new Set<(error: ZookeeperError) => void>();
 
-  constructor(client: zookeeper.Client, inside: Inside['connectionManager']) {
+  constructor(client: zookeeper.Client, internals: Internals['connectionManager']) {
     this.#client = client;
-    this.#inside = inside;
-    setMaxListeners(0, this.#ended.signal); // every lease and every waiter listens
+    this.#internals = internals;
+    setMaxListeners(0, this.#ended.signal); // one listener per lease and waiter
     for (const event of ['expired', 'authenticationFailed']) client.on(event, () => this.#end());
   }
 
@@ -181,42 +181,44 @@ class Session implements ZookeeperSession {
   }
 
   async createPersistent(path: string): Promise<void> {
-    await this.#ask<string>((done) => this.#client.create(path, zookeeper.CreateMode.PERSISTENT, done));
+    await this.#request<string>((done) => this.#client.create(path, zookeeper.CreateMode.PERSISTENT, done));
   }
 
   createEphemeralSequential(path: string): Promise<string> {
-    return this.#ask((done) => this.#client.create(path, zookeeper.CreateMode.EPHEMERAL_SEQUENTIAL, done));
+    return this.#request((done) =>
+      this.#client.create(path, zookeeper.CreateMode.EPHEMERAL_SEQUENTIAL, done),
+    );
   }
 
   children(path: string): Promise<readonly string[]> {
-    return this.#ask<string[]>((done) => this.#client.getChildren(path, done));
+    return this.#request<string[]>((done) => this.#client.getChildren(path, done));
   }
 
   async creation(path: string, onChange?: () => void): Promise<number> {
-    // `exists` would leave a watch on a node that is gone, for ever.
-    const czxid = await this.#ask<Buffer>((done) => {
-      const answer = (error: Error | zookeeper.Exception | null, _: Buffer, stat: zookeeper.Stat) =>
+    // Not `exists`: its watch on a removed node would stay for ever.
+    const czxid = await this.#request<Buffer>((done) => {
+      const onReply = (error: Error | zookeeper.Exception | null, _: Buffer, stat: zookeeper.Stat) =>
         done(error, stat?.czxid);
-      if (onChange === undefined) this.#client.getData(path, answer);
-      else this.#client.getData(path, onChange, answer);
+      if (onChange === undefined) this.#client.getData(path, onReply);
+      else this.#client.getData(path, onChange, onReply);
     });
     return Number(czxid.readBigInt64BE());
   }
 
   async check(path: string): Promise<void> {
-    await this.#ask((done) => this.#client.transaction().check(path, -1).commit(done));
+    await this.#request((done) => this.#client.transaction().check(path, -1).commit(done));
   }
 
   async remove(path: string): Promise<void> {
-    await this.#ask<void>((done) => this.#client.remove(path, (error) => done(error)));
+    await this.#request<void>((done) => this.#client.remove(path, (error) => done(error)));
   }
 
   async close(): Promise<void> {
-    if (this.#ended.signal.aborted) return this.#cut();
-    const { socket } = this.#inside;
+    if (this.#ended.signal.aborted) return this.#disconnect();
+    const { socket } = this.#internals;
     const gone = new Promise<void>((resolve) => {
       if (socket === undefined || socket.destroyed) return resolve();
-      const timer = setTimeout(resolve, FAREWELL_MS);
+      const timer = setTimeout(resolve, CLOSE_MS);
       socket.once('close', () => {
         clearTimeout(timer);
         resolve();
@@ -225,32 +227,32 @@ class Session implements ZookeeperSession {
     this.#client.close();
     this.#end();
     await gone;
-    this.#cut();
+    this.#disconnect();
   }
 
-  #ask<T>(send: (done: Callback<T>) => void): Promise<T> {
+  #request<T>(send: (done: Callback<T>) => void): Promise<T> {
     return new Promise((resolve, reject) => {
-      if (this.#ended.signal.aborted) return reject(over());
-      const settle = () => {
+      if (this.#ended.signal.aborted) return reject(sessionEnded());
+      const finish = () => {
         clearTimeout(timer);
-        this.#waiting.delete(fail);
+        this.#pending.delete(fail);
       };
       const fail = (error: ZookeeperError) => {
-        settle();
+        finish();
         reject(error);
       };
       const timer = setTimeout(
         () => {
-          fail(new ZookeeperError('silent', 'ZooKeeper did not answer in time'));
-          this.#inside.socket?.destroy();
+          fail(new ZookeeperError('silent', 'ZooKeeper did not reply in time'));
+          this.#internals.socket?.destroy();
         },
-        Math.min(ANSWER_MS, this.timeoutMs / 3),
+        Math.min(REPLY_MS, this.timeoutMs / 3),
       );
-      this.#waiting.add(fail);
+      this.#pending.add(fail);
       send((error, value) => {
-        if (error) fail(failure(error));
+        if (error) fail(failureOf(error));
         else {
-          settle();
+          finish();
           resolve(value);
         }
       });
@@ -260,18 +262,19 @@ class Session implements ZookeeperSession {
   #end(): void {
     if (this.#ended.signal.aborted) return;
     this.#ended.abort();
-    for (const fail of [...this.#waiting]) fail(over());
+    for (const fail of [...this.#pending]) fail(sessionEnded());
   }
 
-  #cut(): void {
-    this.#inside.socket?.destroy();
-    clearTimeout(this.#inside.connectTimeoutHandler ?? undefined);
+  #disconnect(): void {
+    this.#internals.socket?.destroy();
+    clearTimeout(this.#internals.connectTimeoutHandler ?? undefined);
   }
 }
 
-const over = () => new ZookeeperError('ended', 'the session with ZooKeeper is over');
+const sessionEnded = () => new ZookeeperError('ended', 'the ZooKeeper session has ended');
 
-function failure(error: Error | zookeeper.Exception): ZookeeperError {
+function failureOf(error: Error | zookeeper.Exception): ZookeeperError {
   const { code } = error as zookeeper.Exception;
-  return new ZookeeperError(FAILURES.get(code) ?? 'refused', String((error as Error).message ?? error));
+  const message = String((error as Error).message ?? error);
+  return new ZookeeperError(FAILURES.get(code) ?? 'refused', message, { cause: error });
 }

@@ -1,0 +1,132 @@
+/**
+ * The claims of one process under the lock `redis`, and their handoff from one local contender to the next.
+ *
+ *   claim ──lease──▶ released ──a local contender waits, and a handoff is allowed──▶ the next contender's lease
+ *                       └──▶ released in Redis, which notifies one waiting process; this process re-enters the queue at
+ *                            its end if local contenders wait
+ *
+ * A handoff costs no round trip: the claim stays in Redis, and the next contender gets the next of the fencing tokens that
+ * the claim reserved. MAX_HANDOFFS and HANDOFF_MS bound how long one process keeps the lock. The idea is lock cohorting
+ * (Dice, Marathe and Shavit, 2012).
+ */
+import { randomUUID } from 'node:crypto';
+import type { Turn } from '../../concurrency/local-queue.ts';
+import type { RedisStore } from '../../store/redis/connection.ts';
+import { defineScript } from '../../store/redis/script.ts';
+import type { AcquireOptions } from '../lock.ts';
+import { type Compensations, resolveAmbiguous } from './ambiguous-write.ts';
+import type { Listener, Notifications } from './notifications.ts';
+import { fenceKey, keyOf, lockKey } from './redis.ts';
+import { RenewingLease } from './renewing-lease.ts';
+
+const MAX_HANDOFFS = 63;
+const HANDOFF_MS = 50;
+/** The share of the TTL that a handoff must leave. A renewal follows after a third of it. */
+const MIN_TTL_SHARE = 0.5;
+
+export interface Claim {
+  readonly token: string;
+  /** The token itself for a claim without owner. */
+  readonly owner: string;
+  readonly ttlMs: number;
+  /** The first of the reserved fencing tokens. */
+  readonly fencingToken: number;
+  readonly requestedAtMs: number;
+  /** When the newest granted request was sent. */
+  readonly confirmedAtMs: number;
+  readonly handoffs: number;
+}
+
+/** What a contender hands to the next one of its process: the claim, or a place in the queue with its listener. */
+export interface Handoff {
+  readonly claim?: Claim;
+  readonly listener?: Listener;
+}
+
+export class RedisCohort {
+  readonly #acquire;
+  readonly #renew;
+  readonly #release;
+  readonly #notifications: Notifications;
+  readonly #compensations: Compensations;
+
+  constructor({ redis }: RedisStore, notifications: Notifications, compensations: Compensations) {
+    this.#acquire = defineScript<number>(redis, 'lock/reentrant-acquire', 3);
+    this.#renew = defineScript<number>(redis, 'lock/reentrant-renew', 1);
+    this.#release = defineScript<number>(redis, 'lock/reentrant-release', 2);
+    this.#notifications = notifications;
+    this.#compensations = compensations;
+  }
+
+  /** Makes one attempt, and enqueues `channel` unless it is empty. @throws errors of Redis */
+  async tryAcquire(
+    resource: string,
+    { ttlMs, owner }: AcquireOptions,
+    channel: string,
+  ): Promise<Claim | { readonly leftMs: number }> {
+    const token = randomUUID();
+    const requestedAtMs = performance.now();
+    const keys = [lockKey(resource), fenceKey(resource), waitersKey(resource)];
+    const write = () => this.#acquire(...keys, token, owner ?? token, ttlMs, MAX_HANDOFFS + 1, channel);
+    const compensate = () => this.#release(lockKey(resource), waitersKey(resource), token, '', 0);
+    const compensations = this.#compensations;
+    const reply = await resolveAmbiguous({ write, retry: write, compensate, ttlMs, compensations });
+    if (reply <= 0) return { leftMs: -reply };
+    const claim = { token, owner: owner ?? token, ttlMs, fencingToken: reply };
+    return { ...claim, requestedAtMs, confirmedAtMs: requestedAtMs, handoffs: 0 };
+  }
+
+  /** @param turn of the contender that has the claim now */
+  lease(resource: string, claim: Claim, turn: Turn<Handoff>): RenewingLease {
+    const { token, ttlMs, handoffs } = claim;
+    const release = async () => {
+      const next = { ...claim, confirmedAtMs: lease.confirmedAtMs, handoffs: handoffs + 1 };
+      return (mayHandOff(next) && turn.pass({ claim: next })) || this.release(resource, claim, turn);
+    };
+    const renew = async () => (await this.#renew(lockKey(resource), token, ttlMs)) === 1;
+    const fencingToken = claim.fencingToken + handoffs;
+    const lease: RenewingLease = new RenewingLease(
+      { renew, release },
+      { resource, token: `${token}:${handoffs}`, fencingToken, ttlMs, requestedAtMs: claim.confirmedAtMs },
+    );
+    return lease;
+  }
+
+  /** Releases a claim in Redis. @returns whether it was held @throws if that is unknown; a compensation then runs */
+  async release(resource: string, { token, ttlMs }: Claim, turn: Turn<Handoff>): Promise<boolean> {
+    const { channel } = this.#notifications;
+    const release = (requeue: boolean) =>
+      this.#release(lockKey(resource), waitersKey(resource), token, channel, requeue ? 1 : 0);
+    // Before the request: the notification may follow at once.
+    const listener = turn.waiting > 0 ? this.#notifications.listen(lockKey(resource)) : null;
+    let isAnotherNotified = false;
+    try {
+      const reply = await release(listener !== null && channel !== '');
+      isAnotherNotified = reply === 2;
+      return reply > 0;
+    } catch (error) {
+      this.#compensations.add(() => release(false).then(() => true), ttlMs);
+      throw error;
+    } finally {
+      // The next local contender does not overtake the process that was notified.
+      if (listener !== null && !(isAnotherNotified && turn.pass({ listener }))) {
+        listener.close();
+        if (isAnotherNotified && channel !== '') this.leaveQueue(resource, channel, ttlMs);
+      }
+    }
+  }
+
+  /** Runs in the background. If this process was just notified, Redis notifies another one. */
+  leaveQueue(resource: string, channel: string, ttlMs: number): void {
+    const leave = () => this.#release(lockKey(resource), waitersKey(resource), '', channel, 0);
+    this.#compensations.add(() => leave().then(() => true), ttlMs);
+  }
+}
+
+function mayHandOff({ token, owner, ttlMs, requestedAtMs, confirmedAtMs, handoffs }: Claim): boolean {
+  const nowMs = performance.now();
+  const isInTime = nowMs - requestedAtMs < HANDOFF_MS && nowMs - confirmedAtMs < ttlMs * (1 - MIN_TTL_SHARE);
+  return owner === token && handoffs <= MAX_HANDOFFS && isInTime;
+}
+
+const waitersKey = (resource: string) => keyOf(resource, 'waiters');
