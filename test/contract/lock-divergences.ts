@@ -54,38 +54,47 @@ function lateHolder(harness: Harness, { capabilities }: LockDescription): void {
 function lostReplies({ process, resource }: Harness, { capabilities }: LockDescription): void {
   const resolves = capabilities.includes('ambiguous-acquire-resolved');
   const LONG_TTL_MS = 15_000;
-  const title = (how: string) => `${resolves ? 'resolves' : 'stays locked by'} an acquire whose ${how}`;
 
-  it(title('reply never arrives'), async () => {
-    const [a, b] = [await process(), await process()];
-    const r = resource();
-    a.link.set('lose-replies');
-    const result = await a.lock.acquire(r, { ttlMs: LONG_TTL_MS, waitMs: 0 });
-    expect(result.kind).toBe('unavailable');
-    const next = await kindOf(b, r, { waitMs: 2_000 });
-    expect(next).toBe(resolves ? 'held' : 'contended');
-  });
-
-  it(title('connection is cut before the reply'), async () => {
-    const [a, b] = [await process(), await process()];
-    const r = resource();
-    a.link.set('lose-replies');
-    const acquiring = a.lock.acquire(r, { ttlMs: LONG_TTL_MS, waitMs: 0 });
-    await sleep(200);
-    a.link.set('pass'); // which cuts the connection
-    const result = await acquiring;
-    if (!resolves) {
+  it(
+    resolves
+      ? 'resolves an acquire whose reply never arrives'
+      : 'stays locked by an acquire whose reply never arrives',
+    async () => {
+      const [a, b] = [await process(), await process()];
+      const r = resource();
+      a.link.set('lose-replies');
+      const result = await a.lock.acquire(r, { ttlMs: LONG_TTL_MS, waitMs: 0 });
       expect(result.kind).toBe('unavailable');
-      expect(await kindOf(a, r, { waitMs: 1_000 })).not.toBe('held');
-      expect(await kindOf(b, r, { waitMs: 1_000 })).toBe('contended');
-      return;
-    }
-    if (result.kind === 'held') {
-      expect(await kindOf(b, r)).toBe('contended');
-      expect(await result.lease.release()).toBe(true);
-    }
-    expect(await kindOf(b, r, { waitMs: 3_000 })).toBe('held');
-  });
+      const next = await kindOf(b, r, { waitMs: 2_000 });
+      expect(next).toBe(resolves ? 'held' : 'contended');
+    },
+  );
+
+  it(
+    resolves
+      ? 'resolves an acquire whose connection is cut before the reply'
+      : 'stays locked by an acquire whose connection is cut before the reply',
+    async () => {
+      const [a, b] = [await process(), await process()];
+      const r = resource();
+      a.link.set('lose-replies');
+      const acquiring = a.lock.acquire(r, { ttlMs: LONG_TTL_MS, waitMs: 0 });
+      await sleep(200);
+      a.link.set('pass'); // which cuts the connection
+      const result = await acquiring;
+      if (!resolves) {
+        expect(result.kind).toBe('unavailable');
+        expect(await kindOf(a, r, { waitMs: 1_000 })).not.toBe('held');
+        expect(await kindOf(b, r, { waitMs: 1_000 })).toBe('contended');
+        return;
+      }
+      if (result.kind === 'held') {
+        expect(await kindOf(b, r)).toBe('contended');
+        expect(await result.lease.release()).toBe(true);
+      }
+      expect(await kindOf(b, r, { waitMs: 3_000 })).toBe('held');
+    },
+  );
 }
 
 function longWork({ process, resource }: Harness, { capabilities }: LockDescription): void {

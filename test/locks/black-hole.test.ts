@@ -1,14 +1,13 @@
 /**
- * The black hole: holder A reaches Redis through a proxy that stops passing bytes at 150 ms, with a TTL of 1,000 ms;
- * B reaches Redis directly. All clients are made as ioredis makes them when it is told nothing but where: no command
- * ever times out, so nothing but the lease's own clock can tell A.
+ * The black hole: holder A reaches Redis through a proxy that swallows all bytes from 150 ms on, with a TTL of 1,000 ms;
+ * B reaches Redis directly. All clients have ioredis's default options, under which no command times out, so only the
+ * lease's own clock can signal the loss to A.
  *
- * Everything happens in one process, whose events have an order. What is compared: the moment at which A's `abort`
- * listener was called, and the moment at which B's `acquire` resolved. A process that stands still calls its
- * timers late; it then may hear B's answer first. What holds even there is asserted in every run: A's deadline lies
- * before B's moment, and A's signal is aborted for whoever looks at it then. Such a run is told by a second timer,
- * due a moment after the deadline, which is late as well; it is repeated, so that the listener's order is judged in
- * as many runs as are named.
+ * Everything runs in one process, so events are ordered. The test compares the moment of A's `abort` event with the moment
+ * at which B's `acquire` resolved. A process that pauses fires its timers late and may process B's reply first. Every run
+ * asserts what holds even then: A's deadline precedes B's moment, and A's signal reads as aborted. A second timer, due just
+ * after the deadline, detects such a pause because it is late as well. Those runs are repeated, so that the order of events
+ * is judged in the stated number of runs.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -33,9 +32,9 @@ import { type LinkMode, TcpProxy } from '../support/proxy.ts';
 const TTL_MS = 1_000;
 const HOLE_MS = 150;
 const WAIT_MS = 10_000;
-/** The second timer is due so long after A's deadline; B cannot have the lock before twice that. */
+/** The second timer's delay after A's deadline. B cannot acquire the lock before twice that. */
 const CONTROL_MS = 5;
-/** Between the starts of two runs, so that one pause of the machine does not meet them all. */
+/** Between the starts of two runs, so that one pause of the machine does not affect all. */
 const STAGGER_MS = 20;
 
 let folder: string;
@@ -43,7 +42,7 @@ let server: RedisServer;
 let b: Lock;
 const closers: (() => unknown)[] = [];
 
-/** A client as ioredis makes it by default. */
+/** A client with ioredis's default options. */
 async function connect(url: string): Promise<Redis> {
   const redis = new Redis(url);
   redis.on('error', () => {});
@@ -71,19 +70,19 @@ async function hold(lock: Lock, resource: string, ttlMs = TTL_MS): Promise<Lease
   for (let tries = 1; ; tries++) {
     const result = await lock.acquire(resource, { ttlMs, waitMs: WAIT_MS });
     if (result.kind === 'held') return result.lease;
-    // An answer that took longer than the TTL is none.
-    if (tries === 10) throw new Error(`${resource} was not held: ${JSON.stringify(result)}`);
+    // A reply that took longer than the TTL grants nothing.
+    if (tries === 10) throw new Error(`${resource} was not acquired: ${JSON.stringify(result)}`);
   }
 }
 
 let resources = 0;
 const newResource = () => `resource-${++resources}`;
 
-/** Runs that do not begin all at once, so many at a time. A run without a result is repeated. */
+/** Staggered runs, in batches. A run without a result is repeated. */
 async function runs<T>(count: number, run: () => Promise<T | null>): Promise<T[]> {
   const results: T[] = [];
   for (let tries = 0; results.length < count; tries++) {
-    if (tries === 10) throw new Error(`only ${results.length} of ${count} runs were not disturbed`);
+    if (tries === 10) throw new Error(`only ${results.length} of ${count} runs were undisturbed`);
     const batch = Array.from({ length: Math.min(25, count - results.length) }, (_, i) =>
       sleep(i * STAGGER_MS).then(run),
     );
@@ -92,7 +91,7 @@ async function runs<T>(count: number, run: () => Promise<T | null>): Promise<T[]
   return results;
 }
 
-/** When this process stood still, and for how long. */
+/** Pauses of this process. */
 const pauses: { readonly endMs: number; readonly ms: number }[] = [];
 
 function watchPauses(): void {
@@ -105,8 +104,8 @@ function watchPauses(): void {
   closers.push(() => clearInterval(timer));
 }
 
-/** For how long this process stood still since, altogether. */
-const stoodStillMs = (sinceMs: number) =>
+/** Total pause of this process since then. */
+const pausedMs = (sinceMs: number) =>
   pauses.filter(({ endMs }) => endMs > sinceMs).reduce((sum, { ms }) => sum + ms, 0);
 
 beforeAll(async () => {
@@ -125,47 +124,47 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** Calls back a moment after the lease's deadline, as often as that has moved; always from a timer, as the lease does. */
-function whenOver(lease: Lease, call: () => void): void {
+/** Calls back just after the lease's last deadline, from a timer, as the lease does. */
+function afterDeadline(lease: Lease, call: () => void): void {
   const leftMs = () => lease.deadlineMs + CONTROL_MS - performance.now();
-  setTimeout(() => (leftMs() > 0 ? whenOver(lease, call) : call()), Math.max(1, Math.ceil(leftMs())));
+  setTimeout(() => (leftMs() > 0 ? afterDeadline(lease, call) : call()), Math.max(1, Math.ceil(leftMs())));
 }
 
-interface Told {
-  /** When A's listener was called. */
-  readonly toldMs: number;
+interface Observed {
+  /** When A's `abort` event fired. */
+  readonly lostMs: number;
   /** When B's acquire resolved. */
   readonly acquiredMs: number;
 }
 
-/** One run. @returns null when this process stood still, so that the order of its timers shows nothing */
-async function blackHole(mode: LinkMode): Promise<Told | null> {
+/** One run. @returns null if this process paused, which makes the order of its timers meaningless */
+async function blackHole(mode: LinkMode): Promise<Observed | null> {
   const proxy = await TcpProxy.open({ port: server.port });
   const redis = await connect(proxy.through(server.url));
   const a = await lockOn(redis);
   const resource = newResource();
   try {
     const lease = await hold(a, resource);
-    let toldMs = Number.POSITIVE_INFINITY;
-    let over = false;
+    let lostMs = Number.POSITIVE_INFINITY;
+    let isPastDeadline = false;
     lease.signal.addEventListener('abort', () => {
-      toldMs = performance.now();
+      lostMs = performance.now();
     });
-    whenOver(lease, () => {
-      over = true;
+    afterDeadline(lease, () => {
+      isPastDeadline = true;
     });
     setTimeout(() => proxy.set(mode), HOLE_MS);
     const next = await hold(b, resource);
     const acquiredMs = performance.now();
-    const late = toldMs > acquiredMs && !over;
-    // Looking at the signal may make it fire, so this comes last.
-    const told = { toldMs, acquiredMs };
+    const isPaused = lostMs > acquiredMs && !isPastDeadline;
+    // Reading the signal may fire it, so this precedes.
+    const observed = { lostMs, acquiredMs };
     expect(lease.signal.aborted).toBe(true);
     expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
     expect(lease.deadlineMs).toBeLessThan(acquiredMs);
     expect(next.fencingToken).toBeGreaterThan(lease.fencingToken!);
     await next.release();
-    return late ? null : told;
+    return isPaused ? null : observed;
   } finally {
     redis.disconnect();
     await a.close();
@@ -178,27 +177,27 @@ describe('a holder in a black hole', { timeout: 120_000 }, () => {
     ['black-hole', 50],
     ['lose-requests', 10],
     ['lose-replies', 10],
-  ])('%s: is told before another has the lock, every time', async (mode, count) => {
+  ])('%s: receives the signal before another claim is granted, every time', async (mode, count) => {
     const all = await runs(count, () => blackHole(mode));
     expect(all).toHaveLength(count);
-    for (const { toldMs, acquiredMs } of all) expect(toldMs).toBeLessThan(acquiredMs);
+    for (const { lostMs, acquiredMs } of all) expect(lostMs).toBeLessThan(acquiredMs);
   });
 });
 
 /**
- * Here a machine that is late is a failure, not a pass. So that it may be, everything takes three times as long: the
- * TTL is 3,000 ms, and the bytes stop at 450 ms. The times that are named are those for a TTL of 1,000 ms.
+ * Here a slow machine fails the test. For a margin, everything takes three times as long: the TTL is 3,000 ms, and the bytes
+ * stop at 450 ms. The titles state the times for a TTL of 1,000 ms.
  */
 const SLOW = 3;
-/** Every renewal has more than twice this time to spare. */
-const STILL_MS = 400;
+/** Every renewal has more than twice this margin. */
+const PAUSE_MS = 400;
 
-/** A way to Redis that has trouble for a while, but in which every renewal could be answered before the deadline. */
+/** A faulty connection to Redis on which every renewal can still be answered before the deadline. */
 interface Trouble {
   readonly url: string;
-  /** Called when A has had the lock for a while. */
+  /** Called when A has held the lock for a while. */
   begin(): Promise<void>;
-  /** Called before A asks for the lock. */
+  /** Called before A's acquire. */
   before?(): void;
   close(): Promise<void>;
 }
@@ -209,13 +208,13 @@ async function holding(begin: (proxy: HoldingProxy) => Promise<void>): Promise<T
 }
 
 const troubles: Record<string, () => Promise<Trouble>> = {
-  'bytes stop at 150 ms and come at 600 ms': () =>
+  'bytes are held from 150 ms to 600 ms': () =>
     holding(async (proxy) => {
       proxy.hold();
       await sleep(SLOW * 450);
       proxy.release();
     }),
-  'bytes stop for 300 ms again and again': () =>
+  'bytes are held for 300 ms repeatedly': () =>
     holding(async (proxy) => {
       for (let i = 0; i < 6; i++) {
         proxy.hold();
@@ -224,11 +223,11 @@ const troubles: Record<string, () => Promise<Trouble>> = {
         await sleep(SLOW * HOLE_MS);
       }
     }),
-  'every byte comes 100 ms later': () =>
+  'every byte is delayed by 100 ms': () =>
     holding(async (proxy) => {
       proxy.delayMs = SLOW * 100;
     }),
-  'the lock is given 700 ms after it was asked for': async () => {
+  'the lock is granted 700 ms after the request': async () => {
     const proxy = await HoldingProxy.open(server.port);
     return {
       url: proxy.through(server.url),
@@ -240,21 +239,21 @@ const troubles: Record<string, () => Promise<Trouble>> = {
       close: () => proxy.close(),
     };
   },
-  'bytes are lost from 150 ms on, and new connections are made from 600 ms on': async () => {
+  'bytes are lost from 150 ms on, and new connections succeed from 600 ms on': async () => {
     const proxy = await TcpProxy.open({ port: server.port });
     return {
       url: proxy.through(server.url),
       async begin() {
         proxy.set('black-hole');
         await sleep(SLOW * 450);
-        proxy.set('pass'); // which cuts the connection; ioredis sends again what was not answered
+        proxy.set('pass'); // which cuts the connection; ioredis resends unanswered commands
       },
       close: () => proxy.close(),
     };
   },
 };
 
-/** One run. @returns how it ended, which should be `KEPT`; null when it did not, and this process had stood still */
+/** One run. @returns its end, expected to be `KEPT`; null if it differs and this process paused */
 async function throughTrouble(open: () => Promise<Trouble>): Promise<string | null> {
   const trouble = await open();
   const redis = await connect(trouble.url);
@@ -264,15 +263,15 @@ async function throughTrouble(open: () => Promise<Trouble>): Promise<string | nu
   try {
     trouble.before?.();
     const lease = await hold(a, resource, SLOW * TTL_MS);
-    let told = 'not told';
+    let loss = 'no signal';
     lease.signal.addEventListener('abort', () => {
-      told = String(lease.signal.reason);
+      loss = String(lease.signal.reason);
     });
     const troubled = sleep(SLOW * HOLE_MS).then(trouble.begin);
     await Promise.all([troubled, sleep(SLOW * (3 * TTL_MS + 100))]);
     const { kind } = await b.acquire(resource, { ttlMs: TTL_MS, waitMs: 0 });
-    const end = `${lease.signal.aborted}, ${told}; B: ${kind}; released: ${await lease.release()}`;
-    return end !== KEPT && stoodStillMs(sinceMs) > STILL_MS ? null : end;
+    const end = `${lease.signal.aborted}, ${loss}; B: ${kind}; released: ${await lease.release()}`;
+    return end !== KEPT && pausedMs(sinceMs) > PAUSE_MS ? null : end;
   } finally {
     redis.disconnect();
     await a.close();
@@ -280,28 +279,31 @@ async function throughTrouble(open: () => Promise<Trouble>): Promise<string | nu
   }
 }
 
-const KEPT = 'false, not told; B: contended; released: true';
+const KEPT = 'false, no signal; B: contended; released: true';
 
 describe.concurrent('a holder whose renewals can still be answered', { timeout: 120_000 }, () => {
-  it.each(Object.entries(troubles))('%s: is not told in three TTLs, 12 times of 12', async (_, open) => {
-    expect(await runs(12, () => throughTrouble(open))).toEqual(Array(12).fill(KEPT));
-  });
+  it.each(Object.entries(troubles))(
+    '%s: receives no signal in three TTLs, 12 times of 12',
+    async (_, open) => {
+      expect(await runs(12, () => throughTrouble(open))).toEqual(Array(12).fill(KEPT));
+    },
+  );
 });
 
-/** What is used of redlock. */
+/** The part of redlock's interface that the test uses. */
 interface Redlock {
   using(resources: string[], ttlMs: number, work: (signal: AbortSignal) => Promise<void>): Promise<void>;
   acquire(resources: string[], ttlMs: number, settings?: object): Promise<{ release(): Promise<unknown> }>;
 }
 const newRedlock = (redis: Redis): Redlock => new UntypedRedlock([redis]);
 
-/** A lock of another library, held by A, while B waits for it. */
+/** A lock of another library: A holds it, and B waits for it. */
 interface Foreign {
-  /** Resolves when B has the lock. */
+  /** Resolves when B holds the lock. */
   readonly acquired: Promise<unknown>;
-  /** Whether A was told. */
-  told(): boolean;
-  /** Once A has been told. */
+  /** Whether the library signalled the loss to A. */
+  isSignalled(): boolean;
+  /** Called after the signal. */
   end(): void;
 }
 
@@ -322,10 +324,10 @@ async function redlock(mine: Redis, theirs: Redis, resource: string): Promise<Fo
   );
   return {
     acquired: newRedlock(theirs).acquire([resource], WAIT_MS, { retryCount: 500, retryDelay: 20 }),
-    told: () => events > 0 || signal!.aborted,
+    isSignalled: () => events > 0 || signal!.aborted,
     end() {
       end();
-      work.catch(() => {}); // it tries for a while to give back what is not its own any more
+      work.catch(() => {}); // it retries the release of the lost lock for a while
     },
   };
 }
@@ -337,14 +339,14 @@ async function semaphore(mine: Redis, theirs: Redis, resource: string): Promise<
   const rival = { lockTimeout: WAIT_MS, acquireTimeout: WAIT_MS, retryInterval: 20, refreshInterval: 0 };
   return {
     acquired: new Mutex(theirs, resource, rival).acquire(),
-    told: () => events > 0 || !mutex.isAcquired,
+    isSignalled: () => events > 0 || !mutex.isAcquired,
     end: () => void mutex.release(),
   };
 }
 
 /**
- * One run: whether A was told while B had the lock too, until 5 s after the hole began. Null when A was told and this
- * process stood still: what comes to ask too late sees by its own clock that the lock is over.
+ * One run. @returns whether A was signalled while B held the lock too, within 5 s of the hole; null if it was and this process
+ * paused, because a late renewal sees by its own clock that the lease has expired
  */
 async function foreignHole(take: typeof redlock): Promise<boolean | null> {
   const proxy = await TcpProxy.open({ port: server.port });
@@ -352,19 +354,19 @@ async function foreignHole(take: typeof redlock): Promise<boolean | null> {
   const theirs = await connect(server.url);
   const sinceMs = performance.now();
   try {
-    const { acquired, told, end } = await take(mine, theirs, newResource());
+    const { acquired, isSignalled, end } = await take(mine, theirs, newResource());
     await sleep(HOLE_MS);
     proxy.set('black-hole');
     await Promise.all([acquired, sleep(5_000)]);
-    const wasTold = told();
-    proxy.set('pass'); // it asks again, on a new connection, and hears that the lock is another's
+    const wasSignalled = isSignalled();
+    proxy.set('pass'); // it renews on a new connection and learns of the loss
     await eventually(
-      async () => told(),
+      async () => isSignalled(),
       (value) => value,
       20_000,
     );
     end();
-    return wasTold && stoodStillMs(sinceMs) > STILL_MS ? null : wasTold;
+    return wasSignalled && pausedMs(sinceMs) > PAUSE_MS ? null : wasSignalled;
   } finally {
     mine.disconnect();
     theirs.disconnect();
@@ -372,12 +374,12 @@ async function foreignHole(take: typeof redlock): Promise<boolean | null> {
   }
 }
 
-/** Measured, for comparison: with ioredis's defaults they wait for an answer, and hear of no loss without one. */
+/** For comparison: with ioredis's defaults they wait for a reply, and signal no loss without one. */
 describe.concurrent('other libraries in the same black hole', { timeout: 120_000 }, () => {
   it.each([
     ['redlock 5.0.0-beta.2', redlock],
     ['redis-semaphore 5', semaphore],
-  ])('%s never tells its holder, while another holds the lock too', async (_, take) => {
+  ])('%s never signals the loss to its holder while another claim is held too', async (_, take) => {
     expect(await runs(5, () => foreignHole(take))).toEqual(Array(5).fill(false));
   });
 });

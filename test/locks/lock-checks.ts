@@ -1,8 +1,9 @@
-/** What every lock that is asked again and again must do, on real servers, beyond the contract. */
+/** What every polled lock must do beyond the contract, on real servers. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { type AcquireOptions, LeaseLostError, type Lock, using } from '../../src/locks/lock.ts';
+import { watchLoss } from '../contract/lock-steps.ts';
 import type { Group, GroupProcess } from '../support/redis-groups.ts';
 
 export async function held(lock: Lock, resource: string, more: Partial<AcquireOptions> = {}) {
@@ -11,7 +12,6 @@ export async function held(lock: Lock, resource: string, more: Partial<AcquireOp
   return result.lease;
 }
 
-/** Declares the checks. */
 export function commonChecks(open: () => Promise<Group>): void {
   let fixture: Group;
   let a: GroupProcess;
@@ -29,12 +29,12 @@ export function commonChecks(open: () => Promise<Group>): void {
     await b?.close();
     await fixture?.close();
   });
-  /** What the servers keep for a resource, but the counter of tokens. */
+  /** The servers' keys of a resource, without the fence. */
   const keysOf = async (resource: string) => {
     const keys = await Promise.all(servers.map((server) => server.keys(`stampede:{${resource}}:*`)));
     return keys.flat().filter((key) => !key.endsWith(':fence'));
   };
-  /** A release on several servers does not wait for the last of them. */
+  /** With a timeout, because a release does not wait for the last of several servers. */
   const expectKeys = (resource: string, keys: string[]) =>
     vi.waitFor(async () => expect(await keysOf(resource)).toEqual(keys), { timeout: 300, interval: 10 });
 
@@ -58,7 +58,7 @@ export function commonChecks(open: () => Promise<Group>): void {
     await expectKeys('counter', []);
   });
 
-  it('ends waiting at the asked time, and leaves nothing behind', async () => {
+  it('waits for waitMs, and leaves nothing behind', async () => {
     const lease = await held(a.lock, 'waiting', { ttlMs: 5_000 });
     const before = await keysOf('waiting');
     for (const lock of [a.lock, b.lock]) {
@@ -72,7 +72,7 @@ export function commonChecks(open: () => Promise<Group>): void {
     await lease.release();
   });
 
-  it('stops waiting when it is told to, and leaves nothing behind', async () => {
+  it('ends an aborted wait, and leaves nothing behind', async () => {
     const lease = await held(a.lock, 'aborting', { ttlMs: 5_000 });
     const before = await keysOf('aborting');
     for (const lock of [a.lock, b.lock]) {
@@ -90,7 +90,7 @@ export function commonChecks(open: () => Promise<Group>): void {
     await expectKeys('aborting', []);
   });
 
-  it('does not release what another holds by now', async () => {
+  it('does not release a lock that another claim holds', async () => {
     const late = await held(a.lock, 'late');
     await Promise.all(servers.map((server) => server.del('stampede:{late}:lock')));
     const next = await held(b.lock, 'late');
@@ -99,7 +99,7 @@ export function commonChecks(open: () => Promise<Group>): void {
     expect(await next.release()).toBe(true);
   });
 
-  it('keeps a lease by renewal for longer than its TTL', async () => {
+  it('renews a lease beyond its TTL', async () => {
     const lease = await held(a.lock, 'long', { ttlMs: 600 });
     await sleep(2_000);
     expect(lease.signal.aborted).toBe(false);
@@ -108,35 +108,32 @@ export function commonChecks(open: () => Promise<Group>): void {
     await expectKeys('long', []);
   });
 
-  it('tells a holder whose connections went silent that the lock is lost, before another has it', async () => {
+  it('signals the loss to a holder with silent connections before another claim is granted', async () => {
     const own = await fixture.process();
     const lease = await held(own.lock, 'silent', { ttlMs: 800 });
-    let lostMs = Number.POSITIVE_INFINITY;
-    lease.signal.addEventListener('abort', () => {
-      lostMs = performance.now();
-    });
+    const loss = watchLoss(lease);
     own.link.set('black-hole');
     const next = await held(b.lock, 'silent', { waitMs: 5_000 });
     const nextMs = performance.now();
-    expect(lostMs).toBeLessThan(nextMs);
+    expect(loss.lostMs).toBeLessThan(nextMs);
     expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
     expect(await lease.release()).toBe(false);
     expect(await next.release()).toBe(true);
     await own.close();
   });
 
-  it('gives back what a request took whose answer was lost', async () => {
+  it('releases what a request without a reply acquired', async () => {
     const own = await fixture.process();
     own.link.set('lose-replies');
-    expect((await own.lock.acquire('deaf', { ttlMs: 20_000, waitMs: 0 })).kind).toBe('unavailable');
-    const next = await held(b.lock, 'deaf', { waitMs: 4_000 });
+    expect((await own.lock.acquire('no-reply', { ttlMs: 20_000, waitMs: 0 })).kind).toBe('unavailable');
+    const next = await held(b.lock, 'no-reply', { waitMs: 4_000 });
     await next.release();
     await own.close();
   });
 
-  it('leaves nothing behind when it is closed', async () => {
+  it('leaves nothing behind when it closes', async () => {
     const own = await fixture.process();
-    // Its own connections only: commands of the checks come from elsewhere.
+    // A process of its own, whose connections nothing else uses.
     const lease = await held(own.lock, 'closing', { ttlMs: 30_000 });
     const stranger = await held(a.lock, 'closing-2', { ttlMs: 30_000 });
     const waiting = [

@@ -3,15 +3,17 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/postgres-advisory.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
 import { TcpProxy } from '../support/proxy.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
+import { held } from './lock-checks.ts';
 
 let stores: TestStores;
 let proxy: TcpProxy;
 let mine: PostgresStore;
 let theirs: PostgresStore;
-/** Two processes, as far as Postgres can tell; the first one's way can be cut. */
+/** From Postgres's view, two processes; the first connects through the proxy. */
 let a: Lock;
 let b: Lock;
 
@@ -33,13 +35,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-async function held(lock: Lock, resource: string, more = {}) {
-  const result = await lock.acquire(resource, { ttlMs: 2_000, waitMs: 0, ...more });
-  if (result.kind !== 'held') throw new Error(JSON.stringify(result));
-  return result.lease;
-}
-
-/** Advisory locks in this database: those held, and those waited for. */
+/** Counts this database's advisory locks, held and waited for. */
 async function locks(): Promise<{ held: number; waiting: number }> {
   const { rows } = await stores.sql.query(
     `SELECT count(*) FILTER (WHERE granted)::int AS held, count(*) FILTER (WHERE NOT granted)::int AS waiting
@@ -49,7 +45,7 @@ async function locks(): Promise<{ held: number; waiting: number }> {
 }
 
 describe('the advisory lock', () => {
-  it('has one contender of a process in Postgres', async () => {
+  it('sends one contender per process to Postgres', async () => {
     const lease = await held(b, 'one');
     const waiting = Array.from({ length: 5 }, () => a.acquire('one', { ttlMs: 2_000, waitMs: 600 }));
     await sleep(300);
@@ -59,7 +55,7 @@ describe('the advisory lock', () => {
     expect(await locks()).toEqual({ held: 0, waiting: 0 });
   });
 
-  it('waits longer than any statement of the service may', async () => {
+  it("waits longer than the service's statement timeout", async () => {
     const lease = await held(b, 'long');
     const startMs = performance.now();
     expect((await a.acquire('long', { ttlMs: 1_000, waitMs: 4_000 })).kind).toBe('contended');
@@ -68,7 +64,7 @@ describe('the advisory lock', () => {
     await lease.release();
   });
 
-  it('leaves nobody waiting in Postgres who was told to stop', async () => {
+  it('cancels an aborted wait in Postgres', async () => {
     const lease = await held(b, 'stop');
     const stop = new AbortController();
     const asking = a.acquire('stop', { ttlMs: 2_000, waitMs: 30_000, signal: stop.signal });
@@ -79,7 +75,7 @@ describe('the advisory lock', () => {
     await lease.release();
   });
 
-  it('counts a lease that was waited for from when it was granted', async () => {
+  it('counts a lease after a wait from its grant', async () => {
     const lease = await held(b, 'granted', { ttlMs: 5_000 });
     const asking = held(a, 'granted', { ttlMs: 600, waitMs: 10_000 });
     await sleep(1_500);
@@ -91,12 +87,9 @@ describe('the advisory lock', () => {
     expect(await next.release()).toBe(true);
   });
 
-  it('tells the holder at once that its session was ended', async () => {
+  it('signals the loss when its session is terminated', async () => {
     const lease = await held(a, 'ended', { ttlMs: 20_000 });
-    let lostMs = Number.POSITIVE_INFINITY;
-    lease.signal.addEventListener('abort', () => {
-      lostMs = performance.now();
-    });
+    const loss = watchLoss(lease);
     const next = held(b, 'ended', { waitMs: 5_000 }).then((value) => ({ value, atMs: performance.now() }));
     await sleep(200);
     await stores.sql.query(
@@ -106,35 +99,33 @@ describe('the advisory lock', () => {
     const { value, atMs } = await next;
     await value.release();
     await expect.poll(() => lease.signal.reason, { timeout: 1_000 }).toBeInstanceOf(LeaseLostError);
-    // The known flaw: Postgres tells the holder in the same moment as it frees the lock, and either may hear first.
-    expect(lostMs).toBeLessThan(atMs + 250);
+    // The known flaw: Postgres frees the lock and closes the connection at the same moment; the order of the two is open.
+    expect(loss.lostMs).toBeLessThan(atMs + 250);
     expect(await lease.release()).toBe(false);
   });
 
   it.each(['refuse', 'black-hole'] as const)(
-    'tells the holder before another has the lock: %s',
+    'signals the loss before another claim is granted: %s',
     async (mode) => {
       const lease = await held(a, mode, { ttlMs: 900 });
-      let lostMs = Number.POSITIVE_INFINITY;
-      lease.signal.addEventListener('abort', () => {
-        lostMs = performance.now();
-      });
+      const loss = watchLoss(lease);
       const startMs = performance.now();
       proxy.set(mode);
       const next = await held(b, mode, { waitMs: 8_000 });
       const nextMs = performance.now();
       proxy.set('pass');
       await next.release();
-      // The known flaw: a connection that is cut ends for both at the same moment, and either may hear first.
-      if (mode === 'refuse') await expect.poll(() => lostMs, { timeout: 250 }).toBeLessThan(nextMs + 250);
-      else expect(lostMs).toBeLessThan(nextMs);
-      // Postgres itself ends a session that it does not hear of any more.
+      // The known flaw: a cut connection ends for both sides at the same moment; the order of the two is open.
+      if (mode === 'refuse')
+        await expect.poll(() => loss.lostMs, { timeout: 250 }).toBeLessThan(nextMs + 250);
+      else expect(loss.lostMs).toBeLessThan(nextMs);
+      // Postgres itself ends a silent session.
       expect(nextMs - startMs).toBeLessThan(2_000);
       expect(await locks()).toEqual({ held: 0, waiting: 0 });
     },
   );
 
-  it('leaves no session behind when it is closed', async () => {
+  it('leaves no session behind when it closes', async () => {
     const store = openPostgres(stores.databaseUrl, () => {});
     const lock = await create({ postgres: store });
     await held(lock, 'closed');

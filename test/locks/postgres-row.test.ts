@@ -4,11 +4,12 @@ import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/postgres-row.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
+import { held } from './lock-checks.ts';
 
 let stores: TestStores;
 let mine: PostgresStore;
 let theirs: PostgresStore;
-/** Two processes, as far as Postgres can tell. */
+/** From Postgres's view, two processes. */
 let a: Lock;
 let b: Lock;
 
@@ -28,14 +29,8 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-async function held(lock: Lock, resource: string, more = {}) {
-  const result = await lock.acquire(resource, { ttlMs: 2_000, waitMs: 0, ...more });
-  if (result.kind !== 'held') throw new Error(JSON.stringify(result));
-  return result.lease;
-}
-
 describe('the lock in a row', () => {
-  it('keeps the row and its fence when a lock is given back, and when it expires', async () => {
+  it('keeps the row and its fence after release and after expiry', async () => {
     for (const fence of [1, 2, 3]) {
       const lease = await held(fence % 2 ? a : b, 'fence');
       expect(lease.fencingToken).toBe(fence);
@@ -47,7 +42,7 @@ describe('the lock in a row', () => {
     expect((await held(a, 'fence')).fencingToken).toBe(4);
   });
 
-  it('judges expiry by the clock of the database', async () => {
+  it('decides on expiry by the database clock', async () => {
     await stores.sql.query(
       `INSERT INTO lock_rows VALUES ('dead', 'a process that died', 41, clock_timestamp() + interval '600 ms')`,
     );
@@ -58,13 +53,13 @@ describe('the lock in a row', () => {
     expect(lease.fencingToken).toBe(42);
   });
 
-  it('neither renews nor releases what another has taken over', async () => {
+  it('neither renews nor releases a lock that another claim took over', async () => {
     const lease = await held(a, 'stolen', { ttlMs: 600 });
     await stores.sql.query(
       `UPDATE lock_rows SET owner = 'thief', fence = 7, expires_at = clock_timestamp() + interval '9 s' WHERE resource = 'stolen'`,
     );
     await sleep(350);
-    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError); // told at the first renewal, before its deadline
+    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError); // at the first renewal, before its deadline
     expect(await lease.release()).toBe(false);
     const { rows } = await stores.sql.query(
       `SELECT owner FROM lock_rows WHERE resource = 'stolen' AND expires_at > clock_timestamp() + interval '7 s'`,
@@ -80,22 +75,22 @@ describe('the lock in a row', () => {
     expect((await version()).rows).toEqual(before);
   });
 
-  it('gives back what it took for somebody who stopped waiting', async () => {
+  it('releases what it acquired for an aborted wait', async () => {
     const stop = new AbortController();
     const asking = b.acquire('stopped', { ttlMs: 20_000, waitMs: 5_000, signal: stop.signal });
-    await new Promise((resolve) => setImmediate(resolve)); // the statement is under way
+    await new Promise((resolve) => setImmediate(resolve)); // the statement is in flight
     stop.abort();
     expect((await asking).kind).toBe('aborted');
     await (await held(a, 'stopped', { waitMs: 1_000 })).release();
   });
 
-  it('survives that its connections are ended', async () => {
+  it('keeps a lease when its connections are terminated', async () => {
     const lease = await held(a, 'ended', { ttlMs: 900 });
     await stores.sql.query(
       'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()',
     );
     await sleep(1_500);
-    expect(lease.signal.aborted).toBe(false); // a renewal on a new connection came through
+    expect(lease.signal.aborted).toBe(false); // a renewal on a new connection succeeded
     expect(await lease.release()).toBe(true);
   });
 });

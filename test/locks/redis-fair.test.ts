@@ -21,7 +21,7 @@ describe('the fair lock', () => {
   commonChecks(open);
 });
 
-describe('the line of the fair lock', () => {
+describe('the queue of the fair lock', () => {
   let redis: RedisStore;
   let fixture: Group;
   let processes: GroupProcess[];
@@ -37,7 +37,7 @@ describe('the line of the fair lock', () => {
   });
   const options = { ttlMs: 5_000, waitMs: 20_000 };
 
-  it('is served in the order of asking, across processes', async () => {
+  it('is first come, first served across processes', async () => {
     for (const round of [1, 2, 3]) {
       const resource = `order-${round}`;
       const first = await held(processes[0]!.lock, resource);
@@ -54,7 +54,7 @@ describe('the line of the fair lock', () => {
             await lease.release();
           }),
         );
-        await sleep(15); // the question of this one arrives before the next one asks
+        await sleep(15); // this request arrives before the next one is sent
       }
       await first.release();
       await Promise.all(work);
@@ -63,20 +63,20 @@ describe('the line of the fair lock', () => {
     }
   });
 
-  it('is not overtaken by one who asks once', async () => {
+  it('is not overtaken by a single attempt', async () => {
     const [a, b, c] = processes.map(({ lock }) => lock);
     const lease = await held(a!, 'once');
     const waiting = held(b!, 'once', options);
     await sleep(100);
-    // Free, but somebody stands in line: nobody else may take it.
-    const line = await redis.redis.zrange('stampede:{once}:line', '0', '-1');
-    expect(line).toHaveLength(1);
+    // The lock is free but has a waiter: only the waiter may acquire it.
+    const queue = await redis.redis.zrange('stampede:{once}:queue', '0', '-1');
+    expect(queue).toHaveLength(1);
     const asked = Promise.all([lease.release(), c!.acquire('once', { ttlMs: 1_000, waitMs: 0 })]);
     expect((await asked)[1].kind).toBe('contended');
     await (await waiting).release();
   });
 
-  it('goes on when a waiter dies', async () => {
+  it('continues when a waiter dies', async () => {
     const [a, b, c] = processes.map(({ lock }) => lock);
     const dying = await fixture.process();
     const lease = await held(a!, 'dead');
@@ -91,7 +91,7 @@ describe('the line of the fair lock', () => {
       await next.release();
     });
     await sleep(150);
-    expect(await redis.redis.zcard('stampede:{dead}:line')).toBe(3);
+    expect(await redis.redis.zcard('stampede:{dead}:queue')).toBe(3);
     const startMs = performance.now();
     await lease.release();
     await Promise.all(waiting);
@@ -102,8 +102,8 @@ describe('the line of the fair lock', () => {
     expect(await redis.redis.keys('stampede:{dead}:*')).toEqual(['stampede:{dead}:fence']);
   });
 
-  it('keeps the places of many waiters who wait for longer than a place lives', async () => {
-    const resource = 'patience';
+  it('keeps the places of many waiters beyond the lifetime of a place', async () => {
+    const resource = 'long-queue';
     const lease = await held(processes[0]!.lock, resource, { ttlMs: 6_000 });
     const order: number[] = [];
     const work = Array.from({ length: 60 }, async (_, i) => {
@@ -113,10 +113,10 @@ describe('the line of the fair lock', () => {
       await next.release();
     });
     await sleep(3_000);
-    expect(await redis.redis.zcard(`stampede:{${resource}}:line`)).toBe(60);
+    expect(await redis.redis.zcard(`stampede:{${resource}}:queue`)).toBe(60);
     await lease.release();
     await Promise.all(work);
-    // They come 10 ms apart, which is no strict order on a busy machine; who loses a place goes to the end of the line.
+    // At 10 ms apart the order is approximate on a busy machine; a waiter that loses its place moves to the end.
     const moved = order.filter((i, place) => Math.abs(i - place) > 10);
     expect(moved).toEqual([]);
   });

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Lease, Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-read-write.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { watchLoss } from '../contract/lock-steps.ts';
 import { type Group, type GroupProcess, processOnOne } from '../support/redis-groups.ts';
 import { openTestStores } from '../support/stores.ts';
 import { commonChecks, held } from './lock-checks.ts';
@@ -65,14 +66,14 @@ describe('readers and writers', () => {
     expect(await redis.redis.keys('stampede:{share}:*')).toEqual(['stampede:{share}:fence']);
   });
 
-  it('never meet, while readers do meet', async () => {
+  it('never overlap, while readers do', async () => {
     let readers = 0;
     let most = 0;
     let writers = 0;
     const work = Array.from({ length: 90 }, async (_, i) => {
       const mode = i % 6 === 0 ? 'write' : 'read';
       await sleep(i * 3);
-      const lease = await held([a, b, c][i % 3]!, 'meet', { mode, waitMs: 20_000, ttlMs: 5_000 });
+      const lease = await held([a, b, c][i % 3]!, 'overlap', { mode, waitMs: 20_000, ttlMs: 5_000 });
       if (mode === 'write') writers++;
       else most = Math.max(most, ++readers);
       expect(writers === 0 || (writers === 1 && readers === 0)).toBe(true);
@@ -85,13 +86,13 @@ describe('readers and writers', () => {
     expect(most).toBeGreaterThan(1);
   });
 
-  it('let a writer in, though readers keep coming', async () => {
+  it('do not starve a writer', async () => {
     let stop = false;
     const stream = Array.from({ length: 6 }, async (_, i) => {
       await sleep(i * 20);
       while (!stop) {
         const result = await a.acquire('starve', { mode: 'read', ttlMs: 2_000, waitMs: 5_000 });
-        await sleep(120); // at each moment one of the six reads
+        await sleep(120); // at each moment at least one of the six reads
         if (result.kind === 'held') await result.lease.release();
       }
     });
@@ -104,7 +105,7 @@ describe('readers and writers', () => {
     await Promise.all(stream);
   });
 
-  it('go on when a waiting writer dies', async () => {
+  it('continue when a waiting writer dies', async () => {
     const dying = await fixture.process();
     const reader = await read(a, 'claim', { ttlMs: 10_000 });
     const dead = dying.lock.acquire('claim', { ttlMs: 1_000, waitMs: 20_000 });
@@ -120,30 +121,27 @@ describe('readers and writers', () => {
     await dying.close();
   });
 
-  it('go on when a reader dies, whose share ends by itself beside a living one', async () => {
+  it('continue when a reader dies: its share expires beside a live one', async () => {
     const dying = await fixture.process();
     const dead = await read(dying.lock, 'shares', { ttlMs: 700 });
     const living = await read(a, 'shares', { ttlMs: 700 });
-    let lostMs = Number.POSITIVE_INFINITY;
-    dead.signal.addEventListener('abort', () => {
-      lostMs = performance.now();
-    });
+    const loss = watchLoss(dead);
     dying.link.set('black-hole');
     const writing = held(b, 'shares', { waitMs: 8_000 }).then((lease) => [lease, performance.now()] as const);
-    await sleep(2_000); // the living one is renewed, each by itself
+    await sleep(2_000); // each share is renewed separately
     expect(living.signal.aborted).toBe(false);
     expect(await redis.redis.zcard('stampede:{shares}:readers')).toBe(1);
     const releasedMs = performance.now();
     expect(await living.release()).toBe(true);
     const [writer, wroteMs]: readonly [Lease, number] = await writing;
-    expect(lostMs).toBeLessThan(wroteMs);
+    expect(loss.lostMs).toBeLessThan(wroteMs);
     expect(wroteMs).toBeGreaterThan(releasedMs);
     expect(await dead.release()).toBe(false);
     expect(await writer.release()).toBe(true);
     await dying.close();
   });
 
-  it('tell a reader whose share was taken away', async () => {
+  it('signal the loss of a share that was deleted', async () => {
     const lease = await read(a, 'taken', { ttlMs: 600 });
     await redis.redis.del('stampede:{taken}:readers');
     await sleep(350);

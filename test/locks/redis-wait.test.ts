@@ -6,6 +6,7 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import { create } from '../../src/locks/redis-wait.ts';
+import { watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
 import { type GroupProcess, openReplicated, processOnOne, type Replicated } from '../support/redis-groups.ts';
 import { commonChecks, held } from './lock-checks.ts';
@@ -41,7 +42,7 @@ describe('the replicas', () => {
     replica.disconnect();
   });
 
-  it('that stand still make it unavailable within bounds, and undone', async () => {
+  it('that are stopped make it unavailable within bounds, and nothing stays held', async () => {
     process.kill(pair.replicas[0]!.pid, 'SIGSTOP');
     const startMs = performance.now();
     // Many at once: they share one WAIT, or two.
@@ -54,7 +55,7 @@ describe('the replicas', () => {
     await vi.waitFor(async () => (await held(a.lock, 'stopped-1')).release(), 3_000);
   });
 
-  it('whose link is cut make it unavailable, and undone', async () => {
+  it('that are disconnected make it unavailable, and nothing stays held', async () => {
     pair.replication[0]!.set('black-hole');
     expect(await a.lock.acquire('cut', options)).toEqual(tooFew);
     pair.replication[0]!.set('refuse');
@@ -64,7 +65,7 @@ describe('the replicas', () => {
     expect(await look.get('stampede:{cut}:lock')).toBeNull();
   });
 
-  it('must confirm renewals, or the lease is lost in time', async () => {
+  it('must acknowledge renewals, or the lease is lost in time', async () => {
     const lease = await held(a.lock, 'renewal', { ttlMs: 900 });
     await sleep(1_500);
     expect(lease.signal.aborted).toBe(false);
@@ -72,11 +73,11 @@ describe('the replicas', () => {
     const startMs = performance.now();
     await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
     expect(performance.now() - startMs).toBeLessThan(905);
-    expect(await look.get('stampede:{renewal}:lock')).toBe(lease.token); // the primary alone had prolonged it
+    expect(await look.get('stampede:{renewal}:lock')).toBe(lease.token); // the primary alone had renewed it
   });
 
-  it('do not count for what an earlier connection wrote', async () => {
-    // The connection breaks while WAIT is under way; a new one's WAIT would count the replica at once.
+  it('do not acknowledge writes of an earlier connection', async () => {
+    // The connection breaks during WAIT; WAIT on the new one would count the replica at once.
     process.kill(pair.replicas[0]!.pid, 'SIGSTOP');
     const acquiring = a.lock.acquire('reconnected', options);
     await sleep(60);
@@ -89,9 +90,9 @@ describe('the replicas', () => {
     );
   });
 
-  it('keep the lock when the primary dies and one is promoted: no second holder', async () => {
+  it('admit no second holder when the primary dies and one is promoted', async () => {
     const [promoted] = pair.replicas;
-    // The tests before cut the replica off; it comes back by itself.
+    // Earlier tests disconnected the replica; it reconnects by itself.
     await eventually(
       async () => {
         const probe = await a.lock.acquire('probe', { ttlMs: 2_000, waitMs: 0 });
@@ -101,12 +102,9 @@ describe('the replicas', () => {
       (kind) => kind === 'held',
     );
     const lease = await held(a.lock, 'failover', { ttlMs: 2_000 });
-    let lostMs = Number.POSITIVE_INFINITY;
-    lease.signal.addEventListener('abort', () => {
-      lostMs = performance.now();
-    });
+    const loss = watchLoss(lease);
     await sleep(1_000); // renewed once
-    pair.replication[0]!.set('black-hole'); // the replica gets no more than what it has confirmed
+    pair.replication[0]!.set('black-hole'); // the replica receives nothing beyond what it acknowledged
     await pair.primary.kill();
     const replica = new Redis(promoted!.port);
     await replica.replicaof('NO', 'ONE');
@@ -118,10 +116,10 @@ describe('the replicas', () => {
     const second = await startRedisServer({ folder, args });
     const next = await eventually(
       () => b.lock.acquire('failover', { ttlMs: 2_000, waitMs: 1_000 }),
-      (result) => result.kind === 'held', // before the new replica is in step: unavailable
+      (result) => result.kind === 'held', // unavailable until the new replica has caught up
       20_000,
     );
-    expect(lostMs).toBeLessThan(performance.now());
+    expect(loss.lostMs).toBeLessThan(performance.now());
     if (next.kind === 'held') expect(next.lease.fencingToken).toBeGreaterThan(lease.fencingToken!);
     await b.close();
     replica.disconnect();

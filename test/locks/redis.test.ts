@@ -30,7 +30,7 @@ async function open(count: number): Promise<LockProcess[]> {
   return opened;
 }
 
-/** Commands that the server ran, those of scripts counted too; not those of this function. */
+/** Commands that the server ran, including those of scripts and excluding those of this function. */
 async function commandsOf(work: () => Promise<unknown>): Promise<number> {
   const processed = async () =>
     Number(/total_commands_processed:(\d+)/.exec(await server.info('stats'))?.[1] ?? Number.NaN);
@@ -74,7 +74,7 @@ describe('64 waiters on one resource', () => {
   ])('%i processes × %i: at most 4 commands an acquisition, tokens that grow', async (count, each) => {
     const opened = await open(count);
     const resource = `rush-${count}`;
-    await rush(opened, 2, 2, resource); // connects what listens
+    await rush(opened, 2, 2, resource); // opens the subscriptions
     let tokens: number[] = [];
     const commands = await commandsOf(async () => {
       tokens = await rush(opened, each, 10, resource);
@@ -85,7 +85,7 @@ describe('64 waiters on one resource', () => {
     expect(await server.exists(lockOf(resource), waitersOf(resource))).toBe(0);
   });
 
-  it('lets other processes in, however many wait in this one', async () => {
+  it('does not starve other processes, however many contenders wait in this one', async () => {
     const [busy, other] = await open(2);
     const stop = new AbortController();
     const untilMs = performance.now() + 20_000;
@@ -104,33 +104,33 @@ describe('64 waiters on one resource', () => {
 });
 
 describe('waiting', () => {
-  it('wakes one process at a release, in the order of the line', async () => {
+  it('notifies one process per release, in queue order', async () => {
     const [holder, ...waiting] = await open(4);
-    const lease = await held(holder!.lock, 'line', { ttlMs: 20_000 });
+    const lease = await held(holder!.lock, 'queue', { ttlMs: 20_000 });
     const order: number[] = [];
     const all = waiting.map(async ({ lock }, i) => {
       await sleep(i * 40);
-      const next = await held(lock, 'line', { ttlMs: 20_000, waitMs: 20_000 });
+      const next = await held(lock, 'queue', { ttlMs: 20_000, waitMs: 20_000 });
       order.push(i);
       await sleep(500);
       await next.release();
     });
-    await expect.poll(() => server.zcard(waitersOf('line'))).toBe(3);
+    await expect.poll(() => server.zcard(waitersOf('queue'))).toBe(3);
     const requests = () => waiting.map(({ link }) => link.requests);
     const published = async () =>
       Number(/cmdstat_publish:calls=(\d+)/.exec(await server.info('commandstats'))?.[1] ?? 0);
-    const [asked, told] = [requests(), await published()];
+    const [requestsBefore, publishedBefore] = [requests(), await published()];
     await lease.release();
     await expect.poll(() => order.length).toBe(1);
-    expect(await published()).toBe(told + 1);
-    // Who was not woken has asked at most once, for safety.
-    for (const i of [1, 2]) expect(requests()[i]! - asked[i]!).toBeLessThanOrEqual(1);
+    expect(await published()).toBe(publishedBefore + 1);
+    // The others made at most one safety poll.
+    for (const i of [1, 2]) expect(requests()[i]! - requestsBefore[i]!).toBeLessThanOrEqual(1);
     await Promise.all(all);
     expect(order).toEqual([0, 1, 2]);
-    expect(await server.exists(waitersOf('line'))).toBe(0);
+    expect(await server.exists(waitersOf('queue'))).toBe(0);
   });
 
-  it('passes a waiter over that died in the line', async () => {
+  it('skips a waiter that died in the queue', async () => {
     const [holder, dead, alive] = await open(3);
     const lease = await held(holder!.lock, 'dead', { ttlMs: 20_000 });
     void dead!.lock.acquire('dead', { ttlMs: 20_000, waitMs: 60_000 });
@@ -145,7 +145,7 @@ describe('waiting', () => {
     expect(await server.exists(waitersOf('dead'))).toBe(0);
   });
 
-  it('hands the wake-up on when the one who was woken has stopped waiting', async () => {
+  it('notifies the next waiter when the notified one has stopped waiting', async () => {
     const [holder, fickle, next] = await open(3);
     for (let round = 0; round < 20; round++) {
       const resource = `fickle-${round}`;
@@ -164,11 +164,11 @@ describe('waiting', () => {
     }
   });
 
-  it('goes on without what wakes it', async () => {
+  it('continues without notifications', async () => {
     const [holder, waiter] = await open(2);
-    const lease = await held(holder!.lock, 'deaf', { ttlMs: 20_000 });
-    const next = held(waiter!.lock, 'deaf', { waitMs: 10_000 });
-    await expect.poll(() => server.zcard(waitersOf('deaf'))).toBe(1);
+    const lease = await held(holder!.lock, 'unsubscribed', { ttlMs: 20_000 });
+    const next = held(waiter!.lock, 'unsubscribed', { waitMs: 10_000 });
+    await expect.poll(() => server.zcard(waitersOf('unsubscribed'))).toBe(1);
     await server.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     await lease.release();
     await (await next).release();
@@ -176,7 +176,7 @@ describe('waiting', () => {
 });
 
 describe('owners', () => {
-  it('are let in again, in any process, with the same fencing token', async () => {
+  it('are granted again, in any process, with the same fencing token', async () => {
     const [a, b] = await open(2);
     const outer = await held(a!.lock, 'mine', { owner: 'me', ttlMs: 20_000 });
     const here = await held(a!.lock, 'mine', { owner: 'me', ttlMs: 500 });
@@ -193,17 +193,17 @@ describe('owners', () => {
     expect((await held(a!.lock, 'mine')).fencingToken).toBeGreaterThan(outer.fencingToken!);
   });
 
-  it('go in while strangers of their own process wait', async () => {
+  it('are granted while other owners of their process wait', async () => {
     const [a] = await open(1);
     const outer = await held(a!.lock, 'nested', { owner: 'me' });
-    const stranger = held(a!.lock, 'nested', { waitMs: 10_000 });
+    const other = held(a!.lock, 'nested', { waitMs: 10_000 });
     const inner = await held(a!.lock, 'nested', { owner: 'me', waitMs: 5_000 });
     await inner.release();
     await outer.release();
-    await (await stranger).release();
+    await (await other).release();
   });
 
-  it('wait like others while a stranger holds it', async () => {
+  it('wait like others while another owner holds the lock', async () => {
     const [a] = await open(1);
     const lease = await held(a!.lock, 'wait', { ttlMs: 5_000 });
     const next = held(a!.lock, 'wait', { owner: 'me', waitMs: 5_000 });
@@ -216,14 +216,14 @@ describe('owners', () => {
 });
 
 describe('what is kept in Redis', () => {
-  it('is nothing but the newest fencing token, which ends by itself', async () => {
+  it('is only the newest fencing token, which expires', async () => {
     const [a] = await open(1);
     await (await held(a!.lock, 'clean')).release();
     expect(await server.keys('stampede:{clean}:*')).toEqual(['stampede:{clean}:fence']);
     expect(await server.ttl('stampede:{clean}:fence')).toBeGreaterThan(0);
   });
 
-  it('may be lost: fencing tokens do not go back', async () => {
+  it('may be lost: fencing tokens still grow', async () => {
     const [a, b] = await open(2);
     const before = await held(a!.lock, 'emptied', { ttlMs: 20_000 });
     await server.flushall();
@@ -233,7 +233,7 @@ describe('what is kept in Redis', () => {
     expect(await after.release()).toBe(true);
   });
 
-  it('is respected when a lock of another kind left it', async () => {
+  it('counts as held if a lock of another kind wrote it', async () => {
     const [a] = await open(1);
     await server.set(lockOf('other'), 'somebody', 'PX', 300);
     expect((await a!.lock.acquire('other', { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');
@@ -242,7 +242,7 @@ describe('what is kept in Redis', () => {
 });
 
 describe('a lease', () => {
-  it('is lost when its key was deleted', async () => {
+  it('is lost when its key is deleted', async () => {
     const [a] = await open(1);
     const lease = await held(a!.lock, 'deleted', { ttlMs: 300 });
     await server.del(lockOf('deleted'));
@@ -250,7 +250,7 @@ describe('a lease', () => {
     expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
   });
 
-  it('is renewed as soon as Redis can be reached again, and not lost before', async () => {
+  it('is renewed once Redis is reachable again, and not lost before', async () => {
     const [a, b] = await open(2);
     for (let i = 0; i < 5; i++) {
       const lease = await held(a!.lock, `back-${i}`, { ttlMs: 2_000 });
@@ -265,7 +265,7 @@ describe('a lease', () => {
     }
   });
 
-  it('is passed on only while it is surely held', async () => {
+  it('is handed off only while it is certainly held', async () => {
     const [a, b] = await open(2);
     const lease = await held(a!.lock, 'silent', { ttlMs: 600 });
     const waits = a!.lock.acquire('silent', { ttlMs: 600, waitMs: 3_000 });

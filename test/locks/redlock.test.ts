@@ -3,6 +3,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { LeaseLostError } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redlock.ts';
+import { watchLoss } from '../contract/lock-steps.ts';
 import { type GroupProcess, type Independent, openIndependent } from '../support/redis-groups.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
@@ -46,7 +47,7 @@ describe('the servers of redlock', () => {
     expect(await values('all')).toEqual(none);
   });
 
-  it('that hold two of five for another are no obstacle, three are, and nothing is left on the rest', async () => {
+  it('are no obstacle if two of five hold another claim; three are, and the rest keep nothing', async () => {
     const [one, two, three] = looks;
     for (const look of [one, two]) await look!.set('stampede:{part}:lock', 'other', 'PX', 10_000);
     await (await held(a.lock, 'part')).release();
@@ -57,13 +58,13 @@ describe('the servers of redlock', () => {
     expect(await values('part')).toEqual(['other', 'other', 'other', null, null]);
   });
 
-  it('resolve a split among contenders that start together', async () => {
+  it('resolve a split vote of simultaneous contenders', async () => {
     const more = await Promise.all([1, 2, 3].map(() => fixture.process()));
     const locks = [a, b, ...more].map(({ lock }) => lock);
     const startMs = performance.now();
     for (let round = 0; round < 20; round++) {
       const resource = `split-${round}`;
-      // Each has one server of its own already: 1–1–1–1–1.
+      // A split vote: one server for each.
       await Promise.all(
         looks.map((look, i) => look.set(`stampede:{${resource}}:lock`, `split ${i}`, 'PX', 5)),
       );
@@ -75,11 +76,11 @@ describe('the servers of redlock', () => {
       );
       expect(results).toEqual([true, true, true, true, true]);
     }
-    expect((performance.now() - startMs) / 100).toBeLessThan(100); // ms for one turn
+    expect((performance.now() - startMs) / 100).toBeLessThan(100); // ms per acquisition
     for (const process of more) await process.close();
   });
 
-  it('may be late, even later than the lease: what they take then is given back', async () => {
+  it('may reply late: what they grant then is released', async () => {
     stop(4);
     const startMs = performance.now();
     const lease = await held(a.lock, 'late', { ttlMs: 20_000 });
@@ -90,7 +91,7 @@ describe('the servers of redlock', () => {
     expect(await values('late')).toEqual(none);
   });
 
-  it('three late ones are too many; they end with nothing, and their answers lock nobody out', async () => {
+  it('are no quorum if three are late, and their late replies block nobody', async () => {
     for (const i of [2, 3, 4]) stop(i);
     const result = await a.lock.acquire('too-late', { ttlMs: 20_000, waitMs: 0 });
     expect(result).toEqual({ kind: 'unavailable', reason: 'redlock-no-quorum' });
@@ -100,13 +101,13 @@ describe('the servers of redlock', () => {
     await (await held(b.lock, 'too-late')).release();
   });
 
-  it('an answer that comes after the lease is over is no lock', async () => {
+  it('do not grant a lease by a reply after its deadline', async () => {
     for (const i of [2, 3, 4]) stop(i);
     const acquiring = a.lock.acquire('over', { ttlMs: 300, waitMs: 0 });
     setTimeout(() => {
       for (const i of [2, 3, 4]) go(i);
       const untilMs = performance.now() + 350;
-      while (performance.now() < untilMs); // the process stands still: yes arrives, too late
+      while (performance.now() < untilMs); // blocks the process: the grants arrive too late
     }, 5);
     const result = await acquiring;
     expect(result.kind).toBe('unavailable');
@@ -114,28 +115,25 @@ describe('the servers of redlock', () => {
     expect(await values('over')).toEqual(none);
   });
 
-  it('a lease is lost when a majority cannot be renewed, and kept when a minority cannot', async () => {
+  it('keep a lease if a minority cannot renew it, and lose it if a majority cannot', async () => {
     const lease = await held(a.lock, 'renew', { ttlMs: 900 });
     for (const i of [0, 1]) a.links[i]!.set('black-hole');
     await sleep(2_000);
     expect(lease.signal.aborted).toBe(false);
     a.links[2]!.set('black-hole');
-    let lostMs = Number.POSITIVE_INFINITY;
-    lease.signal.addEventListener('abort', () => {
-      lostMs = performance.now();
-    });
+    const loss = watchLoss(lease);
     const next = await held(b.lock, 'renew', { waitMs: 5_000 });
-    expect(lostMs).toBeLessThan(performance.now());
+    expect(loss.lostMs).toBeLessThan(performance.now());
     expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
     await next.release();
     a.link.set('pass');
     await sleep(500); // for new connections
     await (await held(a.lock, 'renew')).release();
-    // What the lost lease had on a minority ends by itself.
+    // The lost lease expires on the minority.
     await vi.waitFor(async () => expect(await values('renew')).toEqual(none), { timeout: 1_500 });
   });
 
-  it('two may die: it works; three: unavailable; and they may come back', async () => {
+  it('tolerate two crashes, are unavailable after three, and recover', async () => {
     const lease = await held(a.lock, 'die', { ttlMs: 1_000 });
     for (const i of [0, 1]) await fixture.redis[i]!.kill();
     await sleep(1_500);
@@ -143,7 +141,7 @@ describe('the servers of redlock', () => {
     expect((await b.lock.acquire('die', options)).kind).toBe('contended');
     expect(await lease.release()).toBe(true);
     await (await held(b.lock, 'die')).release();
-    const late = await fixture.process(); // starts while two are down
+    const late = await fixture.process(); // opened while two are down
     await (await held(late.lock, 'die')).release();
     await fixture.redis[2]!.kill();
     expect(await a.lock.acquire('die', options)).toMatchObject({ kind: 'unavailable' });
@@ -162,7 +160,7 @@ describe('the servers of redlock', () => {
     await late.close();
   });
 
-  it('may be silent at the start', async () => {
+  it('may be silent when the lock opens', async () => {
     stop(3);
     const startMs = performance.now();
     const late = await fixture.process();
@@ -182,7 +180,7 @@ describe('the servers of redlock', () => {
     await late.close();
   });
 
-  it('must be three, and differ', async () => {
+  it('must be at least three different ones', async () => {
     const url = (port: number) => `redis://127.0.0.1:${port}`;
     for (const ports of [[1, 2], [1, 2, 2], []]) {
       await expect(create({ redlockUrls: ports.map(url), onError: () => {} })).rejects.toThrow(

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/zookeeper.ts';
+import { watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
 import { TcpProxy } from '../support/proxy.ts';
 import { ensureZookeeper, startZookeeper, type ZookeeperServer } from '../support/zookeeper.ts';
@@ -12,7 +13,7 @@ const SESSION_MS = 1_200;
 let server: ZookeeperServer;
 const opened: (() => Promise<void>)[] = [];
 
-/** A process with a session of its own, by way of a proxy. */
+/** From ZooKeeper's view, a process: a session of its own, through a proxy. */
 async function open(lockTtlMs = SESSION_MS): Promise<{ lock: Lock; link: TcpProxy }> {
   const link = await TcpProxy.open({ port: server.port });
   const lock = await create({ zookeeperUrl: `127.0.0.1:${link.port}`, lockTtlMs });
@@ -29,11 +30,10 @@ async function held(lock: Lock, resource: string, waitMs = 0) {
   return result.lease;
 }
 
-/** How many nodes the server has. */
 const nodes = async () => Number(/zk_znode_count\s+(\d+)/.exec(await server.ask('mntr'))?.[1]);
 const ephemerals = async () => Number(/zk_ephemerals_count\s+(\d+)/.exec(await server.ask('mntr'))?.[1]);
 
-it('says what to set when there is no server', async () => {
+it('names the variable to set when there is no server', async () => {
   await expect(create({ zookeeperUrl: null, lockTtlMs: 1_000 })).rejects.toThrow(/ZOOKEEPER_URL/);
   await expect(create({ zookeeperUrl: '127.0.0.1:1', lockTtlMs: 1_000 })).rejects.toThrow(/127\.0\.0\.1:1/);
 });
@@ -47,7 +47,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     await Promise.all(opened.splice(0).map((close) => close()));
   });
 
-  it('removes its nodes: of those who stopped waiting, and at the end those of the resources', async () => {
+  it('removes the nodes of ended waits, and at close those of the resources', async () => {
     const [a, b] = [await open(), await open()];
     const before = await nodes();
     const lease = await held(a.lock, 'a/b ü');
@@ -60,12 +60,12 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     expect((await nodes()) - before).toBeLessThanOrEqual(2); // /stampede/locks
   });
 
-  it('wakes only the next one in line', async () => {
+  it('notifies only the next waiter', async () => {
     const all = await Promise.all(Array.from({ length: 4 }, () => open(30_000)));
-    const lease = await held(all[0]!.lock, 'line');
+    const lease = await held(all[0]!.lock, 'queue');
     const waiting: Promise<Awaited<ReturnType<typeof held>>>[] = [];
     for (const { lock } of all.slice(1)) {
-      waiting.push(held(lock, 'line', 20_000));
+      waiting.push(held(lock, 'queue', 20_000));
       await sleep(50);
     }
     const before = all.map(({ link }) => link.requests);
@@ -79,19 +79,16 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
   });
 
   it.each(['refuse', 'black-hole', 'lose-replies'] as const)(
-    'tells the holder before another has the lock: %s',
+    'signals the loss before another claim is granted: %s',
     async (mode) => {
       const [a, b] = [await open(), await open()];
       const lease = await held(a.lock, mode);
-      let lostMs = Number.POSITIVE_INFINITY;
-      lease.signal.addEventListener('abort', () => {
-        lostMs = performance.now();
-      });
+      const loss = watchLoss(lease);
       a.link.set(mode);
       const next = await held(b.lock, mode, 10_000);
       const nextMs = performance.now();
       expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
-      expect(lostMs).toBeLessThan(nextMs);
+      expect(loss.lostMs).toBeLessThan(nextMs);
       expect(next.fencingToken).toBeGreaterThan(lease.fencingToken!);
       a.link.set('pass');
       expect(await lease.release()).toBe(false);
@@ -103,7 +100,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     },
   );
 
-  it('keeps a lease while it is cut off for less than the session', async () => {
+  it('keeps a lease across a disconnection shorter than the session', async () => {
     const a = await open(6_000);
     const lease = await held(a.lock, 'cut');
     a.link.cut();
@@ -112,7 +109,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     expect(await lease.release()).toBe(true);
   });
 
-  it('goes to another server when its connection goes silent, and keeps the lease', async () => {
+  it('moves to another server when its connection is silent, and keeps the lease', async () => {
     const links = [await TcpProxy.open({ port: server.port }), await TcpProxy.open({ port: server.port })];
     const zookeeperUrl = links.map(({ port }) => `127.0.0.1:${port}`).join(',');
     const lock = await create({ zookeeperUrl, lockTtlMs: 6_000 });
@@ -127,7 +124,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     expect(await lease.release()).toBe(true);
   });
 
-  it('ends the leases of a server that stands still, and works again when it goes on', async () => {
+  it('loses the leases of a stopped server, and recovers when it continues', async () => {
     const a = await open();
     const lease = await held(a.lock, 'still');
     server.pause();
@@ -142,7 +139,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     await eventually(next, (kind) => kind === 'held', 15_000);
   });
 
-  it('goes on with larger fencing tokens after the server was killed', async () => {
+  it('continues with larger fencing tokens after the server was killed', async () => {
     const a = await open();
     const lease = await held(a.lock, 'killed');
     await server.kill();

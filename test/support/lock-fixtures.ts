@@ -1,4 +1,4 @@
-/** Fixtures of the lock contract whose servers are not Redis; its counter stays there. */
+/** Fixtures of the lock contract for servers other than Redis. The counter stays in Redis. */
 import type { Lock } from '../../src/locks/lock.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import type { LockFixture } from './lock-process.ts';
@@ -6,7 +6,7 @@ import { TcpProxy } from './proxy.ts';
 import { openTestStores } from './stores.ts';
 import { startZookeeper } from './zookeeper.ts';
 
-/** A database of its own, and processes that reach it through a proxy each. */
+/** A dedicated database; each process reaches it through its own proxy. */
 export async function postgresLocks(
   create: (context: { readonly postgres: PostgresStore }) => Promise<Lock>,
 ): Promise<LockFixture> {
@@ -34,7 +34,7 @@ export async function postgresLocks(
   };
 }
 
-/** A ZooKeeper of its own, and processes that reach it through a proxy each, with sessions of so many milliseconds. */
+/** A dedicated ZooKeeper; each process reaches it through its own proxy. `lockTtlMs` is the session timeout. */
 export async function zookeeperLocks(
   create: (context: { zookeeperUrl: string; lockTtlMs: number }) => Promise<Lock>,
   lockTtlMs = 1_200,

@@ -1,4 +1,4 @@
-/** Groups of real Redis servers, and processes with a lock of theirs, by way of a proxy for each server. */
+/** Groups of real Redis servers, and processes that lock on them through one proxy per server. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -10,15 +10,15 @@ import { eventually } from './client.ts';
 import type { LockFixture, LockProcess, LockServers } from './lock-process.ts';
 import { TcpProxy } from './proxy.ts';
 
-/** A process; `close` is orderly: what it holds is given back. */
+/** A process whose `close` is orderly: it releases its leases. */
 export interface GroupProcess extends LockProcess {
-  /** One for each server that it speaks to. */
+  /** One per server. */
   readonly links: readonly TcpProxy[];
 }
 
 export interface Group {
   readonly servers: LockServers;
-  /** Those that hold keys of the lock. */
+  /** Ports of the servers that hold the lock's keys. */
   readonly ports: readonly number[];
   process(): Promise<GroupProcess>;
   close(): Promise<void>;
@@ -73,11 +73,11 @@ export function processOnOne(port: number, create: OnOneRedis): Promise<GroupPro
 const plain = ['--appendonly', 'no'];
 const newFolder = () => mkdtemp(path.join(tmpdir(), 'stampede-test-group-'));
 
-/** A primary with so many replicas; a lock is made on the primary. */
+/** A primary with replicas; the lock connects to the primary. */
 export interface Replicated extends Group {
   readonly primary: RedisServer;
   readonly replicas: readonly RedisServer[];
-  /** What a replica and the primary speak through. */
+  /** One replication link per replica. */
   readonly replication: readonly TcpProxy[];
 }
 
@@ -93,11 +93,11 @@ export async function openReplicated(create: OnOneRedis, count = 1): Promise<Rep
     replication.push(link);
     replicas.push(await startRedisServer({ folder: path.join(folder, `replica-${i}`), args }));
   }
-  const look = new Redis(primary.port);
-  // A replica that is online may not have got what came since its copy was made.
-  const inStep = () => look.set('in-step', 1).then(() => look.wait(count, 500));
-  await eventually(inStep, (there) => there === count, 20_000);
-  look.disconnect();
+  const client = new Redis(primary.port);
+  // A replica that is online may still lack the writes since its snapshot.
+  const acknowledgements = () => client.set('in-step', 1).then(() => client.wait(count, 500));
+  await eventually(acknowledgements, (acknowledged) => acknowledged === count, 20_000);
+  client.disconnect();
   return {
     servers: { redisUrl: primary.url },
     ports: [primary.port],
@@ -107,17 +107,17 @@ export async function openReplicated(create: OnOneRedis, count = 1): Promise<Rep
     process: () => processOnOne(primary.port, create),
     async close() {
       for (const link of replication) await link.close();
-      // SIGKILL ends one that stands still, too.
+      // SIGKILL also ends a stopped process.
       for (const server of [...replicas, primary]) await server.kill();
       await rm(folder, { recursive: true, force: true });
     },
   };
 }
 
-/** Servers that know nothing of each other. */
+/** Servers without replication. */
 export interface Independent extends Group {
   readonly redis: readonly RedisServer[];
-  /** Starts one again, on its port, empty. */
+  /** Restarts a server on its port, empty. */
   restart(i: number): Promise<void>;
 }
 
@@ -153,7 +153,7 @@ export async function openIndependent(
   };
 }
 
-/** As the contract wants it: a process that is closed has crashed, and gives nothing back. */
+/** Adapts a group to the contract, in which `close` is a crash: nothing is released. */
 export function crashing(group: Group): LockFixture {
   return {
     servers: group.servers,

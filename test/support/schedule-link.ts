@@ -1,20 +1,19 @@
 /**
- * The way of one client of a schedule to its servers, which can also stall: bytes, and the ends of connections, are kept
- * back and come later, as in a network that recovers by sending again. (The proxy of the other tests only loses bytes,
- * and passes none any more on a connection that lost some. Here that connection is cut.)
+ * A proxy between one client of a schedule and a server. Beyond losing bytes it can stall: it holds bytes and connection ends and
+ * delivers them later, as a network does that recovers by retransmission. A connection that lost bytes is cut.
  */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 
-/** pass, stall: see above. black-hole, lose-replies, lose-requests: bytes are swallowed. refuse: nobody is let in. */
+/** stall: see above. black-hole, lose-replies, lose-requests: bytes are swallowed. refuse: connections are cut. */
 export type LinkMode = 'pass' | 'stall' | 'black-hole' | 'lose-replies' | 'lose-requests' | 'refuse';
 
-/** A connection, both halves of it. */
+/** Both halves of a connection. */
 class Pair {
   readonly #client: Socket;
   readonly #upstream: Socket;
   readonly #link: ScheduleLink;
-  #kept: (() => void)[] = [];
+  #held: (() => void)[] = [];
   /** Bytes were swallowed. */
   holed = false;
 
@@ -22,15 +21,15 @@ class Pair {
     this.#link = link;
     this.#client = client;
     this.#upstream = upstream;
-    const ways = [
+    const directions = [
       { from: client, to: upstream, lost: 'lose-requests' },
       { from: upstream, to: client, lost: 'lose-replies' },
     ] as const;
-    for (const { from, to, lost } of ways) {
+    for (const { from, to, lost } of directions) {
       from.setNoDelay(true);
       from.on('error', () => {});
-      from.on('data', (chunk) => this.#carry(lost, () => to.write(chunk)));
-      from.on('close', () => this.#carry(lost, () => this.end()));
+      from.on('data', (chunk) => this.#forward(lost, () => to.write(chunk)));
+      from.on('close', () => this.#forward(lost, () => this.end()));
     }
   }
 
@@ -40,17 +39,17 @@ class Pair {
     this.#upstream.destroy();
   }
 
-  /** What was kept comes in its order. */
-  goOn(): void {
-    for (const work of this.#kept.splice(0)) work();
+  /** Delivers what was held, in order. */
+  resume(): void {
+    for (const deliver of this.#held.splice(0)) deliver();
   }
 
-  /** Does it, or does it later, or never. */
-  #carry(lost: LinkMode, work: () => void): void {
+  /** Runs `deliver` now, later or never, by the link's mode. */
+  #forward(lost: LinkMode, deliver: () => void): void {
     const { mode } = this.#link;
-    if (mode === 'stall' || this.#kept.length > 0) this.#kept.push(work);
+    if (mode === 'stall' || this.#held.length > 0) this.#held.push(deliver);
     else if (mode === 'black-hole' || mode === lost) this.holed = true;
-    else work();
+    else deliver();
   }
 }
 
@@ -79,16 +78,16 @@ export class ScheduleLink {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** @returns whether a connection was cut by it */
+  /** @returns whether this cut a connection */
   set(mode: LinkMode): boolean {
     this.mode = mode;
     const cut = [...this.pairs].filter((pair) => mode === 'refuse' || (mode === 'pass' && pair.holed));
     for (const pair of cut) pair.end();
-    if (mode === 'pass') for (const pair of this.pairs) pair.goOn();
+    if (mode === 'pass') for (const pair of this.pairs) pair.resume();
     return cut.length > 0;
   }
 
-  /** Ends all connections, as a reset would. @returns whether there were any */
+  /** Ends all connections, as a reset does. @returns whether there were any */
   cut(): boolean {
     const any = this.pairs.size > 0;
     for (const pair of this.pairs) pair.end();

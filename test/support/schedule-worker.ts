@@ -1,6 +1,6 @@
 /**
- * A process in which clients of several schedules live. It is told over IPC what to do: see Order. So the whole process
- * can be stopped and go on, with all that its holders believe.
+ * A process with clients of several schedules, controlled over IPC by `Command`s. A process of its own can be paused together
+ * with everything that its holders assume.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Lease, Lock } from '../../src/locks/lock.ts';
@@ -9,51 +9,51 @@ import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import {
   type ClaimStep,
+  type ClientResult,
   type ClientServers,
-  type LeaseSeen,
+  type Command,
+  type LeaseRecord,
   monotonicMs,
-  type Order,
   type Part,
-  type Played,
   type Reply,
 } from './schedules.ts';
 
-/** How often a holder looks whether its lease is valid, in milliseconds. */
-const LOOK_MS = 2;
-/** How many of the latest looks are remembered: more than any allowance. */
-const KEPT_LOOKS = 16;
-/** Between two tries while the server cannot be asked. */
+/** Interval of a holder's checks of its lease, in milliseconds. */
+const CHECK_MS = 2;
+/** Recorded checks: more than any allowance. */
+const MAX_CHECKS = 16;
+/** Pause between two acquires while the server is unavailable. */
 const RETRY_MS = 25;
 
-/** One who has a lease, and looks at it all the time. */
+/** Holds a lease and checks it continuously. */
 class Holder {
   readonly lease: Lease;
-  /** Called when it claims nothing any more. */
+  /** Called when the lease has ended for the holder. */
   onEnd: () => void = () => {};
   readonly #contender: 'a' | 'b';
-  readonly #askedMs: number;
+  readonly #requestedMs: number;
   #firstMs = Number.MAX_VALUE;
   readonly #latestMs: number[] = [];
-  #end: LeaseSeen['end'] | undefined;
+  #end: LeaseRecord['end'] | undefined;
 
-  constructor(lease: Lease, contender: 'a' | 'b', askedMs: number) {
+  constructor(lease: Lease, contender: 'a' | 'b', requestedMs: number) {
     this.lease = lease;
     this.#contender = contender;
-    this.#askedMs = askedMs;
-    this.look();
-    if (!this.over) keepLooking(this);
+    this.#requestedMs = requestedMs;
+    this.check();
+    if (!this.hasEnded) keepChecking(this);
   }
 
-  get seen(): LeaseSeen {
-    const [contender, askedMs, firstMs] = [this.#contender, this.#askedMs, this.#firstMs];
-    return { contender, askedMs, firstMs, latestMs: this.#latestMs, end: this.#end ?? 'crashed' };
+  get record(): LeaseRecord {
+    const [contender, requestedMs, firstMs] = [this.#contender, this.#requestedMs, this.#firstMs];
+    return { contender, requestedMs, firstMs, latestMs: this.#latestMs, end: this.#end ?? 'crashed' };
   }
 
-  get over(): boolean {
+  get hasEnded(): boolean {
     return this.#end !== undefined;
   }
 
-  look(): void {
+  check(): void {
     const beforeMs = monotonicMs();
     const lost = this.lease.signal.aborted;
     const afterMs = monotonicMs();
@@ -63,16 +63,16 @@ class Holder {
     }
     this.#firstMs = Math.min(this.#firstMs, afterMs);
     this.#latestMs.push(beforeMs);
-    if (this.#latestMs.length > KEPT_LOOKS) this.#latestMs.shift();
+    if (this.#latestMs.length > MAX_CHECKS) this.#latestMs.shift();
   }
 
-  /** Its release was in time. */
+  /** The release was in time. */
   confirm(): void {
-    if (this.#end === 'late') this.#end = 'given back';
+    if (this.#end === 'late') this.#end = 'released';
   }
 
-  end(how: LeaseSeen['end']): void {
-    if (this.over) return;
+  end(how: LeaseRecord['end']): void {
+    if (this.hasEnded) return;
     this.#end = how;
     holders.delete(this);
     this.onEnd();
@@ -80,56 +80,56 @@ class Holder {
 }
 
 const holders = new Set<Holder>();
-let looking: NodeJS.Timeout | undefined;
+let checking: NodeJS.Timeout | undefined;
 
-/** In a process that was stopped and goes on, this timer is due before those of a lease. */
-function keepLooking(holder: Holder): void {
+/** After a pause of the process, this timer is due before those of a lease. */
+function keepChecking(holder: Holder): void {
   holders.add(holder);
-  looking ??= setInterval(() => {
-    for (const each of holders) each.look();
+  checking ??= setInterval(() => {
+    for (const each of holders) each.check();
     if (holders.size > 0) return;
-    clearInterval(looking);
-    looking = undefined;
-  }, LOOK_MS);
+    clearInterval(checking);
+    checking = undefined;
+  }, CHECK_MS);
 }
 
-/** A lock, with the contenders who share it. */
+/** A lock with its contenders. */
 class Client {
   readonly #lock: Lock;
   readonly #close: () => Promise<void>;
-  #seen: { readonly holders: Holder[]; contended: number; unavailable: number };
+  #results: { readonly holders: Holder[]; contended: number; unavailable: number };
   #finish = new AbortController();
-  #crashed = false;
+  #hasCrashed = false;
   #onCrash = () => {};
 
   constructor(lock: Lock, close: () => Promise<void>) {
     this.#lock = lock;
     this.#close = close;
-    this.#seen = { holders: [], contended: 0, unavailable: 0 };
+    this.#results = { holders: [], contended: 0, unavailable: 0 };
   }
 
-  /** @returns when all its contenders are done, or at the crash */
-  async play(part: Part): Promise<Played> {
+  /** Resolves when all contenders are done, or at the crash. */
+  async run(part: Part): Promise<ClientResult> {
     this.#finish = new AbortController();
-    const seen = { holders: [] as Holder[], contended: 0, unavailable: 0 };
-    this.#seen = seen;
+    const results = { holders: [] as Holder[], contended: 0, unavailable: 0 };
+    this.#results = results;
     const crash = new Promise<void>((resolve) => {
       this.#onCrash = resolve;
     });
     const claimsOf = (name: string) => part.claims.filter(({ contender }) => contender === name);
     const contenders = ['a', 'b'].map((name) => this.#contend(part, claimsOf(name)));
     await Promise.race([Promise.all(contenders), crash]);
-    return { ...seen, leases: seen.holders.map((holder) => holder.seen) };
+    return { ...results, leases: results.holders.map((holder) => holder.record) };
   }
 
   end(): void {
     this.#finish.abort();
   }
 
-  /** From here on it claims nothing, and gives nothing back. Its proxy ends its connections. */
+  /** The client stops without a release. Its proxy ends its connections. */
   crash(): void {
-    this.#crashed = true;
-    for (const holder of this.#seen.holders) holder.end('crashed');
+    this.#hasCrashed = true;
+    for (const holder of this.#results.holders) holder.end('crashed');
     this.#onCrash();
   }
 
@@ -137,19 +137,19 @@ class Client {
     return this.#close();
   }
 
-  get #over(): boolean {
-    return this.#crashed || this.#finish.signal.aborted;
+  get #hasEnded(): boolean {
+    return this.#hasCrashed || this.#finish.signal.aborted;
   }
 
   async #contend(part: Part, claims: readonly ClaimStep[]): Promise<void> {
     for (const claim of claims) {
       await this.#sleep(part.startMs + claim.atMs - monotonicMs());
-      if (this.#over) return;
+      if (this.#hasEnded) return;
       const holder = await this.#acquire(part, claim);
       if (holder === null) continue;
       await this.#hold(holder, claim.holdMs);
-      if (this.#crashed) return;
-      holder.look();
+      if (this.#hasCrashed) return;
+      holder.check();
       holder.end('late');
       if (await holder.lease.release()) holder.confirm();
     }
@@ -158,34 +158,34 @@ class Client {
   async #acquire({ resource, ttlMs }: Part, { waitMs, contender }: ClaimStep): Promise<Holder | null> {
     const untilMs = monotonicMs() + waitMs;
     for (;;) {
-      const askedMs = monotonicMs();
-      const leftMs = Math.max(0, untilMs - askedMs);
+      const requestedMs = monotonicMs();
+      const leftMs = Math.max(0, untilMs - requestedMs);
       const { signal } = this.#finish;
       const result = await this.#lock.acquire(resource, { ttlMs, waitMs: leftMs, signal });
-      if (this.#crashed) return null;
+      if (this.#hasCrashed) return null;
       if (result.kind === 'held') {
-        const holder = new Holder(result.lease, contender, askedMs);
-        this.#seen.holders.push(holder);
+        const holder = new Holder(result.lease, contender, requestedMs);
+        this.#results.holders.push(holder);
         return holder;
       }
-      if (result.kind === 'contended') this.#seen.contended++;
+      if (result.kind === 'contended') this.#results.contended++;
       if (result.kind !== 'unavailable') return null;
-      this.#seen.unavailable++;
+      this.#results.unavailable++;
       if (monotonicMs() >= untilMs) return null;
       await this.#sleep(RETRY_MS);
     }
   }
 
-  /** So long, or until the holder's end, or the schedule's. */
+  /** Ends early with the lease or the schedule. */
   async #hold(holder: Holder, ms: number): Promise<void> {
-    if (holder.over) return;
+    if (holder.hasEnded) return;
     const ended = new Promise<void>((resolve) => {
       holder.onEnd = resolve;
     });
     await Promise.race([ended, this.#sleep(ms)]);
   }
 
-  /** But not beyond the end of the schedule. */
+  /** Ends early with the schedule. */
   async #sleep(ms: number): Promise<void> {
     await sleep(Math.max(0, ms), undefined, { signal: this.#finish.signal }).catch(() => {});
   }
@@ -208,24 +208,24 @@ async function open(servers: ClientServers): Promise<Client> {
 
 const clients = new Map<number, Client>();
 
-async function obey(order: Order): Promise<Played | undefined> {
-  if (order.do === 'open') {
-    clients.set(order.client, await open(order.servers));
+async function execute(command: Command): Promise<ClientResult | undefined> {
+  if (command.do === 'open') {
+    clients.set(command.client, await open(command.servers));
     return undefined;
   }
-  const client = clients.get(order.client);
-  if (order.do === 'play') return client?.play(order.part);
-  if (order.do === 'close') clients.delete(order.client);
-  await client?.[order.do]();
+  const client = clients.get(command.client);
+  if (command.do === 'run') return client?.run(command.part);
+  if (command.do === 'close') clients.delete(command.client);
+  await client?.[command.do]();
   return undefined;
 }
 
 if (!process.connected) process.exit();
-process.on('message', (order: Order) => {
-  const answer = (reply: Reply) => process.send!(reply);
-  obey(order).then(
-    (value) => answer(value === undefined ? { id: order.id } : { id: order.id, value }),
-    (error: Error) => answer({ id: order.id, error: String(error.stack) }),
+process.on('message', (command: Command) => {
+  const reply = (message: Reply) => process.send!(message);
+  execute(command).then(
+    (value) => reply(value === undefined ? { id: command.id } : { id: command.id, value }),
+    (error: Error) => reply({ id: command.id, error: String(error.stack) }),
   );
 });
 process.on('disconnect', () => process.exit());

@@ -1,22 +1,21 @@
 /**
- * Schedules for locks, made from a seed, and the judgement of what happened in one.
+ * Schedules for locks, generated from a seed, and the detection of overlapping leases.
  *
- * A schedule is a list of timed steps: contenders claim a lock, and meanwhile something goes wrong with a client, which
- * is one lock with connections of its own and one or two contenders. The same seed makes the same steps; what comes
- * of them is up to real processes and servers, and differs a little each time.
+ * A schedule is a list of timed steps: contenders claim a lock while faults hit clients. A client is one lock with its own
+ * connections and one or two contenders. A seed always generates the same steps; their effect depends on real processes and
+ * servers and varies a little.
  *
- * A holder believes in its lease at an instant when it reads `signal.aborted` in it, is told false, and has not begun
- * to give the lease back. A signal that has fired stays so: a lease that was valid at two looks was valid in between.
- * Therefore it is proved that two held the lock at once if, and only if, the spans of their leases from the first valid
- * look to the last one overlap; one of their looks lies between two of the other then. All processes of a machine read
- * the same monotonic clock.
+ * A holder considers its lease valid when it reads `signal.aborted` as false before it starts the release. A signal never
+ * resets, so a lease that was valid at two checks was valid in between. Two leases overlapped if and only if their spans from
+ * first to last valid check overlap: a check of one then lies between two checks of the other. All processes of a machine
+ * read the same monotonic clock.
  */
 
-/** One claim: wait for the lock so long, hold it so long if it is had, give it back. */
+/** One claim: wait for the lock, hold it, release it. */
 export interface ClaimStep {
   readonly does: 'claim';
   readonly client: number;
-  /** A second one shares its client's lock. */
+  /** `b` is a second contender on its client's lock. */
   readonly contender: 'a' | 'b';
   readonly atMs: number;
   readonly waitMs: number;
@@ -24,16 +23,16 @@ export interface ClaimStep {
 }
 
 /**
- * crash: the client's process is gone, and its connections end. vanish: the same, but no server hears of it: the machine
- * died. stop: its whole process is stopped for a while, past its lease or short of that, and goes on. stall: bytes are
- * kept back for a while. black-hole, lose-replies, lose-requests: they are swallowed, and then the connections are cut
- * that lost some. reconnect: all its connections are cut.
+ * crash: the client's process dies, and its connections end. vanish: the machine dies, so its connections stay open. pause: the
+ * process is stopped for a while, longer or shorter than its lease. stall: bytes are held for a while. black-hole,
+ * lose-replies, lose-requests: bytes are swallowed, and then the affected connections are cut. reconnect: all connections are
+ * cut.
  */
-const TROUBLES = [
+const FAULTS = [
   'crash',
   'vanish',
-  'stop',
-  'stop',
+  'pause',
+  'pause',
   'stall',
   'stall',
   'black-hole',
@@ -42,14 +41,14 @@ const TROUBLES = [
   'reconnect',
   'reconnect',
 ] as const;
-const MOMENTARY: readonly string[] = ['crash', 'vanish', 'reconnect'];
+const INSTANT: readonly string[] = ['crash', 'vanish', 'reconnect'];
 
-/** What goes wrong with one client. */
-export interface TroubleStep {
-  readonly does: (typeof TROUBLES)[number];
+/** A fault of one client. */
+export interface FaultStep {
+  readonly does: (typeof FAULTS)[number];
   readonly client: number;
   readonly atMs: number;
-  /** Zero for what does not last. */
+  /** Zero for an instant fault. */
   readonly forMs: number;
 }
 
@@ -57,13 +56,13 @@ export interface Schedule {
   readonly seed: number;
   readonly clients: number;
   readonly ttlMs: number;
-  /** Whoever is not done by then is told to end: waiting stops, and what is held is given back. */
+  /** Then waits are aborted and leases released. */
   readonly endMs: number;
   readonly claims: readonly ClaimStep[];
-  readonly troubles: readonly TroubleStep[];
+  readonly faults: readonly FaultStep[];
 }
 
-/** What a client's lock is made from; each address leads through a proxy of its own. */
+/** The servers of a client's lock; each address is one of the client's proxies. */
 export interface ClientServers {
   readonly lock: string;
   readonly lockTtlMs?: number;
@@ -82,44 +81,44 @@ export interface Part {
   readonly claims: readonly ClaimStep[];
 }
 
-/** What its holder saw of a lease; instants on the machine's monotonic clock, in milliseconds. */
-export interface LeaseSeen {
+/** A holder's record of a lease; times on the machine's monotonic clock, in milliseconds. */
+export interface LeaseRecord {
   readonly contender: 'a' | 'b';
-  /** Before it was asked for. */
-  readonly askedMs: number;
-  /** After the first look that said valid. */
+  /** Before the acquire. */
+  readonly requestedMs: number;
+  /** After the first valid check. */
   readonly firstMs: number;
-  /** Before each of the latest looks that said valid, the last one last. */
+  /** Before each of the latest valid checks, in order. */
   readonly latestMs: readonly number[];
-  /** late: its release was told that it was over by then, or was not answered. */
-  readonly end: 'given back' | 'late' | 'lost' | 'crashed';
+  /** late: its release came after the expiry, or had no reply. */
+  readonly end: 'released' | 'late' | 'lost' | 'crashed';
 }
 
-/** What came of a client's claims. */
-export interface Played {
-  readonly leases: readonly LeaseSeen[];
+/** The result of a client's claims. */
+export interface ClientResult {
+  readonly leases: readonly LeaseRecord[];
   readonly contended: number;
   readonly unavailable: number;
 }
 
-/** What a worker is told. Each is answered; `play` when the client is done, was told to end, or crashed. */
-export type Order = { readonly id: number; readonly client: number } & (
+/** A command to a worker, with one reply each. `run` replies when the client is done, ended, or crashed. */
+export type Command = { readonly id: number; readonly client: number } & (
   | { readonly do: 'open'; readonly servers: ClientServers }
-  | { readonly do: 'play'; readonly part: Part }
+  | { readonly do: 'run'; readonly part: Part }
   | { readonly do: 'end' | 'crash' | 'close' }
 );
-export type Reply = { readonly id: number; readonly value?: Played; readonly error?: string };
+export type Reply = { readonly id: number; readonly value?: ClientResult; readonly error?: string };
 
-/** When something began and when it was done. */
+/** The time between two instants. */
 export interface Span {
   readonly fromMs: number;
   readonly toMs: number;
 }
 
-/** A lease of a client, and when the client's connections were cut. */
-export interface Judged {
+/** A lease of a client, and the cuts of the client's connections. */
+export interface ClientLease {
   readonly client: number;
-  readonly lease: LeaseSeen;
+  readonly lease: LeaseRecord;
   readonly cuts: readonly Span[];
 }
 
@@ -132,7 +131,7 @@ export interface Overlap {
 /** The same in all processes of the machine. */
 export const monotonicMs = (): number => Number(process.hrtime.bigint()) / 1e6;
 
-/** mulberry32. @returns a source of numbers from 0 up to 1 */
+/** mulberry32. @returns a source of numbers in [0, 1) */
 function random(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -143,7 +142,7 @@ function random(seed: number): () => number {
   };
 }
 
-/** The schedule of a seed, for leases of so many milliseconds, from the shortest to the longest. */
+/** Generates the schedule of a seed. @param leaseMs the shortest and the longest lease, milliseconds */
 export function makeSchedule(seed: number, leaseMs: readonly [number, number]): Schedule {
   const next = random(seed);
   const between = (least: number, most: number) => Math.floor(least + next() * (most - least + 1));
@@ -161,29 +160,28 @@ export function makeSchedule(seed: number, leaseMs: readonly [number, number]): 
       }
     }
   }
-  const troubles: TroubleStep[] = [];
+  const faults: FaultStep[] = [];
   for (let left = between(1, 4); left > 0; left--) {
-    const does = TROUBLES[between(0, TROUBLES.length - 1)]!;
+    const does = FAULTS[between(0, FAULTS.length - 1)]!;
     const anyone = between(0, clients - 1);
-    // One trouble rarely comes alone.
-    const client = next() < 0.5 ? (troubles.at(-1)?.client ?? anyone) : anyone;
-    const forMs = MOMENTARY.includes(does) ? 0 : between(ttlMs / 4, 2 * ttlMs);
-    troubles.push({ does, client, atMs: between(10, 2 * ttlMs), forMs });
+    // Faults of one client tend to coincide.
+    const client = next() < 0.5 ? (faults.at(-1)?.client ?? anyone) : anyone;
+    const forMs = INSTANT.includes(does) ? 0 : between(ttlMs / 4, 2 * ttlMs);
+    faults.push({ does, client, atMs: between(10, 2 * ttlMs), forMs });
   }
-  return { seed, clients, ttlMs, endMs: 3 * ttlMs, claims, troubles };
+  return { seed, clients, ttlMs, endMs: 3 * ttlMs, claims, faults };
 }
 
 /**
  * All pairs of leases that were valid at once.
- * @param allowance so often a holder may look, after its client's connections were cut, and still be told that its
- *   lease is valid
+ * @param allowance how many checks after a cut of the client's connections may still read the lease as valid
  */
-export function findOverlaps(leases: readonly Judged[], allowance = 0): Overlap[] {
+export function findOverlaps(leases: readonly ClientLease[], allowance = 0): Overlap[] {
   const spans = leases
     .map(({ client, lease, cuts }) => ({
       holder: `${client}${lease.contender}`,
       fromMs: lease.firstMs,
-      toMs: lastLook(lease, cuts, allowance),
+      toMs: lastCheck(lease, cuts, allowance),
     }))
     .filter(({ fromMs, toMs }) => fromMs < toMs)
     .sort((one, other) => one.fromMs - other.fromMs);
@@ -199,21 +197,25 @@ export function findOverlaps(leases: readonly Judged[], allowance = 0): Overlap[
   );
 }
 
-/** The last valid look that counts: with an allowance, the first few after a cut do not. */
-function lastLook({ askedMs, latestMs, end }: LeaseSeen, cuts: readonly Span[], allowance: number): number {
+/** The last valid check, except those that the allowance covers. */
+function lastCheck(
+  { requestedMs, latestMs, end }: LeaseRecord,
+  cuts: readonly Span[],
+  allowance: number,
+): number {
   const lastMs = latestMs.at(-1) ?? 0;
-  if (allowance === 0 || end === 'given back') return lastMs;
+  if (allowance === 0 || end === 'released') return lastMs;
   for (const { fromMs, toMs } of cuts) {
     const after = latestMs.filter((ms) => ms > toMs).length;
-    // More of them, and it is a newer connection, or nobody told the holder.
-    if (toMs >= askedMs && after <= allowance) return latestMs.findLast((ms) => ms <= fromMs) ?? 0;
+    // More checks mean a newer connection, or a missing signal.
+    if (toMs >= requestedMs && after <= allowance) return latestMs.findLast((ms) => ms <= fromMs) ?? 0;
   }
   return lastMs;
 }
 
-/** A schedule for people. */
-export function print({ seed, ttlMs, claims, troubles }: Schedule): string {
-  const lines = [...claims, ...troubles]
+/** A readable schedule. */
+export function print({ seed, ttlMs, claims, faults }: Schedule): string {
+  const lines = [...claims, ...faults]
     .sort((one, other) => one.atMs - other.atMs)
     .map((step) => {
       const who = `client ${step.client}${step.does === 'claim' ? step.contender : ' '}`;

@@ -1,4 +1,4 @@
-/** A real ZooKeeper on the loopback, from Debian's package, with ticks short enough for short sessions. */
+/** A real ZooKeeper on the loopback, from Debian's package, with a tick time that allows short sessions. */
 import { execFile } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { freePort, launch, type ServerProcess } from '../../src/local/server-process.ts';
 
-/** Where the package puts its libraries. */
+/** The package's library folder. */
 const JARS = '/usr/share/java';
 const START_MS = 60_000;
 
@@ -17,21 +17,21 @@ export interface ZookeeperServer extends AsyncDisposable {
   readonly url: string;
   readonly port: number;
   readonly pid: number;
-  /** A four-letter command's answer, or '' when there is none in time. */
+  /** The reply to a four-letter command, or '' after a timeout. */
   ask(word: string): Promise<string>;
   /** SIGSTOP. */
   pause(): void;
   /** SIGCONT. */
   resume(): void;
-  /** SIGKILL; what was written stays for `start`. */
+  /** SIGKILL; the data stays for `start`. */
   kill(): Promise<void>;
-  /** Starts a killed one again, on its port and its data. */
+  /** Restarts a killed server on its port and data. */
   start(): Promise<void>;
 }
 
 const isThere = () => existsSync(`${JARS}/zookeeper.jar`);
 
-/** Installs ZooKeeper where that needs no question. @returns null, or why there is none and what to do */
+/** Installs ZooKeeper if that needs no confirmation. @returns null, or why it is missing and what to do */
 export async function ensureZookeeper(): Promise<string | null> {
   if (isThere()) return null;
   const hint = 'no ZooKeeper on this machine: apt-get install zookeeper (Debian, Ubuntu)';
@@ -49,7 +49,7 @@ function readText(file: string): string {
   return existsSync(file) ? readFileSync(file, 'utf8') : '';
 }
 
-/** Starts a server with an empty folder and waits until it serves. */
+/** Starts a server with an empty folder and waits until it replies. */
 export async function startZookeeper({ tickMs = 200 } = {}): Promise<ZookeeperServer> {
   const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-zookeeper-'));
   const port = await freePort();
@@ -115,7 +115,7 @@ export async function startZookeeper({ tickMs = 200 } = {}): Promise<ZookeeperSe
   };
 }
 
-/** The manifest of the first one names what it needs. */
+/** The manifest of the first one names its dependencies. */
 const CLASSES = ['zookeeper', 'slf4j-simple'];
 
 function fourLetters(port: number, word: string): Promise<string> {
