@@ -1,5 +1,5 @@
 /**
- * An advisory lock of a Postgres transaction, on a connection of its own for as long as the lock is held.
+ * An advisory lock of a Postgres transaction, on a dedicated connection for as long as the lock is held.
  *
  *   local turn ──▶ connect ──▶ try ──contended──▶ wait in Postgres ──▶ confirm ──▶ held: kit/renewing-lease.ts
  *                                │ granted              │ lock_timeout: contended
@@ -47,7 +47,7 @@ export const description: LockDescription = {
 /** Locks that one process holds or waits for in Postgres at once; further ones wait for a connection. */
 const MAX_CONNECTIONS = 16;
 
-/** Opens a pool of its own with the service's connection settings. */
+/** Opens a dedicated pool with the service's connection settings. */
 export async function create({ postgres }: { readonly postgres: PostgresStore }): Promise<Lock> {
   return createPostgresAdvisoryLock(postgres.pool.options);
 }

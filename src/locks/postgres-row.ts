@@ -16,7 +16,7 @@ import type pg from 'pg';
 import { localQueue } from '../concurrency/local-queue.ts';
 import { expectedPostgresFailure } from '../store/postgres/failures.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
-import { Compensations } from './kit/ambiguous-write.ts';
+import { Compensations } from './kit/compensations.ts';
 import { acceptLease, poll, type Retry } from './kit/poll.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';

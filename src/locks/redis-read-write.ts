@@ -1,7 +1,7 @@
 /**
  * A lock in one Redis that readers share and a writer holds alone.
  *
- *   read  ──no writer holds or waits──▶ a share with an expiry of its own
+ *   read  ──no writer holds or waits──▶ a share with a separate expiry
  *   write ──no holder──▶ held
  *      └──▶ waits, which blocks new readers ──the last share is released or expires──▶ held
  *              └──wait ends, or the waiter dies: its intent expires INTENT_TTL_MS after its last poll──▶ readers enter again

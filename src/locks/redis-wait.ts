@@ -48,7 +48,7 @@ export async function create({ redis, onError }: Context): Promise<Lock> {
   const dedicated = redis.redis.duplicate();
   let connections = 0;
   dedicated.on('close', () => connections++);
-  dedicated.on('error', (error) => onError('connect-redis-wait', error));
+  dedicated.on('error', (error) => onError('redis-wait-connection', error));
   await dedicated.connect().catch((error) => {
     dedicated.disconnect();
     throw error;

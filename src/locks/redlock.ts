@@ -110,9 +110,7 @@ function openNode(url: string, onError: Context['onError']): Node {
     retryStrategy: (times) => Math.min(25 * 2 ** Math.min(times, 5), 250), // a lease may depend on it
   });
   const { host } = new URL(url);
-  redis.on('error', (cause) =>
-    onError('connect-redlock-node', new Error(`${host}: ${cause.message}`, { cause })),
-  );
+  redis.on('error', (error) => onError('redlock-connection', error, { host }));
   const scripts = defineTokenScripts(redis);
   /** Releases that the server has not confirmed, by token. Their keys expire at `untilMs`. */
   const unconfirmed = new Map<string, { resource: string; untilMs: number }>();

@@ -133,7 +133,7 @@ export function commonChecks(open: () => Promise<Group>): void {
 
   it('leaves nothing behind when it closes', async () => {
     const own = await fixture.process();
-    // A process of its own, whose connections nothing else uses.
+    // A separate process, whose connections nothing else uses.
     const lease = await held(own.lock, 'closing', { ttlMs: 30_000 });
     const stranger = await held(a.lock, 'closing-2', { ttlMs: 30_000 });
     const waiting = [

@@ -13,7 +13,7 @@ const SESSION_MS = 1_200;
 let server: ZookeeperServer;
 const opened: (() => Promise<void>)[] = [];
 
-/** From ZooKeeper's view, a process: a session of its own, through a proxy. */
+/** From ZooKeeper's view, a process: a separate session through a proxy. */
 async function open(lockTtlMs = SESSION_MS): Promise<{ lock: Lock; link: TcpProxy }> {
   const link = await TcpProxy.open({ port: server.port });
   const lock = await create({ zookeeperUrl: `127.0.0.1:${link.port}`, lockTtlMs });

@@ -1,4 +1,4 @@
-/** Locks without the service: one per simulated process, with connections of its own through a proxy. */
+/** Locks without the service: one per simulated process, with separate connections through a proxy. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -1,5 +1,5 @@
 /**
- * A process with clients of several schedules, controlled over IPC by `Command`s. A process of its own can be paused together
+ * A process with clients of several schedules, controlled over IPC by `Command`s. A separate process can be paused together
  * with everything that its holders assume.
  */
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -8,53 +8,13 @@
  *
  * Not covered: a write that the network delivers after its compensation. The lock that it takes expires with its TTL.
  */
-import { setMaxListeners } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expectedRedisFailure, type RedisStore } from '../../store/redis/connection.ts';
+import type { Compensations } from './compensations.ts';
 import { defineTokenScripts, lockKey } from './redis.ts';
 
 /** How long to retry after a lost reply. ioredis needs about 100 ms for a new connection. */
 const RESOLVE_MS = 1_000;
-const PAUSE_MS = 50;
-
-/** Background work that undoes what unanswered requests may have done. */
-export class Compensations {
-  readonly #closing = new AbortController();
-  readonly #pending = new Set<Promise<void>>();
-
-  constructor() {
-    setMaxListeners(0, this.#closing.signal); // one listener per pending compensation
-  }
-
-  get isClosed(): boolean {
-    return this.#closing.signal.aborted;
-  }
-
-  /** Ends early when the lock closes. */
-  async pause(ms: number): Promise<void> {
-    await sleep(ms, undefined, { signal: this.#closing.signal }).catch(() => {});
-  }
-
-  /** Runs `compensate` until it resolves to true or the TTL expires: nothing is held after that. */
-  add(compensate: () => Promise<boolean>, ttlMs: number): void {
-    const work = this.#run(compensate, performance.now() + ttlMs);
-    this.#pending.add(work);
-    void work.finally(() => this.#pending.delete(work));
-  }
-
-  async #run(compensate: () => Promise<boolean>, untilMs: number): Promise<void> {
-    // At least one attempt, even after the TTL: the write may still be in flight.
-    while (!(await compensate().catch(() => false)) && !this.isClosed && performance.now() < untilMs) {
-      await this.pause(PAUSE_MS);
-    }
-  }
-
-  /** Waits for the current attempts and makes no further ones. */
-  async close(): Promise<void> {
-    this.#closing.abort();
-    await Promise.all(this.#pending);
-  }
-}
+const RETRY_MS = 50;
 
 export interface AmbiguousWrite<T> {
   write(): Promise<T>;
@@ -78,7 +38,7 @@ export async function resolveAmbiguous<T>(request: AmbiguousWrite<T>): Promise<T
         return await retry();
       } catch (failure) {
         expectedRedisFailure(failure);
-        await compensations.pause(PAUSE_MS);
+        await compensations.pause(RETRY_MS);
       }
     }
     compensations.add(() => compensate().then(() => true), ttlMs);

@@ -92,7 +92,7 @@ export class Notifications {
     subscriber.on('ready', () => {
       if (this.#isSubscribed) subscriber.subscribe(this.#channel).catch(() => subscriber.disconnect(true));
     });
-    subscriber.on('error', (error) => this.#onError('receive-lock-notifications', error));
+    subscriber.on('error', (error) => this.#onError('redis-subscriber-connection', error));
     subscriber.on('message', (_channel, lock) => this.#notify.get(lock)?.());
     this.#subscriber = subscriber;
     try {
@@ -102,7 +102,7 @@ export class Notifications {
       subscriber.disconnect();
       this.#subscribing = null;
       this.#retryAtMs = performance.now() + RESUBSCRIBE_MS;
-      if (!this.#isClosed) this.#onError('subscribe-to-lock-notifications', error);
+      if (!this.#isClosed) this.#onError('redis-subscribe', error);
     }
   }
 }

@@ -14,7 +14,7 @@ import { randomUUID } from 'node:crypto';
 import { localQueue } from '../../concurrency/local-queue.ts';
 import { expectedRedisFailure } from '../../store/redis/connection.ts';
 import type { AcquireOptions, AcquireResult, Lock } from '../lock.ts';
-import { Compensations } from './ambiguous-write.ts';
+import { Compensations } from './compensations.ts';
 import { acceptLease, poll, type Retry } from './poll.ts';
 import { RenewingLease } from './renewing-lease.ts';
 import { type Waiter, waitingLock } from './waiting-lock.ts';

@@ -1,7 +1,7 @@
 /** The frame of the simple rungs in one Redis: every contender polls, without a local queue. */
 import { expectedRedisFailure } from '../../store/redis/connection.ts';
 import type { Lease, Lock } from '../lock.ts';
-import { Compensations } from './ambiguous-write.ts';
+import { Compensations } from './compensations.ts';
 import { acceptLease, poll } from './poll.ts';
 import { waitingLock } from './waiting-lock.ts';
 

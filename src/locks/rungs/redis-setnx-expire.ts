@@ -1,5 +1,5 @@
 /**
- * The second rung: an expiry, set by a command of its own.
+ * The second rung: an expiry, set by a second command.
  *
  *   SETNX ──▶ held without expiry ──PEXPIRE──▶ held until the TTL expires
  *                  └──a crash here──▶ held for ever

@@ -13,7 +13,7 @@
  */
 import { localQueue, type Turn, unqueued } from '../../concurrency/local-queue.ts';
 import { expectedRedisFailure, type RedisStore } from '../../store/redis/connection.ts';
-import { Compensations } from '../kit/ambiguous-write.ts';
+import { Compensations } from '../kit/compensations.ts';
 import { type Listener, Notifications } from '../kit/notifications.ts';
 import { acceptLease } from '../kit/poll.ts';
 import { lockKey, SERVER_CLOCK_FLAW } from '../kit/redis.ts';
