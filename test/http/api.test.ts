@@ -261,8 +261,8 @@ describe('the service', () => {
       (s) => s.name === 'unsafe',
     );
     expect(unsafe?.guarantees).toMatchObject({ neverOversells: false });
-    const setnx = (body.locks as { name: string; flaw: string }[]).find((l) => l.name === 'redis-setnx');
-    expect(setnx?.flaw).toBeTruthy();
+    const setnx = (body.locks as { name: string }[]).find((l) => l.name === 'redis-setnx');
+    expect(setnx).toMatchObject({ flaw: expect.any(String), capabilities: ['renews'] });
   });
 
   it('is healthy, ready, and measured', async () => {

@@ -54,7 +54,8 @@ describe('the queue of the fair lock', () => {
             await lease.release();
           }),
         );
-        await sleep(15); // this request arrives before the next one is sent
+        const queued = () => redis.redis.zcard(`stampede:{${resource}}:queue`);
+        await expect.poll(queued, { interval: 2 }).toBe(i + 1);
       }
       await first.release();
       await Promise.all(work);

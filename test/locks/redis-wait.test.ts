@@ -72,7 +72,7 @@ describe('the replicas', () => {
     pair.replication[0]!.set('black-hole');
     const startMs = performance.now();
     await new Promise((resolve) => lease.signal.addEventListener('abort', resolve));
-    expect(performance.now() - startMs).toBeLessThan(905);
+    expect(lease.deadlineMs).toBeLessThan(startMs + 900); // no later renewal moved it
     expect(await look.get('stampede:{renewal}:lock')).toBe(lease.token); // the primary alone had renewed it
   });
 

@@ -252,15 +252,16 @@ describe('a lease', () => {
 
   it('is renewed once Redis is reachable again, and not lost before', async () => {
     const [a, b] = await open(2);
-    for (let i = 0; i < 5; i++) {
-      const lease = await held(a!.lock, `back-${i}`, { ttlMs: 2_000 });
-      await sleep(500);
-      a!.link.set('refuse');
-      await sleep(1_000); // the renewals at 667 and 1,333 ms fail
-      a!.link.set('pass');
-      await sleep(1_500);
+    const resources = ['back-1', 'back-2', 'back-3', 'back-4', 'back-5'];
+    const leases = await Promise.all(resources.map((r) => held(a!.lock, r, { ttlMs: 4_000 })));
+    await sleep(1_000);
+    a!.link.set('refuse');
+    await sleep(2_000); // the renewals at 1,333 and 2,667 ms fail
+    a!.link.set('pass');
+    await sleep(3_000);
+    for (const lease of leases) {
       expect(lease.signal.aborted).toBe(false);
-      expect((await b!.lock.acquire(`back-${i}`, { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');
+      expect((await b!.lock.acquire(lease.resource, { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');
       await lease.release();
     }
   });
