@@ -1,6 +1,6 @@
 /** What the locks on one Redis server share: key names, the scripts of a key that holds a token, and a known flaw. */
 import type { Redis } from 'ioredis';
-import { defineScript } from '../../store/redis/script.ts';
+import { defineLockScripts } from '../../store/redis/script.ts';
 
 /** All keys of a resource share one hash tag. Locks of two kinds share these names and must not share a resource. */
 export const keyOf = (resource: string, part: string): string => `stampede:{${resource}}:${part}`;
@@ -8,17 +8,12 @@ export const lockKey = (resource: string): string => keyOf(resource, 'lock');
 /** Holds the newest fencing token. */
 export const fenceKey = (resource: string): string => keyOf(resource, 'fence');
 
-/** Defines renewal and release of a lock key that holds the token of its claim. */
+/** Defines renewal and release of a lock key that holds the token of its claim. Both return whether the token held it. */
 export function defineTokenScripts(redis: Redis) {
-  const renew = defineScript<number>(redis, 'lock/renew', 1);
-  const release = defineScript<number>(redis, 'lock/release', 1);
+  const { renew, unlock } = defineLockScripts(redis);
   return {
-    /** @returns whether the token still held the lock */
-    renew: async (resource: string, token: string, ttlMs: number): Promise<boolean> =>
-      (await renew(lockKey(resource), token, ttlMs)) === 1,
-    /** @returns whether the token still held the lock */
-    release: async (resource: string, token: string): Promise<boolean> =>
-      (await release(lockKey(resource), token)) === 1,
+    renew: (resource: string, token: string, ttlMs: number) => renew(lockKey(resource), token, ttlMs),
+    release: (resource: string, token: string) => unlock(lockKey(resource), token),
   };
 }
 
