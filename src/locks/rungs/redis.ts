@@ -1,12 +1,12 @@
 /**
- * The last rung: a lock in one Redis, a hash of an owner and its claims that expires.
+ * The last rung: a lock in one Redis, as a hash of an owner and its claims with an expiry.
  *
- *   local turn ──▶ attempt ──contended──▶ queued ──notified, or SAFETY_POLL_MS──▶ attempt …   waitMs elapsed: contended
- *       │             │ granted             ▲  └──wait ends──▶ leaves the queue
- *       │             ▼                     │
+ *   local turn ──▶ attempt ──contended──▶ queued ──notified, or after SAFETY_POLL_MS──▶ attempt …
+ *       │             │ granted              └──waitMs elapsed, aborted──▶ leaves the queue
+ *       │             ▼
  *       │           held: kit/redis-cohort.ts
- *       ├──claim handed off──▶ held         │
- *       └──place in the queue handed off────┘
+ *       ├──a claim was handed off──▶ held
+ *       └──a place in the queue was handed off──▶ queued
  *
  * A claim that names its owner is granted at once, with the same fencing token, wherever that owner already holds the lock.
  * kit/ambiguous-write.ts resolves requests whose reply was lost.
