@@ -70,7 +70,7 @@ export function waitingLock<Handoff = never>(lock: WaitingLock<Handoff>): Lock {
     if (turn === null) return waiter.refusal();
     let result: AcquireResult | undefined;
     try {
-      if (waiter.signal.aborted && turn.gift === null) return waiter.refusal();
+      if (waiter.signal.aborted && turn.handoff === null) return waiter.refusal();
       result = await lock.acquire(resource, options, waiter, turn);
       return result;
     } finally {

@@ -101,7 +101,7 @@ export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
     waiter: Waiter,
     turn: Turn<Handoff>,
   ): Promise<AcquireResult> {
-    const { claim, listener } = turn.gift ?? {};
+    const { claim, listener } = turn.handoff ?? {};
     try {
       if (claim !== undefined && options.owner === undefined && options.ttlMs === claim.ttlMs) {
         return await acceptLease(cohort.lease(resource, claim, turn), waiter, 'redis-slow');
