@@ -13,7 +13,7 @@
 --
 -- A fencing token is the server's clock in microseconds, or one more than the last token where that is more. So a key
 -- that was lost or has expired takes no token back while the clock goes forward, and the key need not be kept for ever.
--- With the key lost AND the clock set back, tokens are lower than before: docs/locks.md says what protects a resource then.
+-- With the key lost AND the clock set back, tokens are lower than before: docs/explanation/locks.md says what protects a resource then.
 local lock, fence, waiters = KEYS[1], KEYS[2], KEYS[3]
 local token, owner, ttlMs, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
 -- A lock of another kind under this key is an error here, and is respected.
