@@ -37,15 +37,16 @@ describe.each(documents)('%s', (document) => {
   const page = text(document);
 
   it('has links that lead somewhere', () => {
-    for (const target of matches(prose(page), /\]\(([^)\s]+)\)/g)) {
-      if (/^https?:/.test(target)) continue;
+    const isBroken = (target: string): boolean => {
+      if (/^https?:/.test(target)) return false;
       const [path = '', anchor] = target.split('#');
       const url = path === '' ? new URL(document, root) : new URL(path, new URL(document, root));
-      expect(existsSync(url), target).toBe(true);
-      if (anchor === undefined) continue;
+      if (!existsSync(url)) return true;
+      if (anchor === undefined) return false;
       const headings = matches(prose(readFileSync(url, 'utf8')), /^#+ (.+)$/gm);
-      expect(headings.map(anchorOf), target).toContain(anchor);
-    }
+      return !headings.map(anchorOf).includes(anchor);
+    };
+    expect(matches(prose(page), /\]\(([^)\s]+)\)/g).filter(isBroken)).toEqual([]);
   });
 
   it('names commands that are scripts of the package, with variables that the service reads', () => {
@@ -68,15 +69,13 @@ describe.each(documents)('%s', (document) => {
       title: title!.replace(/\s+/g, ' '),
       file: file ?? '',
     }));
-    for (const { title, file } of cited) {
+    const isMissing = ({ title, file }: { readonly title: string; readonly file: string }): boolean => {
       const url = files.get(file);
-      expect(url, `“${title}” names no file`).toBeDefined();
-      const titles = titlesIn(url!.href.slice(root.href.length)).filter(({ source }) => source.length > 12);
-      expect(
-        titles.some((pattern) => pattern.test(title)),
-        `“${title}” is in ${file}`,
-      ).toBe(true);
-    }
+      if (url === undefined || !existsSync(url)) return true;
+      const titles = titlesIn(url.href.slice(root.href.length)).filter(({ source }) => source.length > 12);
+      return !titles.some((pattern) => pattern.test(title));
+    };
+    expect(cited.filter(isMissing)).toEqual([]);
     for (const file of files.keys()) expect(cited.map((citation) => citation.file)).toContain(file);
   });
 });
