@@ -4,6 +4,9 @@ import { describe, expect, it } from 'vitest';
 import { limits } from '../src/config/limits.ts';
 import { openApiDocument } from '../src/http/openapi.ts';
 import { problems } from '../src/http/problems.ts';
+import { attemptTally } from '../src/metrics/attempt-tally.ts';
+import { backgroundHealth } from '../src/metrics/background.ts';
+import * as instruments from '../src/metrics/instruments.ts';
 
 const root = new URL('../', import.meta.url);
 const text = (file: string) => readFileSync(new URL(file, root), 'utf8');
@@ -183,12 +186,26 @@ it('the API reference has every route and every problem', () => {
   );
 });
 
-it('the metrics reference has every metric', () => {
-  const metrics = filesBelow('src/metrics').flatMap((file) => matches(text(file), /'(stampede_[a-z_]+)'/g));
-  expect(sorted(rows(text('docs/reference/metrics.md')))).toEqual(sorted(metrics));
+it('the metrics reference has every metric with its labels', () => {
+  const created = instruments.createInstruments();
+  // Figures that are read at each scrape: what they are read from does not matter here.
+  for (const [name, measure] of Object.entries(instruments))
+    if (name.startsWith('measure')) (measure as (of: typeof created, from: object) => unknown)(created, {});
+  attemptTally(created.registry, 'lua');
+  backgroundHealth(created.registry, { failing() {}, recovered() {} });
+  const metrics = created.registry.getMetricsAsArray().filter(({ name }) => name.startsWith('stampede_'));
+  const names = metrics.map(({ name }) => name);
+
+  const page = text('docs/reference/metrics.md');
+  expect(sorted(rows(page))).toEqual(sorted(names));
+  for (const metric of metrics) {
+    const { labelNames } = metric as { readonly labelNames?: readonly string[] };
+    const cell = new RegExp(`^\\| \`${metric.name}\` \\|[^|]*\\|([^|]*)\\|`, 'm').exec(page)![1]!;
+    if (labelNames) expect(matches(cell, /`(\w+)`/g), metric.name).toEqual(labelNames);
+  }
   for (const document of documents)
     for (const name of matches(text(document), /\b(stampede_[a-z_]+)/g))
-      expect(metrics, document).toContain(name);
+      expect(names, document).toContain(name);
 });
 
 describe('the data reference', () => {
