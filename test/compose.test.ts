@@ -108,8 +108,8 @@ describe('the servers of locks', () => {
     expect(services.zookeeper!.ports![0]).toMatch(new RegExp(`:${config.zookeeperUrl!.split(':')[1]}$`));
   });
 
-  it('have the addresses in docs/locks.md by which a service on the host reaches them', () => {
-    const page = text('docs/locks.md');
+  it('have the addresses in docs/how-to/choose-a-lock.md by which a service on the host reaches them', () => {
+    const page = text('docs/how-to/choose-a-lock.md');
     const urls = inProfile('redlock')
       .flatMap(([name]) => published(name))
       .map((port) => `redis://127.0.0.1:${port}`);
@@ -121,7 +121,8 @@ describe('the servers of locks', () => {
   it.each(['redlock', 'replica', 'zookeeper'])('are started with the lock by one command: %s', (profile) => {
     const lock = profile === 'replica' ? 'redis-wait' : profile;
     const command = `STRATEGY=global-lock LOCK=${lock} docker compose --profile ${profile} up`;
-    for (const file of ['docker-compose.yml', 'docs/locks.md']) expect(text(file)).toContain(command);
+    for (const file of ['docker-compose.yml', 'docs/how-to/choose-a-lock.md'])
+      expect(text(file)).toContain(command);
     expect(inProfile(profile).length).toBeGreaterThan(0);
   });
 });

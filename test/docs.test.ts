@@ -1,114 +1,89 @@
-/** What the documents say of the repository is true of it. */
+/** The documents are true of the repository: links, commands, cited tests, and lists of what there is. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { limits } from '../src/config/limits.ts';
+import { openApiDocument } from '../src/http/openapi.ts';
+import { problems } from '../src/http/problems.ts';
+import { attemptTally } from '../src/metrics/attempt-tally.ts';
+import { backgroundHealth } from '../src/metrics/background.ts';
+import * as instruments from '../src/metrics/instruments.ts';
 
 const root = new URL('../', import.meta.url);
 const text = (file: string) => readFileSync(new URL(file, root), 'utf8');
-const documents = [
-  'README.md',
-  'CHANGELOG.md',
-  ...readdirSync(new URL('docs', root)).map((name) => `docs/${name}`),
-];
-
-it('docs/architecture.md names only files that exist', () => {
-  const files = ['src', 'bench', 'lua', 'test'].flatMap((folder) =>
-    readdirSync(new URL(folder, root), { recursive: true, encoding: 'utf8' }).map((f) => `/${folder}/${f}`),
+const filesBelow = (folder: string) =>
+  readdirSync(new URL(folder, root), { recursive: true, encoding: 'utf8' }).map(
+    (file) => `${folder}/${file}`,
   );
-  for (const [name] of text('docs/architecture.md').matchAll(/[\w./-]+\.(?:ts|lua)\b/g))
-    expect(
-      files.some((file) => file.endsWith(`/${name}`)),
-      `architecture.md names ${name}`,
-    ).toBe(true);
-});
 
-it.each(documents)('links of %s lead somewhere', (document) => {
-  for (const [, target] of text(document).matchAll(/\]\(([^)#]+)[^)]*\)/g)) {
-    if (/^https?:/.test(target!)) continue;
-    expect(existsSync(new URL(target!, new URL(document, root))), target).toBe(true);
-  }
-});
+const documents = ['README.md', 'CHANGELOG.md', ...filesBelow('docs').filter((file) => file.endsWith('.md'))];
+const matches = (page: string, pattern: RegExp) => [...page.matchAll(pattern)].map((match) => match[1]!);
+const prose = (page: string) => page.replace(/^```[\s\S]*?^```$/gm, '');
+/** The part of a page below a heading, up to the next heading of the same level. */
+const section = (page: string, heading: string) =>
+  page.split(`\n${heading}\n`)[1]?.split(new RegExp(`^${heading.replace(/[^#].*/, '')} `, 'm'))[0] ?? '';
+const block = (page: string, name: string) =>
+  page.split(`<!-- ${name} -->`)[1]!.split(`<!-- /${name} -->`)[0]!;
+/** First cells of a table's rows, without the head's `STRATEGY=`. */
+const rows = (part: string) => matches(part, /^\| `([^`=]+)`/gm);
+const sorted = (names: Iterable<string>) => [...new Set(names)].sort();
 
-it.each(documents)('commands of %s are scripts of the package', (document) => {
-  const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
-  for (const [, script] of text(document).matchAll(/npm run ([\w:]+)/g))
-    expect(scripts).toHaveProperty([script!]);
-});
+/** As GitHub makes it. */
+const anchorOf = (heading: string) =>
+  heading
+    .replace(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N}\s_-]/gu, '')
+    .trim()
+    .replace(/\s/g, '-');
 
-describe('docs/locks.md', () => {
-  const page = text('docs/locks.md');
-  const block = (name: string) => page.split(`<!-- ${name} -->`)[1]!.split(`<!-- /${name} -->`)[0]!;
-  const named = (part: string) => [...part.matchAll(/^\| `([a-z-]+)` \|/gm)].map((match) => match[1]!);
-  const locks = named(block('capabilities'));
+describe.each(documents)('%s', (document) => {
+  const page = text(document);
 
-  it('lists every lock that there is', () => {
-    const there = readdirSync(new URL('src/locks', root), { recursive: true, encoding: 'utf8' }).filter(
-      (file) => /\.ts$/.test(file) && /^export const description\b/m.test(text(`src/locks/${file}`)),
+  it('has links that lead somewhere', () => {
+    const isBroken = (target: string): boolean => {
+      if (/^https?:/.test(target)) return false;
+      const [path = '', anchor] = target.split('#');
+      const url = path === '' ? new URL(document, root) : new URL(path, new URL(document, root));
+      if (!existsSync(url)) return true;
+      if (anchor === undefined) return false;
+      const headings = matches(prose(readFileSync(url, 'utf8')), /^#+ (.+)$/gm);
+      return !headings.map(anchorOf).includes(anchor);
+    };
+    expect(matches(prose(page), /\]\(([^)\s]+)\)/g).filter(isBroken)).toEqual([]);
+  });
+
+  it('names commands that are scripts of the package, with variables that the service reads', () => {
+    const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
+    for (const script of matches(page, /npm run (?:--silent )?([\w:]+)/g))
+      expect(scripts).toHaveProperty([script]);
+    for (const line of page.split('\n').filter((line) => /(npm (run|start)|docker compose)/.test(line)))
+      for (const variable of matches(line, /(?<![\w-])([A-Z]+(?:_[A-Z]+)*)=/g))
+        expect(text('.env.example'), variable).toContain(`\n# ${variable}=`);
+  });
+
+  it('cites tests that exist, each in its file', () => {
+    const files = new Map(
+      [...page.matchAll(/^\[([a-z-]+)\]: (\S+)$/gm)].map(([, name, target]) => [
+        name!,
+        new URL(target!, new URL(document, root)),
+      ]),
     );
-    expect([...locks].sort()).toEqual(there.map((file) => file.replace(/^.*\/|\.ts$/g, '')).sort());
-    expect(named(block('flaws'))).toEqual(locks);
-    for (const lock of locks) expect(text('.env.example'), lock).toMatch(new RegExp(`[ :]${lock}[\\s,.]`));
-  });
-
-  it('tells of each how it works and what it costs', () => {
-    const costs = page.split('## The locks')[1]!.split('###')[0]!;
-    expect(named(costs)).toEqual(locks);
-    const rungs = page.split('### The six rungs')[1]!.split('###')[0]!;
-    for (const lock of locks)
-      expect(page.includes(`\n### \`${lock}\``) || rungs.includes(`\n${lock} `), lock).toBe(true);
-  });
-
-  it('names tests that there are', () => {
-    const tests = ['contract', 'locks'].flatMap((folder) =>
-      readdirSync(new URL(`test/${folder}`, root)).map((file) => text(`test/${folder}/${file}`)),
-    );
-    const titles = [...page.matchAll(/“([^”]+)”/g)].map((match) => match[1]!.replaceAll('\n', ' '));
-    expect(titles.length).toBeGreaterThan(8);
-    for (const title of titles)
-      expect(
-        tests.some((source) => source.includes(`'${title}'`) || source.includes(`"${title}"`)),
-        title,
-      ).toBe(true);
-  });
-
-  it('sets variables that the service reads', () => {
-    const known = text('.env.example');
-    const variables = [...page.matchAll(/\b([A-Z]+(?:_[A-Z]+)*)=/g)].map((match) => match[1]!);
-    expect(variables).toContain('ZOOKEEPER_URL');
-    for (const variable of variables) expect(known).toContain(`\n# ${variable}=`);
+    const cited = [...prose(page).matchAll(/“([^”]+)”(?:\s\[([a-z-]+)\])?/g)].map(([, title, file]) => ({
+      title: title!.replace(/\s+/g, ' '),
+      file: file ?? '',
+    }));
+    const isMissing = ({ title, file }: { readonly title: string; readonly file: string }): boolean => {
+      const url = files.get(file);
+      if (url === undefined || !existsSync(url)) return true;
+      const titles = titlesIn(url.href.slice(root.href.length)).filter(({ source }) => source.length > 12);
+      return !titles.some((pattern) => pattern.test(title));
+    };
+    expect(cited.filter(isMissing)).toEqual([]);
+    for (const file of files.keys()) expect(cited.map((citation) => citation.file)).toContain(file);
   });
 });
 
-describe('docs/strategies.md', () => {
-  const page = text('docs/strategies.md');
-  const block = page.split('<!-- strategies -->')[1]!.split('<!-- /strategies -->')[0]!;
-  const rows = [...block.matchAll(/^\| `([a-z-]+)` \|.*\| (\d+) \|/gm)].map(([, name, trips]) => [
-    name!,
-    trips!,
-  ]);
-  const strategies = rows.map(([name]) => name!);
-
-  it('lists every strategy that there is', () => {
-    const there = readdirSync(new URL('src/strategies', root), { recursive: true, encoding: 'utf8' }).filter(
-      (file) => /\.ts$/.test(file) && /^export const description\b/m.test(text(`src/strategies/${file}`)),
-    );
-    expect([...strategies].sort()).toEqual(there.map((file) => file.replace(/^.*\/|\.ts$/g, '')).sort());
-    for (const strategy of strategies)
-      expect(text('.env.example'), strategy).toMatch(new RegExp(`[ :]${strategy}[\\s,.]`));
-  });
-
-  it.each(rows)('tells of %s how it works, in %s round trips, and what it is for', (name, trips) => {
-    const section = page.split(`\n## \`${name}\`: `)[1]?.split('\n## ')[0] ?? '';
-    expect(section.split('```'), 'one diagram').toHaveLength(3);
-    expect(section).toMatch(new RegExp(`\\*\\*Round trips: ${trips}\\b`));
-    for (const part of ['**Guarantees:**', '**Choose it**']) expect(section).toContain(part);
-    const guide = page.split('## Which one do I need?')[1]!.split('<!--')[0]!;
-    expect(guide).toContain(`\`${name}\``);
-    const meeting = page.split('Where attempts on one sale meet:')[1]!.split('\n\n')[1]!;
-    expect(meeting).toContain(`| \`${name}\` |`);
-  });
-});
-
-/** Titles of tests and of their groups; what vitest fills in may be anything. */
+/** Titles of tests and of their groups as patterns; what vitest fills in may be anything. */
 function titlesIn(file: string): RegExp[] {
   const titles = [...text(file).matchAll(/[(?:]\s*(['"`])((?:(?!\1)[^\\\n]|\\.)+)\1(?=,|\s*:)/g)].map(
     (match) => match[2]!,
@@ -121,45 +96,142 @@ function titlesIn(file: string): RegExp[] {
   });
 }
 
-describe.each(['docs/strategies.md', 'docs/failure.md'])('%s', (document) => {
-  const page = text(document);
-  const files = new Map(
-    [...page.matchAll(/^\[([a-z-]+)\]: (\S+)$/gm)].map(([, name, target]) => [
-      name!,
-      new URL(target!, new URL(document, root)),
-    ]),
-  );
-  const quoted = [...page.matchAll(/“([^”]+)”(?: \[([a-z-]+)\])?/g)].map(([, title, file]) => ({
-    title: title!.replace(/\s+/g, ' '),
-    file,
-  }));
+it('the README fits on two screens, and the failure model cites tests', () => {
+  expect(text('README.md').split('\n').length).toBeLessThanOrEqual(150);
+  const model = text('docs/explanation/failure-model.md');
+  const behavior = model
+    .split('\n')
+    .filter((line) => /^\| (?!---|behavior|failure \||what fails|\[)/.test(line));
+  expect(behavior.length).toBeGreaterThan(50);
+  for (const row of behavior) expect(row).toMatch(/“/);
+});
 
-  it('names tests that there are, each in its file', () => {
-    expect(quoted.length).toBeGreaterThan(10);
-    for (const { title, file } of quoted) {
-      const url = files.get(file ?? '');
-      expect(url, `“${title}” names no file`).toBeDefined();
-      const titles = titlesIn(url!.href.slice(root.href.length)).filter(({ source }) => source.length > 12);
-      expect(
-        titles.some((pattern) => pattern.test(title)),
-        `“${title}” is in ${file}`,
-      ).toBe(true);
-    }
+/** Names of the implementations in a folder: files that export a description. */
+const implementations = (folder: string) =>
+  sorted(
+    filesBelow(folder)
+      .filter((file) => file.endsWith('.ts') && /^export const description\b/m.test(text(file)))
+      .map((file) => file.replace(/^.*\/|\.ts$/g, '')),
+  );
+const inExample = (name: string) => new RegExp(`[ :]${name}[\\s,.]`);
+
+describe('every strategy', () => {
+  const strategies = implementations('src/strategies');
+  const reference = text('docs/reference/strategies.md');
+
+  it('is in the reference and in .env.example', () => {
+    expect(sorted(rows(block(reference, 'strategies')))).toEqual(strategies);
+    expect(sorted(rows(section(reference, '## Where attempts meet')))).toEqual(strategies);
+    for (const name of strategies) expect(text('.env.example'), name).toMatch(inExample(name));
   });
 
-  it('names no file in vain', () => {
-    for (const [name, url] of files) {
-      expect(existsSync(url), url.href).toBe(true);
-      expect(quoted.map(({ file }) => file)).toContain(name);
+  it.each(strategies)('has its explanation, a diagram, and what it is for: %s', (name) => {
+    const part = section(text('docs/explanation/strategies.md'), `## \`${name}\``);
+    expect(part.split('```'), 'one diagram').toHaveLength(3);
+    expect(part).toContain('**Choose it**');
+    expect(text('docs/how-to/choose-a-strategy.md')).toContain(`\`${name}\``);
+  });
+});
+
+it('every lock is in the reference, explained, and in .env.example', () => {
+  const locks = implementations('src/locks');
+  const reference = text('docs/reference/locks.md');
+  const explanation = text('docs/explanation/locks.md');
+  expect(sorted(rows(block(reference, 'capabilities')))).toEqual(locks);
+  expect(sorted(rows(block(reference, 'flaws')))).toEqual(locks);
+  expect(sorted(rows(section(reference, '## Round trips')))).toEqual(locks);
+  const ladder = rows(section(explanation, '## The ladder'));
+  for (const name of locks) {
+    if (section(explanation, `## \`${name}\``) === '') expect(ladder).toContain(name);
+    expect(text('.env.example'), name).toMatch(inExample(name));
+  }
+});
+
+describe('the configuration reference', () => {
+  const page = text('docs/reference/configuration.md');
+
+  it('has every variable with its default', () => {
+    const given = [...text('.env.example').matchAll(/^# ([A-Z_]+)=(.*)$/gm)].map(([, name, value]) => [
+      name,
+      value,
+    ]);
+    const listed = [...page.matchAll(/^\| `([A-Z_]+)` \| (?:`([^`]*)`|–) \|/gm)].map(([, name, value]) => [
+      name,
+      value ?? '',
+    ]);
+    expect(Object.fromEntries(listed)).toEqual(Object.fromEntries(given));
+  });
+
+  it('has limits as they are', () => {
+    const listed = [...page.matchAll(/^\| `([a-z][\w.]+)` \| (\d+) \|/gm)];
+    expect(listed.length).toBeGreaterThan(15);
+    for (const [, name, value] of listed) {
+      const actual = name!
+        .split('.')
+        .reduce<unknown>((at, key) => (at as Record<string, unknown>)?.[key], limits);
+      expect(actual, name).toBe(Number(value));
     }
   });
 });
 
-it('docs/failure.md names metrics that there are', () => {
-  const there = ['instruments', 'attempt-tally', 'background']
-    .map((name) => text(`src/metrics/${name}.ts`))
-    .join();
-  const named = [...text('docs/failure.md').matchAll(/\bstampede_[a-z_]+/g)].map(([name]) => name);
-  expect(named.length).toBeGreaterThan(8);
-  for (const name of named) expect(there).toContain(`'${name}'`);
+it('the API reference has every route and every problem', () => {
+  const page = text('docs/reference/api.md');
+  const routes = Object.entries(openApiDocument().paths ?? {}).flatMap(([path, methods]) =>
+    Object.keys(methods as object).map((method) => `${method.toUpperCase()} ${path}`),
+  );
+  expect(sorted(rows(section(page, '## Routes')))).toEqual(sorted(routes));
+  const listed = [...section(page, '## Problems').matchAll(/^\| `([a-z-]+)` \| (\d+) \|/gm)];
+  expect(Object.fromEntries(listed.map(([, slug, status]) => [slug, Number(status)]))).toEqual(
+    Object.fromEntries(Object.entries(problems).map(([slug, { status }]) => [slug, status])),
+  );
+});
+
+it('the metrics reference has every metric with its labels', () => {
+  const created = instruments.createInstruments();
+  // Figures that are read at each scrape: what they are read from does not matter here.
+  for (const [name, measure] of Object.entries(instruments))
+    if (name.startsWith('measure')) (measure as (of: typeof created, from: object) => unknown)(created, {});
+  attemptTally(created.registry, 'lua');
+  backgroundHealth(created.registry, { failing() {}, recovered() {} });
+  const metrics = created.registry.getMetricsAsArray().filter(({ name }) => name.startsWith('stampede_'));
+  const names = metrics.map(({ name }) => name);
+
+  const page = text('docs/reference/metrics.md');
+  expect(sorted(rows(page))).toEqual(sorted(names));
+  for (const metric of metrics) {
+    const { labelNames } = metric as { readonly labelNames?: readonly string[] };
+    const cell = new RegExp(`^\\| \`${metric.name}\` \\|[^|]*\\|([^|]*)\\|`, 'm').exec(page)![1]!;
+    if (labelNames) expect(matches(cell, /`(\w+)`/g), metric.name).toEqual(labelNames);
+  }
+  for (const document of documents)
+    for (const name of matches(text(document), /\b(stampede_[a-z_]+)/g))
+      expect(names, document).toContain(name);
+});
+
+describe('the data reference', () => {
+  const page = text('docs/reference/data.md');
+
+  it('has every table and named constraints that exist', () => {
+    const tables = matches(text('prisma/schema.prisma'), /@@map\("(\w+)"\)/g);
+    const [listed = '', constraints = ''] = section(page, '## Postgres').split('Constraints that keep');
+    expect(sorted(rows(listed))).toEqual(sorted(tables));
+    const sql = filesBelow('prisma/migrations')
+      .filter((file) => file.endsWith('.sql'))
+      .map(text)
+      .join();
+    for (const name of rows(constraints)) expect(sql).toContain(`"${name}"`);
+  });
+
+  it('has every key of Redis', () => {
+    const source = filesBelow('src').filter((file) => file.endsWith('.ts') && !file.includes('/generated/'));
+    const parts = source
+      .map(text)
+      .flatMap((code) => [
+        ...matches(code, /\$\{prefix\}:([a-z]+)/g),
+        ...matches(code, /\}\}:([a-z]+)/g),
+        ...matches(code, /keyOf\(\w+, '([a-z]+)'\)/g),
+      ]);
+    expect(new Set(parts).size).toBeGreaterThan(8);
+    for (const part of parts) expect(section(page, '## Redis'), part).toContain(`:${part}`);
+  });
 });

@@ -1,4 +1,4 @@
-/** A profile as tables: the same on the terminal and in docs/benchmarks.md. */
+/** A profile as tables: the same on the terminal and in docs/reference/measurements.md. */
 import { number } from '../audit/check.ts';
 import { markdownTable } from '../report/markdown.ts';
 import type { Column } from '../report/terminal-table.ts';

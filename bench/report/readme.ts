@@ -1,9 +1,8 @@
 /**
  * `npm run readme`: puts the guarantee matrix (from the strategies' own declarations) and the canonical result (from
  * bench/results/canonical/results.json) between their marks in README.md, what the strategies declare of themselves
- * between those in docs/strategies.md, what the locks do and how they compare in docs/locks.md, sweeps and limits in
- * docs/benchmarks.md, so that nothing of it is typed
- * by hand; and bench/results/canonical's reports and chart.
+ * between those in docs/reference/strategies.md, what the locks do in docs/reference/locks.md, and every other
+ * measurement in docs/reference/measurements.md, so that nothing of it is typed by hand; and bench/results/canonical's reports and chart.
  * With `--check` it only tells whether the pages are up to date.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
@@ -145,7 +144,7 @@ function locksComparison(): string {
   const results = canonical<LocksResults>('locks.json');
   const { summary } = results;
   const table = markdownTable(locksTable.columns, summary.map(locksTable.cells));
-  return `${table}\n\n${locksLegend(results)} Measured ${origin(results)}. Spreads and the other figures: [locks.md](../bench/results/canonical/locks.md).`;
+  return `${table}\n\n${locksLegend(results)} Measured ${origin(results)}. Spreads and the other figures: [locks.md](../../bench/results/canonical/locks.md).`;
 }
 
 const sweeps = ['rtt', 'connections', 'sales'] as const;
@@ -183,7 +182,7 @@ function limitsComparison(): string {
     markdownTable(limitsTable.cellColumns, cells.map(limitsTable.cellTexts)),
     `${plan.rounds} rounds, ${plan.connections} connections, ${plan.warmupMs / 1_000} s of warm-up and ${plan.durationMs / 1_000} s ` +
       `for each cell and round, load by ${generator}, ${origin(results)}. Every round's figures: ` +
-      '[limits.md](../bench/results/canonical/limits.md).',
+      '[limits.md](../../bench/results/canonical/limits.md).',
   ].join('\n\n');
 }
 
@@ -236,8 +235,9 @@ function flatTable(): string {
 /** The generated parts of each page, by the name of their marks. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string>>>> = {
   'README.md': { guarantees: guaranteeMatrix, results: resultTable },
-  'docs/strategies.md': { strategies: strategyTable },
-  'docs/benchmarks.md': {
+  'docs/reference/strategies.md': { strategies: strategyTable },
+  'docs/reference/measurements.md': {
+    measured: locksComparison,
     sweeps: sweepTables,
     limits: limitsComparison,
     profile: profileTables,
@@ -245,7 +245,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string>>>> = 
     memory: memoryTable,
     flat: flatTable,
   },
-  'docs/locks.md': { capabilities: capabilityTable, flaws: flawTable, measured: locksComparison },
+  'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },
 };
 
 function withBlock(page: string, text: string, name: string, content: string): string {
