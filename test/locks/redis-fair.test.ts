@@ -8,7 +8,7 @@ import { commonChecks, held } from './lock-checks.ts';
 
 async function open(): Promise<Group> {
   const stores = await openTestStores();
-  const { port } = stores.redisServer;
+  const port = stores.redisPort;
   return {
     servers: { redisUrl: stores.redisUrl },
     ports: [port],

@@ -126,7 +126,7 @@ describe('Redis losing its memory', () => {
           () => redis.zcard(`${prefix(sale.id)}:reservations`),
           (n) => n === 20,
         );
-        await redis.flushall();
+        await redis.flushdb();
         // Somebody opens the sale again, from a Postgres that does not have the twenty yet.
         answers.push(buy(service.url, sale.id, 'opener'));
         await eventually(
@@ -190,7 +190,7 @@ describe('Redis losing its memory', () => {
       [sale.id],
     );
     await stores.sql.query('UPDATE sales SET sold = 20000 WHERE id = $1', [sale.id]);
-    await redis.flushall();
+    await redis.flushdb();
     const waiting = Promise.all(users(150).map((user) => buy(service.url, sale.id, user)));
     let copies = 0;
     for (let done = false; !done; ) {

@@ -35,8 +35,8 @@ let b: TestService;
 async function startBoth(STRATEGY: string): Promise<void> {
   stores = await openTestStores();
   redis = new Redis(stores.redisUrl);
-  proxy = await HoldingProxy.open(stores.redisServer.port);
-  proxyOfB = await HoldingProxy.open(stores.redisServer.port);
+  proxy = await HoldingProxy.open(stores.redisPort);
+  proxyOfB = await HoldingProxy.open(stores.redisPort);
   const env = {
     STRATEGY,
     LOCK: 'redis',

@@ -9,9 +9,8 @@
  * KILL_SEED=<seed> npx vitest run test/orders/kill.test.ts repeats one moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import type { Sale } from '../../src/domain/sale.ts';
-import { type BuiltService, buildService } from '../support/built-service.ts';
 import { buy, createSale, users } from '../support/client.ts';
 import { CUSTOMERS, letThemCome, type Told } from '../support/customers.ts';
 import { type Moment, momentOf, randomOf, SEEDS } from '../support/kill-moments.ts';
@@ -28,16 +27,6 @@ const LINGER_MS = 5_000;
 const chosen = process.env.KILL_SEED === undefined ? null : Number(process.env.KILL_SEED);
 const seeds = chosen === null ? Array.from({ length: SEEDS }, (_, seed) => seed) : [chosen];
 const strategies = [...new Set(seeds.map((seed) => momentOf(seed).strategy))];
-
-let built: BuiltService;
-
-beforeAll(async () => {
-  built = await buildService();
-});
-
-afterAll(async () => {
-  await built?.[Symbol.asyncDispose]();
-});
 
 /** A sale in which the service was killed. */
 interface Scene {
@@ -185,7 +174,7 @@ class Strand {
 
 describe.concurrent('killed at any moment, every promise is kept', () => {
   it.each(strategies)('%s', { timeout: 1_800_000 }, async (strategy) => {
-    await using victim = await Victim.open(built, { STRATEGY: strategy, LOG_LEVEL: 'info' });
+    await using victim = await Victim.open({ STRATEGY: strategy, LOG_LEVEL: 'info' });
     await victim.start();
     const strand = new Strand(victim, ['lua', 'segmented-lock'].includes(strategy));
     const own = seeds.filter((seed) => momentOf(seed).strategy === strategy);

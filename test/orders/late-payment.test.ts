@@ -146,7 +146,7 @@ it('gives the unit of the customer back whose other attempt is under way', async
 
 it('loads a sale that Redis does not have', async () => {
   await openSale(2);
-  await redis.redis.flushall();
+  await redis.redis.flushdb();
   expect(await pay(ann)).toBe('paid');
   await expectAgreement(1, 1);
 });

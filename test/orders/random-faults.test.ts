@@ -5,8 +5,7 @@
  * FAULT_ROUNDS=50 FAULT_SEED=1000 npx vitest run test/orders/random-faults.test.ts  plays fifty rounds for each strategy.
  * FAULT_LANES says how many strategies play at once. A finding is printed with its seed; FAULT_ROUNDS=1 FAULT_SEED=<seed> and -t <strategy> play it alone.
  */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type BuiltService, buildService } from '../support/built-service.ts';
+import { describe, expect, it } from 'vitest';
 import { FaultRun, STRATEGIES } from '../support/fault-run.ts';
 import { type FinalOrder, type Operation, untrueAnswers } from '../support/untrue-answers.ts';
 
@@ -15,14 +14,6 @@ const SEED = Number(process.env.FAULT_SEED ?? 1);
 const ROUND_TIMEOUT_MS = 300_000;
 /** Strategies at once. */
 const LANES = Number(process.env.FAULT_LANES ?? 3);
-
-let built: BuiltService;
-beforeAll(async () => {
-  built = await buildService();
-});
-afterAll(async () => {
-  await built?.[Symbol.asyncDispose]();
-});
 
 describe('the judgement', () => {
   const purchase: Operation = {
@@ -74,7 +65,7 @@ describe('the judgement', () => {
 describe.concurrent.each(STRATEGIES)('%s', (strategy) => {
   it('gives no untrue answer', { timeout: ROUNDS * ROUND_TIMEOUT_MS }, async () => {
     const findings = await inLane(async () => {
-      await using run = await FaultRun.open(built, strategy);
+      await using run = await FaultRun.open(strategy);
       const found: string[] = [];
       for (let seed = SEED; seed < SEED + ROUNDS; seed++) {
         const round = await run.round(seed);

@@ -6,10 +6,9 @@ import { execFile } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type BuiltService, buildService } from '../support/built-service.ts';
 import { buy, call, createSale, eventually, users } from '../support/client.ts';
 import { notSettled } from '../support/promises.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { entryOf, installService, startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const AGREES = 'Redis agrees with Postgres.\n';
@@ -20,25 +19,19 @@ interface Reconciled {
   readonly err: string;
 }
 
-/** As `npm run reconcile` does it, once it has compiled. */
-function reconcile(env: Readonly<Record<string, string>>, ...args: string[]): Promise<Reconciled> {
+/** Runs what `npm run reconcile` runs. @param folder the installation; by default this checkout */
+function reconcile(
+  env: Readonly<Record<string, string>>,
+  args: readonly string[] = [],
+  folder?: string,
+): Promise<Reconciled> {
   const options = { env: { PATH: process.env.PATH, ...env } };
   return new Promise((resolve) => {
-    execFile(process.execPath, [built.entry('reconcile'), ...args], options, (error, out, err) =>
+    execFile(process.execPath, [entryOf('reconcile', folder), ...args], options, (error, out, err) =>
       resolve({ code: error === null ? 0 : Number(error.code), out, err }),
     );
   });
 }
-
-let built: BuiltService;
-
-beforeAll(async () => {
-  built = await buildService();
-});
-
-afterAll(async () => {
-  await built?.[Symbol.asyncDispose]();
-});
 
 describe('without a configuration', () => {
   it.each([
@@ -55,17 +48,18 @@ describe('without a configuration', () => {
 
 describe('beside a service with local stores', { timeout: 120_000 }, () => {
   it('finds them while it runs, and says so when it does not', async () => {
-    const service = built.start({});
+    await using installed = await installService();
+    const check = () => reconcile({}, ['--check'], installed.folder);
+    const service = installed.start({});
     try {
       const url = (await service.url)!;
       const { id } = await createSale(url, 5);
       await buy(url, id, 'ann');
-      expect(await reconcile({}, '--check')).toEqual({ code: 0, out: AGREES, err: '' });
+      expect(await check()).toEqual({ code: 0, out: AGREES, err: '' });
     } finally {
-      service.process.kill('SIGTERM');
-      await service.ended;
+      await service.stop();
     }
-    expect(await reconcile({}, '--check')).toMatchObject({ code: 2, out: '' });
+    expect(await check()).toMatchObject({ code: 2, out: '' });
   });
 });
 
@@ -75,7 +69,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
   let env: Record<string, string>;
 
   const start = () => startService(env);
-  const run = (...args: string[]) => reconcile(env, ...args);
+  const run = (...args: string[]) => reconcile(env, args);
   const key = (saleId: number, name: string) => `stampede:{sale:${saleId}}:${name}`;
   const sql = (text: string, values: unknown[]) => stores.sql.query(text, values);
   /** Adds units in Redis that there are not. */

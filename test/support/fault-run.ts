@@ -6,12 +6,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import type { BuiltService, Run } from './built-service.ts';
 import { type Answer, attempt, buy, call, createSale, eventually, post } from './client.ts';
 import { HoldingProxy } from './holding-proxy.ts';
 import { randomOf } from './kill-moments.ts';
 import { KillableStores } from './killable-stores.ts';
 import { notSettled } from './promises.ts';
+import { launch, type Run } from './service.ts';
 import { type FinalOrder, type Operation, untrueAnswers } from './untrue-answers.ts';
 
 /** All that promise never to oversell; the first three reserve in Redis. */
@@ -90,7 +90,7 @@ export class FaultRun implements AsyncDisposable {
   readonly #postgres: readonly HoldingProxy[];
   readonly #proxiesOfRedis: readonly HoldingProxy[];
 
-  static async open(built: BuiltService, strategy: string): Promise<FaultRun> {
+  static async open(strategy: string): Promise<FaultRun> {
     const stores = await KillableStores.open();
     const databaseUrl = await stores.database();
     const run = async () => {
@@ -102,7 +102,7 @@ export class FaultRun implements AsyncDisposable {
         DATABASE_URL: postgres.through(databaseUrl),
         REDIS_URL: redis.through(stores.redisUrl),
       };
-      const run = built.start(env);
+      const run = launch(env);
       const url = await run.url;
       if (url === null) throw new Error(`the service did not start:\n${run.log.join('\n')}`);
       return { postgres, redis, run, url };

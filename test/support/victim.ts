@@ -10,8 +10,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import type { BuiltService, Run } from './built-service.ts';
 import { type Moment, stepsOf } from './kill-moments.ts';
+import { launch, type Run } from './service.ts';
 import { openTestStores, type TestStores } from './stores.ts';
 import { TapProxy } from './tap-proxy.ts';
 
@@ -45,30 +45,27 @@ export class Victim implements AsyncDisposable {
   #starting = false;
   #upSinceMs: number | null = null;
   #upMs = 0;
-  readonly #built: BuiltService;
   readonly #env: Readonly<Record<string, string>>;
   readonly #proxies: readonly [postgres: TapProxy, redis: TapProxy];
   readonly #outside: Server;
   readonly #log: string[] = [];
 
-  static async open(built: BuiltService, env: Readonly<Record<string, string>>): Promise<Victim> {
+  static async open(env: Readonly<Record<string, string>>): Promise<Victim> {
     const stores = await openTestStores();
     const postgres = await TapProxy.open(Number(new URL(stores.databaseUrl).port));
-    const redis = await TapProxy.open(stores.redisServer.port);
-    const victim = new Victim(built, stores, [postgres, redis], env);
+    const redis = await TapProxy.open(stores.redisPort);
+    const victim = new Victim(stores, [postgres, redis], env);
     victim.#outside.listen(0, '127.0.0.1');
     await once(victim.#outside, 'listening');
     return victim;
   }
 
   private constructor(
-    built: BuiltService,
     stores: TestStores,
     proxies: readonly [TapProxy, TapProxy],
     env: Readonly<Record<string, string>>,
   ) {
     const [postgres, redis] = proxies;
-    this.#built = built;
     this.stores = stores;
     this.redis = new Redis(stores.redisUrl);
     this.#proxies = proxies;
@@ -131,7 +128,7 @@ export class Victim implements AsyncDisposable {
       const { port } = this.#outside.address() as AddressInfo;
       const outside = { TASK_WEBHOOK_URL: `http://127.0.0.1:${port}/${++this.#runs}` };
       this.#starting = true;
-      const run = this.#built.start({ ...this.#env, ...outside });
+      const run = launch({ ...this.#env, ...outside });
       this.#run = run;
       const url = await run.url;
       this.#starting = false;

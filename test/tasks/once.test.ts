@@ -18,17 +18,17 @@ import {
   timesHandled,
   writeTasks,
 } from '../support/outbox.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openStoresWithRedis, type StoresWithRedis } from '../support/stores.ts';
 
 const TASKS = 500;
 
-let stores: TestStores;
+let stores: StoresWithRedis;
 let redis: Redis;
 let handler: TaskHandler;
 const processes: Process[] = [];
 
 beforeEach(async () => {
-  stores = await openTestStores();
+  stores = await openStoresWithRedis();
   redis = new Redis(stores.redisUrl);
   handler = await openLedger(stores);
 });
