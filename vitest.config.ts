@@ -1,5 +1,5 @@
 import { defineConfig } from 'vitest/config';
-import { FULL_ONLY, IN_BOTH } from './test/tiers.ts';
+import { FULL_ONLY, IN_BOTH, QUICK_ONLY } from './test/tiers.ts';
 
 const timeouts = { testTimeout: 60_000, hookTimeout: 120_000 };
 
@@ -20,7 +20,13 @@ export default defineConfig({
         },
       },
       {
-        test: { ...timeouts, name: 'full', include: [...FULL_ONLY, ...IN_BOTH], provide: { tier: 'full' } },
+        test: {
+          ...timeouts,
+          name: 'full',
+          include: [...FULL_ONLY, ...IN_BOTH],
+          exclude: QUICK_ONLY,
+          provide: { tier: 'full' },
+        },
       },
     ],
     coverage: {

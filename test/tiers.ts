@@ -1,10 +1,31 @@
 /**
- * The two tiers of the tests, as vitest projects. `npm test` runs `quick`; `npm run test:all` runs both. A test file belongs to
- * `quick` unless one of these lists says otherwise.
+ * The two tiers of the tests, which vitest.config.ts makes projects of. `npm test` runs `quick`; `npm run test:all` runs both. A
+ * test file is in `quick` unless a list here says otherwise. Running one file by its name runs what it has in either tier.
  */
 
-/** Files that run in the full tier alone: each takes more than about 10 s, or bounds a duration. */
-export const FULL_ONLY: readonly string[] = [];
+/** Contract tests whose interface is covered whole by the quick tier; of the others it runs the core. */
+export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgres-row', 'lock-redis'];
 
-/** Files with tests of both tiers; they ask test/support/tier.ts. */
-export const IN_BOTH: readonly string[] = [];
+/** Run in the full tier alone: they take more than about ten seconds, or bound a duration. */
+export const FULL_ONLY = [
+  'test/http/store-failures.test.ts',
+  'test/orders/faults.test.ts',
+  'test/orders/isolation.test.ts',
+  'test/orders/late-requests.test.ts',
+  'test/orders/outages.test.ts',
+  'test/orders/oversold.test.ts',
+  'test/orders/random-faults.test.ts',
+  'test/orders/reconcile.test.ts',
+];
+
+/** Have tests of both tiers, and ask test/support/tier.ts which ones are due. */
+export const IN_BOTH = [
+  'test/contract/*.test.ts',
+  'test/orders/kill.test.ts',
+  'test/orders/redis-loss.test.ts',
+];
+
+/** Of these, nothing is left for the full tier. */
+export const QUICK_ONLY = ['for-update', 'group-commit', 'lua', 'unsafe'].map(
+  (name) => `test/contract/${name}.test.ts`,
+);

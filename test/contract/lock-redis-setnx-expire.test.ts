@@ -2,10 +2,11 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { create, description } from '../../src/locks/rungs/redis-setnx-expire.ts';
 import { redisLocks } from '../support/lock-process.ts';
 import { TcpProxy } from '../support/proxy.ts';
+import { describeInFull } from '../support/tier.ts';
 import { kindOf } from './lock-steps.ts';
 import { lockContract } from './lock-suite.ts';
 
@@ -13,7 +14,7 @@ lockContract(description, () => redisLocks(create));
 
 const worker = fileURLToPath(new URL('../support/lock-worker.ts', import.meta.url));
 
-describe('a process that is killed between SETNX and PEXPIRE', () => {
+describeInFull('a process that is killed between SETNX and PEXPIRE', () => {
   it('leaves a lock that never ends', async () => {
     const fixture = await redisLocks(create);
     const { redisUrl } = fixture.servers;

@@ -11,6 +11,7 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type LockDescription, using } from '../../src/locks/lock.ts';
 import type { LockFixture, LockProcess } from '../support/lock-process.ts';
+import { contractParts } from '../support/tier.ts';
 import { divergences } from './lock-divergences.ts';
 import { type Bench, hold, kindOf, soon, timed } from './lock-steps.ts';
 
@@ -46,11 +47,17 @@ export function lockContract(description: LockDescription, open: () => Promise<L
   };
 
   describe(`lock ${description.name}`, () => {
-    exclusion(bench, description);
-    waiting(bench, description);
-    ending(bench);
-    divergences(bench, description);
-    realProcesses(bench, description);
+    const parts = contractParts(`lock-${description.name}`);
+    if (parts.core) {
+      exclusion(bench, description);
+      ending(bench);
+    }
+    if (parts.timed) waiting(bench);
+    if (parts.rest) {
+      queueing(bench, description);
+      divergences(bench, description);
+      realProcesses(bench, description);
+    }
   });
 }
 
@@ -127,7 +134,7 @@ function exclusion({ process, resource }: Bench, { capabilities }: LockDescripti
   );
 }
 
-function waiting({ process, resource }: Bench, { capabilities }: LockDescription): void {
+function waiting({ process, resource }: Bench): void {
   it('waits as long as it was told to', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();
@@ -173,7 +180,9 @@ function waiting({ process, resource }: Bench, { capabilities }: LockDescription
     expect(await next.release()).toBe(true);
     await (await hold(a, r)).release();
   });
+}
 
+function queueing({ process, resource }: Bench, { capabilities }: LockDescription): void {
   it(capabilities.waitsByEvent ? 'waits without polling' : 'polls', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();

@@ -30,7 +30,6 @@ import {
   defineUpkeepScripts,
 } from '../../src/store/redis/scripts.ts';
 import { eventually } from '../support/client.ts';
-import { HoldingProxy } from '../support/holding-proxy.ts';
 import { type LinkMode, TcpProxy } from '../support/proxy.ts';
 
 const TTL_MS = 1_000;
@@ -207,8 +206,8 @@ interface Trouble {
   close(): Promise<void>;
 }
 
-async function holding(begin: (proxy: HoldingProxy) => Promise<void>): Promise<Trouble> {
-  const proxy = await HoldingProxy.open(server.port);
+async function holding(begin: (proxy: TcpProxy) => Promise<void>): Promise<Trouble> {
+  const proxy = await TcpProxy.open({ port: server.port });
   return { url: proxy.through(server.url), begin: () => begin(proxy), close: () => proxy.close() };
 }
 
@@ -233,7 +232,7 @@ const troubles: Record<string, () => Promise<Trouble>> = {
       proxy.delayMs = SLOW * 100;
     }),
   'the lock is given 700 ms after it was asked for': async () => {
-    const proxy = await HoldingProxy.open(server.port);
+    const proxy = await TcpProxy.open({ port: server.port });
     return {
       url: proxy.through(server.url),
       before() {

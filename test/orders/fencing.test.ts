@@ -15,7 +15,7 @@ import { limits } from '../../src/config/limits.ts';
 import { homeSegment } from '../../src/domain/segments.ts';
 import { scriptText } from '../../src/store/redis/script.ts';
 import { type Answer, attempt, buy, createSale, eventually, users } from '../support/client.ts';
-import { HoldingProxy } from '../support/holding-proxy.ts';
+import { TcpProxy } from '../support/proxy.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -27,16 +27,16 @@ const DEDUCT = createHash('sha1').update(scriptText('sale/fenced-deduct')).diges
 
 let stores: TestStores;
 let redis: Redis;
-let proxy: HoldingProxy;
-let proxyOfB: HoldingProxy;
+let proxy: TcpProxy;
+let proxyOfB: TcpProxy;
 let a: TestService;
 let b: TestService;
 
 async function startBoth(STRATEGY: string): Promise<void> {
   stores = await openTestStores();
   redis = new Redis(stores.redisUrl);
-  proxy = await HoldingProxy.open(stores.redisPort);
-  proxyOfB = await HoldingProxy.open(stores.redisPort);
+  proxy = await TcpProxy.open({ port: stores.redisPort });
+  proxyOfB = await TcpProxy.open({ port: stores.redisPort });
   const env = {
     STRATEGY,
     LOCK: 'redis',

@@ -5,7 +5,7 @@
 import { Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Answer, attempt, buy, call, createSale, eventually, post } from '../support/client.ts';
-import { HoldingProxy } from '../support/holding-proxy.ts';
+import { TcpProxy } from '../support/proxy.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -34,8 +34,8 @@ async function start(env: Record<string, string>): Promise<TestService> {
   return service;
 }
 
-async function proxyTo(url: string): Promise<HoldingProxy> {
-  const proxy = await HoldingProxy.open(Number(new URL(url).port));
+async function proxyTo(url: string): Promise<TcpProxy> {
+  const proxy = await TcpProxy.open({ port: Number(new URL(url).port) });
   ends.push(() => proxy.close());
   return proxy;
 }

@@ -1,61 +1,56 @@
 /**
  * Outages in the middle of a sale, on real servers: Postgres killed and started again, the network to a store silent or
- * losing answers, Redis away, a service whose clock is wrong. The stores are this file's own, so that they may be killed.
- * What is waited for is seen in the stores; nothing here measures how long it takes.
+ * losing answers, Redis away, a service whose clock is wrong. The servers are
+ * this file's own; each test has a new database.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Redis } from 'ioredis';
-import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Answer, attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
-import { KillableStores } from '../support/killable-stores.ts';
 import { TcpProxy } from '../support/proxy.ts';
 import { startService, type TestService } from '../support/service.ts';
+import { type OwnStores, openOwnStores } from '../support/stores.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 
-let stores: KillableStores;
-let databaseUrl: string;
-let redis: Redis;
-let sql: pg.Pool;
+let servers: OwnStores;
+let stores: OwnStores;
 const services: TestService[] = [];
 
 beforeAll(async () => {
-  stores = await KillableStores.open();
-  redis = new Redis(stores.redisUrl, { retryStrategy: () => 100 });
-  redis.on('error', () => {});
+  servers = await openOwnStores();
 });
 
 afterAll(async () => {
-  redis?.disconnect();
-  await stores?.[Symbol.asyncDispose]();
+  await servers?.[Symbol.asyncDispose]();
 });
 
 beforeEach(async () => {
-  databaseUrl = await stores.database();
-  await redis.flushall(); // the numbers of sales begin anew
-  sql = new pg.Pool({ connectionString: databaseUrl, max: 2 });
-  sql.on('error', () => {});
+  stores = await openOwnStores(servers);
+  await stores.redis.flushall(); // the numbers of sales begin anew
 });
 
 afterEach(async () => {
   await Promise.all(services.splice(0).map((service) => service.kill()));
-  await sql.end();
+  await stores[Symbol.asyncDispose]();
 });
 
 async function start(env: Record<string, string>): Promise<TestService> {
-  const service = await startService({ DATABASE_URL: databaseUrl, REDIS_URL: stores.redisUrl, ...env });
+  const service = await startService({
+    DATABASE_URL: stores.databaseUrl,
+    REDIS_URL: stores.redisUrl,
+    ...env,
+  });
   services.push(service);
   return service;
 }
 
 const sold = async (saleId: number) =>
-  (await sql.query<{ sold: number }>('SELECT sold FROM sales WHERE id = $1', [saleId])).rows[0]!.sold;
+  (await stores.sql.query<{ sold: number }>('SELECT sold FROM sales WHERE id = $1', [saleId])).rows[0]!.sold;
 
 async function ordersOf(saleId: number, userId: string): Promise<string[]> {
   const find = 'SELECT id FROM orders WHERE sale_id = $1 AND user_id = $2';
-  return (await sql.query<{ id: string }>(find, [saleId, userId])).rows.map(({ id }) => id);
+  return (await stores.sql.query<{ id: string }>(find, [saleId, userId])).rows.map(({ id }) => id);
 }
 
 type Told = { readonly userId: string; readonly answer: Answer };
@@ -107,7 +102,7 @@ async function expectSelling(url: string, saleId: number, stock: number, told: r
     await sleep(wave === 0 ? 0 : 500);
   }
   expect((await attempt(url, saleId, 'late')).problem).toBe('sold-out');
-  const { rows } = await sql.query(
+  const { rows } = await stores.sql.query(
     `SELECT sold, (SELECT count(*)::int FROM orders WHERE sale_id = s.id) AS orders,
        (SELECT count(DISTINCT user_id)::int FROM orders WHERE sale_id = s.id) AS customers,
        (SELECT count(*)::int FROM points_entries WHERE source_type = 'order') AS points FROM sales s WHERE id = $1`,
@@ -119,7 +114,7 @@ async function expectSelling(url: string, saleId: number, stock: number, told: r
 
 const expectNothingUnderWay = (saleId: number, most = 0) =>
   eventually(
-    () => redis.zcard(`stampede:{sale:${saleId}}:reservations`),
+    () => stores.redis.zcard(`stampede:{sale:${saleId}}:reservations`),
     (pending) => pending <= most,
     20_000,
   );
@@ -132,12 +127,12 @@ it.each(['lua', 'for-update', 'group-commit'])(
     const sale = await createSale(service.url, 200);
     let dead: Promise<void> | undefined;
     const { told, goHome } = crowd(service.url, sale.id, () => {
-      dead = stores.killPostgres();
+      dead = stores.postgresServer.kill();
     });
     await turnedAway(told, 10);
     await dead;
     await goHome();
-    await stores.startPostgres();
+    await stores.postgresServer.start();
     await expectSelling(service.url, sale.id, 200, told);
     expect(service.process.exitCode).toBeNull();
   },
@@ -148,7 +143,7 @@ describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
     const { url } = await start({ STRATEGY });
     const sale = await createSale(url, 5);
     const [payer, leaver] = await Promise.all(['payer', 'leaver'].map((user) => buy(url, sale.id, user)));
-    await stores.killPostgres();
+    await stores.postgresServer.kill();
     const pay = () => {
       const payment = { notificationId: 'n-1', orderId: payer!.body.orderId, amountCents: 500 };
       return post(`${url}/payments/notifications`, payment);
@@ -160,7 +155,7 @@ describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
     await expectNothingUnderWay(sale.id, problems[0] === 'busy' ? 0 : 1); // busy: nothing has happened
     expect((await call(`${url}/healthz`)).status).toBe(200);
     expect(await call(`${url}/readyz`)).toMatchObject({ status: 503, body: { stores: { redis: 'ok' } } });
-    await stores.startPostgres();
+    await stores.postgresServer.start();
     for (const { body } of [payer!, leaver!])
       expect((await call(`${url}/orders/${body.orderId}`)).body.status).toBe('pending');
     expect((await pay()).body.status).toBe('paid');
@@ -173,8 +168,8 @@ describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
   });
 
   it('ends attempts when the network to Postgres falls silent in a rush, and keeps every promise', async () => {
-    await using link = await TcpProxy.open({ port: stores.postgresPort });
-    const service = await start({ STRATEGY, DATABASE_URL: link.through(databaseUrl) });
+    await using link = await TcpProxy.open({ port: stores.postgresServer.port });
+    const service = await start({ STRATEGY, DATABASE_URL: link.through(stores.databaseUrl) });
     const sale = await createSale(service.url, 200);
     const { told, goHome } = crowd(service.url, sale.id, () => link.set('black-hole'));
     await turnedAway(told, 1);
@@ -194,13 +189,13 @@ describe.each([
   it('finds a commit whose answer was lost, and does not sell twice', async () => {
     let waiting = false;
     await using link = await TcpProxy.open({
-      port: stores.postgresPort,
+      port: stores.postgresServer.port,
       filter(request) {
         if (waiting && request.includes(marker)) link.set('lose-replies'); // and the request passes
         return true;
       },
     });
-    const service = await start({ STRATEGY, DATABASE_URL: link.through(databaseUrl) });
+    const service = await start({ STRATEGY, DATABASE_URL: link.through(stores.databaseUrl) });
     const sale = await createSale(service.url, 3);
     expect((await buy(service.url, sale.id, 'first')).status).toBe(201);
     waiting = true;
@@ -229,7 +224,7 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
   async function acknowledgedWhilePostgresIsAway(): Promise<{ saleId: number; ids: unknown[] }> {
     const service = await start({ STRATEGY: 'lua', CONFIRM: 'accepted' });
     const sale = await createSale(service.url, 10);
-    await stores.killPostgres();
+    await stores.postgresServer.kill();
     const answers = await Promise.all(users(10).map((user) => attempt(service.url, sale.id, user)));
     expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(202));
     await eventually(
@@ -239,11 +234,11 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
     return { saleId: sale.id, ids: answers.map(({ body }) => body.orderId) };
   }
   const committed = async (ids: readonly unknown[]) =>
-    (await sql.query('SELECT FROM orders WHERE id = ANY($1)', [ids])).rowCount;
+    (await stores.sql.query('SELECT FROM orders WHERE id = ANY($1)', [ids])).rowCount;
 
   it('commits what it acknowledged while Postgres was down, when it is back', async () => {
     const { saleId, ids } = await acknowledgedWhilePostgresIsAway();
-    await stores.startPostgres();
+    await stores.postgresServer.start();
     await eventually(
       () => committed(ids),
       (n) => n === 10,
@@ -255,8 +250,8 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
 
   it('loses what it acknowledged when Redis loses its memory before the commit', async () => {
     const { saleId, ids } = await acknowledgedWhilePostgresIsAway();
-    await redis.flushall();
-    await stores.startPostgres();
+    await stores.redis.flushall();
+    await stores.postgresServer.start();
     const answers = await Promise.all(users(10).map((user) => buy(services[0]!.url, saleId, user)));
     expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(202));
     await eventually(
@@ -272,7 +267,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
   it('finds a unit that was taken by an answer lost on the way from Redis', async () => {
     let unlucky: string | undefined;
     await using link = await TcpProxy.open({
-      port: stores.redisPort,
+      port: stores.redisServer.port,
       filter(request) {
         // Of all that is asked for a customer, only the script that takes a unit names an order, too.
         const takes = unlucky !== undefined && request.includes(unlucky) && request.includes('\r\n$36\r\n');
@@ -305,7 +300,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
   });
 
   it('sells a unit that came back while Redis could not be reached', async () => {
-    await using link = await TcpProxy.open({ port: stores.redisPort });
+    await using link = await TcpProxy.open({ port: stores.redisServer.port });
     const service = await start({ STRATEGY, SEGMENTS: '2', REDIS_URL: link.through(stores.redisUrl) });
     const sale = await createSale(service.url, 1);
     const { body } = await buy(service.url, sale.id, 'first');
@@ -326,12 +321,12 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
 it.each(['for-update', 'group-commit'])('%s sells on while Redis is down', async (STRATEGY) => {
   const { url } = await start({ STRATEGY });
   const sale = await createSale(url, 3);
-  await stores.killRedis();
+  await stores.redisServer.kill();
   expect((await buy(url, sale.id, 'one')).status).toBe(201);
   const { body } = await buy(url, sale.id, 'two');
   expect((await call(`${url}/orders/${body.orderId}/cancel`, { method: 'POST' })).status).toBe(200);
   expect(await call(`${url}/readyz`)).toMatchObject({ status: 503, body: { stores: { postgres: 'ok' } } });
-  await stores.startRedis();
+  await stores.redisServer.start();
   await Promise.all(users(5).map((user) => buy(url, sale.id, user)));
   expect(await sold(sale.id)).toBe(3);
 });
@@ -367,7 +362,7 @@ describe.each([
       const [due, fresh] = await Promise.all(['due', 'fresh'].map((user) => buy(url, now.id, user)));
       expect([due!.status, fresh!.status]).toEqual([201, 201]);
       const past = `UPDATE orders SET expires_at = clock_timestamp() - interval '1 s' WHERE id = $1`;
-      await sql.query(past, [due!.body.orderId]);
+      await stores.sql.query(past, [due!.body.orderId]);
       const status = async (answer: Answer) =>
         (await call(`${url}/orders/${answer.body.orderId}`)).body.status;
       await eventually(
@@ -385,9 +380,9 @@ describe.each([
     const prefix = `stampede:{sale:${sale.id}}`;
     const orderId = randomUUID(); // and all as lua/sale/reserve.lua left it an hour ago
     const reservedAt = Date.now() - 3_600_000;
-    await redis.zadd(`${prefix}:reservations`, reservedAt, `left ${orderId} ${reservedAt}`);
-    await redis.hset(`${prefix}:buyers`, 'left', `${orderId} ${reservedAt}`);
-    await redis.hincrby(`${prefix}:state`, 'remaining', -1);
+    await stores.redis.zadd(`${prefix}:reservations`, reservedAt, `left ${orderId} ${reservedAt}`);
+    await stores.redis.hset(`${prefix}:buyers`, 'left', `${orderId} ${reservedAt}`);
+    await stores.redis.hincrby(`${prefix}:state`, 'remaining', -1);
     await eventually(
       () => ordersOf(sale.id, 'left'),
       (ids) => ids[0] === orderId,

@@ -1,9 +1,15 @@
 /**
- * The moments at which the service is killed: just before or just after one of its requests to a store, or a task's
- * delivery. A request is known by what it says; the seed chooses which one it is.
+ * A hundred moments at which a service crashes: just before or just after one of its requests to a store, or a task's
+ * delivery. A request is recognized by its text; the seed chooses which one it is.
  */
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { scriptText } from '../../src/store/redis/script.ts';
+import { randomOf } from './workloads.ts';
+import type { Service } from './world.ts';
 
 export interface Moment {
   readonly strategy: string;
@@ -14,7 +20,7 @@ export interface Moment {
   readonly side: 'before' | 'after';
 }
 
-/** What a request that belongs to a step says: all of these. */
+/** A request of the step contains all of these. */
 type Marks = readonly string[];
 
 const POSTGRES: Record<string, Marks> = {
@@ -69,16 +75,16 @@ const REDIS: readonly (readonly [step: string, marks: Marks, orMarks?: Marks])[]
   ['task-read', ['\r\nxreadgroup\r\n']],
 ];
 
-const says = (request: string, marks: Marks | undefined) =>
+const contains = (request: string, marks: Marks | undefined) =>
   marks?.every((mark) => request.includes(mark)) === true;
 
-/** @returns tells which steps a request to a store takes; of one connection in their order */
-export function stepsOf(): (request: string, connection: object) => string[] {
+/** @returns names the steps of a request; of one connection it must see all requests, in order */
+function stepsOf(): (request: string, connection: object) => string[] {
   const latest = new WeakMap<object, string>();
   return (request, connection) => {
-    const steps = Object.keys(POSTGRES).filter((step) => says(request, POSTGRES[step]));
+    const steps = Object.keys(POSTGRES).filter((step) => contains(request, POSTGRES[step]));
     for (const [step, marks, orMarks] of REDIS)
-      if (says(request, marks) || says(request, orMarks)) steps.push(step);
+      if (contains(request, marks) || contains(request, orMarks)) steps.push(step);
     const commit = request.includes('COMMIT') ? COMMITS[latest.get(connection) ?? ''] : undefined;
     if (commit !== undefined) steps.push(commit);
     const last = steps.at(-1);
@@ -87,8 +93,8 @@ export function stepsOf(): (request: string, connection: object) => string[] {
   };
 }
 
-/** The steps of each strategy at which it is killed, on both sides: 100 moments in all. */
-const STRANDS: Record<string, readonly string[]> = {
+/** The steps of each strategy at which it crashes, on both sides: 100 moments in all. */
+const STEPS: Record<string, readonly string[]> = {
   lua: [
     ...['reserve', 'commit-orders', 'settle', 'cancel', 'expire', 'moves-pick', 'move', 'moves-delete'],
     ...['moves-commit', 'payment-revive', 'payment-commit', 'task-read', 'start'],
@@ -136,7 +142,7 @@ const OFTEN: Record<string, number> = {
   ...{ 'task-claim': 3, 'task-effect': 6, 'task-done': 6, 'task-enqueue': 3, start: 12 },
 };
 
-const MOMENTS = Object.entries(STRANDS).flatMap(([strategy, steps]) =>
+const MOMENTS = Object.entries(STEPS).flatMap(([strategy, steps]) =>
   (['before', 'after'] as const).flatMap((side) => steps.map((step) => ({ strategy, step, side }))),
 );
 
@@ -148,13 +154,86 @@ export function momentOf(seed: number): Moment {
   return { strategy, step, side, nth: 1 + Math.floor(randomOf(seed)() * (OFTEN[step] ?? 2)) };
 }
 
-/** Numbers from 0 up to 1 that depend on the seed alone (mulberry32). */
-export function randomOf(seed: number): () => number {
-  let state = Math.imul(seed + 1, 0x9e37_79b9);
-  return () => {
-    state = (state + 0x6d2b_79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
+interface Armed {
+  readonly moment: Pick<Moment, 'step' | 'nth' | 'side'>;
+  taken: number;
+  hit(): void;
+}
+
+/** Crashes a service at chosen moments: it watches the service's requests, and receives its tasks. */
+export class Crasher implements AsyncDisposable {
+  readonly deliveries: { readonly key: string; readonly run: number }[] = [];
+  #armed: Armed | null = null;
+  #runs = 0;
+  readonly #service: Service;
+  readonly #tasks: Server;
+
+  static async open(service: Service): Promise<Crasher> {
+    const crasher = new Crasher(service);
+    crasher.#tasks.listen(0, '127.0.0.1');
+    await once(crasher.#tasks, 'listening');
+    return crasher;
+  }
+
+  private constructor(service: Service) {
+    this.#service = service;
+    this.#tasks = createServer((req, res) => this.#deliver(req, res));
+    const recognize = stepsOf();
+    for (const link of Object.values(service.links)) {
+      link.watch = (request, connection) => {
+        const steps = recognize(request, connection);
+        if (service.isStarting) steps.push('start');
+        const armed = this.#take(steps);
+        if (armed === null) return 'pass';
+        if (armed.moment.side === 'after') return () => this.#strike(armed);
+        this.#strike(armed);
+        return 'drop';
+      };
+    }
+  }
+
+  /** Starts the service with a webhook that names its run. */
+  start(): Promise<void> {
+    const { port } = this.#tasks.address() as AddressInfo;
+    return this.#service.start({ TASK_WEBHOOK_URL: `http://127.0.0.1:${port}/${++this.#runs}` });
+  }
+
+  /** Crashes the service at a moment. @returns resolves when it was hit */
+  arm(moment: Armed['moment']): Promise<void> {
+    return new Promise((hit) => {
+      this.#armed = { moment, taken: 0, hit };
+    });
+  }
+
+  disarm(): void {
+    this.#armed = null;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#tasks.closeAllConnections();
+    this.#tasks.close();
+  }
+
+  #take(steps: readonly string[]): Armed | null {
+    const armed = this.#armed;
+    if (armed === null || !steps.includes(armed.moment.step) || ++armed.taken < armed.moment.nth) return null;
+    this.#armed = null;
+    return armed;
+  }
+
+  #strike(armed: Armed): void {
+    this.#service.crash();
+    armed.hit();
+  }
+
+  async #deliver(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    req.resume();
+    await once(req, 'end').catch(() => {});
+    this.deliveries.push({ key: String(req.headers['idempotency-key']), run: Number(req.url?.slice(1)) });
+    const armed = this.#take(['task-effect']);
+    if (armed?.moment.side === 'before') this.#strike(armed);
+    await sleep(Math.random() * 20);
+    res.end();
+    if (armed?.moment.side === 'after') res.on('finish', () => this.#strike(armed));
+  }
 }
