@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { FULL_ONLY, IN_BOTH, QUICK_ONLY } from './tiers.ts';
 
 const root = fileURLToPath(new URL('../', import.meta.url));
 
@@ -165,6 +166,13 @@ function functionsOf(source: string): { name: string; length: number }[] {
     return { name: outer.name, length: outer.to - outer.from + 1 - lent };
   });
 }
+
+describe('tiers', () => {
+  it.each([...FULL_ONLY, ...IN_BOTH, ...QUICK_ONLY])('%s names test files', (pattern) => {
+    const isNamed = new RegExp(`^${pattern.replaceAll('.', '\\.').replace('*', '[^/]*')}$`);
+    expect(files.filter((file) => isNamed.test(file))).not.toEqual([]);
+  });
+});
 
 describe('scripts', () => {
   it.each(files.filter((file) => file.endsWith('.lua')))(

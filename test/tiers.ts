@@ -8,7 +8,22 @@ export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgr
 
 /** Run in the full tier alone: they take more than about ten seconds, or bound a duration. */
 export const FULL_ONLY = [
+  'test/bench/aftermath.test.ts',
+  'test/bench/bench.test.ts',
+  'test/bench/costs.test.ts',
+  'test/bench/html.test.ts',
+  'test/bench/k6.test.ts',
+  'test/bench/limits-run.test.ts',
+  'test/bench/link.test.ts',
+  'test/bench/lock-servers.test.ts',
+  'test/bench/round-trips.test.ts',
+  'test/bench/service.test.ts',
+  'test/bench/stores.test.ts',
   'test/http/store-failures.test.ts',
+  'test/local/deleted-folder.test.ts',
+  'test/local/postgres-server.test.ts',
+  'test/local/stores.test.ts',
+  'test/locks/*.test.ts',
   'test/orders/faults.test.ts',
   'test/orders/isolation.test.ts',
   'test/orders/late-requests.test.ts',

@@ -1,9 +1,9 @@
 /** WORKERS=2: processes that share a port keep every promise together, and one that dies is replaced. */
-import { readdirSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { attempt, buy, call, createSale, eventually, users } from './support/client.ts';
+import { childrenOf } from './support/nemesis.ts';
 import { startService, type TestService } from './support/service.ts';
 import { openTestStores, type TestStores } from './support/stores.ts';
 
@@ -21,21 +21,8 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** The processes that the service's first one has started. */
-function workers(): number[] {
-  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
-  const parentOf = (pid: string) => {
-    try {
-      return Number(/\) . (\d+) /.exec(readFileSync(`/proc/${pid}/stat`, 'utf8'))?.[1]);
-    } catch {
-      return 0; // gone meanwhile
-    }
-  };
-  return pids.filter((pid) => parentOf(pid) === service.process.pid).map(Number);
-}
-/** Those that run the service: a compiler's helper may stand beside them. */
-const serving = () =>
-  workers().filter((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('src/main.ts'));
+/** The processes that serve. */
+const serving = () => childrenOf(service.process.pid!);
 
 async function metric(pattern: RegExp): Promise<number> {
   const { body } = await call(`${url}/metrics`);

@@ -4,12 +4,12 @@ import type { Lease, Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-read-write.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { type Group, type GroupProcess, processOnOne } from '../support/redis-groups.ts';
-import { openTestStores } from '../support/stores.ts';
+import { openStoresWithRedis } from '../support/stores.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
 async function open(): Promise<Group> {
-  const stores = await openTestStores();
-  const port = stores.redisPort;
+  const stores = await openStoresWithRedis();
+  const { port } = stores.redisServer;
   return {
     servers: { redisUrl: stores.redisUrl },
     ports: [port],
