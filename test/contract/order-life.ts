@@ -1,6 +1,6 @@
 /** The contract of a placed order, for every safe strategy: paid, cancelled or expired, and its unit released. */
 import { expect, it } from 'vitest';
-import { type Answer, buy, call, createSale, eventually, post, users } from '../support/client.ts';
+import { buy, cancel, createSale, eventually, pay, users } from '../support/client.ts';
 import type { TestStores } from '../support/stores.ts';
 
 /** What the strategy suite lends. */
@@ -10,11 +10,6 @@ export interface LifeBench {
   readonly urls: readonly [string, string];
   expectRedisAgrees(saleId: number): Promise<void>;
 }
-
-const cancel = (url: string, orderId: unknown): Promise<Answer> =>
-  call(`${url}/orders/${orderId}/cancel`, { method: 'POST' });
-const pay = (url: string, orderId: unknown, notificationId = `n-${orderId}`): Promise<Answer> =>
-  post(`${url}/payments/notifications`, { notificationId, orderId, amountCents: 500 });
 
 export function orderLife(bench: LifeBench): void {
   const count = async (sql: string, values: unknown[]): Promise<number> =>

@@ -3,29 +3,18 @@
  * last use, so a count over the sales of several tests can fall at any moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Redis } from 'ioredis';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openStoresWithRedis, type StoresWithRedis } from '../support/stores.ts';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { attempt, buy, call, cancel, createSale, eventually, post, users } from '../support/client.ts';
+import { openScene } from '../support/scene.ts';
+import { openStoresWithRedis } from '../support/stores.ts';
 
-let stores: StoresWithRedis;
-let redis: Redis;
-let services: TestService[];
+const scene = openScene(openStoresWithRedis);
 let a: string;
 let b: string;
 
 beforeEach(async () => {
-  stores = await openStoresWithRedis();
-  redis = new Redis(stores.redisUrl);
-  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, STRATEGY: 'lua' };
-  services = await Promise.all([startService(env), startService(env)]);
+  const services = await Promise.all([scene.start({ STRATEGY: 'lua' }), scene.start({ STRATEGY: 'lua' })]);
   [a, b] = services.map(({ url }) => url) as [string, string];
-});
-afterEach(async () => {
-  await Promise.all(services?.map((service) => service.kill()) ?? []);
-  redis?.disconnect();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 /** Whether the process answers for the test's one sale from memory. */
@@ -54,12 +43,10 @@ async function soldOut(stock: number): Promise<{ saleId: number; orders: Map<str
 
 /** Scripts that Redis ran. */
 async function scripts(): Promise<number> {
-  const stats = await redis.info('commandstats');
+  const stats = await scene.stores.redis.info('commandstats');
   const calls = (name: string) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
   return calls('evalsha') + calls('eval');
 }
-
-const cancel = (url: string, orderId: string) => call(`${url}/orders/${orderId}/cancel`, { method: 'POST' });
 
 describe('a process that knows', () => {
   it('answers without asking Redis, and its buyers are asked for all the same', async () => {
@@ -103,7 +90,7 @@ describe('a process that knows', () => {
     going = false;
     await Promise.all(crowd);
     expect(sold).toHaveLength(20);
-    const { rows } = await stores.sql.query('SELECT sold, stock FROM sales WHERE id = $1', [saleId]);
+    const { rows } = await scene.stores.sql.query('SELECT sold, stock FROM sales WHERE id = $1', [saleId]);
     expect(rows).toEqual([{ sold: 20, stock: 20 }]);
     // Those who bought meanwhile are known to be buyers, though both processes know again that nothing is left.
     await eventually(
@@ -130,8 +117,8 @@ describe('a process that knows', () => {
 
   it('sells them when no notification reaches it', async () => {
     const { saleId } = await soldOut(2);
-    const pubsub = (await redis.client('LIST', 'TYPE', 'PUBSUB')) as string;
-    for (const [, id] of pubsub.matchAll(/^id=(\d+)/gm)) await redis.client('KILL', 'ID', id!);
+    const pubsub = (await scene.stores.redis.client('LIST', 'TYPE', 'PUBSUB')) as string;
+    for (const [, id] of pubsub.matchAll(/^id=(\d+)/gm)) await scene.stores.redis.client('KILL', 'ID', id!);
     expect((await post(`${b}/sales/${saleId}/restock`, { units: 1 })).status).toBe(200);
     await eventually(
       async () => (await attempt(a, saleId, 'heard')).status,
@@ -141,7 +128,7 @@ describe('a process that knows', () => {
 
   it('forgets what it knew when Redis loses its memory', async () => {
     const { saleId, orders } = await soldOut(4);
-    await redis.flushall();
+    await scene.stores.redis.flushall();
     await sleep(150);
     for (const url of [a, b]) {
       expect((await buy(url, saleId, 'nobody')).problem).toBe('sold-out');

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
 import { strategies } from '../../src/strategies/registry.ts';
-import { type Answer, attempt, call, createSale, eventually, post, users } from './client.ts';
+import { type Answer, attempt, cancel, createSale, eventually, pay, users } from './client.ts';
 import { unsettled, violationsOf } from './invariants.ts';
 import { Ledger, type Operation } from './ledger.ts';
 import { TcpProxy } from './proxy.ts';
@@ -236,12 +236,8 @@ export class TestSale {
     const userId = this.#userId(user);
     if (does === 'purchase') return this.ledger.record({ does, userId }, attempt(at, this.id, userId));
     const { orderId = this.orderOf(user), notificationId = `n-${orderId}` } = asking;
-    if (does === 'cancel') {
-      const cancelling = call(`${at}/orders/${orderId}/cancel`, { method: 'POST' });
-      return this.ledger.record({ does, userId, orderId }, cancelling);
-    }
-    const payment = { notificationId, orderId, amountCents: 500 };
-    const paying = post(`${at}/payments/notifications`, payment);
+    if (does === 'cancel') return this.ledger.record({ does, userId, orderId }, cancel(at, orderId));
+    const paying = pay(at, orderId, notificationId);
     return this.ledger.record({ does, userId, orderId, notificationId }, paying);
   }
 
