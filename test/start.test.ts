@@ -34,7 +34,7 @@ function start(env: Readonly<Record<string, string>>): Run {
   runs.push(run);
   return run;
 }
-/** @returns what it said last. It must not have started. */
+/** Starts what must fail. @returns its output */
 async function failure(env: Readonly<Record<string, string>>): Promise<string> {
   const run = start(env);
   expect(await run.url).toBeNull();
@@ -85,8 +85,8 @@ it.each(['1', '2'])('a taken port is reported before any store is contacted: WOR
   const other = createServer();
   await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
   const { port } = other.address() as { port: number };
-  const nobody = { DATABASE_URL: 'postgresql://u:p@127.0.0.1:1/x', REDIS_URL: 'redis://127.0.0.1:1' };
-  const said = await failure({ ...nobody, PORT: String(port), WORKERS });
+  const unreachable = { DATABASE_URL: 'postgresql://u:p@127.0.0.1:1/x', REDIS_URL: 'redis://127.0.0.1:1' };
+  const said = await failure({ ...unreachable, PORT: String(port), WORKERS });
   expect(said.trim()).toBe(
     `Port ${port} is taken. Stop what listens there, or choose another: PORT=${port + 1} npm start`,
   );
@@ -97,14 +97,11 @@ it.each([
   ['unsafe', '1', 1],
   ['unsafe', '2', 1],
   ['lua', '1', 0],
-])(
-  'STRATEGY=%s with WORKERS=%s warns so often that it oversells: %i',
-  async (STRATEGY, WORKERS, warnings) => {
-    const run = start({ ...urls, STRATEGY, WORKERS });
-    expect(await run.url).not.toBeNull();
-    const lines = run.log.filter((line) => line.includes('oversells by design'));
-    expect(lines.map((line) => (JSON.parse(line) as { level: number }).level)).toEqual(
-      Array(warnings).fill(40),
-    );
-  },
-);
+])('STRATEGY=%s with WORKERS=%s warns of overselling %i times', async (STRATEGY, WORKERS, warnings) => {
+  const run = start({ ...urls, STRATEGY, WORKERS });
+  expect(await run.url).not.toBeNull();
+  const lines = run.log.filter((line) => line.includes('oversells by design'));
+  expect(lines.map((line) => (JSON.parse(line) as { level: number }).level)).toEqual(
+    Array(warnings).fill(40),
+  );
+});

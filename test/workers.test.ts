@@ -39,7 +39,7 @@ it('sells from both, exactly what there is', async () => {
   expect(rows).toEqual([{ sold: 50 }]);
 });
 
-it('adds up the metrics of both, whichever is asked', async () => {
+it('adds up the metrics of both, whichever answers', async () => {
   const accepted = /^stampede_attempts_total\{strategy="lua",outcome="accepted"\} (\d+)/m;
   const seconds = /^stampede_attempt_seconds_count\{strategy="lua",outcome="accepted"\} (\d+)/m;
   const seen = await Promise.all(
@@ -51,7 +51,7 @@ it('adds up the metrics of both, whichever is asked', async () => {
   ).toBe(50);
 });
 
-it('replaces one that dies, and goes on selling', { timeout: 120_000 }, async () => {
+it('replaces one that dies, and sells on', { timeout: 120_000 }, async () => {
   const { id } = await createSale(url, 100);
   const [first] = serving();
   const buying = users(100, 'one').map((user) => buy(url, id, user));
@@ -91,7 +91,7 @@ it('stops all of them in order, also when the terminal signals each of them', as
   for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow('ESRCH');
 });
 
-it('says why it cannot start, and leaves nothing running', async () => {
+it('reports why it cannot start, and leaves nothing running', async () => {
   const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
   const failing = startService({ DATABASE_URL, REDIS_URL, WORKERS: '2', LOCK: 'redlock' });
   await expect(failing).rejects.toThrow('LOCK=redlock needs REDLOCK_URLS');

@@ -45,7 +45,7 @@ export function orderLife(bench: LifeBench): void {
   if (bench.parts.rest) expiring();
 
   function cancellingAndPaying(): void {
-    it('returns the unit of a cancelled order, and frees its customer', async () => {
+    it('releases the unit of a cancelled order, and lets its customer buy again', async () => {
       const [a, b] = bench.urls;
       const sale = await createSale(a, 1);
       const first = await buy(a, sale.id, 'one');
@@ -65,7 +65,7 @@ export function orderLife(bench: LifeBench): void {
       await expectBalanced(sale.id, 1);
     });
 
-    it('cancels once, however many ask', async () => {
+    it('cancels once for twenty requests at once', async () => {
       const [a, b] = bench.urls;
       const sale = await createSale(a, 3);
       const { body } = await buy(a, sale.id, 'one');
@@ -85,7 +85,7 @@ export function orderLife(bench: LifeBench): void {
       const buying = users(40, 'next').map((user, i) => buy(i % 2 ? b : a, sale.id, user));
       for (const { status } of await Promise.all(cancelling)) expect(status).toBe(200);
       await Promise.all(buying);
-      // Who came before the units came back was told sold out; now they are all on offer.
+      // Attempts before the cancels were answered sold out; now all units are on offer.
       await Promise.all(users(40, 'last').map((user) => buy(a, sale.id, user)));
       await expectBalanced(sale.id, 20);
     });
@@ -129,7 +129,7 @@ export function orderLife(bench: LifeBench): void {
       await expectBalanced(sale.id, 12);
     });
 
-    it('gives a late payment a unit if one is free, and otherwise a refund', {
+    it('revives the order of a late payment if a unit is free, and refunds it otherwise', {
       timeout: 60_000,
     }, async () => {
       const [a, b] = bench.urls;

@@ -114,7 +114,7 @@ export function strategyContract(name: string): void {
   });
 
   function purchases(): void {
-    it('gives a customer the same order for a repeat', async () => {
+    it('answers a repeat with the same order', async () => {
       const sale = await createSale(a.url, 10);
       const first = await buy(a.url, sale.id, 'twice');
       expect(first).toMatchObject({
@@ -129,7 +129,7 @@ export function strategyContract(name: string): void {
       await expectSold(sale.id, 1);
     });
 
-    it('gives one order to a customer who asks forty times at once', async () => {
+    it('gives a customer one order for forty attempts at once', async () => {
       const sale = await createSale(a.url, 100);
       const answers = await Promise.all(
         Array.from({ length: 40 }, (_, i) => buy(either(i), sale.id, 'impatient')),
@@ -139,7 +139,7 @@ export function strategyContract(name: string): void {
       if (safe) expect(answers.filter((answer) => answer.status === 201)).toHaveLength(1);
     });
 
-    it('knows no sale that does not exist', async () => {
+    it('rejects an unknown sale', async () => {
       expect(await buy(a.url, 2_000_000, 'nobody')).toMatchObject({ status: 404, problem: 'unknown-sale' });
     });
 
@@ -155,7 +155,7 @@ export function strategyContract(name: string): void {
       await expectSold(late.id, 0);
     });
 
-    it('gives the unit back when Postgres refuses the order', async () => {
+    it('releases the unit when Postgres refuses the order', async () => {
       await stores.sql.query(`
         CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
           $$ BEGIN IF NEW.user_id LIKE 'refused%' THEN RAISE EXCEPTION 'refused for the test'; END IF; RETURN NEW; END $$;
@@ -183,7 +183,7 @@ export function strategyContract(name: string): void {
   }
 
   function selling(): void {
-    it('sells 50 units to 200 buyers who all come at once to two processes', async () => {
+    it('sells 50 units to 200 customers at once through two processes', async () => {
       const sale = await createSale(a.url, 50);
       const answers = await Promise.all(users(200).map((user, i) => buy(either(i), sale.id, user)));
       expect(answers.filter((answer) => answer.status === 201)).toHaveLength(50);
@@ -193,7 +193,7 @@ export function strategyContract(name: string): void {
       await expectRedisAgrees(sale.id);
     });
 
-    it('sells what a restock adds, and does not sell what a cut takes', async () => {
+    it('sells what a restock adds, and not what a cut removes', async () => {
       const sale = await createSale(a.url, 3);
       for (const user of users(3)) expect((await buy(a.url, sale.id, user)).status).toBe(201);
       expect((await buy(b.url, sale.id, 'late')).problem).toBe('sold-out');
@@ -214,7 +214,7 @@ export function strategyContract(name: string): void {
   }
 
   function disturbances(): void {
-    it('goes on where another strategy stopped', async () => {
+    it('continues a sale of another strategy', async () => {
       const other = name === 'for-update' ? 'lua' : 'for-update';
       const sale = await createSale(a.url, 10);
       for (const user of users(2)) await buy(a.url, sale.id, user);

@@ -164,7 +164,7 @@ async function unplug(store: 'postgres' | 'redis'): Promise<() => Promise<void>>
   };
 }
 
-/** Holds what a statement locks on a connection of its own. */
+/** Holds what a statement locks, on a new connection. */
 async function holding(statement: string): Promise<() => Promise<void>> {
   const client = new pg.Client({ connectionString: stores.databaseUrl });
   client.on('error', () => {});
@@ -190,7 +190,7 @@ it('Postgres is killed', () =>
 
 it('Postgres refuses connections', () => expectOnly503(() => unplug('postgres')));
 
-it('Postgres is frozen for longer than a statement may take, and goes on', () =>
+it('Postgres is frozen for longer than a statement may take, and continues', () =>
   expectOnly503(
     async () => {
       signal(stores.postgresServer.pids(), 'SIGSTOP');

@@ -1,4 +1,4 @@
-/** The folder .local is deleted while the service runs on it: it says so, and nobody else ends its stores. */
+/** The folder .local is deleted while the service runs on it: the service reports it, and no other one ends its stores. */
 import { existsSync, readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';

@@ -16,7 +16,7 @@ const { start, sold, untilReserved } = scene;
 const prefix = (saleId: number) => `stampede:{sale:${saleId}}`;
 
 describe('Redis away', () => {
-  it('a sale is made and restocked once, and Redis hears of it later', async () => {
+  it('a sale is created and restocked once, and published to Redis later', async () => {
     const redis = scene.kept(await OwnRedis.open());
     const service = await start({ REDIS_URL: redis.url });
     const early = await createSale(service.url, 1);
@@ -54,7 +54,7 @@ describe('Redis away', () => {
   });
 });
 
-it('a sale whose keys are of another type is its own trouble: the others sell, and are looked after', async () => {
+it('a sale whose keys are of another type fails alone: the others sell and are repaired', async () => {
   const service = await start({ STRATEGY: 'lua' });
   const [broken, sound] = await Promise.all([createSale(service.url, 50), createSale(service.url, 50)]);
   for (const { id } of [broken, sound]) expect((await buy(service.url, id, 'first')).status).toBe(201);
@@ -73,7 +73,7 @@ it('a sale whose keys are of another type is its own trouble: the others sell, a
 
 describe('Redis losing its memory', () => {
   it.each(['lua', 'segmented-lock'])(
-    '%s: those whose commit was under way keep their order',
+    '%s: customers whose commit was in progress keep their order',
     async (STRATEGY) => {
       const service = await start({ STRATEGY });
       const sale = await createSale(service.url, 60);
@@ -83,7 +83,7 @@ describe('Redis losing its memory', () => {
         answers = early.map((user) => attempt(service.url, sale.id, user));
         await untilReserved(sale.id, 20);
         await scene.stores.redis.flushdb();
-        // Somebody opens the sale again, from a Postgres that does not have the twenty yet.
+        // An attempt loads the sale again, from a Postgres that does not have the twenty yet.
         answers.push(buy(service.url, sale.id, 'opener'));
         await eventually(
           () => scene.stores.redis.exists(`${prefix(sale.id)}:buyers`),
@@ -122,7 +122,7 @@ describe('Redis losing its memory', () => {
     ['global-lock', 'state'],
   ])('%s heals when %s alone is lost', async (STRATEGY, key) => {
     const service = await start({ STRATEGY });
-    // With a unit left, a customer whom Redis forgot is led back to his order by way of it.
+    // While a unit is left, the attempt of a forgotten customer takes it, and finds the order.
     const units = key === 'buyers' ? 4 : 10;
     const sale = await createSale(service.url, units);
     for (const user of users(4)) await buy(service.url, sale.id, user);

@@ -43,7 +43,7 @@ const { start, sold, ordersOf } = scene;
 
 type Answered = { readonly userId: string; readonly answer: Answer };
 
-/** Customers who come eight at a time, one after the other, and ask once each, until the crowd is sent home. */
+/** Eight loops of customers with one attempt each, until `goHome`. */
 function crowd(
   url: string,
   saleId: number,
@@ -71,14 +71,14 @@ function crowd(
 }
 
 /** Waits until so many were answered to come again. */
-const turnedAway = (answered: readonly Answered[], many: number) =>
+const untilRefused = (answered: readonly Answered[], many: number) =>
   eventually(
     async () => answered.filter(({ answer }) => answer.status === 503).length,
     (n) => n >= many,
     60_000,
   );
 
-/** After an outage: who got an order has it still, the others may ask again, and the sale sells to its last unit. */
+/** After an outage: every 201 is kept, other attempts may be repeated, and the sale sells to its last unit. */
 async function expectSelling(url: string, saleId: number, stock: number, answered: readonly Answered[]) {
   for (const { answer } of answered) expect([201, 409, 503]).toContain(answer.status);
   for (const { userId, answer } of answered.filter((t) => t.answer.status === 201))
@@ -101,10 +101,10 @@ async function expectSelling(url: string, saleId: number, stock: number, answere
     [saleId],
   );
   expect(rows).toEqual([{ sold: stock, orders: stock, customers: stock, points: stock }]);
-  await expectNothingUnderWay(saleId);
+  await expectSettled(saleId);
 }
 
-const expectNothingUnderWay = (saleId: number, most = 0) =>
+const expectSettled = (saleId: number, most = 0) =>
   eventually(
     () => scene.stores.redis.zcard(`stampede:{sale:${saleId}}:reservations`),
     (pending) => pending <= most,
@@ -112,7 +112,7 @@ const expectNothingUnderWay = (saleId: number, most = 0) =>
   );
 
 it.each(['lua', 'for-update', 'group-commit'])(
-  '%s keeps every promise when Postgres is killed in a rush, and goes on when it is back',
+  '%s keeps every promise when Postgres is killed in a rush, and sells on when it is back',
   { timeout: 300_000 },
   async (STRATEGY) => {
     const service = await start({ STRATEGY });
@@ -121,7 +121,7 @@ it.each(['lua', 'for-update', 'group-commit'])(
     const { answered, goHome } = crowd(service.url, sale.id, () => {
       dead = scene.stores.postgresServer.kill();
     });
-    await turnedAway(answered, 10);
+    await untilRefused(answered, 10);
     await dead;
     await goHome();
     await scene.stores.postgresServer.start();
@@ -141,7 +141,7 @@ describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
     const asked = [attempt(url, sale.id, 'new'), attempt(url, sale.id, 'payer'), notify(), leave()];
     const problems = (await Promise.all(asked)).map(({ problem }) => problem);
     for (const problem of problems) expect(['busy', 'unknown-outcome']).toContain(problem);
-    await expectNothingUnderWay(sale.id, problems[0] === 'busy' ? 0 : 1); // busy: nothing has happened
+    await expectSettled(sale.id, problems[0] === 'busy' ? 0 : 1); // busy: nothing has happened
     expect((await call(`${url}/healthz`)).status).toBe(200);
     expect(await call(`${url}/readyz`)).toMatchObject({ status: 503, body: { stores: { redis: 'ok' } } });
     await scene.stores.postgresServer.start();
@@ -161,7 +161,7 @@ describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
     const service = await start({ STRATEGY, DATABASE_URL: link.through(scene.stores.databaseUrl) });
     const sale = await createSale(service.url, 200);
     const { answered, goHome } = crowd(service.url, sale.id, () => link.set('black-hole'));
-    await turnedAway(answered, 1);
+    await untilRefused(answered, 1);
     link.set('pass');
     await goHome();
     await expectSelling(service.url, sale.id, 200, answered);
@@ -234,7 +234,7 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
       40_000,
     );
     expect(await sold(saleId)).toBe(10);
-    await expectNothingUnderWay(saleId);
+    await expectSettled(saleId);
   });
 
   it('loses what it acknowledged when Redis loses its memory before the commit', async () => {
@@ -253,7 +253,7 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
 });
 
 describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) => {
-  it('finds a unit that was taken by an answer lost on the way from Redis', async () => {
+  it('finds the unit of a reservation whose answer was lost', async () => {
     let unlucky: string | undefined;
     await using link = await TcpProxy.open({
       port: scene.stores.redisServer.port,
@@ -285,10 +285,10 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
     );
     expect(await ordersOf(sale.id, 'comes-back')).toEqual([lost[0]]);
     expect((await buy(service.url, sale.id, 'late')).problem).toBe('sold-out');
-    await expectNothingUnderWay(sale.id);
+    await expectSettled(sale.id);
   });
 
-  it('sells a unit that came back while Redis could not be reached', async () => {
+  it('sells a unit that was released while Redis was unreachable', async () => {
     await using link = await TcpProxy.open({ port: scene.stores.redisServer.port });
     const service = await start({ STRATEGY, SEGMENTS: '2', REDIS_URL: link.through(scene.stores.redisUrl) });
     const sale = await createSale(service.url, 1);
@@ -363,7 +363,7 @@ describe.each([
     },
   );
 
-  it('lua settles what a dead process left', async () => {
+  it('lua commits the reservation of a dead process', async () => {
     const { url } = await startWrong('lua');
     const sale = await createSale(url, 2, { endsAt: at(3_600_000) });
     const prefix = `stampede:{sale:${sale.id}}`;
@@ -377,6 +377,6 @@ describe.each([
       (ids) => ids[0] === orderId,
       30_000,
     );
-    await expectNothingUnderWay(sale.id);
+    await expectSettled(sale.id);
   });
 });

@@ -1,4 +1,4 @@
-/** A sale that `unsafe` oversold: what the API says of it, and that its orders close, under any strategy. */
+/** A sale that `unsafe` oversold: how the API reports it, and that its orders close under any strategy. */
 import { expect, it } from 'vitest';
 import type { Sale } from '../../src/domain/sale.ts';
 import { attempt, call, cancel, createSale, eventually, post, users } from '../support/client.ts';
@@ -61,7 +61,7 @@ async function expireAll(service: TestService, saleId: number): Promise<void> {
   expect(await expectCounted(service, saleId)).toBe(0);
 }
 
-it('tells of more sold than its stock, and cancels and expires down to none', async () => {
+it('reports more sold than its stock, and cancels and expires down to none', async () => {
   const service = await start('unsafe');
   const sale = await oversell(service);
   expect(await expectCounted(service, sale.id)).toBeGreaterThan(STOCK);
@@ -74,7 +74,7 @@ it('tells of more sold than its stock, and cancels and expires down to none', as
 });
 
 it.each(['lua', 'segmented-lock', 'group-commit', 'skip-locked'])(
-  'goes on with %s: sold out until fewer are sold than there are units',
+  'continues with %s: sold out until fewer are sold than there are units',
   async (strategy) => {
     const unsafe = await start('unsafe');
     const { id } = await oversell(unsafe);

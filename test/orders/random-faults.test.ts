@@ -45,7 +45,7 @@ describe('the check of answers', () => {
   it.each<[string, Operation[], Order[]]>([
     ['an order behind a 409', [soldOut], [order]],
     ['an order behind a busy', [{ ...soldOut, status: 503, problem: 'busy' }], [order]],
-    ['a replay of an order that nobody placed', [soldOut, { ...purchase, status: 200 }], [order]],
+    ['a replay of an order that no attempt placed', [soldOut, { ...purchase, status: 200 }], [order]],
     ['a lost order', [purchase], []],
     ['an order that was placed twice', [purchase, { ...purchase }], [order]],
     ['a 409 to the owner of an order', [purchase, { ...soldOut, invokedMs: 300, completedMs: 310 }], [order]],

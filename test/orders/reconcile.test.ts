@@ -1,6 +1,6 @@
 /**
- * `npm run reconcile` finds every difference between the two stores that is planted here, repairs those that can be
- * repaired, changes nothing when it is only to look, and is not misled by a sale that runs.
+ * `npm run reconcile` finds every difference between the two stores that is planted here, repairs those that can be repaired,
+ * changes nothing with --check, and is not misled by a running sale.
  */
 import { execFile } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -47,7 +47,7 @@ describe('without a configuration', () => {
 });
 
 describe('beside a service with local stores', { timeout: 120_000 }, () => {
-  it('finds them while it runs, and says so when it does not', async () => {
+  it('finds them while it runs, and fails when it does not', async () => {
     await using installed = await installService();
     const check = () => reconcile({}, ['--check'], installed.folder);
     const service = installed.start({});
@@ -103,7 +103,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
     await stores?.[Symbol.asyncDispose]();
   });
 
-  describe('nobody else runs', () => {
+  describe('no service runs', () => {
     const sales: { readonly saleId: number; readonly orderIds: readonly string[] }[] = [];
     let saleId: number;
     let orderIds: readonly string[];
@@ -127,7 +127,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       await onlySale(saleId);
     });
 
-    /** Looks, changes nothing, and tells these differences of the sale. */
+    /** Checks, changes nothing, and reports these differences of the sale. */
     async function expectFound(...differences: RegExp[]): Promise<void> {
       const before = await everything();
       const { code, out } = await run('--check');
@@ -170,7 +170,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       expect(await redis.hget(key(saleId, 'buyers'), 'user-1')).toBe(`${orderIds[1]} 0`);
     });
 
-    it('Redis has not heard of a unit', async () => {
+    it('a released unit is not published to Redis', async () => {
       const [orderId] = orderIds;
       await sql(`UPDATE orders SET status = 'cancelled', closed_at = now() WHERE id = $1`, [orderId]);
       await sql('UPDATE sales SET sold = sold - 1 WHERE id = $1', [saleId]);
@@ -192,7 +192,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       await expectRepaired();
     });
 
-    it('a reservation belongs to no process: a service settles it', async () => {
+    it('an abandoned reservation: a service commits it', async () => {
       const orderId = '0198a000-0000-7000-8000-000000000001';
       const madeMs = Date.now() - 60_000;
       const reservedAt = STRATEGY === 'lua' ? `${madeMs}` : `${madeMs}:7`;
@@ -211,7 +211,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       expect(await run('--check')).toEqual({ code: 0, out: AGREES, err: '' });
     });
 
-    it('Postgres differs from itself: that is told, and not repaired', async () => {
+    it('Postgres contradicts itself: reported, and not repaired', async () => {
       await sql('UPDATE sales SET sold = sold + 1 WHERE id = $1', [saleId]);
       await sql(`DELETE FROM points_entries WHERE source_id = $1`, [orderIds[2]]);
       const inPostgres = [
@@ -228,21 +228,21 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
     });
   });
 
-  it('tells no difference of a sale that runs', async () => {
+  it('reports no difference of a running sale', async () => {
     await using service = await start();
     const { id } = await createSale(service.url, 1_000_000);
     await onlySale(id);
     let running = true;
     const crowd = users(6).map((name) => trade(service, id, name, () => running));
-    const told: Reconciled[] = [];
+    const reports: Reconciled[] = [];
     for (let i = 0; i < 10; i++) {
-      told.push(await run('--check'));
+      reports.push(await run('--check'));
       await sleep(100);
     }
     running = false;
     const orders = (await Promise.all(crowd)).reduce((sum, n) => sum + n);
     expect(orders).toBeGreaterThan(100);
-    expect(told).toEqual(told.map(() => ({ code: 0, out: AGREES, err: '' })));
+    expect(reports).toEqual(reports.map(() => ({ code: 0, out: AGREES, err: '' })));
   });
 });
 

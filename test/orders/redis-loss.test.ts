@@ -287,7 +287,7 @@ describeInFull('failover', () => {
     },
   );
 
-  it('processes that came before and after a promotion agree', { timeout: TIMEOUT_MS }, async () => {
+  it('processes started before and after a promotion agree', { timeout: TIMEOUT_MS }, async () => {
     const sale = await open('lua', 50);
     const { world } = sale;
     const replica = await attachReplica();
@@ -307,7 +307,7 @@ describeInFull('failover', () => {
     await expectLeft(sale, 25, replica.client);
   });
 
-  it('processes that came before and after the first replica agree', { timeout: TIMEOUT_MS }, async () => {
+  it('processes started before and after the first replica agree', { timeout: TIMEOUT_MS }, async () => {
     const sale = await open('lua', 50);
     await sale.rush(users(10));
     await attachReplica();

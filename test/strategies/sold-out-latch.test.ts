@@ -48,15 +48,15 @@ async function scripts(): Promise<number> {
   return calls('evalsha') + calls('eval');
 }
 
-describe('a process that knows', () => {
-  it('answers without asking Redis, and its buyers are asked for all the same', async () => {
+describe('a process that has latched a sale', () => {
+  it('answers without Redis, but for buyers of the sale', async () => {
     const { saleId, orders } = await soldOut(30);
     const before = await scripts();
     const startedMs = performance.now();
     const answers = await Promise.all(users(2_000, 'stranger').map((user) => buy(a, saleId, user)));
     const periods = (performance.now() - startedMs) / 40;
     expect(answers.every(({ problem }) => problem === 'sold-out')).toBe(true);
-    // Two processes confirm what they know; the recovery looks at each sale once a second; a few are taken for buyers.
+    // Two processes confirm their latch; the reaper scans each sale once a second; the filter takes a few for buyers.
     expect(await scripts()).toBeLessThan(before + 2 * periods + 300);
     for (const [user, orderId] of orders) {
       const again = await attempt(a, saleId, user);
@@ -64,7 +64,7 @@ describe('a process that knows', () => {
     }
   });
 
-  it('does not delay what was returned, by whichever process, under full load', {
+  it('does not delay the sale of a released unit, under full load', {
     timeout: 120_000,
   }, async () => {
     const { saleId, orders } = await soldOut(20);
@@ -92,7 +92,7 @@ describe('a process that knows', () => {
     expect(sold).toHaveLength(20);
     const { rows } = await scene.stores.sql.query('SELECT sold, stock FROM sales WHERE id = $1', [saleId]);
     expect(rows).toEqual([{ sold: 20, stock: 20 }]);
-    // Those who bought meanwhile are known to be buyers, though both processes know again that nothing is left.
+    // Later buyers are in the filter, though both processes have latched the sale again.
     await eventually(
       async () => (await attempt(a, saleId, 'x')).problem,
       (problem) => problem === 'sold-out',
@@ -126,7 +126,7 @@ describe('a process that knows', () => {
     );
   });
 
-  it('forgets what it knew when Redis loses its memory', async () => {
+  it('drops its latch when Redis loses its memory', async () => {
     const { saleId, orders } = await soldOut(4);
     await scene.stores.redis.flushall();
     await sleep(150);
@@ -137,7 +137,7 @@ describe('a process that knows', () => {
     }
   });
 
-  it('tells that a sale has ended, once it has', async () => {
+  it('answers that a sale has ended, once it has', async () => {
     const endsAt = new Date(Date.now() + 3_000).toISOString();
     const { id } = await createSale(a, 1, { endsAt });
     expect((await buy(a, id, 'first')).status).toBe(201);

@@ -61,7 +61,7 @@ const FAULTS = {
 
 type Fault = keyof typeof FAULTS;
 
-/** How often each is drawn: those that once made an answer untrue more often. */
+/** Weights of the draw: the faults that once made an answer false are drawn more often. */
 const WEIGHTS: Partial<Record<Fault, number>> = {
   'delay-statement': 4,
   'delay-command': 2,
