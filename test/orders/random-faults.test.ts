@@ -20,11 +20,11 @@ const LANES = Number(process.env.FAULT_LANES ?? 3);
 const ROUND_TIMEOUT_MS = 300_000;
 const FAULTS_PER_ROUND = 5;
 const STOCK = 2;
-const SETTLED_MS = 60_000;
+const IDLE_MS = 60_000;
 
 describe('the check of answers', () => {
   const purchase: Operation = {
-    does: 'purchase',
+    action: 'purchase',
     userId: 'c',
     invokedMs: 100,
     completedMs: 200,
@@ -40,7 +40,7 @@ describe('the check of answers', () => {
   ];
   const soldOut = { ...purchase, status: 409, problem: 'sold-out', orderId: null };
   const unknown = { ...purchase, status: 503, problem: 'unknown-outcome' };
-  const cancel = { ...purchase, does: 'cancel' as const, status: 200, invokedMs: 300, completedMs: 400 };
+  const cancel = { ...purchase, action: 'cancel' as const, status: 200, invokedMs: 300, completedMs: 400 };
 
   it.each<[string, Operation[], Order[]]>([
     ['an order behind a 409', [soldOut], [order]],
@@ -79,7 +79,7 @@ describe.concurrent.each(SAFE_STRATEGIES.map((name, i) => [name, i] as const))('
     const findings = await inLane(async () => {
       const stores = await openOwnStores();
       await using world = await World.open({ strategy, services: 2, env: { SEGMENTS: '4' }, stores });
-      const runner = new Runner(world, SETTLED_MS);
+      const runner = new Runner(world, IDLE_MS);
       for (let seed = SEED; seed < SEED + ROUNDS; seed++) {
         const own = seed * 64 + i; // each strategy meets other faults
         const faults = drawFaults(own, FAULTS_PER_ROUND);

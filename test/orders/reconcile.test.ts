@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { buy, call, createSale, eventually, users } from '../support/client.ts';
-import { unsettled } from '../support/invariants.ts';
+import { pendingWork } from '../support/invariants.ts';
 import { entryOf, installService, startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -116,7 +116,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
         const answers = await Promise.all(users(4).map((user) => buy(service.url, id, user)));
         sales.push({ saleId: id, orderIds: answers.map(({ body }) => String(body.orderId)) });
         await eventually(
-          () => unsettled(stores.sql, redis, id),
+          () => pendingWork(stores.sql, redis, id),
           (left) => left.length === 0,
         );
       }
@@ -149,7 +149,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       expect(out).toContain(AGREES);
       expect({ code, err }).toEqual({ code: 0, err: '' });
       expect(await run('--check')).toEqual({ code: 0, out: AGREES, err: '' });
-      expect(await unsettled(stores.sql, redis, saleId)).toEqual([]);
+      expect(await pendingWork(stores.sql, redis, saleId)).toEqual([]);
     }
 
     it('agrees', async () => {
@@ -204,7 +204,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       expect([code, out.split('\n').at(-2), err]).toEqual([1, '1 sales differ.', '']);
       await using service = await start();
       await eventually(
-        () => unsettled(stores.sql, redis, saleId),
+        () => pendingWork(stores.sql, redis, saleId),
         (left) => left.length === 0,
       );
       expect(await call(`${service.url}/orders/${orderId}`)).toMatchObject({ body: { userId: 'dead' } });

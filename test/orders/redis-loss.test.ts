@@ -87,12 +87,12 @@ describeInFull('snapshots', () => {
       const sale = await open(strategy, 50);
       const [early, middle, late] = [users(10, 'early'), users(15, 'middle'), users(20, 'late')];
       expect(await sale.rush(early)).toEqual({ '201': 10 });
-      await sale.settled();
+      await sale.untilIdle();
       await redis.snapshot();
       expect(await sale.rush(middle)).toEqual({ '201': 15 });
       const returning = early.slice(0, 3);
       await cancelAll(sale, returning);
-      await sale.settled();
+      await sale.untilIdle();
       // 28 units are free. The snapshot has 40, and the three cancelled orders.
       const [bought, repeated] = await Promise.all([
         sale.rush([...late, ...returning], 1_500),
@@ -115,10 +115,10 @@ describeInFull('snapshots', () => {
       const sale = await open(strategy, 30);
       const early = users(30, 'early');
       expect(await sale.rush(early)).toEqual({ '201': 30 });
-      await sale.settled();
+      await sale.untilIdle();
       await redis.snapshot();
       await cancelAll(sale, early.slice(0, 20));
-      await sale.settled();
+      await sale.untilIdle();
       const [bought] = await Promise.all([
         sale.rush(users(18, 'late'), 1_500),
         inTheMiddle(sale, async () => {
@@ -145,7 +145,7 @@ describeInFull('a unit on its way back', () => {
       const sale = await open(strategy, 10);
       const { world } = sale;
       expect(await sale.rush(users(10))).toEqual({ '201': 10 });
-      await sale.settled();
+      await sale.untilIdle();
       const [a, b] = await Promise.all(world.services.map(({ url }) => url));
       const { redis: link } = world.services[0]!.links;
       const held = link.holdRequest(APPLY_CHANGE);
@@ -180,7 +180,7 @@ describeInFull('no Redis', () => {
     const sale = await open(strategy, 20);
     const { services, stores } = sale.world;
     expect(await sale.rush(users(15))).toEqual({ '201': 15 });
-    await sale.settled();
+    await sale.untilIdle();
     if (how === 'dead') await redis.kill();
     for (const { links } of services) links.redis.set('refuse');
     for (const service of services) {
@@ -205,7 +205,7 @@ describeInFull('no Redis', () => {
     if (how === 'dead') await redis.start('empty');
     for (const { links } of services) links.redis.set('pass');
     // To a Redis that was cut off each change is published; an empty one is loaded from Postgres at the next attempt.
-    if (how === 'cut off') await sale.settled();
+    if (how === 'cut off') await sale.untilIdle();
     expect(await sale.rush(['user-0', 'user-1', 'user-3', 'user-4'])).toEqual({ '201': 3, '200': 1 });
     await expectLeft(sale, 8);
     expect(await unpublished(stores.sql, sale.id)).toBe(0);

@@ -29,8 +29,8 @@ const POSTGRES: Record<string, Marks> = {
   cancel: ['close-orders', '\0\0\0\x09cancelled'],
   expire: ['close-orders', '\0\0\0\x07expired'],
   due: ['due-orders'],
-  'moves-pick': ['pick-moves'],
-  'moves-delete': ['DELETE FROM unit_moves'],
+  'outbox-pick': ['pick-moves'],
+  'outbox-delete': ['DELETE FROM unit_moves'],
   payment: ['FROM orders WHERE id = $1 FOR UPDATE'],
   'payment-paid': [`SET status = 'paid', paid_at = clock_timestamp() WHERE`],
   'payment-task': ['INSERT INTO tasks'],
@@ -51,7 +51,7 @@ const POSTGRES: Record<string, Marks> = {
 
 /** The end of a transaction, by the step that came before it. */
 const COMMITS: Record<string, string> = {
-  'moves-delete': 'moves-commit',
+  'outbox-delete': 'outbox-commit',
   'payment-notification': 'payment-commit',
   'count-sold': 'purchase-commit',
 };
@@ -59,8 +59,8 @@ const COMMITS: Record<string, string> = {
 const SCRIPTS = {
   'sale/reserve': 'reserve',
   'sale/fenced-deduct': 'deduct',
-  'sale/acknowledge': 'settle',
-  'sale/apply-change': 'move',
+  'sale/acknowledge': 'acknowledge',
+  'sale/apply-change': 'apply-change',
   'lock/reentrant-acquire': 'lock',
   'lock/reentrant-release': 'unlock',
 } as const;
@@ -96,12 +96,12 @@ function stepsOf(): (request: string, connection: object) => string[] {
 /** The steps of each strategy at which it crashes, on both sides: 100 moments in all. */
 const STEPS: Record<string, readonly string[]> = {
   lua: [
-    ...['reserve', 'commit-orders', 'settle', 'cancel', 'expire', 'moves-pick', 'move', 'moves-delete'],
-    ...['moves-commit', 'payment-revive', 'payment-commit', 'task-read', 'start'],
+    ...['reserve', 'commit-orders', 'acknowledge', 'cancel', 'expire', 'outbox-pick', 'apply-change', 'outbox-delete'],
+    ...['outbox-commit', 'payment-revive', 'payment-commit', 'task-read', 'start'],
   ],
   'segmented-lock': [
-    ...['lock', 'deduct', 'unlock', 'commit-orders', 'settle', 'cancel', 'expire', 'moves-pick', 'move'],
-    ...['moves-delete', 'moves-commit', 'payment-commit', 'start'],
+    ...['lock', 'deduct', 'unlock', 'commit-orders', 'acknowledge', 'cancel', 'expire', 'outbox-pick', 'apply-change'],
+    ...['outbox-delete', 'outbox-commit', 'payment-commit', 'start'],
   ],
   'for-update': [
     ...['lock-sale', 'find-active', 'insert-order', 'count-sold', 'purchase-commit', 'cancel', 'expire'],
@@ -127,16 +127,16 @@ const STEPS: Record<string, readonly string[]> = {
 
 /** How often a step is taken at least while one sale runs, where that is not twice. */
 const OFTEN: Record<string, number> = {
-  ...{ reserve: 20, deduct: 12, lock: 20, unlock: 20, 'commit-orders': 6, settle: 6, 'sell-if-free': 15 },
+  ...{ reserve: 20, deduct: 12, lock: 20, unlock: 20, 'commit-orders': 6, acknowledge: 6, 'sell-if-free': 15 },
   ...{ 'lock-sale': 20, 'find-active': 15, 'insert-order': 12, 'count-sold': 12, 'purchase-commit': 12 },
   ...{
     'place-batch': 6,
     readSaleAndOrders: 4,
     cancel: 4,
-    'moves-pick': 4,
-    move: 4,
-    'moves-delete': 4,
-    'moves-commit': 4,
+    'outbox-pick': 4,
+    'apply-change': 4,
+    'outbox-delete': 4,
+    'outbox-commit': 4,
   },
   ...{ payment: 8, 'payment-paid': 4, 'payment-task': 8, 'payment-notification': 6, 'payment-commit': 6 },
   ...{ 'task-claim': 3, 'task-effect': 6, 'task-done': 6, 'task-enqueue': 3, start: 12 },

@@ -102,10 +102,10 @@ function brokenOrder(order: Order): string[] {
     : [`P5: order ${order.id} is ${order.status} with ${balance} points, ${found.join(', ')}`];
 }
 
-const isPlaced = ({ does, status }: Operation) => does === 'purchase' && (status ?? 500) < 300;
+const isPlaced = ({ action, status }: Operation) => action === 'purchase' && (status ?? 500) < 300;
 
 /** The answers that each request may have. */
-const ANSWERS: Record<Operation['does'], RegExp> = {
+const ANSWERS: Record<Operation['action'], RegExp> = {
   purchase: /^(null|200|201|409 sold-out|503 (busy|unknown-outcome))$/,
   cancel: /^(null|200|409 invalid-transition|503 (busy|unknown-outcome))$/,
   pay: /^(null|200|503 (busy|unknown-outcome))$/,
@@ -132,16 +132,16 @@ function* falseTo(
     const placed = count(operations, ({ status, orderId }) => status === 201 && orderId === id);
     if (placed > 1) yield `P3: ${userId} placed order ${id} ${placed} times`;
   }
-  const keeps = !operations.some(({ does }) => does === 'cancel' || does === 'expire');
+  const keeps = !operations.some(({ action }) => action === 'cancel' || action === 'expire');
   if (keeps && new Set(ids).size > 1) yield `P3: ${userId} has the answers of ${new Set(ids).size} orders`;
-  for (const { does, status, problem, orderId, notificationId, result } of operations) {
+  for (const { action, status, problem, orderId, notificationId, result } of operations) {
     const order = orders.get(orderId!);
-    if (!ANSWERS[does].test(`${status} ${problem}`.trim()))
-      yield `P6: ${userId}, ${does}: ${status} ${problem}`;
+    if (!ANSWERS[action].test(`${status} ${problem}`.trim()))
+      yield `P6: ${userId}, ${action}: ${status} ${problem}`;
     if (status !== 200) continue;
-    if (does === 'cancel' && !['cancelled', 'refund-due'].includes(order?.status ?? 'missing'))
+    if (action === 'cancel' && !['cancelled', 'refund-due'].includes(order?.status ?? 'missing'))
       yield `order ${orderId} was cancelled, and is ${order?.status}`;
-    if (does !== 'pay') continue;
+    if (action !== 'pay') continue;
     if (order?.status !== result) yield `payment of ${orderId} made it ${result}, and it is ${order?.status}`;
     if (order?.payments.some(({ id }) => id === notificationId) !== true)
       yield `payment ${notificationId} of ${orderId} was acknowledged, and is missing`;
@@ -152,23 +152,23 @@ function* falseTo(
 function* deniedToOwner(userId: string, operations: readonly Operation[]): Generator<string> {
   for (const placed of operations.filter(isPlaced)) {
     const givenUp = operations.filter(
-      ({ does, orderId }) => (does === 'cancel' || does === 'expire') && orderId === placed.orderId,
+      ({ action, orderId }) => (action === 'cancel' || action === 'expire') && orderId === placed.orderId,
     );
     const untilMs = Math.min(Number.POSITIVE_INFINITY, ...givenUp.map(({ invokedMs }) => invokedMs));
-    for (const { does, status, problem, invokedMs, completedMs } of operations)
-      if (does === 'purchase' && status === 409 && invokedMs > placed.completedMs && completedMs < untilMs)
+    for (const { action, status, problem, invokedMs, completedMs } of operations)
+      if (action === 'purchase' && status === 409 && invokedMs > placed.completedMs && completedMs < untilMs)
         yield `P3: ${userId} has order ${placed.orderId}, and was answered ${problem}`;
   }
 }
 
-/** Within the `Retry-After` of an unknown outcome, it is settled: a later repeat has the final answer. */
+/** Within the `Retry-After` of an unknown outcome, it becomes known: a later repeat has the final answer. */
 const UNKNOWN_MS = 4_000;
 
 /** Orders of customers whose attempts were all answered otherwise. */
 export function unexplainedOrders(operations: readonly Operation[], orders: readonly Order[]): string[] {
   const customers = new Map(byUser(operations));
   return orders.flatMap(({ id, user, status, createdMs }) => {
-    const purchases = (customers.get(user) ?? []).filter(({ does }) => does === 'purchase');
+    const purchases = (customers.get(user) ?? []).filter(({ action }) => action === 'purchase');
     if (purchases.some((one) => one.status === null)) return [];
     const mentions = purchases.filter(({ orderId }) => orderId === id);
     if (mentions.some((one) => one.status === 201)) return [];
@@ -215,7 +215,7 @@ export async function unpublished(sql: pg.Pool, saleId: number): Promise<number>
 }
 
 /** @returns what is left between the stores, a sentence each. @param redis null for a strategy that does not use it */
-export async function unsettled(sql: pg.Pool, redis: Redis | null, saleId: number): Promise<string[]> {
+export async function pendingWork(sql: pg.Pool, redis: Redis | null, saleId: number): Promise<string[]> {
   const { rows } = await sql.query<{ stock: number; sold: number }>(
     'SELECT stock, sold FROM sales WHERE id = $1',
     [saleId],

@@ -8,7 +8,7 @@ const ANSWER_MS = 25_000;
 /** One request of a client. */
 export interface Operation {
   /** `expire`: the customer lets the time to pay run out; no request. */
-  readonly does: 'purchase' | 'cancel' | 'pay' | 'expire';
+  readonly action: 'purchase' | 'cancel' | 'pay' | 'expire';
   readonly userId: string;
   readonly invokedMs: number;
   readonly completedMs: number;
@@ -23,7 +23,7 @@ export interface Operation {
   readonly result?: string;
 }
 
-type Request = Pick<Operation, 'does' | 'userId'> & Partial<Pick<Operation, 'orderId' | 'notificationId'>>;
+type Request = Pick<Operation, 'action' | 'userId'> & Partial<Pick<Operation, 'orderId' | 'notificationId'>>;
 
 export class Ledger {
   #operations: Operation[] = [];
@@ -45,7 +45,7 @@ export class Ledger {
       status: answer?.status ?? null,
       problem: answer?.problem ?? '',
       orderId: request.orderId ?? (answer?.body.orderId as string | undefined) ?? null,
-      ...(request.does === 'pay' && { result: String(answer?.body.status) }),
+      ...(request.action === 'pay' && { result: String(answer?.body.status) }),
     };
     return answer;
   }
@@ -53,6 +53,6 @@ export class Ledger {
   expired(userId: string, orderId: string): void {
     const atMs = Date.now();
     const times = { invokedMs: atMs, completedMs: atMs };
-    this.#operations.push({ does: 'expire', userId, orderId, ...times, status: null, problem: '' });
+    this.#operations.push({ action: 'expire', userId, orderId, ...times, status: null, problem: '' });
   }
 }

@@ -21,14 +21,14 @@ export interface Round {
 export class Runner {
   readonly findings: string[] = [];
   readonly #world: World;
-  readonly #settledWithinMs: number;
+  readonly #idleWithinMs: number;
   readonly #rounds: { readonly round: Round; readonly sale: TestSale }[] = [];
   readonly #recoveries: Promise<void>[] = [];
 
-  /** @param settledWithinMs of running services: how long something may be left between the stores */
-  constructor(world: World, settledWithinMs: number) {
+  /** @param idleWithinMs of running services: how long something may be left between the stores */
+  constructor(world: World, idleWithinMs: number) {
     this.#world = world;
-    this.#settledWithinMs = settledWithinMs;
+    this.#idleWithinMs = idleWithinMs;
   }
 
   note(name: string, findings: readonly string[]): void {
@@ -66,10 +66,10 @@ export class Runner {
 
   async #recover({ name }: Round, sale: TestSale): Promise<void> {
     const upMs = () => Math.max(...this.#world.services.map((service) => service.upMs));
-    const untilMs = upMs() + this.#settledWithinMs;
+    const untilMs = upMs() + this.#idleWithinMs;
     for (;;) {
       const isLate = upMs() > untilMs;
-      const left = await sale.unsettled();
+      const left = await sale.pendingWork();
       if (left.length === 0) return;
       if (isLate) return this.note(name, [...left, ...this.#world.logged(`"saleId":${sale.id},`)]);
       await sleep(500);

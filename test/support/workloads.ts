@@ -1,7 +1,7 @@
 /** What customers do in a seeded run. Each workload resolves when the last customer has gone. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { post } from './client.ts';
-import { Left, type TestSale } from './world.ts';
+import { CustomerLeft, type TestSale } from './world.ts';
 
 export type Random = () => number;
 export type Workload = (sale: TestSale, random: Random) => Promise<void>;
@@ -22,29 +22,29 @@ type Role = (sale: TestSale, user: string, order: { orderId: string; patient: bo
 
 const ROLES: readonly Role[] = [
   function keeps(sale, user, { patient }) {
-    return sale.insist('purchase', user, { patient });
+    return sale.retry('purchase', user, { patient });
   },
   async function cancels(sale, user, order) {
-    await sale.insist('cancel', user, order);
-    await sale.insist('cancel', user, order);
+    await sale.retry('cancel', user, order);
+    await sale.retry('cancel', user, order);
   },
   async function pays(sale, user, order) {
-    await Promise.all([sale.insist('pay', user, order), sale.insist('pay', user, order)]);
-    await sale.insist('pay', user, { ...order, notificationId: `again-${order.orderId}` });
+    await Promise.all([sale.retry('pay', user, order), sale.retry('pay', user, order)]);
+    await sale.retry('pay', user, { ...order, notificationId: `again-${order.orderId}` });
   },
   function forgets(sale, user, { orderId }) {
     return sale.expire(user, orderId);
   },
   async function paysLate(sale, user, order) {
     await sale.expire(user, order.orderId);
-    await Promise.all([sale.insist('pay', user, order), sale.insist('pay', user, order)]);
+    await Promise.all([sale.retry('pay', user, order), sale.retry('pay', user, order)]);
   },
   async function returns(sale, user, order) {
-    await sale.insist('cancel', user, order);
-    await sale.insist('purchase', user, { patient: order.patient });
+    await sale.retry('cancel', user, order);
+    await sale.retry('purchase', user, { patient: order.patient });
   },
   function wavers(sale, user, order) {
-    return Promise.all([sale.insist('cancel', user, order), sale.insist('pay', user, order)]);
+    return Promise.all([sale.retry('cancel', user, order), sale.retry('pay', user, order)]);
   },
 ];
 
@@ -58,7 +58,7 @@ export const everyRole: Workload = async (sale, random) => {
   await Promise.all(
     patience.map(async (patient, i) => {
       const user = String(i);
-      const buy = () => sale.insist('purchase', user, { patient });
+      const buy = () => sale.retry('purchase', user, { patient });
       try {
         await pause(800);
         const [{ status, body }] = await Promise.all([buy(), i < ROLES.length ? buy() : null]);
@@ -66,7 +66,7 @@ export const everyRole: Workload = async (sale, random) => {
         if (status < 300)
           await ROLES[i % ROLES.length]!(sale, user, { orderId: String(body.orderId), patient });
       } catch (error) {
-        if (!(error instanceof Left)) throw error;
+        if (!(error instanceof CustomerLeft)) throw error;
       }
     }),
   );

@@ -10,7 +10,7 @@ import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
 import { strategies } from '../../src/strategies/registry.ts';
 import { type Answer, attempt, cancel, createSale, eventually, pay, users } from './client.ts';
-import { unsettled, violationsOf } from './invariants.ts';
+import { pendingWork, violationsOf } from './invariants.ts';
 import { Ledger, type Operation } from './ledger.ts';
 import { TcpProxy } from './proxy.ts';
 import { launch, type Run } from './service.ts';
@@ -21,7 +21,7 @@ type Environment = Readonly<Record<string, string>>;
 const START_TRIES = 5;
 /** Longer than any recovery on a slow machine. */
 const PATIENCE_MS = 240_000;
-const SETTLED_MS = 60_000;
+const IDLE_MS = 60_000;
 
 export class Service implements AsyncDisposable {
   readonly links: { readonly postgres: TcpProxy; readonly redis: TcpProxy };
@@ -202,9 +202,9 @@ export class World implements AsyncDisposable {
   }
 }
 
-type Does = Exclude<Operation['does'], 'expire'>;
+type Action = Exclude<Operation['action'], 'expire'>;
 
-export interface Asking {
+export interface RequestOptions {
   /** By default the services take turns. */
   readonly url?: string;
   /** By default the customer's latest. */
@@ -215,7 +215,7 @@ export interface Asking {
 }
 
 /** A customer left because no answer came. */
-export class Left extends Error {}
+export class CustomerLeft extends Error {}
 
 /** A sale and its customers. Users are named `<sale>-<user>` to the service: points belong to users of all sales. */
 export class TestSale {
@@ -231,22 +231,26 @@ export class TestSale {
   }
 
   /** Sends one request. @returns null when no answer came */
-  async request(does: Does, user: string, { url, ...asking }: Asking = {}): Promise<Answer | null> {
+  async request(
+    action: Action,
+    user: string,
+    { url, ...options }: RequestOptions = {},
+  ): Promise<Answer | null> {
     const at = url ?? (await this.world.url());
     const userId = this.#userId(user);
-    if (does === 'purchase') return this.ledger.record({ does, userId }, attempt(at, this.id, userId));
-    const { orderId = this.orderOf(user), notificationId = `n-${orderId}` } = asking;
-    if (does === 'cancel') return this.ledger.record({ does, userId, orderId }, cancel(at, orderId));
+    if (action === 'purchase') return this.ledger.record({ action, userId }, attempt(at, this.id, userId));
+    const { orderId = this.orderOf(user), notificationId = `n-${orderId}` } = options;
+    if (action === 'cancel') return this.ledger.record({ action, userId, orderId }, cancel(at, orderId));
     const paying = pay(at, orderId, notificationId);
-    return this.ledger.record({ does, userId, orderId, notificationId }, paying);
+    return this.ledger.record({ action, userId, orderId, notificationId }, paying);
   }
 
-  /** Repeats a request until its answer is final. @throws Left */
-  async insist(does: Does, user: string, asking: Asking = {}): Promise<Answer> {
+  /** Repeats a request until its answer is final. @throws CustomerLeft */
+  async retry(action: Action, user: string, options: RequestOptions = {}): Promise<Answer> {
     const untilMs = performance.now() + PATIENCE_MS;
     for (;;) {
-      const answer = await this.request(does, user, asking);
-      if (answer === null && asking.patient === false) throw new Left();
+      const answer = await this.request(action, user, options);
+      if (answer === null && options.patient === false) throw new CustomerLeft();
       if (answer !== null && answer.status !== 503) return answer;
       if (performance.now() > untilMs) throw new Error(`no final answer: ${JSON.stringify(answer?.body)}`);
       await sleep(20 + Math.random() * 180);
@@ -254,15 +258,15 @@ export class TestSale {
   }
 
   buy(user: string): Promise<Answer> {
-    return this.insist('purchase', user);
+    return this.retry('purchase', user);
   }
 
   cancel(user: string): Promise<Answer> {
-    return this.insist('cancel', user);
+    return this.retry('cancel', user);
   }
 
   pay(user: string): Promise<Answer> {
-    return this.insist('pay', user);
+    return this.retry('pay', user);
   }
 
   /** Lets the time to pay run out, and waits until the order is closed. */
@@ -278,7 +282,7 @@ export class TestSale {
     );
   }
 
-  /** Lets customers come within `ms`, who insist. @returns how often each kind of answer came */
+  /** Lets customers come within `ms`, each until the answer is final. @returns how often each kind of answer came */
   async rush(crowd: readonly string[], ms = 0): Promise<Record<string, number>> {
     const counts: Record<string, number> = {};
     await Promise.all(
@@ -296,7 +300,7 @@ export class TestSale {
   orderOf(user: string): string {
     const userId = this.#userId(user);
     const placed = this.ledger.operations.filter(
-      (one) => one.does === 'purchase' && one.userId === userId && (one.status ?? 500) < 300,
+      (one) => one.action === 'purchase' && one.userId === userId && (one.status ?? 500) < 300,
     );
     return placed.at(-1)!.orderId!;
   }
@@ -313,19 +317,19 @@ export class TestSale {
   }
 
   /** What is left between the stores, or why they cannot be read. */
-  unsettled(redis = this.world.stores.redis): Promise<string[]> {
+  pendingWork(redis = this.world.stores.redis): Promise<string[]> {
     const { sql } = this.world.stores;
-    return unsettled(sql, this.world.usesRedis ? redis : null, this.id).catch((error: Error) => [
+    return pendingWork(sql, this.world.usesRedis ? redis : null, this.id).catch((error: Error) => [
       error.message,
     ]);
   }
 
   /** Waits until nothing is left between the stores. */
-  async settled(redis?: Redis): Promise<void> {
+  async untilIdle(redis?: Redis): Promise<void> {
     await eventually(
-      () => this.unsettled(redis),
+      () => this.pendingWork(redis),
       (left) => left.length === 0,
-      SETTLED_MS,
+      IDLE_MS,
     );
   }
 
@@ -349,6 +353,6 @@ export class TestSale {
  */
 export async function assertInvariants(sale: TestSale, redis?: Redis): Promise<void> {
   const unsold = await sale.sellOut();
-  await sale.settled(redis);
+  await sale.untilIdle(redis);
   expect([...unsold, ...(await sale.violations())]).toEqual([]);
 }
