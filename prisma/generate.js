@@ -1,26 +1,37 @@
-// Generates the Prisma client after `npm install`.
+// Generates the Prisma client into src/generated after `npm install`.
 //
-// `prisma generate` reads the schema with WebAssembly alone, but the command line insists on having the
-// native schema engine and downloads it when it is missing. Stampede never uses that binary (migrations are
-// applied through WebAssembly, see src/store/postgres/migrate.ts), so any existing executable is named in its place and
-// installing works without a connection to Prisma's servers.
+// A production install (`npm ci --omit=dev`) has no Prisma CLI and needs none: dist/ contains the compiled client.
+//
+// `prisma generate` reads the schema with WebAssembly alone, but its command line insists on the native schema engine and
+// downloads it when it is missing. Stampede never runs that binary (src/store/postgres/migrate.ts applies migrations
+// through WebAssembly). Naming any existing executable in its place lets the installation work offline.
 import { spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 
-const require = createRequire(import.meta.url);
-const result = spawnSync(
-  process.execPath,
-  [require.resolve('prisma/build/index.js'), 'generate', '--no-hints'],
-  {
+function prismaCli() {
+  try {
+    return createRequire(import.meta.url).resolve('prisma/build/index.js');
+  } catch {
+    return null;
+  }
+}
+
+const cli = prismaCli();
+if (cli === null) {
+  process.stdout.write(
+    'The Prisma CLI is not installed (production install): src/generated is left as it is.\n',
+  );
+} else {
+  const result = spawnSync(process.execPath, [cli, 'generate', '--no-hints'], {
     cwd: fileURLToPath(new URL('..', import.meta.url)),
     env: { PRISMA_SCHEMA_ENGINE_BINARY: process.execPath, CHECKPOINT_DISABLE: '1', ...process.env },
     encoding: 'utf8',
-  },
-);
-if (result.status !== 0) {
-  process.stderr.write(
-    `${result.stdout}${result.stderr}\nprisma generate failed; run "npm run postinstall" to try again.\n`,
-  );
-  process.exit(1);
+  });
+  if (result.status !== 0) {
+    process.stderr.write(
+      `${result.stdout}${result.stderr}\nprisma generate failed. Run "npm run postinstall" to try again.\n`,
+    );
+    process.exit(1);
+  }
 }

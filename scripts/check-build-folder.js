@@ -1,4 +1,4 @@
-/** Whether the compiler can write its folder: its own error names a file, and not what to do. Run by `npm run build`. */
+/** Run by `npm run build` before the compiler, whose own error names a file but not what to do about it. */
 import { accessSync, constants, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 
@@ -11,10 +11,10 @@ try {
   }
 } catch (error) {
   const owner = `${process.getuid?.() ?? '$UID'}:${process.getgid?.() ?? '$GID'}`;
-  const refused = existsSync(folder) ? folder : path.dirname(folder);
+  const denied = existsSync(folder) ? folder : path.dirname(folder);
   process.stderr.write(
-    `This user cannot write to ${refused}, where the compiled service goes (${error.code}): take the folder over with ` +
-      `sudo chown -R ${owner} ${refused}, or copy the project to a folder of your own and run it there.\n`,
+    `This user cannot write the compiled service to ${denied} (${error.code}). Change the owner with ` +
+      `sudo chown -R ${owner} ${denied}, or copy the project to a folder of your own and run it there.\n`,
   );
   process.exitCode = 1;
 }

@@ -1,67 +1,51 @@
 /**
- * `npm run reconcile`: compares Redis with Postgres for every sale, and repairs what differs. With `--check` it only
- * prints the differences, and exits with 1 when there are any. The service may run; its recovery does the same.
+ * `npm run reconcile`: compares Redis with Postgres for every sale, and repairs drift. With `--check` it only prints the
+ * differences, and exits with 1 when there are any. The service may run meanwhile; its reservation reaper does the same.
  */
 import { parseArgs } from 'node:util';
-import { ConfigError, parseEnv } from './config/env.ts';
+import { parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
+import { ConfigError, OperatorError } from './config/errors.ts';
 import { LOCAL_FOLDER, readStoreUrls } from './local/urls.ts';
 import { locks } from './locks/registry.ts';
 import { backgroundHealth } from './metrics/background.ts';
 import { createInstruments } from './metrics/instruments.ts';
-import { createOutboxRelay } from './orders/outbox-relay.ts';
 import { compare, compareAll, repair } from './orders/reconcile.ts';
-import { orderTable } from './store/postgres/orders.ts';
-import { openPostgres } from './store/postgres/pool.ts';
-import { saleTable } from './store/postgres/sales.ts';
-import { openRedis } from './store/redis/connection.ts';
-import { redisEpochs } from './store/redis/epochs.ts';
-import { createSaleMirror } from './store/redis/sale-mirror.ts';
+import { Closers, openCore, type Reports } from './service.ts';
+import type { StoreUrls } from './startup.ts';
 import { strategies } from './strategies/registry.ts';
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
+
+const HELP = `npm run reconcile [-- --check]
+  DATABASE_URL, REDIS_URL, STRATEGY, SEGMENTS: as for the service, which must run if its stores are local`;
 
 /** @returns the exit code */
 async function main(): Promise<number> {
   const { values } = parseArgs({ options: { check: { type: 'boolean' }, help: { type: 'boolean' } } });
   if (values.help) {
-    say(
-      'npm run reconcile [-- --check]\n  DATABASE_URL, REDIS_URL, STRATEGY, SEGMENTS: as for the service, which has to run if its stores are local',
-    );
+    say(HELP);
     return 0;
   }
   loadEnvFile();
-  const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
-  const local = readStoreUrls(LOCAL_FOLDER);
-  const databaseUrl = config.databaseUrl ?? local.databaseUrl;
-  const redisUrl = config.redisUrl ?? local.redisUrl;
-  if (databaseUrl === null || redisUrl === null) {
-    throw new ConfigError([
-      'DATABASE_URL and REDIS_URL must name the stores of the service, or the service that starts its own must run',
-    ]);
-  }
-  const onError = (doing: string, error: unknown) => say(`could not ${doing}: ${(error as Error).message}`);
-  const postgres = openPostgres(databaseUrl, (error) => onError('keep a connection to postgres', error));
-  const redis = await openRedis(redisUrl, (error) => onError('keep the connection to redis', error));
+  // The lock takes no part in a comparison: its server need not run.
+  const env = { ...process.env, LOCK: 'redis' };
+  const config = parseEnv(env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
+  const closers = new Closers();
+  const reports = reportsOf();
   try {
-    const [orders, sales] = [orderTable(postgres), saleTable(postgres)];
-    const { store } = strategies.get(config.strategy)!.description;
-    const segments = config.strategy === 'segmented-lock' ? config.segments : 0;
-    const mirror =
-      store === 'redis' ? createSaleMirror(redis, redisEpochs(redis, postgres), orders, segments) : null;
+    const { sales, orders, strategy, outbox } = await openCore(config, storeUrlsOf(config), reports, closers);
+    const mirror = strategy.kind === 'reserves' ? strategy.mirror : null;
     const context = { mirror, sales, orders };
-    const instruments = createInstruments();
-    const background = backgroundHealth(instruments.registry, { failing: onError, recovered: () => {} });
     let different = 0;
     for await (const { saleId, differences } of compareAll(context)) {
       for (const difference of differences) say(`sale ${saleId}: ${difference}`);
       if (differences.length === 0) continue;
       different++;
-      if (values.check || mirror === null) continue;
-      const moves = createOutboxRelay({ postgres, mirror, background, onError });
-      while ((await moves.tell()) > 0);
+      if (values.check || mirror === null || outbox === null) continue;
+      while ((await outbox.publish()) > 0);
       const sale = (await sales.get(saleId))!;
-      await repair({ mirror, sales, orders, instruments, log: () => {} }, sale);
+      await repair({ ...context, mirror, instruments: reports.instruments, log: () => {} }, sale);
       if ((await compare(context, sale)).differences.size > 0) continue;
       say(`sale ${saleId}: repaired`);
       different--;
@@ -69,9 +53,28 @@ async function main(): Promise<number> {
     say(different === 0 ? 'Redis agrees with Postgres.' : `${different} sales differ.`);
     return different === 0 ? 0 : 1;
   } finally {
-    await redis.close();
-    await postgres.close();
+    await closers.close((error) => reports.onError('stop', error));
   }
+}
+
+function storeUrlsOf(config: { databaseUrl: string | null; redisUrl: string | null }): StoreUrls {
+  const local = readStoreUrls(LOCAL_FOLDER);
+  const databaseUrl = config.databaseUrl ?? local.databaseUrl;
+  const redisUrl = config.redisUrl ?? local.redisUrl;
+  if (databaseUrl === null || redisUrl === null) {
+    throw new ConfigError([
+      'DATABASE_URL and REDIS_URL must name the stores of the service, or the service with its local stores must run',
+    ]);
+  }
+  return { databaseUrl, redisUrl };
+}
+
+/** Failures go to the terminal. */
+function reportsOf(): Reports {
+  const instruments = createInstruments();
+  const onError = (doing: string, error: unknown) => say(`could not ${doing}: ${(error as Error).message}`);
+  const background = backgroundHealth(instruments.registry, { failing: onError, recovered: () => {} });
+  return { instruments, background, onError, onDefect: (error) => onError('continue', error) };
 }
 
 main().then(
@@ -79,7 +82,7 @@ main().then(
     process.exitCode = code;
   },
   (error) => {
-    process.stderr.write(`${error instanceof ConfigError ? error.message : (error.stack ?? error)}\n`);
+    process.stderr.write(`${error instanceof OperatorError ? error.message : (error.stack ?? error)}\n`);
     process.exitCode = 2;
   },
 );

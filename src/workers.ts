@@ -1,35 +1,35 @@
 /**
- * WORKERS=n: processes that share the port. The first process serves nobody; it starts the others and looks after them.
+ * WORKERS=n: worker processes that share the port. The primary process serves no requests; it starts and supervises them.
  *
- *   start ──▶ starting ──listens──▶ serving ──told to stop──▶ ended
- *      ▲          │ died               │ died
- *      │          ▼                    ▼
- *      │   given up, when it is     replaced at once
- *      └── one of the first ones
+ *   fork ──▶ starting ──listens──▶ serving ──stop──▶ ended
+ *               │ died                │ died
+ *               ▼                     ▼
+ *        at first start: fails     replaced at once
+ *        later: replaced after 1 s
  *
- * A worker is a whole service: what it cannot share (the latch, the batches, the queues) it has for itself, and what must
- * not be done twice (recovery, tasks, expiry) is safe with several instances anyhow. A worker that loses the first
- * process ends.
+ * Each worker is a complete service: it has its own latch, batches and queues, and background work (recovery, tasks, expiry)
+ * is safe in several instances. A worker ends when the primary does.
  */
 import cluster, { type Worker } from 'node:cluster';
 import { AggregatorRegistry, type Registry } from 'prom-client';
+import { StartError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
 
 export interface WorkersOptions {
   readonly count: number;
-  /** The environment of each, with the stores that were found. */
+  /** Environment of the workers, with the URLs of the stores. */
   readonly env: Readonly<Record<string, string>>;
   readonly log: (message: string, details: object) => void;
-  /** Told when workers die one after the other before they serve: nothing is served any more. */
-  readonly onHopeless: (error: Error) => void;
+  /** Called when several workers in a row died before they served. */
+  readonly onGiveUp: (error: Error) => void;
 }
 
-/** What a worker asks the first process, and is answered. */
-interface MetricsQuestion {
+/** A worker requests the metrics of all workers from the primary. */
+interface MetricsRequest {
   readonly stampede: 'metrics?';
   readonly id: number;
 }
-interface MetricsAnswer {
+interface MetricsReply {
   readonly stampede: 'metrics';
   readonly id: number;
   readonly text: string | null;
@@ -39,45 +39,46 @@ interface Stop {
   readonly stampede: 'stop';
 }
 
-/** After a worker that died before it served, milliseconds. */
-const AGAIN_MS = 1_000;
-/** So many of them one after the other, and it is hopeless. */
-const HOPELESS = 5;
+/** Delay before replacing a worker that died before it served. */
+const RESTART_MS = 1_000;
+/** Early deaths in a row after which the service gives up. */
+const MAX_EARLY_DEATHS = 5;
+/** Wait for the primary's reply with all metrics. */
 const METRICS_MS = 6_000;
 
 /**
- * Starts the workers, and waits until all of them serve.
- * @returns the port, and what stops them
- * @throws when one of them ends before it serves
+ * Starts the workers and waits until all of them serve.
+ * @throws StartError when one of them ends before it serves
  */
 export async function startWorkers(
   options: WorkersOptions,
 ): Promise<{ readonly port: number; stop(): Promise<void> }> {
-  const { count, env, log, onHopeless } = options;
+  const { count, env, log, onGiveUp } = options;
   const all = new AggregatorRegistry();
   let stopping = false;
-  let early = 0;
+  let earlyDeaths = 0;
 
   function fork(): Worker {
     const worker = cluster.fork(env);
-    let serves = false;
+    let isServing = false;
     worker.once('listening', () => {
-      serves = true;
-      early = 0;
+      isServing = true;
+      earlyDeaths = 0;
     });
-    worker.on('message', (message: MetricsQuestion) => {
+    worker.on('message', (message: MetricsRequest) => {
       if (message?.stampede !== 'metrics?') return;
       all.clusterMetrics().then(
-        (text) => tell(worker, { stampede: 'metrics', id: message.id, text }),
-        () => tell(worker, { stampede: 'metrics', id: message.id, text: null }),
+        (text) => send(worker, { stampede: 'metrics', id: message.id, text }),
+        () => send(worker, { stampede: 'metrics', id: message.id, text: null }),
       );
     });
     worker.once('exit', (code, signal) => {
       if (stopping) return;
-      log('a worker died; another takes its place', { worker: worker.id, code, signal });
-      early = serves ? 0 : early + 1;
-      if (early >= HOPELESS) onHopeless(new Error(`${early} workers died before they served`));
-      else setTimeout(() => stopping || fork(), serves ? 0 : AGAIN_MS);
+      log('Worker died; starting another', { worker: worker.id, code, signal });
+      earlyDeaths = isServing ? 0 : earlyDeaths + 1;
+      if (earlyDeaths >= MAX_EARLY_DEATHS)
+        onGiveUp(new Error(`${earlyDeaths} workers in a row died before they served`));
+      else setTimeout(() => stopping || fork(), isServing ? 0 : RESTART_MS);
     });
     return worker;
   }
@@ -88,15 +89,15 @@ export async function startWorkers(
     const ended = workers.map(
       (worker) => worker.isDead() || new Promise((resolve) => worker.once('exit', resolve)),
     );
-    for (const worker of workers) tell(worker, { stampede: 'stop' });
-    const late = setTimeout(() => {
+    for (const worker of workers) send(worker, { stampede: 'stop' });
+    const kill = setTimeout(() => {
       for (const worker of workers) worker.process.kill('SIGKILL');
     }, limits.shutdownMs + 5_000);
     await Promise.all(ended);
-    clearTimeout(late);
+    clearTimeout(kill);
   }
 
-  const ports = await Promise.all(Array.from({ length: count }, () => served(fork()))).catch(
+  const ports = await Promise.all(Array.from({ length: count }, () => untilServing(fork()))).catch(
     async (error) => {
       await stop();
       throw error;
@@ -105,51 +106,53 @@ export async function startWorkers(
   return { port: ports[0]!, stop };
 }
 
-/** @returns the port, once a worker listens. @throws when it ends before */
-function served(worker: Worker): Promise<number> {
+/** @returns the port once the worker listens @throws StartError when it ends before */
+function untilServing(worker: Worker): Promise<number> {
   return new Promise((resolve, reject) => {
     worker.once('listening', ({ port }) => resolve(port));
     worker.once('exit', (code) =>
-      reject(new Error(`a worker ended with ${code} before it served: see above`)),
+      reject(
+        new StartError(`A worker ended with exit code ${code} before it served. Its error is logged above.`),
+      ),
     );
   });
 }
 
-function tell(worker: Worker, message: MetricsAnswer | Stop): void {
-  if (worker.isConnected()) worker.send(message, () => {}); // who died needs no message
+function send(worker: Worker, message: MetricsReply | Stop): void {
+  if (worker.isConnected()) worker.send(message, () => {}); // an error means that the worker died
 }
 
-/** In a worker: hears the first process say that it shall stop. A signal to all of them would come to it twice. */
-export function stopWhenTold(stop: () => void): void {
+/** In a worker: calls `stop` when the primary says so. (A worker ignores signals: a terminal would deliver each one twice.) */
+export function onStopMessage(stop: () => void): void {
   cluster.worker!.on('message', (message: Stop) => {
     if (message?.stampede === 'stop') stop();
   });
 }
 
 /**
- * In a worker: lends its metrics to the first process, which adds them up.
- * @returns asks for those of all workers; null when they cannot be had now
+ * In a worker: exposes its metrics to the primary, which aggregates them.
+ * @returns a function that reads the metrics of all workers; null when they are unavailable
  */
 export function metricsOfAll(registry: Registry): () => Promise<string | null> {
   AggregatorRegistry.setRegistries(registry);
-  new AggregatorRegistry(); // hears the first process's questions
-  const asked = new Map<number, (text: string | null) => void>();
-  let questions = 0;
+  new AggregatorRegistry(); // answers the primary's requests
+  const pending = new Map<number, (text: string | null) => void>();
+  let lastId = 0;
   const self = cluster.worker!;
-  self.on('message', (message: MetricsAnswer) => {
-    if (message?.stampede === 'metrics') asked.get(message.id)?.(message.text);
+  self.on('message', (message: MetricsReply) => {
+    if (message?.stampede === 'metrics') pending.get(message.id)?.(message.text);
   });
   return () =>
     new Promise((resolve) => {
-      const id = ++questions;
-      const late = setTimeout(() => settle(null), METRICS_MS);
+      const id = ++lastId;
+      const timeout = setTimeout(() => settle(null), METRICS_MS);
       const settle = (text: string | null) => {
-        clearTimeout(late);
-        asked.delete(id);
+        clearTimeout(timeout);
+        pending.delete(id);
         resolve(text);
       };
-      asked.set(id, settle);
-      const question: MetricsQuestion = { stampede: 'metrics?', id };
-      self.send(question, () => {});
+      pending.set(id, settle);
+      const request: MetricsRequest = { stampede: 'metrics?', id };
+      self.send(request, () => {});
     });
 }

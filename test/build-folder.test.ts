@@ -56,8 +56,8 @@ it.runIf(process.getuid?.() === 0).each([
   expect(check()).toEqual({
     status: 1,
     sentence:
-      `This user cannot write to ${refused.replace(/\/$/, '')}, where the compiled service goes (EACCES): take the folder over ` +
-      `with sudo chown -R ${NOBODY}:${NOBODY} ${refused.replace(/\/$/, '')}, or copy the project to a folder of your own and ` +
+      `This user cannot write the compiled service to ${refused.replace(/\/$/, '')} (EACCES). Change the owner with ` +
+      `sudo chown -R ${NOBODY}:${NOBODY} ${refused.replace(/\/$/, '')}, or copy the project to a folder of your own and ` +
       'run it there.\n',
   });
 });

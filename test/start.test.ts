@@ -88,7 +88,7 @@ it.each(['1', '2'])('a taken port is reported before any store is contacted: WOR
   const unreachable = { DATABASE_URL: 'postgresql://u:p@127.0.0.1:1/x', REDIS_URL: 'redis://127.0.0.1:1' };
   const said = await failure({ ...unreachable, PORT: String(port), WORKERS });
   expect(said.trim()).toBe(
-    `Port ${port} is taken. Stop what listens there, or choose another: PORT=${port + 1} npm start`,
+    `Port ${port} is in use. Stop the process that listens there, or choose another port: PORT=${port + 1} npm start`,
   );
   await new Promise((resolve) => other.close(resolve));
 });

@@ -41,13 +41,15 @@ it('sells from both, exactly what there is', async () => {
 
 it('adds up the metrics of both, whichever answers', async () => {
   const accepted = /^stampede_attempts_total\{strategy="lua",outcome="accepted"\} (\d+)/m;
-  const seconds = /^stampede_attempt_seconds_count\{strategy="lua",outcome="accepted"\} (\d+)/m;
+  const seconds = /^stampede_attempt_duration_seconds_count\{strategy="lua",outcome="accepted"\} (\d+)/m;
   const seen = await Promise.all(
     Array.from({ length: 8 }, () => Promise.all([metric(accepted), metric(seconds)])),
   );
   for (const counts of seen) expect(counts).toEqual([50, 50]);
   expect(
-    await metric(/^stampede_attempt_seconds_bucket\{strategy="lua",outcome="accepted",le="\+Inf"\} (\d+)/m),
+    await metric(
+      /^stampede_attempt_duration_seconds_bucket\{strategy="lua",outcome="accepted",le="\+Inf"\} (\d+)/m,
+    ),
   ).toBe(50);
 });
 
@@ -63,7 +65,7 @@ it('replaces one that dies, and sells on', { timeout: 120_000 }, async () => {
     (pids) => pids.length === 2 && !pids.includes(first!),
     30_000,
   );
-  expect(service.log.some((line) => line.includes('another takes its place'))).toBe(true);
+  expect(service.log.some((line) => line.includes('starting another'))).toBe(true);
   expect((await attempt(url, id, 'late')).problem).toBe('sold-out');
 });
 

@@ -80,7 +80,7 @@ async function untilNothingIsLeft(
 
 async function countUntold(db: Pick<pg.Client, 'query'>, saleId: number): Promise<number> {
   const { rows } = await db.query<{ untold: number }>(
-    'SELECT count(*)::int AS untold FROM unit_moves WHERE sale_id = $1',
+    'SELECT count(*)::int AS untold FROM mirror_outbox WHERE sale_id = $1',
     [saleId],
   );
   return rows[0]?.untold ?? 0;

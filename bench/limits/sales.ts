@@ -1,6 +1,5 @@
 /** Sales as they are before a load: put into Postgres by SQL, before the service starts, which then opens them from there. */
 import pg from 'pg';
-import { EARNED } from '../../src/store/postgres/purchases.ts';
 
 export interface Sales {
   /** Numbered from 1. */
@@ -23,7 +22,7 @@ const BUYERS = `
     RETURNING id, user_id, price_cents
   )
   INSERT INTO points_entries (user_id, source_type, source_id, points)
-  SELECT user_id, 'order', id::text, ${EARNED} FROM placed`;
+  SELECT user_id, 'order', id::text, points_earned(price_cents) FROM placed`;
 
 /** Into a database that is migrated and has no sale. */
 export async function insertSales(databaseUrl: string, { sales, buyers, stock }: Sales): Promise<void> {

@@ -1,31 +1,31 @@
--- Tells Redis of a unit that Postgres returned or took again, exactly once: the customer's entry says whether it was
--- told before.
+-- Applies a change of one order that Postgres has committed (see the table mirror_outbox). Idempotent: the customer's entry
+-- shows whether it was applied.
 --
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, generation
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <reserved at>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
--- ARGV 1 'back': the order is closed, its unit is free and its customer, too; 'out': the order has a unit again;
---        'taken': so it has, and the unit was taken off before
+-- ARGV 1 'release': the order is closed; its unit and its customer are free. 'take': the order has a unit again. 'record': it
+--        has a unit again, which was taken from the counter before
 --      2 user id
 --      3 order id
---      4 counter       the field of `counters` that gets or gives the unit, if it can
---      5 epoch         in which the sale must have been opened
--- Reply  1 when Redis was changed, 0 when it had been told, or the customer has another order;
---        -1 when the sale is not in Redis, or from another epoch
+--      4 counter       the field of `counters` that gains or loses the unit, if it can
+--      5 epoch         in which the sale must have been loaded
+-- Reply  1 when Redis was changed, 0 when the change was applied before or the customer has another order; -1 when the sale is
+--        not in Redis, or from another epoch
+--#include units
 local state, counters, buyers, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local direction, userId, orderId, counter = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local change, userId, orderId, counter = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if redis.call('HGET', state, 'epoch') ~= ARGV[5] or redis.call('EXISTS', counters) == 0 then return -1 end
 if counters == state and redis.call('HEXISTS', state, 'remaining') == 0 then return -1 end
 local buyer = redis.call('HGET', buyers, userId)
 
-if direction == 'back' then
+if change == 'release' then
   if not buyer then return 0 end
   if buyer:match('^%S+') ~= orderId then return 0 end
-  redis.call('HDEL', buyers, userId) -- first what a full Redis allows, which lets the rest through
-  redis.call('ZREM', reservations, userId .. ' ' .. buyer) -- committed, though perhaps not settled yet
-  redis.call('HINCRBY', state, 'generation', 1)
-  redis.pcall('PUBLISH', 'stampede:generations', state)
+  redis.call('HDEL', buyers, userId) -- first: a full Redis allows it, and then the other writes of the script
+  redis.call('ZREM', reservations, userId .. ' ' .. buyer) -- committed, though perhaps not acknowledged yet
+  bumpGeneration(state)
   if redis.call('HEXISTS', counters, counter) == 0 then counter = redis.call('HKEYS', counters)[1] end
   redis.call('HINCRBY', counters, counter, 1)
   return 1
@@ -33,14 +33,14 @@ end
 
 if buyer then return 0 end
 redis.call('HSET', buyers, userId, orderId .. ' 0')
-redis.call('HINCRBY', state, 'generation', 1) -- none came back, but there is a buyer more
+redis.call('HINCRBY', state, 'generation', 1) -- a buyer was added, but no unit
 local function take(field)
   local free = tonumber(redis.call('HGET', counters, field) or '0')
   if free > 0 then redis.call('HINCRBY', counters, field, -1) end
   return free > 0
 end
-if direction == 'taken' then return 1 end
--- Where none is free, one is reserved for an attempt that Postgres will refuse.
+if change == 'record' then return 1 end
+-- When none is free, one is reserved for an attempt that Postgres will reject.
 if not take(counter) and counters ~= state then
   for _, field in ipairs(redis.call('HKEYS', counters)) do
     if take(field) then break end

@@ -1,11 +1,10 @@
--- Claims the reservations of a sale whose claims are over, oldest first (see sale/claim.lua).
+-- Claims the reservations of a sale whose claims have ended, oldest first (see sale/claim.lua).
 --
 -- KEYS 1 reservations  sorted set of reservations that Postgres does not have yet (see sale/reserve.lua)
--- ARGV 1 how long a claim lasts, milliseconds
---      2 how many at most
+-- ARGV 1 how long a claim holds, milliseconds
+--      2 the most reservations to claim
 -- Reply  {the new claim, reservation, …}
-local time = redis.call('TIME')
-local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include clock
 local reply = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', nowMs - ARGV[1], 'LIMIT', 0, ARGV[2])
 for _, member in ipairs(reply) do redis.call('ZADD', KEYS[1], nowMs, member) end
 table.insert(reply, 1, nowMs)

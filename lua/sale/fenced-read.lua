@@ -1,15 +1,15 @@
--- What a lock strategy reads before it decides. The fencing token is kept here already: whoever held the lock before
--- cannot write any more, not even between this look and the write that follows from it.
+-- Reads what a strategy with a lock needs for its decision, and records the fencing token: an earlier holder of the lock can
+-- write no more, not even between this read and the write that follows from it.
 --
 -- KEYS 1 state     hash: startsMs, endsMs, epoch
 --      2 counters  hash that counts the units
 -- ARGV 1 counter   the field of `counters`
---      2 fencing token of the lease; 0 for a lock that has none
+--      2 fencing token of the lease; 0 for a lock without tokens
 --      3 name of the lock: tokens of different locks cannot be compared
---      4 epoch in which the sale must have been opened
+--      4 epoch in which the sale must have been loaded
 -- Replies
 --   {'loaded', units, startsMs, endsMs}
---   {'fenced'}   a later lease has been here already
+--   {'fenced'}       a later lease has read or written already
 --   {'not-loaded'}   the sale is not in Redis, or from another epoch
 local state = redis.call('HMGET', KEYS[1], 'startsMs', 'endsMs', 'epoch')
 local units = redis.call('HGET', KEYS[2], ARGV[1])

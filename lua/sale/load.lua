@@ -1,21 +1,21 @@
--- Puts a sale into Redis, or what is missing of it: of several processes that do so at the same time the first wins.
--- What is there from another epoch is replaced; its reservations stay, but those that Postgres has.
+-- Loads a sale, or what is missing of it; of several processes that load it at the same time the first wins. Data from another
+-- epoch is replaced; its reservations stay, except those that Postgres has.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, loadedMs, returns (see sold-out-latch.ts)
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, loadedMs, generation (see sold-out-latch.ts)
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <reserved at>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
---      5 segments      where a strategy with segments counts the units; it and another do not both hold a sale
---      6 restocks      set of the numbers of restocks that were told
---      7 a copy of the buyers that Postgres knows, prepared by the caller; taken over or thrown away
+--      5 segments      where a strategy with segments counts the units; only one strategy's counters exist at a time
+--      6 restocks      set of the numbers of applied restocks
+--      7 a copy of the buyers that Postgres knows, made by the caller; renamed or deleted
 -- ARGV 1 units that are free in Postgres
 --      2 number of segments; 0 for one counter
 --      3 first instant of the sale, milliseconds since 1970, or ''
 --      4 first instant after the sale, or ''
 --      5 epoch
---      6 numbers of the restocks that the free units have, and that were not told, joined by blanks
+--      6 numbers of the restocks that the free units include and Redis has not applied, joined by spaces
 --      7 … reservations that Postgres has
--- Reply  1 when the sale was not there, 0 when it was
+-- Reply  1 when the sale was not loaded, 0 when it was
 local state, counters, buyers, reservations, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[7]
 local units, segments, epoch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[5]
 local before = redis.call('HGET', state, 'epoch')
@@ -24,7 +24,7 @@ local present = known and redis.call('HEXISTS', counters, segments > 0 and '0' o
 redis.call('HSET', state, 'startsMs', ARGV[3], 'endsMs', ARGV[4], 'epoch', epoch)
 
 if present then
-  -- More segments than before begin empty, and borrow.
+  -- Additional segments start empty, and borrow.
   for i = 1, segments - 1 do redis.call('HSETNX', counters, i, 0) end
   redis.call('DEL', copy)
   return 0
@@ -32,14 +32,14 @@ end
 
 for i = 7, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
 redis.call('HDEL', state, 'remaining')
-local time = redis.call('TIME')
-redis.call('HSET', state, 'loadedMs', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
--- By the clock, so that it is another number than before Redis lost its memory.
-redis.call('HSET', state, 'generation', string.format('%.0f', time[1] * 1000000 + time[2]))
+--#include clock
+redis.call('HSET', state, 'loadedMs', string.format('%.0f', nowMs))
+-- By the clock, so that it differs from the number before Redis lost its memory.
+redis.call('HSET', state, 'generation', string.format('%.0f', nowUs))
 redis.pcall('PUBLISH', 'stampede:generations', state)
 redis.call('DEL', KEYS[5], KEYS[6])
 for restock in ARGV[6]:gmatch('%S+') do redis.call('SADD', KEYS[6], restock) end
--- A few buyers without a sale are those that were settled since Redis lost its memory; many are of another time.
+-- A few buyers without a sale were acknowledged after Redis lost its memory; many are older.
 if not before and redis.call('HLEN', buyers) <= 10000 then
   local few = redis.call('HGETALL', buyers)
   for i = 1, #few, 2 do redis.call('HSETNX', copy, few[i], few[i + 1]) end
@@ -49,7 +49,7 @@ if redis.call('EXISTS', copy) == 1 then
   redis.call('RENAME', copy, buyers)
   redis.call('PERSIST', buyers)
 end
--- What is reserved is neither free nor in Postgres.
+-- A reserved unit is neither free nor in Postgres.
 for _, reservation in ipairs(redis.call('ZRANGE', reservations, 0, -1)) do
   local userId, record = reservation:match('^(%S+) (.+)$')
   redis.call('HSETNX', buyers, userId, record)

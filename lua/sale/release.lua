@@ -1,6 +1,6 @@
--- Releases a reservation, exactly once, for whoever has the claim to it (see sale/claim.lua).
+-- Releases a reservation, exactly once, for the process with the claim to it (see sale/claim.lua).
 --
--- KEYS 1 state         hash; `returns` counts the units that came back
+-- KEYS 1 state         hash: generation and others
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <reserved at>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
@@ -10,7 +10,8 @@
 --      4 1 to discard the unit because Postgres does not have it, 0 to return it to its counter
 --      5 the order that the customer has instead, or ''
 --      6 the claim, milliseconds since 1970
--- Reply  1 when this call released it, 0 when it was settled before, or another has the claim
+-- Reply  1 when this call released it, 0 when it was acknowledged or released before, or another claim holds
+--#include units
 local record = ARGV[3] .. ' ' .. ARGV[1]
 local member = ARGV[2] .. ' ' .. record
 if tonumber(redis.call('ZSCORE', KEYS[4], member) or '') ~= tonumber(ARGV[6]) then return 0 end
@@ -19,8 +20,7 @@ redis.call('ZREM', KEYS[4], member)
 local counter = ARGV[1]:match(':(.+)') or 'remaining'
 if ARGV[4] == '0' and redis.call('HEXISTS', KEYS[2], counter) == 1 then
   redis.call('HINCRBY', KEYS[2], counter, 1)
-  redis.call('HINCRBY', KEYS[1], 'generation', 1)
-  redis.pcall('PUBLISH', 'stampede:generations', KEYS[1])
+  bumpGeneration(KEYS[1])
 end
 if redis.call('HGET', KEYS[3], ARGV[2]) == record then
   if ARGV[5] == '' then

@@ -1,21 +1,17 @@
--- Makes a sale in Redis what it is in Postgres, units and buyers, if nothing at all has happened in Redis since it
--- was observed and no reservation is under way.
+-- Makes a sale in Redis equal to Postgres, units and buyers (compare and set): only if nothing has happened in Redis since the
+-- snapshot, and no reservation is pending.
 --
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, generation
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 reservations  sorted set of reservations that Postgres does not have yet
 --      4 buyers        hash: user id -> "<order id> <reserved at>"
---      5 a copy of the buyers that Postgres knows, prepared by the caller; taken over or thrown away
--- ARGV 1 units that were observed
---      2 returns that were observed: whatever adds a unit or a buyer counts there, and all else takes units away
+--      5 a copy of the buyers that Postgres knows, made by the caller; renamed or deleted
+-- ARGV 1 units of the snapshot
+--      2 generation of the snapshot: it grows with each added unit or buyer, and everything else takes units
 --      3 units that are free in Postgres
 -- Reply  1 when Redis was changed, 0 when something had happened
-local counters = {}
-if KEYS[1] == KEYS[2] then
-  counters = {'remaining', redis.call('HGET', KEYS[1], 'remaining')}
-else
-  counters = redis.call('HGETALL', KEYS[2])
-end
+--#include units
+local counters = counterValues(KEYS[1], KEYS[2])
 
 local function unchanged()
   if not counters[2] or redis.call('ZCARD', KEYS[3]) > 0 then return false end
@@ -28,8 +24,7 @@ if not unchanged() then
   redis.call('DEL', KEYS[5])
   return 0
 end
-redis.call('HINCRBY', KEYS[1], 'generation', 1)
-redis.pcall('PUBLISH', 'stampede:generations', KEYS[1])
+bumpGeneration(KEYS[1])
 redis.call('DEL', KEYS[4])
 if redis.call('EXISTS', KEYS[5]) == 1 then
   redis.call('RENAME', KEYS[5], KEYS[4])

@@ -1,20 +1,19 @@
--- What sale/reserve.lua decides, for many attempts on several sales, in their order: a script's start, the clock, the sale's state,
--- the look at the buyers and their records are paid for once instead of once for each. What is said is one string
--- for a sale, what is answered one for all: taking hundreds of short ones apart costs a client more than the rest of the call.
+-- Decides like sale/reserve.lua, for many attempts on several sales, in their order. Starting a script, reading the clock and
+-- the state, and reading and writing the buyers then cost once per sale instead of once per attempt. Arguments and reply are
+-- few long strings: hundreds of short ones cost the client more than the rest of the call.
 --
 -- KEYS for each sale: state, buyers, reservations (see sale/reserve.lua)
--- ARGV 1 epoch in which the sales must have been opened
---      2 deadline of all of them
---      then for each sale: "<user id> <order id>" of each attempt, joined by blanks
+-- ARGV 1 epoch in which the sales must have been loaded
+--      2 deadline of all attempts
+--      then for each sale: "<user id> <order id>" of each attempt, joined by spaces
 -- Reply  a line for each attempt, in order: 'reserved <order id> <reserved at>', 'held <order id> <reserved at>', or the word of
---        another answer (see sale/reserve.lua); the order id of a reservation that was made now is '='
+--        another reply (see sale/reserve.lua); '=' stands for the attempt's own order id in a new reservation
 local lines, n = {}, 0
-local time = redis.call('TIME')
-local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include clock
 local reservedAt = string.format('%.0f', nowMs)
 local isLate = nowMs >= tonumber(ARGV[2])
 local reserved = 'reserved = ' .. reservedAt
--- Of one sale after the other: tables of its own for each would cost more than what stands in them.
+-- Reused for each sale: new tables would cost more than their contents.
 local users, orders, records, entries = {}, {}, {}, {}
 
 for key = 1, #KEYS, 3 do
@@ -40,7 +39,7 @@ for key = 1, #KEYS, 3 do
   local before = refusal ~= 'not-loaded' and redis.call('HMGET', buyersKey, unpack(users, 1, attempts)) or {}
 
   local taken = 0
-  local now = attempts > 1 and {} -- who got a unit in this call
+  local now = attempts > 1 and {} -- customers that got a unit in this call
   for i = 1, attempts do
     local userId, orderId = users[i], orders[i]
     local held = before[i] or now and now[userId]
@@ -63,7 +62,7 @@ for key = 1, #KEYS, 3 do
     end
   end
   if taken > 0 then
-    -- The first write, as nobody has seen yet what type this key is.
+    -- First: only this key's type is not known yet.
     redis.call('ZADD', reservationsKey, unpack(entries, 1, 2 * taken))
     redis.call('HSET', buyersKey, unpack(records, 1, 2 * taken))
     redis.call('HINCRBY', stateKey, 'remaining', -taken)

@@ -1,23 +1,18 @@
--- Adds units to a sale, or takes free ones out of it: all of them or none.
+-- Adds units to a sale, or takes free ones from it: all of them or none.
 --
 -- KEYS 1 state     hash: remaining, startsMs, endsMs, epoch, generation
 --      2 counters  hash that counts the units: the state itself, or one field for each segment
---      3 restocks  set of the numbers of restocks that were told
+--      3 restocks  set of the numbers of applied restocks
 -- ARGV 1 units     above zero adds, below zero takes
---      2 epoch     in which the sale must have been opened
---      3 number of the restock, which is told once however often it comes; or ''
--- Reply  the units added or taken; 0 when fewer than asked are free; nil when the sale is not in Redis, or from
---        another epoch
+--      2 epoch     in which the sale must have been loaded
+--      3 number of the restock, which is applied once however often it is sent; or ''
+-- Reply  the units added or taken; 0 when too few are free; nil when the sale is not in Redis, or from another epoch
+--#include units
 local units = tonumber(ARGV[1])
-local counters = {}
-if KEYS[1] == KEYS[2] then
-  counters = {'remaining', redis.call('HGET', KEYS[1], 'remaining')}
-else
-  counters = redis.call('HGETALL', KEYS[2])
-end
+local counters = counterValues(KEYS[1], KEYS[2])
 if not counters[2] or redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[2] then return false end
 
--- The first write: what a full Redis refuses is told again.
+-- First: when a full Redis rejects this write, the outbox sends the restock again.
 if ARGV[3] ~= '' and redis.call('SADD', KEYS[3], ARGV[3]) == 0 then return units end
 
 local free = 0
@@ -26,10 +21,7 @@ for i = 2, #counters, 2 do
   free = free + math.max(0, counters[i])
 end
 if units < 0 and free + units < 0 then return 0 end
-if units > 0 then
-  redis.call('HINCRBY', KEYS[1], 'generation', 1)
-  redis.pcall('PUBLISH', 'stampede:generations', KEYS[1])
-end
+if units > 0 then bumpGeneration(KEYS[1]) end
 
 local left = math.abs(units)
 local share = math.ceil(left / (#counters / 2))

@@ -1,15 +1,14 @@
--- What there is to be looked after, of many sales at once.
+-- A digest of many sales: just enough to see which need attention.
 --
 -- KEYS of each sale: state         hash: remaining, epoch and others
 --                    counters      hash that counts the units: the state itself, or one field for each segment
 --                    reservations  sorted set of reservations that Postgres does not have yet
 --                    buyers        hash: user id -> "<order id> <reserved at>"
--- ARGV 1 epoch       in which the sales must have been opened
--- Reply  for each sale, in order, four values: units free (below zero when Redis is wrong), or nil: it is not here, or
---        from another epoch; reservations not settled; the age of the oldest of them in milliseconds, 0 without one; buyers
+-- ARGV 1 epoch       in which the sales must have been loaded
+-- Reply  for each sale, in order, four values: free units (below zero when Redis is wrong), or nil when it is not loaded;
+--        pending reservations; the age of the oldest in milliseconds, 0 without one; buyers
 local reply, n = {}, 0
-local time = redis.call('TIME')
-local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
+--#include clock
 for i = 1, #KEYS, 4 do
   local state, counters = KEYS[i], KEYS[i + 1]
   local free = false

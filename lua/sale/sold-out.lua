@@ -1,10 +1,9 @@
--- Which sales are sold out, and in which state of their units: as long as none comes back, they stay so.
+-- Which sales are sold out, and in which generation: they stay sold out until the generation changes.
 --
 -- KEYS of each sale: state  hash: remaining, startsMs, endsMs, epoch, generation
--- ARGV 1 epoch  in which the sales must have been opened
--- Reply  for each sale {generation, milliseconds until it ends, or -1}; {}: a unit is free, or another answer is due
-local time = redis.call('TIME')
-local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)
+-- ARGV 1 epoch  in which the sales must have been loaded
+-- Reply  for each sale {generation, milliseconds until it ends, or -1}; {}: a unit is free, or it is not open, or not loaded
+--#include clock
 local reply = {}
 for i, key in ipairs(KEYS) do
   local state = redis.call('HMGET', key, 'remaining', 'startsMs', 'endsMs', 'epoch', 'generation')

@@ -1,32 +1,31 @@
 /**
- * Admission control: how many attempts are worked on at a time, and who is told `busy` at once instead of waiting for
- * something that comes too late.
+ * Load shedding: admits attempts up to a concurrency limit, queues further ones briefly, and rejects the rest.
  *
- *   attempt ──room──▶ under way ──▶ done, and the next in line goes in
- *      ├──no room──▶ in line ──its turn──▶ under way
- *      │                └──waited too long──▶ turned down
- *      └──the line is full──▶ turned down
+ *   attempt ──below the limit──▶ in flight ──▶ done; the head of the queue is admitted
+ *      ├──at the limit──▶ queued ──admitted──▶ in flight
+ *      │                     └──queue timeout──▶ rejected
+ *      └──queue full──▶ rejected
  *
- * Each who is let in is to be answered within a time. A part of it is for the stores: the room is what they get done in
- * that part (Little's law: as many are under way as come out in the time that each takes). It is measured only while
- * somebody waits: at other times the rate tells of the customers, not of the stores. The rest of the time is for the line,
- * which keeps the order in which they came. A rush that comes out of nowhere finds a long line; once somebody waited in
- * vain, it is no longer than what is served in time.
+ * An admitted attempt should be answered within a target time. A share of it is for service by the stores. The concurrency
+ * limit is what they complete in that share (Little's law: concurrency = throughput × service time). It is measured only
+ * while attempts are queued; otherwise the throughput describes the customers rather than the stores. The rest of the target
+ * time is for the queue, which is first in, first out. A sudden rush may fill a long queue. After a queue timeout, the queue
+ * is no longer than what is served in time.
  */
 import { limits } from '../config/limits.ts';
 
 export interface LoadShedder {
   /**
-   * Asks to go in. Whoever was let in must call `leave` when done.
-   * @returns true: at once; false: turned down; a promise of either: in line
+   * Requests admission. Every admitted caller must call `leave` when done.
+   * @returns true: admitted; false: rejected; a promise of either: queued
    */
   enter(): boolean | Promise<boolean>;
   leave(): void;
-  /** For metrics: attempts under way, in line, and how many may be under way. */
-  readonly state: { readonly underWay: number; readonly waiting: number; readonly room: number };
+  /** For metrics. */
+  readonly state: { readonly inFlight: number; readonly queued: number; readonly limit: number };
 }
 
-interface Waiting {
+interface Queued {
   readonly sinceMs: number;
   resolve(admitted: boolean): void;
 }
@@ -34,74 +33,74 @@ interface Waiting {
 type Bounds = { readonly [Bound in keyof typeof limits.admission]: number };
 
 /**
- * @param withinMs in which who is let in is to be answered, milliseconds
- * @param maxBatch how many the strategy decides at a time: with less room it would only do the same work for fewer
+ * @param targetMs response-time target of an admitted attempt, milliseconds
+ * @param maxBatch attempts that the strategy decides together; a limit below half of it would only make batches smaller
  */
 export function createLoadShedder(
-  withinMs: number,
+  targetMs: number,
   maxBatch: number,
   bounds: Bounds = limits.admission,
 ): LoadShedder {
-  const roomLeast = Math.max(bounds.roomLeast, maxBatch / 2);
-  const roomMs = bounds.roomPart * withinMs;
-  const lineMs = withinMs - roomMs;
-  let room = Math.max(bounds.roomAtStart, roomLeast);
-  let underWay = 0;
-  let line: Waiting[] = [];
-  /** Before it, the line has been served. */
+  const minLimit = Math.max(bounds.minLimit, maxBatch / 2);
+  const serviceMs = bounds.serviceShare * targetMs;
+  const queueMs = targetMs - serviceMs;
+  let limit = Math.max(bounds.initialLimit, minLimit);
+  let inFlight = 0;
+  let queue: Queued[] = [];
+  /** Index of the first queued attempt; the slots before it are consumed. */
   let head = 0;
   let timer: NodeJS.Timeout | null = null;
-  let windowMs = performance.now();
-  let left = 0;
-  let crowded = false;
-  let inVainMs = Number.NEGATIVE_INFINITY;
+  let windowStartMs = performance.now();
+  let completed = 0;
+  let wasSaturated = false;
+  let lastTimeoutMs = Number.NEGATIVE_INFINITY;
 
-  const waiting = () => line.length - head;
+  const queued = () => queue.length - head;
 
-  /** Once in a window; most calls end at the first line. */
+  /** Adjusts the limit once per window; most calls return at the first check. */
   function adjust(nowMs: number): void {
-    const elapsedMs = nowMs - windowMs;
+    const elapsedMs = nowMs - windowStartMs;
     if (elapsedMs < bounds.windowMs) return;
-    // A longer time than a window had nobody in it for a while.
-    if (crowded && elapsedMs < 2 * bounds.windowMs) {
-      const sustained = (left / elapsedMs) * roomMs;
-      room = Math.min(bounds.roomMost, Math.max(roomLeast, Math.round((room + sustained) / 2)));
+    // A much longer window included idle time.
+    if (wasSaturated && elapsedMs < 2 * bounds.windowMs) {
+      const sustained = (completed / elapsedMs) * serviceMs;
+      limit = Math.min(bounds.maxLimit, Math.max(minLimit, Math.round((limit + sustained) / 2)));
     }
-    windowMs = nowMs;
-    left = 0;
-    crowded = waiting() > 0;
+    windowStartMs = nowMs;
+    completed = 0;
+    wasSaturated = queued() > 0;
   }
 
-  function next(): Waiting | undefined {
-    const first = line[head];
+  function dequeue(): Queued | undefined {
+    const first = queue[head];
     if (first === undefined) return undefined;
     head += 1;
-    if (head > 1_000 && head * 2 > line.length) {
-      line = line.slice(head);
+    if (head > 1_000 && head * 2 > queue.length) {
+      queue = queue.slice(head);
       head = 0;
     }
     return first;
   }
 
   function admit(): void {
-    while (underWay < room) {
-      const first = next();
+    while (inFlight < limit) {
+      const first = dequeue();
       if (first === undefined) return;
-      underWay += 1;
+      inFlight += 1;
       first.resolve(true);
     }
   }
 
-  /** Turns down who waited too long, as long as anybody waits. */
-  function watch(): void {
+  /** Runs while the queue is not empty: rejects attempts that were queued for too long. */
+  function check(): void {
     const nowMs = performance.now();
     adjust(nowMs);
     admit();
-    while (waiting() > 0 && nowMs - line[head]!.sinceMs > lineMs) {
-      inVainMs = nowMs;
-      next()!.resolve(false);
+    while (queued() > 0 && nowMs - queue[head]!.sinceMs > queueMs) {
+      lastTimeoutMs = nowMs;
+      dequeue()!.resolve(false);
     }
-    if (waiting() === 0 && timer !== null) {
+    if (queued() === 0 && timer !== null) {
       clearInterval(timer);
       timer = null;
     }
@@ -109,25 +108,26 @@ export function createLoadShedder(
 
   return {
     enter() {
-      if (underWay < room && waiting() === 0) {
-        underWay += 1;
+      if (inFlight < limit && queued() === 0) {
+        inFlight += 1;
         return true;
       }
-      crowded = true;
+      wasSaturated = true;
       const nowMs = performance.now();
-      const lineMost = nowMs - inVainMs < bounds.rememberMs ? (room * lineMs) / roomMs : bounds.lineMost;
-      if (waiting() >= lineMost) return false;
-      timer ??= setInterval(watch, bounds.lookMs).unref();
-      return new Promise((resolve) => line.push({ sinceMs: nowMs, resolve }));
+      const isShort = nowMs - lastTimeoutMs < bounds.shortQueueMs;
+      const maxQueued = isShort ? (limit * queueMs) / serviceMs : bounds.maxQueued;
+      if (queued() >= maxQueued) return false;
+      timer ??= setInterval(check, bounds.checkMs).unref();
+      return new Promise((resolve) => queue.push({ sinceMs: nowMs, resolve }));
     },
     leave() {
-      underWay -= 1;
-      left += 1;
+      inFlight -= 1;
+      completed += 1;
       adjust(performance.now());
       admit();
     },
     get state() {
-      return { underWay, waiting: waiting(), room };
+      return { inFlight, queued: queued(), limit };
     },
   };
 }

@@ -1,51 +1,51 @@
 /**
- * Contenders of one process queue here, first come first served, so that a process has one contender at the lock's
- * server for a resource, and the next one starts the moment the last one is done.
+ * A queue for the contenders of one process, first in, first out. Only its head contends at the lock's server for a resource,
+ * and the next contender starts as soon as the head is done.
  *
- *   enter ──free──▶ turn ──leave──▶ the next one's turn
- *     └──busy──▶ waits      └──pass(gift)──▶ the next one's turn, with what the last one held
+ *   enter ──free──▶ turn ──leave──▶ the next contender's turn
+ *     └──busy──▶ queued      └──pass(handoff)──▶ the next contender's turn, with what the previous one held
  */
 
-/** One contender's time at a resource. */
-export interface Turn<Gift> {
-  /** What the last one passed on, which this one has to use or to give back. */
-  readonly gift: Gift | null;
-  /** How many of this process wait for the resource. */
+/** Exclusive access of one contender to a resource, within this process. */
+export interface Turn<Handoff> {
+  /** What the previous contender passed on. This one must use or release it. */
+  readonly handoff: Handoff | null;
+  /** Contenders of this process queued for the resource. */
   readonly waiting: number;
-  /** Ends the turn; a second call does nothing. */
+  /** Ends the turn. Repeated calls have no effect. */
   leave(): void;
-  /** Ends the turn and gives the next one what this one holds. @returns false when nobody waits: nothing was done */
-  pass(gift: Gift): boolean;
+  /** Ends the turn and hands what it holds to the next contender. @returns false, without effect, when none is queued */
+  pass(handoff: Handoff): boolean;
 }
 
-export interface LocalQueue<Gift = never> {
-  /** Waits for this process's turn at a resource. @returns null when `waitMs` passed or `signal` fired before */
-  enter(resource: string, waitMs: number, signal: AbortSignal): Promise<Turn<Gift> | null>;
+export interface LocalQueue<Handoff = never> {
+  /** Waits for a turn at the resource. @returns null after `waitMs`, or when `signal` fires */
+  enter(resource: string, waitMs: number, signal: AbortSignal): Promise<Turn<Handoff> | null>;
 }
 
-export function localQueue<Gift = never>(): LocalQueue<Gift> {
-  type Wake = (gift: Gift | null) => void;
-  // A resource is here while somebody has its turn; the list holds those who wait for it.
+export function localQueue<Handoff = never>(): LocalQueue<Handoff> {
+  type Wake = (handoff: Handoff | null) => void;
+  // The queue behind the current turn of each busy resource. A free resource has no entry.
   const busy = new Map<string, Wake[]>();
 
-  function turnAt(resource: string, waiters: Wake[], gift: Gift | null): Turn<Gift> {
-    let over = false;
-    const end = (passed: Gift | null) => {
-      over = true;
+  function turnAt(resource: string, waiters: Wake[], handoff: Handoff | null): Turn<Handoff> {
+    let isOver = false;
+    const end = (passed: Handoff | null) => {
+      isOver = true;
       const wake = waiters.shift();
       if (wake === undefined) busy.delete(resource);
       else wake(passed);
     };
     return {
-      gift,
+      handoff,
       get waiting() {
         return waiters.length;
       },
       leave() {
-        if (!over) end(null);
+        if (!isOver) end(null);
       },
       pass(passed) {
-        if (over || waiters.length === 0) return false;
+        if (isOver || waiters.length === 0) return false;
         end(passed);
         return true;
       },
@@ -57,31 +57,31 @@ export function localQueue<Gift = never>(): LocalQueue<Gift> {
       if (signal.aborted) return null;
       const waiters = busy.get(resource);
       if (waiters === undefined) {
-        const nobody: Wake[] = [];
-        busy.set(resource, nobody);
-        return turnAt(resource, nobody, null);
+        const none: Wake[] = [];
+        busy.set(resource, none);
+        return turnAt(resource, none, null);
       }
       if (waitMs <= 0) return null;
       return new Promise((resolve) => {
-        const end = (turn: Turn<Gift> | null) => {
+        const end = (turn: Turn<Handoff> | null) => {
           clearTimeout(timer);
-          signal.removeEventListener('abort', giveUp);
+          signal.removeEventListener('abort', cancel);
           resolve(turn);
         };
-        const wake: Wake = (gift) => end(turnAt(resource, waiters, gift));
-        const giveUp = () => {
+        const wake: Wake = (handoff) => end(turnAt(resource, waiters, handoff));
+        const cancel = () => {
           waiters.splice(waiters.indexOf(wake), 1);
           end(null);
         };
-        const timer = setTimeout(giveUp, waitMs);
-        signal.addEventListener('abort', giveUp, { once: true });
+        const timer = setTimeout(cancel, waitMs);
+        signal.addEventListener('abort', cancel, { once: true });
         waiters.push(wake);
       });
     },
   };
 }
 
-/** The turn of one who did not have to wait for it. */
-export function unqueued<Gift>(): Turn<Gift> {
-  return { gift: null, waiting: 0, leave: () => {}, pass: () => false };
+/** A turn outside any queue. */
+export function unqueued<Handoff>(): Turn<Handoff> {
+  return { handoff: null, waiting: 0, leave: () => {}, pass: () => false };
 }

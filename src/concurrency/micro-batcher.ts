@@ -1,98 +1,99 @@
 /**
- * Gathers what is asked at the same time, each key apart, and hands it on in batches. There is no timer: who asks alone
- * goes at once, and those that come while batches of their key are under way form the next one. Beside a batch of only a few
- * another goes at once; beside a large one only when it is full: otherwise the first that came after the large one would go
- * alone, and cost as much as all of them together.
+ * A micro-batcher: groups concurrent items by key and processes them in batches. It has no timer. An item that arrives alone
+ * starts a batch at once; items that arrive while batches of their key are in flight form the next one. After a small batch
+ * the next one starts beside it at once. After a large batch it starts only when it is full: otherwise the first item to
+ * arrive would form a batch of one, which costs nearly as much as a full one.
  *
- *   ask ──▶ waiting ──fewer than `inFlight` of this key under way──▶ in a batch ──▶ answered
- *     │ too many wait: turned down                                       └─ the batch fails ──▶ failed, or, when one
- *     │                                                                     member may be the cause, again in halves
- *     └─ waited too long: turned down, nothing was asked                     down to the one
+ *   submit ──▶ queued ──fewer than `inFlight` batches of the key──▶ in a batch ──▶ answered
+ *      │ queue full: rejected                                          └─ the batch fails ──▶ every member fails; if one
+ *      └─ queued for too long: rejected, not processed                      member may be the cause, the halves are retried
+ *                                                                           separately, down to single members
  */
-interface Asked<T, R> {
+interface Submitted<T, R> {
   readonly item: T;
-  /** After this, on `performance.now()`'s clock, it is turned down. */
+  /** Rejected after this instant, on `performance.now()`'s clock. */
   readonly untilMs: number;
   resolve(answer: R): void;
   reject(error: unknown): void;
 }
 
-interface Line<T, R> {
-  readonly waiting: Asked<T, R>[];
-  underWay: number;
-  /** Members of the batch that went last. */
-  size: number;
+interface KeyQueue<T, R> {
+  readonly waiting: Submitted<T, R>[];
+  /** Batches in flight. */
+  inFlight: number;
+  /** Members of the latest batch. */
+  lastSize: number;
 }
 
 export interface MicroBatcherOptions<T, R> {
   /** Members of a batch. */
   readonly maxBatch: number;
-  /** Batches of a key under way at once. */
+  /** Batches of a key in flight at once. */
   readonly inFlight: number;
-  /** A batch of so many members lets another one go beside it that is not full. */
+  /** A batch of at most this size lets one that is not full start beside it. */
   readonly eagerBelow: number;
-  /** Items of all keys that may wait. */
+  /** Items queued, over all keys. */
   readonly maxQueued: number;
-  /** How long one may wait until it is turned down, milliseconds. */
+  /** Time an item may be queued, milliseconds. */
   readonly waitMs: number;
-  /** Told of the size of each batch. */
+  /** Receives the size of each batch. */
   onBatch(size: number): void;
-  /** Does the work of one batch: calls `answer` for members as soon as their answers are sure. */
+  /** Processes one batch. Calls `answer` for each member as soon as its result is final. */
   work(key: number, items: readonly T[], answer: (item: T, answer: R) => void): Promise<void>;
-  /** The answer to an item that is not handed on. */
+  /** The answer to an item that is not processed. */
   rejected(reason: string): R;
-  /** Whether a single member may have made the batch fail. */
+  /** Whether a single member may have caused the failure of the batch. */
   isMemberError(error: unknown): boolean;
 }
 
 export interface MicroBatcher<T, R> {
   /**
-   * Asks for one item; rejects with what `work` threw.
-   * @param untilMs until when it waits, on `performance.now()`'s clock
+   * Submits one item; rejects with what `work` threw.
+   * @param untilMs deadline for its batch to start, on `performance.now()`'s clock
    */
   submit(key: number, item: T, untilMs?: number): Promise<R>;
-  /** Items that wait for their batch. */
+  /** Items queued. */
   readonly waiting: number;
 }
 
 export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBatcher<T, R> {
-  const lines = new Map<number, Line<T, R>>();
+  const queues = new Map<number, KeyQueue<T, R>>();
   let waiting = 0;
 
-  function pump(key: number, line: Line<T, R>): void {
-    while (line.underWay < options.inFlight && mayGo(line)) {
-      const next = line.waiting.splice(0, options.maxBatch);
+  function pump(key: number, queue: KeyQueue<T, R>): void {
+    while (queue.inFlight < options.inFlight && mayStart(queue)) {
+      const next = queue.waiting.splice(0, options.maxBatch);
       waiting -= next.length;
-      const batch = next.filter(inTime);
+      const batch = next.filter(keepUnlessLate);
       if (batch.length === 0) continue;
-      line.underWay++;
-      line.size = batch.length;
+      queue.inFlight++;
+      queue.lastSize = batch.length;
       options.onBatch(batch.length);
       void run(key, batch).finally(() => {
-        line.underWay--;
-        pump(key, line);
+        queue.inFlight--;
+        pump(key, queue);
       });
     }
-    if (line.underWay === 0) lines.delete(key);
+    if (queue.inFlight === 0) queues.delete(key);
   }
 
-  function mayGo({ waiting, underWay, size }: Line<T, R>): boolean {
-    const least = underWay === 0 || size <= options.eagerBelow ? 1 : options.maxBatch;
-    return waiting.length >= least;
+  function mayStart({ waiting, inFlight, lastSize }: KeyQueue<T, R>): boolean {
+    const minSize = inFlight === 0 || lastSize <= options.eagerBelow ? 1 : options.maxBatch;
+    return waiting.length >= minSize;
   }
 
-  function inTime(asked: Asked<T, R>): boolean {
-    if (performance.now() <= asked.untilMs) return true;
-    asked.resolve(options.rejected('waited-too-long'));
+  function keepUnlessLate(submitted: Submitted<T, R>): boolean {
+    if (performance.now() <= submitted.untilMs) return true;
+    submitted.resolve(options.rejected('waited-too-long'));
     return false;
   }
 
-  async function run(key: number, batch: readonly Asked<T, R>[]): Promise<void> {
-    const members = new Map(batch.map((asked) => [asked.item, asked]));
+  async function run(key: number, batch: readonly Submitted<T, R>[]): Promise<void> {
+    const members = new Map(batch.map((submitted) => [submitted.item, submitted]));
     const answer = (item: T, value: R) => {
-      const asked = members.get(item);
+      const submitted = members.get(item);
       members.delete(item);
-      asked?.resolve(value);
+      submitted?.resolve(value);
     };
     try {
       await options.work(key, [...members.keys()], answer);
@@ -103,7 +104,7 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
       if (middle > 0 && options.isMemberError(error)) {
         await run(key, rest.slice(0, middle));
         await run(key, rest.slice(middle));
-      } else for (const asked of rest) asked.reject(error);
+      } else for (const submitted of rest) submitted.reject(error);
     }
   }
 
@@ -111,11 +112,11 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
     submit(key, item, untilMs = performance.now() + options.waitMs) {
       if (waiting >= options.maxQueued) return Promise.resolve(options.rejected('queue-full'));
       return new Promise((resolve, reject) => {
-        const line = lines.get(key) ?? { waiting: [], underWay: 0, size: 0 };
-        lines.set(key, line);
-        line.waiting.push({ item, untilMs, resolve, reject });
+        const queue = queues.get(key) ?? { waiting: [], inFlight: 0, lastSize: 0 };
+        queues.set(key, queue);
+        queue.waiting.push({ item, untilMs, resolve, reject });
         waiting++;
-        pump(key, line);
+        pump(key, queue);
       });
     },
     get waiting() {

@@ -1,8 +1,9 @@
 /**
- * Configuration: the environment, parsed once and purely. A malformed value is refused, never replaced by a
- * default, and every mistake is reported together, so that one look mends them all.
+ * Configuration from the environment, parsed once by a pure function. An invalid value is an error, never replaced by the
+ * default. All mistakes are reported together.
  */
 import { z } from 'zod';
+import { ConfigError } from './errors.ts';
 import { nearest } from './suggest.ts';
 
 export interface Config {
@@ -10,13 +11,13 @@ export interface Config {
   readonly lock: string;
   readonly port: number;
   readonly host: string;
-  /** null: a local Postgres is started. */
+  /** null: the service starts a local Postgres. */
   readonly databaseUrl: string | null;
-  /** null: a local Redis is started. */
+  /** null: the service starts a local Redis. */
   readonly redisUrl: string | null;
-  /** Independent Redis servers for LOCK=redlock; at least three. */
+  /** At least three independent Redis servers, for LOCK=redlock. */
   readonly redlockUrls: readonly string[];
-  /** `host:port,host:port`; null: none. */
+  /** `host:port,host:port`, for LOCK=zookeeper; null: not configured. */
   readonly zookeeperUrl: string | null;
   /** `durable`: 201 after the Postgres commit. `accepted`: 202 after Redis decided. */
   readonly confirm: 'durable' | 'accepted';
@@ -24,37 +25,25 @@ export interface Config {
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
   readonly paymentWindowS: number;
-  /** Where tasks are posted; null: they are logged. */
+  /** Receives tasks by POST; null: tasks are only logged. */
   readonly taskWebhookUrl: string | null;
-  /** How dispatchers of tasks keep out of each other's way; `lock`: under the lock that LOCK names. */
+  /** How concurrent task dispatchers avoid the same tasks; `lock`: one at a time, under the lock named by LOCK. */
   readonly taskPick: 'skip-locked' | 'lock';
-  /** In which who is let in is to be answered; others are told busy. */
+  /** Response-time target of an admitted attempt, milliseconds; attempts that cannot meet it are rejected as `busy`. */
   readonly admissionMs: number;
-  /** Processes that share the port. */
+  /** Worker processes that share the port. */
   readonly workers: number;
-  /** null: admin routes answer on loopback only. */
+  /** null: administrative routes accept loopback clients only. */
   readonly adminToken: string | null;
   readonly logLevel: string;
 }
 
-/** Every mistake of an environment at once. */
-export class ConfigError extends Error {
-  override readonly name = 'ConfigError';
-  readonly problems: readonly string[];
-  constructor(problems: readonly string[]) {
-    super(
-      `The configuration has ${problems.length === 1 ? 'a mistake' : `${problems.length} mistakes`}:\n${problems.map((p) => `  ${p}`).join('\n')}\nEvery variable is classify in .env.example.`,
-    );
-    this.problems = problems;
-  }
-}
-
-const integer = (least: number, most: number) =>
+const integer = (min: number, max: number) =>
   z
     .string()
-    .regex(/^\d+$/, `must be a whole number from ${least} to ${most}`)
+    .regex(/^\d+$/, `must be an integer from ${min} to ${max}`)
     .transform(Number)
-    .refine((n) => n >= least && n <= most, `must be a whole number from ${least} to ${most}`);
+    .refine((n) => n >= min && n <= max, `must be an integer from ${min} to ${max}`);
 
 const oneOf = (names: readonly string[]) =>
   z.string().refine((name) => names.includes(name), {
@@ -67,18 +56,18 @@ const oneOf = (names: readonly string[]) =>
 
 const url = (...protocols: string[]) =>
   z.string().refine((text) => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
-    error: `must be a URL that begins with ${protocols.map((p) => `${p}//`).join(' or ')}`,
+    error: `must be a URL starting with ${protocols.map((p) => `${p}//`).join(' or ')}`,
   });
 
-/** What the choices are; given by the composition root, which alone knows the registries. */
+/** The valid names, passed in by the composition root because configuration must not import the registries. */
 export interface Choices {
   readonly strategies: readonly string[];
   readonly locks: readonly string[];
 }
 
 /**
- * Parses an environment. An empty value counts as absent, as in a shell's `STRATEGY= npm start`.
- * @throws ConfigError naming every variable that is wrong, and what it may be.
+ * Parses an environment. An empty value counts as unset, as in `STRATEGY= npm start`.
+ * @throws ConfigError with every invalid variable and its valid values
  */
 export function parseEnv(env: Readonly<Record<string, string | undefined>>, choices: Choices): Config {
   const given = Object.fromEntries(
@@ -117,7 +106,7 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
   };
 }
 
-/** A value that is refused may be a URL that nobody can take apart: everything before its last @ may be a password. */
+/** An invalid URL cannot be parsed to remove its password, so everything before the last @ is masked. */
 const withoutPasswords = (text: string) => text.replace(/^.*@/s, '…@');
 
 function schema(choices: Choices) {
@@ -134,16 +123,13 @@ function schema(choices: Choices) {
       .refine(
         (urls) => urls.length >= 3 && urls.every((one) => url('redis:', 'rediss:').safeParse(one).success),
         {
-          error: 'must name at least three Redis servers, as redis://… URLs with commas between them',
+          error: 'must be at least three comma-separated redis:// URLs',
         },
       )
       .optional(),
     ZOOKEEPER_URL: z
       .string()
-      .regex(
-        /^[^\s,:/]+:\d{1,5}(,[^\s,:/]+:\d{1,5})*$/,
-        'must be host:port, or several with commas between them',
-      )
+      .regex(/^[^\s,:/]+:\d{1,5}(,[^\s,:/]+:\d{1,5})*$/, 'must be host:port, or several separated by commas')
       .optional(),
     CONFIRM: z
       .string()

@@ -1,6 +1,6 @@
 /**
- * Every bound in one place, with its reason. Times are milliseconds unless the name says otherwise. Relations
- * between bounds are asserted below, when the module loads.
+ * Every bound with its reason. Times are in milliseconds unless the name ends in another unit. Relations between bounds are
+ * checked below, when the module loads.
  */
 export const limits = {
   /** A purchase body is `{"userId":"…"}`: at most 64 characters and some white space. */
@@ -10,143 +10,145 @@ export const limits = {
   saleNameLength: 200,
   userIdLength: 64,
   sourceLength: 128,
-  /** Postgres INTEGER. */
+  /** Units of a sale: Postgres INTEGER. */
   maxUnits: 2_147_483_647,
-  /** Keeps price × units within what a double holds exactly. */
+  /** Ids of sales: Postgres INTEGER. A larger id is unknown without asking a store. */
+  maxSaleId: 2_147_483_647,
+  /** Keeps price × units within the integers that a double represents exactly. */
   maxPriceCents: 1_000_000_000,
   maxPoints: 1_000_000_000,
-  /** `GET /sales` and a user's points are read by people. */
+  /** Rows of `GET /sales` and of a user's points: both are read by people. */
   listLength: 1_000,
 
-  /** Connections to Postgres for one process. On one hot row more only wait for each other inside Postgres. */
+  /** Connections to Postgres for one process. More of them only queue for the hot row inside Postgres. */
   postgresPoolSize: 16,
-  /** How long an attempt may wait for a connection before it is told `busy`. */
+  /** Wait for a connection; then the attempt ends as `busy`. */
   postgresConnectMs: 2_000,
-  /** A statement that waits longer for a row is given up, and told `busy`. */
+  /** Wait for a row lock (`lock_timeout`); then the attempt ends as `busy`. */
   postgresLockMs: 2_000,
-  /** No statement of the hot path takes longer unless Postgres is in trouble. */
+  /** `statement_timeout`: hot-path statements exceed it only when Postgres is in trouble. */
   postgresStatementMs: 3_000,
-  /** How long a command waits for Redis to answer before its outcome is unknown. */
+  /** Wait for the reply to a Redis command; then its outcome is unknown. */
   redisCommandMs: 1_500,
 
-  /** Orders in one statement: what a batch costs by itself is small beside 256 orders; more add only latency. */
+  /** Orders per statement. At 256 the fixed cost of a batch is small; larger batches only add latency. */
   commitBatchSize: 256,
-  /** Statements under way at once, at most; the second only as `batchEagerBelow` says. */
+  /** Commit statements in flight; `batchEagerBelow` decides when the second may start. */
   commitInFlight: 2,
-  /** Members of a batch, beside which another one goes at once; beside a larger one only when it is full. */
+  /** A batch of at most this size lets the next one start beside it; beside a larger one the next must be full. */
   batchEagerBelow: 16,
-  /** Orders waiting for the writer; beyond that an attempt is told `busy` and its unit goes back. */
+  /** Orders queued for commit; above it an attempt ends as `busy` and its unit is released. */
   commitQueue: 120_000,
-  /** With CONFIRM=accepted, orders that are accepted and not committed; beyond that an attempt is told `busy`. */
+  /** CONFIRM=accepted: orders accepted but not committed; above it an attempt ends as `busy`. */
   acceptedBacklog: 100_000,
-  /** An order that has waited longer is told `busy`, and its unit goes back. */
+  /** Time an order may queue for commit; then it ends as `busy` and its unit is released. */
   commitWaitMs: 4_000,
-  /** A batch is not tried again after this. */
+  /** A failed batch is not retried after this time. */
   commitGiveUpMs: 4_000,
-  /** How often a batch is sent, the first time included. */
+  /** Times a batch is sent, including the first. */
   commitRetries: 5,
 
-  /** Attempts in one script: more only make Redis's other clients wait. */
+  /** Attempts per script. Larger batches only delay Redis's other clients. */
   scriptBatchSize: 256,
-  /** Scripts under way at once, at most; the second only as `batchEagerBelow` says. */
+  /** Scripts in flight; `batchEagerBelow` decides when the second may start. */
   scriptInFlight: 2,
 
   /**
-   * The longest lease that an attempt takes of a lock: its critical section is a few commands to Redis, of a millisecond each. The
-   * lock `redis` renews a lease whose holder lives; under others, a holder that takes longer is `busy`. What is left of a lease
-   * keeps all others out when its holder is dead, or when a replica is promoted that missed its release.
+   * The longest lease that an attempt requests: its critical section is a few Redis commands of about a millisecond each. The
+   * lock `redis` renews it while the holder lives; with other locks a slower holder ends as `busy`. A lease blocks all other
+   * attempts until it expires when its holder died, or when a replica that missed the release was promoted.
    */
   attemptLeaseMs: 2_000,
 
-  /** Who is let in, and how many at a time: see concurrency/load-shedding.ts. */
+  /** Load shedding: see concurrency/load-shedding.ts. */
   admission: {
-    /** Of ADMISSION_MS, the part that an attempt under way may take when the stores are busy; the rest is for the line. */
-    roomPart: 0.3,
-    /** A strategy that serves 640/s has them done in 100 ms; one that serves 10,000/s has ten times the room soon. */
-    roomAtStart: 64,
-    roomLeast: 4,
-    roomMost: 8_192,
-    /** In line at once: memory, and as many as a fast strategy serves in time. */
-    lineMost: 10_000,
-    /** For how long it is remembered that somebody waited in vain. */
-    rememberMs: 1_000,
-    /** Between two measurements of the room. */
+    /** Share of ADMISSION_MS allowed for service by the stores under load; the rest is for queueing. */
+    serviceShare: 0.3,
+    /** At 640 attempts/s, 64 take 100 ms. A strategy that serves 10,000/s reaches ten times this limit within a few windows. */
+    initialLimit: 64,
+    minLimit: 4,
+    maxLimit: 8_192,
+    /** Attempts queued at once. Bounds memory; a fast strategy serves this many in time. */
+    maxQueued: 10_000,
+    /** After a queue timeout, the queue is kept short for this long. */
+    shortQueueMs: 1_000,
+    /** Interval between adjustments of the concurrency limit. */
     windowMs: 100,
-    /** Between two looks for those who waited too long. */
-    lookMs: 20,
+    /** Interval between checks for queue timeouts. */
+    checkMs: 20,
   },
-  /** What a process knows of a sale that is sold out is confirmed so often, and believed for so long. */
+  /** Interval at which a process confirms its sold-out latches, and the time for which a confirmation is trusted. */
   latchCheckMs: 40,
-  latchBelievedMs: 100,
-  /** Sales that one process answers "sold out" for without asking. */
-  latches: 1_000,
+  latchTtlMs: 100,
+  /** Sales that one process answers as sold out without asking a store. */
+  maxLatches: 1_000,
 
-  /** For so long, by Redis's clock, only the process that claimed a reservation may commit or release it; then it is abandoned. */
+  /** Lifetime of a claim by Redis's clock: only its process may commit or release the reservation. Then it is abandoned. */
   claimMs: 6_000,
-  /** The claiming process itself stops this much earlier: the clocks of Redis, Postgres and the process may drift apart. */
+  /** The claiming process stops this much earlier: the clocks of Redis, Postgres and the process may drift apart. */
   claimMarginMs: 500,
-  /** A commit with less time than this left until its claim ends is not begun. */
+  /** A commit does not start with less time than this left on its claim. */
   claimLeastMs: 1_000,
-  /** How long a repeat waits for the order of the customer's earlier attempt, and between two looks for it. */
+  /** A repeated purchase waits this long for the order of the earlier attempt, and polls at this interval. */
   replayWaitMs: 1_000,
   replayPollMs: 25,
   reapEveryMs: 1_000,
-  /** Sales that the recovery looks at together: for some milliseconds Redis does nothing else. */
+  /** Sales per scan of the reservation reaper; a scan blocks Redis for some milliseconds. */
   scanBatch: 100,
-  /** Reservations that one pass of the recovery settles for one sale. */
+  /** Reservations of one sale that one reaper pass resolves. */
   reapBatch: 500,
-  /** How often expired orders and units that Redis has not heard of are looked for. */
+  /** Interval between sweeps for expired orders and unpublished outbox rows. */
   sweepEveryMs: 1_000,
-  /** Orders that one statement expires: it holds their sale's row for some milliseconds. */
+  /** Orders that one statement expires; it holds the row of their sale for some milliseconds. */
   expiryBatch: 500,
-  /** Units that Redis hears of in one transaction. */
-  movesBatch: 200,
-  /** A unit's move that meets no sale in Redis is kept for so long: an opening takes less. */
-  moveKeptMs: 30_000,
-  /** The outbox: what happens outside, after the commit. */
+  /** Outbox rows published to Redis in one transaction. */
+  outboxBatch: 200,
+  /** An outbox row of a sale that Redis has not loaded is kept this long; loading a sale takes less. */
+  outboxKeepMs: 30_000,
+  /** Tasks: effects outside Stampede, performed after the commit. */
   tasks: {
-    /** Tasks that one pass of a dispatcher marks and enqueues, of those that wait and of those to be retried. */
+    /** Tasks that one dispatcher pass enqueues: this many new ones and this many retries. */
     batch: 100,
-    /** Entries in the stream; what is beyond waits in Postgres, where it is safe and costs nothing. */
+    /** Entries in the stream. Further tasks wait in Postgres, where they are safe and cost nothing. */
     queue: 500,
-    /** Between two looks for due tasks. It is the delay of a task, and the cost of an idle process. */
+    /** Interval between dispatcher passes: the latency of a task, and the cost of an idle process. */
     pollMs: 1_000,
-    /** The same while the stream is full: workers may have emptied it. */
+    /** The same while the stream is full: workers may have drained it. */
     fullPollMs: 100,
-    /** Between two looks for tasks that somebody left. */
-    takeBackEveryMs: 5_000,
-    /** A task that is queued for longer is enqueued again; the entry that comes second is dropped. */
+    /** Interval between passes that reclaim abandoned tasks. */
+    reclaimEveryMs: 5_000,
+    /** A task queued for longer is enqueued again; a duplicate entry finds its task claimed and is dropped. */
     queuedMs: 30_000,
-    /** Tasks that one process works on at a time. A handler holds no connection to a store. */
+    /** Tasks that one process handles at once. A handler holds no connection to a store. */
     concurrency: 8,
-    /** How long a handler may take, from when its task was claimed. */
+    /** Deadline of a handler, from the claim of its task. */
     handlerMs: 10_000,
     /** A task that is processing for longer has lost its worker. */
     processingMs: 30_000,
-    /** Attempts until a task is dead: with the pauses below, 1 h 45 min of an outage outside are outlived. */
+    /** Failed attempts until a task is dead: with the backoff below it survives an outage of 1 h 45 min. */
     attempts: 20,
-    /** The pause after the first failed attempt; it doubles with each, up to the most. */
+    /** Delay after the first failed attempt; it doubles with each one, up to the maximum. */
     backoffMs: 1_000,
-    backoffMostMs: 600_000,
-    /** How long an idle worker's read waits inside Redis. */
+    maxBackoffMs: 600_000,
+    /** How long an idle worker's read blocks inside Redis. */
     blockMs: 5_000,
-    /** Before a worker asks a store again that did not answer. */
-    againMs: 500,
-    /** How long a stop waits for tasks that are under way; then they are given back. */
+    /** Delay before a worker retries a store that did not answer. */
+    storeRetryMs: 500,
+    /** On shutdown, running tasks have this long to finish; then they are aborted and retried elsewhere. */
     stopMs: 3_000,
   },
   /**
-   * Requests of one connection that are not answered, or whose answer is not sent. Browsers and the usual clients have one at
-   * a time; a client that pipelines this many gains nothing from more.
+   * Unanswered or unsent requests of one connection. Browsers and common clients have one at a time; a client that pipelines
+   * this many gains nothing from more.
    */
   requestsPerConnection: 100,
-  /** An error that repeats is logged at once, and then once in this time with its count: an outage must not fill a disk. */
+  /** A repeated error is logged at once, then at this interval with its count: an outage must not fill a disk. */
   repeatedErrorMs: 10_000,
-  /** How long a stop waits for requests that are under way. */
+  /** On shutdown, requests in progress have this long to finish. */
   shutdownMs: 10_000,
   /** `Retry-After` of a `busy` answer, in seconds. */
   retryAfterS: 1,
-  /** The same of an `unknown-outcome` answer: by then the stores carry out no request of the attempt any more. */
+  /** `Retry-After` of an `unknown-outcome` answer, in seconds: by then the stores execute no request of the attempt any more. */
   unknownRetryAfterS: 4,
 } as const;
 
@@ -154,26 +156,26 @@ export const limits = {
 if (limits.attemptLeaseMs <= limits.redisCommandMs) {
   throw new Error('limits: attemptLeaseMs must exceed redisCommandMs');
 }
-// An order that has waited as long as it may still has time for its commit.
+// An order that was queued for the maximum time still has time for its commit.
 if (limits.claimMs < limits.commitWaitMs + limits.claimMarginMs + limits.claimLeastMs) {
-  throw new Error('limits: claimMs must exceed commitWaitMs, claimMarginMs and claimLeastMs together');
+  throw new Error('limits: claimMs must be at least commitWaitMs + claimMarginMs + claimLeastMs');
 }
-// The deadline of a statement is over when a customer asks again.
+// The deadline of a statement has passed when the customer retries.
 if (limits.unknownRetryAfterS * 1_000 <= Math.max(limits.postgresStatementMs, limits.redisCommandMs)) {
   throw new Error('limits: unknownRetryAfterS must exceed postgresStatementMs and redisCommandMs');
 }
-// What recovery promises: everything is settled within 10 s of a restart.
+// Recovery resolves every reservation within 10 s of a restart.
 if (limits.claimMs + 2 * limits.reapEveryMs > 10_000) {
-  throw new Error('limits: claimMs + 2 × reapEveryMs must stay within 10 s');
+  throw new Error('limits: claimMs + 2 × reapEveryMs must not exceed 10 s');
 }
-// A worker that lives marks its task before it is taken back: the handler ends in time, and the mark is tried twice.
+// A live worker records its result before the task is reclaimed: the handler ends in time, and there is time to write twice.
 if (limits.tasks.processingMs < limits.tasks.handlerMs + 2 * limits.postgresStatementMs) {
-  throw new Error('limits: tasks.processingMs must exceed tasks.handlerMs and two statements');
+  throw new Error('limits: tasks.processingMs must be at least tasks.handlerMs + 2 × postgresStatementMs');
 }
-// A dispatcher that lives has enqueued what it marked before it is taken back.
+// A live dispatcher has enqueued a task before the task is reclaimed.
 if (limits.tasks.queuedMs < limits.postgresStatementMs + limits.redisCommandMs) {
-  throw new Error('limits: tasks.queuedMs must exceed a statement and a command');
+  throw new Error('limits: tasks.queuedMs must be at least postgresStatementMs + redisCommandMs');
 }
 
-/** The bounds of the outbox, as numbers: tests have others. */
+/** The bounds of task processing as plain numbers, so that tests can pass smaller ones. */
 export type TaskBounds = { readonly [Bound in keyof typeof limits.tasks]: number };

@@ -1,4 +1,4 @@
-/** What belongs to one sale together, sales and members in the order in which they came. */
+/** Groups items by sale; sales and members keep their order. */
 export function bySale<T>(items: readonly T[], saleIdOf: (item: T) => number): Map<number, T[]> {
   const groups = new Map<number, T[]>();
   for (const item of items) {

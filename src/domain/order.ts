@@ -2,8 +2,8 @@
  * The life of an order. Active means pending or paid.
  *
  *   pending ──▶ paid
- *      ├──────▶ cancelled ──a payment came all the same──▶ refund-due
- *      └──────▶ expired ────a payment came late──▶ paid, if a unit is free; otherwise refund-due
+ *      ├──────▶ cancelled ──late payment──▶ refund-due
+ *      └──────▶ expired ────late payment──▶ paid, if a unit is free; otherwise refund-due
  */
 export type OrderStatus = 'pending' | 'paid' | 'cancelled' | 'expired' | 'refund-due';
 
@@ -36,11 +36,13 @@ export interface PlacedOrderColumns {
   readonly status: OrderStatus;
 }
 
-/** A unit that Postgres has returned (`back`) or taken again (`out`), and that the strategy's store must hear of. */
-export interface MirrorChange {
-  /** `taken`: as `out`, of a unit that Redis has not on offer any more. */
-  readonly direction: 'back' | 'out' | 'taken';
-  readonly orderId: string;
-  readonly saleId: number;
-  readonly userId: string;
-}
+/** A change that Postgres has committed and the mirror of the sale must show: see the table mirror_outbox. */
+export type MirrorChange = { readonly saleId: number } & (
+  | {
+      /** `release`: the unit and the customer are free. `take`: the order has a unit again. `record`: so it has, and Redis took the unit. */
+      readonly change: 'release' | 'take' | 'record';
+      readonly orderId: string;
+      readonly userId: string;
+    }
+  | { readonly change: 'restock'; readonly id: string; readonly units: number }
+);

@@ -1,39 +1,39 @@
 /**
- * How an attempt ends. Each of these is a value; only what nobody foresaw throws.
+ * How an attempt ends. Each outcome is a value; only defects throw.
  *
- *   attempt ──▶ strategy.reserve ──┬─▶ reserved ──▶ writer ──┬─▶ accepted   (committed in Postgres)
- *                                  │                         ├─▶ replayed   (the customer had an order already)
- *                                  │                         ├─▶ sold-out   (Postgres refused: Redis had a unit too many)
- *                                  │                         ├─▶ busy       (Postgres could not be asked; the unit went back)
- *                                  │                         └─▶ unknown    (no answer came; recovery settles it)
- *                                  ├─▶ accepted   (a Postgres strategy commits by itself)
+ *   attempt ──▶ strategy.reserve ──┬─▶ reserved ──▶ committer ──┬─▶ accepted   (committed in Postgres)
+ *                                  │                            ├─▶ replayed   (the customer had an order already)
+ *                                  │                            ├─▶ sold-out   (Postgres refused: Redis had one unit too many)
+ *                                  │                            ├─▶ busy       (Postgres was unavailable; the unit was released)
+ *                                  │                            └─▶ unknown    (no answer came; the reaper resolves it)
+ *                                  ├─▶ accepted   (a strategy of Postgres commits by itself)
  *                                  └─▶ replayed | sold-out | not-open | unknown-sale | busy | unknown
  */
 import type { Attempt, Order } from './order.ts';
 
 /** A unit that Redis took for an order which Postgres does not have yet. */
 export interface Reservation extends Attempt {
-  /** Of the entry that records it, until the reservation is settled: see lua/sale/reserve.lua. */
+  /** By Redis's clock, milliseconds since 1970; with segments, `:` and the segment of the unit follow. See lua/sale/reserve.lua. */
   readonly reservedAt: string;
 }
 
 /**
- * The exclusive right to commit or release a reservation: see lua/sale/claim.lua. Whoever made the reservation has the first
- * claim; once a claim is over, others may make the next.
+ * The exclusive right to commit or release a reservation: see lua/sale/claim.lua. The process that made the reservation has
+ * the first claim; once a claim has ended, another process may claim the reservation.
  */
 export interface Claim {
-  /** When it was made, by Redis's clock, milliseconds since 1970. A release names it, and fails once there is a newer one. */
+  /** By Redis's clock, milliseconds since 1970. A release names it, and fails once there is a newer claim. */
   readonly claimedAtMs: number;
-  /** On `performance.now()`'s clock: a commit may have no effect after this. */
+  /** On `performance.now()`'s clock: no commit under this claim may take effect later. */
   readonly untilMs: number;
-  /** False: another process had a claim before, and a statement of it may be waiting inside Postgres still. */
+  /** False: another process had a claim before, and its statement may still be waiting inside Postgres. */
   readonly isFirst: boolean;
 }
 
 /** A reservation that this process may commit or release. */
 export type ClaimedReservation = Reservation & Claim;
 
-/** What an order looks like in an answer. */
+/** The order in an answer. */
 export type PlacedOrder = Pick<Order, 'orderId' | 'saleId' | 'userId' | 'status'>;
 
 /** Nothing was sold, and nothing changed. */
@@ -41,29 +41,33 @@ export type Refusal =
   | { readonly kind: 'sold-out' }
   | { readonly kind: 'not-open'; readonly reason: 'not-started' | 'ended' }
   | { readonly kind: 'unknown-sale' }
-  /** Try again after a moment: a queue was full, a lock was not had in time, or a store did not answer. */
+  /** Retry after a moment: a queue was full, a lock timed out, or a store was unavailable. */
   | { readonly kind: 'busy'; readonly reason: string };
 
-/** A store was asked to write and no answer came: it may have happened. A repeat by the same user settles it. */
+/** A write got no answer: it may have happened. A repeat by the same customer resolves it. */
 export interface Unknown {
   readonly kind: 'unknown';
   readonly orderId: string;
   readonly reason: string;
 }
 
-/** What a strategy answers. */
-export type ReserveOutcome =
-  /** Redis took a unit; `orders/order-committer.ts` commits it. */
-  | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation }
-  /** Redis knows an earlier order of this customer; Postgres knows its state. */
-  | { readonly kind: 'held'; readonly reservation: Reservation }
-  /** A Postgres strategy has committed the order. */
+/** The answer of a strategy that commits. */
+export type CommitOutcome =
   | { readonly kind: 'accepted'; readonly order: PlacedOrder }
   | { readonly kind: 'replayed'; readonly order: PlacedOrder }
   | Refusal
   | Unknown;
 
-/** What the customer is told. */
+/** The answer of a strategy that reserves. */
+export type ReserveOutcome =
+  /** Redis took a unit; the order committer commits it. */
+  | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation }
+  /** Redis knows an earlier order of this customer; Postgres knows its state. */
+  | { readonly kind: 'held'; readonly reservation: Reservation }
+  | Refusal
+  | Unknown;
+
+/** The answer to the customer. */
 export type Outcome =
   | { readonly kind: 'accepted'; readonly order: PlacedOrder; readonly durable: boolean }
   | { readonly kind: 'replayed'; readonly order: PlacedOrder }

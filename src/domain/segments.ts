@@ -1,6 +1,6 @@
 /** The arithmetic of a stock that is split into segments. Pure. */
 
-/** The segment where a customer's attempts meet: FNV-1a of the user id, modulo the number of segments. */
+/** The segment of all of a customer's attempts: FNV-1a of the user id, modulo the number of segments. */
 export function homeSegment(userId: string, segments: number): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < userId.length; i++) {
@@ -10,8 +10,8 @@ export function homeSegment(userId: string, segments: number): number {
 }
 
 /**
- * The segment that an empty home borrows from: the first one with a unit, going round from the home, so that
- * borrowers from different homes begin in different places.
+ * The segment that an empty home borrows from: the first one with a unit after the home, so that borrowers from different homes
+ * start at different segments.
  * @returns null when no segment has a unit
  */
 export function lenderOf(home: number, units: readonly number[]): number | null {

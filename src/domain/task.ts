@@ -1,6 +1,6 @@
-/** What must happen outside of Stampede, written in the transaction of the change that causes it. */
+/** Effects outside of Stampede, recorded in the transaction of the change that causes them. */
 
-/** Who moves a task from one state to the next: src/store/postgres/task-table.ts. */
+/** The transitions: src/store/postgres/task-table.ts. */
 export const taskStates = ['waiting', 'queued', 'processing', 'done', 'retry', 'dead'] as const;
 export type TaskState = (typeof taskStates)[number];
 
@@ -8,7 +8,7 @@ export type TaskState = (typeof taskStates)[number];
 export interface Task {
   readonly id: number;
   readonly kind: string;
-  /** What there is once, such as `ship:<order id>`. */
+  /** Unique, such as `ship:<order id>`. */
   readonly key: string | null;
   readonly payload: unknown;
   readonly state: TaskState;
@@ -16,18 +16,18 @@ export interface Task {
   readonly attempts: number;
   /** Not before this instant. */
   readonly runAt: string;
-  /** Why the last attempt that failed did so. */
+  /** The error of the last failed attempt. */
   readonly lastError: string | null;
   readonly createdAt: string;
-  /** When it got into its state. */
+  /** When it entered its state. */
   readonly updatedAt: string;
 }
 
-/** A task that a worker has claimed; `attempts` counts this attempt, and tells its claim from every other. */
+/** A task that a worker has claimed; `attempts` counts this attempt and so identifies the claim. */
 export interface ClaimedTask {
   readonly id: number;
   readonly kind: string;
-  /** For the outside, to know a repeat by: the task's own key, or one made of its number. */
+  /** The receiver recognizes a repeat by it: the task's own key, or one made of its id. */
   readonly idempotencyKey: string;
   readonly payload: unknown;
   readonly attempts: number;

@@ -1,14 +1,14 @@
 /**
- * Who may use the administrative routes: whoever has the token, or, where none is set, whoever comes from this
- * machine. (Behind a proxy on the same machine everybody does: set ADMIN_TOKEN there.)
+ * Access to the administrative routes: with ADMIN_TOKEN set, every client that sends it; otherwise, every loopback client.
+ * (Behind a proxy on the same machine every client is a loopback client: set ADMIN_TOKEN there.)
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { RequestHandler } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import { ProblemError, sendProblem } from './problems.ts';
 
-/** Wrong tokens that one address may send in a minute. */
-const WRONG_TOKENS = 20;
+/** Wrong tokens per address and minute. */
+const MAX_WRONG_TOKENS = 20;
 
 /** @param token null: loopback only */
 export function adminOnly(token: string | null): RequestHandler[] {
@@ -16,19 +16,19 @@ export function adminOnly(token: string | null): RequestHandler[] {
     return [
       (req, _res, next) => {
         if (isLoopback(req.socket.remoteAddress)) return next();
-        throw new ProblemError('forbidden', 'Set ADMIN_TOKEN to use this route from another machine.');
+        throw new ProblemError('forbidden', 'Set ADMIN_TOKEN to allow other machines to use this route.');
       },
     ];
   }
   const expected = digest(token);
-  // Only wrong tokens are counted: whoever has the right one is never kept out by others.
+  // Only wrong tokens count, so that other clients cannot lock out a holder of the right one.
   const countWrong = rateLimit({
     windowMs: 60_000,
-    limit: WRONG_TOKENS,
+    limit: MAX_WRONG_TOKENS,
     standardHeaders: 'draft-8',
     legacyHeaders: false,
     handler: (_req, res) =>
-      sendProblem(res, 'too-many-requests', 'Too many wrong tokens. Try again in a minute.'),
+      sendProblem(res, 'too-many-requests', 'Too many wrong tokens. Retry in a minute.'),
   });
   return [
     (req, res, next) => {

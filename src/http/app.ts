@@ -1,17 +1,17 @@
-/** The HTTP application: its routes, and what becomes of errors. */
+/** The Express application: routes and error handling. */
 import express, { type ErrorRequestHandler, type Express } from 'express';
 import helmet from 'helmet';
 import { limits } from '../config/limits.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
 import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
-import type { Uncommitted } from '../orders/uncommitted-orders.ts';
+import type { UncommittedOrders } from '../orders/uncommitted-orders.ts';
 import type { Ledger } from '../points/ledger.ts';
 import { storeFailure } from '../store/failures.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
-import type { TaskDesk } from '../tasks/tasks.ts';
+import type { TaskAdmin } from '../tasks/tasks.ts';
 import { adminOnly } from './admin.ts';
 import { hostMistake } from './node-server.ts';
 import { ProblemError, type ProblemSlug, sendProblem } from './problems.ts';
@@ -30,11 +30,11 @@ export interface HttpContext {
   readonly orders: OrderTable;
   readonly lifecycle: Lifecycle;
   readonly payments: Payments;
-  readonly uncommitted: Uncommitted;
+  readonly uncommitted: UncommittedOrders;
   readonly ledger: Ledger;
-  readonly tasks: TaskDesk;
+  readonly tasks: TaskAdmin;
   readonly adminToken: string | null;
-  /** Told of errors that nobody foresaw. */
+  /** Receives unexpected errors. */
   readonly onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void;
 }
 
@@ -49,11 +49,11 @@ export function createApp(context: HttpContext): Express {
     if (mistake === null) next();
     else sendProblem(res.set('Connection', 'close'), 'invalid-request', mistake);
   });
-  // What purchase-listener.ts leaves of the hot route comes first; nothing that a browser needs stands in its way.
+  // Purchases that purchase-listener.ts does not handle come first: they need no middleware for browsers.
   app.use(purchaseRoute(context.purchases));
   app.use(
     helmet({
-      // Plain HTTP is what the service speaks; whether the site is HTTPS only is for the proxy before it to say.
+      // The service speaks plain HTTP; HSTS is the decision of the proxy in front of it.
       strictTransportSecurity: false,
       contentSecurityPolicy: { directives: { upgradeInsecureRequests: null } },
     }),
@@ -65,34 +65,34 @@ export function createApp(context: HttpContext): Express {
   app.use(pointRoutes(context.ledger, admin));
   app.use(taskRoutes(context.tasks, admin));
   app.use((req, res) =>
-    sendProblem(res, 'not-found', `There is no ${req.method} ${req.path.slice(0, 200)}. See /docs.`),
+    sendProblem(res, 'not-found', `No route for ${req.method} ${req.path.slice(0, 200)}. See /docs.`),
   );
-  app.use(asProblem(context));
+  app.use(errorHandler(context));
   return app;
 }
 
-/** Every error becomes a problem: the client's own, a store's, or a defect. */
-function asProblem({ onError }: HttpContext): ErrorRequestHandler {
+/** Turns every error into a problem: of the client, of a store, or a defect of the service. */
+function errorHandler({ onError }: HttpContext): ErrorRequestHandler {
   return (error, req, res, next) => {
     if (res.headersSent) return next(error);
     if (error instanceof ProblemError) return sendProblem(res, error.slug, error.message, error.members);
-    const client = problemOfParser(error);
+    const client = clientProblem(error);
     if (client !== null) return sendProblem(res, ...client);
-    const store = reasonOfStore(error);
+    const store = storeProblem(error);
     if (store !== null) {
       res.setHeader('Retry-After', String(limits.retryAfterS));
       return sendProblem(res, store.slug, store.detail, { reason: store.reason });
     }
     onError(error, { method: req.method, path: req.path });
-    return sendProblem(res, 'internal-error', 'The error was logged. Repeating a purchase is safe.');
+    return sendProblem(res, 'internal-error', 'The error was logged. It is safe to repeat a purchase.');
   };
 }
 
-/** What body-parser and the router say. */
-function problemOfParser(error: { type?: string; status?: number }): [ProblemSlug, string] | null {
+/** Errors of body-parser and the router. */
+function clientProblem(error: { type?: string; status?: number }): [ProblemSlug, string] | null {
   switch (error.type) {
     case 'entity.too.large':
-      return ['too-large', 'The body is larger than this route takes.'];
+      return ['too-large', 'The body exceeds the limit of this route.'];
     case 'entity.parse.failed':
       return ['invalid-request', 'The body is not valid JSON.'];
     case 'encoding.unsupported':
@@ -100,17 +100,21 @@ function problemOfParser(error: { type?: string; status?: number }): [ProblemSlu
       return ['unsupported-media-type', 'Send uncompressed JSON in UTF-8.'];
   }
   const clientError = error.status !== undefined && error.status >= 400 && error.status < 500;
-  return clientError ? ['invalid-request', 'The request could not be read.'] : null;
+  return clientError ? ['invalid-request', 'The request is malformed.'] : null;
 }
 
-function reasonOfStore(error: unknown): { slug: ProblemSlug; reason: string; detail: string } | null {
+function storeProblem(error: unknown): { slug: ProblemSlug; reason: string; detail: string } | null {
   const failure = storeFailure(error);
-  if (failure === null) return null;
+  if (failure.kind === 'defect') return null;
   return failure.kind === 'busy'
-    ? { slug: 'busy', reason: failure.reason, detail: 'Nothing was changed. Try again after a moment.' }
+    ? {
+        slug: 'busy',
+        reason: failure.reason,
+        detail: 'Nothing was changed. Retry after the delay in Retry-After.',
+      }
     : {
         slug: 'unknown-outcome',
         reason: failure.reason,
-        detail: 'A store did not answer; look before you repeat.',
+        detail: 'A store did not answer. Check the result before you repeat the request.',
       };
 }

@@ -1,58 +1,61 @@
-/** Taking the port, and giving it up. */
+/** Binding the port, and graceful shutdown. */
 import type { Server as HttpServer } from 'node:http';
 import { createServer, type Server } from 'node:net';
+import { OperatorError } from '../config/errors.ts';
 import { limits } from '../config/limits.ts';
 
-/** Where a server listens. */
-export interface Place {
+/** Where a server listens. Port 0: any free port. */
+export interface Address {
   readonly port: number;
   readonly host: string;
 }
 
-/** The place cannot be had; the message says what to do. */
-export class ListenError extends Error {
+/** The address cannot be bound. */
+class ListenError extends OperatorError {
   override readonly name = 'ListenError';
+  readonly code = 'ERR_STAMPEDE_LISTEN';
 }
 
 /** @throws ListenError */
-export function listenOn(server: Server, place: Place): Promise<void> {
+export function listenOn(server: Server, address: Address): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => reject(explain(error, place)));
-    server.listen(place.port, place.host, resolve);
+    server.once('error', (error: NodeJS.ErrnoException) => reject(explain(error, address)));
+    server.listen(address.port, address.host, resolve);
   });
 }
 
 /**
- * Whether the place can be had now: a service that cannot listen must not start or migrate stores.
+ * Checks that the address can be bound: a service that cannot listen must not start or migrate stores.
  * @throws ListenError
  */
-export async function tryPlace(place: Place): Promise<void> {
-  if (place.port === 0) return; // any that is free
+export async function checkAddress(address: Address): Promise<void> {
+  if (address.port === 0) return;
   const server = createServer();
-  await listenOn(server, place);
+  await listenOn(server, address);
   await new Promise((resolve) => server.close(resolve));
 }
 
-function explain(error: NodeJS.ErrnoException, { port, host }: Place): Error {
-  if (error.code === 'EADDRINUSE') {
+function explain(cause: NodeJS.ErrnoException, { port, host }: Address): Error {
+  if (cause.code === 'EADDRINUSE') {
     return new ListenError(
-      `Port ${port} is taken. Stop what listens there, or choose another: PORT=${port + 1} npm start`,
+      `Port ${port} is in use. Stop the process that listens there, or choose another port: PORT=${port + 1} npm start`,
+      { cause },
     );
   }
-  if (error.code === 'EACCES')
-    return new ListenError(`Not allowed to listen on port ${port}. Choose one above 1023.`);
-  if (error.code === 'EADDRNOTAVAIL')
-    return new ListenError(`This machine has no address ${host}. Check HOST.`);
-  return error;
+  if (cause.code === 'EACCES')
+    return new ListenError(`No permission to listen on port ${port}. Choose a port above 1023.`, { cause });
+  if (cause.code === 'EADDRNOTAVAIL')
+    return new ListenError(`This machine has no address ${host}. Check HOST.`, { cause });
+  return cause;
 }
 
-/** No new connections; each one that is open gets its answer and is closed, within bounds. */
+/** Stops accepting connections, answers the requests in progress and closes their connections; after `shutdownMs`, closes all. */
 export async function stopListening(server: HttpServer): Promise<void> {
   server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));
-  const late = setTimeout(() => server.closeAllConnections(), limits.shutdownMs);
-  // One whose request began before is not told to close, and would stay.
+  const deadline = setTimeout(() => server.closeAllConnections(), limits.shutdownMs);
+  // A connection whose response began before has no `Connection: close` and would stay open while idle.
   const idle = setInterval(() => server.closeIdleConnections(), 100);
   await new Promise((resolve) => server.close(resolve));
-  clearTimeout(late);
+  clearTimeout(deadline);
   clearInterval(idle);
 }

@@ -1,5 +1,4 @@
-/** The API described from the same schemas that validate it. */
-
+/** The OpenAPI document, generated from the schemas that validate requests. */
 import { z } from 'zod';
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi';
 import { type ProblemSlug, problems } from './problems.ts';
@@ -11,7 +10,7 @@ const json = (schema: z.ZodType, description: string) => ({
 });
 const body = (schema: z.ZodType) => ({ required: true, content: { 'application/json': { schema } } });
 
-/** Problem responses, gathered by status. */
+/** Problem responses, grouped by status. */
 function failures(...slugs: ProblemSlug[]) {
   const byStatus = new Map<number, ProblemSlug[]>();
   for (const slug of slugs) {
@@ -29,7 +28,7 @@ function failures(...slugs: ProblemSlug[]) {
   );
 }
 
-/** A store that fails, on any route that needs one. With `Retry-After`. */
+/** Any route that uses a store may answer with these and `Retry-After`. */
 const STORES: ProblemSlug[] = ['busy', 'unknown-outcome'];
 const BODY: ProblemSlug[] = ['invalid-request', 'too-large', 'unsupported-media-type'];
 const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'too-many-requests'];
@@ -45,7 +44,7 @@ const salePaths: ZodOpenApiPathsObject = {
       responses: { '200': json(z.array(s.saleSchema), 'Sales'), ...failures(...STORES) },
     },
     post: {
-      summary: 'Open a sale',
+      summary: 'Create a sale',
       tags: ['Sales'],
       security: admin,
       requestBody: body(s.newSaleSchema),
@@ -65,7 +64,7 @@ const salePaths: ZodOpenApiPathsObject = {
   },
   '/sales/{saleId}/restock': {
     post: {
-      summary: 'Add units, or cut free ones',
+      summary: 'Add units, or remove unsold ones',
       tags: ['Sales'],
       security: admin,
       requestParams: { path: salePath },
@@ -79,20 +78,20 @@ const salePaths: ZodOpenApiPathsObject = {
 };
 
 const UNCOMMITTED =
-  'An order that was answered with 202 and is not committed yet is answered with 503 `busy` and Retry-After, not with 404.';
+  'An order that was accepted with 202 and is not committed yet gives 503 `busy` with Retry-After rather than 404.';
 
 const orderPaths: ZodOpenApiPathsObject = {
   '/sales/{saleId}/orders': {
     post: {
       summary: 'Buy one unit',
-      description: 'A repeat by the same user answers with the same order.',
+      description: 'A repeat by the same user returns the same order.',
       tags: ['Orders'],
       requestParams: { path: salePath },
       requestBody: body(s.purchaseSchema),
       responses: {
-        '200': json(s.placedOrderSchema, 'The order that the user had already'),
+        '200': json(s.placedOrderSchema, 'The existing order of the user'),
         '201': json(s.placedOrderSchema, 'The order, committed in Postgres'),
-        '202': json(s.placedOrderSchema, 'With CONFIRM=accepted: a unit is reserved, the commit follows'),
+        '202': json(s.placedOrderSchema, 'With CONFIRM=accepted: a unit is reserved; the commit follows'),
         ...failures(...BODY, 'unknown-sale', 'sold-out', 'sale-not-open', ...STORES),
       },
     },
@@ -122,24 +121,24 @@ const orderPaths: ZodOpenApiPathsObject = {
   '/orders/{orderId}/cancel': {
     post: {
       summary: 'Cancel a pending order',
-      description: `The unit is on offer again, and the customer may buy again. ${UNCOMMITTED}`,
+      description: `Releases the unit. The customer may buy again. ${UNCOMMITTED}`,
       tags: ['Orders'],
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
       responses: {
-        '200': json(s.orderSchema, 'The order, cancelled'),
+        '200': json(s.orderSchema, 'The cancelled order'),
         ...failures('invalid-request', 'unknown-order', 'invalid-transition', ...STORES),
       },
     },
   },
   '/payments/notifications': {
     post: {
-      summary: 'An order was paid',
+      summary: 'Report a payment',
       description:
-        'Repeating it is safe. After expiry the order takes a unit again, or ends as `refund-due`.',
+        'Safe to repeat. An expired order gets a unit again if one is left; otherwise it ends as `refund-due`.',
       tags: ['Orders'],
       requestBody: body(s.notificationSchema),
       responses: {
-        '200': json(s.orderSchema, 'The order as it is now'),
+        '200': json(s.orderSchema, 'The order after the payment'),
         ...failures(...BODY, 'unknown-order', 'amount-mismatch', 'idempotency-conflict', ...STORES),
       },
     },
@@ -149,14 +148,14 @@ const orderPaths: ZodOpenApiPathsObject = {
 const pointPaths: ZodOpenApiPathsObject = {
   '/users/{userId}/points': {
     post: {
-      summary: 'Award points, once for each source',
+      summary: 'Award points, once per source',
       tags: ['Points'],
       security: admin,
       requestParams: { path: userPath },
       requestBody: body(s.awardSchema),
       responses: {
         '201': json(s.pointsEntrySchema, 'The entry'),
-        '200': json(s.pointsEntrySchema, 'The first entry of this source'),
+        '200': json(s.pointsEntrySchema, 'The existing entry of this source'),
         ...failures(...BODY, ...ADMIN, 'idempotency-conflict', ...STORES),
       },
     },
@@ -172,7 +171,7 @@ const pointPaths: ZodOpenApiPathsObject = {
 const taskPaths: ZodOpenApiPathsObject = {
   '/tasks': {
     get: {
-      summary: 'What must happen outside, newest first',
+      summary: 'Tasks, newest first',
       tags: ['Tasks'],
       security: admin,
       requestParams: { query: s.taskQuerySchema },
@@ -184,12 +183,12 @@ const taskPaths: ZodOpenApiPathsObject = {
   },
   '/tasks/{taskId}/retry': {
     post: {
-      summary: 'Try a dead task again',
+      summary: 'Retry a dead task',
       tags: ['Tasks'],
       security: admin,
       requestParams: { path: z.object({ taskId: s.taskIdSchema }) },
       responses: {
-        '200': json(s.taskSchema, 'The task, waiting'),
+        '200': json(s.taskSchema, 'The task, now waiting'),
         ...failures('invalid-request', ...ADMIN, 'unknown-task', 'invalid-transition', ...STORES),
       },
     },
@@ -206,18 +205,18 @@ const servicePaths: ZodOpenApiPathsObject = {
   },
   '/healthz': {
     get: {
-      summary: 'The process answers',
+      summary: 'Liveness',
       tags: ['Service'],
-      responses: { '200': { description: 'It does' } },
+      responses: { '200': { description: 'The process is alive' } },
     },
   },
   '/readyz': {
     get: {
-      summary: 'The stores answer, and what fails in the background',
+      summary: 'Readiness: the stores, and failing background work',
       tags: ['Service'],
       responses: {
-        '200': json(s.readinessSchema, 'They do; `degraded` says what fails besides'),
-        '503': json(s.readinessSchema, 'One does not'),
+        '200': json(s.readinessSchema, 'Both stores answer; `degraded` lists failing background work'),
+        '503': json(s.readinessSchema, 'A store does not answer'),
       },
     },
   },

@@ -1,15 +1,15 @@
 /**
- * The hot route on node:http, before Express: it costs a tenth of what Express costs.
+ * The purchase route on plain node:http, at a tenth of the cost of Express.
  *
- *   request ──▶ POST /sales/<number>/orders, JSON of a stated length? ──no──▶ Express, which knows every other form
+ *   request ──▶ POST /sales/<id>/orders, JSON with Content-Length? ──no──▶ Express, which handles every other form
  *                   │ yes
  *                   ▼
  *               read the body ──valid──▶ attempt ──▶ one write
- *                   └──not valid──▶ the schema says what is wrong, as it does for Express
+ *                   └──invalid──▶ the schema describes the mistake, as on the Express route
  *
- * Only the usual form of the request is taken; a body in chunks or compressed, another charset, a query, a path with
- * another case go to Express untouched, so that there is one place that knows what to say about them. Whether a user id
- * is valid is decided by hand here and by the schema there; a property test holds them together.
+ * Only the common form of the request is handled here. Chunked or compressed bodies, other charsets, queries and paths in
+ * another case go to Express unchanged, so that one place answers them. User ids are validated by hand here and by the schema
+ * there; a property test checks that both agree.
  */
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { limits } from '../config/limits.ts';
@@ -22,16 +22,16 @@ import { purchaseSchema } from './schemas.ts';
 
 const PREFIX = '/sales/';
 const SUFFIX = '/orders';
-/** As saleIdSchema: no number of more digits is exact. */
-const DIGITS_MOST = 16;
+/** As in saleIdSchema: a double represents no longer number exactly. */
+const MAX_DIGITS = 16;
 
-/** Which characters a user id may have, by their code. */
+/** Valid characters of a user id, by code. */
 const ALLOWED = new Uint8Array(256);
 for (const character of 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-') {
   ALLOWED[character.charCodeAt(0)] = 1;
 }
 
-/** Takes purchases, and leaves everything else, and every unusual purchase, to `others`. */
+/** Handles purchases of the common form and passes every other request to `others`. */
 export function purchaseListener(
   purchases: Purchases,
   others: RequestListener,
@@ -43,7 +43,7 @@ export function purchaseListener(
 
   function fail(res: ServerResponse, path: string, error: unknown): void {
     onError(error, { method: 'POST', path });
-    const detail = 'The error was logged. Repeating a purchase is safe.';
+    const detail = 'The error was logged. It is safe to repeat a purchase.';
     if (!res.destroyed && !res.headersSent) send(res, problemReply('internal-error', detail));
   }
 
@@ -51,7 +51,7 @@ export function purchaseListener(
     try {
       const userId = userIdOf(body);
       const outcome = userId === null ? null : purchases.attempt(saleId, userId);
-      if (outcome === null) send(res, mistakeOf(body));
+      if (outcome === null) send(res, invalidBody(body));
       else if (!(outcome instanceof Promise)) answer(res, saleId, outcome);
       else {
         outcome.then(
@@ -66,22 +66,22 @@ export function purchaseListener(
 
   return (req, res) => {
     const saleId = req.method === 'POST' ? saleIdOf(req.url!) : 0;
-    if (saleId === 0 || !isUsual(req)) return others(req, res);
+    if (saleId === 0 || !isCommonForm(req)) return others(req, res);
     let body: Buffer | null = null;
     req.on('data', (chunk: Buffer) => {
       body = body === null ? chunk : Buffer.concat([body, chunk]);
     });
-    // Without an end the client is gone, and nothing is done.
+    // When the client disconnects there is no `end`, and nothing happens.
     req.on('end', () => attempt(res, saleId, body ?? Buffer.alloc(0)));
   };
 }
 
-/** The number in `/sales/<number>/orders`; 0 for any other URL. */
+/** The id in `/sales/<id>/orders`; 0 for any other URL. */
 export function saleIdOf(url: string): number {
   const end = url.length - SUFFIX.length;
   if (!url.startsWith(PREFIX) || !url.endsWith(SUFFIX)) return 0;
   const digits = end - PREFIX.length;
-  if (digits < 1 || digits > DIGITS_MOST || url.charCodeAt(PREFIX.length) === 48) return 0;
+  if (digits < 1 || digits > MAX_DIGITS || url.charCodeAt(PREFIX.length) === 48) return 0;
   let number = 0;
   for (let i = PREFIX.length; i < end; i++) {
     const digit = url.charCodeAt(i) - 48;
@@ -91,8 +91,11 @@ export function saleIdOf(url: string): number {
   return Number.isSafeInteger(number) ? number : 0;
 }
 
-/** One host; JSON in UTF-8, as it is, of a stated length within the limit. Read from the raw headers: nothing else needs them. */
-function isUsual({ rawHeaders }: IncomingMessage): boolean {
+/**
+ * One Host; uncompressed JSON in UTF-8; a Content-Length within the limit. Reads the raw headers, because building
+ * `req.headers` costs more.
+ */
+function isCommonForm({ rawHeaders }: IncomingMessage): boolean {
   let isJson = false;
   let length = 0;
   let hosts = 0;
@@ -125,12 +128,12 @@ function isUsual({ rawHeaders }: IncomingMessage): boolean {
 const BEFORE = Buffer.from('{"userId":"');
 const AFTER = Buffer.from('"}');
 
-/** The user id of a body that is valid by purchaseSchema; null for any other body. */
+/** The user id of a body that matches purchaseSchema; null for any other body. */
 export function userIdOf(body: Buffer): string | null {
   return plainUserIdOf(body) ?? parsedUserIdOf(body);
 }
 
-/** Of a body written the shortest way, as JSON.stringify does; null also for a valid one that is not. */
+/** Reads the body that JSON.stringify writes; null for any other form, valid or not. */
 function plainUserIdOf(body: Buffer): string | null {
   const end = body.length - AFTER.length;
   const length = end - BEFORE.length;
@@ -165,14 +168,14 @@ function isUserId(text: string): boolean {
   return true;
 }
 
-/** As Express reads it: a byte order mark is not part of the text. */
+/** The text without a byte order mark, which Express also removes. */
 function textOf(body: Buffer): string {
-  const marked = body.length >= 3 && body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
-  return body.toString('utf8', marked ? 3 : 0);
+  const hasMark = body.length >= 3 && body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
+  return body.toString('utf8', hasMark ? 3 : 0);
 }
 
-/** What is wrong with a body that is not valid, in the words that Express's way has for it. */
-function mistakeOf(body: Buffer) {
+/** The problem for an invalid body, the same as on the Express route. */
+function invalidBody(body: Buffer) {
   let value: unknown;
   try {
     value = JSON.parse(textOf(body));
@@ -185,5 +188,5 @@ function mistakeOf(body: Buffer) {
     if (error instanceof ProblemError) return problemReply(error.slug, error.message, error.members);
     throw error;
   }
-  throw new Error('a body that the schema takes was refused');
+  throw new Error('userIdOf rejected a body that purchaseSchema accepts');
 }

@@ -1,27 +1,27 @@
-/** What an attempt is answered: the same bytes, whichever way the request came in. */
+/** The responses to purchase attempts, shared by both purchase routes. */
 import type { ServerResponse } from 'node:http';
 import { limits } from '../config/limits.ts';
 import type { Outcome, PlacedOrder } from '../domain/outcome.ts';
 import { type ProblemSlug, problemBody, problems } from './problems.ts';
 
-/** An answer, ready to be written in one piece. */
+/** A response that is written at once. */
 export interface Reply {
   readonly status: number;
-  /** Names and values in turn. */
+  /** Names and values, alternating. */
   readonly headers: string[];
-  /** ASCII, so that its length is its length in bytes. */
+  /** ASCII, so that its length is also its length in bytes. */
   readonly body: string;
 }
 
-/** Answers that are the same for everybody, made once for a sale; forgotten together when there are too many. */
+/** Caches of responses that depend only on the sale and the reason; cleared when full. */
 const soldOut = new Map<number, Reply>();
-const known = new Map<string, Reply>();
-const KNOWN_MOST = 10_000;
+const refusals = new Map<string, Reply>();
+const MAX_CACHED = 10_000;
 
-function once<K>(replies: Map<K, Reply>, key: K, make: () => Reply): Reply {
+function cached<K>(replies: Map<K, Reply>, key: K, make: () => Reply): Reply {
   let reply = replies.get(key);
   if (reply === undefined) {
-    if (replies.size >= KNOWN_MOST) replies.clear();
+    if (replies.size >= MAX_CACHED) replies.clear();
     reply = make();
     replies.set(key, reply);
   }
@@ -41,13 +41,13 @@ export function replyOf(saleId: number, outcome: Outcome): Reply {
     case 'unknown':
       return refused(saleId, outcome);
     case 'sold-out':
-      return once(soldOut, saleId, () => refused(saleId, outcome));
+      return cached(soldOut, saleId, () => refused(saleId, outcome));
   }
   const reason = 'reason' in outcome ? outcome.reason : '';
-  return once(known, `${outcome.kind} ${saleId} ${reason}`, () => refused(saleId, outcome));
+  return cached(refusals, `${outcome.kind} ${saleId} ${reason}`, () => refused(saleId, outcome));
 }
 
-/** Ids, names of states and numbers of a sale need no escaping. */
+/** Builds the JSON by hand: ids, states and numbers need no escaping. */
 function placed(status: number, order: PlacedOrder, replayed: boolean): Reply {
   const { orderId, saleId, userId } = order;
   const body = `{"orderId":"${orderId}","saleId":${saleId},"userId":"${userId}","status":"${order.status}","replayed":${replayed}}`;
@@ -72,17 +72,18 @@ function refused(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder 
       return problemReply('sale-not-open', detail, { reason });
     }
     case 'unknown-sale':
-      return problemReply('unknown-sale', `There is no sale ${saleId}.`);
+      return problemReply('unknown-sale', `Sale ${saleId} does not exist.`);
     case 'busy': {
       const { reason } = outcome;
-      return later(problemReply('busy', 'Nothing was changed. Try again after a moment.', { reason }));
+      const detail = 'Nothing was changed. Retry after the delay in Retry-After.';
+      return retryable(problemReply('busy', detail, { reason }));
     }
     case 'unknown': {
       const detail =
-        'A store did not answer, so it is not known whether the order was placed. Repeat the request after the seconds in Retry-After: it gets the same order, or a new one.';
+        'A store did not answer, so the order may or may not have been placed. Repeat the request after the delay in Retry-After: it returns that order or places a new one.';
       const { reason, orderId } = outcome;
       const reply = problemReply('unknown-outcome', detail, { reason, orderId });
-      return later(reply, limits.unknownRetryAfterS);
+      return retryable(reply, limits.unknownRetryAfterS);
     }
   }
 }
@@ -101,7 +102,7 @@ export function problemReply(slug: ProblemSlug, detail: string, members: object 
   };
 }
 
-/** An attempt may be repeated after a moment. */
-function later(reply: Reply, afterS: number = limits.retryAfterS): Reply {
+/** Adds `Retry-After`. */
+function retryable(reply: Reply, afterS: number = limits.retryAfterS): Reply {
   return { ...reply, headers: [...reply.headers, 'Retry-After', String(afterS)] };
 }

@@ -1,4 +1,4 @@
-/** `POST /sales/{saleId}/orders` as Express takes it: every form of the request that purchase-listener.ts leaves to it. */
+/** `POST /sales/{saleId}/orders` on Express, for requests in a form that purchase-listener.ts does not handle. */
 import { Router } from 'express';
 import { limits } from '../config/limits.ts';
 import type { Purchases } from '../orders/purchase.ts';

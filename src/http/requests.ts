@@ -1,17 +1,17 @@
-/** Reading a request: every part is validated before anything is done with it. */
+/** Parsing and validation of requests. */
 import type { Request, RequestHandler } from 'express';
 import express from 'express';
 import type { z } from 'zod';
 import { ProblemError } from './problems.ts';
 
 /**
- * Parses a JSON body of at most `bytes`. A body of another type is 415, a larger one 413, broken JSON 400: see
- * `asProblem` in server.ts. A compressed body is refused rather than inflated.
+ * Parses a JSON body of at most `bytes`. Another type is answered with 415, a larger body with 413, invalid JSON with 400: see
+ * `errorHandler` in app.ts. A compressed body is rejected rather than inflated.
  */
 export function jsonBody(bytes: number): RequestHandler[] {
   return [
     (req, _res, next) => {
-      // Absent means that the client said nothing about a body that may be empty; the schema then tells what is missing.
+      // Without a Content-Type the body may be empty; the schema then reports what is missing.
       const type = req.headers['content-type'];
       if (type !== undefined && req.is('application/json') === false) {
         throw new ProblemError('unsupported-media-type', `Send application/json, not ${type.slice(0, 100)}.`);
@@ -34,7 +34,7 @@ function hasBody(req: Request): boolean {
 
 /**
  * Validates one part of a request.
- * @throws ProblemError `invalid-request` naming every mistake
+ * @throws ProblemError `invalid-request` with every mistake
  */
 export function parse<T extends z.ZodType>(schema: T, value: unknown, where: string): z.output<T> {
   const parsed = schema.safeParse(value);

@@ -1,4 +1,4 @@
-/** What requests must look like and what answers look like: validates, and describes the API in /openapi.json. */
+/** Schemas of requests and responses: they validate requests and describe the API in /openapi.json. */
 import { z } from 'zod';
 import 'zod-openapi';
 import { limits } from '../config/limits.ts';
@@ -6,15 +6,15 @@ import { taskStates } from '../domain/task.ts';
 
 const units = z.int().max(limits.maxUnits);
 
-/** Text that Postgres stores as it is: no NUL, no other control characters, no half of a surrogate pair. */
-function text(most: number) {
+/** Text that Postgres stores unchanged: no NUL or other control characters, no unpaired surrogates. */
+function text(maxLength: number) {
   return z
     .string()
-    .max(most)
+    .max(maxLength)
     .regex(/^[^\p{Cc}\p{Cs}]*$/u, 'must not contain control characters or unpaired surrogates');
 }
 
-/** A number that a double holds exactly; any other would be answered as its neighbour. */
+/** An integer that a double represents exactly; any other would be confused with its neighbor. */
 const exactId = z
   .string()
   .regex(/^[1-9]\d{0,15}$/, 'must be a positive integer')
@@ -23,7 +23,7 @@ const exactId = z
 
 export const saleIdSchema = exactId.meta({
   override: { type: 'integer', minimum: 1 },
-  description: 'Number of the sale',
+  description: 'Id of the sale',
 });
 
 export const userIdSchema = z
@@ -38,7 +38,7 @@ export const orderIdSchema = z.uuid().meta({ description: 'A UUIDv7' });
 
 export const purchaseSchema = z.strictObject({ userId: userIdSchema }).meta({ id: 'Purchase' });
 
-/** An instant that has a year of four digits in UTC, too: later ones compare wrongly, and earlier ones Postgres refuses. */
+/** An instant whose UTC year has four digits: later ones sort wrongly as text, and Postgres rejects earlier ones. */
 const instant = z.iso
   .datetime({ offset: true })
   .transform((text) => new Date(text))
@@ -84,7 +84,7 @@ export const userQuerySchema = z.object({ userId: userIdSchema });
 
 export const taskIdSchema = exactId.meta({
   override: { type: 'integer', minimum: 1 },
-  description: 'Number of the task',
+  description: 'Id of the task',
 });
 
 export const taskStateSchema = z.enum(taskStates);
@@ -93,9 +93,9 @@ export const taskQuerySchema = z.strictObject({
   state: taskStateSchema.optional(),
   limit: z
     .string()
-    .regex(/^[1-9]\d{0,3}$/, `must be a whole number from 1 to ${limits.listLength}`)
+    .regex(/^[1-9]\d{0,3}$/, `must be an integer from 1 to ${limits.listLength}`)
     .transform(Number)
-    .refine((n) => n <= limits.listLength, `must be a whole number from 1 to ${limits.listLength}`)
+    .refine((n) => n <= limits.listLength, `must be an integer from 1 to ${limits.listLength}`)
     .optional()
     .meta({ override: { type: 'integer', minimum: 1, maximum: limits.listLength, default: 100 } }),
 });
@@ -108,8 +108,8 @@ export const saleSchema = z
     name: z.string(),
     priceCents: z.int(),
     stock: z.int(),
-    sold: z.int().meta({ description: 'Active orders; more than the stock when `unsafe` oversold it' }),
-    remaining: z.int().meta({ description: 'stock − sold; below zero when the sale is oversold' }),
+    sold: z.int().meta({ description: 'Active orders; exceeds the stock after an oversell by `unsafe`' }),
+    remaining: z.int().meta({ description: 'stock − sold; negative after an oversell' }),
     startsAt: dateTime.nullable(),
     endsAt: dateTime.nullable(),
   })
@@ -123,7 +123,7 @@ export const placedOrderSchema = z
     saleId: z.int(),
     userId: userIdSchema,
     status: orderStatusSchema,
-    replayed: z.boolean().meta({ description: 'True when the customer had this order already' }),
+    replayed: z.boolean().meta({ description: 'True when the order already existed' }),
   })
   .meta({ id: 'PlacedOrder' });
 
@@ -145,11 +145,11 @@ export const taskSchema = z
   .object({
     id: z.int(),
     kind: z.string().meta({ example: 'ship' }),
-    key: z.string().nullable().meta({ description: 'Sent along as Idempotency-Key' }),
+    key: z.string().nullable().meta({ description: 'Sent as Idempotency-Key' }),
     payload: z.unknown(),
     state: taskStateSchema,
     attempts: z.int(),
-    runAt: dateTime.meta({ description: 'The next attempt is not before this' }),
+    runAt: dateTime.meta({ description: 'Earliest time of the next attempt' }),
     lastError: z.string().nullable(),
     createdAt: dateTime,
     updatedAt: dateTime,
@@ -172,7 +172,7 @@ export const pointsSchema = z
 
 export const problemSchema = z
   .object({
-    type: z.string().meta({ description: 'Ends in the stable name of the problem' }),
+    type: z.string().meta({ description: 'Ends in the stable slug of the problem' }),
     title: z.string(),
     status: z.int(),
     detail: z.string(),
@@ -203,7 +203,7 @@ export const lockSchema = z
     name: z.string(),
     summary: z.string(),
     flaw: z.string().nullable(),
-    needs: z.string().meta({ description: 'The variable that names its server' }),
+    needs: z.string().meta({ description: 'The variable that configures its server' }),
     capabilities: z.record(z.string(), z.boolean()),
   })
   .meta({ id: 'Lock' });
@@ -221,13 +221,13 @@ export const readinessSchema = z
   .object({
     status: z
       .enum(['ok', 'degraded', 'unavailable'])
-      .meta({ description: 'degraded: both stores answer, and some background work fails' }),
-    stores: z.record(z.string(), z.string()).meta({ description: 'ok, or why a store does not answer' }),
+      .meta({ description: 'degraded: both stores answer, but some background work fails' }),
+    stores: z.record(z.string(), z.string()).meta({ description: 'ok, or the error of the store' }),
     degraded: z
       .array(
         z.object({
           what: z.string().meta({ example: 'expiry' }),
-          detail: z.string().meta({ example: '1 failing; sale 7: the reason' }),
+          detail: z.string().meta({ example: '1 failing; sale 7: the error' }),
         }),
       )
       .optional(),

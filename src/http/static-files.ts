@@ -1,6 +1,6 @@
 /**
- * Files of the pages, read once at start and served from memory: `sendFile` opens a file for each request, and a client
- * that pipelines requests and does not read leaves all of these open.
+ * Static files, read at start and served from memory. `sendFile` opens a file per request and leaks descriptors when a client
+ * pipelines requests without reading responses.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -8,7 +8,7 @@ import type { Response, Router } from 'express';
 
 const MAX_AGE_S = 3_600;
 
-/** Content, and its type as Express names types: `html`, `js`, `css`, `png`. */
+/** `type` is an Express type: `html`, `js`, `css`, `png`. */
 export interface StaticFile {
   readonly type: string;
   readonly content: Buffer;
@@ -18,7 +18,7 @@ export function readStaticFile(folder: string, name: string): StaticFile {
   return { type: path.extname(name).slice(1), content: readFileSync(path.join(folder, name)) };
 }
 
-/** Serves files by their path below the router. */
+/** Serves files by their path relative to the router. */
 export function serveStatic(router: Router, files: Readonly<Record<string, StaticFile>>): void {
   for (const [name, file] of Object.entries(files)) router.get(name, (_req, res) => sendStatic(res, file));
 }

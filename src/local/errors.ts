@@ -1,9 +1,7 @@
-/**
- * What can go wrong with the local stores. Every message is written for the person at the terminal: it says
- * what happened and what to do next. `code` is stable, for callers that decide by it.
- */
+/** Errors of the local stores. Each message says what happened and what to do next. */
+import { OperatorError } from '../config/errors.ts';
 
-/** Stable names of the failures, one for each thing that a person would do next. */
+/** Stable codes, one for each remedy. */
 export type LocalStoreErrorCode =
   | 'aborted'
   | 'folder-in-use'
@@ -21,7 +19,7 @@ export type LocalStoreErrorCode =
   | 'redis-too-old';
 
 /** A local store cannot be started or stopped. */
-export class LocalStoreError extends Error {
+export class LocalStoreError extends OperatorError {
   override readonly name = 'LocalStoreError';
   readonly code: LocalStoreErrorCode;
 
@@ -37,7 +35,7 @@ export function systemCode(error: unknown): string | null {
   return typeof code === 'string' ? code : null;
 }
 
-/** Throws `aborted` once the signal has fired: start-up checks it between its steps. */
+/** Throws `aborted` if the signal has fired. Startup calls it between its steps. */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted) throw new LocalStoreError('aborted', 'The start of the local stores was cut short.');
+  if (signal?.aborted) throw new LocalStoreError('aborted', 'The start of the local stores was aborted.');
 }

@@ -1,16 +1,18 @@
 /**
- * One holder for a folder, on any file system, without flock (Node has none).
+ * Mutual exclusion over a folder, on any file system. Node has no flock.
  *
- * Each contender writes a claim, a file of its own named after its process identity, and *then* lists all
- * claims. Of two contenders at least one lists after the other has written, so two can never both find
- * themselves alone. A claim name is never used twice: removing the claim of a dead process cannot hit a
- * living one, which is where a single pid file with a take-over goes wrong. Claims appear by rename, hence
- * never half-written; one that a power cut truncated belongs to a process that is dead.
+ * Each contender writes a claim, a file named after its process identity, and *then* lists all claims. Of two contenders at
+ * least one lists after the other has written, so two can never both find only their own claim. Claim names are never reused,
+ * so removing the claim of a dead process cannot remove that of a live one, the classic race of a single pid file. Claims
+ * appear by rename and are never half-written; a claim truncated by a power failure belongs to a dead process.
  *
- *   claiming ──alone──▶ held ──▶ ending ──▶ (removed)
- *      │  └─ other is claiming: withdraw, wait at random, try again
- *      ├─ other is ending, or its owner (the service) is dead: withdraw, wait for its end
- *      └─ other is held by a living owner: refuse with that owner's pid (or wait, if told so)
+ *   claiming ──only claim──▶ held ──▶ ending ──▶ (removed)
+ *      │  └─ another is claiming: withdraw, wait for a random time, retry
+ *      ├─ another is ending, or its owner (the service) is dead: withdraw, wait for its end
+ *      └─ another is held by a live owner: fail with that owner's pid (or wait, with `waitForAll`)
+ *
+ * Why not proper-lockfile: it decides that a holder is dead by the age of a file, so a start after a `kill -9` waits for that
+ * timeout, and a suspended holder loses the lock while its servers still run. It does not name the holder either.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -21,21 +23,21 @@ import { identify, isAlive, type ProcessIdentity } from './processes.ts';
 
 /** The lock while it is held. */
 export interface FolderLock {
-  /** Tells newcomers that the end is near, so that they wait for it instead of giving up. */
+  /** Marks the lock as about to be released, so that new contenders wait instead of failing. */
   markEnding(): void;
   release(): void;
 }
 
 export interface FolderLockOptions {
-  /** The folder of the claims; made when missing. */
+  /** The folder of the claims; created when missing. */
   readonly claims: string;
-  /** For whom the lock is held: its death means that the holder is about to let go. */
+  /** The process on whose behalf the lock is held. Its death means that the holder is about to release. */
   readonly owner: ProcessIdentity;
   /** How long to wait for a holder that is ending (or for any holder, with `waitForAll`). */
   readonly waitMs: number;
   readonly waitForAll?: boolean;
   readonly signal?: AbortSignal;
-  /** What a refused person reads, given the pid of the owner. */
+  /** The error message for a contender, given the pid of the current owner. */
   readonly refusal: (ownerPid: number) => string;
 }
 
@@ -54,7 +56,7 @@ function writeClaim(claims: string, name: string, owner: ProcessIdentity, state:
   renameSync(join(claims, `.${name}`), join(claims, name));
 }
 
-/** The claim in a file, null when it is gone. One that cannot be read counts as held by its own process. */
+/** Reads a claim; null when it is gone. An unreadable claim counts as held by its own process. */
 function readClaim(claims: string, name: string, holder: ProcessIdentity): Claim | null {
   let text: string;
   try {
@@ -71,9 +73,9 @@ function readClaim(claims: string, name: string, holder: ProcessIdentity): Claim
   return { holder, owner: holder, state: 'held' };
 }
 
-/** Claims of living processes other than `own`; those of dead ones are removed on the way. */
-function livingClaims(claims: string, own: string): Claim[] {
-  const living: Claim[] = [];
+/** The claims of live processes except `own`. Removes those of dead processes. */
+function liveClaims(claims: string, own: string): Claim[] {
+  const live: Claim[] = [];
   for (const name of readdirSync(claims)) {
     const [, pid, started] = CLAIM_NAME.exec(name.replace(/^\./, '')) ?? [];
     if (name === own || pid === undefined || started === undefined) continue;
@@ -81,15 +83,15 @@ function livingClaims(claims: string, own: string): Claim[] {
     if (!isAlive(holder)) rmSync(join(claims, name), { force: true });
     else if (!name.startsWith('.')) {
       const claim = readClaim(claims, name, holder);
-      if (claim !== null) living.push(claim);
+      if (claim !== null) live.push(claim);
     }
   }
-  return living;
+  return live;
 }
 
 const isEnding = (claim: Claim) => claim.state === 'ending' || !isAlive(claim.owner);
 
-/** Takes the lock, or throws `folder-in-use` (or `aborted`). */
+/** @throws LocalStoreError `folder-in-use` or `aborted` */
 export async function lockFolder(options: FolderLockOptions): Promise<FolderLock> {
   const { claims, owner } = options;
   mkdirSync(claims, { recursive: true, mode: 0o700 });
@@ -100,11 +102,11 @@ export async function lockFolder(options: FolderLockOptions): Promise<FolderLock
   const deadline = performance.now() + options.waitMs;
   for (;;) {
     writeClaim(claims, name, owner, 'claiming');
-    const others = livingClaims(claims, name);
+    const others = liveClaims(claims, name);
     if (others.length === 0) {
       writeClaim(claims, name, owner, 'held');
       const markEnding = () => {
-        // A folder that was deleted has no claims left, and whoever comes next looks at the servers: see orphans.ts.
+        // A deleted folder has no claims left; the next contender checks for running servers: see orphans.ts.
         if (existsSync(claims)) writeClaim(claims, name, owner, 'ending');
       };
       return { markEnding, release };

@@ -1,8 +1,8 @@
-/** What the service and its guardian tell each other. Orders go as arguments: no secret is among them. */
+/** Messages between the service and its guardian. The order is a command-line argument: it contains no secret. */
 import type { LocalStoreErrorCode } from './errors.ts';
 import type { ProcessIdentity } from './processes.ts';
 
-/** The guardian's one argument, as JSON. */
+/** The guardian's only argument, as JSON. */
 export interface GuardianOrder {
   readonly folder: string;
   readonly postgres: boolean;
@@ -13,8 +13,8 @@ export interface GuardianOrder {
   readonly redisArgs: readonly string[];
 }
 
-/** From the guardian to the service. The other way there is only the end of the channel. */
+/** From the guardian to the service. The service only closes the channel. */
 export type GuardianMessage =
-  | { readonly type: 'say'; readonly line: string }
+  | { readonly type: 'progress'; readonly line: string }
   | { readonly type: 'ready'; readonly databaseUrl: string | null; readonly redisUrl: string | null }
   | { readonly type: 'failed'; readonly code: LocalStoreErrorCode; readonly message: string };

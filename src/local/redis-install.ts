@@ -1,10 +1,9 @@
 /**
- * Getting a Redis onto a machine that has none: with the system's package manager where that needs no
- * question (root on Debian and Ubuntu, Homebrew), else by telling the exact command.
+ * Installs Redis on a machine without it: with the package manager where that needs no confirmation (root on Debian and Ubuntu,
+ * Homebrew), otherwise by an error with the exact command.
  *
- * The installation runs in a session of its own and logs to a file: Ctrl-C, or the death of this process,
- * must not leave a half-configured package behind. Several processes that find no Redis at once take turns,
- * and the later ones find it installed.
+ * The installer runs in its own session and logs to a file, so that neither Ctrl-C nor the death of this process leaves a
+ * half-configured package. Concurrent processes install one after the other, and the later ones find Redis installed.
  */
 import { readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -18,9 +17,9 @@ import { launch } from './server-process.ts';
 const INSTALL_TIMEOUT_MS = 10 * 60_000;
 
 /**
- * Debian's package starts a service on 6379 and enables it at boot, and nobody asked for that: a policy that
- * lives only as long as this script forbids the start, and systemd's enabling is undone. A policy that was
- * there before is left alone, unless it is ours, left by a script that was killed.
+ * Debian's package starts a service on port 6379 and enables it at boot, which is not wanted here. A policy file forbids the
+ * start while this script runs, and the systemd unit is disabled afterwards. An existing policy is left alone, unless an
+ * earlier run of this script was killed and left it.
  */
 const APT_SCRIPT = `
 export DEBIAN_FRONTEND=noninteractive
@@ -48,13 +47,13 @@ interface RedisInstallOptions extends RedisLookup {
 }
 
 interface InstallPlan {
-  /** What a person would type. */
+  /** The command for the operator. */
   readonly command: string;
-  /** What we run without asking; null when it takes a person. */
+  /** The command run without confirmation; null when the operator must run it. */
   readonly automatic: { readonly tool: string; readonly line: readonly string[] } | null;
 }
 
-/** The manual command for each family, by the words of ID and ID_LIKE in os-release. */
+/** Manual commands by family, matched against ID and ID_LIKE of os-release. */
 const LINUX_COMMANDS: readonly (readonly [RegExp, string])[] = [
   [/\b(debian|ubuntu)\b/, 'apt-get install redis-server'],
   [/\b(fedora|rhel|centos)\b/, 'dnf install redis || sudo dnf install valkey'],
@@ -71,7 +70,7 @@ function readOsRelease(): string {
   }
 }
 
-/** What to do on this system. */
+/** The plan for this system; null when it is unknown. */
 function planInstall(options: RedisInstallOptions): InstallPlan | null {
   const platform = options.platform ?? process.platform;
   if (platform === 'darwin') {
@@ -100,11 +99,11 @@ function planInstall(options: RedisInstallOptions): InstallPlan | null {
 function missing(plan: InstallPlan | null): LocalStoreError {
   const install =
     plan === null
-      ? "Install Redis 6.2 or later (or Valkey) with your system's package manager"
+      ? "Install Redis 6.2 or later (or Valkey) with your system's package manager."
       : `Install it with: ${plan.command}`;
   return new LocalStoreError(
     'redis-missing',
-    `No redis-server or valkey-server on this machine. ${install}\nOr set REDIS_URL to a Redis of yours.`,
+    `REDIS_URL is not set, and neither redis-server nor valkey-server is installed. ${install}\nOr set REDIS_URL to your own Redis.`,
   );
 }
 
@@ -132,13 +131,12 @@ async function install(plan: InstallPlan, options: RedisInstallOptions): Promise
     owner,
     waitMs: INSTALL_TIMEOUT_MS,
     waitForAll: true,
-    refusal: (pid) =>
-      `Process ${pid} has been installing Redis for too long. Install it with: ${plan.command}`,
+    refusal: (pid) => `Process ${pid} has not finished installing Redis. Install it with: ${plan.command}`,
   });
   try {
-    const meanwhile = await findRedisServer(options);
-    if (meanwhile !== null) return meanwhile;
-    options.say?.(`No Redis on this machine: installing it with ${automatic.tool} (this once)`);
+    const existing = await findRedisServer(options);
+    if (existing !== null) return existing;
+    options.say?.(`Redis is not installed: installing it with ${automatic.tool} (once)`);
     await runInstall(automatic.line);
     const program = await findRedisServer(options);
     if (program === null) throw missing(plan);
@@ -148,7 +146,7 @@ async function install(plan: InstallPlan, options: RedisInstallOptions): Promise
     if (!(cause instanceof LocalStoreError) || cause.code !== 'redis-install-failed') throw cause;
     throw new LocalStoreError(
       'redis-install-failed',
-      `Redis could not be installed ${cause.message}\nInstall it with: ${plan.command}\nOr set REDIS_URL to a Redis of yours.`,
+      `Installing Redis failed ${cause.message}\nInstall it with: ${plan.command}\nOr set REDIS_URL to your own Redis.`,
       { cause },
     );
   } finally {
@@ -156,7 +154,7 @@ async function install(plan: InstallPlan, options: RedisInstallOptions): Promise
   }
 }
 
-/** A Redis program on this machine, installed now if there is none and that takes no question. */
+/** Finds Redis, or installs it where that needs no confirmation. */
 export async function ensureRedisServer(options: RedisInstallOptions = {}): Promise<RedisProgram> {
   const found = await findRedisServer(options);
   if (found !== null) return found;

@@ -1,13 +1,13 @@
 /**
- * A real Redis (or Valkey) on the loopback, as a child of the caller.
+ * A Redis (or Valkey) on loopback, as a child process.
  *
- *   starting ──answers INFO with our child's pid──▶ ready ──stop/kill──▶ ended
+ *   starting ──answers INFO with the child's pid──▶ ready ──stop/kill──▶ ended
  *      ├─ loading its data: wait
- *      ├─ port taken meanwhile: another port, a few times (not when the caller asked for one)
- *      └─ ended by itself: error with the last lines of its log (a damaged AOF says there what to do)
+ *      ├─ port in use: retry with another port, a few times (not for a fixed port)
+ *      └─ exited: error with the last lines of its log (for a damaged AOF, Redis logs there how to repair it)
  *
- * The password stands in a configuration file that only the owner may read, not on the command line. The
- * process title is left alone, so that the file's name in it tells whose server this is.
+ * The password is in a configuration file that only the owner may read, not on the command line. `set-proc-title no` keeps the
+ * file's name in the process list, by which the server is identified.
  */
 import { mkdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -22,24 +22,24 @@ import { freePort, launch, type ServerProcess } from './server-process.ts';
 export { findRedisServer } from './redis-binary.ts';
 export { ensureRedisServer } from './redis-install.ts';
 
-const START_TIMEOUT_MS = 60_000; // a large AOF takes its time
-const STOP_TIMEOUT_MS = 15_000; // a shutdown waits up to 10 s for replicas
+const START_TIMEOUT_MS = 60_000; // loading a large AOF is slow
+const STOP_TIMEOUT_MS = 15_000; // SHUTDOWN waits up to 10 s for replicas
 const PROBE_TIMEOUT_MS = 1_000;
 const PORT_TRIES = 5;
 const PROGRAMS = ['redis-server', 'valkey-server'];
 
 export interface RedisOptions {
-  /** Everything is kept in it: data, log, configuration. Made when missing. */
+  /** Contains data, log and configuration. Created when missing. */
   readonly folder: string;
-  /** A fixed port; without one the system chooses, anew at each start. */
+  /** A fixed port; by default a free port, chosen at each start. */
   readonly port?: number;
-  /** None: no password. */
+  /** Undefined: no password. */
   readonly password?: string;
-  /** Added at the end of the command line, such as `--appendonly no`; they win over the settings here. */
+  /** Appended to the command line, such as `--appendonly no`; they override the settings here. */
   readonly args?: readonly string[];
-  /** The program, when the caller has looked it up. */
+  /** The program; by default it is looked up or installed. */
   readonly program?: string;
-  /** Added to the server's environment. */
+  /** Additions to the server's environment. */
   readonly environment?: Readonly<Record<string, string>>;
   readonly say?: (line: string) => void;
   readonly signal?: AbortSignal;
@@ -50,19 +50,19 @@ export interface RedisServer {
   readonly url: string;
   readonly port: number;
   readonly pid: number;
-  /** Settles with words for how it ended, whoever ended it. */
+  /** Resolves with a description of how it ended, for any cause. */
   readonly ended: Promise<string>;
   /** The last lines of its log. */
   tail(): string;
-  /** An orderly shutdown: what it keeps is on disk. */
+  /** Graceful shutdown: the AOF is on disk. */
   stop(): Promise<void>;
-  /** SIGKILL. What was written to the AOF stays: only a machine's death loses the last second. */
+  /** SIGKILL. Data written to the AOF survives; only a machine crash loses up to the last second. */
   kill(): Promise<void>;
 }
 
 const configurationPath = (folder: string) => join(realpathSync(folder), 'redis.conf');
 
-/** Stops a Redis that lost its parent but still runs on the folder. */
+/** Stops an orphaned Redis that still runs on the folder. */
 export async function stopOrphanedRedis(folder: string, say: (line: string) => void): Promise<void> {
   const argument = configurationPath(folder);
   await stopOrphans({ name: 'Redis', programs: PROGRAMS, argument, signal: 'SIGTERM', say });
@@ -73,7 +73,7 @@ const quoted = (text: string) => `"${text.replaceAll('\\', '\\\\').replaceAll('"
 function writeConfiguration(folder: string, password: string | undefined): string {
   const path = configurationPath(folder);
   const lines = [
-    '# Written at each start.',
+    '# Generated at each start.',
     'bind 127.0.0.1',
     `dir ${quoted(folder)}`,
     'appendonly yes',
@@ -88,8 +88,8 @@ function writeConfiguration(folder: string, password: string | undefined): strin
   return path;
 }
 
-/** What the server on the port answers to AUTH and INFO; empty when nobody answers in time. */
-function ask(port: number, password: string | undefined): Promise<string> {
+/** The reply of the server on the port to AUTH, INFO and PING; empty on timeout. */
+function probe(port: number, password: string | undefined): Promise<string> {
   return new Promise((resolve) => {
     let answer = '';
     const socket = connect({ host: '127.0.0.1', port });
@@ -112,14 +112,14 @@ const command = (...words: string[]) =>
   `*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`).join('')}`;
 
 async function isReady(port: number, password: string | undefined, pid: number): Promise<boolean> {
-  const answer = await ask(port, password);
+  const answer = await probe(port, password);
   return answer.includes(`process_id:${pid}\r\n`) && answer.includes('+PONG');
 }
 
 function failure(what: string, folder: string, server: ServerProcess): LocalStoreError {
   return new LocalStoreError(
     'redis-failed',
-    `The local Redis in ${folder} ${what}. Its last lines, from ${join(folder, 'redis.log')}:\n${server.tail()}\nIf its data is damaged and can be spared, delete ${folder} to start from an empty Redis.`,
+    `The local Redis in ${folder} ${what}. Last lines of ${join(folder, 'redis.log')}:\n${server.tail()}\nIf its data is damaged and not needed, delete ${folder} to start with an empty Redis.`,
   );
 }
 
@@ -134,8 +134,8 @@ async function startOnce(
   const server = await launch({ ...launched, environment: options.environment ?? {} }, 'redis-failed');
   const deadline = performance.now() + START_TIMEOUT_MS;
   while (server.end() === null && !(await isReady(port, password, server.pid))) {
-    const late = performance.now() > deadline;
-    if (late || options.signal?.aborted) {
+    const isLate = performance.now() > deadline;
+    if (isLate || options.signal?.aborted) {
       await server.stop('SIGTERM', STOP_TIMEOUT_MS);
       throwIfAborted(options.signal);
       throw failure(`was not ready after ${START_TIMEOUT_MS / 1000} s`, folder, server);
@@ -147,7 +147,7 @@ async function startOnce(
   throw failure(`did not start (${server.end()})`, folder, server);
 }
 
-/** Starts a Redis on a folder and waits until it serves. The program is looked up (or installed) if not given. */
+/** Starts a Redis on a folder and waits until it is ready. */
 export async function startRedisServer(options: RedisOptions): Promise<RedisServer> {
   const program = options.program ?? (await ensureRedisServer(options.say ? { say: options.say } : {})).path;
   mkdirSync(options.folder, { recursive: true, mode: 0o700 });
@@ -162,9 +162,9 @@ export async function startRedisServer(options: RedisOptions): Promise<RedisServ
     const server = await startOnce({ ...options, folder, program }, port);
     if (server === null) {
       if (options.port === undefined && tries < PORT_TRIES) continue;
-      throw new LocalStoreError('port-taken', `Port ${port} of 127.0.0.1, meant for Redis, is taken.`);
+      throw new LocalStoreError('port-taken', `Port ${port} of 127.0.0.1, configured for Redis, is in use.`);
     }
-    // With the user's name: redis-cli takes an empty one for a user that is not there.
+    // With the user's name: redis-cli would log in as a user with an empty name.
     const url = `redis://${options.password === undefined ? '' : `default:${options.password}@`}127.0.0.1:${port}`;
     const stop = () => server.stop('SIGTERM', STOP_TIMEOUT_MS);
     return { url, port, pid: server.pid, ended: server.ended, tail: server.tail, stop, kill: server.kill };

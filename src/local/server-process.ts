@@ -1,7 +1,6 @@
 /**
- * One server as a plain child process of the caller: started, watched, stopped with a bound, killed.
- * Its output goes to a log file, never to the caller's own output: a server that inherits a terminal or a
- * pipe would keep it open after the caller's death.
+ * A server as a child process. Its output goes to a log file: a server that inherited a terminal or a pipe would keep it open
+ * after the death of its parent.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, fstatSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
@@ -9,8 +8,8 @@ import { createServer } from 'node:net';
 import { LocalStoreError, type LocalStoreErrorCode } from './errors.ts';
 
 /**
- * What servers see of the environment. A fixed one: a broken locale in the caller's makes Redis and
- * Postgres refuse to start, and macOS's Postgres needs a set one.
+ * The fixed environment of servers. A broken locale in the caller's environment would keep Redis and Postgres from starting,
+ * and Postgres on macOS needs one to be set.
  */
 export const SERVER_ENVIRONMENT: Readonly<Record<string, string>> = {
   LC_ALL: 'C',
@@ -29,30 +28,30 @@ export interface LaunchOptions {
   readonly uid?: number;
   readonly gid?: number;
   readonly environment?: Readonly<Record<string, string>>;
-  /** The caller's whole environment instead of the servers' fixed one: installers need HOME and proxies. */
+  /** Inherits the caller's environment instead of the fixed one: installers need HOME and proxy variables. */
   readonly inherit?: boolean;
-  /** A session and process group of its own, so that the whole group can be killed. */
+  /** Runs in its own session and process group, so that the whole group can be killed. */
   readonly detached?: boolean;
 }
 
-/** A launched server. */
+/** A running server. */
 export interface ServerProcess {
   readonly pid: number;
-  /** Settles at the end, with words for how it ended. Never rejects. */
+  /** Resolves with a description of how it ended. Never rejects. */
   readonly ended: Promise<string>;
-  /** How it ended; null while it lives. */
+  /** How it ended; null while it runs. */
   end(): string | null;
-  /** The last lines that it logged since this launch. */
+  /** The last lines logged since this launch. */
   tail(): string;
-  /** Everything that it logged since this launch. */
+  /** Everything logged since this launch. */
   output(): string;
-  /** `signal`, then SIGKILL after the bound; resolves once it is gone. */
+  /** Sends `signal`, then SIGKILL after the timeout. Resolves when the process has exited. */
   stop(signal: NodeJS.Signals, timeoutMs: number): Promise<void>;
-  /** SIGKILL; resolves once it is gone. */
+  /** Sends SIGKILL. Resolves when the process has exited. */
   kill(): Promise<void>;
 }
 
-/** The log grows over months: past some size it becomes `.1`, and one such is kept. */
+/** Opens the log for appending. A large one is rotated to `.1` first; one rotated file is kept. */
 function openLog(path: string): { fd: number; from: number } {
   try {
     if (statSync(path).size > LOG_KEEP_BYTES) renameSync(path, `${path}.1`);
@@ -80,7 +79,7 @@ function spawned(child: ChildProcess, command: string, code: LocalStoreErrorCode
   });
 }
 
-/** Launches a server. Throws with `code` when the program cannot be executed at all. */
+/** Starts a server. @throws LocalStoreError with `code` when the program cannot be executed */
 export async function launch(options: LaunchOptions, code: LocalStoreErrorCode): Promise<ServerProcess> {
   const { fd, from } = openLog(options.log);
   let child: ChildProcess;
@@ -104,7 +103,7 @@ export async function launch(options: LaunchOptions, code: LocalStoreErrorCode):
     });
   });
   const pid = await spawned(child, options.command, code);
-  child.on('error', () => {}); // a failed kill() after the end is no news
+  child.on('error', () => {}); // a failed kill() after the exit is irrelevant
 
   async function stop(signal: NodeJS.Signals, timeoutMs: number): Promise<void> {
     if (end !== null) return;
@@ -126,7 +125,7 @@ export async function launch(options: LaunchOptions, code: LocalStoreErrorCode):
   };
 }
 
-/** A TCP port that was free on the loopback a moment ago. It may be taken by now: retry with another. */
+/** A TCP port that was just free on loopback. Another process may take it, so callers must retry. */
 export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer();

@@ -1,12 +1,12 @@
 /**
- * The service's side of the local stores: prepares the folder, spawns the guardian, and holds the channel
- * whose end is the guardian's order to stop both servers.
+ * The service's side of the local stores: prepares the folder, spawns the guardian (guardian.ts) and holds the channel. When
+ * the channel closes, the guardian stops both servers.
  *
- *   spawning ──ready──▶ serving ──stop()──▶ channel closed ──guardian's end──▶ stopped
- *      └─ failed, or the guardian's end: the error is thrown, nothing is left running
+ *   spawning ──ready──▶ serving ──stop()──▶ channel closed ──guardian exits──▶ stopped
+ *      └─ failed, or the guardian exits: throws, nothing is left running
  *
- * While serving, neither the guardian nor the channel keeps the event loop of the service alive: a service
- * that forgets stop() ends all the same, and its end closes the channel.
+ * While serving, neither the guardian nor the channel keeps the service's event loop alive: a service that does not call
+ * stop() still exits, which closes the channel.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { accessSync, closeSync, constants, existsSync, mkdirSync, openSync, realpathSync } from 'node:fs';
@@ -20,35 +20,35 @@ import { stopOrphanedPostgres } from './postgres-server.ts';
 import { identify } from './processes.ts';
 import { ensureRedisServer, stopOrphanedRedis } from './redis-server.ts';
 
-/** Both servers' own stop bounds (15 s) and some more. */
+/** Covers the stop timeouts of both servers (15 s each). */
 const STOP_TIMEOUT_MS = 40_000;
 
 /** Running local stores. */
 export interface LocalStores {
-  /** Null when no Postgres was asked for. */
+  /** Null when Postgres was not requested. */
   readonly databaseUrl: string | null;
-  /** Null when no Redis was asked for. */
+  /** Null when Redis was not requested. */
   readonly redisUrl: string | null;
-  /** Stops both in order and waits for their end. Called again, it waits for the same end. */
+  /** Stops both gracefully and waits for their exit. Repeated calls wait for the same exit. */
   stop(): Promise<void>;
 }
 
 export interface LocalStoresOptions {
-  /** Where data, logs, the lock and the password are kept. Made when missing. */
+  /** Contains data, logs, the lock and the password. Created when missing. */
   readonly folder: string;
   readonly postgres: boolean;
   readonly redis: boolean;
-  /** Told what a person waiting at a terminal should know, line by line. */
+  /** Receives progress messages for the operator. */
   readonly say: (line: string) => void;
-  /** Added to the servers' command lines (tests and benchmarks). */
+  /** Appended to the servers' command lines (tests and benchmarks). */
   readonly postgresArgs?: readonly string[];
   readonly redisArgs?: readonly string[];
 }
 
-/** The folder, made and writable, as an absolute path without links: it is matched in command lines. */
+/** Creates the folder and checks that it is writable. @returns its real path, by which command lines are matched */
 function prepareFolder(path: string): string {
   try {
-    // Others may enter it: as root, Postgres may have to run as another account. The secrets in it are 0600.
+    // Mode 755: started as root, Postgres may run as another account. The secrets in the folder have mode 600.
     mkdirSync(path, { recursive: true, mode: 0o755 });
     for (const name of ['', 'postgres', 'redis', 'lock']) {
       const folder = join(path, name);
@@ -59,13 +59,13 @@ function prepareFolder(path: string): string {
     const { uid, gid } = { uid: process.getuid?.(), gid: process.getgid?.() };
     throw new LocalStoreError(
       'folder-unusable',
-      `The local stores cannot write to ${path}: ${(cause as Error).message}. If an earlier run as another user (root?) made it, take it over with: sudo chown -R ${uid}:${gid} ${path}`,
+      `The local stores cannot write to ${path}: ${(cause as Error).message}. If an earlier run as another user (root?) created it, change its owner with: sudo chown -R ${uid}:${gid} ${path}`,
       { cause },
     );
   }
 }
 
-/** Compiled, the guardian is plain JavaScript; from the sources (tests, tsx) it needs tsx as a loader. */
+/** The guardian runs as plain JavaScript in a build, and with tsx as its loader from the sources. */
 function guardianCommand(): string[] {
   const here = fileURLToPath(import.meta.url);
   const extension = extname(here);
@@ -105,19 +105,19 @@ function untilReady(guardian: ChildProcess, folder: string, say: (line: string) 
       reject(
         new LocalStoreError(
           'guardian-failed',
-          `The guardian of the local stores ended (${how}). See ${log}.`,
+          `The guardian of the local stores exited (${how}). See ${log}.`,
         ),
       );
     });
     guardian.on('message', (message: GuardianMessage) => {
-      if (message.type === 'say') say(message.line);
+      if (message.type === 'progress') say(message.line);
       else if (message.type === 'ready') resolve(message);
       else reject(new LocalStoreError(message.code, message.message));
     });
   });
 }
 
-/** Closes the channel and waits for the guardian's end. */
+/** Closes the channel and waits for the guardian to exit. */
 function endOf(guardian: ChildProcess, folder: string): Promise<void> {
   if (guardian.exitCode !== null || guardian.signalCode !== null) return Promise.resolve();
   return new Promise((resolve, reject) => {
@@ -134,7 +134,7 @@ function endOf(guardian: ChildProcess, folder: string): Promise<void> {
   });
 }
 
-/** After a guardian's violent end the servers still run: stop them, unless a new start on the folder has. */
+/** Stops the servers that a killed guardian left behind, unless a new start on the folder has done so. */
 async function stopOrphans(folder: string, say: (line: string) => void): Promise<void> {
   const owner = identify(process.pid);
   if (owner === null) return;
@@ -153,15 +153,15 @@ async function stopOrphans(folder: string, say: (line: string) => void): Promise
 }
 
 /**
- * Starts a real Postgres and a real Redis (either or both) on a folder. They end with this process, however
- * it ends. Throws LocalStoreError, whose message tells a person what to do.
+ * Starts a Postgres, a Redis, or both on a folder. They stop when this process ends for any reason.
+ * @throws LocalStoreError
  */
 export async function startLocalStores(options: LocalStoresOptions): Promise<LocalStores> {
   const { postgres, redis, say } = options;
   if (!postgres && !redis) return { databaseUrl: null, redisUrl: null, stop: () => Promise.resolve() };
   const service = identify(process.pid);
   if (process.platform === 'win32' || service === null) {
-    const message = `Local stores do not work on ${process.platform}: run this in WSL, or set DATABASE_URL and REDIS_URL.`;
+    const message = `Local stores are not supported on ${process.platform}. Use WSL, or set DATABASE_URL and REDIS_URL.`;
     throw new LocalStoreError('platform-unsupported', message);
   }
   const redisProgram = redis ? (await ensureRedisServer({ say })).path : null;
@@ -182,7 +182,7 @@ export async function startLocalStores(options: LocalStoresOptions): Promise<Loc
   guardian.once('exit', (status, signal) => {
     if (stopped !== null) return;
     const how = signal ?? `exit code ${status}`;
-    say(`The guardian of the local stores ended unexpectedly (${how}): restart the service.`);
+    say(`The guardian of the local stores exited unexpectedly (${how}). Restart the service.`);
   });
   async function stop(): Promise<void> {
     await endOf(guardian, folder);

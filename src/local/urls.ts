@@ -1,18 +1,18 @@
 /**
- * Where a folder's servers answer, for commands beside the service and for a person's shell (`. .local/stores.env`). The
- * guardian writes the file when its servers are ready and removes it before they stop: one that it left behind, killed, names
- * ports where nobody answers, until the next start. The addresses have the password in them: only the owner may read it.
- * Nothing is exported: a service that the same shell starts later must not take these for stores of its own.
+ * The file with the URLs of a folder's servers, for other commands and for a shell (`. .local/stores.env`). The guardian writes
+ * it when the servers are ready and removes it before they stop; a killed guardian leaves a stale file until the next start.
+ * The URLs contain the password, so only the owner may read the file. It does not export the variables: a service started
+ * later from the same shell must not use these stores as its own.
  */
 import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { systemCode } from './errors.ts';
 
-/** Of the stores that `npm start` starts: beside package.json. */
+/** The folder of the stores that `npm start` starts, beside package.json. */
 export const LOCAL_FOLDER = fileURLToPath(new URL('../../.local/', import.meta.url));
 
-/** Null: no such server was asked for. */
+/** Null: the server was not requested. */
 export interface StoreUrls {
   readonly databaseUrl: string | null;
   readonly redisUrl: string | null;
@@ -20,7 +20,7 @@ export interface StoreUrls {
 
 const fileOf = (folder: string) => join(folder, 'stores.env');
 
-/** Whole or not at all. */
+/** Replaces the file atomically. */
 export function writeStoreUrls(folder: string, { databaseUrl, redisUrl }: StoreUrls): void {
   const lines: string[] = [];
   if (databaseUrl !== null) lines.push(`DATABASE_URL='${databaseUrl}'\n`);
@@ -32,25 +32,25 @@ export function writeStoreUrls(folder: string, { databaseUrl, redisUrl }: StoreU
 }
 
 /**
- * Watches over the folder of local servers, which go on when it is deleted, and lose their data when they stop.
- * @returns says what is wrong while the folder does not name these servers any more; null: nothing is
+ * Detects that the folder of local servers was deleted: they keep running, but lose their data when they stop.
+ * @returns a function that returns the problem, or null while the folder still names these servers
  */
 export function folderCheck(folder: string, urls: StoreUrls): () => string | null {
   const names = ({ databaseUrl, redisUrl }: StoreUrls) =>
     (databaseUrl !== null && databaseUrl === urls.databaseUrl) ||
     (redisUrl !== null && redisUrl === urls.redisUrl);
-  if (!names(readStoreUrls(folder))) return () => null; // they are not local
+  if (!names(readStoreUrls(folder))) return () => null; // the stores are not local
   return () =>
     names(readStoreUrls(folder))
       ? null
-      : `${folder} was deleted: the stores answer as long as they need none of its files, and their data is lost when they stop. Restart the service.`;
+      : `${folder} was deleted. The stores answer until they need one of its files, and lose their data when they stop. Restart the service.`;
 }
 
 export function removeStoreUrls(folder: string): void {
   rmSync(fileOf(folder), { force: true });
 }
 
-/** Of the servers that run for this folder; null for those that do not. */
+/** The URLs of the servers that run on this folder; null for those that do not. */
 export function readStoreUrls(folder: string): StoreUrls {
   let text: string;
   try {

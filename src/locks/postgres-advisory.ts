@@ -22,7 +22,8 @@ import {
   closeSessionPool,
   openSessionPool,
 } from '../store/postgres/advisory-session.ts';
-import { classifyPostgresError, type PostgresStore } from '../store/postgres/pool.ts';
+import { expectedPostgresFailure } from '../store/postgres/failures.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
 import { inTime } from './kit/polling.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
@@ -85,7 +86,7 @@ export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
     } catch (error) {
       session?.destroy();
       if (waiter.signal.aborted) return waiter.ended();
-      const failure = classifyPostgresError(error);
+      const failure = expectedPostgresFailure(error);
       return { kind: 'unavailable', reason: 'reason' in failure ? failure.reason : failure.code };
     }
   }

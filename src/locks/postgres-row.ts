@@ -14,7 +14,8 @@
 import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import { localQueue } from '../concurrency/local-queue.ts';
-import { classifyPostgresError, type PostgresStore } from '../store/postgres/pool.ts';
+import { expectedPostgresFailure } from '../store/postgres/failures.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
 import { Settlements } from './kit/ambiguous-write.ts';
 import { inTime, poll, type Wait } from './kit/polling.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
@@ -104,7 +105,7 @@ export function createPostgresRowLock(pool: pg.Pool): Lock {
       if (waiter.signal.aborted) settle(resource, token, ttlMs, taking);
       return { kind: 'wait' };
     } catch (error) {
-      const failure = classifyPostgresError(error);
+      const failure = expectedPostgresFailure(error);
       if (failure.kind === 'unknown') settle(resource, token, ttlMs, taking);
       return { kind: 'unavailable', reason: 'reason' in failure ? failure.reason : failure.code };
     }

@@ -41,6 +41,7 @@ const WAIT_MS = 200;
 /** A command of the lock's own connection was answered by too few replicas. */
 class TooFewReplicasError extends Error {
   override readonly name = 'TooFewReplicasError';
+  readonly code = 'ERR_STAMPEDE_TOO_FEW_REPLICAS';
 }
 
 interface Context {
@@ -52,7 +53,7 @@ export async function create({ redis, onError }: Context): Promise<Lock> {
   const own = redis.redis.duplicate();
   let connection = 0;
   own.on('close', () => connection++);
-  own.on('error', (error) => onError('connecting redis-wait', error));
+  own.on('error', (error) => onError('redis-wait-connection', error));
   await own.connect().catch((error) => {
     own.disconnect();
     throw error;

@@ -44,7 +44,7 @@ const NODE_SHARE = 0.1;
 
 interface Context {
   readonly redlockUrls: readonly string[];
-  readonly onError: (doing: string, error: unknown) => void;
+  readonly onError: (doing: string, error: unknown, details?: object) => void;
 }
 
 interface Node {
@@ -117,7 +117,7 @@ function openNode(url: string, onError: Context['onError']): Node {
     retryStrategy: (times) => Math.min(25 * 2 ** Math.min(times, 5), 250), // a lease may depend on it
   });
   const { host } = new URL(url);
-  redis.on('error', (error) => onError(`connecting to ${host} for redlock`, error));
+  redis.on('error', (error) => onError('redlock-connection', error, { host }));
   const unlock = defineScript<number>(redis, 'lock/release', 1);
   /** Releases that the server has not confirmed: their keys, and until when those can live. */
   const owed = new Map<string, { key: string; untilMs: number }>();

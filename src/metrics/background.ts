@@ -1,16 +1,16 @@
 /**
- * The health of background work. A loop (expiry, tasks, …) looks after many items (a sale, an order, a task); one that
- * fails is counted, logged once, and left alone for a while, so that the others go on.
+ * The health of background work. A loop (expiry, tasks, …) processes many items (a sale, an order, a task). An item that fails
+ * is counted, logged once and skipped until its backoff ends, so that the loop continues with the others.
  *
- *   healthy ──failed──▶ failing, at rest for 1 s ──failed again──▶ at rest for twice as long, 60 s at most
+ *   healthy ──failed──▶ failing, backs off for 1 s ──failed again──▶ backs off twice as long, up to 60 s
  *      ▲                    └──succeeded, which is logged──┘
- *      └──────────────────────────┘  (or it is not tried again: it is gone)
+ *      └──────────────────────────┘  (or it is not retried: the item is gone)
  *
- * An item is named by its kind and its number, `sale 7`; a step of the loop as a whole by what it does, `dispatch tasks`.
+ * An item is named by its kind and id, such as `sale 7`; a step of the whole loop by its purpose, such as `dispatch tasks`.
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
 
-/** Something that fails now, for /readyz. */
+/** A loop with failing items, for /readyz. */
 export interface Degradation {
   readonly what: string;
   readonly detail: string;
@@ -20,48 +20,48 @@ export interface Degradation {
 export interface LoopHealth {
   failed(item: string, error: unknown): void;
   succeeded(item: string): void;
-  /** Does the work and notes how it ended. @returns null when it threw */
+  /** Runs one step and records its result. @returns null when it threw */
   step<T>(item: string, work: () => Promise<T>): Promise<T | null>;
-  /** Whether the item failed a short while ago, and is left alone now. */
-  isResting(item: string): boolean;
-  /** The same of all items of a kind: the numbers of those that are left alone now. */
-  resting(kind: string): string[];
-  /** Items of a kind that nothing has to be done for any more do not fail any more. */
-  retain(kind: string, isStill: (number: string) => boolean): void;
+  /** Whether the item failed recently and must be skipped. */
+  isBackingOff(item: string): boolean;
+  /** The ids of all items of a kind that must be skipped. */
+  backingOff(kind: string): string[];
+  /** Marks items of a kind as recovered when they no longer need processing. */
+  retain(kind: string, isPending: (id: string) => boolean): void;
 }
 
 export interface BackgroundHealth {
   loop(name: string): LoopHealth;
-  /** The loops that have something failing now. */
+  /** The loops with failing items. */
   degraded(): readonly Degradation[];
 }
 
-/** Reports each error of an item once, and its recovery. */
+/** Receives each error of an item once, and its recovery. */
 export interface BackgroundReports {
   failing(what: string, error: unknown, details: object): void;
   recovered(what: string, details: object): void;
 }
 
-const REST_MS = { first: 1_000, most: 60_000 } as const;
-/** An item that is not tried again for this long after its rest is gone: closed, cancelled, or done by another process. */
+const BACKOFF_MS = { first: 1_000, max: 60_000 } as const;
+/** An item not retried for this long after its backoff is gone: closed, cancelled, or processed by another process. */
 const GONE_MS = 30_000;
-/** Failing items that a loop remembers. One more makes it forget the one that failed first. */
-const REMEMBERED = 5_000;
-/** Failing items of a loop that are logged one by one; the log says nothing of further ones, the metric and /readyz do. */
-const LOGGED = 10;
-/** Different errors of one item that are logged. */
-const ERRORS_LOGGED = 5;
+/** Failing items that a loop remembers. One more replaces the oldest. */
+const MAX_REMEMBERED = 5_000;
+/** Failing items of a loop that are logged individually. Further ones appear only in the metric and in /readyz. */
+const MAX_LOGGED = 10;
+/** Different errors logged for one item. */
+const MAX_ERRORS_LOGGED = 5;
 
 interface Failing {
   readonly logged: Set<string>;
   readonly isLogged: boolean;
   readonly sinceMs: number;
   failures: number;
-  restUntilMs: number;
+  backoffUntilMs: number;
   error: string;
 }
 
-/** @param nowMs a clock that never goes back */
+/** @param nowMs a monotonic clock */
 export function backgroundHealth(
   registry: Registry,
   reports: BackgroundReports,
@@ -70,15 +70,15 @@ export function backgroundHealth(
   const loops = new Map<string, Loop>();
   const failures = new Counter({
     name: 'stampede_background_failures_total',
-    help: 'Steps of background work that failed, by loop',
+    help: 'Failed steps of background work, by loop',
     labelNames: ['loop'],
     registers: [registry],
   });
   new Gauge({
     name: 'stampede_background_failing',
-    help: 'Sales, orders, tasks and whole steps of background work that fail now, by loop',
+    help: 'Items of background work (sales, orders, tasks, whole steps) whose last attempt failed, by loop',
     labelNames: ['loop'],
-    aggregator: 'max', // each process may meet the same ones
+    aggregator: 'max', // processes meet the same items
     registers: [registry],
     collect() {
       for (const [loop, { size }] of loops) this.set({ loop }, size);
@@ -107,7 +107,7 @@ class Loop implements LoopHealth {
   readonly #reports: BackgroundReports;
   readonly #nowMs: () => number;
   readonly #count: () => void;
-  /** The one that failed last is the last one. */
+  /** Ordered by the latest failure. */
   readonly #failing = new Map<string, Failing>();
 
   constructor(name: string, reports: BackgroundReports, nowMs: () => number, count: () => void) {
@@ -132,28 +132,28 @@ class Loop implements LoopHealth {
   failed(item: string, error: unknown): void {
     this.#count();
     const nowMs = this.#nowMs();
-    const before = this.#failing.get(item);
+    const known = this.#failing.get(item);
     this.#failing.delete(item);
-    if (before === undefined && this.#failing.size >= REMEMBERED) {
+    if (known === undefined && this.#failing.size >= MAX_REMEMBERED) {
       this.#failing.delete(this.#failing.keys().next().value!);
     }
-    const failing = before ?? {
+    const failing = known ?? {
       logged: new Set<string>(),
-      isLogged: this.#failing.size < LOGGED,
+      isLogged: this.#failing.size < MAX_LOGGED,
       sinceMs: nowMs,
       failures: 0,
-      restUntilMs: 0,
+      backoffUntilMs: 0,
       error: '',
     };
-    // Several at the same time are one failure.
-    if (nowMs >= failing.restUntilMs) {
+    // Concurrent failures count as one.
+    if (nowMs >= failing.backoffUntilMs) {
       failing.failures++;
-      const restMs = REST_MS.first * 2 ** Math.min(failing.failures - 1, 10);
-      failing.restUntilMs = nowMs + Math.min(restMs, REST_MS.most);
+      const backoffMs = BACKOFF_MS.first * 2 ** Math.min(failing.failures - 1, 10);
+      failing.backoffUntilMs = nowMs + Math.min(backoffMs, BACKOFF_MS.max);
     }
     failing.error = messageOf(error);
     this.#failing.set(item, failing);
-    const isNew = !failing.logged.has(failing.error) && failing.logged.size < ERRORS_LOGGED;
+    const isNew = !failing.logged.has(failing.error) && failing.logged.size < MAX_ERRORS_LOGGED;
     if (!failing.isLogged || !isNew) return;
     failing.logged.add(failing.error);
     this.#reports.failing(item, error, { loop: this.#name, item });
@@ -180,29 +180,30 @@ class Loop implements LoopHealth {
     }
   }
 
-  isResting(item: string): boolean {
-    return (this.#failing.get(item)?.restUntilMs ?? 0) > this.#nowMs();
+  isBackingOff(item: string): boolean {
+    return (this.#failing.get(item)?.backoffUntilMs ?? 0) > this.#nowMs();
   }
 
-  resting(kind: string): string[] {
+  backingOff(kind: string): string[] {
     if (this.#failing.size === 0) return [];
     this.#forgetGone();
     const nowMs = this.#nowMs();
     const prefix = `${kind} `;
     return [...this.#failing]
-      .filter(([item, { restUntilMs }]) => item.startsWith(prefix) && restUntilMs > nowMs)
+      .filter(([item, { backoffUntilMs }]) => item.startsWith(prefix) && backoffUntilMs > nowMs)
       .map(([item]) => item.slice(prefix.length));
   }
 
-  retain(kind: string, isStill: (number: string) => boolean): void {
+  retain(kind: string, isPending: (id: string) => boolean): void {
     const prefix = `${kind} `;
     for (const item of this.#failing.keys())
-      if (item.startsWith(prefix) && !isStill(item.slice(prefix.length))) this.succeeded(item);
+      if (item.startsWith(prefix) && !isPending(item.slice(prefix.length))) this.succeeded(item);
   }
 
   #forgetGone(): void {
     const sinceMs = this.#nowMs() - GONE_MS;
-    for (const [item, { restUntilMs }] of this.#failing) if (restUntilMs < sinceMs) this.succeeded(item);
+    for (const [item, { backoffUntilMs }] of this.#failing)
+      if (backoffUntilMs < sinceMs) this.succeeded(item);
   }
 }
 

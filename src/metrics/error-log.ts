@@ -1,4 +1,4 @@
-/** Errors that repeat: the first is logged at once, the following ones together, so that an outage does not fill a disk. */
+/** Logs repeated errors once per interval with their count, so that an outage does not fill a disk. */
 import { limits } from '../config/limits.ts';
 
 /** Writes one line. */
@@ -6,31 +6,31 @@ export type WriteError = (details: object, message: string) => void;
 
 export interface LoggedError {
   readonly err: unknown;
-  /** What failed; with the error's code, or its message, it tells one error from another. */
-  readonly doing: string;
-  /** Named with it: they do not tell one error from another. */
+  /** The failed operation. Together with the error's code, or else its message, it identifies the error. */
+  readonly operation: string;
+  /** Logged with the error; not part of its identity. */
   readonly details?: object;
   readonly message: string;
 }
 
-/** A window that begins when an error is logged. */
+/** The interval that starts when an error is logged. */
 interface Window {
   repeated: number;
   last: LoggedError;
 }
 
-/** Errors whose windows are open at once; beyond that, errors that share `doing` share a window. */
-const WINDOWS_MOST = 200;
+/** Open windows. Above this number, all errors of one operation share a window. */
+const MAX_WINDOWS = 200;
 
 /**
- * @returns logs an error, unless the same one was logged less than `windowMs` ago: then the last of these is logged when
- * the window ends, with their number as `repeated`
+ * @returns a function that logs an error. Repetitions within `windowMs` are not logged; when the window ends, the last one is
+ * logged with their count as `repeated`
  */
 export function errorLog(write: WriteError, windowMs = limits.repeatedErrorMs): (error: LoggedError) => void {
   const windows = new Map<string, Window>();
 
-  function log({ err, doing, details, message }: LoggedError, repeated?: number): void {
-    write({ err, doing, ...details, ...(repeated === undefined ? {} : { repeated }) }, message);
+  function log({ err, operation, details, message }: LoggedError, repeated?: number): void {
+    write({ err, operation, ...details, ...(repeated === undefined ? {} : { repeated }) }, message);
   }
 
   function open(key: string, last: LoggedError): void {
@@ -47,8 +47,8 @@ export function errorLog(write: WriteError, windowMs = limits.repeatedErrorMs): 
 
   return (error) => {
     const { code, message } = (error.err ?? {}) as { code?: unknown; message?: unknown };
-    const exact = `${error.doing} ${code ?? message ?? error.err}`;
-    const key = windows.size < WINDOWS_MOST || windows.has(exact) ? exact : error.doing;
+    const exact = `${error.operation} ${code ?? message ?? error.err}`;
+    const key = windows.size < MAX_WINDOWS || windows.has(exact) ? exact : error.operation;
     const window = windows.get(key);
     if (window === undefined) {
       log(error);

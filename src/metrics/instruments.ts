@@ -1,27 +1,29 @@
-/** What Stampede measures of itself, in Prometheus's terms. Times are in seconds, as Prometheus wants them. */
+/** Prometheus metrics of the service. Durations are in seconds, as Prometheus recommends. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 
 export interface Instruments {
   readonly registry: Registry;
-  /** Attempts in one script, or one statement, of a strategy that gathers them. */
-  readonly attemptBatch: Histogram;
-  /** Orders in one statement of the writer. */
-  readonly commitBatches: Histogram;
-  /** Reservations that their own process never settled. */
-  readonly recovered: Counter<'result'>;
-  /** Orders that changed their state after they were placed. */
+  /** Attempts decided by one script or statement, for strategies that batch. */
+  readonly attemptBatchSize: Histogram;
+  /** Orders in one statement of the order committer. */
+  readonly commitBatchSize: Histogram;
+  /** Abandoned reservations that the reaper committed or released. */
+  readonly reservationsReaped: Counter<'result'>;
+  /** Status changes of orders after they were placed. */
   readonly transitions: Counter<'to'>;
-  /** Units by which Redis was corrected to what Postgres has; `surplus` had oversold but for the fence. */
+  /** Units by which Redis was repaired to match Postgres; the direction `surplus` would have oversold without the fence. */
   readonly driftUnits: Counter<'direction'>;
-  /** Attempts at tasks by how they ended; their handler's time. */
+  /** Duration of attempts at tasks by result. */
   readonly taskSeconds: Histogram<'kind' | 'result'>;
-  /** Tasks that dead processes left, by the state they were left in. */
-  readonly tasksTakenBack: Counter<'from'>;
-  /** Entries of the stream whose task was not to be claimed any more. */
+  /** Abandoned tasks by the state in which they were left. */
+  readonly tasksReclaimed: Counter<'from'>;
+  /** Stream entries whose task could not be claimed any more. */
   readonly taskHintsDropped: Counter;
-  /** Failures of a store, by what was to be done. */
-  readonly storeErrors: Counter<'store' | 'doing'>;
+  /** Failed store operations. */
+  readonly storeErrors: Counter<'store' | 'operation'>;
 }
+
+const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 export function createInstruments(): Instruments {
   const registry = new Registry();
@@ -29,41 +31,41 @@ export function createInstruments(): Instruments {
   const registers = [registry];
   return {
     registry,
-    attemptBatch: new Histogram({
-      name: 'stampede_attempt_batch',
-      help: 'Attempts decided by one script or statement',
-      buckets: [1, 2, 4, 8, 16, 32, 64, 128, 256],
+    attemptBatchSize: new Histogram({
+      name: 'stampede_attempt_batch_size',
+      help: 'Purchase attempts decided by one script or statement',
+      buckets: BATCH_SIZES,
       registers,
     }),
-    commitBatches: new Histogram({
-      name: 'stampede_writer_batch_orders',
+    commitBatchSize: new Histogram({
+      name: 'stampede_commit_batch_orders',
       help: 'Orders committed by one statement',
-      buckets: [1, 2, 4, 8, 16, 32, 64, 128, 256],
+      buckets: BATCH_SIZES,
       registers,
     }),
-    recovered: new Counter({
-      name: 'stampede_recovered_reservations_total',
-      help: 'Reservations of dead processes that were settled',
+    reservationsReaped: new Counter({
+      name: 'stampede_reservations_reaped_total',
+      help: 'Abandoned reservations resolved by the reaper, by result',
       labelNames: ['result'],
       registers,
     }),
     transitions: new Counter({
       name: 'stampede_order_transitions_total',
-      help: 'Orders that were paid, revived by a late payment, cancelled, expired, or ended as refund-due',
+      help: 'Orders that changed status after they were placed, by new status; "revived" is a payment after expiry',
       labelNames: ['to'],
       registers,
     }),
     driftUnits: new Counter({
       name: 'stampede_redis_drift_units_total',
-      help: 'Units by which Redis differed from Postgres and was corrected',
+      help: 'Units by which Redis differed from Postgres before a repair, by direction',
       labelNames: ['direction'],
       registers,
     }),
     ...taskInstruments(registers),
     storeErrors: new Counter({
       name: 'stampede_store_errors_total',
-      help: 'Failures of a store that did not end an attempt by themselves',
-      labelNames: ['store', 'doing'],
+      help: 'Failed operations, by store and operation',
+      labelNames: ['store', 'operation'],
       registers,
     }),
   };
@@ -72,32 +74,32 @@ export function createInstruments(): Instruments {
 function taskInstruments(registers: Registry[]) {
   return {
     taskSeconds: new Histogram({
-      name: 'stampede_task_seconds',
-      help: 'Time of one attempt at a task, by how it ended: done, retry, dead',
+      name: 'stampede_task_duration_seconds',
+      help: 'Duration of one attempt at a task, by kind and result (done, retry, dead)',
       labelNames: ['kind', 'result'],
       buckets: [0.002, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
       registers,
     }),
-    tasksTakenBack: new Counter({
-      name: 'stampede_tasks_taken_back_total',
-      help: 'Tasks that a process left queued or processing, and that were taken back',
+    tasksReclaimed: new Counter({
+      name: 'stampede_tasks_reclaimed_total',
+      help: 'Abandoned tasks that were reclaimed, by the state in which they were left',
       labelNames: ['from'],
       registers,
     }),
     taskHintsDropped: new Counter({
       name: 'stampede_task_hints_dropped_total',
-      help: 'Entries of the stream whose task another had claimed already',
+      help: 'Stream entries whose task was already claimed or no longer queued',
       registers,
     }),
   };
 }
 
-/** Sales that this process knows to be sold out, looked at with each scrape. */
-export function measureLatch({ registry }: Instruments, latch: { readonly size: number }): Gauge {
-  return new Gauge({
-    name: 'stampede_sales_known_sold_out',
-    help: 'Sales that are answered "sold out" without asking a store',
-    aggregator: 'max', // each process may know the same ones
+/** Exposes the number of sold-out latches, read at each scrape. */
+export function measureLatch({ registry }: Instruments, latch: { readonly size: number }): void {
+  new Gauge({
+    name: 'stampede_sold_out_latches',
+    help: 'Sales that this process answers as sold out without asking a store',
+    aggregator: 'max', // processes latch the same sales
     registers: [registry],
     collect() {
       this.set(latch.size);
@@ -105,49 +107,49 @@ export function measureLatch({ registry }: Instruments, latch: { readonly size: 
   });
 }
 
-/** Orders that the writer has not sent yet, looked at with each scrape. */
-export function measureCommitter({ registry }: Instruments, writer: { readonly waiting: number }): Gauge {
-  return new Gauge({
-    name: 'stampede_writer_queue_orders',
-    help: 'Orders that wait for the next statement',
+/** Exposes the queue of the order committer, read at each scrape. */
+export function measureCommitter({ registry }: Instruments, committer: { readonly waiting: number }): void {
+  new Gauge({
+    name: 'stampede_commit_queue_orders',
+    help: 'Orders queued for commit',
     registers: [registry],
     collect() {
-      this.set(writer.waiting);
+      this.set(committer.waiting);
     },
   });
 }
 
-/** How full the service is, looked at with each scrape. */
+/** Exposes the state of load shedding, read at each scrape. */
 export function measureAdmission(
   { registry }: Instruments,
   admission: {
-    readonly state: { readonly underWay: number; readonly waiting: number; readonly room: number };
+    readonly state: { readonly inFlight: number; readonly queued: number; readonly limit: number };
   },
-): Gauge {
-  return new Gauge({
-    name: 'stampede_admission_attempts',
-    help: 'Attempts under way, attempts in line, and the room: how many may be under way',
-    labelNames: ['what'],
-    registers: [registry],
-    collect() {
-      const { underWay, waiting, room } = admission.state;
-      this.set({ what: 'under-way' }, underWay);
-      this.set({ what: 'waiting' }, waiting);
-      this.set({ what: 'room' }, room);
-    },
-  });
+): void {
+  const gauge = (name: string, help: string, read: () => number) =>
+    new Gauge({
+      name: `stampede_admission_${name}`,
+      help,
+      registers: [registry],
+      collect() {
+        this.set(read());
+      },
+    });
+  gauge('in_flight', 'Admitted purchase attempts in progress', () => admission.state.inFlight);
+  gauge('queued', 'Purchase attempts queued for admission', () => admission.state.queued);
+  gauge('limit', 'Concurrency limit of load shedding', () => admission.state.limit);
 }
 
-/** Tasks by state, counted at each scrape; while Postgres cannot be asked, the figures are missing. */
+/** Exposes open tasks by state, counted at each scrape. The values are missing while Postgres does not answer. */
 export function measureTasks(
   { registry }: Instruments,
   count: () => Promise<ReadonlyMap<string, number>>,
-): Gauge {
-  return new Gauge({
+): void {
+  new Gauge({
     name: 'stampede_tasks',
     help: 'Tasks that are not done, by state',
     labelNames: ['state'],
-    aggregator: 'max', // each process counts all of them
+    aggregator: 'max', // every process counts the same table
     registers: [registry],
     async collect() {
       const counts = await count().catch(() => new Map<string, number>());

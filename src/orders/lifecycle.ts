@@ -1,26 +1,25 @@
 /**
- * The life of an order after it was placed: see domain/order.ts for the states. Each step is one conditional update
- * that names the old state, so that of two callers one wins; there is no lock. Unit, customer and points change in the
- * same transaction in Postgres; a strategy that decides in Redis hears of the unit afterwards: see orders/outbox-relay.ts.
+ * The life of an order after it was placed: see domain/order.ts for the states. Each step is one conditional update that names
+ * the old state, so one of two callers wins; there is no lock. Unit, customer and points change in the same transaction in
+ * Postgres; where Redis decides, the outbox carries the change to it (store/outbox-relay.ts).
  *
- *   pending ──cancel──▶ cancelled      the unit returns, the customer is free, a reversal takes the points back
+ *   pending ──cancel──▶ cancelled      the unit and the customer are free, a reversal takes the points back
  *      └──expire, by the database's clock──▶ expired, the same way
  */
 import { limits } from '../config/limits.ts';
-import type { MirrorChange, Order } from '../domain/order.ts';
+import type { Order } from '../domain/order.ts';
 import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { afterWrite, isAnswer, isHeldUp } from '../store/postgres/failures.ts';
+import type { OutboxRelay } from '../store/outbox-relay.ts';
+import { afterWrite, isAnswer, isHeldUp, UNREAD } from '../store/postgres/failures.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import { isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
-import { EARNED } from '../store/postgres/purchases.ts';
-import type { OutboxRelay } from './outbox-relay.ts';
 
 export interface LifecycleContext {
   readonly postgres: PostgresStore;
   readonly orders: OrderTable;
-  /** Null for a strategy whose units are in Postgres alone. */
-  readonly moves: OutboxRelay | null;
+  /** Null for a strategy that decides in Postgres. */
+  readonly outbox: OutboxRelay | null;
   readonly instruments: Instruments;
   /** Of expiry. */
   readonly health: LoopHealth;
@@ -29,24 +28,26 @@ export interface LifecycleContext {
 export type CancelResult =
   | { readonly kind: 'cancelled'; readonly order: Order }
   | { readonly kind: 'unknown-order' }
-  /** The order is not pending any more. */
-  | { readonly kind: 'invalid-transition'; readonly order: Order };
+  /** The order is no longer pending. */
+  | { readonly kind: 'invalid-transition'; readonly order: Order }
+  /** The order may be cancelled: its status cannot be read. */
+  | { readonly kind: 'unknown'; readonly reason: string };
 
 export interface Lifecycle {
-  /** Cancels a pending order. @throws what Postgres throws; then look before you repeat */
+  /** Cancels a pending order. @throws what Postgres throws; the order may be cancelled then */
   cancel(orderId: string): Promise<CancelResult>;
   /**
-   * Expires pending orders whose time to pay is over, one batch; several processes may do so at the same time. What
-   * Postgres refuses is left alone for a while, see metrics/background.ts, and keeps no other from expiring.
+   * Expires one batch of pending orders whose payment window has ended; several processes may do so at once. An order that
+   * Postgres rejects is retried later (see metrics/background.ts), and stops no other.
    * @returns how many this call expired
-   * @throws what Postgres throws when it is away
+   * @throws what Postgres throws when it is unavailable
    */
   expireDue(): Promise<number>;
 }
 
-// `due` waits for who is at work on a row, and sees then whether it is pending still. The state is compared in a way that
-// the index of pending orders does not serve: a plan that is made while there are few of them would read all of it.
-// `sold` stays at zero when orders are closed that were inserted past the service and never counted.
+// `due` waits for the row locks, and then checks whether the orders are still pending. The status is compared in a way that the
+// index of pending orders does not serve: a plan made while there are few of them would read all of it.
+// greatest(0, …): orders that were inserted without the service, and so never counted, do not make `sold` negative.
 const CLOSE = `
   WITH due AS (
     SELECT id FROM orders WHERE id = ANY($1::uuid[]) AND coalesce(status, '') = 'pending'
@@ -65,16 +66,14 @@ const CLOSE = `
     UPDATE stock_units SET order_id = NULL FROM closed WHERE stock_units.order_id = closed.id
   ), reversed AS (
     INSERT INTO points_entries (user_id, source_type, source_id, points)
-    SELECT user_id, 'order-reversal', id::text, -${EARNED} FROM closed
-  ), moved AS (
-    INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
-    SELECT id, sale_id, user_id, 'back' FROM closed WHERE $3
+    SELECT user_id, 'order-reversal', id::text, -points_earned(price_cents) FROM closed
+  ), outbox AS (
+    INSERT INTO mirror_outbox (sale_id, change, order_id, user_id)
+    SELECT sale_id, 'release', id, user_id FROM closed WHERE $3
   )
-  SELECT id AS "orderId", sale_id AS "saleId", user_id AS "userId" FROM closed`;
+  SELECT id FROM closed`;
 
-type Closed = Omit<MirrorChange, 'direction'>;
-
-// now(), which stands still in a statement: with a clock that goes on, every pending order would be looked at.
+// now() is constant in a statement; with clock_timestamp(), Postgres would read every pending order.
 const DUE = `
   SELECT sale_id AS "saleId", array_agg(id) AS ids FROM (
     SELECT id, sale_id FROM orders WHERE status = 'pending' AND expires_at <= now()
@@ -87,27 +86,31 @@ interface DueOfSale {
   readonly ids: readonly string[];
 }
 
-/** Of one cancellation, when the order is pending after it was found not to be. */
+/** Tries of one cancellation when the order was found not pending, and then pending. */
 const CANCEL_TRIES = 3;
-/** Refusals of one sale's orders in one pass; then the sale rests. */
+/** Rejected orders of one sale in one pass; then the sale is retried later. */
 const REFUSALS = 32;
-/** Passes of one call, of which each but the last one only found what fails. */
+/** Passes of one call, each but the last of which found only failing orders. */
 const PASSES = 100;
 
 export function createLifecycle(context: LifecycleContext): Lifecycle {
-  const { orders, moves, instruments, health } = context;
+  const { orders, outbox, instruments, health } = context;
   const { pool } = context.postgres;
 
-  /** Closes those that are pending still. @returns which */
-  async function close(orderIds: readonly string[], to: 'cancelled' | 'expired'): Promise<readonly Closed[]> {
+  /** Closes those that are still pending. @returns their ids */
+  async function close(orderIds: readonly string[], to: 'cancelled' | 'expired'): Promise<readonly string[]> {
     const { rows } = await retried(() =>
-      pool.query<Closed>({ name: 'close-orders', text: CLOSE, values: [orderIds, to, moves !== null] }),
+      pool.query<{ id: string }>({
+        name: 'close-orders',
+        text: CLOSE,
+        values: [orderIds, to, outbox !== null],
+      }),
     );
     instruments.transitions.inc({ to }, rows.length);
-    return rows;
+    return rows.map(({ id }) => id);
   }
 
-  /** Those of one sale: a batch that holds one sale's row never waits for another's. */
+  /** Expires orders of one sale: a batch that locks one sale's row never waits for another. */
   async function expire({ saleId, ids }: DueOfSale): Promise<{ expired: number; failed: number }> {
     const sale = `sale ${saleId}`;
     const failed = new Map<string, unknown>();
@@ -115,13 +118,13 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
     try {
       const { results, complete } = await isolating(ids, (some) => close(some, 'expired'), refused, REFUSALS);
       const [last] = failed.values();
-      // Where none expires, it is the sale that fails.
+      // When no order expires, the sale is at fault.
       const isOfSale = results.length === 0 && failed.size > 1;
       if (!isOfSale) for (const [orderId, error] of failed) health.failed(`order ${orderId}`, error);
       if (isOfSale || !complete) health.failed(sale, last);
       else health.succeeded(sale);
-      for (const { orderId } of results) health.succeeded(`order ${orderId}`);
-      await moves?.tell(results.map(({ orderId }) => orderId));
+      for (const orderId of results) health.succeeded(`order ${orderId}`);
+      await outbox?.publish(results);
       return { expired: results.length, failed: failed.size };
     } catch (error) {
       if (!isHeldUp(error) && !isAnswer(error)) throw error;
@@ -134,11 +137,12 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
     async cancel(orderId) {
       for (let tries = 1; ; tries++) {
         const closed = await close([orderId], 'cancelled');
-        await moves?.tell(closed.map(({ orderId: id }) => id));
+        await outbox?.publish(closed);
         const order = await afterWrite(orders.get(orderId));
+        if (order === UNREAD) return { kind: 'unknown', reason: order };
         if (order === null) return { kind: 'unknown-order' };
         if (closed.length === 1) return { kind: 'cancelled', order };
-        // It was committed between the two statements.
+        // A pending order was committed between the two statements.
         if (order.status !== 'pending' || tries === CANCEL_TRIES)
           return { kind: 'invalid-transition', order };
       }
@@ -150,7 +154,7 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
         const { rows } = await pool.query<DueOfSale>({
           name: 'due-orders',
           text: DUE,
-          values: [limits.expiryBatch, health.resting('sale'), health.resting('order')],
+          values: [limits.expiryBatch, health.backingOff('sale'), health.backingOff('order')],
         });
         for (const due of rows) {
           const counts = await expire(due);

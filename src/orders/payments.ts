@@ -1,27 +1,27 @@
 /**
  * Payment notifications: repeated, concurrent and late ones have one effect.
  *
- *   notification ──known id──▶ what it did the first time, or conflict when it says something else now
- *        └──new──▶ the order, its row held ──pending──▶ paid; shipping and points are told (tasks)
- *                       │ other amount: refused      ├──paid──▶ nothing more
- *                       │ no such order: refused     ├──expired──a unit is free, the customer has no other order──▶ paid
- *                       ▼                            │              └──otherwise──▶ refund-due; a task says so
+ *   notification ──known id──▶ the first effect again, or conflict when order or amount differ
+ *        └──new──▶ the order, its row locked ──pending──▶ paid; tasks ship it and award its points
+ *                       │ other amount: rejected     ├──paid──▶ nothing more
+ *                       │ no such order: rejected    ├──expired──a unit is free, the customer has no other order──▶ paid
+ *                       ▼                            │              └──otherwise──▶ refund-due, with a task
  *                  nothing is written                ├──cancelled──▶ refund-due, the same way
  *                                                    └──refund-due──▶ nothing more
  *
- * All of it is one transaction, and the notification is written in it: what was acknowledged has happened. Where Redis
- * decides, the unit of an order that had expired is taken there first: what Postgres has free may be reserved. While Redis
- * cannot be asked, Postgres alone decides; with CONFIRM=accepted the answer is busy, as the unit may be that of a 202.
+ * All of it is one transaction, which also inserts the notification: an acknowledged notification has taken effect. Where Redis
+ * decides, the unit of an expired order is taken there first, because a unit that is free in Postgres may be reserved. While
+ * Redis is unavailable, Postgres alone decides; with CONFIRM=accepted the answer is busy, because the unit may belong to a 202.
  */
 import type pg from 'pg';
 import type { Order, OrderStatus } from '../domain/order.ts';
 import type { Instruments } from '../metrics/instruments.ts';
+import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { addTask } from '../store/postgres/add-task.ts';
-import { afterWrite } from '../store/postgres/failures.ts';
+import { afterWrite, classifyPostgresError, UNREAD } from '../store/postgres/failures.ts';
 import { ACTIVE, type OrderTable } from '../store/postgres/orders.ts';
-import { classifyPostgresError, inTransaction, type PostgresStore, retried } from '../store/postgres/pool.ts';
-import { EARNED } from '../store/postgres/purchases.ts';
-import type { OutboxRelay } from './outbox-relay.ts';
+import { inTransaction, type PostgresStore, retried } from '../store/postgres/pool.ts';
+import type { SaleTable } from '../store/postgres/sales.ts';
 
 export interface Notification {
   readonly notificationId: string;
@@ -35,19 +35,24 @@ export type PaymentResult =
   | { readonly kind: 'amount-mismatch'; readonly expectedCents: number }
   /** The same id came before, for another order or amount. */
   | { readonly kind: 'conflict' }
-  /** Nothing was changed; the notification is to be repeated. */
-  | { readonly kind: 'busy'; readonly reason: string };
+  /** Nothing was changed; repeat the notification. */
+  | { readonly kind: 'busy'; readonly reason: string }
+  /** The payment took effect, but the order cannot be read. */
+  | { readonly kind: 'unknown'; readonly reason: string };
 
 export interface PaymentsContext {
   readonly postgres: PostgresStore;
   readonly orders: OrderTable;
-  readonly moves: OutboxRelay | null;
+  readonly sales: SaleTable;
+  /** Null for a strategy that decides in Postgres. */
+  readonly outbox: OutboxRelay | null;
   readonly confirm: 'durable' | 'accepted';
   readonly instruments: Instruments;
+  readonly onError: (doing: string, error: unknown) => void;
 }
 
 export interface Payments {
-  /** Takes one notification. @throws what Postgres throws; repeating it is safe */
+  /** Processes one notification. Idempotent. @throws what Postgres throws */
   notify(notification: Notification): Promise<PaymentResult>;
 }
 
@@ -56,15 +61,16 @@ interface Row {
   readonly userId: string;
   readonly status: OrderStatus;
   readonly priceCents: number;
+  readonly points: number;
 }
 
 type Effect = 'paid' | 'revived' | 'refund-due' | 'none';
 type Decision = Exclude<PaymentResult, { kind: 'done' }> | { readonly kind: 'done'; readonly effect: Effect };
 
 export function createPayments(context: PaymentsContext): Payments {
-  const { postgres, orders, moves, confirm, instruments } = context;
+  const { postgres, orders, outbox, confirm, instruments } = context;
 
-  async function decide(client: pg.PoolClient, given: Notification, claim: Claim): Promise<Decision> {
+  async function decide(client: pg.PoolClient, given: Notification, unit: MirrorUnit): Promise<Decision> {
     const { notificationId, orderId, amountCents } = given;
     const order = await lockOrder(client, orderId);
     if (order === null) return { kind: 'unknown-order' };
@@ -78,7 +84,7 @@ export function createPayments(context: PaymentsContext): Payments {
       return same ? { kind: 'done', effect: 'none' } : { kind: 'conflict' };
     }
     if (amountCents !== order.priceCents) return { kind: 'amount-mismatch', expectedCents: order.priceCents };
-    const effect = await settle(client, given, order, claim);
+    const effect = await apply(client, given, order, unit);
     if (effect === 'busy') return { kind: 'busy', reason: 'redis-unreachable' };
     await client.query(
       'INSERT INTO payment_notifications (id, order_id, amount_cents, result) VALUES ($1, $2, $3, $4)',
@@ -87,11 +93,11 @@ export function createPayments(context: PaymentsContext): Payments {
     return { kind: 'done', effect };
   }
 
-  async function settle(
+  async function apply(
     client: pg.PoolClient,
     given: Notification,
     order: Row,
-    claim: Claim,
+    unit: MirrorUnit,
   ): Promise<Effect | 'busy'> {
     const { orderId } = given;
     const { status } = order;
@@ -101,13 +107,13 @@ export function createPayments(context: PaymentsContext): Payments {
         `UPDATE orders SET status = 'paid', paid_at = clock_timestamp() WHERE id = $1 AND status = 'pending'`,
         [orderId],
       );
-      await tellOutside(client, orderId, order);
+      await addTasks(client, orderId, order);
       return 'paid';
     }
-    const isFree = status === 'expired' && (await takeUnit(order, claim));
+    const isFree = status === 'expired' && (await takeUnit(order, unit));
     if (isFree === 'busy') return 'busy';
-    if (isFree && (await revive(client, orderId, order, claim))) {
-      await tellOutside(client, orderId, order);
+    if (isFree && (await revive(client, orderId, order, unit))) {
+      await addTasks(client, orderId, order);
       return 'revived';
     }
     await client.query(`UPDATE orders SET status = 'refund-due' WHERE id = $1 AND status = $2`, [
@@ -124,36 +130,54 @@ export function createPayments(context: PaymentsContext): Payments {
     return 'refund-due';
   }
 
-  /** Takes a unit in Redis. @returns false when none is free there */
-  async function takeUnit({ saleId }: Row, claim: Claim): Promise<boolean | 'busy'> {
-    if (moves === null) return true;
-    const taken = await moves.take(saleId);
+  /** Takes a free unit in Redis for an order that is about to be revived. @returns false when none is free there */
+  async function takeUnit({ saleId }: Row, unit: MirrorUnit): Promise<boolean | 'busy'> {
+    if (outbox === null) return true;
+    const taken = await outbox.mirror.restock(saleId, -1).catch((error) => {
+      context.onError('take-unit', error);
+      return null;
+    });
     if (taken === null && confirm === 'accepted') return 'busy';
-    if (taken) claim.saleId = saleId;
-    claim.direction = taken ? 'taken' : 'out';
-    return taken !== false;
+    if (taken) unit.takenFrom = saleId;
+    unit.change = taken ? 'record' : 'take';
+    return taken !== 0;
+  }
+
+  /** Prepares Redis to revive an expired order: loads the sale, and publishes that the order's own unit was released. */
+  async function prepareMirror({ mirror, publish }: OutboxRelay, { orderId, saleId }: Order): Promise<void> {
+    try {
+      if ((await mirror.snapshot(saleId)) === null) {
+        const sale = await context.sales.get(saleId);
+        if (sale !== null) await mirror.load(sale);
+      }
+    } catch (error) {
+      context.onError('load-sale', error);
+    }
+    await publish([orderId]);
+  }
+
+  /** Returns a unit that was taken for nothing. If Redis does not get it, the reaper repairs the sale. */
+  async function returnUnit(saleId: number): Promise<void> {
+    await outbox?.mirror.restock(saleId, 1).catch((error) => context.onError('return-unit', error));
   }
 
   async function attempt(given: Notification): Promise<Decision> {
-    const claim: Claim = { saleId: null, direction: null };
+    const unit: MirrorUnit = { takenFrom: null, change: null };
     let isUsed = false;
-    const order = moves === null ? null : await orders.get(given.orderId);
-    if (moves !== null && order?.status === 'expired') {
-      // Not from within the transaction, which would wait for a second connection.
-      await moves.load(order.saleId);
-      await moves.tell([given.orderId]); // that the order's own unit came back
-    }
+    // Before the transaction, which would otherwise wait for a second connection.
+    const order = outbox === null ? null : await orders.get(given.orderId);
+    if (outbox !== null && order?.status === 'expired') await prepareMirror(outbox, order);
     try {
       return await inTransaction(postgres.pool, async (client) => {
-        const value = await decide(client, given, claim);
+        const value = await decide(client, given, unit);
         isUsed = value.kind === 'done' && value.effect === 'revived';
         return { commit: value.kind === 'done', value };
       });
     } catch (error) {
-      isUsed &&= isUnknown(error);
+      isUsed &&= classifyPostgresError(error).kind === 'unknown'; // it may be committed
       throw error;
     } finally {
-      if (claim.saleId !== null && !isUsed) await moves?.putBack(claim.saleId);
+      if (unit.takenFrom !== null && !isUsed) await returnUnit(unit.takenFrom);
     }
   }
 
@@ -163,61 +187,53 @@ export function createPayments(context: PaymentsContext): Payments {
       try {
         decision = await retried(() => attempt(given));
       } catch (error) {
-        // The same id for two orders at once, or the customer bought again in this moment: the next look finds it.
+        // One id for two orders at once, or a new order of the customer at this moment: the second try finds it.
         if (classifyPostgresError(error).kind !== 'refused') throw error;
         decision = await retried(() => attempt(given));
       }
       if (decision.kind !== 'done') return decision;
       if (decision.effect !== 'none') instruments.transitions.inc({ to: decision.effect });
-      if (decision.effect === 'revived') await moves?.tell([given.orderId]);
-      return { kind: 'done', order: (await afterWrite(orders.get(given.orderId)))! };
+      if (decision.effect === 'revived') await outbox?.publish([given.orderId]);
+      const order = await afterWrite(orders.get(given.orderId));
+      return order === UNREAD ? { kind: 'unknown', reason: order } : { kind: 'done', order: order! };
     },
   };
 }
 
 /** What one try to revive an order has done in Redis. */
-interface Claim {
-  /** Of which a unit was taken there; null: of none. */
-  saleId: number | null;
-  /** How Redis is told of the revival; null: it is not told. */
-  direction: 'out' | 'taken' | null;
-}
-
-/** Whether it may have been committed. */
-function isUnknown(error: unknown): boolean {
-  try {
-    return classifyPostgresError(error).kind === 'unknown';
-  } catch {
-    return false;
-  }
+interface MirrorUnit {
+  /** The sale of which a unit was taken there; null: none was. */
+  takenFrom: number | null;
+  /** How the outbox carries the revival to Redis; null: not at all. */
+  change: 'take' | 'record' | null;
 }
 
 async function lockOrder(client: pg.PoolClient, orderId: string): Promise<Row | null> {
   const { rows } = await client.query<Row>(
-    `SELECT sale_id AS "saleId", user_id AS "userId", status, price_cents AS "priceCents"
+    `SELECT sale_id AS "saleId", user_id AS "userId", status, price_cents AS "priceCents",
+       points_earned(price_cents) AS points
      FROM orders WHERE id = $1 FOR UPDATE`,
     [orderId],
   );
   return rows[0] ?? null;
 }
 
-/** What happens outside when an order was paid; a task each, once. */
-async function tellOutside(client: pg.PoolClient, orderId: string, order: Row): Promise<void> {
-  const { saleId, userId, priceCents } = order;
-  const points = Math.max(1, Math.trunc(priceCents / 100)); // EARNED
+/** Adds the tasks that follow from a payment, each once. */
+async function addTasks(client: pg.PoolClient, orderId: string, order: Row): Promise<void> {
+  const { saleId, userId, points } = order;
   await addTask(client, 'ship', orderId, { orderId, saleId, userId });
   await addTask(client, 'award', orderId, { orderId, userId, points });
 }
 
 /**
- * Takes a unit again for an order that had expired.
+ * Gives a unit to an expired order.
  * @returns false when none is free, or the customer has another order: nothing was changed
  */
 async function revive(
   client: pg.PoolClient,
   orderId: string,
   order: Row,
-  { direction }: Claim,
+  { change }: MirrorUnit,
 ): Promise<boolean> {
   const { saleId, userId } = order;
   const other = await client.query(`SELECT FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE}`, [
@@ -241,11 +257,11 @@ async function revive(
        UPDATE stock_units AS s SET order_id = $1 FROM unit WHERE (s.sale_id, s.unit) = (unit.sale_id, unit.unit)
      ), earned AS (
        INSERT INTO points_entries (user_id, source_type, source_id, points)
-       SELECT user_id, 'order-revival', id::text, ${EARNED} FROM revived
+       SELECT user_id, 'order-revival', id::text, points_earned(price_cents) FROM revived
      )
-     INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
-     SELECT id, sale_id, user_id, $3::text FROM revived WHERE $3 IS NOT NULL`,
-    [orderId, saleId, direction],
+     INSERT INTO mirror_outbox (sale_id, change, order_id, user_id)
+     SELECT sale_id, $3::text, id, user_id FROM revived WHERE $3 IS NOT NULL`,
+    [orderId, saleId, change],
   );
   return true;
 }

@@ -1,10 +1,10 @@
 /**
- * Compares what Redis holds of a sale with Postgres, which is the truth, and what Postgres counts with its own rows.
+ * Compares the mirror of a sale with Postgres, the source of truth, and Postgres's counts with its own rows.
  *
- *   compare ──the same──▶ nothing to do
- *      ├──Redis differs, and nothing is under way──▶ repaired, unless anything happened there meanwhile
- *      ├──the sale is not in Redis, or from another epoch──▶ nothing to do: the next attempt opens it
- *      └──something is under way, or Postgres differs from itself──▶ told; looked at again next time
+ *   compare ──no drift──▶ nothing to do
+ *      ├──Redis differs, and nothing is in progress──▶ repaired, unless anything happens there meanwhile
+ *      ├──the sale is not in Redis, or from another epoch──▶ nothing to do: the next attempt loads it
+ *      └──something is in progress, or Postgres contradicts itself──▶ reported; compared again next time
  */
 import { freeUnits, type Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
@@ -14,42 +14,41 @@ import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import type { MirrorSnapshot } from '../store/redis/scripts.ts';
 
 export interface ReconcileContext {
-  /** Null for a strategy that keeps nothing in Redis. */
+  /** Null for a strategy without a mirror. */
   readonly mirror: SaleMirror | null;
   readonly sales: SaleTable;
   readonly orders: OrderTable;
 }
 
-/** A sale in both stores, and in what they differ. */
+/** The differences between the stores for one sale. */
 export interface Comparison {
   readonly saleId: number;
-  /** In words, by what makes two looks at a difference the same one. */
+  /** Descriptions, by a key that identifies a difference from one comparison to the next. */
   readonly differences: ReadonlyMap<string, string>;
 }
 
-/** Each unit that is sold has one buyer, and the others are free. */
+/** Each sold unit has one buyer; the others are free. */
 function agrees(seen: MirrorSnapshot, sale: Sale): boolean {
   return seen.remaining === freeUnits(sale) && seen.buyers === sale.sold;
 }
 
-/** Compares one sale. What changes while it is read can look like a difference: see `compareAll`. */
+/** Compares one sale. A change while it is read can look like a difference: see `compareAll`. */
 export async function compare(context: ReconcileContext, sale: Sale): Promise<Comparison> {
   const { mirror, orders } = context;
   const differences = new Map<string, string>();
-  const differs = (words: string, same = words) => differences.set(same, words);
+  const differs = (description: string, key = description) => differences.set(key, description);
   const counted = await orders.counts(sale.id);
   if (counted.active !== counted.sold)
     differs(`Postgres counts ${counted.sold} sold, and has ${counted.active} active orders`);
-  // In a sale that runs there is always one that was not told yet, but another one.
-  const { units, oldest } = await orders.untold(sale.id);
-  if (oldest !== null)
-    differs(`Redis has not heard of ${units} units that were returned or taken again`, `move ${oldest}`);
+  // A running sale always has pending changes, but not the same ones.
+  const { units, oldest } = await orders.pendingChanges(sale.id);
+  if (oldest !== null) differs(`${units} units changed in Postgres and not in Redis yet`, `outbox ${oldest}`);
   if (counted.pointsMissing > 0)
     differs(`${counted.pointsMissing} orders have other points entries than one and its reversal`);
   const seen = (await mirror?.snapshot(sale.id)) ?? null;
   if (mirror !== null && seen !== null) {
     const abandoned = await mirror.countAbandoned(sale.id);
-    if (abandoned > 0) differs(`${abandoned} reservations in Redis belong to no process any more`);
+    if (abandoned > 0) differs(`${abandoned} reservations in Redis are abandoned`);
     const free = seen.remaining + seen.pending;
     if (free !== freeUnits(sale))
       differs(`Redis has ${free} units free or reserved, Postgres ${freeUnits(sale)}`);
@@ -59,14 +58,14 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
   return { saleId: sale.id, differences };
 }
 
-/** Looks at a sale that differs. */
-const LOOKS = 4;
+/** Comparisons of a sale that differs. */
+const COMPARISONS = 4;
 
 /**
- * Compares every sale that can sell, or could a short while ago, and looks several times where it differs: what is under
- * way in a sale that runs changes from look to look, and a difference stays.
- * @param pauseMs between two looks, in milliseconds
- * @returns each sale, with its differences in words
+ * Compares every sale that can sell, or could recently, several times where it differs: work in progress changes from one
+ * comparison to the next, and drift stays.
+ * @param pauseMs between two comparisons, milliseconds
+ * @returns each sale, with a description of each difference
  */
 export async function* compareAll(
   context: ReconcileContext,
@@ -74,11 +73,11 @@ export async function* compareAll(
 ): AsyncGenerator<{ readonly saleId: number; readonly differences: readonly string[] }> {
   for (const listed of await context.sales.recent()) {
     let { differences } = await compare(context, listed);
-    for (let looks = 1; differences.size > 0 && looks < LOOKS; looks++) {
+    for (let n = 1; differences.size > 0 && n < COMPARISONS; n++) {
       await new Promise((resolve) => setTimeout(resolve, pauseMs));
       const sale = await context.sales.get(listed.id);
       const again = sale === null ? new Map() : (await compare(context, sale)).differences;
-      differences = new Map([...differences].filter(([same]) => again.has(same)));
+      differences = new Map([...differences].filter(([key]) => again.has(key)));
     }
     yield { saleId: listed.id, differences: [...differences.values()] };
   }
@@ -92,22 +91,22 @@ export interface RepairContext {
   readonly log: (message: string, details: object) => void;
 }
 
-/** Makes Redis what Postgres has, when nothing is under way. @returns whether Redis was changed */
+/** Repairs the drift of a sale when nothing is in progress. @returns whether Redis was changed */
 export async function repair(
   { mirror, sales, orders, instruments, log }: RepairContext,
   listed: Sale,
 ): Promise<boolean> {
   const seen = await mirror.snapshot(listed.id);
   if (seen === null || seen.pending > 0 || agrees(seen, listed)) return false;
-  // Read again, after Redis was seen: `correct` refuses when anything happened in Redis since then.
+  // Read again after the snapshot: `repair` refuses when anything has happened in Redis since then.
   const sale = await sales.get(listed.id);
   if (sale === null || agrees(seen, sale)) return false;
-  // What Redis is about to hear is no drift.
-  if ((await orders.untold(sale.id)).oldest !== null) return false;
+  // A pending change is no drift.
+  if ((await orders.pendingChanges(sale.id)).oldest !== null) return false;
   if (!(await mirror.repair(sale.id, seen, freeUnits(sale)))) return false;
   const drift = seen.remaining - freeUnits(sale);
   instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));
   const { id: saleId, remaining, sold } = sale;
-  log('corrected Redis to what Postgres has', { saleId, redis: seen, postgres: { remaining, sold } });
+  log('repaired drift in Redis', { saleId, redis: seen, postgres: { remaining, sold } });
   return true;
 }

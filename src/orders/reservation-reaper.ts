@@ -1,100 +1,98 @@
 /**
- * Settles what dead processes left between the stores.
+ * The reservation reaper: commits or releases abandoned reservations, and repairs the drift of a mirror.
  *
- * Most sales need nothing; one script call checks many at once. A reservation whose claim is over is abandoned: the recovery
- * claims it, and commits it, or, when Postgres refuses, releases it. A sale of which Redis counts something else
- * than Postgres is compared once more and, when nothing is under way, corrected: a process that died between the two stores
- * can have left units that neither sells. A sale that is selling always seems to differ, since the stores are read one
- * after the other: only one that looks the same in two passes is compared. A thousand sales that sell, or one with a million
- * buyers, so cost a pass no more than a look; a difference does no harm before Redis has sold out, and then nothing moves.
+ * Most sales need nothing; one script call checks many at once. A reservation whose claim has ended is abandoned: the reaper
+ * claims it, and commits it or, when Postgres rejects it, releases it. A sale whose mirror differs from Postgres is compared
+ * again and, when nothing is in progress, repaired: a process that died between the two stores can leave units that neither
+ * sells. A running sale always seems to differ, because the stores are read one after the other, so only a sale that looks the
+ * same in two passes is compared. Thousands of running sales, or one with a million buyers, then cost a pass only the scan; a
+ * difference does no harm before Redis has sold out, and then nothing moves.
  *
- * One pass is one call; several processes may make theirs at the same time: each claims other reservations.
+ * One pass is one call. Passes of several processes may overlap: each claims other reservations.
  */
+import { repeatedly } from '../concurrency/periodic.ts';
 import { limits } from '../config/limits.ts';
 import type { ClaimedReservation } from '../domain/outcome.ts';
 import { freeUnits, type Sale } from '../domain/sale.ts';
 import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { isStoreAway } from '../store/failures.ts';
+import { isStoreUnavailable } from '../store/failures.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import type { SaleDigest } from '../store/redis/scripts.ts';
-import type { Strategy } from '../strategies/strategy.ts';
 import type { CommitResult, OrderCommitter } from './order-committer.ts';
 import { repair } from './reconcile.ts';
-import { repeatedly } from './sweep.ts';
 
 export interface ReaperContext {
-  readonly strategy: Strategy & { readonly mirror: SaleMirror };
-  readonly writer: OrderCommitter;
+  readonly mirror: SaleMirror;
+  readonly committer: OrderCommitter;
   readonly sales: SaleTable;
   readonly orders: OrderTable;
   readonly instruments: Instruments;
   readonly log: (message: string, details: object) => void;
-  /** Of recovery. */
+  /** Of the loop `reservation-reaper`. */
   readonly health: LoopHealth;
 }
 
-/** What one pass did. */
+/** The work of one pass. */
 export interface ReaperCounts {
   committed: number;
-  returned: number;
+  released: number;
   /** Left for the next pass, because Postgres did not answer. */
   postponed: number;
-  /** Sales whose units or buyers in Redis were corrected. */
-  corrected: number;
-  /** Sales that could not be looked after this time. */
+  /** Sales whose mirror was repaired. */
+  repaired: number;
+  /** Sales that failed in this pass. */
   failed: number;
 }
 
 /**
  * One pass over all sales that can have reservations.
- * @param isStopped ends the pass early when it begins to hold
- * @param memory of the pass before, for the next one. Null: every sale that differs is compared at once, as is right before
- *   the first request
- * @throws what the stores throw; the next pass goes on
+ * @param isStopped ends the pass early when it becomes true
+ * @param memory the digests of the previous pass, and then of this one. Null: every sale that differs is compared at once, which
+ *   is right before the first request
+ * @throws what the stores throw; the next pass continues
  */
 export async function reapOnce(
   context: ReaperContext,
   isStopped: () => boolean = () => false,
   memory: ReaperMemory | null = null,
 ): Promise<ReaperCounts> {
-  const counts: ReaperCounts = { committed: 0, returned: 0, postponed: 0, corrected: 0, failed: 0 };
+  const counts: ReaperCounts = { committed: 0, released: 0, postponed: 0, repaired: 0, failed: 0 };
   const { health } = context;
-  let away: unknown = null;
-  const looked = new Set<string>();
-  for await (const sale of needy(context, memory)) {
+  let unavailable: unknown = null;
+  const scanned = new Set<string>();
+  for await (const sale of suspects(context, memory)) {
     if (isStopped()) return counts;
-    looked.add(String(sale.id));
+    scanned.add(String(sale.id));
     const item = `sale ${sale.id}`;
-    if (health.isResting(item)) continue;
+    if (health.isBackingOff(item)) continue;
     try {
-      await settleAbandoned(context, sale, counts, isStopped);
-      const { mirror } = context.strategy;
-      if (await repair({ ...context, mirror }, sale)) counts.corrected++;
+      await reapAbandoned(context, sale, counts, isStopped);
+      if (await repair(context, sale)) counts.repaired++;
       health.succeeded(item);
     } catch (error) {
-      // One sale's trouble is not the others'. A store that is away is no sale's: nothing rests when it is back.
+      // A failing sale must not stop the others. An unavailable store is no sale's fault: no sale is then left alone.
       counts.failed++;
-      if (isStoreAway(error)) away = error;
+      if (isStoreUnavailable(error)) unavailable = error;
       else health.failed(item, error);
     }
   }
-  health.retain('sale', (id) => looked.has(id) || memory?.has(Number(id)) === true);
-  if (away === null) health.succeeded(RECOVER);
-  else health.failed(RECOVER, away);
+  health.retain('sale', (id) => scanned.has(id) || memory?.has(Number(id)) === true);
+  if (unavailable === null) health.succeeded(REAP);
+  else health.failed(REAP, unavailable);
   return counts;
 }
 
-const RECOVER = 'recover sales';
+const REAP = 'reap reservations';
 
-/** What the sales looked like that differed in the pass before: one that looks the same now stands still. */
+/** The digests of the sales that differed in the previous pass: a sale with the same digest now is idle. */
 export type ReaperMemory = Map<number, string>;
 
-/** Sales that have abandoned reservations, or differ from Postgres; the others cost one look for many of them. */
-async function* needy(
-  { sales, strategy: { mirror } }: ReaperContext,
+/** Sales with abandoned reservations, or with a mirror that differs from Postgres. */
+async function* suspects(
+  { sales, mirror }: ReaperContext,
   memory: ReaperMemory | null,
 ): AsyncGenerator<Sale> {
   const all = await sales.recent();
@@ -102,85 +100,85 @@ async function* needy(
   memory?.clear();
   for (let from = 0; from < all.length; from += limits.scanBatch) {
     const some = all.slice(from, from + limits.scanBatch);
-    // Where one of them cannot be read, each is looked at by itself.
+    // When one of them cannot be read, each is checked by itself.
     const seen = await mirror.scan(some.map(({ id }) => id)).catch(() => null);
     for (const [i, sale] of some.entries()) {
       if (seen === null || seen[i]!.ageMs >= limits.claimMs) {
         yield sale;
       } else if (differs(seen[i]!, sale)) {
-        const glance = JSON.stringify(seen[i]);
-        memory?.set(sale.id, glance);
-        if (before === null || before.get(sale.id) === glance) yield sale;
+        const digest = JSON.stringify(seen[i]);
+        memory?.set(sale.id, digest);
+        if (before === null || before.get(sale.id) === digest) yield sale;
       }
     }
   }
 }
 
-/** What is under way would explain any difference. */
+/** Pending reservations explain any difference. */
 function differs({ free, pending, buyers }: SaleDigest, sale: Sale): boolean {
   return free !== null && pending === 0 && (free !== freeUnits(sale) || buyers !== sale.sold);
 }
 
-async function settleAbandoned(
+async function reapAbandoned(
   context: ReaperContext,
   sale: Sale,
   counts: ReaperCounts,
   isStopped: () => boolean,
 ): Promise<void> {
-  const { mirror } = context.strategy;
+  const { mirror } = context;
   while (!isStopped() && (await mirror.countAbandoned(sale.id)) > 0) {
-    // Of a sale that is not open none is forgotten: see lua/sale/acknowledge.lua.
+    // Reservations of a sale that is not loaded stay: see lua/sale/acknowledge.lua.
     if ((await mirror.snapshot(sale.id)) === null) await mirror.load(sale);
     const abandoned = await mirror.claimAbandoned(sale.id, limits.reapBatch);
     const { postponed } = counts;
-    await Promise.all(abandoned.map((reservation) => settleAlone(context, reservation, counts)));
+    await Promise.all(abandoned.map((reservation) => reapOne(context, reservation, counts)));
     if (abandoned.length < limits.reapBatch || counts.postponed > postponed) return;
   }
 }
 
 /**
- * One that fails keeps no other of its sale from being settled; it keeps its claim, and is tried again when that is over.
- * @throws what a store throws that is away
+ * A reservation that fails does not stop the others of its sale. It keeps its claim, and is tried again when that has ended.
+ * @throws what an unavailable store throws
  */
-async function settleAlone(
+async function reapOne(
   context: ReaperContext,
   reservation: ClaimedReservation,
   counts: ReaperCounts,
 ): Promise<void> {
   const item = `order ${reservation.orderId}`;
   try {
-    const result = await settle(context, reservation, counts);
+    const result = await commitOrRelease(context, reservation, counts);
     const isRefused = result.kind === 'busy' && result.reason.startsWith('refused-by-postgres');
     if (isRefused) context.health.failed(item, new Error(result.reason));
     else context.health.succeeded(item);
   } catch (error) {
-    if (isStoreAway(error)) throw error;
+    if (isStoreUnavailable(error)) throw error;
     counts.postponed++;
     context.health.failed(item, error);
   }
 }
 
-async function settle(
+async function commitOrRelease(
   context: ReaperContext,
   reservation: ClaimedReservation,
   counts: ReaperCounts,
 ): Promise<CommitResult> {
-  const { strategy, writer, instruments, log } = context;
-  const result = await writer.commit(reservation);
+  const { mirror, committer, instruments, log } = context;
+  const result = await committer.commit(reservation);
   switch (result.kind) {
-    case 'committed': // the writer forgets the reservation
+    case 'committed': // the committer acknowledges it
       counts.committed++;
       break;
     case 'existing':
-      await strategy.release(reservation, { ownerOrderId: result.order.orderId });
-      counts.returned++;
+      await mirror.release(reservation, { ownerOrderId: result.order.orderId });
+      counts.released++;
       break;
     case 'refused':
-      await strategy.release(reservation, { discardUnit: true });
-      counts.returned++;
+      await mirror.release(reservation, { discardUnit: true });
+      counts.released++;
       break;
     case 'busy':
-      await strategy.mirror.unclaim(reservation);
+      await mirror.unclaim(reservation);
       counts.postponed++;
       return result;
     case 'unknown':
@@ -188,18 +186,18 @@ async function settle(
       return result;
   }
   const { orderId, saleId, userId } = reservation;
-  instruments.recovered.inc({ result: result.kind });
-  log('settled a reservation that its process had left', { orderId, saleId, userId, result: result.kind });
+  instruments.reservationsReaped.inc({ result: result.kind });
+  log('settled an abandoned reservation', { orderId, saleId, userId, result: result.kind });
   return result;
 }
 
 /**
- * Passes, one after the other, until stopped.
- * @returns stops it, and waits for the pass under way
+ * Runs passes, one after the other, until stopped.
+ * @returns stops them, and waits for the pass in progress
  */
 export function startReaper(context: ReaperContext): () => Promise<void> {
   const memory: ReaperMemory = new Map();
   return repeatedly(limits.reapEveryMs, (isStopped) =>
-    context.health.step('look for sales', () => reapOnce(context, isStopped, memory)),
+    context.health.step('scan sales', () => reapOnce(context, isStopped, memory)),
   );
 }

@@ -1,40 +1,35 @@
 /**
- * Orders that are reserved in Redis and not committed in Postgres yet: with CONFIRM=accepted the customer has their id from
- * the 202. They are not unknown, so whatever is asked about them is answered `busy`.
+ * Orders that are reserved in Redis and not committed in Postgres yet: with CONFIRM=accepted the customer has their id from the
+ * 202. Such an order exists, so requests about it are answered `busy`, not `unknown-order`.
  */
 import type { Order } from '../domain/order.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 
-export interface Uncommitted {
+export interface UncommittedOrders {
   /** Whether an order that Postgres did not have is reserved, or was committed since. @throws what the stores throw */
   has(orderId: string): Promise<boolean>;
   /** The customer's active order, or that it is reserved; else the latest closed one, or null. @throws what the stores throw */
   ofUser(saleId: number, userId: string): Promise<Order | 'uncommitted' | null>;
 }
 
-/** An order id is a UUIDv7; one that was made longer ago is not reserved any more, whatever clocks and outages there were. */
+/** An order id is a UUIDv7. An older one is no longer reserved, whatever clocks and outages did. */
 const RECENT_MS = 7 * 24 * 3600 * 1000;
 
-/** @param reservations null for a strategy that reserves nothing */
+/** @param mirror null for a strategy that does not reserve */
 export function uncommittedOrders(
   mirror: SaleMirror | null,
   sales: SaleTable,
   orders: OrderTable,
-): Uncommitted {
+): UncommittedOrders {
   return {
     async has(orderId) {
       if (mirror === null || Math.abs(Date.now() - madeAtMs(orderId)) > RECENT_MS) return false;
       const recent = await sales.recent();
-      if (
-        await mirror.isReserved(
-          orderId,
-          recent.map(({ id }) => id),
-        )
-      )
-        return true;
-      // Between the look into Postgres and the one into Redis it may have been committed.
+      const saleIds = recent.map(({ id }) => id);
+      if (await mirror.isReserved(orderId, saleIds)) return true;
+      // It may have been committed between the first read of Postgres and that of Redis.
       return (await orders.get(orderId)) !== null;
     },
     async ofUser(saleId, userId) {

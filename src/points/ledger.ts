@@ -1,6 +1,6 @@
 /**
- * The points ledger: append-only, one entry for each (user, source type, source id). The unique key alone makes a
- * repeated award harmless: there is no lock and no look before the insert.
+ * The points ledger: append-only, one entry per (user, source type, source id). The unique key makes a repeated award
+ * harmless; there is no lock and no read before the insert.
  */
 import type { PointsAccount, PointsEntry } from '../domain/points.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
@@ -12,17 +12,17 @@ export interface Award {
   readonly points: number;
 }
 
-/** `conflict`: the source has awarded another number of points before, which `entry` shows; nothing was written. */
+/** `conflict`: the source has already awarded a different number of points, shown in `entry`; nothing was written. */
 export interface AwardResult {
   readonly kind: 'added' | 'repeated' | 'conflict';
   readonly entry: PointsEntry;
 }
 
 export interface Ledger {
-  /** Adds an entry, or finds the first one of the same source. */
+  /** Adds an entry, or returns the existing one of the same source. */
   award(award: Award): Promise<AwardResult>;
-  /** The balance over all entries, and the newest of them. */
-  account(userId: string, most: number): Promise<PointsAccount>;
+  /** The balance of all entries, and the newest `max` of them. */
+  account(userId: string, max: number): Promise<PointsAccount>;
 }
 
 interface EntryRow {
@@ -50,15 +50,15 @@ export function ledger({ pool }: PostgresStore): Ledger {
         text: `SELECT ${COLUMNS} FROM points_entries WHERE user_id = $1 AND source_type = $2 AND source_id = $3`,
         values: [userId, sourceType, sourceId],
       });
-      // Entries are never deleted, so the one that the insert met is there.
+      // Entries are never deleted, so the conflicting one exists.
       const entry = toEntry(first.rows[0]!);
       return { kind: entry.points === points ? 'repeated' : 'conflict', entry };
     },
-    async account(userId, most) {
+    async account(userId, max) {
       const { rows } = await pool.query<EntryRow & { balance: string }>(
         `SELECT ${COLUMNS}, sum(points) OVER () AS balance FROM points_entries WHERE user_id = $1
          ORDER BY id DESC LIMIT $2`,
-        [userId, most],
+        [userId, max],
       );
       return { balance: Number(rows[0]?.balance ?? 0), entries: rows.map(toEntry) };
     },

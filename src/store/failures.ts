@@ -1,28 +1,42 @@
-/** What an error of either store means. */
+/** Errors of any store: what they mean, and which store they come from. */
+import pg from 'pg';
 import { classifyPostgresError } from './postgres/failures.ts';
 import { classifyRedisError } from './redis/connection.ts';
 
-export interface StoreFailure {
-  readonly kind: 'busy' | 'unknown';
-  readonly reason: string;
-}
+export type StoreFailure =
+  | { readonly kind: 'busy' | 'unknown'; readonly reason: string }
+  /** Not a store that is slow, unreachable or out of resources: throw the error on. */
+  | { readonly kind: 'defect'; readonly error: unknown };
 
-/** @returns null for a refusal and for a defect */
-export function storeFailure(error: unknown): StoreFailure | null {
-  // Postgres first: errors of the network have the same texts, but those of a command of ioredis have no code.
-  for (const classify of [classifyPostgresError, classifyRedisError]) {
-    try {
-      const failure = classify(error);
-      return failure.kind === 'refused' ? null : failure;
-    } catch {
-      // Not this store's.
-    }
+/** Classifies an error of Postgres or Redis. A constraint violation nobody expected is a defect, too. Never throws. */
+export function storeFailure(error: unknown): StoreFailure {
+  // Postgres first: network errors have the same texts in both, but those of an ioredis command have no code.
+  for (const failure of [classifyPostgresError(error), classifyRedisError(error)]) {
+    if (failure.kind === 'refused') break;
+    if (failure.kind !== 'defect') return failure;
   }
-  return null;
+  return { kind: 'defect', error };
 }
 
-/** Whether a store could not be asked, or had no time: nothing is wrong with what it was asked for. */
-export function isStoreAway(error: unknown): boolean {
+/** Whether a store was unreachable or overloaded: nothing is wrong with the request itself. */
+export function isStoreUnavailable(error: unknown): boolean {
   const failure = storeFailure(error);
-  return failure !== null && failure.reason !== 'refused-by-postgres';
+  return failure.kind !== 'defect' && failure.reason !== 'refused-by-postgres';
+}
+
+const STORES = ['postgres', 'redis', 'zookeeper'] as const;
+export type StoreName = (typeof STORES)[number] | 'none';
+
+/**
+ * The store that an error comes from, as a label of metrics; `none` for a defect of the service itself.
+ * @param operation decides about network errors that do not name their store, when it contains the store's name
+ */
+export function storeOf(error: unknown, operation = ''): StoreName {
+  if (!(error instanceof Error)) return 'none';
+  if (error instanceof pg.DatabaseError || error.name.startsWith('PrismaClient')) return 'postgres';
+  if (error.name === 'ZookeeperError') return 'zookeeper';
+  if (error.name === 'ReplyError') return 'redis';
+  if (storeFailure(error).kind === 'defect') return storeOf(error.cause, operation);
+  const isPostgres = classifyPostgresError(error).kind !== 'defect';
+  return STORES.find((store) => operation.includes(store)) ?? (isPostgres ? 'postgres' : 'redis');
 }

@@ -1,61 +1,63 @@
 /**
- * Requests that a store may still carry out after their client has given up: the answer was lost, or the bytes are still
- * on their way, or the server's process is frozen.
+ * Late requests: a store may carry out a request after its client has given up, because the answer was lost, the bytes are
+ * still in the network, or the server process is frozen.
  *
  *   sent ──answered──▶ known
- *    └──no answer──▶ unanswered ──the store's clock passes the deadline──▶ fenced: it has happened by now, or never will
+ *    └──no answer──▶ unanswered ──the store's clock passes the deadline──▶ fenced: it has taken effect by now, or never will
  *
- * Each request that takes a unit carries a deadline, which the store compares with its own clock when it carries the
- * request out. Before an attempt asks again it waits for that deadline. Redis runs a script at one instant, so nothing
- * more is needed there. A Postgres statement takes time: one that has passed the check may be frozen before it commits.
- * `fenceSales` settles that with the row of the sale. Each statement that places an order updates this row, and evaluates
+ * Each request that takes a unit carries a deadline, which the store compares with its own clock when it carries the request
+ * out. Before an attempt retries, it waits until that deadline has passed. Redis runs a script at one instant, so nothing more
+ * is needed there. A Postgres statement takes time: after it has passed the check, its process may freeze before the commit.
+ * `fenceSales` resolves this with the row of the sale. Each statement that places an order updates this row, and evaluates
  * `before_deadline` on the version of the row that it updates:
  *
- *   holds the row's lock            the fence waits for its end, and whoever looks afterwards finds its order
- *   does not hold the lock yet      the fence changes the row's version, so that Postgres (READ COMMITTED) evaluates the
- *                                   statement's expressions again, and the deadline is over
- *   has not arrived                 the same
+ *   it holds the row lock          the fence waits for its end, and a later read finds its order
+ *   it waits for the row lock      the fence changes the row's version, so Postgres (READ COMMITTED) evaluates the statement's
+ *                                  expressions again, after the deadline
+ *   it has not arrived             it meets the deadline
  *
- * A transaction of several statements needs no deadline: its COMMIT, the only one that can be late, holds the row's lock.
+ * A transaction of several statements needs no deadline: only its COMMIT can be late, and it holds the row lock until then.
  *
  * The deadline is the store's time as this process estimates it, so clocks of different machines are never compared. The
  * estimate is never ahead of the store, because a deadline must not be later than the end of the claim that it stands for
- * (domain/outcome.ts); an estimate that is behind makes a request fail in vain, and is read anew. Two things break this: a
- * store whose clock is set back after a fence, as by a failover to a standby with another clock; and a machine that is
- * suspended, as the clock of a process does not count that time.
+ * (domain/outcome.ts). An estimate that is behind makes a request fail without need, and is then refreshed. Two things break
+ * this: a store whose clock is set back after a fence, for example by failover to a standby with another clock; and a suspended
+ * machine, because the clock of a process does not count that time.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** A request failed, and the store may carry it out until `lateUntilMs`, milliseconds since 1970 by the store's clock. */
-export class UnansweredError extends Error {
-  override readonly name = 'UnansweredError';
+/** The result of a request without an answer: the store may carry it out until `lateUntilMs`, by the store's own clock. */
+export interface Unanswered {
+  readonly kind: 'unanswered';
+  readonly reason: string;
+  /** Milliseconds since 1970; 0: it cannot be late. */
   readonly lateUntilMs: number;
-  constructor(cause: unknown, lateUntilMs: number) {
-    super((cause as Error).message, { cause });
-    this.lateUntilMs = lateUntilMs;
-  }
 }
 
-/** A store's clock, as this process knows it. */
+export function isUnanswered(result: unknown): result is Unanswered {
+  return typeof result === 'object' && result !== null && 'kind' in result && result.kind === 'unanswered';
+}
+
+/** A store's clock, as this process estimates it. */
 export interface StoreClock {
-  /** Reads the store's clock unless that was done not long ago. @throws what the store throws */
+  /** Reads the store's clock unless a recent reading exists. @throws what the store throws */
   synchronize(): Promise<void> | void;
-  /** The store's time, milliseconds since 1970; to be called after `synchronize`. Never ahead, and behind by a round trip at most. */
+  /** The store's time, milliseconds since 1970; call `synchronize` first. Never ahead, and behind by at most one round trip. */
   nowMs(): number;
-  /** The next `synchronize` reads the clock anew: the store refused a deadline that was not over. */
+  /** Makes the next `synchronize` read the clock: the store rejected a deadline that lay ahead. */
   invalidate(): void;
   /**
-   * Waits until the store's clock is past an instant; 0 is past.
-   * @returns false when that is more than `limitMs` away: the clock was set back
+   * Waits until the store's clock has passed an instant; 0 has passed.
+   * @returns false when the instant is more than `limitMs` away: the clock was set back
    * @throws what the store throws
    */
   hasPassed(instantMs: number, limitMs: number): Promise<boolean>;
 }
 
-/** A reading is used for so long; by then two clocks drift apart by a fraction of a millisecond. */
+/** Lifetime of a reading: two clocks drift apart by a fraction of a millisecond meanwhile. */
 const REFRESH_MS = 10_000;
 
-/** @param read asks the store for its time, milliseconds since 1970 */
+/** @param read fetches the store's time, milliseconds since 1970 */
 export function storeClock(read: () => Promise<number>): StoreClock {
   let offsetMs = 0;
   let readAtMs: number | null = null;
@@ -78,7 +80,7 @@ export function storeClock(read: () => Promise<number>): StoreClock {
   return {
     synchronize() {
       if (readAtMs === null) return readOnce().then(() => {});
-      // In the background: the estimate that is there does meanwhile.
+      // In the background; the present estimate serves meanwhile.
       if (performance.now() - readAtMs > REFRESH_MS) readOnce().catch(() => {});
     },
     nowMs: () => performance.now() + offsetMs,
@@ -88,7 +90,7 @@ export function storeClock(read: () => Promise<number>): StoreClock {
     async hasPassed(instantMs, limitMs) {
       if (instantMs === 0) return true;
       const startedMs = performance.now();
-      // First by the estimate: meanwhile a connection that was lost may come back.
+      // By the estimate first: a lost connection may come back meanwhile.
       let leftMs = instantMs - (startedMs + offsetMs);
       for (;;) {
         if (performance.now() - startedMs + leftMs > limitMs) return false;

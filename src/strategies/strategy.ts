@@ -1,13 +1,12 @@
 /**
  * The interface of every strategy: the algorithm that decides whether an attempt gets a unit.
  *
- * A strategy answers with a value; only what nobody foresaw throws. There are two kinds. One *reserves* in Redis and
- * leaves the commit to `orders/order-committer.ts`; its `reservations` tells where they are kept. The other *commits* order,
- * count and points itself, in Postgres, and has no reservations.
+ * There are two kinds. One *reserves* a unit in Redis; orders/order-committer.ts commits the reservation afterwards. The other
+ * *commits* order, count and points by itself. A strategy answers with a value; it throws defects only.
  */
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
-import type { ClaimedReservation, ReserveOutcome } from '../domain/outcome.ts';
+import type { CommitOutcome, ReserveOutcome } from '../domain/outcome.ts';
 import type { Sale } from '../domain/sale.ts';
 import type { Lock } from '../locks/lock.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
@@ -18,36 +17,40 @@ import type { RedisEpochs } from '../store/redis/epochs.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import type { SoldOutLatch } from './redis/sold-out-latch.ts';
 
-export interface Strategy {
+interface StrategyBase {
   readonly description: StrategyDescription;
-  /** Where reservations wait for their commit; null for a strategy that commits by itself. */
-  readonly mirror: SaleMirror | null;
-  /** What this process knows of sales that are sold out; null for a strategy that asks its store each time. */
-  readonly latch: SoldOutLatch | null;
-  /** How many attempts it decides at a time, at most. */
+  /** The most attempts that it decides at once. */
   readonly maxBatch: number;
-  /** Makes the strategy's store ready for a sale. Calling it again changes nothing. */
-  load(sale: Sale): Promise<void>;
-  /** Decides one attempt. The same attempt (same orderId) asked again takes no second unit. */
-  reserve(attempt: Attempt): Promise<ReserveOutcome>;
+  /** Prepares the strategy's store for a sale. Idempotent. Absent: nothing to prepare. */
+  load?(sale: Sale): Promise<void>;
   /**
-   * Releases a reservation, exactly once.
-   * @param options.discardUnit when Postgres has no such unit, so that it must not be offered again
-   * @param options.ownerOrderId the order that the customer has instead
-   * @returns whether this call released it; false when it was settled before, or another process has claimed it
+   * Adds units to a sale, or cuts free ones (below zero).
+   * @returns the sale; `below-sold`: too few are free, or too many would be; `busy`: nothing was changed, retry;
+   *   `unknown`: it happened, but the result could not be read; null: no such sale
    */
-  release(
-    reservation: ClaimedReservation,
-    options?: { discardUnit?: boolean; ownerOrderId?: string },
-  ): Promise<boolean>;
-  /**
-   * Adds units to a sale or cuts free ones.
-   * @returns the sale; `below-sold`; `busy`: nothing was changed, and another try may help; null when there is no such sale
-   */
-  restock(saleId: number, units: number): Promise<Sale | 'below-sold' | 'busy' | null>;
-  /** Units that the strategy would still sell; null when its store does not know the sale. */
-  remaining(saleId: number): Promise<number | null>;
+  restock(saleId: number, units: number): Promise<RestockResult>;
 }
+
+export type RestockResult = Sale | 'below-sold' | 'busy' | 'unknown' | null;
+
+/** Decides in Redis: an accepted attempt is a reservation in the mirror until the committer has committed it. */
+export interface ReservingStrategy extends StrategyBase {
+  readonly kind: 'reserves';
+  readonly mirror: SaleMirror;
+  /** Sales that this process knows to be sold out. */
+  readonly latch?: SoldOutLatch;
+  /** Decides one attempt. Idempotent by order id: the same attempt takes one unit at most. */
+  reserve(attempt: Attempt): Promise<ReserveOutcome>;
+}
+
+/** Commits the order itself. */
+export interface CommittingStrategy extends StrategyBase {
+  readonly kind: 'commits';
+  /** Decides one attempt. Idempotent by order id: the same attempt takes one unit at most. */
+  reserve(attempt: Attempt): Promise<CommitOutcome>;
+}
+
+export type Strategy = ReservingStrategy | CommittingStrategy;
 
 /** What a strategy is made from. */
 export interface StrategyContext {
@@ -62,9 +65,9 @@ export interface StrategyContext {
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
   readonly paymentWindowS: number;
-  /** Told of the size of each batch that a strategy makes of attempts. */
+  /** Receives the size of each batch of attempts. */
   readonly onBatch: (size: number) => void;
-  /** Told of failures that change no answer. */
+  /** Receives failures that change no answer. @param doing the operation, such as 'load-sale' */
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
@@ -73,7 +76,7 @@ export interface StrategyEntry {
   create(context: StrategyContext): Strategy;
 }
 
-/** All the promises of the project: what every strategy gives that is not the unsafe control. */
+/** The guarantees of every strategy but the unsafe control. */
 export const ALL_GUARANTEES = {
   neverOversells: true,
   neverLoses: true,

@@ -1,106 +1,105 @@
 /**
- * The dispatcher: from Postgres into the stream. One in each process; they need not know of each other.
+ * The dispatcher moves due tasks from Postgres into the stream. Every process runs one; they need no coordination.
  *
- *   look at the stream ──no answer──▶ nothing is marked: tasks wait in Postgres
- *       │ └──full──▶ look again soon
+ *   read the stream's length ──no answer──▶ nothing is marked: tasks wait in Postgres
+ *       │ └──full──▶ poll again soon
  *       ▼
- *   mark due tasks as queued ──▶ enqueue them ──failed──▶ they wait again
- *                            └──died in between──▶ taken back after `queuedMs`, by any dispatcher
+ *   mark due tasks as queued ──▶ enqueue them ──failed──▶ they return to waiting
+ *                            └──the process dies here──▶ reclaimed after `queuedMs` by any dispatcher
  *
- * Every few seconds it also takes back what nobody claimed and what dead workers were processing, whether Redis
- * answers or not.
+ * Every few seconds it also reclaims queued tasks that were not claimed and tasks whose worker died, even while Redis is down.
  */
 import type { TaskBounds } from '../config/limits.ts';
 import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { TaskTable } from '../store/postgres/task-table.ts';
-import type { PickDue } from './pick.ts';
 import type { TaskQueue } from './queue.ts';
+import type { SelectDue } from './select-due.ts';
 
 export interface DispatcherContext {
   readonly table: TaskTable;
   readonly queue: TaskQueue;
-  readonly pick: PickDue;
+  readonly selectDue: SelectDue;
   readonly instruments: Instruments;
   readonly health: LoopHealth;
   readonly bounds: TaskBounds;
   readonly log: (message: string, details: object) => void;
 }
 
-/** One pass. @returns how many tasks it enqueued, or `full` @throws what the stores throw; the next pass goes on */
+/** One pass. @returns the number of tasks enqueued, or `full` @throws the stores' errors; the next pass retries */
 export async function dispatchOnce(
-  { table, queue, pick }: Pick<DispatcherContext, 'table' | 'queue' | 'pick'>,
+  { table, queue, selectDue }: Pick<DispatcherContext, 'table' | 'queue' | 'selectDue'>,
   bounds: TaskBounds,
 ): Promise<number | 'full'> {
-  const room = bounds.queue - (await queue.length());
-  if (room <= 0) return 'full';
-  const ids = await pick(Math.min(bounds.batch, room));
+  const capacity = bounds.queue - (await queue.length());
+  if (capacity <= 0) return 'full';
+  const ids = await selectDue(Math.min(bounds.batch, capacity));
   if (ids.length === 0) return 0;
   try {
     await queue.enqueue(ids);
   } catch (error) {
-    // Entries that got through find their tasks waiting, and are dropped.
-    await table.giveBack(ids).catch(() => {});
+    // Workers drop entries that reached the stream, because their tasks are waiting again.
+    await table.returnToWaiting(ids).catch(() => {});
     throw error;
   }
   return ids.length;
 }
 
-/** One look for what others left. @returns how many tasks were taken back @throws what Postgres throws */
-export async function takeBackOnce(
+/** Reclaims abandoned tasks. @returns their number by state @throws errors of Postgres */
+export async function reclaimOnce(
   table: TaskTable,
   bounds: TaskBounds,
 ): Promise<{ readonly queued: number; readonly processing: number }> {
   return {
-    queued: await table.takeBackQueued(bounds.queuedMs, bounds.queue),
-    processing: await table.takeBackProcessing(bounds.processingMs, bounds.queue, bounds.attempts),
+    queued: await table.reclaimQueued(bounds.queuedMs, bounds.queue),
+    processing: await table.reclaimProcessing(bounds.processingMs, bounds.queue, bounds.attempts),
   };
 }
 
 export interface Dispatcher {
-  /** Looks for due tasks now, rather than at the next time. */
+  /** Starts the next pass now. */
   wake(): void;
-  /** Waits for the pass under way. */
+  /** Waits for the current pass. */
   stop(): Promise<void>;
 }
 
-/** Passes, one after the other, until stopped. */
+/** Runs passes, one after the other, until stopped. */
 export function startDispatcher(context: DispatcherContext): Dispatcher {
   const { table, queue, instruments, health, bounds, log } = context;
   let stopped = false;
   let woken = false;
-  let end = () => {};
-  let takeBackAtMs = 0;
+  let endPause = () => {};
+  let reclaimAtMs = 0;
 
   function pause(ms: number): Promise<void> {
     if (stopped || woken) return Promise.resolve();
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, ms);
-      end = () => {
+      endPause = () => {
         clearTimeout(timer);
         resolve();
       };
     });
   }
 
-  async function takeBack(): Promise<void> {
-    const counts = await health.step('take tasks back', () => takeBackOnce(table, bounds));
+  async function reclaim(): Promise<void> {
+    const counts = await health.step('reclaim tasks', () => reclaimOnce(table, bounds));
     for (const [from, count] of Object.entries(counts ?? {})) {
       if (count === 0) continue;
-      instruments.tasksTakenBack.inc({ from }, count);
-      log('took back tasks that somebody left', { from, count });
+      instruments.tasksReclaimed.inc({ from }, count);
+      log('Reclaimed abandoned tasks', { from, count });
     }
-    // Twice as old: whatever an entry hinted at has been taken back.
-    await health.step('trim the stream of tasks', () => queue.trim(2 * bounds.queuedMs));
+    // An entry twice as old as the timeout names a task that was reclaimed.
+    await health.step('trim the task stream', () => queue.trim(2 * bounds.queuedMs));
   }
 
   async function run(): Promise<void> {
     while (!stopped) {
       woken = false;
       const enqueued = await health.step('dispatch tasks', () => dispatchOnce(context, bounds));
-      if (performance.now() >= takeBackAtMs) {
-        await takeBack();
-        takeBackAtMs = performance.now() + bounds.takeBackEveryMs;
+      if (performance.now() >= reclaimAtMs) {
+        await reclaim();
+        reclaimAtMs = performance.now() + bounds.reclaimEveryMs;
       }
       if (enqueued === 'full') await pause(bounds.fullPollMs);
       else if (enqueued === null || enqueued < bounds.batch) await pause(bounds.pollMs);
@@ -111,11 +110,11 @@ export function startDispatcher(context: DispatcherContext): Dispatcher {
   return {
     wake() {
       woken = true;
-      end();
+      endPause();
     },
     async stop() {
       stopped = true;
-      end();
+      endPause();
       await running;
     },
   };

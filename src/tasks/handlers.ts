@@ -1,9 +1,9 @@
 /**
- * What happens outside, by kind of task. A handler answers for one attempt: it returns when the outside has it, throws
- * when it may not have it, and ends when its signal fires.
+ * Task handlers by kind. A handler performs one attempt: it returns when the receiver has confirmed the task, throws when it
+ * may not have received it, and stops when its signal fires.
  *
- * With a webhook, the task is posted there as JSON. Any 2xx says that the outside has it; everything else, a redirect
- * too, is a failed attempt. Without one there is no outside: the task is logged, and done.
+ * With a webhook, the task is posted as JSON. Any 2xx is a confirmation; everything else, including a redirect, is a failed
+ * attempt. Without a webhook, the task is logged and done.
  */
 import { unescape as decode } from 'node:querystring';
 import type { ClaimedTask } from '../domain/task.ts';
@@ -12,8 +12,8 @@ import type { TaskKind } from '../store/postgres/add-task.ts';
 export type TaskHandler = (task: ClaimedTask, signal: AbortSignal) => Promise<void>;
 export type TaskHandlers = ReadonlyMap<string, TaskHandler>;
 
-/** The handlers of every kind that Stampede writes. @param webhookUrl null: there is no outside */
-export function outsideHandlers(
+/** Handlers for every kind that Stampede writes. @param webhookUrl null: tasks are only logged */
+export function taskHandlers(
   webhookUrl: string | null,
   log: (message: string, details: object) => void,
 ): TaskHandlers {
@@ -24,11 +24,11 @@ export function outsideHandlers(
 
 function logOnly(log: (message: string, details: object) => void): TaskHandler {
   return async ({ id, kind, idempotencyKey }) => {
-    log('a task is done here: no TASK_WEBHOOK_URL says whom to tell', { taskId: id, kind, idempotencyKey });
+    log('Task done without a webhook: TASK_WEBHOOK_URL is not set', { taskId: id, kind, idempotencyKey });
   };
 }
 
-/** Posts to the URL; a user and password in it become Basic authorization, since fetch refuses them there. */
+/** Posts to the URL. Its user and password become Basic authorization, because fetch rejects credentials in a URL. */
 export function webhook(webhookUrl: string): TaskHandler {
   const url = new URL(webhookUrl);
   const credentials = `${decode(url.username)}:${decode(url.password)}`;
@@ -40,12 +40,12 @@ export function webhook(webhookUrl: string): TaskHandler {
     const response = await fetch(url, {
       method: 'POST',
       headers: { ...headers, 'idempotency-key': idempotencyKey },
-      // The same for every attempt: who gets it twice may compare.
+      // Identical for every attempt, so that the receiver can compare repeats.
       body: JSON.stringify({ id, kind, key: idempotencyKey, payload }),
       redirect: 'manual',
       signal,
     });
-    await response.body?.cancel(); // what it says is not read, however long it is
+    await response.body?.cancel(); // the body is not read, whatever its length
     if (!response.ok) throw new Error(`the webhook answered ${response.status}`);
   };
 }

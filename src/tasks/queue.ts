@@ -1,12 +1,12 @@
 /**
- * The Redis stream between dispatchers and workers. An entry is a hint: the number of a task that is queued in Postgres.
+ * The Redis stream between dispatchers and workers. An entry is a hint: the id of a task that is queued in Postgres.
  *
- *   enqueue ──▶ entry ──read, which is its only delivery──▶ deleted, then claimed in Postgres
- *                 └──its reader died before it deleted it: trimmed when it is old
+ *   enqueue ──▶ entry ──read, its only delivery──▶ deleted, then claimed in Postgres
+ *                 └──its reader died before deleting it: trimmed once it is old
  *
- * A lost entry is a task that Postgres takes back and that is enqueued again; a second one finds its task claimed. So
- * nothing is acknowledged, and nothing of a dead reader is left to look through: the group keeps no list of what is
- * pending (NOACK), and all readers share one name in it, since Redis forgets no name by itself.
+ * When an entry is lost, Postgres reclaims its task and a dispatcher enqueues it again; a duplicate entry finds its task
+ * claimed. Entries therefore need no acknowledgement: the group keeps no pending list (NOACK), and all readers share one
+ * consumer name, because Redis never removes consumers by itself.
  */
 import type { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
@@ -17,20 +17,20 @@ const GROUP = 'workers';
 const READER = 'worker';
 
 export interface TaskQueue {
-  /** Entries that nobody has read. */
+  /** Unread entries. */
   length(): Promise<number>;
-  /** @throws what Redis throws: some or all may be in the stream then */
+  /** @throws errors of Redis; some or all ids may be in the stream then */
   enqueue(ids: readonly string[]): Promise<void>;
-  /** Deletes entries older than this: what they hinted at has been taken back. */
+  /** Deletes entries older than this: their tasks were reclaimed. */
   trim(olderMs: number): Promise<void>;
-  /** A reader has a connection of its own, because its reads wait. */
+  /** Opens a reader with its own connection, because its reads block. */
   reader(blockMs: number): TaskReader;
 }
 
 export interface TaskReader {
-  /** Waits for entries and takes at most so many. @returns the tasks' numbers; none when there was nothing */
-  read(most: number): Promise<readonly string[]>;
-  /** Ends a read that waits. What was read up to then is returned. */
+  /** Waits for entries and takes at most `max`. @returns the tasks' ids; empty after a timeout */
+  read(max: number): Promise<readonly string[]>;
+  /** Unblocks a waiting read, which then returns what it has. */
   interrupt(): Promise<void>;
   close(): void;
 }
@@ -44,7 +44,7 @@ export function taskQueue({ redis }: RedisStore): TaskQueue {
       for (const [error] of (await pipeline.exec()) ?? []) if (error) throw error;
     },
     async trim(olderMs) {
-      // An entry's id begins with Redis's own time in milliseconds.
+      // An entry's id begins with its time by Redis's clock, in milliseconds.
       const [seconds] = await redis.time();
       await redis.xtrim(STREAM, 'MINID', Number(seconds) * 1_000 - olderMs);
     },
@@ -53,15 +53,15 @@ export function taskQueue({ redis }: RedisStore): TaskQueue {
 }
 
 function openReader(redis: Redis, blockMs: number): TaskReader {
-  // A read that gets no answer long after it should have is on a connection that is dead.
+  // A read without an answer well after its timeout is on a dead connection.
   const answerMs = blockMs + limits.redisCommandMs;
   const connection = redis.duplicate({
     lazyConnect: true,
     commandTimeout: answerMs,
     socketTimeout: answerMs,
   });
-  connection.on('error', () => {}); // the read that fails for it tells
-  const connected = connection.connect().catch(() => {}); // and it goes on trying
+  connection.on('error', () => {}); // the read fails and reports it
+  const connected = connection.connect().catch(() => {}); // ioredis keeps reconnecting
   let clientId: number | null = null;
   connection.on('ready', () => {
     connection.client('ID').then(
@@ -75,15 +75,15 @@ function openReader(redis: Redis, blockMs: number): TaskReader {
     clientId = null;
   });
 
-  async function readEntries(most: number): Promise<Entries> {
+  async function readEntries(max: number): Promise<Entries> {
     try {
       // biome-ignore format: one command
       const reply = await connection.xreadgroup(
-        'GROUP', GROUP, READER, 'COUNT', most, 'BLOCK', blockMs, 'NOACK', 'STREAMS', STREAM, '>',
+        'GROUP', GROUP, READER, 'COUNT', max, 'BLOCK', blockMs, 'NOACK', 'STREAMS', STREAM, '>',
       );
       return (reply as [key: string, entries: Entries][] | null)?.[0]?.[1] ?? [];
     } catch (error) {
-      // The stream is new, or Redis lost its memory, perhaps while the read waited.
+      // The stream is new, or Redis lost its data, possibly during the read.
       if (!/^(NOGROUP|UNBLOCKED)/.test((error as Error).message)) throw error;
       await connection.xgroup('CREATE', STREAM, GROUP, '0', 'MKSTREAM').catch((failure: Error) => {
         if (!failure.message.startsWith('BUSYGROUP')) throw failure;
@@ -93,12 +93,12 @@ function openReader(redis: Redis, blockMs: number): TaskReader {
   }
 
   return {
-    async read(most) {
+    async read(max) {
       await connected;
-      const entries = await readEntries(most);
+      const entries = await readEntries(max);
       if (entries.length === 0) return [];
-      // Not waited for: what is not deleted now is trimmed later.
-      redis.xdel(STREAM, ...entries.map(([reservedAt]) => reservedAt)).catch(() => {});
+      // Not awaited: entries that are not deleted now are trimmed later.
+      redis.xdel(STREAM, ...entries.map(([entryId]) => entryId)).catch(() => {});
       return entries.map(([, [, id = '']]) => id).filter((id) => /^[1-9]\d{0,17}$/.test(id));
     },
     async interrupt() {
@@ -108,4 +108,4 @@ function openReader(redis: Redis, blockMs: number): TaskReader {
   };
 }
 
-type Entries = [reservedAt: string, fields: string[]][];
+type Entries = [entryId: string, fields: string[]][];

@@ -1,4 +1,4 @@
-/** The outbox of one process: a dispatcher, a worker, and what operators may do. */
+/** Task processing of one process: a dispatcher, a worker, and the operations for administrators. */
 import { limits } from '../config/limits.ts';
 import type { Task, TaskState } from '../domain/task.ts';
 import type { Lock } from '../locks/lock.ts';
@@ -9,8 +9,8 @@ import { taskTable } from '../store/postgres/task-table.ts';
 import type { RedisStore } from '../store/redis/connection.ts';
 import { startDispatcher } from './dispatcher.ts';
 import type { TaskHandlers } from './handlers.ts';
-import { skipLocked, underLock } from './pick.ts';
 import { taskQueue } from './queue.ts';
+import { skipLocked, underLock } from './select-due.ts';
 import { startWorker } from './worker.ts';
 
 export interface TasksContext {
@@ -27,15 +27,15 @@ export interface TasksContext {
   readonly background: BackgroundHealth;
 }
 
-/** What operators may do. */
-export interface TaskDesk {
-  /** Newest first; null: of every state. */
-  list(state: TaskState | null, most: number): Promise<readonly Task[]>;
-  /** A dead task waits again. @returns the task, `null` when there is none, and what it is when it is not dead */
+/** Operations for administrators. */
+export interface TaskAdmin {
+  /** Newest first. @param state null: every state */
+  list(state: TaskState | null, max: number): Promise<readonly Task[]>;
+  /** Returns a dead task to `waiting`. @returns null when it does not exist; `not-dead` with the task as it is */
   retry(id: number): Promise<{ readonly kind: 'waiting' | 'not-dead'; readonly task: Task } | null>;
 }
 
-export interface Tasks extends TaskDesk {
+export interface Tasks extends TaskAdmin {
   stop(): Promise<void>;
 }
 
@@ -47,7 +47,7 @@ export function startTasks(context: TasksContext): Tasks {
     ...context,
     table,
     queue: taskQueue(redis),
-    pick: context.taskPick === 'lock' ? underLock(table, lock, context) : skipLocked(table),
+    selectDue: context.taskPick === 'lock' ? underLock(table, lock, context) : skipLocked(table),
     health,
     bounds: limits.tasks,
   };

@@ -1,18 +1,18 @@
 /**
- * The worker: from the stream into the outside. One in each process, with several tasks under way.
+ * The worker performs tasks from the stream. Every process runs one, which handles several tasks at once.
  *
- *   a place is free ──▶ read hints ──▶ claim ──not queued any more──▶ dropped: another has it, or had
- *                                        │ claimed, `attempts` + 1
- *                                        ▼
- *                                     handler ──done──▶ done
- *                                        │ threw, or took longer than `handlerMs` since the claim
- *                                        ▼
- *                                     retry after a pause that doubles each time; the last time, or without a
- *                                     handler for the kind: dead
+ *   below `concurrency` ──▶ read hints ──▶ claim ──not queued any more──▶ dropped: another worker claimed it
+ *                                            │ claimed, `attempts` + 1
+ *                                            ▼
+ *                                         handler ──done──▶ done
+ *                                            │ threw, or exceeded `handlerMs` since the claim
+ *                                            ▼
+ *                                         retry after a delay that doubles each time; dead after the last attempt, or
+ *                                         without a handler for the kind
  *
- * The handler's time ends well before a task is taken back from a worker that seems dead (`processingMs`), so that two
- * work on one task only when the first one stood still in between; and then only one of their marks counts. What
- * happened outside is not undone by that: see store/postgres/task-table.ts.
+ * The handler's deadline ends well before the task is reclaimed from a presumably dead worker (`processingMs`). Two workers
+ * therefore handle one task at once only when the first was suspended in between, and then only one of their results is
+ * stored. Effects outside Stampede may happen twice: see store/postgres/task-table.ts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TaskBounds } from '../config/limits.ts';
@@ -35,36 +35,36 @@ export interface WorkerContext {
 }
 
 export interface Worker {
-  /** Takes nothing more, and waits `stopMs` for what is under way; what is not done then is given back. */
+  /** Stops reading and waits `stopMs` for running tasks; then aborts them, so that they are retried. */
   stop(): Promise<void>;
 }
 
-/** One attempt that is under way. */
+/** One running attempt. */
 interface Attempt {
   readonly task: ClaimedTask;
-  /** On `performance.now()`'s clock; before the claim was sent, so before the database's own instant of it. */
+  /** Before the claim was sent, so before the database's instant of it; on `performance.now()`'s clock. */
   readonly claimedMs: number;
   readonly abort: AbortController;
 }
 
-/** The reason of a handler's signal when the worker stops. */
-const STOPPED = new Error('its worker was stopped');
-/** How often a stop interrupts a read: one that was just being sent is not there to be interrupted yet. */
+/** The abort reason when the worker stops. */
+const STOPPED = new Error('the worker stopped');
+/** A stop interrupts the blocking read repeatedly: a read that is still being sent cannot be interrupted yet. */
 const INTERRUPT_EVERY_MS = 50;
 const INTERRUPTS = 10;
-/** How long a stop waits for what it aborted to be given back. */
-const GIVE_BACK_MS = 1_000;
+/** Time for recording the results of aborted attempts. */
+const RECORD_MS = 1_000;
 
 export function startWorker(context: WorkerContext): Worker {
   const { table, queue, instruments, health, bounds } = context;
   const reader = queue.reader(bounds.blockMs);
-  const underWay = new Map<Promise<void>, AbortController>();
+  const running = new Map<Promise<void>, AbortController>();
   let stopping = false;
-  /** Ends a wait of `read`; a promise that lives as long as the worker would keep every race that it was in. */
+  /** Ends the wait of `read`. Racing one long-lived promise instead would leak memory: it keeps a reaction for every race. */
   let wake = () => {};
 
   async function claim(ids: readonly string[]): Promise<readonly Attempt[]> {
-    const untilMs = performance.now() + bounds.queuedMs; // then they have been taken back
+    const untilMs = performance.now() + bounds.queuedMs; // later they are reclaimed
     while (!stopping && performance.now() < untilMs) {
       const claimedMs = performance.now();
       const claimed = await health.step('claim tasks', () => table.claim(ids));
@@ -72,34 +72,34 @@ export function startWorker(context: WorkerContext): Worker {
         instruments.taskHintsDropped.inc(ids.length - claimed.length);
         return claimed.map((task) => ({ task, claimedMs, abort: new AbortController() }));
       }
-      await sleep(bounds.againMs);
+      await sleep(bounds.storeRetryMs);
     }
-    if (stopping) await health.step('give tasks back', () => table.giveBack(ids));
+    if (stopping) await health.step('return tasks to waiting', () => table.returnToWaiting(ids));
     return [];
   }
 
-  async function takeSome(free: number): Promise<void> {
-    const ids = await health.step('read the stream of tasks', () =>
+  async function startUpTo(free: number): Promise<void> {
+    const ids = await health.step('read the task stream', () =>
       reader.read(free).catch((error) => {
-        if (stopping) return []; // its connection was closed
+        if (stopping) return []; // the connection was closed
         throw error;
       }),
     );
-    if (ids === null) await sleep(bounds.againMs);
+    if (ids === null) await sleep(bounds.storeRetryMs);
     if (ids === null || ids.length === 0) return;
     for (const attempt of await claim(ids)) {
       const work = perform(context, attempt).finally(() => {
-        underWay.delete(work);
+        running.delete(work);
         wake();
       });
-      underWay.set(work, attempt.abort);
+      running.set(work, attempt.abort);
     }
   }
 
   async function read(): Promise<void> {
     while (!stopping) {
-      const free = bounds.concurrency - underWay.size;
-      if (free > 0) await takeSome(free);
+      const free = bounds.concurrency - running.size;
+      if (free > 0) await startUpTo(free);
       else
         await new Promise<void>((resolve) => {
           wake = resolve;
@@ -119,7 +119,7 @@ export function startWorker(context: WorkerContext): Worker {
     }
     reader.close();
     await end;
-    await Promise.all(underWay.keys());
+    await Promise.all(running.keys());
   }
 
   return {
@@ -128,8 +128,8 @@ export function startWorker(context: WorkerContext): Worker {
       wake();
       const finished = finish();
       await atMost(bounds.stopMs, finished);
-      for (const abort of underWay.values()) abort.abort(STOPPED);
-      await atMost(GIVE_BACK_MS, finished);
+      for (const abort of running.values()) abort.abort(STOPPED);
+      await atMost(RECORD_MS, finished);
     },
   };
 }
@@ -140,41 +140,39 @@ async function atMost(ms: number, work: Promise<void>): Promise<void> {
   timer.abort();
 }
 
-/** One attempt, from the claim to its mark. */
+/** Performs one claimed attempt and records its result. */
 async function perform(context: WorkerContext, attempt: Attempt): Promise<void> {
   const { table, handlers, instruments, bounds, log } = context;
   const { task } = attempt;
   const handler = handlers.get(task.kind);
   const timer = instruments.taskSeconds.startTimer({ kind: handler === undefined ? 'unknown' : task.kind });
   const error =
-    handler === undefined
-      ? `there is no handler for the kind ${task.kind}`
-      : await handle(handler, attempt, bounds);
+    handler === undefined ? `no handler for the kind ${task.kind}` : await handle(handler, attempt, bounds);
   if (error === null) {
     timer({ result: 'done' });
-    return mark(context, attempt, () => table.done(task));
+    return record(context, attempt, () => table.done(task));
   }
   const failure = failureOf(attempt, error, handler !== undefined, bounds);
   timer({ result: failure.dead ? 'dead' : 'retry' });
   const { id: taskId, kind, attempts } = task;
-  if (failure.dead) log('a task is dead', { taskId, kind, attempts, error });
-  return mark(context, attempt, () => table.failed(task, failure));
+  if (failure.dead) log('Task is dead', { taskId, kind, attempts, error });
+  return record(context, attempt, () => table.failed(task, failure));
 }
 
-/** @returns null when the outside has it, or else why it may not have it */
+/** @returns null when the receiver confirmed the task, else the reason of the failure */
 async function handle(
   handler: TaskHandler,
   { task, claimedMs, abort }: Attempt,
   { handlerMs }: TaskBounds,
 ): Promise<string | null> {
   const leftMs = claimedMs + handlerMs - performance.now();
-  if (leftMs <= 0) return 'the claim took too long';
+  if (leftMs <= 0) return 'claiming the task took too long';
   const timer = setTimeout(() => abort.abort(new Error(`not done within ${handlerMs} ms`)), leftMs);
-  const late = new Promise<never>((_resolve, reject) => {
+  const aborted = new Promise<never>((_resolve, reject) => {
     abort.signal.addEventListener('abort', () => reject(abort.signal.reason), { once: true });
   });
   try {
-    await Promise.race([handler(task, abort.signal), late]);
+    await Promise.race([handler(task, abort.signal), aborted]);
     return null;
   } catch (error) {
     return messageOf(error);
@@ -186,53 +184,54 @@ async function handle(
 function failureOf(
   { task: { attempts }, abort }: Attempt,
   message: string,
-  known: boolean,
-  { attempts: most, backoffMs, backoffMostMs }: TaskBounds,
+  hasHandler: boolean,
+  { attempts: maxAttempts, backoffMs, maxBackoffMs }: TaskBounds,
 ): TaskFailure {
   const error = `attempt ${attempts}: ${message}`;
-  // A stop is not the task's fault: it neither waits nor dies for it.
+  // A shutdown does not count against the task: it is retried at once.
   if (abort.signal.reason === STOPPED) return { error, dead: false, inMs: 0 };
-  const pauseMs = Math.min(backoffMs * 2 ** ((attempts - 1) % most), backoffMostMs);
-  // Jitter, so that what failed together does not come back together.
-  return { error, dead: !known || attempts % most === 0, inMs: pauseMs * (0.75 + Math.random() / 2) };
+  const delayMs = Math.min(backoffMs * 2 ** ((attempts - 1) % maxAttempts), maxBackoffMs);
+  const dead = !hasHandler || attempts % maxAttempts === 0;
+  // Jitter, so that tasks that failed together are not retried together.
+  return { error, dead, inMs: delayMs * (0.75 + Math.random() / 2) };
 }
 
-/** What fetch throws says why only in its cause. */
+/** The message with that of the cause: errors of fetch name the reason only there. */
 function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const cause = error.cause as { readonly code?: string; readonly message?: string } | undefined;
-  const why = cause?.code ?? cause?.message;
-  return why === undefined ? error.message : `${error.message}: ${why}`;
+  const reason = cause?.code ?? cause?.message;
+  return reason === undefined ? error.message : `${error.message}: ${reason}`;
 }
 
 /**
- * Writes down how an attempt ended; again while Postgres does not answer, until the task has been taken back. What Postgres
- * refuses is left to be taken back.
+ * Records the result of an attempt. Retries while Postgres does not answer, until the task is reclaimed. A result that
+ * Postgres rejects is dropped, and the task is reclaimed later.
  */
-async function mark(
+async function record(
   { health, bounds, log }: WorkerContext,
   { task, claimedMs, abort }: Attempt,
   write: () => Promise<boolean>,
 ): Promise<void> {
   const item = `task ${task.id}`;
   for (;;) {
-    const ours = await health.step('mark tasks', () =>
+    const isOurs = await health.step('record task results', () =>
       write().catch((error) => {
         if (!blamesRows(error)) throw error;
         health.failed(item, error);
-        return 'refused' as const;
+        return 'rejected' as const;
       }),
     );
-    if (ours === 'refused') return;
-    if (ours !== null) health.succeeded(item);
-    if (ours === true) return;
-    if (ours === false) {
+    if (isOurs === 'rejected') return;
+    if (isOurs !== null) health.succeeded(item);
+    if (isOurs === true) return;
+    if (isOurs === false) {
       const { id: taskId, kind, attempts } = task;
-      log('an attempt ended after its task had been taken back', { taskId, kind, attempts });
+      log('Attempt ended after its task was reclaimed', { taskId, kind, attempts });
       return;
     }
-    const late = performance.now() + bounds.againMs > claimedMs + bounds.processingMs;
-    if (late || abort.signal.aborted) return;
-    await sleep(bounds.againMs);
+    const isLate = performance.now() + bounds.storeRetryMs > claimedMs + bounds.processingMs;
+    if (isLate || abort.signal.aborted) return;
+    await sleep(bounds.storeRetryMs);
   }
 }

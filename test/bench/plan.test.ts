@@ -259,7 +259,7 @@ describe('a suggestion', () => {
   it.each([
     ['for-updte', '; did you mean "for-update"?'],
     ['LUA', '; did you mean "lua"?'],
-    ['completely-else', '; there are lua, for-update'],
+    ['completely-else', '; known names: lua, for-update'],
   ])('%s', (name, expected) => {
     expect(suggestion(name, ['lua', 'for-update'])).toBe(expected);
   });

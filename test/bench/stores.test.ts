@@ -25,7 +25,7 @@ const id = (n: number): string => `01900000-0000-7000-8000-${String(n).padStart(
 /** A sale with so many orders, each with its points. */
 async function makeSale(stock: number, buyers: readonly string[], sold = buyers.length): Promise<number> {
   const { sql } = stores;
-  await sql.query(`TRUNCATE sales, orders, points_entries, payment_notifications, tasks, unit_moves, stock_units
+  await sql.query(`TRUNCATE sales, orders, points_entries, payment_notifications, tasks, mirror_outbox, stock_units
      RESTART IDENTITY CASCADE`);
   const sale = await sql.query<{ id: number }>(
     `INSERT INTO sales (name, price_cents, stock, sold) VALUES ('test', 100, $1, $2) RETURNING id`,
@@ -100,8 +100,8 @@ describe("the audit's reader", () => {
       [{ orderId: id(0) }],
     );
     await sql.query(
-      `INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
-       VALUES ($1, $2, 'bob', 'back'), ($1, $2 + 1, 'bob', 'back')`,
+      `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change)
+       VALUES ($1, $2, 'bob', 'release'), ($1, $2 + 1, 'bob', 'release')`,
       [id(1), saleId],
     );
     await sql.query(
@@ -144,15 +144,15 @@ describe("the audit's reader", () => {
   it('waits until Redis was told of every unit, and says what it was not told of', async () => {
     const saleId = await makeSale(5, []);
     const { sql } = stores;
-    const move = `INSERT INTO unit_moves (order_id, sale_id, user_id, direction) VALUES ($1, $2, 'ann', 'back')`;
+    const move = `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change) VALUES ($1, $2, 'ann', 'release')`;
     await sql.query(move, [id(0), saleId]);
-    const telling = setTimeout(() => void sql.query('DELETE FROM unit_moves'), 300);
+    const telling = setTimeout(() => void sql.query('DELETE FROM mirror_outbox'), 300);
     expect(await settle(place(saleId))).toEqual({ unsettled: 0, untold: 0, settling: false });
     clearTimeout(telling);
     await sql.query(move, [id(0), saleId]);
     const wait = { timeoutMs: 600, stuckAfterMs: 300 };
     expect(await settle(place(saleId), wait)).toEqual({ unsettled: 0, untold: 1, settling: false });
-    await sql.query('DELETE FROM unit_moves');
+    await sql.query('DELETE FROM mirror_outbox');
   });
 
   it('tells reservations that are stuck from those that are being settled', async () => {

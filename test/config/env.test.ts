@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { ConfigError, parseEnv } from '../../src/config/env.ts';
+import { parseEnv } from '../../src/config/env.ts';
+import { ConfigError } from '../../src/config/errors.ts';
 
 const choices = { strategies: ['lua', 'for-update'], locks: ['redis'] };
 const problemsOf = (env: Record<string, string>) => {
@@ -54,7 +55,7 @@ describe('the configuration', () => {
     });
     expect(problems).toHaveLength(4);
     expect(problems.join('\n')).toContain('STRATEGY="luaa" must be one of lua, for-update');
-    expect(problems.join('\n')).toContain('PORT="70000" must be a whole number from 0 to 65535');
+    expect(problems.join('\n')).toContain('PORT="70000" must be an integer from 0 to 65535');
   });
 
   it.each([

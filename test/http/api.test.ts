@@ -340,7 +340,7 @@ describe('the service', () => {
   it('stops gracefully on request, and refuses a port that is taken', async () => {
     const port = new URL(url).port;
     const second = startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, PORT: port });
-    await expect(second).rejects.toThrow(`Port ${port} is taken`);
+    await expect(second).rejects.toThrow(`Port ${port} is in use`);
   });
 
   it('says what is wrong when a store is not there', async () => {

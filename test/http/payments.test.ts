@@ -21,7 +21,7 @@ afterAll(async () => {
 
 /** Everything that is in the database, as one text. */
 async function everything(): Promise<string> {
-  const tables = ['sales', 'orders', 'points_entries', 'payment_notifications', 'unit_moves'];
+  const tables = ['sales', 'orders', 'points_entries', 'payment_notifications', 'mirror_outbox'];
   const queries = tables.map((table) => `SELECT * FROM ${table} ORDER BY id`);
   queries.push('SELECT id, key, payload FROM tasks ORDER BY id'); // how far they are is their own affair
   const rows = await Promise.all(queries.map((query) => stores.sql.query(query)));

@@ -111,7 +111,7 @@ async function expectOnly503(fail: () => Promise<() => Promise<void>>, during?: 
       : [`${STRATEGIES[one.service]} ${one.path}: ${status} ${JSON.stringify(body)} ${mistake}`];
   });
   const unforeseen = services.flatMap(({ log }, i) =>
-    log.slice(logged[i]).filter((line) => line.includes('nobody foresaw')),
+    log.slice(logged[i]).filter((line) => line.includes('Unexpected error')),
   );
   expect({ wrong, unforeseen: unforeseen.map((line) => line.slice(0, 1_500)) }).toEqual({
     wrong: [],

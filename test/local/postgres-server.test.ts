@@ -103,7 +103,7 @@ describe('what earlier runs left', () => {
     writeFileSync(join(data, 'PG_VERSION'), '16\n');
     await expect(startPostgresServer({ folder })).rejects.toMatchObject({
       code: 'postgres-version',
-      message: expect.stringContaining(`${data} was made by Postgres 16, and this is Postgres 18`),
+      message: expect.stringContaining(`${data} was created by Postgres 16, but this is Postgres 18`),
     });
     writeFileSync(join(data, 'PG_VERSION'), '18\n');
     await expectKept(folder);
@@ -129,8 +129,8 @@ describe('what earlier runs left', () => {
     expect(failure?.code).toBe(code);
     const message = failure?.message ?? '';
     const redis = join(parent, 'redis');
-    expect(message).toContain(`move ${folder} and ${redis} away`);
-    expect(message).toContain('all sales, orders and points that were in it are then lost');
+    expect(message).toContain(`delete ${folder} and ${redis} (or move them away)`);
+    expect(message).toContain('All sales, orders and points in it are then lost');
     if (code === 'postgres-failed') expect(message).toContain(join(folder, 'postgres.log'));
     for (const moved of [folder, redis]) renameSync(moved, `${moved}.damaged`);
     await (await startPostgresServer({ folder, args: FAST })).stop();

@@ -85,7 +85,7 @@ test('several at once install once; the others wait and find it', async () => {
   for (const { path } of found) expect(path).toBe(join(folder, 'redis-server'));
   expect(readFileSync(count, 'utf8')).toBe('install redis\n');
   expect(said).toEqual([
-    'No Redis on this machine: installing it with Homebrew (this once)',
+    'Redis is not installed: installing it with Homebrew (once)',
     `Installed Redis ${real?.version} (${folder}/redis-server)`,
   ]);
 });

@@ -208,14 +208,14 @@ describe('violent ends', () => {
     const stores = await start(folder, (line) => said.push(line));
     await write(stores, 1);
     process.kill(guardianOn(folder), 'SIGKILL');
-    await expect.poll(() => said.join()).toContain('ended unexpectedly (SIGKILL)');
+    await expect.poll(() => said.join()).toContain('exited unexpectedly (SIGKILL)');
     const orphans = processesOn(folder).length;
     expect(orphans).toBeGreaterThanOrEqual(2);
     await write(stores, 2); // the orphans still serve
     const lines: string[] = [];
     const next = await start(folder, (line) => lines.push(line));
-    expect(lines.join('\n')).toMatch(/Stopping a Postgres left over.*\n?.*/);
-    expect(lines.join('\n')).toMatch(/Stopping a Redis left over/);
+    expect(lines.join('\n')).toMatch(/Stopping an orphaned Postgres.*\n?.*/);
+    expect(lines.join('\n')).toMatch(/Stopping an orphaned Redis/);
     expect(await read(next)).toEqual({ postgres: [1, 2], redis: ['1', '2'] });
     await stores.stop(); // the first one's: must not touch the second one's servers
     await write(next, 3);
@@ -239,7 +239,7 @@ describe('violent ends', () => {
     const stores = await start(folder, (line) => said.push(line));
     const info = await withRedis(stores, (redis) => redis.info('server'));
     process.kill(Number(/process_id:(\d+)/.exec(info)?.[1]), 'SIGKILL');
-    await expect.poll(() => said.join('\n')).toMatch(/Redis ended unexpectedly \(signal SIGKILL\)/);
+    await expect.poll(() => said.join('\n')).toMatch(/Redis exited unexpectedly \(signal SIGKILL\)/);
     await stores.stop();
   });
 

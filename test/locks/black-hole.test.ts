@@ -24,11 +24,8 @@ import { type Lease, LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/rungs/redis.ts';
 import { storeClock } from '../../src/store/late-requests.ts';
 import type { RedisStore } from '../../src/store/redis/connection.ts';
-import {
-  defineLockScripts,
-  definePurchaseScripts,
-  defineUpkeepScripts,
-} from '../../src/store/redis/scripts.ts';
+import { defineLockScripts } from '../../src/store/redis/script.ts';
+import { defineSaleScripts } from '../../src/store/redis/scripts.ts';
 import { eventually } from '../support/client.ts';
 import { type LinkMode, TcpProxy } from '../support/proxy.ts';
 
@@ -59,8 +56,7 @@ async function lockOn(redis: Redis): Promise<Lock> {
     redis,
     clock,
     scripts: {
-      ...definePurchaseScripts(redis, clock),
-      ...defineUpkeepScripts(redis),
+      ...defineSaleScripts(redis, clock),
       ...defineLockScripts(redis),
     },
     ping: async () => void (await redis.ping()),

@@ -24,18 +24,18 @@ it('leaves what fails alone for 1 s, doubling to 60 s, and begins anew after a s
   for (const restMs of [1, 2, 4, 8, 16, 32, 60, 60].map((s) => s * 1_000)) {
     for (let atOnce = 0; atOnce < 3; atOnce++) loop.failed('sale 7', refusal);
     pass(restMs - 1);
-    expect([loop.isResting('sale 7'), loop.resting('sale'), loop.resting('order')]).toEqual([
+    expect([loop.isBackingOff('sale 7'), loop.backingOff('sale'), loop.backingOff('order')]).toEqual([
       true,
       ['7'],
       [],
     ]);
     pass(1);
-    expect([loop.isResting('sale 7'), loop.resting('sale')]).toEqual([false, []]);
+    expect([loop.isBackingOff('sale 7'), loop.backingOff('sale')]).toEqual([false, []]);
   }
   loop.succeeded('sale 7');
   loop.failed('sale 7', refusal);
   pass(1_000);
-  expect(loop.isResting('sale 7')).toBe(false);
+  expect(loop.isBackingOff('sale 7')).toBe(false);
 });
 
 it('logs an error once, another one of the same item, and that it is over', () => {
@@ -68,6 +68,6 @@ it('forgets what is not retried, and remembers a bounded number', () => {
   pass(31_001);
   expect(background.degraded()).toEqual([]);
   for (let order = 0; order < 6_000; order++) loop.failed(`order ${order}`, refusal);
-  expect(loop.resting('order')).toHaveLength(5_000);
-  expect(loop.resting('order').at(-1)).toBe('5999');
+  expect(loop.backingOff('order')).toHaveLength(5_000);
+  expect(loop.backingOff('order').at(-1)).toBe('5999');
 });

@@ -17,39 +17,41 @@ describe('an error that repeats', () => {
     log = errorLog((details, message) => lines.push({ ...details, message }), 10_000);
   });
   afterEach(() => vi.useRealTimers());
-  const fail = (doing: string, err: unknown, details = {}) =>
-    log({ err, doing, details, message: `could not ${doing}` });
+  const fail = (operation: string, err: unknown, details = {}) =>
+    log({ err, operation, details, message: `Operation failed: ${operation}` });
 
   it('is logged at once, and then once in ten seconds with its count', () => {
-    for (let port = 0; port < 1_000; port++) fail('ask redis', refused(port), { port });
-    expect(lines).toMatchObject([{ doing: 'ask redis', port: 0, message: 'could not ask redis' }]);
+    for (let port = 0; port < 1_000; port++) fail('ask-redis', refused(port), { port });
+    expect(lines).toMatchObject([
+      { operation: 'ask-redis', port: 0, message: 'Operation failed: ask-redis' },
+    ]);
     expect(lines[0]).not.toHaveProperty('repeated');
     vi.advanceTimersByTime(10_000);
     expect(lines.slice(1)).toMatchObject([{ repeated: 999, port: 999 }]);
-    fail('ask redis', refused(1));
+    fail('ask-redis', refused(1));
     expect(lines).toHaveLength(2);
     vi.advanceTimersByTime(10_000);
     expect(lines.slice(2)).toMatchObject([{ repeated: 1 }]);
   });
 
   it('is logged at once again after ten seconds without it', () => {
-    fail('ask redis', refused(1));
+    fail('ask-redis', refused(1));
     vi.advanceTimersByTime(10_000);
-    fail('ask redis', refused(1));
+    fail('ask-redis', refused(1));
     expect(lines).toHaveLength(2);
     expect(lines[1]).not.toHaveProperty('repeated');
   });
 
   it('keeps back no other one: another code, another message, something else that failed', () => {
-    fail('ask redis', refused(1));
-    fail('ask redis', new Error('READONLY'));
-    fail('ask redis', new Error('LOADING'));
+    fail('ask-redis', refused(1));
+    fail('ask-redis', new Error('READONLY'));
+    fail('ask-redis', new Error('LOADING'));
     fail('recover', refused(1));
     expect(lines).toHaveLength(4);
   });
 
   it('takes bounded memory when each message is another', () => {
-    for (let i = 0; i < 10_000; i++) fail('ask redis', new Error(`order ${i}`));
+    for (let i = 0; i < 10_000; i++) fail('ask-redis', new Error(`order ${i}`));
     expect(lines.length).toBeLessThan(300);
     expect(vi.getTimerCount()).toBeLessThan(300);
   });
@@ -61,14 +63,14 @@ it('a service without Redis logs each error once and counts them all', async () 
   await stores.redisServer.kill();
   const counted = async () => {
     const { text } = (await call(`${service.url}/metrics`)).body;
-    const line = /^stampede_store_errors_total\{.*doing="keep the connection to redis"\} (\d+)$/m.exec(
+    const line = /^stampede_store_errors_total\{store="redis",operation="redis-connection"\} (\d+)$/m.exec(
       String(text),
     );
     return Number(line?.[1] ?? 0);
   };
   await eventually(counted, (count) => count >= 12, 30_000);
   const lines = service.log
-    .filter((line) => line.includes('could not keep the connection to redis'))
+    .filter((line) => line.includes('Operation failed: redis-connection'))
     .map((line) => JSON.parse(line) as { err: { code?: string; message: string }; repeated?: number });
   const errors = new Set(lines.map(({ err }) => err.code ?? err.message));
   expect(lines.filter(({ repeated }) => repeated === undefined)).toHaveLength(errors.size);

@@ -32,9 +32,9 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** Entries that were read of the index of pending orders, by all connections that told. */
+/** Entries of the index of pending orders that connections have read. */
 async function entriesRead(): Promise<number> {
-  // What a connection did is told when it is asked to; this one has done everything here.
+  // A connection reports its statistics on request; this one has run every statement here.
   await postgres.pool.query('SELECT pg_stat_force_next_flush()');
   const { rows } = await stores.sql.query<{ read: number }>(
     `SELECT idx_tup_read::int AS read FROM pg_stat_user_indexes
@@ -43,11 +43,11 @@ async function entriesRead(): Promise<number> {
   return rows[0]!.read;
 }
 
-it('reads those that are due, and not every order that is pending', async () => {
+it('reads only the due orders, not every pending one', async () => {
   const lifecycle = createLifecycle({
     postgres,
     orders: orderTable(postgres),
-    moves: null,
+    outbox: null,
     instruments: createInstruments(),
     health: testHealth().loop('expiry'),
   });

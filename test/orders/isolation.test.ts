@@ -91,7 +91,7 @@ async function expectDegraded(loop: string, detail: RegExp): Promise<void> {
   expect([status, body.status, body.stores]).toEqual([200, 'degraded', { postgres: 'ok', redis: 'ok' }]);
   expect(body.degraded).toContainEqual({ what: loop, detail: expect.stringMatching(detail) });
   expect(await metric('failing', loop)).toBe(1);
-  expect(logged('background work fails', loop)).toHaveLength(1);
+  expect(logged('Background work failed', loop)).toHaveLength(1);
 }
 
 async function expectHealed(loop: string): Promise<void> {
@@ -101,7 +101,7 @@ async function expectHealed(loop: string): Promise<void> {
     30_000,
   );
   expect(await metric('failing', loop)).toBe(0);
-  expect(logged('background work goes on', loop)).toHaveLength(1);
+  expect(logged('Background work recovered', loop)).toHaveLength(1);
   logFrom = service.log.length;
 }
 
@@ -155,21 +155,21 @@ it('a task that cannot be dispatched: the others are done', async () => {
 
 it.each([
   [
-    'unit-moves',
+    'mirror-outbox',
     'buyers',
-    `INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
-     SELECT gen_random_uuid(), $1, 'user', 'back' FROM generate_series(1, $2::int)`,
+    `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change)
+     SELECT gen_random_uuid(), $1, 'user', 'release' FROM generate_series(1, $2::int)`,
   ],
   [
-    'restock-moves',
+    'mirror-outbox',
     'restocks',
-    'INSERT INTO restock_moves (sale_id, units) SELECT $1, 1 FROM generate_series(1, $2::int)',
+    `INSERT INTO mirror_outbox (sale_id, change) SELECT $1, 'restock' FROM generate_series(1, $2::int)`,
   ],
 ])('a sale that Redis refuses (%s): the units of others reach Redis', async (loop, key, insert) => {
   const broken = await createSale(service.url, 5);
   const other = await createSale(service.url, 5);
   await redis.set(`stampede:{sale:${broken.id}}:${key}`, 'another type');
-  await stores.sql.query(insert, [broken.id, limits.movesBatch + 1]);
+  await stores.sql.query(insert, [broken.id, limits.outboxBatch + 1]);
   await stores.sql.query(insert, [other.id, 1]);
   const table = loop.replace('-', '_');
   const waiting = async (id: number) =>
@@ -179,7 +179,7 @@ it.each([
     (n) => n === 0,
   );
   await expectDegraded(loop, new RegExp(`^1 failing; sale ${broken.id}: WRONGTYPE`));
-  expect(await waiting(broken.id)).toBe(limits.movesBatch + 1);
+  expect(await waiting(broken.id)).toBe(limits.outboxBatch + 1);
   await redis.del(`stampede:{sale:${broken.id}}:${key}`);
   await eventually(
     () => waiting(broken.id),

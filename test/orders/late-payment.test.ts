@@ -4,8 +4,9 @@ import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import type { ClaimedReservation, Reservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createOrderCommitter } from '../../src/orders/order-committer.ts';
-import { createOutboxRelay } from '../../src/orders/outbox-relay.ts';
 import { createPayments } from '../../src/orders/payments.ts';
+import { isUnanswered } from '../../src/store/late-requests.ts';
+import { createOutboxRelay } from '../../src/store/outbox-relay.ts';
 import { type OrderTable, orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
@@ -45,7 +46,7 @@ let saleId: number;
 let ann: ClaimedReservation;
 beforeEach(() => onError.mockClear());
 
-/** A sale of so many units, of which ann had one until just now; Redis has not heard that it is free. */
+/** A sale in which ann's order has just expired; the release is in the outbox. */
 async function openSale(stock: number): Promise<void> {
   const sale = await saleTable(postgres).create({
     name: 'a',
@@ -62,25 +63,22 @@ async function openSale(stock: number): Promise<void> {
     `WITH closed AS (
        UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1 RETURNING id, sale_id, user_id
      ), counted AS (UPDATE sales SET sold = sold - 1 FROM closed WHERE sales.id = sale_id)
-     INSERT INTO unit_moves (order_id, sale_id, user_id, direction) SELECT id, sale_id, user_id, 'back' FROM closed`,
+     INSERT INTO mirror_outbox (order_id, sale_id, user_id, change) SELECT id, sale_id, user_id, 'release' FROM closed`,
     [ann.orderId],
   );
 }
 
 async function reserve(userId: string): Promise<ClaimedReservation> {
   const orderId = randomUUID();
-  const [word, , reservedAt] = await redis.scripts.reserve(
-    mirror.keys(saleId),
-    userId,
-    orderId,
-    await mirror.epoch(),
-  );
+  const reply = await redis.scripts.reserve(mirror.keys(saleId), userId, orderId, await mirror.epoch());
+  if (isUnanswered(reply)) throw new Error(reply.reason);
+  const [word, , reservedAt] = reply;
   expect(word).toBe('reserved');
   return withFirstClaim({ saleId, userId, orderId, reservedAt: reservedAt! }, claimEndMs());
 }
 
 async function commit(reservation: ClaimedReservation): Promise<string> {
-  const writer = createOrderCommitter({
+  const committer = createOrderCommitter({
     postgres,
     orders,
     mirror,
@@ -88,55 +86,64 @@ async function commit(reservation: ClaimedReservation): Promise<string> {
     paymentWindowS: 900,
     onError,
   });
-  const { kind } = await writer.commit(reservation);
+  const { kind } = await committer.commit(reservation);
   if (kind === 'committed') await mirror.acknowledge([reservation]);
   return kind;
 }
 
-const moves = () => createOutboxRelay({ postgres, mirror, background: testHealth(onError), onError });
+const outbox = () => createOutboxRelay(postgres, mirror, testHealth(onError).loop('mirror-outbox'));
 
 async function pay(reservation: Reservation): Promise<string | undefined> {
-  const payments = createPayments({ postgres, orders, moves: moves(), confirm: 'durable', instruments });
+  const sales = saleTable(postgres);
+  const payments = createPayments({
+    postgres,
+    orders,
+    sales,
+    outbox: outbox(),
+    confirm: 'durable',
+    instruments,
+    onError,
+  });
   const given = { notificationId: randomUUID(), orderId: reservation.orderId, amountCents: 250 };
   const result = await payments.notify(given);
   return result.kind === 'done' ? result.order.status : result.kind;
 }
 
 async function expectAgreement(free: number, sold: number): Promise<void> {
-  while ((await moves().tell()) > 0);
+  while ((await outbox().publish()) > 0);
   expect(await mirror.snapshot(saleId)).toMatchObject({ remaining: free, pending: 0, buyers: sold });
   expect(await saleTable(postgres).get(saleId)).toMatchObject({ remaining: free, sold });
   expect(onError).not.toHaveBeenCalled();
 }
 
-it('takes its own unit again', async () => {
+it('revives an order with the unit that it released', async () => {
   await openSale(1);
   expect(await pay(ann)).toBe('paid');
   await expectAgreement(0, 1);
 });
 
-it('takes none that is reserved, though Postgres has it', async () => {
+it('takes no reserved unit, even if Postgres has it free', async () => {
   await openSale(2);
   const bob = await reserve('bob');
-  await moves().tell();
+  await outbox().publish();
   const cyd = await reserve('cyd');
   expect(await pay(ann)).toBe('refund-due');
   expect([await commit(bob), await commit(cyd)]).toEqual(['committed', 'committed']);
   await expectAgreement(0, 2);
 });
 
-it('puts the unit back when its customer has bought again', async () => {
+it('returns the unit when the customer has bought again', async () => {
   await openSale(3);
-  await moves().tell();
+  await outbox().publish();
   const again = await reserve('ann');
   expect(await commit(again)).toBe('committed');
   expect(await pay(ann)).toBe('refund-due');
   await expectAgreement(2, 1);
 });
 
-it('gives the unit of the customer back whose other attempt is under way', async () => {
+it("releases the unit of the same customer's attempt in progress", async () => {
   await openSale(3);
-  await moves().tell();
+  await outbox().publish();
   const again = await reserve('ann');
   expect(await pay(ann)).toBe('paid');
   expect(await commit(again)).toBe('existing');

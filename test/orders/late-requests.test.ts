@@ -95,7 +95,7 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
     // Both stores agree, without the drift repair.
     await buy(one.url, id, 'ann');
     await untilReserved(id, 0);
-    const log = [...one.log, ...two.log].filter((line) => line.includes('corrected Redis'));
+    const log = [...one.log, ...two.log].filter((line) => line.includes('repaired drift in Redis'));
     expect(log).toEqual([]);
   });
 });
@@ -130,7 +130,7 @@ it('a repeat does not release what a commit in progress is about to place', { ti
   for (const { problem } of answers) expect(problem).toBe('unknown-outcome');
   const last = await buy(service.url, id, 'ann', 30_000);
   expect(await ordersOf(id, 'ann')).toEqual([last.body.orderId]);
-  expect(service.log.filter((line) => line.includes('corrected Redis'))).toEqual([]);
+  expect(service.log.filter((line) => line.includes('repaired drift in Redis'))).toEqual([]);
 });
 
 describe('CONFIRM=accepted', () => {

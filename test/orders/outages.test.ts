@@ -218,7 +218,7 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
     expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(202));
     await eventually(
       async () => String((await call(`${service.url}/metrics`)).body.text),
-      (text) => /doing="commit after acceptance"\} 10\n/.test(text),
+      (text) => /operation="commit-accepted-order"\} 10\n/.test(text),
     );
     return { url: service.url, saleId: sale.id, ids: answers.map(({ body }) => body.orderId) };
   }

@@ -86,7 +86,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
 
   /** All that both stores hold. */
   async function everything(): Promise<unknown> {
-    const tables = ['sales', 'orders', 'points_entries', 'unit_moves', 'redis_epochs', 'tasks'];
+    const tables = ['sales', 'orders', 'points_entries', 'mirror_outbox', 'redis_epochs', 'tasks'];
     const rows = tables.map(async (table) => (await sql(`SELECT * FROM ${table} ORDER BY 1`, [])).rows);
     const names = (await redis.keys('stampede:{sale:*')).sort();
     return [await Promise.all(rows), names, await Promise.all(names.map((name) => redis.dump(name)))];
@@ -180,8 +180,8 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
         [orderId],
       );
       await sql(
-        `INSERT INTO unit_moves (order_id, sale_id, user_id, direction)
-        VALUES ($1, $2, 'user-0', 'back')`,
+        `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change)
+        VALUES ($1, $2, 'user-0', 'release')`,
         [orderId, saleId],
       );
       await expectFound(

@@ -165,7 +165,7 @@ describeInFull('a unit on its way back', () => {
       );
       expect((await readRedis(world.stores.redis, sale.id)).free).toBe(0);
       await expectLeft(sale, 0);
-      expect(world.logged('corrected Redis')).toEqual([]);
+      expect(world.logged('repaired drift in Redis')).toEqual([]);
     },
   );
 });
@@ -209,7 +209,7 @@ describeInFull('no Redis', () => {
     expect(await sale.rush(['user-0', 'user-1', 'user-3', 'user-4'])).toEqual({ '201': 3, '200': 1 });
     await expectLeft(sale, 8);
     expect(await unpublished(stores.sql, sale.id)).toBe(0);
-    expect(sale.world.logged('corrected Redis')).toEqual([]);
+    expect(sale.world.logged('repaired drift in Redis')).toEqual([]);
   });
 });
 

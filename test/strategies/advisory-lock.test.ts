@@ -11,7 +11,14 @@ it('counts its round trips', async () => {
   const saleId = await bench.sale(3);
   await strategy.reserve(attemptOf(saleId, 'first'));
   const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
-  expect(sent).toEqual(['BEGIN', 'lock-number', 'readSaleAndOrders', 'insert-order', 'count-sold', 'COMMIT']);
+  expect(sent).toEqual([
+    'BEGIN',
+    'lock-number',
+    'read-sale-and-orders',
+    'insert-order',
+    'count-sold',
+    'COMMIT',
+  ]);
   expect(sent).toHaveLength(advisoryLock.description.roundTrips);
 });
 
@@ -42,7 +49,7 @@ it('sees what was sold while it waited for the lock', async () => {
   );
   // It knew before it wrote, and not because the fence refused.
   expect(sent).not.toContain('insert-order');
-  expect(sent.filter((name) => name === 'readSaleAndOrders')).toHaveLength(1);
+  expect(sent.filter((name) => name === 'read-sale-and-orders')).toHaveLength(1);
 });
 
 it('waits for its own sale only, and for nobody who locks a number of another kind', async () => {

@@ -62,7 +62,7 @@ it('commits those that come together with few statements', async () => {
     expect(tally(batch)).toEqual({ accepted: 200 });
   });
   expect(sent.filter((name) => name === 'place-batch')).toHaveLength(3);
-  expect(sent).not.toContain('readSaleAndOrders');
+  expect(sent).not.toContain('read-sale-and-orders');
   expect(await bench.counts(saleId)).toEqual({ sold: 202, active: 202, points: 202 });
 });
 
@@ -234,7 +234,7 @@ it('finds what it committed when the answer of the commit was lost', async () =>
 it('keeps what it committed when the look at the others fails', async () => {
   const saleId = await bench.sale(5);
   failOnce(
-    'readSaleAndOrders',
+    'read-sale-and-orders',
     'before',
     Object.assign(new Error('no connection'), { code: '53300', severity: 'FATAL' }),
   );

@@ -12,7 +12,7 @@ function afterEachLook(work: (look: number) => Promise<unknown>): void {
   let looks = 0;
   vi.spyOn(pool, 'query').mockImplementation((async (...args: unknown[]) => {
     const result = await query(...args);
-    if ((args[0] as { name?: string }).name === 'readSaleAndOrders') await work(++looks);
+    if ((args[0] as { name?: string }).name === 'read-sale-and-orders') await work(++looks);
     return result;
   }) as never);
 }
@@ -24,7 +24,7 @@ it('sells with a look and a compare-and-set', async () => {
   const saleId = await bench.sale(3);
   await strategy.reserve(attemptOf(saleId, 'first'));
   const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
-  expect(sent).toEqual(['readSaleAndOrders', 'sell-if-unchanged']);
+  expect(sent).toEqual(['read-sale-and-orders', 'sell-if-unchanged']);
   expect(sent).toHaveLength(optimistic.description.roundTrips);
 });
 

@@ -1,6 +1,7 @@
 /** lua/sale/reserve-many.lua decides what lua/sale/reserve.lua decides, whatever comes together: both run in a real Redis. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { isUnanswered } from '../../src/store/late-requests.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import type { ReserveReply, SaleAttempts } from '../../src/store/redis/scripts.ts';
 import { saleKeys } from '../support/sale-keys.ts';
@@ -78,6 +79,7 @@ it('decides the same for the same attempts in the same order', async () => {
           members: members.map(({ user, order }) => ({ userId: `user-${user}`, orderId: `order-${order}` })),
         }));
         const replies = await redis.scripts.reserveMany(asked, EPOCH);
+        if (isUnanswered(replies)) throw new Error(replies.reason);
         for (const [i, { sale, user, order }] of inOrder.entries()) {
           const alone = await redis.scripts.reserve(
             keysOf(singly, sale),
@@ -85,6 +87,7 @@ it('decides the same for the same attempts in the same order', async () => {
             `order-${order}`,
             EPOCH,
           );
+          if (isUnanswered(alone)) throw new Error(alone.reason);
           expect(comparable(replies[i]!)).toEqual(comparable(alone));
         }
       };

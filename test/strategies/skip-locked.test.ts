@@ -196,7 +196,7 @@ describe('rows in excess', () => {
     const { strategy, saleId } = await opened(1);
     await sellPast(bench.sql, attemptOf(saleId, 'x'));
     const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'u')));
-    expect(sent).toEqual(['take-unit', 'readSaleAndOrders']);
+    expect(sent).toEqual(['take-unit', 'read-sale-and-orders']);
   });
 });
 

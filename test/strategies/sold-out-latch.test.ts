@@ -20,7 +20,7 @@ beforeEach(async () => {
 /** Whether the process answers for the test's one sale from memory. */
 async function isLatched(url: string): Promise<boolean> {
   const { body } = await call(`${url}/metrics`);
-  return /^stampede_sales_known_sold_out 1$/m.test(String(body.text));
+  return /^stampede_sold_out_latches 1$/m.test(String(body.text));
 }
 
 /** Sells a sale out, until both processes have latched it. */

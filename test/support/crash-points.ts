@@ -29,8 +29,8 @@ const POSTGRES: Record<string, Marks> = {
   cancel: ['close-orders', '\0\0\0\x09cancelled'],
   expire: ['close-orders', '\0\0\0\x07expired'],
   due: ['due-orders'],
-  'outbox-pick': ['pick-moves'],
-  'outbox-delete': ['DELETE FROM unit_moves'],
+  'outbox-pick': ['outbox-of-orders'],
+  'outbox-delete': ['DELETE FROM mirror_outbox'],
   payment: ['FROM orders WHERE id = $1 FOR UPDATE'],
   'payment-paid': [`SET status = 'paid', paid_at = clock_timestamp() WHERE`],
   'payment-task': ['INSERT INTO tasks'],
@@ -46,7 +46,7 @@ const POSTGRES: Record<string, Marks> = {
   'count-sold': ['count-sold'],
   'place-batch': ['place-batch'],
   'sell-if-free': ['sell-if-free'],
-  readSaleAndOrders: ['readSaleAndOrders'],
+  'read-sale-and-orders': ['read-sale-and-orders'],
 };
 
 /** The end of a transaction, by the step that came before it. */
@@ -110,7 +110,7 @@ const STEPS: Record<string, readonly string[]> = {
   'group-commit': [
     ...[
       'place-batch',
-      'readSaleAndOrders',
+      'read-sale-and-orders',
       'task-pick',
       'task-enqueue',
       'task-claim',
@@ -131,7 +131,7 @@ const OFTEN: Record<string, number> = {
   ...{ 'lock-sale': 20, 'find-active': 15, 'insert-order': 12, 'count-sold': 12, 'purchase-commit': 12 },
   ...{
     'place-batch': 6,
-    readSaleAndOrders: 4,
+    'read-sale-and-orders': 4,
     cancel: 4,
     'outbox-pick': 4,
     'apply-change': 4,

@@ -210,7 +210,7 @@ export async function readRedis(redis: Redis, saleId: number): Promise<InRedis> 
 
 /** Changes of a sale that Postgres has and Redis does not have yet. */
 export async function unpublished(sql: pg.Pool, saleId: number): Promise<number> {
-  const count = 'SELECT count(*)::int AS n FROM unit_moves WHERE sale_id = $1';
+  const count = 'SELECT count(*)::int AS n FROM mirror_outbox WHERE sale_id = $1';
   return (await sql.query<{ n: number }>(count, [saleId])).rows[0]!.n;
 }
 

@@ -7,8 +7,8 @@ import { type TaskTable, taskTable } from '../../src/store/postgres/task-table.t
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { type Dispatcher, startDispatcher } from '../../src/tasks/dispatcher.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
-import { type PickDue, skipLocked } from '../../src/tasks/pick.ts';
 import { type TaskQueue, taskQueue } from '../../src/tasks/queue.ts';
+import { type SelectDue, skipLocked } from '../../src/tasks/select-due.ts';
 import { startWorker, type Worker } from '../../src/tasks/worker.ts';
 import type { TestStores } from './stores.ts';
 
@@ -16,9 +16,9 @@ import type { TestStores } from './stores.ts';
 export const bounds: TaskBounds = {
   ...limits.tasks,
   pollMs: 50,
-  takeBackEveryMs: 100,
+  reclaimEveryMs: 100,
   blockMs: 500,
-  againMs: 50,
+  storeRetryMs: 50,
 };
 
 /** To the stores, one process. */
@@ -31,7 +31,7 @@ export interface Process {
   /** What was reported as an error. */
   readonly errors: readonly string[];
   readonly log: readonly string[];
-  dispatcher(more?: { pick?: PickDue; bounds?: Partial<TaskBounds> }): Dispatcher;
+  dispatcher(more?: { selectDue?: SelectDue; bounds?: Partial<TaskBounds> }): Dispatcher;
   worker(handler: TaskHandler, more?: Partial<TaskBounds>): Worker;
   /** Stops what it started. */
   close(): Promise<void>;
@@ -52,8 +52,8 @@ export async function openProcess(stores: Pick<TestStores, 'databaseUrl' | 'redi
   let givenBack = 0;
   const table: TaskTable = {
     ...plain,
-    async giveBack(ids) {
-      const count = await plain.giveBack(ids);
+    async returnToWaiting(ids) {
+      const count = await plain.returnToWaiting(ids);
       givenBack += count;
       return count;
     },
@@ -83,7 +83,7 @@ export async function openProcess(stores: Pick<TestStores, 'databaseUrl' | 'redi
       keep(
         startDispatcher({
           ...parts,
-          pick: more.pick ?? skipLocked(table),
+          selectDue: more.selectDue ?? skipLocked(table),
           bounds: { ...bounds, ...more.bounds },
         }),
       ),

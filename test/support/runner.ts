@@ -55,7 +55,7 @@ export class Runner {
       await this.#check(round, sale);
     }
     await Promise.all(this.#rounds.map(({ round, sale }) => this.#recover(round, sale)));
-    this.note('log', [...this.#world.logged('nobody foresaw'), ...this.#world.logged('"level":60')]);
+    this.note('log', [...this.#world.logged('Unexpected error'), ...this.#world.logged('"level":60')]);
   }
 
   async #check(round: Round, sale: TestSale): Promise<void> {

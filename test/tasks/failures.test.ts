@@ -59,7 +59,7 @@ describe('a handler that fails', () => {
         await handler(task, signal);
         throw new Error(`no\0 luck ${task.attempts} ${'.'.repeat(5_000)}`, { cause: { code: 'EWHY' } });
       },
-      { attempts: 4, backoffMs: 200, backoffMostMs: 400 },
+      { attempts: 4, backoffMs: 200, maxBackoffMs: 400 },
     );
     await until('dead', 1);
     const task = (await process.table.get(id!))!;
@@ -74,9 +74,9 @@ describe('a handler that fails', () => {
     for (const [i, least] of [150, 300, 300].entries()) expect(pauses[i]).toBeGreaterThanOrEqual(least);
     expect(pauses).toHaveLength(3);
     const metrics = await process.instruments.registry.metrics();
-    expect(metrics).toContain('stampede_task_seconds_count{kind="ship",result="retry"} 3');
-    expect(metrics).toContain('stampede_task_seconds_count{kind="ship",result="dead"} 1');
-    expect(process.log.join()).toContain('a task is dead');
+    expect(metrics).toContain('stampede_task_duration_seconds_count{kind="ship",result="retry"} 3');
+    expect(metrics).toContain('stampede_task_duration_seconds_count{kind="ship",result="dead"} 1');
+    expect(process.log.join()).toContain('Task is dead');
   });
 
   it('begins a new round of attempts when an operator retries the task', async () => {
@@ -86,7 +86,7 @@ describe('a handler that fails', () => {
     const failing = async () => {
       throw new Error('still not');
     };
-    process.worker(failing, { attempts: 2, backoffMs: 1, backoffMostMs: 1 });
+    process.worker(failing, { attempts: 2, backoffMs: 1, maxBackoffMs: 1 });
     await until('dead', 1);
     expect(await process.table.revive(id!)).toMatchObject({ state: 'waiting', attempts: 2 });
     expect(await process.table.revive(id!)).toBeNull();
@@ -121,7 +121,7 @@ describe('a handler that fails', () => {
     await until('dead', 1);
     expect(await process.table.get(id!)).toMatchObject({
       attempts: 1,
-      lastError: 'attempt 1: there is no handler for the kind unheard-of',
+      lastError: 'attempt 1: no handler for the kind unheard-of',
     });
   });
 
@@ -144,14 +144,14 @@ describe('a handler that fails', () => {
     const [id] = await writeTasks(stores, 1);
     const { table } = await open();
     for (let attempt = 1; attempt <= 2; attempt++) {
-      await table.claim(await table.pick(1, 'skip'));
-      expect(await table.takeBackProcessing(60_000, 10, 2)).toBe(0);
-      expect(await table.takeBackProcessing(-60_000, 10, 2)).toBe(1);
+      await table.claim(await table.queueDue(1, 'skip'));
+      expect(await table.reclaimProcessing(60_000, 10, 2)).toBe(0);
+      expect(await table.reclaimProcessing(-60_000, 10, 2)).toBe(1);
     }
     expect(await table.get(id!)).toMatchObject({
       state: 'dead',
       attempts: 2,
-      lastError: 'attempt 2: its worker was gone',
+      lastError: 'attempt 2: its worker died',
     });
   });
 });
@@ -193,7 +193,7 @@ describe('a stop', () => {
     await started;
     await worker.stop();
     const other = await open();
-    expect(await other.table.get(id!)).toMatchObject({ lastError: 'attempt 1: its worker was stopped' });
+    expect(await other.table.get(id!)).toMatchObject({ lastError: 'attempt 1: the worker stopped' });
     other.worker(handler);
     await until('done', 1);
     expect(await timesHandled(stores)).toEqual({ 1: 1 });
@@ -289,8 +289,8 @@ describe('stores that are away', () => {
     link.set('refuse');
     allow(); // done outside, and cannot be marked
     await writeTasks(stores, 1);
-    await process.queue.enqueue(await process.table.pick(1, 'skip')); // cannot be claimed
-    for (const doing of ['claim tasks', 'mark tasks', 'dispatch tasks']) {
+    await process.queue.enqueue(await process.table.queueDue(1, 'skip')); // cannot be claimed
+    for (const doing of ['claim tasks', 'record task results', 'dispatch tasks']) {
       await eventually(
         async () => count(behind.errors, doing),
         (n) => n === 1,

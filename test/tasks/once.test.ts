@@ -6,8 +6,8 @@ import type { Lock } from '../../src/locks/lock.ts';
 import { create as createRedisLock } from '../../src/locks/rungs/redis.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
-import { type PickDue, skipLocked, underLock } from '../../src/tasks/pick.ts';
 import { STREAM } from '../../src/tasks/queue.ts';
+import { type SelectDue, skipLocked, underLock } from '../../src/tasks/select-due.ts';
 import { eventually } from '../support/client.ts';
 import {
   age,
@@ -71,17 +71,17 @@ const noLock: Lock = {
 const patient = { queuedMs: 300_000, processingMs: 300_000, handlerMs: 240_000 };
 
 describe('three dispatchers, three workers', () => {
-  async function run(pickOf: (process: Process) => PickDue): Promise<void> {
+  async function run(pickOf: (process: Process) => SelectDue): Promise<void> {
     const ids = await writeTasks(stores, TASKS);
     const picked: string[] = [];
     const workers = new Set<Process>();
     const three = [await open(), await open(), await open()];
     for (const process of three) {
-      const pick = pickOf(process);
+      const selectDue = pickOf(process);
       process.dispatcher({
         bounds: { ...patient, batch: 20 },
-        pick: async (most) => {
-          const marked = await pick(most);
+        selectDue: async (most) => {
+          const marked = await selectDue(most);
           picked.push(...marked);
           return marked;
         },
@@ -124,7 +124,7 @@ describe('what is lost is taken back', () => {
   it('a task that was marked and never enqueued', async () => {
     await writeTasks(stores, 3);
     const process = await open();
-    await process.table.pick(2, 'skip'); // and then its dispatcher dies
+    await process.table.queueDue(2, 'skip'); // and then its dispatcher dies
     process.dispatcher();
     process.worker(handler);
     await eventually(
@@ -179,7 +179,7 @@ describe('what comes twice is done once', () => {
   it('entries: repeated, of unknown tasks, and garbage', async () => {
     const ids = await writeTasks(stores, 50);
     const dispatching = await open();
-    await dispatching.table.pick(100, 'skip');
+    await dispatching.table.queueDue(100, 'skip');
     for (let i = 0; i < 4; i++) {
       for (const id of ids) await redis.xadd(STREAM, '*', 'id', id);
       for (const id of ['999999', '-1', '1e3', '99999999999999999999', ''])
@@ -205,8 +205,8 @@ describe('what comes twice is done once', () => {
     const stop = (signal: NodeJS.Signals) => process.kill(stores.redisServer.pid, signal);
     dispatching.dispatcher({
       bounds: { batch: 10 },
-      pick: async (most) => {
-        const marked = await dispatching.table.pick(most, 'skip');
+      selectDue: async (most) => {
+        const marked = await dispatching.table.queueDue(most, 'skip');
         if (dispatching.givenBack() === 0) {
           stop('SIGSTOP');
           setTimeout(() => stop('SIGCONT'), limits.redisCommandMs + 500);
@@ -263,10 +263,10 @@ describe('what comes twice is done once', () => {
     wakeUp();
     await eventually(
       async () => sleeper.log.join('\n'),
-      (log) => log.includes('after its task had been taken back'),
+      (log) => log.includes('after its task was reclaimed'),
     );
     expect(await other.table.get(id!)).toEqual(done);
-    expect(done).toMatchObject({ state: 'done', lastError: expect.stringContaining('its worker was gone') });
+    expect(done).toMatchObject({ state: 'done', lastError: expect.stringContaining('its worker died') });
     expect(await timesHandled(stores)).toEqual({ 1: 1 });
   });
 });

@@ -84,11 +84,11 @@ describe('several services', () => {
     expect(await taskOf(other, id!)).toMatchObject({ state: 'processing', attempts: 1 });
     await age(stores, 'processing');
     const done = await until(other, id!, 'done');
-    expect(done).toMatchObject({ attempts: 2, lastError: 'attempt 1: its worker was gone' });
+    expect(done).toMatchObject({ attempts: 2, lastError: 'attempt 1: its worker died' });
     expect(seen.get(key)).toBe(2); // with the same key: the receiver can deduplicate
     const { text } = (await call(`${other.url}/metrics`)).body;
-    expect(text).toMatch(/stampede_tasks_taken_back_total\{from="processing"\} 1/);
-    expect(text).toMatch(/stampede_task_seconds_count\{kind="ship",result="done"\} 1/);
+    expect(text).toMatch(/stampede_tasks_reclaimed_total\{from="processing"\} 1/);
+    expect(text).toMatch(/stampede_task_duration_seconds_count\{kind="ship",result="done"\} 1/);
   });
 
   it('deliver the tasks of a paid order, shipping and points, once, however often the payment is reported', async () => {
@@ -151,7 +151,7 @@ describe('operators', () => {
       state: 'dead',
       attempts: 1,
       runAt: instant,
-      lastError: 'attempt 1: there is no handler for the kind nobody-handles-this',
+      lastError: 'attempt 1: no handler for the kind nobody-handles-this',
       createdAt: instant,
       updatedAt: instant,
     });
@@ -221,9 +221,7 @@ describe('a configuration that is wrong', () => {
       () => '',
       (error: Error) => error.message,
     );
-    expect(failure).toContain(
-      'TASK_WEBHOOK_URL="…@host/x" must be a URL that begins with http:// or https://',
-    );
+    expect(failure).toContain('TASK_WEBHOOK_URL="…@host/x" must be a URL starting with http:// or https://');
     expect(failure).toContain('TASK_PICK="both" must be skip-locked or lock');
     expect(failure).not.toContain('word');
   });

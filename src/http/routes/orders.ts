@@ -1,11 +1,11 @@
-/** Orders as their customers read and cancel them, and as the payment provider reports them paid. */
+/** Orders: read and cancelled by customers, reported as paid by the payment provider. */
 import { type Response, Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
-import type { Payments } from '../../orders/payments.ts';
-import type { Uncommitted } from '../../orders/uncommitted-orders.ts';
+import type { Notification, PaymentResult, Payments } from '../../orders/payments.ts';
+import type { UncommittedOrders } from '../../orders/uncommitted-orders.ts';
 import type { OrderTable } from '../../store/postgres/orders.ts';
-import { ProblemError } from '../problems.ts';
+import { outcomeUnread, ProblemError } from '../problems.ts';
 import { jsonBody, parse } from '../requests.ts';
 import { notificationSchema, orderIdSchema, saleIdSchema, userQuerySchema } from '../schemas.ts';
 
@@ -13,16 +13,16 @@ export interface OrderContext {
   readonly orders: OrderTable;
   readonly lifecycle: Lifecycle;
   readonly payments: Payments;
-  readonly uncommitted: Uncommitted;
+  readonly uncommitted: UncommittedOrders;
 }
 
 export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderContext): Router {
   const router = Router();
 
-  /** The answer about an order that Postgres does not have. */
+  /** The problem for an order that is not in Postgres. */
   async function missing(res: Response, orderId: string): Promise<ProblemError> {
     if (!(await uncommitted.has(orderId)))
-      return new ProblemError('unknown-order', `There is no order ${orderId}.`);
+      return new ProblemError('unknown-order', `Order ${orderId} does not exist.`);
     return notCommitted(res, `Order ${orderId}`);
   }
 
@@ -36,7 +36,7 @@ export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderC
   router.get('/sales/:saleId/orders', async (req, res) => {
     const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
     const { userId } = parse(userQuerySchema, req.query, 'query');
-    const order = saleId > limits.maxUnits ? null : await uncommitted.ofUser(saleId, userId);
+    const order = saleId > limits.maxSaleId ? null : await uncommitted.ofUser(saleId, userId);
     if (order === 'uncommitted') throw notCommitted(res, `The order of ${userId} in sale ${saleId}`);
     if (order === null) throw new ProblemError('unknown-order', `${userId} has no order in sale ${saleId}.`);
     res.json(order);
@@ -46,6 +46,7 @@ export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderC
     const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
     const result = await lifecycle.cancel(orderId);
     if (result.kind === 'unknown-order') throw await missing(res, orderId);
+    if (result.kind === 'unknown') throw outcomeUnread(res);
     if (result.kind === 'invalid-transition') {
       const { status } = result.order;
       throw new ProblemError('invalid-transition', `Order ${orderId} is ${status}, not pending.`, {
@@ -58,27 +59,39 @@ export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderC
   router.post('/payments/notifications', ...jsonBody(limits.bodyBytes), async (req, res) => {
     const given = parse(notificationSchema, req.body, 'body');
     const result = await payments.notify(given);
-    switch (result.kind) {
-      case 'done':
-        return res.json(result.order);
-      case 'unknown-order':
-        throw await missing(res, given.orderId);
-      case 'busy':
-        res.setHeader('Retry-After', String(limits.retryAfterS));
-        throw new ProblemError('busy', 'Nothing was changed. Repeat the notification after a moment.', {
-          reason: result.reason,
-        });
-      case 'amount-mismatch':
-        throw amountMismatch(given.orderId, result.expectedCents);
-      case 'conflict':
-        throw new ProblemError(
-          'idempotency-conflict',
-          `Notification ${given.notificationId} came before, for another order or amount.`,
-        );
-    }
+    if (result.kind === 'done') res.json(result.order);
+    else if (result.kind === 'unknown-order') throw await missing(res, given.orderId);
+    else throw problemOfPayment(res, given, result);
   });
 
   return router;
+}
+
+function problemOfPayment(
+  res: Response,
+  { notificationId, orderId }: Notification,
+  result: Exclude<PaymentResult, { kind: 'done' | 'unknown-order' }>,
+): ProblemError {
+  switch (result.kind) {
+    case 'unknown':
+      return outcomeUnread(res);
+    case 'busy':
+      res.setHeader('Retry-After', String(limits.retryAfterS));
+      return new ProblemError(
+        'busy',
+        'Nothing was changed. Repeat the notification after the delay in Retry-After.',
+        {
+          reason: result.reason,
+        },
+      );
+    case 'amount-mismatch':
+      return amountMismatch(orderId, result.expectedCents);
+    case 'conflict':
+      return new ProblemError(
+        'idempotency-conflict',
+        `Notification ${notificationId} was already used for another order or amount.`,
+      );
+  }
 }
 
 function amountMismatch(orderId: string, expectedCents: number): ProblemError {
@@ -88,6 +101,6 @@ function amountMismatch(orderId: string, expectedCents: number): ProblemError {
 
 function notCommitted(res: Response, what: string): ProblemError {
   res.setHeader('Retry-After', String(limits.retryAfterS));
-  const detail = `${what} is accepted and not committed yet. Nothing was changed; try again after a moment.`;
+  const detail = `${what} is accepted but not committed yet. Nothing was changed. Retry after the delay in Retry-After.`;
   return new ProblemError('busy', detail, { reason: 'order-not-committed' });
 }

@@ -1,5 +1,4 @@
-/** Points: awarded once for a source, read as a balance with its entries. */
-
+/** Points: awarded once per source; read as a balance with entries. */
 import type { RequestHandler } from 'express';
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
@@ -18,7 +17,7 @@ export function pointRoutes(ledger: Ledger, admin: RequestHandler[]): Router {
     if (kind === 'conflict') {
       throw new ProblemError(
         'idempotency-conflict',
-        `${award.sourceType} ${award.sourceId} has awarded ${entry.points} points to ${userId}, not ${award.points}.`,
+        `${award.sourceType} ${award.sourceId} already awarded ${entry.points} points to ${userId}, not ${award.points}.`,
         { entry },
       );
     }

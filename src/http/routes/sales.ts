@@ -1,11 +1,10 @@
-/** Sales: made, read, restocked. */
-
+/** Sales: create, read, restock. */
 import type { RequestHandler } from 'express';
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { SaleTable } from '../../store/postgres/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
-import { ProblemError } from '../problems.ts';
+import { outcomeUnread, ProblemError } from '../problems.ts';
 import { jsonBody, parse } from '../requests.ts';
 import { newSaleSchema, restockSchema, saleIdSchema } from '../schemas.ts';
 
@@ -19,7 +18,7 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestH
       startsAt: given.startsAt ?? null,
       endsAt: given.endsAt ?? null,
     });
-    await strategy.load(sale);
+    await strategy.load?.(sale);
     res.status(201).location(`/sales/${sale.id}`).json(sale);
   });
 
@@ -28,25 +27,26 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestH
   });
 
   router.get('/sales/:saleId', async (req, res) => {
-    const saleId = knownId(parse(saleIdSchema, req.params.saleId, 'saleId'));
+    const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
     const sale = await sales.get(saleId);
     if (sale === null) throw unknownSale(saleId);
     res.json(sale);
   });
 
   router.post('/sales/:saleId/restock', ...admin, ...jsonBody(limits.bodyBytes), async (req, res) => {
-    const saleId = knownId(parse(saleIdSchema, req.params.saleId, 'saleId'));
+    const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
     const { units } = parse(restockSchema, req.body, 'body');
     const sale = await strategy.restock(saleId, units);
     if (sale === null) throw unknownSale(saleId);
     if (sale === 'busy') {
       res.setHeader('Retry-After', String(limits.retryAfterS));
-      throw new ProblemError('busy', 'Nothing was changed. Try again after a moment.');
+      throw new ProblemError('busy', 'Nothing was changed. Retry after the delay in Retry-After.');
     }
+    if (sale === 'unknown') throw outcomeUnread(res);
     if (sale === 'below-sold') {
       const detail =
         units < 0
-          ? `Fewer than ${-units} units of sale ${saleId} are free.`
+          ? `Sale ${saleId} has fewer than ${-units} unsold units.`
           : `Sale ${saleId} would have more than ${limits.maxUnits} units.`;
       throw new ProblemError(units < 0 ? 'below-sold' : 'invalid-request', detail);
     }
@@ -57,11 +57,11 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestH
 }
 
 function unknownSale(saleId: number): ProblemError {
-  return new ProblemError('unknown-sale', `There is no sale ${saleId}.`);
+  return new ProblemError('unknown-sale', `Sale ${saleId} does not exist.`);
 }
 
-/** @throws ProblemError for a number that no sale can have */
-function knownId(saleId: number): number {
-  if (saleId > limits.maxUnits) throw unknownSale(saleId);
+/** @throws ProblemError for an id beyond those of the database */
+function possibleId(saleId: number): number {
+  if (saleId > limits.maxSaleId) throw unknownSale(saleId);
   return saleId;
 }

@@ -1,4 +1,4 @@
-/** What operators and tools ask: health, readiness, metrics, the strategies, the description of the API. */
+/** Routes for operators and tools: health, readiness, metrics, strategies, the API description. */
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { Router } from 'express';
@@ -15,18 +15,18 @@ export interface ServiceContext {
   readonly strategies: readonly StrategyDescription[];
   readonly locks: readonly LockDescription[];
   readonly instruments: Instruments;
-  /** The metrics of all processes that share the port, or null when they cannot be had; null: this is the only one. */
+  /** Reads the metrics of all worker processes, or null when unavailable. Null: the service is one process. */
   readonly metricsOfAll: (() => Promise<string | null>) | null;
-  /** What fails although both stores answer. */
+  /** Failing background work. */
   readonly degraded: () => readonly Degradation[];
-  /** The stores by name; each check throws when its store does not answer. */
+  /** Checks by store; a check throws when its store does not answer. */
   readonly checks: Readonly<Record<string, () => Promise<void>>>;
 }
 
 export function serviceRoutes(context: ServiceContext): Router {
   const router = Router();
 
-  // Alive: the process answers. What it depends on is /readyz's business, or a store's outage would restart it.
+  // Liveness ignores the stores (see /readyz): otherwise an outage of a store would restart the service.
   router.get('/healthz', (_req, res) => {
     res.json({ status: 'ok' });
   });
@@ -35,9 +35,9 @@ export function serviceRoutes(context: ServiceContext): Router {
     const stores = await run(context.checks);
     const ready = Object.values(stores).every((result) => result === 'ok');
     const degraded = context.degraded();
-    const well = degraded.length === 0 ? 'ok' : 'degraded';
+    const status = degraded.length === 0 ? 'ok' : 'degraded';
     res.status(ready ? 200 : 503).json({
-      status: ready ? well : 'unavailable',
+      status: ready ? status : 'unavailable',
       stores,
       ...(degraded.length > 0 && { degraded }),
     });
@@ -61,7 +61,7 @@ export function serviceRoutes(context: ServiceContext): Router {
   return router;
 }
 
-/** Runs checks together. @returns for each `ok`, or why it failed */
+/** Runs all checks concurrently. @returns `ok` or the error by store */
 async function run(checks: Readonly<Record<string, () => Promise<void>>>): Promise<Record<string, string>> {
   const outcome = (check: () => Promise<void>) =>
     check().then(
@@ -90,7 +90,7 @@ const PAGE = `<!doctype html>
 `;
 const START = `SwaggerUIBundle({ url: '/openapi.json', dom_id: '#api', deepLinking: true, validatorUrl: null });\n`;
 
-/** The API's page: Swagger UI from the package, served from here. */
+/** Swagger UI, served from its package. */
 function docs(): Router {
   const folder = path.dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
   const router = Router();

@@ -10,7 +10,7 @@
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { classifyRedisError, type RedisStore } from '../../store/redis/connection.ts';
+import { expectedRedisFailure, type RedisStore } from '../../store/redis/connection.ts';
 import { lockKey } from './keys.ts';
 
 /** How long a lost answer is asked for; ioredis needs about 100 ms for a new connection. */
@@ -70,13 +70,13 @@ export async function settled<T>({ ask, again, undo, ttlMs, settlements }: Settl
   try {
     return await ask();
   } catch (error) {
-    if (classifyRedisError(error).kind === 'busy') throw error; // it did not run
+    if (expectedRedisFailure(error).kind === 'busy') throw error; // it did not run
     const settleUntilMs = performance.now() + SETTLE_MS;
     while (!settlements.closed && performance.now() < settleUntilMs) {
       try {
         return await again();
       } catch (failure) {
-        classifyRedisError(failure);
+        expectedRedisFailure(failure);
         await settlements.pause(PAUSE_MS);
       }
     }

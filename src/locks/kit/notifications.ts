@@ -32,7 +32,7 @@ export class Bells {
   #subscribed: Promise<void> | null = null;
   #listening = false;
   #closed = false;
-  #againMs = 0;
+  #storeRetryMs = 0;
 
   constructor(redis: Redis, onError: (doing: string, error: unknown) => void) {
     this.#redis = redis;
@@ -46,7 +46,7 @@ export class Bells {
 
   /** Listens from now on, if that is possible soon. @returns whether there is a channel now */
   async listen(waiter: Waiter): Promise<boolean> {
-    if (!this.#listening && !this.#closed && performance.now() > this.#againMs) {
+    if (!this.#listening && !this.#closed && performance.now() > this.#storeRetryMs) {
       this.#subscribed ??= this.#subscribe();
       await waiter.pause(SUBSCRIBE_MS, this.#subscribed);
     }
@@ -93,7 +93,7 @@ export class Bells {
     subscriber.on('ready', () => {
       if (this.#listening) subscriber.subscribe(this.#channel).catch(() => subscriber.disconnect(true));
     });
-    subscriber.on('error', (error) => this.#onError('keep the connection that wakes waiters', error));
+    subscriber.on('error', (error) => this.#onError('redis-subscriber-connection', error));
     subscriber.on('message', (_channel, lock) => this.#ring.get(lock)?.());
     this.#subscriber = subscriber;
     try {
@@ -102,8 +102,8 @@ export class Bells {
     } catch (error) {
       subscriber.disconnect();
       this.#subscribed = null;
-      this.#againMs = performance.now() + AGAIN_MS;
-      if (!this.#closed) this.#onError('subscribe to what wakes waiters', error);
+      this.#storeRetryMs = performance.now() + AGAIN_MS;
+      if (!this.#closed) this.#onError('redis-subscribe', error);
     }
   }
 }

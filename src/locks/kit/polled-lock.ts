@@ -12,7 +12,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { localQueue } from '../../concurrency/local-queue.ts';
-import { classifyRedisError } from '../../store/redis/connection.ts';
+import { expectedRedisFailure } from '../../store/redis/connection.ts';
 import type { AcquireOptions, AcquireResult, Lock } from '../lock.ts';
 import { Settlements } from './ambiguous-write.ts';
 import { inTime, poll, type Wait } from './polling.ts';
@@ -73,7 +73,7 @@ export function polledLock(server: PolledServer): Lock {
       return await inTime(lease, waiter, `${server.name}-slow`);
     } catch (error) {
       settle(claim);
-      return { kind: 'unavailable', reason: classifyRedisError(error).reason };
+      return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
     }
   }
 

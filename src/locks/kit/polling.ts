@@ -6,7 +6,7 @@
  *    ▼
  *   held; but an answer that took longer than the lease is `unavailable`: another may hold the lock by then
  */
-import { classifyRedisError } from '../../store/redis/connection.ts';
+import { expectedRedisFailure } from '../../store/redis/connection.ts';
 import type { AcquireResult, Lease, Lock } from '../lock.ts';
 import { Settlements } from './ambiguous-write.ts';
 import { type Waiter, waitingLock } from './waiting-lock.ts';
@@ -53,7 +53,7 @@ export function pollingLock(name: string, ask: Ask, onClose: () => void = () => 
           const lease = await ask(resource, ttlMs, settlements);
           return lease === null ? { kind: 'wait' } : await inTime(lease, waiter, 'redis-slow');
         } catch (error) {
-          return { kind: 'unavailable', reason: classifyRedisError(error).reason };
+          return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
         }
       }),
     async close() {

@@ -59,7 +59,7 @@ export function waitingLock<Gift = never>({ name, queue, ask, close }: WaitingLo
     if (turn === null) return waiter.ended();
     let result: AcquireResult | undefined;
     try {
-      if (waiter.signal.aborted && turn.gift === null) return waiter.ended();
+      if (waiter.signal.aborted && turn.handoff === null) return waiter.ended();
       result = await ask(resource, options, waiter, turn);
       return result;
     } finally {

@@ -13,7 +13,7 @@
  */
 
 import { localQueue, type Turn, unqueued } from '../../concurrency/local-queue.ts';
-import { classifyRedisError, type RedisStore } from '../../store/redis/connection.ts';
+import { expectedRedisFailure, type RedisStore } from '../../store/redis/connection.ts';
 import { Settlements } from '../kit/ambiguous-write.ts';
 import { lockKey } from '../kit/keys.ts';
 import { type Bell, Bells } from '../kit/notifications.ts';
@@ -104,7 +104,7 @@ export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
     waiter: Waiter,
     turn: Turn<Legacy>,
   ): Promise<AcquireResult> {
-    const { claim, bell } = turn.gift ?? {};
+    const { claim, bell } = turn.handoff ?? {};
     try {
       if (claim !== undefined && options.owner === undefined && options.ttlMs === claim.ttlMs) {
         return await inTime(claims.lease(resource, claim, turn), waiter, 'redis-slow');
@@ -112,7 +112,7 @@ export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
       if (claim !== undefined) await claims.giveBack(resource, claim, unqueued());
       return await stand(resource, options, waiter, turn, bell ?? null);
     } catch (error) {
-      return { kind: 'unavailable', reason: classifyRedisError(error).reason };
+      return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
     }
   }
 

@@ -1,10 +1,10 @@
-/** Tasks as they are written: in the transaction of the change that causes them. What becomes of them: src/tasks. */
+/** Inserts tasks, in the transaction of the change that causes them. src/tasks executes them. */
 import type pg from 'pg';
 
-/** What must happen outside of Stampede. */
+/** An effect outside of Stampede. */
 export type TaskKind = 'ship' | 'award' | 'refund';
 
-/** Adds a task; there is one of each kind for an order, however often it is added. */
+/** Adds a task. Idempotent: an order has at most one task of each kind. */
 export async function addTask(
   db: Pick<pg.PoolClient, 'query'>,
   kind: TaskKind,

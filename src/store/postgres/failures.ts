@@ -1,31 +1,27 @@
 /**
  * What an error of Postgres, pg or Prisma says about the write that met it:
  *
- *   refused   Postgres answered no, and nothing was written (a constraint)
- *   busy      Postgres gave up or could not begin; nothing was written; trying again may help
+ *   refused   Postgres rejected the statement because of a constraint; nothing was written
+ *   busy      Postgres gave up or could not begin; nothing was written; a retry may help
  *   unknown   the connection was lost while a statement was running: it may have been committed
+ *   defect    none of these: the caller throws the error on, so that a defect never passes as load
  *
- * Whatever fits none of these is a defect. Sources, the innermost error first (Prisma wraps the driver's, which says more):
+ * Sources, the innermost error first (Prisma wraps the driver's error, which says more):
  *
  *   SQLSTATE by class   23 refused; 25, 28, 3D, 40, 53, 55, 57, 58, XX busy; FATAL 57, 58, XX and all 08 unknown; else a defect
- *   kind                of Prisma's driver adapter, where the driver's own code is gone
+ *   kind                of Prisma's driver adapter, which drops the driver's own code
  *   Prisma's code       P1…, P2…
  *   Node's code         no connection was made: busy; it broke: unknown
- *   pg's message        for what pg says without a code
+ *   pg's message        for errors of pg without a code
  */
 import pg from 'pg';
-import { UnansweredError } from '../late-requests.ts';
 
-/** What a failed statement means for the attempt that sent it. */
+/** What a failed statement means for its sender. */
 export type PostgresFailure =
   | { readonly kind: 'refused'; readonly constraint: string; readonly code: string }
   | { readonly kind: 'busy'; readonly reason: string }
-  | {
-      readonly kind: 'unknown';
-      readonly reason: string;
-      /** Until when the statement may still be carried out, by Postgres's clock: see late-requests.ts; 0: it is not late. */
-      readonly lateUntilMs?: number;
-    };
+  | { readonly kind: 'unknown'; readonly reason: string }
+  | { readonly kind: 'defect'; readonly reason: 'defect'; readonly error: unknown };
 
 const busy = (reason: string): PostgresFailure => ({ kind: 'busy', reason });
 const LOST = { kind: 'unknown', reason: 'postgres-connection-lost' } as const satisfies PostgresFailure;
@@ -62,11 +58,11 @@ const BUSY_CLASSES = new Map([
   ['58', 'postgres-system-error'],
   ['XX', 'postgres-internal-error'],
 ]);
-/** Corrupted data: no repeat helps, so it must not pass as load. */
+/** Corrupted data: no retry helps, so it must not pass as load. */
 const CORRUPTED = new Set(['XX001', 'XX002']);
-/** Of these a FATAL ends a connection that had a statement; the other classes' comes before the first one. */
+/** A FATAL of these classes ends a connection in the middle of a statement; a FATAL of the others comes before the first. */
 const ENDS_CONNECTION = new Set(['57', '58', 'XX']);
-/** FATAL, and yet no statement was running: Postgres starts or stops, or waited for the next one in vain. */
+/** FATAL without a running statement: Postgres is starting or stopping, or the session was idle for too long. */
 const BEFORE_STATEMENT = new Set(['57P03', '57P05']);
 
 const BY_KIND = new Map<string, PostgresFailure>([
@@ -124,25 +120,26 @@ const BY_MESSAGE: readonly (readonly [RegExp, PostgresFailure])[] = [
   [/Connection terminated|not queryable|Query read timeout|connection error|Connection ended/i, LOST],
 ];
 
-/**
- * Sorts an error of Postgres, pg or Prisma.
- * @throws the error itself when it is none of these: a defect, which must not pass as load.
- */
+/** Classifies an error of Postgres, pg or Prisma. Never throws. */
 export function classifyPostgresError(error: unknown): PostgresFailure {
-  if (error instanceof UnansweredError) return { ...LOST, lateUntilMs: error.lateUntilMs };
-  if (error instanceof UnreadOutcome) return { kind: 'unknown', reason: 'outcome-unread' };
   for (const layer of layersOf(error).reverse()) {
     const failure = failureOfLayer(layer);
     if (failure === 'defect') break;
     if (failure !== null) return failure;
   }
-  throw error;
+  return { kind: 'defect', reason: 'defect', error };
+}
+
+/** The same for errors that a caller handles. @throws the error itself when it is a defect */
+export function expectedPostgresFailure(error: unknown): Exclude<PostgresFailure, { kind: 'defect' }> {
+  const failure = classifyPostgresError(error);
+  if (failure.kind === 'defect') throw error;
+  return failure;
 }
 
 /**
- * Whether Postgres refuses what is in the rows of a statement (a constraint, a trigger with whatever SQLSTATE, a value), and so
- * would take others. False: Postgres has no resources, takes no writes or is stopping; or a lock was not had in time; or the
- * statement was not answered at all.
+ * Whether Postgres refused a statement because of its rows (a constraint, a trigger with any SQLSTATE, a value), and so would
+ * accept other rows. False: Postgres lacks resources, accepts no writes or is stopping; a lock timed out; no answer came.
  */
 export function blamesRows(error: unknown): boolean {
   if (!isAnswer(error)) return false;
@@ -151,51 +148,43 @@ export function blamesRows(error: unknown): boolean {
 }
 const OF_THE_SERVER = new Set(['25', '53', '57']);
 
-/** Whether it is sure that nothing was written: Postgres refused or could not begin, or answered with an error. */
+/** Whether it is certain that nothing was written: Postgres refused, could not begin, or answered with an error. */
 export function wroteNothing(error: unknown): boolean {
-  try {
-    return classifyPostgresError(error).kind !== 'unknown';
-  } catch {
-    return layersOf(error).some(
-      (layer) => stateOf(layer) !== null && (layer.severity ?? 'ERROR') === 'ERROR',
-    );
-  }
+  const { kind } = classifyPostgresError(error);
+  if (kind !== 'defect') return kind !== 'unknown';
+  return layersOf(error).some((layer) => stateOf(layer) !== null && (layer.severity ?? 'ERROR') === 'ERROR');
 }
 
+/** The write before this read has happened, but its outcome cannot be read. */
+export const UNREAD = 'outcome-unread';
+
 /**
- * Reads what a write before it came to. When Postgres cannot be read, the write has happened all the same: the error then
- * says that the outcome is not known, whatever kind of failure the read met.
+ * Reads the outcome of a write that has happened.
+ * @returns UNREAD when Postgres cannot be read, whatever the kind of failure
+ * @throws a defect
  */
-export async function afterWrite<T>(read: Promise<T>): Promise<T> {
+export async function afterWrite<T>(read: Promise<T>): Promise<T | typeof UNREAD> {
   try {
     return await read;
   } catch (error) {
-    classifyPostgresError(error); // a defect is thrown as it is
-    throw new UnreadOutcome('the outcome of a write cannot be read', { cause: error });
+    expectedPostgresFailure(error);
+    return UNREAD;
   }
 }
 
-class UnreadOutcome extends Error {
-  override readonly name = 'UnreadOutcome';
-}
-
-/** Whether a statement waited too long for a lock, so that statements on other rows may succeed. */
+/** Whether a statement waited too long for a lock: statements on other rows may succeed. */
 export function isHeldUp(error: unknown): boolean {
-  try {
-    const failure = classifyPostgresError(error);
-    return failure.kind === 'busy' && HELD_UP.has(failure.reason);
-  } catch {
-    return false;
-  }
+  const failure = classifyPostgresError(error);
+  return failure.kind === 'busy' && HELD_UP.has(failure.reason);
 }
 const HELD_UP = new Set(['lock-timeout', 'statement-timeout', 'deadlock', 'serialization-failure']);
 
-/** Whether Postgres answered with an error: the statement was rolled back, and the connection goes on. */
+/** Whether Postgres answered with an error: it rolled the statement back, and the connection stays usable. */
 export function isAnswer(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.severity === 'ERROR';
 }
 
-/** An error, or one that it wraps, as far as anything is known of it. */
+/** The known properties of an error, or of one that it wraps. */
 interface Layer {
   readonly code?: unknown;
   readonly originalCode?: unknown;
@@ -209,7 +198,7 @@ interface Layer {
   readonly meta?: { readonly driverAdapterError?: unknown };
 }
 
-/** The error and what it wraps, the outermost first. */
+/** The error and the errors that it wraps, the outermost first. */
 function layersOf(error: unknown): Layer[] {
   const layers: Layer[] = [];
   let current = error;
@@ -235,17 +224,17 @@ function failureOfLayer(layer: Layer): PostgresFailure | 'defect' | null {
   return BY_MESSAGE.find(([pattern]) => pattern.test(message))?.[1] ?? null;
 }
 
-/** The SQLSTATE of an answer of Postgres; null: it is none. */
+/** The SQLSTATE of an error that Postgres sent; null for any other error. */
 function stateOf({ code, originalCode, severity }: Layer): string | null {
   const state = String(originalCode ?? (severity === undefined ? '' : code));
   return /^[0-9A-Z]{5}$/.test(state) ? state : null;
 }
 
-/** What an answer of Postgres means. */
+/** The meaning of an SQLSTATE. */
 function failureOfState(code: string, severity: string, constraint: string): PostgresFailure | 'defect' {
   const group = code.slice(0, 2);
   if (group === '23') return { kind: 'refused', constraint, code };
-  // An answer with ERROR rolled the statement back: a trigger may raise 08… when a server that it asks is away.
+  // ERROR rolled the statement back: a trigger may raise 08… when a server that it calls is unreachable.
   if (code === '40003' || (group === '08' && severity !== 'ERROR')) return LOST;
   if (severity !== 'ERROR' && ENDS_CONNECTION.has(group) && !BEFORE_STATEMENT.has(code)) return LOST;
   const reason = CORRUPTED.has(code) ? undefined : (REASONS.get(code) ?? BUSY_CLASSES.get(group));

@@ -1,10 +1,10 @@
 /**
- * Applies prisma/migrations with Prisma's own schema engine, compiled to WebAssembly, so that no binary has to be
- * downloaded. `_prisma_migrations` is filled as `prisma migrate deploy` fills it; both can be used on one database.
+ * Applies prisma/migrations with Prisma's own schema engine, compiled to WebAssembly, so no binary has to be downloaded. It fills
+ * `_prisma_migrations` as `prisma migrate deploy` does; both can be used on one database.
  *
- * Everything runs on one connection in one transaction: the lock, the scripts and the engine's bookkeeping. A start
- * that is killed half-way leaves nothing behind, and of several processes that start at once one applies while the
- * others wait and then find nothing to do. (A migration can therefore not use CREATE INDEX CONCURRENTLY.)
+ * Everything runs on one connection in one transaction: the lock, the scripts and the engine's bookkeeping. A start that is
+ * killed halfway leaves nothing behind. Of several processes that start at once, one applies while the others wait, and then find
+ * nothing to do. (A migration can therefore not use CREATE INDEX CONCURRENTLY.)
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
@@ -14,7 +14,7 @@ import { bindMigrationAwareSqlAdapterFactory } from '@prisma/driver-adapter-util
 import type * as EngineModule from '@prisma/schema-engine-wasm';
 import pg from 'pg';
 
-// Node 20's types name the namespace and not the value.
+// Node 20's types declare the namespace and not the value.
 declare const WebAssembly: {
   instantiate(
     bytes: Uint8Array,
@@ -23,23 +23,23 @@ declare const WebAssembly: {
 };
 
 const root = fileURLToPath(new URL('../../../prisma/', import.meta.url));
-/** The advisory lock's number; any fixed one will do. */
+/** The key of the advisory lock; an arbitrary constant. */
 const MIGRATION_LOCK = 7_261_737;
 
 /**
- * Brings the database to the newest migration.
+ * Migrates the database to the newest version.
  * @returns the names of the migrations that this call applied; empty when there was nothing to do.
  * @throws when a migration fails; the database is then as it was before the call.
  */
 export async function migrate(databaseUrl: string): Promise<readonly string[]> {
-  // One connection, never given up while idle: the transaction lives on it.
+  // One connection, never closed while idle: it has the transaction.
   const pool = new pg.Pool({
     connectionString: databaseUrl,
     max: 1,
     idleTimeoutMillis: 0,
     connectionTimeoutMillis: 10_000,
   });
-  pool.on('error', () => {}); // a lost connection shows as the failure of the query under way
+  pool.on('error', () => {}); // a lost connection also fails the query in progress
   try {
     await pool.query('BEGIN');
     await pool.query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);

@@ -1,4 +1,4 @@
-/** Orders in Postgres, as they are read. Who writes them: orders/order-committer.ts and the Postgres strategies. */
+/** Reads orders. The statements that insert them: insert-orders.ts. */
 import type pg from 'pg';
 import type { Order, OrderStatus } from '../../domain/order.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
@@ -24,21 +24,21 @@ export interface OrderTable {
   get(orderId: string): Promise<Order | null>;
   /** The customer's active order, or else the latest one. */
   ofUser(saleId: number, userId: string): Promise<Order | null>;
-  /** The active order of each (sale, user) that has one; asked for many at once. */
+  /** The active order of each (sale, user) that has one. */
   activeOf(
     customers: readonly { readonly saleId: number; readonly userId: string }[],
   ): Promise<readonly Order[]>;
-  /** Of these orders, in no order, those that exist. */
+  /** Those of these orders that exist, in any order. */
   existing(orderIds: readonly string[]): Promise<readonly Order[]>;
-  /** What must agree within Postgres, at one instant. */
+  /** Figures that must agree within Postgres, at one instant. */
   counts(saleId: number): Promise<OrderCounts>;
-  /** Units that Redis has not heard of, and one of their moves. */
-  untold(saleId: number): Promise<{ readonly units: number; readonly oldest: string | null }>;
+  /** Changes of a sale in the outbox: their units, and the number of the oldest. */
+  pendingChanges(saleId: number): Promise<{ readonly units: number; readonly oldest: string | null }>;
   /** Every customer of a sale with an active order, in pages. */
   buyers(saleId: number, pageSize: number): AsyncIterable<readonly Buyer[]>;
   /**
-   * What Redis needs to hold a sale, at one instant: free units, which of some orders exist, and all buyers, which
-   * `use` takes page by page.
+   * What a load of the mirror needs, at one instant: free units, which of some orders exist, and all buyers, which `use`
+   * receives page by page.
    */
   snapshot<T>(
     saleId: number,
@@ -49,7 +49,7 @@ export interface OrderTable {
 
 export interface Snapshot<T> {
   readonly remaining: number;
-  /** Numbers of the restocks that `remaining` has and Redis has not heard of. */
+  /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
   readonly restocks: readonly string[];
   readonly known: ReadonlySet<string>;
   readonly value: T;
@@ -67,7 +67,7 @@ export interface Buyer {
   readonly orderId: string;
 }
 
-/** Buyers read at once. */
+/** Buyers per page. */
 const PAGE = 1_000;
 
 export function orderTable({ pool }: PostgresStore): OrderTable {
@@ -87,8 +87,8 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
     async activeOf(customers) {
       const { rows } = await pool.query<OrderRow>({
         name: 'active-orders',
-        // LATERAL … LIMIT 1 leaves the planner one way: a look into the index for each customer. Joined otherwise, the
-        // plan that is made while the table is empty reads all orders, and a prepared statement keeps it.
+        // LATERAL … LIMIT 1 leaves the planner one way: one index lookup per customer. Another join, planned while the
+        // table is empty, reads all orders, and a prepared statement keeps its plan.
         text: `SELECT o.* FROM unnest($1::int[], $2::text[]) AS c (sale_id, user_id)
                CROSS JOIN LATERAL (
                  SELECT ${COLUMNS} FROM orders
@@ -106,11 +106,9 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
       });
       return rows.map(toOrder);
     },
-    async untold(saleId) {
+    async pendingChanges(saleId) {
       const { rows } = await pool.query<{ units: number; oldest: string | null }>(
-        `SELECT coalesce(sum(units), 0)::int AS units, min(what) AS oldest FROM (
-           SELECT 1 AS units, id::text AS what FROM unit_moves WHERE sale_id = $1
-           UNION ALL SELECT units, 'restock ' || id FROM restock_moves WHERE sale_id = $1) AS untold`,
+        'SELECT coalesce(sum(units), 0)::int AS units, min(id)::text AS oldest FROM mirror_outbox WHERE sale_id = $1',
         [saleId],
       );
       return rows[0]!;
@@ -141,12 +139,13 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
         const known = await client.query<{ id: string }>('SELECT id FROM orders WHERE id = ANY($1)', [
           orderIds,
         ]);
-        const untold = await client.query<{ id: string }>('SELECT id FROM restock_moves WHERE sale_id = $1', [
-          saleId,
-        ]);
+        const restocks = await client.query<{ id: string }>(
+          `SELECT id FROM mirror_outbox WHERE sale_id = $1 AND change = 'restock'`,
+          [saleId],
+        );
         const snapshot = {
           remaining: sale.rows[0]?.remaining ?? 0,
-          restocks: untold.rows.map(({ id }) => id),
+          restocks: restocks.rows.map(({ id }) => id),
           known: new Set(known.rows.map(({ id }) => id)),
           value: await use(buyersOf(client, saleId, PAGE)),
         };

@@ -9,8 +9,6 @@ import { PrismaClient } from '../../generated/prisma/client.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
 import { blamesRows, classifyPostgresError } from './failures.ts';
 
-export { blamesRows, classifyPostgresError, isAnswer, type PostgresFailure } from './failures.ts';
-
 export interface PostgresStore {
   readonly pool: pg.Pool;
   readonly prisma: PrismaClient;
@@ -22,8 +20,8 @@ export interface PostgresStore {
 
 /**
  * Opens the pool. Nothing connects before the first query.
- * @param onError told of every error of an idle or checked-out connection, which would otherwise end the process
- * @param connections at most so many; processes that share a port share what Postgres allows, but four are the least
+ * @param onError receives each error of an idle or checked-out connection, which would otherwise end the process
+ * @param connections the most connections; at least four are used
  */
 export function openPostgres(
   databaseUrl: string,
@@ -38,17 +36,17 @@ export function openPostgres(
     statement_timeout: limits.postgresStatementMs,
     lock_timeout: limits.postgresLockMs,
     idle_in_transaction_session_timeout: limits.postgresStatementMs,
-    // The client's own clock too: behind a cut network the server's timeouts are never heard of.
+    // By the client's clock, too: behind a broken network the server's timeouts never arrive.
     query_timeout: limits.postgresStatementMs + 500,
-    // A prepared statement keeps the plan that it got first. On a table that was vacuumed while it was empty that plan reads
-    // the whole table, and goes on doing so while the table grows: so a table is read as a whole where there is no index only.
+    // A prepared statement keeps its first plan. For a table that was vacuumed while it was empty, that plan is a sequential
+    // scan, and stays one while the table grows. So sequential scans are off wherever an index exists.
     options: '-c enable_seqscan=off',
     keepAlive: true,
     application_name: 'stampede',
   });
   let closing = false;
   const onClientError = (error: Error) => {
-    if (!closing) onError(error); // a server that stops at the same time ends what is being ended
+    if (!closing) onError(error); // a server that stops at the same time ends these connections, too
   };
   pool.on('error', onClientError);
   pool.on('connect', (client) => client.on('error', onClientError));
@@ -74,11 +72,11 @@ export function openPostgres(
 }
 
 /**
- * A connection that tells more of its failures.
+ * A connection whose failures say more, and that ends when an answer is late.
  *
- * Making it: what fails then is marked as such, since no statement was sent (see store/postgres/failures.ts). An answer that is late:
- * the connection ends. Prisma gives the connection of a transaction that failed back to the pool as if all were well, and
- * whoever gets it next would meet what is left of the transaction.
+ * An error while connecting is marked as such: no statement was sent (see failures.ts). Prisma returns the connection of a failed
+ * transaction to the pool as if it were clean; without the end of the connection, its next user would meet the rest of that
+ * transaction.
  */
 class StrictClient extends pg.Client {
   // biome-ignore lint/suspicious/noExplicitAny: the pool gives a callback, others await
@@ -89,7 +87,7 @@ class StrictClient extends pg.Client {
     return super.connect((error: any, ...rest: any[]) => callback(error && whileConnecting(error), ...rest));
   }
 
-  // biome-ignore lint/suspicious/noExplicitAny: whatever form of the arguments it gets, it passes on
+  // biome-ignore lint/suspicious/noExplicitAny: passes its arguments on in any of their forms
   override query(...given: any[]): any {
     // biome-ignore lint/suspicious/noExplicitAny: see above
     const result = (super.query as any)(...given);
@@ -110,8 +108,8 @@ function whileConnecting(error: Error): Error {
 
 /**
  * Runs `work` in one READ COMMITTED transaction. `work` answers with a value and whether to commit it.
- * @throws whatever a statement throws; the transaction is then rolled back, by closing its connection when a statement
- *   was not answered.
+ * @throws what a statement throws; the transaction is rolled back then, by closing its connection when a statement got no
+ *   answer
  */
 export async function inTransaction<T>(
   pool: pg.Pool,
@@ -125,7 +123,7 @@ export async function inTransaction<T>(
     await client.query(commit ? 'COMMIT' : 'ROLLBACK');
     return value;
   } catch (error) {
-    if (isUnanswered(error)) broken = error as Error;
+    if (classifyPostgresError(error).kind === 'unknown') broken = error as Error;
     else
       await client.query('ROLLBACK').catch((failure: Error) => {
         broken = failure;
@@ -136,37 +134,29 @@ export async function inTransaction<T>(
   }
 }
 
-function isUnanswered(error: unknown): boolean {
-  try {
-    return classifyPostgresError(error).kind === 'unknown';
-  } catch {
-    return false;
-  }
-}
+/** Tries of a transaction that meets deadlocks or serialization failures. */
+const TRIES = 5;
 
-/** How often a transaction begins anew after a deadlock or a serialization failure. */
-const RETRIES = 5;
-
-/** Runs a whole transaction, and again when it met another one. @throws what it throws in the end */
+/** Runs a whole transaction, and retries it after a conflict with another one. @throws what the last try throws */
 export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {
       return await transaction();
     } catch (error) {
       const failure = classifyPostgresError(error);
-      const met = failure.kind === 'busy' && /deadlock|serialization/.test(failure.reason);
-      if (!met || tries === RETRIES) throw error;
+      const isConflict = failure.kind === 'busy' && /deadlock|serialization/.test(failure.reason);
+      if (!isConflict || tries === TRIES) throw error;
     }
   }
 }
 
 /**
- * Does work on many rows at once; where Postgres refuses it because of a row (see `blamesRows`), on halves of them, down to
- * the rows that it refuses.
- * @param refused called for each of these
- * @param atMost so many refusals; then the rest is left alone
- * @returns what the others came to, and whether any were left alone
- * @throws what the connection, or a Postgres that is busy, throws
+ * Works on many rows at once. When Postgres rejects the work because of a row (see `blamesRows`), it splits the rows in halves,
+ * down to the rejected ones.
+ * @param refused called for each rejected row
+ * @param atMost stops after so many rejections
+ * @returns the results of the others, and whether all rows were tried
+ * @throws what the connection throws, or a Postgres that is busy
  */
 export async function isolating<T, R>(
   rows: readonly T[],

@@ -1,4 +1,4 @@
-/** Sales in Postgres: read and changed by people, so through Prisma where its own words suffice. */
+/** Sales: rarely read and changed, so through Prisma where its own operations suffice. */
 import type { Sale } from '../../domain/sale.ts';
 import { Prisma, type Sale as SaleRow } from '../../generated/prisma/client.ts';
 import type { PostgresStore } from './pool.ts';
@@ -15,18 +15,18 @@ export interface SaleTable {
   create(sale: NewSale): Promise<Sale>;
   get(saleId: number): Promise<Sale | null>;
   /** Newest first. */
-  list(most: number): Promise<readonly Sale[]>;
-  /** Sales that have not ended, or not long ago: all that can have something under way. */
+  list(limit: number): Promise<readonly Sale[]>;
+  /** Sales that have not ended, or ended recently: all that can have reservations. */
   recent(): Promise<readonly Sale[]>;
   /**
    * Adds units to the stock, or cuts it, never below what is sold.
-   * @param tellRedis writes, with what it adds, that Redis has to hear of it: see restock-moves.ts
-   * @returns null when there is no such sale, `below-sold` when the cut is too deep.
+   * @param isMirrored also adds the restock to the outbox towards Redis
+   * @returns null when the sale does not exist, `below-sold` when the cut is too deep
    */
-  restock(saleId: number, units: number, tellRedis?: boolean): Promise<Sale | 'below-sold' | null>;
+  restock(saleId: number, units: number, isMirrored?: boolean): Promise<Sale | 'below-sold' | null>;
 }
 
-/** A sale that ended longer ago has nothing under way, whatever clocks and outages there were. */
+/** A sale that ended longer ago has no reservations, whatever clocks and outages did. */
 const RECENT_MS = 7 * 24 * 3600 * 1000;
 
 export function saleTable({ prisma }: PostgresStore): SaleTable {
@@ -38,20 +38,20 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
       const row = await prisma.sale.findUnique({ where: { id: saleId } });
       return row === null ? null : toSale(row);
     },
-    async list(most) {
-      const rows = await prisma.sale.findMany({ orderBy: { id: 'desc' }, take: most });
+    async list(limit) {
+      const rows = await prisma.sale.findMany({ orderBy: { id: 'desc' }, take: limit });
       return rows.map(toSale);
     },
     async recent() {
-      // The clock may be off by hours here: it only decides how far back one looks.
+      // This clock may be hours off: it only bounds the search.
       const since = new Date(Date.now() - RECENT_MS);
       const rows = await prisma.sale.findMany({
         where: { OR: [{ endsAt: null }, { endsAt: { gt: since } }] },
       });
       return rows.map(toSale);
     },
-    async restock(saleId, units, tellRedis = false) {
-      // Units that were sold beyond the stock come out of the new ones: only the rest is free.
+    async restock(saleId, units, isMirrored = false) {
+      // New units first cover those sold beyond the stock; only the rest is free.
       const rows = await prisma.$queryRaw<SaleColumns[]>(Prisma.sql`
         WITH sale AS (
           SELECT id, least(oversold, greatest(${units}::int, 0)) AS covered FROM sales
@@ -60,8 +60,9 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
           UPDATE sales SET stock = stock + ${units}::int, sold = sold + covered, oversold = oversold - covered,
             version = version + 1
           FROM sale WHERE sales.id = sale.id RETURNING sales.*, ${units}::int - covered AS free
-        ), told AS (
-          INSERT INTO restock_moves (sale_id, units) SELECT id, free FROM changed WHERE ${tellRedis} AND free > 0
+        ), outbox AS (
+          INSERT INTO mirror_outbox (sale_id, change, units) SELECT id, 'restock', free FROM changed
+          WHERE ${isMirrored} AND free > 0
         )
         SELECT id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt", ends_at AS "endsAt"
         FROM changed`);

@@ -1,12 +1,12 @@
 /**
- * The rows of stock_units, one for each unit that is on offer; `order_id` is who has it. They say where a free unit is;
- * how many are free is said by `sales`. Whoever takes or frees a unit changes its row and `sales.sold` in one
- * transaction, so that in every snapshot the two differ by what really differs, whatever is under way:
+ * The rows of stock_units, one per unit on offer; `order_id` is the order that has it. They show where a free unit is; `sales`
+ * says how many are free. A transaction that takes or releases a unit changes its row and `sales.sold`, so in every snapshot the
+ * difference between the two is real:
  *
- *   fewer free rows than stock − sold   the sale was made, restocked, or had orders, without rows. Rows are added when
- *                                       the sale is opened, and when an attempt finds none while a unit is free
- *   more                                the sale was sold or cut without rows. Harmless: `sales` counts no more than
- *                                       the stock. They go the next time that rows are brought in line
+ *   fewer free rows than stock − sold   the sale was created, restocked, or had orders, without rows. Rows are added when the
+ *                                       sale is loaded, and when an attempt finds none while a unit is free
+ *   more                                the sale was sold or cut without rows. Harmless: `sales` counts no more than the stock.
+ *                                       They are removed by the next alignment
  *
  * Rows are added and removed by one transaction at a time, under an advisory lock.
  */
@@ -16,20 +16,20 @@ import { inTransaction, type PostgresStore } from './pool.ts';
 import { lockNumber } from './purchases.ts';
 
 export interface StockUnits {
-  /** Whether a unit is free while there is no free row, not even one that somebody has locked. */
+  /** Whether a unit is free while no free row exists, not even a locked one. */
   lacking(saleId: number): Promise<boolean>;
-  /** Brings the free rows in line with the sale; those that are locked are left alone. */
+  /** Aligns the free rows with the sale; locked rows are left alone. */
   complete(saleId: number): Promise<void>;
   /** Changes stock and rows together. @returns false when the stock would be below what is sold, or too large */
   restock(saleId: number, units: number): Promise<boolean>;
 }
 
-/** Rows that are added at once; a sale with more units gets the next ones when these are taken. */
-const MOST_ROWS = 1_000_000;
-/** For so many, which take some seconds: each goes into two indexes and has its foreign key checked. */
+/** Rows added at once; a sale with more units gets the next rows when these are taken. */
+const MAX_ROWS = 1_000_000;
+/** Timeout of adding that many rows, which takes seconds: each enters two indexes and has its foreign key checked. */
 const ROWS_MS = 60_000;
 
-/** Removed from the end; attempts look from the beginning. */
+/** Removes rows from the end; attempts search from the beginning. */
 const REMOVE = `
   WITH excess AS (
     SELECT unit FROM stock_units WHERE sale_id = $1 AND order_id IS NULL ORDER BY unit DESC
@@ -47,14 +47,14 @@ const ADD = `
   ) AS s, generate_series(1, least(lacking, $3)) AS n`;
 const WITHIN_BOUNDS = `id = $1 AND stock::bigint + $2 BETWEEN sold AND ${limits.maxUnits}`;
 
-export function stockUnits({ pool }: PostgresStore, mostRows = MOST_ROWS): StockUnits {
-  /** Makes as many free rows as the sale will have free units when its stock has changed by `units`. */
+export function stockUnits({ pool }: PostgresStore, maxRows = MAX_ROWS): StockUnits {
+  /** Aligns the free rows with the free units that the sale will have after `units` are added. */
   async function align(client: pg.PoolClient, saleId: number, units: number): Promise<void> {
     await client.query(`SET LOCAL statement_timeout = ${ROWS_MS}`);
     const slow = { query_timeout: ROWS_MS + limits.postgresConnectMs };
     const remove = { ...slow, text: REMOVE, values: [saleId, units] };
     await client.query(remove);
-    const add = { ...slow, text: ADD, values: [saleId, units, mostRows] };
+    const add = { ...slow, text: ADD, values: [saleId, units, maxRows] };
     await client.query(add);
   }
 
@@ -81,8 +81,8 @@ export function stockUnits({ pool }: PostgresStore, mostRows = MOST_ROWS): Stock
         if (possible.rowCount !== 1) return { commit: false, value: false };
         await lockNumber(client, 'units', saleId);
         await align(client, saleId, units);
-        // Last, and in the order in which attempts go: a row of a unit, then the row of the sale. Units that were sold
-        // beyond the stock come out of the new ones.
+        // Last, in the lock order of attempts: a unit's row, then the sale's row. New units first cover those sold beyond the
+        // stock.
         const changed = await client.query(
           `UPDATE sales SET stock = stock + $2, sold = sold + least(oversold, greatest($2, 0)),
              oversold = oversold - least(oversold, greatest($2, 0)), version = version + 1

@@ -1,21 +1,21 @@
 /**
- * Tasks in Postgres: the outbox's truth. Each arrow is one statement, conditional on the state that it leaves; Redis
- * only carries hints of what to look at.
+ * Tasks in Postgres, the source of truth of task processing. Each arrow is one statement, conditional on the state that it
+ * leaves. Redis carries only hints of which tasks to claim.
  *
  *                     dispatcher              worker                        worker
  *   (written) ──▶ waiting ──▶ queued ──────────────▶ processing ──────────────────▶ done
  *                  ▲ ▲   ┌──▶   │                        │ failed, or its worker died
- *                  │ │   │      │ nobody claimed it      ▼
- *                  │ └───│──────┘ in time              retry (not before run_at); after the last attempt, and for a
- *                  │     └─dispatcher────────────────────┘   kind that nobody handles: dead
+ *                  │ │   │      │ not claimed            ▼
+ *                  │ └───│──────┘ in time              retry (not before run_at); dead after the last attempt, or
+ *                  │     └─dispatcher────────────────────┘   without a handler for its kind
  *                  └─operator: POST /tasks/{id}/retry────────────────────────────────────┘
  *
- * `attempts` grows with every claim and never goes back, so that it tells one claim from another: who was given up as
- * dead and comes back marks nothing. Every `limits.tasks.attempts`th attempt that fails is a last one; an operator's
- * retry so gives a whole new round. All instants are the database's.
+ * `attempts` grows with every claim and is never reset, so it identifies a claim: a worker that was presumed dead and resumes
+ * updates nothing. Every `limits.tasks.attempts`th failed attempt is final; an operator's retry therefore grants a full new
+ * round. All instants come from the database's clock.
  *
- * A process may die between any two arrows, and what it held is taken back after its time. One gap no outbox closes: a
- * worker that dies after the effect and before `done` leaves a task that is done again. The outside can tell by the
+ * A process may die between any two arrows; its tasks are reclaimed after a timeout. One gap remains in every outbox: a worker
+ * that dies after the effect and before `done` leaves a task that is performed again. The receiver can detect that by the
  * idempotency key, which is the same for every attempt.
  */
 import type { ClaimedTask, Task, TaskState } from '../../domain/task.ts';
@@ -23,41 +23,41 @@ import type { LoopHealth } from '../../metrics/background.ts';
 import { blamesRows } from './failures.ts';
 import { isolating, type PostgresStore } from './pool.ts';
 
-/** How a failed attempt is written down. */
+/** The result of a failed attempt. */
 export interface TaskFailure {
   readonly error: string;
   /** No further attempt. */
   readonly dead: boolean;
-  /** The next attempt is not before so many milliseconds. */
+  /** Delay until the next attempt, milliseconds. */
   readonly inMs: number;
 }
 
 export interface TaskTable {
   /**
-   * Marks due tasks as queued, the oldest first, at most so many that waited and so many to be retried.
-   * @param rivals what to do about tasks that another dispatcher is marking: `skip` them, or `meet` them, which is
-   *   safe, too, but waits for that one, and then marks fewer
-   * @returns their numbers
+   * Marks due tasks as queued, oldest first: at most `max` waiting ones and `max` retries.
+   * @param contended what to do about rows that another dispatcher has locked: `skip` them, or `wait` for them, which is
+   *   also safe and may queue fewer
+   * @returns their ids
    */
-  pick(most: number, rivals: 'skip' | 'meet'): Promise<readonly string[]>;
-  /** What was marked and not enqueued, or read and not claimed, waits again. */
-  giveBack(ids: readonly string[]): Promise<number>;
-  /** Tasks queued for longer wait again: their entry is lost. @returns how many */
-  takeBackQueued(olderMs: number, most: number): Promise<number>;
-  /** Tasks processing for longer are retried, or dead after the last attempt: their worker is gone. @returns how many */
-  takeBackProcessing(olderMs: number, most: number, attempts: number): Promise<number>;
-  /** Claims those that are queued; of several who ask for a task, one gets it. */
+  queueDue(max: number, contended: 'skip' | 'wait'): Promise<readonly string[]>;
+  /** Returns tasks that were queued but not enqueued, or read but not claimed, to `waiting`. */
+  returnToWaiting(ids: readonly string[]): Promise<number>;
+  /** Returns tasks queued for longer to `waiting`: their stream entry is lost. @returns their number */
+  reclaimQueued(olderMs: number, max: number): Promise<number>;
+  /** Fails tasks processing for longer: their worker is gone. They are retried, or dead after the last attempt. @returns their number */
+  reclaimProcessing(olderMs: number, max: number, attempts: number): Promise<number>;
+  /** Claims queued tasks. Of concurrent claims to one task exactly one succeeds. */
   claim(ids: readonly string[]): Promise<readonly ClaimedTask[]>;
-  /** @returns false when the claim had been taken back */
+  /** @returns false when the task was reclaimed */
   done(claim: ClaimedTask): Promise<boolean>;
-  /** @returns false when the claim had been taken back */
+  /** @returns false when the task was reclaimed */
   failed(claim: ClaimedTask, failure: TaskFailure): Promise<boolean>;
   get(id: number): Promise<Task | null>;
   /** Newest first. */
-  list(state: TaskState | null, most: number): Promise<readonly Task[]>;
-  /** A dead task waits again. @returns null when it is not dead, or there is none */
+  list(state: TaskState | null, max: number): Promise<readonly Task[]>;
+  /** Returns a dead task to `waiting`. @returns null when it is not dead or does not exist */
   revive(id: number): Promise<Task | null>;
-  /** How many there are of each state but `done`. */
+  /** Number of tasks in each state except `done`. */
   countOpen(): Promise<ReadonlyMap<TaskState, number>>;
 }
 
@@ -76,52 +76,52 @@ interface TaskRow {
   readonly updated_at: Date;
 }
 
-/** Due tasks of one state; each state by itself, so that the index on (state, run_at) gives them in their order. */
+/** Due tasks of one state. Each state has its own query, so that the index on (state, run_at) yields them in order. */
 const due = (state: TaskState, locking: string) =>
   `SELECT id FROM tasks WHERE state = '${state}' AND run_at <= now() AND id <> ALL($2::bigint[])
    ORDER BY run_at LIMIT $1 ${locking}`;
 
-const pickStatement = (locking: string) => `
+const queueStatement = (locking: string) => `
   WITH fresh AS MATERIALIZED (${due('waiting', locking)}), again AS MATERIALIZED (${due('retry', locking)})
   UPDATE tasks SET state = 'queued', updated_at = now()
   WHERE id IN (SELECT id FROM fresh UNION ALL SELECT id FROM again) AND state IN ('waiting', 'retry')
   RETURNING id`;
 
-const PICK = { skip: pickStatement('FOR UPDATE SKIP LOCKED'), meet: pickStatement('') };
+const QUEUE_DUE = { skip: queueStatement('FOR UPDATE SKIP LOCKED'), wait: queueStatement('') };
 const DUE = `(${due('waiting', '')}) UNION ALL (${due('retry', '')})`;
 
-/** Tasks in a state for too long; those that somebody is moving at this moment are not. */
+/** Tasks that were in a state for too long; `SKIP LOCKED` excludes those that are changing state. */
 const overdue = (state: TaskState, locking = '') =>
   `SELECT id FROM tasks WHERE state = '${state}' AND updated_at < now() - $1 * interval '1 millisecond'
      AND id <> ALL($3::bigint[]) LIMIT $2 ${locking}`;
 
-/** Changes those of these tasks that are in a state, except rows that another transaction has locked. */
+/** Updates the tasks among these that are in a state, except rows locked by another transaction. */
 const change = (from: string, set: string) => `
   WITH mine AS MATERIALIZED (
     SELECT id FROM tasks WHERE id = ANY($1::bigint[]) AND state IN (${from}) FOR UPDATE SKIP LOCKED
   )
   UPDATE tasks SET ${set}, updated_at = now() WHERE id IN (SELECT id FROM mine) AND state IN (${from})`;
 
-const WAIT_AGAIN = `state = 'waiting'`;
-/** @param attempts the parameter that says how many there are */
+const TO_WAITING = `state = 'waiting'`;
+/** @param attempts the parameter that holds the attempts of a round */
 const retryOrDie = (
   attempts: string,
 ) => `state = CASE WHEN attempts % ${attempts} = 0 THEN 'dead' ELSE 'retry' END,
-  run_at = now(), last_error = 'attempt ' || attempts || ': its worker was gone'`;
+  run_at = now(), last_error = 'attempt ' || attempts || ': its worker died'`;
 
-/** Tasks that Postgres refuses to change which one call finds; the others that it has not come to wait for the next one. */
+/** Rejected tasks that one call isolates; tasks it has not reached wait for the next call. */
 const REFUSALS = 32;
 
 /**
- * What dispatchers and workers send. A task that Postgres refuses to change is left alone for a while, and keeps no other
- * from being dispatched, claimed or taken back.
+ * The statements of dispatchers and workers. A task whose update Postgres rejects backs off for a while and does not stop
+ * others from being dispatched, claimed or reclaimed.
  */
 export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTable {
   const { pool } = postgres;
   const count = async (sql: string, values: unknown[]) => (await pool.query(sql, values)).rowCount ?? 0;
   const refused = (id: string, error: unknown) => health.failed(`task ${id}`, error);
 
-  /** @param statement whose first parameter are the ids, and which returns them */
+  /** @param statement takes the ids as its first parameter and returns them */
   async function changeEach<R extends { id: string }>(
     ids: readonly string[],
     statement: string,
@@ -133,7 +133,7 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
     return results;
   }
 
-  /** One statement that finds and changes tasks; where it is refused, they are found first and changed then. */
+  /** Runs one statement that finds and updates tasks; when Postgres rejects it, finds them first and updates them one by one. */
   async function findAndChange(
     both: { readonly text: string; readonly values: readonly unknown[] },
     find: { readonly text: string; readonly values: readonly unknown[] },
@@ -149,15 +149,15 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
     }
   }
 
-  /** @returns how many */
-  async function takeBack(
+  /** @returns the number of tasks */
+  async function reclaim(
     state: 'queued' | 'processing',
     set: (parameter: string) => string,
     olderMs: number,
-    most: number,
+    max: number,
     ...more: number[]
   ): Promise<number> {
-    const values = [olderMs, most, health.resting('task')];
+    const values = [olderMs, max, health.backingOff('task')];
     const both = `WITH overdue AS MATERIALIZED (${overdue(state, 'FOR UPDATE SKIP LOCKED')})
       UPDATE tasks SET ${set('$4')}, updated_at = now()
       WHERE id IN (SELECT id FROM overdue) AND state = '${state}' RETURNING id`;
@@ -171,18 +171,18 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
   }
 
   return {
-    pick(most, rivals) {
-      const values = [most, health.resting('task')];
+    queueDue(max, contended) {
+      const values = [max, health.backingOff('task')];
       return findAndChange(
-        { text: PICK[rivals], values },
+        { text: QUEUE_DUE[contended], values },
         { text: DUE, values },
         `${change(`'waiting', 'retry'`, `state = 'queued'`)} RETURNING id`,
       );
     },
-    giveBack: async (ids) => (await changeEach(ids, `${change(`'queued'`, WAIT_AGAIN)} RETURNING id`)).length,
-    takeBackQueued: (olderMs, most) => takeBack('queued', () => WAIT_AGAIN, olderMs, most),
-    takeBackProcessing: (olderMs, most, attempts) =>
-      takeBack('processing', retryOrDie, olderMs, most, attempts),
+    returnToWaiting: async (ids) =>
+      (await changeEach(ids, `${change(`'queued'`, TO_WAITING)} RETURNING id`)).length,
+    reclaimQueued: (olderMs, max) => reclaim('queued', () => TO_WAITING, olderMs, max),
+    reclaimProcessing: (olderMs, max, attempts) => reclaim('processing', retryOrDie, olderMs, max, attempts),
     async claim(ids) {
       const rows = await changeEach<Omit<ClaimedTask, 'id'> & { id: string }>(
         ids,
@@ -206,18 +206,18 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
   };
 }
 
-/** What people ask. */
+/** The queries of operators. */
 function forOperators({ pool }: PostgresStore): Pick<TaskTable, 'get' | 'list' | 'revive' | 'countOpen'> {
   return {
     async get(id) {
       const { rows } = await pool.query<TaskRow>(`SELECT ${COLUMNS} FROM tasks WHERE id = $1`, [id]);
       return rows[0] === undefined ? null : toTask(rows[0]);
     },
-    async list(state, most) {
+    async list(state, max) {
       const where = state === null ? '' : 'WHERE state = $2';
       const { rows } = await pool.query<TaskRow>(
         `SELECT ${COLUMNS} FROM tasks ${where} ORDER BY id DESC LIMIT $1`,
-        state === null ? [most] : [most, state],
+        state === null ? [max] : [max, state],
       );
       return rows.map(toTask);
     },
@@ -230,7 +230,7 @@ function forOperators({ pool }: PostgresStore): Pick<TaskTable, 'get' | 'list' |
       return rows[0] === undefined ? null : toTask(rows[0]);
     },
     async countOpen() {
-      // Not those that are done: they are the most, and an index over the others is small.
+      // Without `done`, the state of most rows: an index over the others is small.
       const { rows } = await pool.query<{ state: TaskState; count: string }>(
         `SELECT state, count(*) FROM tasks
          WHERE state IN ('waiting', 'queued', 'processing', 'retry', 'dead') GROUP BY state`,
@@ -240,10 +240,10 @@ function forOperators({ pool }: PostgresStore): Pick<TaskTable, 'get' | 'list' |
   };
 }
 
-/** An error that is longer than this helps nobody. */
+/** Characters of an error that are stored. */
 const ERROR_LENGTH = 1_000;
 
-/** Text that Postgres takes: it refuses NUL. */
+/** Removes NUL, which Postgres cannot store in text. */
 function asText(error: string): string {
   return error.replaceAll('\0', '').slice(0, ERROR_LENGTH);
 }

@@ -1,37 +1,30 @@
 /**
- * The connection to Redis.
+ * The connection to Redis, and what its errors mean.
  *
- * A command that gets no answer within `limits.redisCommandMs` fails as *unknown*: it may have run. A command that
- * cannot be sent because the connection is down fails at once as *busy*: it did not run. Nothing is queued while
- * the connection is down and nothing is sent twice behind the caller's back.
+ * A command without an answer within `limits.redisCommandMs` fails as *unknown*: it may have run. A command that cannot be
+ * sent because the connection is down fails at once as *busy*: it did not run. ioredis neither queues commands while the
+ * connection is down nor sends one again by itself.
  */
 import { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
-import { type StoreClock, storeClock, UnansweredError } from '../late-requests.ts';
-import {
-  defineLockScripts,
-  definePurchaseScripts,
-  defineUpkeepScripts,
-  type LockScripts,
-  NOT_SENT,
-  type PurchaseScripts,
-  type UpkeepScripts,
-} from './scripts.ts';
+import { type StoreClock, storeClock } from '../late-requests.ts';
+import { defineLockScripts } from './script.ts';
+import { defineSaleScripts, NOT_SENT, type SaleScripts } from './scripts.ts';
 
 export interface RedisStore {
   readonly redis: Redis;
-  readonly scripts: PurchaseScripts & UpkeepScripts & LockScripts;
+  readonly scripts: SaleScripts & ReturnType<typeof defineLockScripts>;
   readonly clock: StoreClock;
   /** @throws when Redis does not answer. */
   ping(): Promise<void>;
-  /** What Redis does when its memory is full; null when it does not tell. Anything but `noeviction` loses sales. */
+  /** The eviction policy; null when Redis does not report it. Any other policy than `noeviction` loses sales. */
   evictionPolicy(): Promise<string | null>;
   close(): Promise<void>;
 }
 
 /**
- * Connects, and goes on trying in the background when Redis is away.
- * @throws when the first connection cannot be made.
+ * Connects, and reconnects in the background whenever Redis is unreachable.
+ * @throws when the first connection fails
  */
 export async function openRedis(redisUrl: string, onError: (error: Error) => void): Promise<RedisStore> {
   const redis = new Redis(redisUrl, {
@@ -41,7 +34,7 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
     maxRetriesPerRequest: 0,
     commandTimeout: limits.redisCommandMs,
     connectTimeout: limits.redisCommandMs,
-    retryStrategy: (times) => Math.min(25 * 2 ** Math.min(times, 5), 250), // a lease may depend on it
+    retryStrategy: (times) => Math.min(25 * 2 ** Math.min(times, 5), 250), // short: the renewal of a lease may be waiting
   });
   redis.on('error', onError);
   await redis.connect();
@@ -52,11 +45,7 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
   return {
     redis,
     clock,
-    scripts: {
-      ...definePurchaseScripts(redis, clock),
-      ...defineUpkeepScripts(redis),
-      ...defineLockScripts(redis),
-    },
+    scripts: { ...defineSaleScripts(redis, clock), ...defineLockScripts(redis) },
     async ping() {
       await redis.ping();
     },
@@ -69,31 +58,23 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
   };
 }
 
-/** What a failed command means for the attempt that sent it. */
+/** What a failed command means for its sender: see postgres/failures.ts. */
 export type RedisFailure =
   | { readonly kind: 'busy'; readonly reason: string }
-  | {
-      readonly kind: 'unknown';
-      readonly reason: string;
-      /** Until when the command may still be carried out, by Redis's clock: see late-requests.ts; 0: it is not late. */
-      readonly lateUntilMs?: number;
-    };
+  | { readonly kind: 'unknown'; readonly reason: string }
+  | { readonly kind: 'defect'; readonly reason: 'defect'; readonly error: unknown };
 
-/** Replies that say that the command did not run: Redis is not ready for it, or this connection is not allowed to. */
+/** Replies to a command that did not run: Redis is not ready for it, or this connection may not send it. */
 const NOT_RUN =
   /^(?:ERR Error running script.*? -?)?(LOADING|BUSY|UNKILLABLE|OOM|READONLY|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MISCONF|NOAUTH|WRONGPASS|NOPERM)\b/;
 const NO_ANSWER =
   /Command timed out|Connection is closed|aborted due to connection close|Socket timeout|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|max retries/i;
 
 /**
- * Sorts an error of ioredis or Redis.
- * @throws the error itself when it is a reply that only a defect explains (WRONGTYPE, a script's own error).
+ * Classifies an error of ioredis or Redis. Never throws. A defect is a reply that no state of a healthy Redis explains
+ * (WRONGTYPE, a script's own error): Redis rejected this command and would accept another one.
  */
 export function classifyRedisError(error: unknown): RedisFailure {
-  if (error instanceof UnansweredError) {
-    const { lateUntilMs } = error;
-    return { kind: 'unknown', reason: 'redis-no-answer', lateUntilMs };
-  }
   const { message = '', name = '' } = error as Error;
   if (NOT_SENT.test(message)) return { kind: 'busy', reason: 'redis-unreachable' };
   const reply = NOT_RUN.exec(message)?.[1];
@@ -101,15 +82,14 @@ export function classifyRedisError(error: unknown): RedisFailure {
   if (NO_ANSWER.test(message) || name === 'MaxRetriesPerRequestError') {
     return { kind: 'unknown', reason: 'redis-no-answer' };
   }
-  throw error;
+  return { kind: 'defect', reason: 'defect', error };
 }
 
-/** Whether it is none of the failures that a Redis has: it refused this command, and would take another one. */
-export function isUnforeseen(error: unknown): boolean {
-  try {
-    classifyRedisError(error);
-    return false;
-  } catch {
-    return true;
-  }
+/** The same for errors that a caller handles. @throws the error itself when it is a defect */
+export function expectedRedisFailure(error: unknown): Exclude<RedisFailure, { kind: 'defect' }> {
+  const failure = classifyRedisError(error);
+  if (failure.kind === 'defect') throw error;
+  return failure;
 }
+
+export const isRedisDefect = (error: unknown) => classifyRedisError(error).kind === 'defect';

@@ -1,22 +1,23 @@
 /**
- * Which state of Redis this is: whether it is the one that the service wrote, or one that lost its memory or went back
- * to an older snapshot since.
+ * The epoch of Redis: whether this is the Redis that the service wrote to, or one that lost its memory or was restored from an
+ * older snapshot since.
  *
- *   connected ──▶ read Redis's run id ──as before──▶ the epoch as before
+ *   connected ──▶ read Redis's run id ──as before──▶ the same epoch
  *       ▲                   └──another──▶ Postgres numbers it ──▶ a new epoch
- *       └──connection lost: the epoch is not known, and attempts wait or are told busy
+ *       └──connection lost: the epoch is unknown, and attempts wait or are answered busy
  *
- * A run id ends with the process, and no connection outlives it; after a failover another process answers. (A replication
- * id does not do: it changes when the first replica comes, on connections that go on.) What Redis holds of a sale carries
- * the epoch in which it was written: under another one it does not count, and the sale is made again from Postgres. FLUSHALL needs none of this: what is not there cannot be mistaken.
+ * A run id ends with the process, and no connection outlives the process; after a failover another process answers. (A
+ * replication id does not serve: it changes when the first replica connects, without an effect on connections.) The data of a
+ * sale carries the epoch in which it was written. In another epoch it does not count, and the sale is loaded from Postgres again.
+ * FLUSHALL needs none of this: missing data cannot be mistaken.
  */
 import type { PostgresStore } from '../postgres/pool.ts';
 import type { RedisStore } from './connection.ts';
 
 export interface RedisEpochs {
-  /** @throws what Redis or Postgres throws when it cannot be found out now */
+  /** @throws what Redis or Postgres throws when it cannot be determined now */
   current(): Promise<number>;
-  /** The current one where nothing has to be asked; null: ask. */
+  /** The epoch, if it is known; null: call `current`. */
   readonly known: number | null;
 }
 
@@ -40,7 +41,7 @@ export function redisEpochs({ redis }: RedisStore, { pool }: PostgresStore): Red
   }
 
   async function numberOf(incarnation: string): Promise<number> {
-    // The update changes nothing; it makes RETURNING give the row that another process wrote.
+    // The update changes nothing; it makes RETURNING yield the row that another process wrote.
     const { rows } = await pool.query<{ epoch: number }>(
       `INSERT INTO redis_epochs (incarnation) VALUES ($1)
        ON CONFLICT (incarnation) DO UPDATE SET incarnation = excluded.incarnation RETURNING epoch`,

@@ -1,16 +1,15 @@
 /**
- * A sale as Redis keeps it: the units that are free, who has bought, and the reservations that Postgres does not
- * have yet. Postgres is the truth; all of this can be made again from there.
+ * The mirror of a sale in Redis: free units, buyers, and the reservations that Postgres does not have yet. Postgres is the
+ * source of truth; the mirror can be loaded from it at any time.
  *
- *   (absent) ──open──▶ open ──reserve/deduct──▶ a reservation ──settle──▶ committed in Postgres
- *      ▲                │                             └───────release──▶ given back
- *      └──FLUSHALL──────┘
+ *   (absent) ──load──▶ loaded ──reserve/deduct──▶ a reservation ──acknowledge──▶ committed in Postgres
+ *      ▲                 │                              └─────────release──────▶ its unit is free
+ *      └──FLUSHALL───────┘
  *
- * free units + reservations under way = stock − sold in Postgres. When Redis has more than that (it lost its memory
- * while reservations were under way), Postgres refuses the surplus and each refusal takes one unit off. When it has
- * fewer (a process died between the two stores), `orders/reservation-reaper.ts` corrects it.
+ * Free units + pending reservations = stock − sold in Postgres. When Redis has more (it lost its memory while reservations were
+ * pending), Postgres rejects the surplus, and each rejection discards one unit. When it has fewer (a process died between the
+ * two stores), the reaper repairs it (orders/reservation-reaper.ts).
  */
-
 import { limits } from '../../config/limits.ts';
 import { bySale } from '../../domain/by-sale.ts';
 import type { MirrorChange } from '../../domain/order.ts';
@@ -20,69 +19,77 @@ import { homeSegment } from '../../domain/segments.ts';
 import type { OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisEpochs } from './epochs.ts';
-import { type MirrorSnapshot, madeAtMs, readEntry, type SaleDigest, type SaleKeys } from './scripts.ts';
+import {
+  keysOf,
+  type MirrorSnapshot,
+  madeAtMs,
+  readMember,
+  type SaleDigest,
+  type SaleKeys,
+} from './scripts.ts';
 
-/** Buyers written to Redis in one command while a sale is opened. */
+/** Buyers written to Redis in one command while a sale is loaded. */
 const BUYERS_PAGE = 1_000;
-/** A copy of the buyers whose process died before it was taken over goes away by itself, after seconds. */
+/** Expiry of a copy of the buyers whose process died before it was used, seconds. */
 const COPY_TTL_S = 300;
-
-/** Sales whose keys are at hand. */
-const KNOWN_MOST = 10_000;
+/** Sales whose keys are cached. */
+const MAX_CACHED_KEYS = 10_000;
 
 export interface SaleMirror {
   keys(saleId: number): SaleKeys;
-  /** In which the sales must have been opened: see store/redis/epochs.ts. @throws when it cannot be found out now */
+  /** The epoch in which the sales must have been loaded: see epochs.ts. @throws when it cannot be determined now */
   epoch(): Promise<number>;
-  /** The same where nothing has to be asked; null: ask. */
+  /** The epoch, if this process knows it; null: call `epoch`. */
   readonly knownEpoch: number | null;
-  /** Puts the sale into Redis unless it is there. @returns whether this call did. */
+  /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
   load(sale: Sale): Promise<boolean>;
   /**
-   * Releases a reservation. `discardUnit: true` when Postgres has no such unit.
-   * @returns false when it was settled before, or another process has claimed it
+   * Releases a reservation.
+   * @param options.discardUnit Postgres does not have its unit, so it must not be offered again
+   * @param options.ownerOrderId the order that the customer has instead
+   * @returns false when it was acknowledged or released before, or another process has claimed it
    */
   release(
     reservation: ClaimedReservation,
     options?: { discardUnit?: boolean; ownerOrderId?: string },
   ): Promise<boolean>;
-  /** Forgets reservations, of any sales that are open, that Postgres has. */
+  /** Removes reservations, of any loaded sales, that Postgres has. */
   acknowledge(committed: readonly Reservation[]): Promise<void>;
   /** Claims a reservation that another attempt made: see lua/sale/claim.lua. */
   claim(reservation: Reservation): Promise<ClaimedReservation | 'claimed-by-another' | 'released'>;
-  /** Claims reservations of a sale whose processes left them, oldest first. */
-  claimAbandoned(saleId: number, most: number): Promise<readonly ClaimedReservation[]>;
-  /** Gives up a claim whose reservation was neither committed nor released. */
+  /** Claims reservations of a sale whose claims have ended, oldest first. */
+  claimAbandoned(saleId: number, max: number): Promise<readonly ClaimedReservation[]>;
+  /** Ends a claim whose reservation was neither committed nor released. */
   unclaim(reservation: ClaimedReservation): Promise<void>;
   /** Whether an order is reserved in one of these sales. */
   isReserved(orderId: string, saleIds: readonly number[]): Promise<boolean>;
   /** Whether a customer has a reservation. */
   isReservedFor(saleId: number, userId: string): Promise<boolean>;
-  /** How many reservations of a sale are not claimed any more, by Redis's clock. */
+  /** How many reservations of a sale have no live claim, by Redis's clock. */
   countAbandoned(saleId: number): Promise<number>;
   /**
-   * Tells Redis of a unit that Postgres returned, or took again; once, however often it is called.
-   * @returns false when the sale is not in Redis: whoever opens it reads Postgres, then or a moment ago
+   * Applies a change that Postgres has committed. Idempotent.
+   * @returns false when the sale is not in Redis: a load reads the change from Postgres
    */
-  applyChange(move: MirrorChange): Promise<boolean>;
+  applyChange(change: MirrorChange): Promise<boolean>;
   /** Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua. */
   restock(saleId: number, units: number, restock?: string): Promise<number | null>;
   snapshot(saleId: number): Promise<MirrorSnapshot | null>;
-  /** A quick look at many sales, one for each, in their order. */
+  /** A digest of each sale, in their order. */
   scan(saleIds: readonly number[]): Promise<readonly SaleDigest[]>;
   /**
-   * Makes the sale in Redis what it is in Postgres, units and buyers, unless anything happened since `seen`.
-   * @param remaining what Postgres said after `seen`
+   * Makes the sale in Redis equal to Postgres, units and buyers, unless anything has happened since `seen` (compare and set).
+   * @param remaining what Postgres had after `seen`
    */
   repair(saleId: number, seen: MirrorSnapshot, remaining: number): Promise<boolean>;
 }
 
-/** When a claim ends that is made by a command sent after this call, on `performance.now()`'s clock. */
+/** The end of a claim made by a command that is sent after this call, on `performance.now()`'s clock. */
 export function claimEndMs(): number {
   return performance.now() + limits.claimMs - limits.claimMarginMs;
 }
 
-/** A reservation with the claim of the attempt that made it. */
+/** A reservation with the first claim: that of the attempt that made it. */
 export function withFirstClaim(reservation: Reservation, untilMs: number): ClaimedReservation {
   return { ...reservation, claimedAtMs: madeAtMs(reservation), untilMs, isFirst: true };
 }
@@ -96,19 +103,19 @@ export function createSaleMirror(
   orders: OrderTable,
   segments: number,
 ): SaleMirror {
-  const known = new Map<number, SaleKeys>();
-  /** Each attempt needs them: they are made once for a sale, and forgotten together when there are too many. */
+  const cached = new Map<number, SaleKeys>();
+  /** Every attempt needs them. The cache is emptied when it is full. */
   const keys = (saleId: number): SaleKeys => {
-    let made = known.get(saleId);
+    let made = cached.get(saleId);
     if (made === undefined) {
-      if (known.size >= KNOWN_MOST) known.clear();
+      if (cached.size >= MAX_CACHED_KEYS) cached.clear();
       made = keysOf(saleId, segments);
-      known.set(saleId, made);
+      cached.set(saleId, made);
     }
     return made;
   };
 
-  /** Copies the buyers that Postgres knows to a key of this call's own. */
+  /** Copies the buyers that Postgres knows to a new key. */
   async function copyBuyers(
     saleId: number,
     pages: AsyncIterable<readonly { userId: string; orderId: string }[]>,
@@ -129,9 +136,9 @@ export function createSaleMirror(
     },
     async load(sale) {
       const epoch = await epochs.current();
-      const entries = await redis.zrange(keys(sale.id).reservations, '0', '-1');
-      const reserved = entries.map((entry) => readEntry(sale.id, entry));
-      // Units, buyers and reservations of one instant in Postgres; what changes after it is told to Redis by who does.
+      const members = await redis.zrange(keys(sale.id).reservations, '0', '-1');
+      const reserved = members.map((member) => readMember(sale.id, member));
+      // Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox.
       const snapshot = await orders.snapshot(
         sale.id,
         reserved.map((r) => r.orderId),
@@ -148,7 +155,12 @@ export function createSaleMirror(
       });
     },
     release(reservation, { discardUnit = false, ownerOrderId = '' } = {}) {
-      return scripts.release(keys(reservation.saleId), { ...reservation, discardUnit, ownerOrderId });
+      const { claimedAtMs } = reservation;
+      return scripts.release(keys(reservation.saleId), reservation, {
+        discardUnit,
+        ownerOrderId,
+        claimedAtMs,
+      });
     },
     async acknowledge(committed) {
       const sales = [...bySale(committed, (r) => r.saleId)];
@@ -165,12 +177,11 @@ export function createSaleMirror(
       if (typeof claimedAtMs === 'string') return claimedAtMs;
       return { ...reservation, claimedAtMs, untilMs, isFirst: false };
     },
-    async claimAbandoned(saleId, most) {
+    async claimAbandoned(saleId, max) {
       const untilMs = claimEndMs();
-      const { claimedAtMs, entries } = await scripts.claimAbandoned(keys(saleId), most);
-      return entries.map((entry) => {
-        const reservation = readEntry(saleId, entry);
-        return { ...reservation, claimedAtMs, untilMs, isFirst: false };
+      const { claimedAtMs, members } = await scripts.claimAbandoned(keys(saleId), max);
+      return members.map((member) => {
+        return { ...readMember(saleId, member), claimedAtMs, untilMs, isFirst: false };
       });
     },
     unclaim: (reservation) => scripts.unclaim(keys(reservation.saleId), reservation, reservation.claimedAtMs),
@@ -191,10 +202,15 @@ export function createSaleMirror(
       const untilMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - limits.claimMs;
       return redis.zcount(keys(saleId).reservations, '-inf', untilMs);
     },
-    async applyChange({ direction, saleId, userId, orderId }) {
+    async applyChange(change) {
+      const { saleId } = change;
+      if (change.change === 'restock') return (await this.restock(saleId, change.units, change.id)) !== null;
+      const { userId, orderId } = change;
       const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
-      const told = { direction, userId, orderId, counter };
-      return (await scripts.applyChange(keys(saleId), told, await epochs.current())) !== null;
+      const epoch = await epochs.current();
+      return (
+        (await scripts.applyChange(keys(saleId), change.change, userId, orderId, counter, epoch)) !== null
+      );
     },
     restock: async (saleId, units, restock) =>
       scripts.restock(keys(saleId), units, await epochs.current(), restock),
@@ -205,17 +221,4 @@ export function createSaleMirror(
       return scripts.repair(keys(saleId), copy, seen, remaining);
     },
   };
-}
-
-function keysOf(saleId: number, segments: number): SaleKeys {
-  const prefix = `stampede:{sale:${saleId}}`;
-  const state = `${prefix}:state`;
-  const split = `${prefix}:segments`;
-  const counters = segments > 0 ? split : state;
-  const [buyers, reservations, restocks] = [
-    `${prefix}:buyers`,
-    `${prefix}:reservations`,
-    `${prefix}:restocks`,
-  ];
-  return { state, counters, segments: split, buyers, reservations, restocks };
 }

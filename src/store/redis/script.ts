@@ -34,3 +34,14 @@ export function defineScript<R extends Reply = Reply>(
   });
   return (redis as unknown as Record<string, Call<R>>)[command]!.bind(redis);
 }
+
+/** Defines the scripts of a simple lock on a connection. */
+export function defineLockScripts(redis: Redis) {
+  const renew = defineScript<number>(redis, 'lock/renew', 1);
+  const unlock = defineScript<number>(redis, 'lock/release', 1);
+  return {
+    renew: async (lockKey: string, token: string, ttlMs: number) =>
+      (await renew(lockKey, token, ttlMs)) === 1,
+    unlock: async (lockKey: string, token: string) => (await unlock(lockKey, token)) === 1,
+  };
+}

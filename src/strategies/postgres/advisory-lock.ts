@@ -1,16 +1,16 @@
 /**
- * `advisory-lock`: `pg_advisory_xact_lock` on the sale's number, then look, insert the order, count it, commit. Attempts
- * on one sale go one after the other, as with for-update, but the row itself stays free for others until it is counted.
+ * `advisory-lock`: `pg_advisory_xact_lock` on the sale's id, then read, insert the order, count it, commit. Attempts on one sale
+ * run one after the other, as with for-update, but the row itself stays free for others until it is counted.
  *
- * The lock is a statement of its own: under READ COMMITTED a statement sees what was committed before it began, and one
- * that waited for the lock began too early. Postgres gives the lock back after the commit can be seen. A strategy that
- * does not take this lock is not kept out; the CHECK and the unique index are there for that.
+ * The lock is a separate statement: under READ COMMITTED a statement sees what was committed before it began, and a statement
+ * that waits for the lock began too early. Postgres releases the lock after the commit is visible. The lock does not exclude a
+ * strategy that does not take it; the CHECK and the unique index do.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSold, insertOrder, lockNumber, readSaleAndOrders } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { AGAIN, accepted, classify, type Decision, postgresStrategy } from './base.ts';
+import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
+import { accepted, classify, type Decision, postgresStrategy, RETRY } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'advisory-lock',
@@ -21,15 +21,15 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): CommittingStrategy {
   return postgresStrategy(context, description, (attempt) =>
     inTransaction<Decision>(context.postgres.pool, async (client) => {
       await lockNumber(client, 'attempts', attempt.saleId);
       const seen = await readSaleAndOrders(client, attempt.saleId, [attempt.userId]);
       const decision = classify(attempt, seen);
-      if (decision.kind !== 'again') return { commit: false, value: decision };
+      if (decision.kind !== 'retry') return { commit: false, value: decision };
       if (!(await insertOrder(client, attempt, context.paymentWindowS)))
-        return { commit: false, value: AGAIN };
+        return { commit: false, value: RETRY };
       await countSold(client, attempt.saleId);
       return { commit: true, value: accepted(attempt) };
     }),

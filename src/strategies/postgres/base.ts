@@ -1,91 +1,77 @@
 /**
- * What the strategies that decide in Postgres have in common: they commit order, count and points in their own
- * transaction, so a sale needs no opening, nothing is reserved, and a restock is one statement.
+ * What the strategies that decide in Postgres share: they commit order, count and points by themselves, and a restock is one
+ * statement.
  *
- *   ask ──deadlock or serialization failure──▶ ask again, a bounded number of times
- *    ├──no answer──▶ look for the order ──found──▶ accepted
- *    │                 └──not found──▶ fence the statement (store/late-requests.ts), look again ──found──▶ accepted
- *    │                                   │                                     └──not found──▶ ask again
- *    │                                   └──Postgres cannot be asked──▶ unknown
+ *   decide ──deadlock or serialization failure──▶ retry, within bounds
+ *    ├──no answer──▶ read the order ──found──▶ accepted
+ *    │                 └──not found──▶ fence the statement (store/late-requests.ts), read again ──found──▶ accepted
+ *    │                                   │                                     └──not found──▶ retry
+ *    │                                   └──Postgres is unavailable──▶ unknown
  *    └──could not begin, or waited too long──▶ busy: nothing was written
  *
- * After the fence an earlier statement has no effect any more, so that the answer of a later try, whichever it is, stays
- * true.
+ * After the fence an earlier statement can no longer take effect, so the result of the retry, whichever it is, stays true.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt, PlacedOrderColumns } from '../../domain/order.ts';
-import type { ReserveOutcome } from '../../domain/outcome.ts';
-import {
-  classifyPostgresError,
-  type PostgresFailure,
-  type PostgresStore,
-} from '../../store/postgres/pool.ts';
-import { fenceSales, type SaleAndOrders, type SaleState } from '../../store/postgres/purchases.ts';
-import type { Strategy, StrategyContext } from '../strategy.ts';
+import type { CommitOutcome } from '../../domain/outcome.ts';
+import type { Unanswered } from '../../store/late-requests.ts';
+import { expectedPostgresFailure, type PostgresFailure } from '../../store/postgres/failures.ts';
+import { fenceSales } from '../../store/postgres/insert-orders.ts';
+import type { PostgresStore } from '../../store/postgres/pool.ts';
+import type { SaleAndOrders, SaleState } from '../../store/postgres/purchases.ts';
+import type { CommittingStrategy, StrategyContext } from '../strategy.ts';
 
-/** How often an attempt begins anew after a conflict with another one. */
+/** Tries of an attempt that conflicts with others. */
 const TRIES = 5;
 
-/** A decision that the state of the sale, read afterwards, does not explain: something changed in between. */
-export const AGAIN = { kind: 'again' } as const;
-export type Decision = ReserveOutcome | typeof AGAIN;
-
-/** No answer came to a statement. It may have been carried out, and may still be until `lateUntilMs`. */
-interface Unanswered {
-  readonly kind: 'unanswered';
-  readonly reason: string;
-  readonly lateUntilMs: number;
-}
+/** The state that was read afterwards does not explain the result: something changed in between. */
+export const RETRY = { kind: 'retry' } as const;
+type Answered = CommitOutcome | typeof RETRY;
+export type Decision = Answered | Unanswered;
 
 /**
- * Builds a strategy from the one thing that is its own.
- * @param decide asks Postgres once; it may throw what Postgres throws
+ * Builds a strategy from its decision.
+ * @param decide one try in Postgres; it may throw what Postgres throws
  */
 export function postgresStrategy(
   context: StrategyContext,
   description: StrategyDescription,
   decide: (attempt: Attempt) => Promise<Decision>,
-): Strategy {
+): CommittingStrategy {
   const fence = sharedFence(context.postgres);
 
-  /** What became of a statement that was not answered; AGAIN: nothing, and nothing will. */
-  async function resolve(attempt: Attempt, { reason, lateUntilMs }: Unanswered): Promise<Decision> {
+  /** Resolves a statement without an answer; RETRY: it had no effect, and never will. */
+  async function resolve(attempt: Attempt, { reason, lateUntilMs }: Unanswered): Promise<Answered> {
     const unknown = { kind: 'unknown', orderId: attempt.orderId, reason } as const;
-    // When Postgres cannot be asked now, it may be after the wait for the deadline.
+    // Postgres may be available again after the wait for the deadline.
     const own = await ownOrder(context, attempt).catch(() => null);
     if (own !== null) return own;
+    if (!(await fence(attempt.saleId, lateUntilMs))) return unknown;
     try {
-      if (!(await fence(attempt.saleId, lateUntilMs))) return unknown;
-      return (await ownOrder(context, attempt)) ?? AGAIN;
+      return (await ownOrder(context, attempt)) ?? RETRY;
     } catch (error) {
-      classifyPostgresError(error); // throws a defect
+      expectedPostgresFailure(error);
       return unknown;
     }
   }
 
   return {
+    kind: 'commits',
     description,
-    mirror: null,
-    latch: null,
     maxBatch: 1,
-    async load() {},
     async reserve(attempt) {
       for (let tries = 0; tries < TRIES; tries++) {
         const first = await tryOnce(attempt, decide);
         const decision = first.kind === 'unanswered' ? await resolve(attempt, first) : first;
-        if (decision.kind !== 'again') return decision;
+        if (decision.kind !== 'retry') return decision;
       }
       return { kind: 'busy', reason: 'contended' };
     },
-    release: async () => false,
     restock: (saleId, units) => context.sales.restock(saleId, units),
-    async remaining(saleId) {
-      return (await context.sales.get(saleId))?.remaining ?? null;
-    },
   };
 }
 
-/** Attempts of one batch share its fate, and its fence. */
+/** Attempts of one batch share its deadline, and so its fence. */
 function sharedFence(postgres: PostgresStore): (saleId: number, lateUntilMs: number) => Promise<boolean> {
   const inProgress = new Map<string, Promise<boolean>>();
   return (saleId, lateUntilMs) => {
@@ -99,67 +85,65 @@ function sharedFence(postgres: PostgresStore): (saleId: number, lateUntilMs: num
   };
 }
 
-/** The answer to an attempt whose order is there, whatever became of the order since; or null. */
-async function ownOrder({ orders }: StrategyContext, attempt: Attempt): Promise<ReserveOutcome | null> {
+/** The answer to an attempt whose order exists, whatever its status by now; or null. */
+async function ownOrder({ orders }: StrategyContext, attempt: Attempt): Promise<CommitOutcome | null> {
   const order = await orders.get(attempt.orderId);
   return order === null ? null : existing(attempt, { id: order.orderId, status: order.status });
 }
 
-async function tryOnce(
-  attempt: Attempt,
-  decide: (attempt: Attempt) => Promise<Decision>,
-): Promise<Decision | Unanswered> {
+async function tryOnce(attempt: Attempt, decide: (attempt: Attempt) => Promise<Decision>): Promise<Decision> {
   try {
     return await decide(attempt);
   } catch (error) {
-    return decisionOfFailure(classifyPostgresError(error));
+    return decisionOf(expectedPostgresFailure(error));
   }
 }
 
-/** Reasons for which the same attempt may succeed at once. */
+/** Reasons after which an immediate retry may succeed. */
 const CONFLICTS = ['deadlock', 'serialization-failure', 'write-conflict', 'deadline-passed'];
 
-function decisionOfFailure(failure: PostgresFailure): Decision | Unanswered {
-  if (failure.kind === 'unknown') {
-    const { reason, lateUntilMs = 0 } = failure;
-    return { kind: 'unanswered', reason, lateUntilMs };
+function decisionOf(failure: Exclude<PostgresFailure, { kind: 'defect' }>): Decision {
+  switch (failure.kind) {
+    case 'unknown':
+      return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
+    case 'busy':
+      return CONFLICTS.includes(failure.reason) ? RETRY : failure;
   }
-  if (failure.kind === 'busy') return CONFLICTS.includes(failure.reason) ? AGAIN : failure;
   switch (failure.constraint) {
     case 'sales_sold_within_stock':
       return { kind: 'sold-out' };
     case 'orders_one_active_per_customer':
     case 'orders_pkey':
     case 'stock_units_order_id_key':
-      return AGAIN; // the same customer was faster; the next look finds that order
+      return RETRY; // another attempt of this customer was faster; the next try reads its order
     default:
       return { kind: 'busy', reason: `refused-by-postgres:${failure.constraint || failure.code}` };
   }
 }
 
-/** The answer to a customer who has an order: a replay, or this attempt's own when its first answer was lost. */
-export function existing(attempt: Attempt, order: PlacedOrderColumns): ReserveOutcome {
+/** The answer to a customer who has an order: a replay, or this attempt's own order when its first answer was lost. */
+export function existing(attempt: Attempt, order: PlacedOrderColumns): CommitOutcome {
   const { saleId, userId } = attempt;
   const kind = order.id === attempt.orderId ? 'accepted' : 'replayed';
   return { kind, order: { orderId: order.id, saleId, userId, status: order.status } };
 }
 
 /** The answer to a customer who got a unit. */
-export function accepted({ orderId, saleId, userId }: Attempt): ReserveOutcome {
+export function accepted({ orderId, saleId, userId }: Attempt): CommitOutcome {
   return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' } };
 }
 
-/** Why a sale does not sell, or null when it would. */
-export function refusalOf(sale: SaleState | null): ReserveOutcome | null {
+/** Why a sale does not sell; null when it does. */
+export function refusalOf(sale: SaleState | null): CommitOutcome | null {
   if (sale === null) return { kind: 'unknown-sale' };
   if (sale.notStarted) return { kind: 'not-open', reason: 'not-started' };
   if (sale.ended) return { kind: 'not-open', reason: 'ended' };
   return sale.free > 0 ? null : { kind: 'sold-out' };
 }
 
-/** What an attempt that wrote nothing is told, by what was seen afterwards; AGAIN when it would get a unit by now. */
-export function classify(attempt: Attempt, seen: SaleAndOrders | null): Decision {
+/** The answer to an attempt that wrote nothing, from the state that was read afterwards; RETRY when a unit is free by now. */
+export function classify(attempt: Attempt, seen: SaleAndOrders | null): Answered {
   const order = seen?.orders.get(attempt.userId);
   if (order !== undefined) return existing(attempt, order);
-  return refusalOf(seen?.sale ?? null) ?? AGAIN;
+  return refusalOf(seen?.sale ?? null) ?? RETRY;
 }

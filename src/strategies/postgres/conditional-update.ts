@@ -1,20 +1,20 @@
 /**
- * `conditional-update`: one statement. It counts a unit if one is free (`UPDATE … WHERE sold < stock`) and inserts the
- * order and its points from what that UPDATE returns, so there is no unit without an order and no order without a unit.
+ * `conditional-update`: one statement. It counts a unit if one is free (`UPDATE … WHERE sold < stock`) and inserts the order and
+ * its points from what that UPDATE returns: no unit without an order, and no order without a unit.
  *
  *   the statement ──▶ sold: committed with its answer
- *     ├─ nothing counted: refused, or a repeat ──▶ a look says which
- *     └─ the same customer's other attempt was faster: the unique index fails the whole statement ──▶ once more, which
- *        finds that order
+ *     ├─ nothing counted ──▶ a read of the sale and the customer says why: refused, or a repeat
+ *     └─ another attempt of the customer was faster: the unique index fails the whole statement ──▶ retry, which finds its order
  *
- * Who waited for the row while the last unit went looks at `sold < stock` again, on the row as it is by then. A repeat is
- * turned away before it touches the row, unless its first order is younger than the statement. The row is held from the
- * UPDATE to the commit of the same statement, without a round trip in between.
+ * A statement that waited for the row evaluates `sold < stock` again on the row's newest version. A repeat fails the condition
+ * before it touches the row, unless its first order is younger than the statement. The row is locked from the UPDATE to the
+ * commit of the same statement, without a round trip in between.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
+import { IN_WINDOW, insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
-import { type ConditionalSale, OPEN, readSaleAndOrders, sellIf } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
+import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
 import { accepted, classify, postgresStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
@@ -26,16 +26,17 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-const IF_FREE: ConditionalSale = {
-  name: 'sell-if-free',
-  condition: `sold < stock AND ${OPEN}
+const SELL_IF_FREE = insertIf(
+  'sell-if-free',
+  `sold < stock AND ${IN_WINDOW}
     AND NOT EXISTS (SELECT FROM orders WHERE sale_id = $2 AND user_id = $3 AND ${ACTIVE})`,
-};
+);
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): CommittingStrategy {
   const { postgres } = context;
   return postgresStrategy(context, description, async (attempt) => {
-    if (await sellIf(postgres, IF_FREE, attempt, context.paymentWindowS)) return accepted(attempt);
+    const placed = await placeOne(postgres, SELL_IF_FREE, attempt, context.paymentWindowS);
+    if (placed !== false) return placed === true ? accepted(attempt) : placed;
     return classify(attempt, await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]));
   });
 }

@@ -1,6 +1,6 @@
 /**
- * `for-update-prisma`: the same as `for-update`, as one writes it with Prisma: an interactive transaction, models
- * where Prisma has words, raw SQL only for the row lock, which it has none for. It shows what the ORM costs.
+ * `for-update-prisma`: the same as `for-update` in idiomatic Prisma: an interactive transaction, models wherever Prisma has an
+ * operation, raw SQL only for the row lock, which it lacks. It shows what the ORM costs.
  */
 
 import { limits } from '../../config/limits.ts';
@@ -8,7 +8,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import type { Prisma } from '../../generated/prisma/client.ts';
 import type { SaleState } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
 import { accepted, type Decision, existing, postgresStrategy, refusalOf } from './base.ts';
 
 export const description: StrategyDescription = {
@@ -20,15 +20,19 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-type LockedSale = SaleState & { readonly priceCents: number; readonly expiresAt: Date };
+type LockedSale = SaleState & {
+  readonly priceCents: number;
+  readonly points: number;
+  readonly expiresAt: Date;
+};
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): CommittingStrategy {
   const { prisma } = context.postgres;
 
   async function decide(tx: Prisma.TransactionClient, attempt: Attempt): Promise<Decision> {
     const { saleId, userId, orderId } = attempt;
     const [sale = null] = await tx.$queryRaw<LockedSale[]>`
-      SELECT stock - sold AS free, version, price_cents AS "priceCents",
+      SELECT stock - sold AS free, version, price_cents AS "priceCents", points_earned(price_cents) AS points,
              coalesce(clock_timestamp() < starts_at, false) AS "notStarted",
              coalesce(clock_timestamp() >= ends_at, false) AS ended,
              now() + make_interval(secs => ${context.paymentWindowS}) AS "expiresAt"
@@ -50,7 +54,7 @@ export function create(context: StrategyContext): Strategy {
         userId,
         sourceType: 'order',
         sourceId: orderId,
-        points: Math.max(1, Math.floor(priceCents / 100)),
+        points: sale.points,
       },
     });
     await tx.sale.update({

@@ -1,12 +1,12 @@
 /**
- * `for-update`: lock the sale's row with `SELECT … FOR UPDATE`, look, insert the order, count it, commit. The row is
- * held from the first statement to the commit, so attempts on one sale go one after the other.
+ * `for-update`: lock the sale's row with `SELECT … FOR UPDATE`, read, insert the order, count it, commit. The row is locked from the
+ * first statement to the commit, so attempts on one sale run one after the other.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSold, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { AGAIN, accepted, type Decision, existing, postgresStrategy, refusalOf } from './base.ts';
+import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
+import { accepted, type Decision, existing, postgresStrategy, RETRY, refusalOf } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'for-update',
@@ -17,7 +17,7 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): CommittingStrategy {
   return postgresStrategy(context, description, (attempt) =>
     inTransaction<Decision>(context.postgres.pool, async (client) => {
       const sale = await readSale(client, attempt.saleId, true);
@@ -27,7 +27,7 @@ export function create(context: StrategyContext): Strategy {
       const refusal = refusalOf(sale);
       if (refusal !== null) return { commit: false, value: refusal };
       if (!(await insertOrder(client, attempt, context.paymentWindowS)))
-        return { commit: false, value: AGAIN };
+        return { commit: false, value: RETRY };
       await countSold(client, attempt.saleId);
       return { commit: true, value: accepted(attempt) };
     }),

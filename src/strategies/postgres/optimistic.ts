@@ -1,22 +1,23 @@
 /**
- * `optimistic`: look at the sale and its version, then count, insert and write the points in one statement that does so
- * only if the version is still the same.
+ * `optimistic`: read the sale and its version, then count, insert and write the points in one statement, only if the version is
+ * still the same.
  *
- *   look ──▶ refused, or a repeat: answered
+ *   read ──▶ refused, or a repeat: answered
  *     │ a unit is free
  *     ▼
  *   compare and set ──same version──▶ sold
- *     └──another was faster──▶ a short wait, longer each time ──▶ look again …, at most RETRIES times ──▶ busy
+ *     └──another attempt was faster──▶ a short wait, longer each time ──▶ read again …, at most RETRIES times ──▶ busy
  *
- * Nothing is locked between the two statements, so on one hot sale most attempts lose most rounds: every purchase, and
- * every unit that comes back, changes the version. Losing proves nothing about the stock, so that who has lost too often
- * is told `busy`, never "sold out".
+ * Nothing is locked between the two statements, so on one hot sale most attempts lose most rounds: every purchase and every
+ * released unit changes the version. Losing proves nothing about the stock, so an attempt that lost too often is answered `busy`,
+ * never "sold out".
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { readSaleAndOrders, sellIf } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
+import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
+import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
 import { accepted, classify, type Decision, postgresStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
@@ -29,31 +30,30 @@ export const description: StrategyDescription = {
 };
 
 /**
- * How often an attempt that lost begins again. Retrying is itself what the others lose to, so that the waits matter more
- * than their number: they grow until, of some hundred attempts on one sale, few are at work at once. Together they last
- * 2.3 s on average, about as long as other strategies wait for the row.
+ * Retries of an attempt that lost the race. Retries make others lose, so the waits matter more than their number: they grow
+ * until few of some hundred attempts on one sale are active at once. Together they take 2.3 s on average, about as long as
+ * other strategies wait for the row lock.
  */
 const RETRIES = 12;
-/** The longest wait before the first retry; it doubles with each one, up to MOST_MS. */
+/** The longest wait before the first retry; it doubles with each retry, up to MAX_WAIT_MS. */
 const WAIT_MS = 32;
-const MOST_MS = 512;
+const MAX_WAIT_MS = 512;
 
-export function create(context: StrategyContext): Strategy {
+const SELL_IF_UNCHANGED = insertIf('sell-if-unchanged', 'version = $6');
+
+export function create(context: StrategyContext): CommittingStrategy {
   const { postgres } = context;
 
   async function decide(attempt: Attempt): Promise<Decision> {
     for (let retries = 0; ; retries++) {
       const seen = await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]);
       const decision = classify(attempt, seen);
-      if (decision.kind !== 'again') return decision;
-      const unchanged = {
-        name: 'sell-if-unchanged',
-        condition: 'version = $6',
-        values: [seen?.sale.version],
-      };
-      if (await sellIf(postgres, unchanged, attempt, context.paymentWindowS)) return accepted(attempt);
+      if (decision.kind !== 'retry') return decision;
+      const version = seen?.sale.version;
+      const placed = await placeOne(postgres, SELL_IF_UNCHANGED, attempt, context.paymentWindowS, [version]);
+      if (placed !== false) return placed === true ? accepted(attempt) : placed;
       if (retries === RETRIES) return { kind: 'busy', reason: 'contended' };
-      await sleep(Math.random() * Math.min(MOST_MS, WAIT_MS * 2 ** retries));
+      await sleep(Math.random() * Math.min(MAX_WAIT_MS, WAIT_MS * 2 ** retries));
     }
   }
 

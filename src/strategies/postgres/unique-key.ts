@@ -1,14 +1,14 @@
 /**
- * `unique-key`: no lock and no look before the insert. Unique keys make the order and its points idempotent; the
- * conditional deduction comes last, so that the hot row is held only from there to the commit. When the deduction
- * finds no unit the whole transaction is rolled back, which is its price: a refused attempt has written.
+ * `unique-key`: no lock, and no read before the insert. Unique keys make the order and its points idempotent. The conditional
+ * deduction comes last, so the hot row is locked only from there to the commit. When it finds no unit, the whole transaction is
+ * rolled back. That is the price: a refused attempt has written.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSoldIfFree, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { AGAIN, accepted, type Decision, existing, postgresStrategy, refusalOf } from './base.ts';
+import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
+import { accepted, type Decision, existing, postgresStrategy, RETRY, refusalOf } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'unique-key',
@@ -19,7 +19,7 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): CommittingStrategy {
   const { pool } = context.postgres;
 
   async function decide(attempt: Attempt): Promise<Decision> {
@@ -29,12 +29,12 @@ export function create(context: StrategyContext): Strategy {
       return { commit: sold, value: { inserted, sold } };
     });
     if (placed.sold) return accepted(attempt);
-    // Nothing was written; what stands there now says why. When it would sell again by now, so does the next try.
+    // Nothing was written; the present state says why. If the sale sells again by now, the retry gets a unit.
     if (!placed.inserted) {
       const order = await findActive(pool, attempt);
       if (order !== null) return existing(attempt, order);
     }
-    return refusalOf(await readSale(pool, attempt.saleId)) ?? AGAIN;
+    return refusalOf(await readSale(pool, attempt.saleId)) ?? RETRY;
   }
 
   return postgresStrategy(context, description, decide);

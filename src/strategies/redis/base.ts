@@ -1,23 +1,22 @@
 /**
- * What the strategies that decide in Redis have in common: opening a sale that Redis does not know, settling an
- * answer that was lost, giving units back, restocking.
+ * What the strategies that decide in Redis share: loading a sale that Redis does not have, resolving a lost answer, restocking.
  *
- *   ask ──'not-loaded'──▶ read the sale in Postgres ──none──▶ unknown-sale
- *    │                        └──▶ open it in Redis, or wait for who does ──▶ ask again, within bounds
- *    └──no answer──▶ wait until the command cannot take effect any more (store/late-requests.ts) ──▶ ask again under
- *                    the same order id: a unit that was taken is found, not taken twice
+ *   decide ──'not-loaded'──▶ read the sale in Postgres ──none──▶ unknown-sale
+ *    │                          └──▶ load it, or wait for the process that does ──▶ decide again, within bounds
+ *    └──no answer──▶ wait until the command can no longer take effect (store/late-requests.ts) ──▶ decide again with the same
+ *                    order id: a unit that was taken is found, not taken twice
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Refusal, Reservation, ReserveOutcome } from '../../domain/outcome.ts';
+import type { CommitOutcome, Refusal, Reservation, ReserveOutcome } from '../../domain/outcome.ts';
 import type { Lease } from '../../locks/lock.ts';
 import { storeFailure } from '../../store/failures.ts';
-import { wroteNothing } from '../../store/postgres/failures.ts';
-import { classifyPostgresError, type PostgresFailure } from '../../store/postgres/pool.ts';
-import { tellRestocks } from '../../store/postgres/restock-moves.ts';
-import { classifyRedisError, type RedisFailure } from '../../store/redis/connection.ts';
+import type { Unanswered } from '../../store/late-requests.ts';
+import { relayOutbox } from '../../store/outbox-relay.ts';
+import { classifyPostgresError, wroteNothing } from '../../store/postgres/failures.ts';
+import { classifyRedisError, expectedRedisFailure } from '../../store/redis/connection.ts';
 import {
   claimEndMs,
   createSaleMirror,
@@ -25,53 +24,111 @@ import {
   withFirstClaim,
 } from '../../store/redis/sale-mirror.ts';
 import type { Fence, SaleKeys } from '../../store/redis/scripts.ts';
-import type { Strategy, StrategyContext } from '../strategy.ts';
+import type { CommittingStrategy, ReservingStrategy, RestockResult, StrategyContext } from '../strategy.ts';
 
-/** An answer of a store that does not know the sale yet. */
+/** Redis does not have the sale, or from another epoch. */
 export const NOT_LOADED = { kind: 'not-loaded' } as const;
-/** The command came after its deadline, and took nothing. */
+/** The command arrived after its deadline, and took nothing. */
 export const LATE = { kind: 'late' } as const;
-export type Decision =
+/** The lease has ended, or a later holder has written already. */
+export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
+
+/** Redis's answer, or none. */
+type Answered =
   | Exclude<ReserveOutcome, { readonly kind: 'reserved' }>
-  | { readonly kind: 'reserved'; readonly reservation: Reservation }
-  | typeof NOT_LOADED
-  | typeof LATE;
+  | { readonly kind: 'reserved'; readonly reservation: Reservation };
+export type Decision = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
+/** The same of the control, which commits. */
+export type CommitDecision = CommitOutcome | typeof NOT_LOADED | typeof LATE | Unanswered;
 
-/** Redis decided, or did not answer: then the command may take effect until `lateUntilMs`, by Redis's clock. */
-type Try =
-  | Exclude<Decision, typeof NOT_LOADED | typeof LATE>
-  | { readonly kind: 'unanswered'; readonly reason: string; readonly lateUntilMs: number };
-
-/** Where a sale is in Redis, and in which epoch it must have been opened. */
+/** The keys of a sale, and the epoch in which it must have been loaded. */
 export interface SalePlace {
   readonly keys: SaleKeys;
   readonly epoch: number;
 }
 
+/** How long an attempt waits for a sale to be loaded, milliseconds. */
+const LOAD_WAIT_MS = 1_000;
+/** Interval between checks whether another process has loaded it. */
+const LOAD_POLL_MS = 25;
+/** Lifetime of the right to load a sale: a process that dies meanwhile keeps the others waiting for it. */
+const LOAD_CLAIM_MS = 10_000;
+
 const BUSY_REASONS = { 'not-loaded': 'sale-is-being-loaded', late: 'clock-of-redis' } as const;
 
-/** How long an attempt waits for a sale to be opened, by itself or by another process, in milliseconds. */
-const OPEN_WAIT_MS = 1_000;
-/** Between two looks whether another process has opened it. */
-const OPEN_POLL_MS = 25;
-/** A process that opens a sale and dies keeps the others from it for so long. */
-const OPEN_CLAIM_MS = 10_000;
+type Tried<D> = Exclude<D, typeof NOT_LOADED | typeof LATE> | Refusal | Unanswered;
 
 /**
- * Builds a strategy from the one thing that is its own.
+ * Builds a strategy from its decision.
  * @param segments how many counters a sale has; 0 for a single one
- * @param decide asks Redis once; it may throw what Redis throws
+ * @param decide one try in Redis; it may throw what Redis throws
  */
 export function redisStrategy(
   context: StrategyContext,
   description: StrategyDescription,
   segments: number,
   decide: (attempt: Attempt, place: SalePlace) => Promise<Decision>,
-): Strategy & { readonly mirror: SaleMirror } {
+): ReservingStrategy {
   const mirror = createSaleMirror(context.redis, context.epochs, context.orders, segments);
-  const openOnce = opener(context, mirror);
+  const resolve = resolver(context, mirror, decide);
+  return {
+    kind: 'reserves',
+    description,
+    mirror,
+    maxBatch: 1,
+    load: (sale) => loadQuietly(context, mirror, sale),
+    async reserve(attempt) {
+      const untilMs = claimEndMs();
+      const outcome = await resolve(attempt);
+      if (outcome.kind === 'unanswered')
+        return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
+      if (outcome.kind !== 'reserved') return outcome;
+      return { kind: 'reserved', reservation: withFirstClaim(outcome.reservation, untilMs) };
+    },
+    restock: (saleId, units) => restock(context, mirror, saleId, units),
+  };
+}
 
-  async function tryOnce(attempt: Attempt): Promise<Try> {
+/** The same for the control, which decides in Redis and commits by itself, without a reservation. */
+export function unfencedStrategy(
+  context: StrategyContext,
+  description: StrategyDescription,
+  decide: (attempt: Attempt, place: SalePlace) => Promise<CommitDecision>,
+): CommittingStrategy {
+  const mirror = createSaleMirror(context.redis, context.epochs, context.orders, 0);
+  const resolve = resolver(context, mirror, decide);
+  return {
+    kind: 'commits',
+    description,
+    maxBatch: 1,
+    load: (sale) => loadQuietly(context, mirror, sale),
+    async reserve(attempt) {
+      const outcome = await resolve(attempt);
+      if (outcome.kind !== 'unanswered') return outcome;
+      return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
+    },
+    restock: (saleId, units) => restock(context, mirror, saleId, units),
+  };
+}
+
+/** A sale that cannot be loaded now is loaded by the first attempt that finds it missing. */
+async function loadQuietly(
+  context: StrategyContext,
+  mirror: SaleMirror,
+  sale: Parameters<SaleMirror['load']>[0],
+) {
+  await mirror.load(sale).catch((error) => context.onError('load-sale', error, { saleId: sale.id }));
+}
+
+/** @returns decides an attempt, whatever Redis lacks or loses meanwhile */
+function resolver<D extends Decision | CommitDecision>(
+  context: StrategyContext,
+  mirror: SaleMirror,
+  decide: (attempt: Attempt, place: SalePlace) => Promise<D>,
+): (attempt: Attempt) => Promise<Tried<D>> {
+  const loadOnce = loader(context, mirror);
+
+  async function tryOnce(attempt: Attempt): Promise<Tried<D>> {
     const { saleId } = attempt;
     const keys = mirror.keys(saleId);
     let untilMs = 0;
@@ -79,79 +136,55 @@ export function redisStrategy(
       for (;;) {
         const epoch = mirror.knownEpoch ?? (await mirror.epoch());
         const decision = await decide(attempt, { keys, epoch });
-        if (decision.kind !== 'not-loaded' && decision.kind !== 'late') return decision;
-        untilMs ||= performance.now() + OPEN_WAIT_MS;
+        if (decision.kind !== 'not-loaded' && decision.kind !== 'late') return decision as Tried<D>;
+        untilMs ||= performance.now() + LOAD_WAIT_MS;
         if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[decision.kind] };
         if (decision.kind === 'late') {
           context.redis.clock.invalidate();
           continue;
         }
-        const refusal = await openOnce(saleId).catch(busyOf);
+        const refusal = await loadOnce(saleId).catch(busyOf);
         if (refusal !== null) return refusal;
       }
     } catch (error) {
-      return classifyStoreError(error);
+      return resultOfError(error);
     }
   }
 
-  /** Whether the commands of a try that was not answered have no effect any more. */
+  /** Whether the commands of an unanswered try can no longer take effect. */
   async function isOver(lateUntilMs: number): Promise<boolean> {
     try {
       return await context.redis.clock.hasPassed(lateUntilMs, 2 * limits.redisCommandMs);
     } catch (error) {
-      classifyRedisError(error); // throws a defect
+      expectedRedisFailure(error);
       return false;
     }
   }
 
-  async function reserveClaimed(attempt: Attempt): Promise<Try> {
+  return async (attempt) => {
     const first = await tryOnce(attempt);
     if (first.kind !== 'unanswered' || !(await isOver(first.lateUntilMs))) return first;
     const second = await tryOnce(attempt);
-    // Not having got through proves nothing: the first try may have taken a unit.
+    // A retry that was not carried out proves nothing: the first try may have taken a unit.
     const isOpen = second.kind === 'busy' || second.kind === 'unanswered';
     return isOpen ? { ...first, reason: `${first.reason}, then ${second.reason}` } : second;
-  }
-
-  return {
-    description,
-    mirror,
-    latch: null,
-    maxBatch: 1,
-    async load(sale) {
-      // A sale that cannot be put into Redis now is opened by the first attempt that finds it missing.
-      await mirror.load(sale).catch((error) => context.onError('open a sale', error, { saleId: sale.id }));
-    },
-    async reserve(attempt) {
-      const untilMs = claimEndMs();
-      const outcome = await reserveClaimed(attempt);
-      if (outcome.kind === 'unanswered')
-        return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
-      if (outcome.kind !== 'reserved') return outcome;
-      return { kind: 'reserved', reservation: withFirstClaim(outcome.reservation, untilMs) };
-    },
-    release: (reservation, options) => mirror.release(reservation, options),
-    restock: (saleId, units) => restock(context, mirror, saleId, units),
-    async remaining(saleId) {
-      return (await mirror.snapshot(saleId))?.remaining ?? null;
-    },
   };
 }
 
 /**
- * Opens sales from Postgres: of all the attempts that find a sale missing, in all processes, one copies its buyers
- * while the others wait.
- * @returns opens one sale; null when it may be asked again, or why it cannot be opened
+ * Loads sales from Postgres: of all attempts that find a sale missing, in all processes, one copies its buyers while the
+ * others wait.
+ * @returns loads one sale; null when the attempt may be decided again, or why it cannot be loaded
  */
-function opener(context: StrategyContext, mirror: SaleMirror): (saleId: number) => Promise<Refusal | null> {
-  const underWay = new Map<number, Promise<Refusal | null>>();
+function loader(context: StrategyContext, mirror: SaleMirror): (saleId: number) => Promise<Refusal | null> {
+  const inProgress = new Map<number, Promise<Refusal | null>>();
 
-  async function open(saleId: number): Promise<Refusal | null> {
-    const claim = `stampede:{sale:${saleId}}:opening`;
+  async function load(saleId: number): Promise<Refusal | null> {
+    const claim = `stampede:{sale:${saleId}}:loading`;
     const token = crypto.randomUUID();
     const { redis, scripts } = context.redis;
-    if ((await redis.set(claim, token, 'PX', OPEN_CLAIM_MS, 'NX')) === null) {
-      await sleep(OPEN_POLL_MS);
+    if ((await redis.set(claim, token, 'PX', LOAD_CLAIM_MS, 'NX')) === null) {
+      await sleep(LOAD_POLL_MS);
       return null;
     }
     try {
@@ -160,57 +193,59 @@ function opener(context: StrategyContext, mirror: SaleMirror): (saleId: number) 
       await mirror.load(sale);
       return null;
     } finally {
-      await scripts.unlock(claim, token).catch(() => {}); // it runs out by itself
+      await scripts.unlock(claim, token).catch(() => {}); // it expires by itself
     }
   }
 
   return (saleId) => {
-    let opening = underWay.get(saleId);
-    if (opening === undefined) {
-      opening = open(saleId).finally(() => underWay.delete(saleId));
-      underWay.set(saleId, opening);
+    let loading = inProgress.get(saleId);
+    if (loading === undefined) {
+      loading = load(saleId).finally(() => inProgress.delete(saleId));
+      inProgress.set(saleId, loading);
     }
-    return opening;
+    return loading;
   };
 }
 
 /**
- * Units are never on offer in Redis while Postgres does not have them: added last, cut first. Once Postgres has
- * committed, the restock has happened: what Redis does not hear of added units now it hears later (restock-moves.ts), of
- * units whose cut failed from recovery.
+ * Redis never offers units that Postgres does not have: it gets them last and loses them first. Once Postgres has committed,
+ * the restock has happened: units that Redis does not have yet are in the outbox, and the reaper repairs a failed cut.
  */
-async function restock(context: StrategyContext, mirror: SaleMirror, saleId: number, units: number) {
-  const putBack = async () => {
+async function restock(
+  context: StrategyContext,
+  mirror: SaleMirror,
+  saleId: number,
+  units: number,
+): Promise<RestockResult> {
+  const undoCut = async () => {
     try {
       await mirror.restock(saleId, -units);
     } catch (error) {
-      context.onError('restock in Redis', error, { saleId, units });
+      context.onError('restock-redis', error, { saleId, units });
     }
   };
   if (units < 0) {
     const refusal = await cut(context, mirror, saleId, -units);
     if (refusal !== 'cut') return refusal;
   }
-  let sale: Awaited<ReturnType<Strategy['restock']>>;
+  let sale: RestockResult;
   try {
     sale = await context.sales.restock(saleId, units, units > 0);
   } catch (error) {
-    if (units < 0 && wroteNothing(error)) await putBack();
+    if (units < 0 && wroteNothing(error)) await undoCut();
     throw error;
   }
   if (units > 0) {
-    const failed = (_: string, error: unknown) =>
-      context.onError('tell redis of a restock', error, { saleId });
-    const health = { failed, succeeded: () => {}, resting: () => [] };
-    await tellRestocks({ postgres: context.postgres, mirror, health }, saleId);
-  } else if (sale === null || sale === 'below-sold') await putBack();
+    const onError = (error: unknown) => context.onError('publish-restock', error, { saleId });
+    await relayOutbox({ postgres: context.postgres, mirror, onError }, { saleId });
+  } else if (sale === null || sale === 'below-sold') await undoCut();
   return sale;
 }
 
-/** How often a sale is opened to cut units of it. */
+/** Times that a sale is loaded in order to cut units of it. */
 const CUT_TRIES = 3;
 
-/** Takes free units in Redis, where it is known what is reserved: a sale that is not there is opened first. */
+/** Takes free units in Redis, which knows the reserved ones: a sale that is not there is loaded first. */
 async function cut(context: StrategyContext, mirror: SaleMirror, saleId: number, units: number) {
   for (let tries = 0; tries < CUT_TRIES; tries++) {
     const taken = await mirror.restock(saleId, -units);
@@ -222,53 +257,60 @@ async function cut(context: StrategyContext, mirror: SaleMirror, saleId: number,
   return 'busy';
 }
 
-/** A sale that could not be opened: nothing was taken, whichever store failed. @throws a defect */
+/** A sale that could not be loaded: nothing was taken, whichever store failed. @throws a defect */
 function busyOf(error: unknown): Refusal {
   const failure = storeFailure(error);
-  if (failure === null) throw error;
+  if (failure.kind === 'defect') throw error;
   return { kind: 'busy', reason: failure.reason };
 }
 
 /** @throws a defect */
-function classifyStoreError(error: unknown): Extract<Try, { readonly kind: 'busy' | 'unanswered' }> {
-  try {
-    return tryOf(classifyRedisError(error));
-  } catch {
-    const failure = classifyPostgresError(error); // of `unsafe`, which inserts the order itself
-    return failure.kind === 'refused' ? { kind: 'busy', reason: failure.constraint } : tryOf(failure);
-  }
-}
-
-function tryOf(failure: Exclude<RedisFailure | PostgresFailure, { readonly kind: 'refused' }>) {
+function resultOfError(error: unknown): Extract<Refusal, { kind: 'busy' }> | Unanswered {
+  const redis = classifyRedisError(error);
+  const failure = redis.kind === 'defect' ? classifyPostgresError(error) : redis; // `unsafe` inserts the order itself
+  if (failure.kind === 'defect') throw error;
+  if (failure.kind === 'refused') return { kind: 'busy', reason: failure.constraint };
   if (failure.kind === 'busy') return failure;
-  const { reason, lateUntilMs = 0 } = failure;
-  return { kind: 'unanswered', reason, lateUntilMs } as const;
+  return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
 }
 
-/** What a lock strategy reads before it decides. */
+/** What a strategy with a lock reads before it decides. */
 export interface SaleInRedis {
   readonly units: number;
-  /** Set when the sale does not sell now. */
+  /** Why the sale does not sell now; null when it does. */
   readonly refusal: Refusal | null;
   /** The customer's earlier order, if any. */
-  readonly held: Decision | null;
+  readonly held: Reservation | null;
 }
 
-/** The answer to an attempt whose lease is over, or whose successor has been here. */
-export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
-
 /** The answers of lua/sale/fenced-deduct.lua that take nothing. */
-export const REFUSED = { 'not-loaded': NOT_LOADED, late: LATE, fenced: LEASE_LOST } as const;
+const REFUSED = { 'not-loaded': NOT_LOADED, late: LATE, fenced: LEASE_LOST } as const;
 
 /** The fencing token of a lease, as the store compares it. */
 export function fenceOf({ lock }: StrategyContext, lease: Lease | null): Fence {
   return { token: lease?.fencingToken ?? null, lock: lock.name };
 }
 
+/** Takes a unit under a lease: the write of a strategy with a lock. @param counter the counter of the unit */
+export async function deductUnderLease(
+  context: StrategyContext,
+  { keys, epoch }: SalePlace,
+  attempt: Attempt,
+  counter: string,
+  lease: Lease,
+): Promise<Decision> {
+  const { userId, orderId } = attempt;
+  const fence = fenceOf(context, lease);
+  const reply = await context.redis.scripts.fencedDeduct(keys, counter, userId, orderId, fence, epoch);
+  if ('kind' in reply) return reply;
+  if (reply[0] !== 'reserved') return REFUSED[reply[0]];
+  return { kind: 'reserved', reservation: { ...attempt, reservedAt: reply[1] } };
+}
+
 /**
  * Reads, one command after the other, what lua/sale/reserve.lua reads at once.
- * @param counter where the units are counted
- * @param lease null: none, for the control that has no lock
+ * @param counter the counter of the units
+ * @param lease null: none, for the control without a lock
  * @returns the sale, or the decision when there is nothing to read
  */
 export async function readSaleInRedis(
@@ -277,14 +319,10 @@ export async function readSaleInRedis(
   attempt: Attempt,
   counter: string,
   lease: Lease | null,
-): Promise<SaleInRedis | Decision> {
+): Promise<SaleInRedis | typeof NOT_LOADED | typeof LEASE_LOST> {
   const { redis, scripts } = context.redis;
-  const [state, units, startsMs, endsMs] = await scripts.fencedRead(
-    keys,
-    counter,
-    fenceOf(context, lease),
-    epoch,
-  );
+  const fence = fenceOf(context, lease);
+  const [state, units, startsMs, endsMs] = await scripts.fencedRead(keys, counter, fence, epoch);
   if (state === 'not-loaded') return NOT_LOADED;
   if (state === 'fenced') return LEASE_LOST;
   const buyer = await redis.hget(keys.buyers, attempt.userId);
@@ -295,11 +333,14 @@ export async function readSaleInRedis(
   };
 }
 
-/** The earlier order, or this very attempt's own when its first answer was lost. */
-function heldBy(attempt: Attempt, buyer: string): Decision {
+function heldBy(attempt: Attempt, buyer: string): Reservation {
   const [orderId = '', reservedAt = ''] = buyer.split(' ');
-  const reservation: Reservation = { ...attempt, orderId, reservedAt };
-  return { kind: orderId === attempt.orderId ? 'reserved' : 'held', reservation };
+  return { ...attempt, orderId, reservedAt };
+}
+
+/** The decision for a customer with an earlier order, or for this very attempt when its first answer was lost. */
+export function decisionOfHeld({ orderId }: Attempt, reservation: Reservation): Decision {
+  return { kind: orderId === reservation.orderId ? 'reserved' : 'held', reservation };
 }
 
 async function refusalOfWindow(

@@ -1,9 +1,9 @@
-/** A set that may take one in a few hundred for a member who is none, and never a member for none. */
+/** A set with about one false positive in a few hundred, and no false negatives. */
 export class BloomFilter {
   readonly #bits: Uint32Array;
   readonly #mask: number;
 
-  /** @param members how many it is made for: eight to sixteen bits for each */
+  /** @param members its capacity: eight to sixteen bits for each */
   constructor(members: number) {
     const bits = 2 ** Math.min(31, Math.max(10, Math.ceil(Math.log2(8 * Math.max(1, members)))));
     this.#bits = new Uint32Array(bits / 32);

@@ -1,21 +1,20 @@
 /**
  * `lua`: one atomic script decides: time window, stock, one per customer, deduction, and the record of the order.
  *
- *   attempt ──▶ gathered (see batches.ts) ──▶ lua/sale/reserve-many.lua decides all of them in one round trip
- *                                               └─ sold out ──▶ the process remembers it (see sold-out-latch.ts)
+ *   attempt ──▶ batch (see micro-batcher.ts) ──▶ lua/sale/reserve-many.lua decides all of them in one round trip
+ *                                                  └─ sold out ──▶ the process caches it (see sold-out-latch.ts)
  *
- * A batch holds attempts on any sales: each sale in it costs one more look at its state. A lone attempt goes at once, to
+ * A batch holds attempts on any sales: each sale in it costs one more read of its state. A lone attempt goes at once, to
  * lua/sale/reserve.lua, which decides the same for one.
  */
-
 import { microBatcher } from '../../concurrency/micro-batcher.ts';
 import { limits } from '../../config/limits.ts';
 import { bySale } from '../../domain/by-sale.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { isUnforeseen } from '../../store/redis/connection.ts';
+import { isRedisDefect } from '../../store/redis/connection.ts';
 import type { ReserveReply, SaleAttempts } from '../../store/redis/scripts.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { ALL_GUARANTEES, type ReservingStrategy, type StrategyContext } from '../strategy.ts';
 import { type Decision, LATE, NOT_LOADED, redisStrategy, type SalePlace } from './base.ts';
 import { type SoldOutLatch, soldOutLatch } from './sold-out-latch.ts';
 
@@ -28,58 +27,56 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-interface Asked {
+interface Item {
   readonly attempt: Attempt;
   readonly place: SalePlace;
 }
 
-/** All attempts form one line, whatever their sale. */
-const LINE = 0;
+/** All attempts share one queue, whatever their sale. */
+const QUEUE = 0;
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): ReservingStrategy {
   const { redis, scripts } = context.redis;
 
-  /** One by itself has the script that knows of no others: it does a little less. */
-  async function replyTo({ attempt, place }: Asked): Promise<ReserveReply> {
-    return scripts.reserve(place.keys, attempt.userId, attempt.orderId, place.epoch);
-  }
-
-  async function work(_line: number, asked: readonly Asked[], answer: Answer): Promise<void> {
-    if (asked.length === 1) {
-      const [one] = asked as [Asked];
-      return answer(one, decisionOf(one.attempt, await replyTo(one), latch));
+  async function work(_queue: number, items: readonly Item[], answer: Answer): Promise<void> {
+    const [first] = items as [Item];
+    if (items.length === 1) {
+      const { attempt, place } = first;
+      const reply = await scripts.reserve(place.keys, attempt.userId, attempt.orderId, place.epoch);
+      return answer(first, 'kind' in reply ? reply : decisionOf(attempt, reply, latch));
     }
     const sales: SaleAttempts[] = [];
-    const inOrder: Asked[] = [];
-    for (const together of bySale(asked, ({ attempt }) => attempt.saleId).values()) {
-      sales.push({ keys: together[0]!.place.keys, members: together.map(({ attempt }) => attempt) });
-      inOrder.push(...together);
+    const inOrder: Item[] = [];
+    for (const members of bySale(items, ({ attempt }) => attempt.saleId).values()) {
+      sales.push({ keys: members[0]!.place.keys, members: members.map(({ attempt }) => attempt) });
+      inOrder.push(...members);
     }
-    // The last one asked in the newest epoch; in an older one the sale is closed to the others, too.
-    const replies = await scripts.reserveMany(sales, asked.at(-1)!.place.epoch);
-    for (const [i, one] of inOrder.entries()) answer(one, decisionOf(one.attempt, replies[i]!, latch));
+    // The last attempt has the newest epoch; in an older epoch the sale is not loaded for the others either.
+    const replies = await scripts.reserveMany(sales, items.at(-1)!.place.epoch);
+    for (const [i, item] of inOrder.entries())
+      answer(item, 'kind' in replies ? replies : decisionOf(item.attempt, replies[i]!, latch));
   }
 
-  const { submit } = microBatcher<Asked, Decision>({
+  const { submit } = microBatcher<Item, Decision>({
     work,
     maxBatch: limits.scriptBatchSize,
     inFlight: limits.scriptInFlight,
     eagerBelow: limits.batchEagerBelow,
-    maxQueued: limits.admission.roomMost,
+    maxQueued: limits.admission.maxLimit,
     waitMs: limits.redisCommandMs,
     rejected: (reason) => ({ kind: 'busy', reason }),
-    isMemberError: isUnforeseen, // a sale whose keys are of another type is no reason to fail the others
+    isMemberError: isRedisDefect, // a sale whose keys have another type must not fail the others
     onBatch: context.onBatch,
   });
   const strategy = redisStrategy(context, description, 0, (attempt, place) =>
-    submit(LINE, { attempt, place }),
+    submit(QUEUE, { attempt, place }),
   );
   const { keys, epoch } = strategy.mirror;
   const latch = soldOutLatch({ redis, soldOut: scripts.soldOut, keys, epoch, onError: context.onError });
   return { ...strategy, latch, maxBatch: limits.scriptBatchSize };
 }
 
-type Answer = (asked: Asked, decision: Decision) => void;
+type Answer = (item: Item, decision: Decision) => void;
 
 function decisionOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch): Decision {
   switch (reply[0]) {

@@ -1,7 +1,6 @@
 /**
- * `segmented-lock`: the stock is split into SEGMENTS parts, each under its own lock, so that as many attempts go on
- * at once. A customer's home segment is a hash of the user id: attempts of one customer meet under one lock, which
- * is what keeps one per customer.
+ * `segmented-lock`: the stock is split into SEGMENTS parts, each under its own lock, so that as many attempts run at once. A
+ * customer's home segment is a hash of the user id: all attempts of one customer use one lock, which limits them to one order.
  *
  *   lock home ──▶ unit at home? ──yes──▶ deduct ──▶ unlock
  *                     │ no
@@ -12,22 +11,23 @@
  *                 lock it too ──still has one──▶ deduct
  *                     └──empty by now──▶ read again
  *
- * No unit is stranded: "sold out" is said only when at one instant every segment was empty. Holding two locks does
- * not deadlock: only customers of an empty home take a second lock, and only of a segment that has units; should a
- * unit come back in between and close a circle all the same, the bounded wait opens it, as `busy`.
+ * No unit is stranded: the answer is "sold out" only when every segment was empty at one instant. Two locks do not deadlock:
+ * only customers of an empty home take a second lock, and only of a segment that has units. A unit that returns meanwhile can
+ * still close a circle; the bounded wait then breaks it, as `busy`.
  */
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { homeSegment, lenderOf } from '../../domain/segments.ts';
 import { type Lease, using } from '../../locks/lock.ts';
-import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { ALL_GUARANTEES, type ReservingStrategy, type StrategyContext } from '../strategy.ts';
 import {
   type Decision,
+  decisionOfHeld,
+  deductUnderLease,
   fenceOf,
   LEASE_LOST,
   NOT_LOADED,
-  REFUSED,
   readSaleInRedis,
   redisStrategy,
   type SalePlace,
@@ -46,7 +46,7 @@ export const description: StrategyDescription = {
 /** The answer when a segment turned out empty under its lock. */
 const EMPTY = { kind: 'empty' } as const;
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): ReservingStrategy {
   const { redis, scripts } = context.redis;
 
   function underLock<T>(
@@ -72,25 +72,17 @@ export function create(context: StrategyContext): Strategy {
     leases: readonly [...Lease[], Lease],
     seen?: number,
   ): Promise<Decision | typeof EMPTY> {
-    const { keys, epoch } = place;
-    const fence = fenceOf(context, leases.at(-1)!);
-    const [state, units] =
-      seen === undefined ? await scripts.fencedRead(keys, String(segment), fence, epoch) : ['loaded', seen];
-    if (state !== 'loaded') return state === 'not-loaded' ? NOT_LOADED : LEASE_LOST;
-    if (Number(units) <= 0) return EMPTY;
+    const units = seen ?? (await unitsOf(place, segment, leases.at(-1)!));
+    if (typeof units !== 'number') return units;
+    if (units <= 0) return EMPTY;
     if (leases.some((lease) => lease.signal.aborted)) return LEASE_LOST;
-    const reply = await scripts.fencedDeduct(
-      keys,
-      String(segment),
-      attempt.userId,
-      attempt.orderId,
-      fence,
-      epoch,
-    );
-    if (reply[0] === 'reserved') {
-      return { kind: 'reserved', reservation: { ...attempt, reservedAt: reply[1] } };
-    }
-    return REFUSED[reply[0]];
+    return deductUnderLease(context, place, attempt, String(segment), leases.at(-1)!);
+  }
+
+  async function unitsOf({ keys, epoch }: SalePlace, segment: number, lease: Lease) {
+    const [state, units] = await scripts.fencedRead(keys, String(segment), fenceOf(context, lease), epoch);
+    if (state === 'loaded') return Number(units);
+    return state === 'not-loaded' ? NOT_LOADED : LEASE_LOST;
   }
 
   async function borrow(
@@ -127,7 +119,7 @@ export function create(context: StrategyContext): Strategy {
   ): Promise<Decision> {
     const sale = await readSaleInRedis(context, place, attempt, String(home), lease);
     if ('kind' in sale) return sale;
-    if (sale.held !== null) return sale.held;
+    if (sale.held !== null) return decisionOfHeld(attempt, sale.held);
     if (sale.refusal !== null) return sale.refusal;
     const taken = await take(attempt, place, home, [lease], sale.units);
     return taken.kind === 'empty' ? borrow(attempt, place, home, lease) : taken;

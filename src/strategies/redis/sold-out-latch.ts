@@ -1,59 +1,59 @@
 /**
- * What a process knows of sales that are sold out, so that it need not ask for each of the many who come too late.
+ * The sales that this process knows to be sold out, so that it answers late customers without asking Redis.
  *
- *   (nothing) ──somebody was told "sold out"──▶ arming: read the state of the units, all buyers, the state again
- *       ▲                                           └──the same, and sold out──▶ latched
- *       │                                                                           │ confirmed every latchCheckMs
- *       └── a unit came back (notification), or the state is another one, or it was not confirmed in time ◀──┘
+ *   (unknown) ──Redis answered "sold out"──▶ arming: read the generation, all buyers, the generation again
+ *       ▲                                        └──unchanged, and sold out──▶ latched
+ *       │                                                                        │ confirmed every latchCheckMs
+ *       └── a unit was released (notification), another generation, or no confirmation in time ◀──┘
  *
- * Each script that gives a unit back, or a customer without taking a unit, counts `returns` up. While that number stays
- * as it is and no unit is free, nobody can have bought: so the buyers that were read are all there are, and everybody
- * else is told "sold out". Buyers ask Redis, which knows their order. They are kept as a Bloom filter, two bytes for
- * each; whom it takes for a buyer by mistake only asks in vain.
+ * Each script that releases a unit, or adds a buyer without taking a unit, increments `generation`. While the generation stays
+ * the same and no unit is free, nothing can be bought: the buyers that were read are complete, and every other customer gets
+ * "sold out". Buyers are passed on to Redis, which knows their orders. They are kept in a Bloom filter, two bytes each; a false
+ * positive costs one request to Redis.
  *
- * A confirmation counts from before it was asked for, and not longer than latchBelievedMs: a process that stood still
- * asks Redis first. So a unit that comes back is on offer in every process after 100 ms at the latest.
+ * A confirmation counts from the moment it was requested, for at most latchBelievedMs: a process that was suspended asks Redis
+ * first. So each process offers a released unit after 100 ms at the latest.
  */
 import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
-import type { SaleKeys, SoldOutScript } from '../../store/redis/scripts.ts';
+import type { SaleKeys, SaleScripts } from '../../store/redis/scripts.ts';
 import { BloomFilter } from './bloom-filter.ts';
 
 export interface SoldOutLatch {
-  /** Whether this customer can be told "sold out" without asking. */
+  /** Whether "sold out" is the answer to this customer, without asking Redis. */
   isSoldOut(saleId: number, userId: string): boolean;
-  /** Redis has said "sold out": from now on it may be known here. */
+  /** Starts to latch a sale that Redis has answered "sold out" for. */
   markSoldOut(saleId: number): void;
-  /** Sales that this process answers for. */
+  /** Latched sales. */
   readonly size: number;
   close(): void;
 }
 
 export interface LatchContext {
   readonly redis: Redis;
-  readonly soldOut: SoldOutScript;
+  readonly soldOut: SaleScripts['soldOut'];
   readonly keys: (saleId: number) => SaleKeys;
   readonly epoch: () => Promise<number>;
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
-/** Where scripts tell of units that came back; the message is the key of the sale's state. */
+/** Scripts publish released units here; the message is the key of the sale's state. */
 const CHANNEL = 'stampede:generations';
 /** Buyers read in one command. */
 const PAGE = 1_000;
-/** After an arming that came to nothing, so many times its duration: it reads all buyers. */
-const REST = 10;
+/** Arming reads all buyers: after a failed one, the next waits for this multiple of its duration. */
+const BACK_OFF = 10;
 
-/** One that nobody asked about for so long is forgotten, in milliseconds. */
+/** A latch without requests for this long is dropped, milliseconds. */
 const IDLE_MS = 10_000;
 
-interface Believed {
+interface Confirmed {
   readonly generation: string;
   /** On `performance.now()`'s clock. */
   readonly untilMs: number;
 }
 
-interface Latched extends Believed {
+interface Latched extends Confirmed {
   readonly buyers: BloomFilter;
   untilMs: number;
   usedMs: number;
@@ -69,14 +69,14 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
   let confirming = false;
   let closed = false;
 
-  /** Asks about sales. @returns for each its state, and until when that may be believed; null: it is not sold out */
-  async function states(saleIds: readonly number[]): Promise<(Believed | null)[]> {
+  /** @returns for each sale its generation, and until when it is valid; null: not sold out */
+  async function states(saleIds: readonly number[]): Promise<(Confirmed | null)[]> {
     const askedMs = performance.now();
     const replies = await context.soldOut(saleIds.map(context.keys), await context.epoch());
     return replies.map((reply) => {
       if (reply === null) return null;
       const endsMs = reply.endsInMs < 0 ? Number.POSITIVE_INFINITY : askedMs + reply.endsInMs;
-      return { generation: reply.generation, untilMs: Math.min(askedMs + limits.latchBelievedMs, endsMs) };
+      return { generation: reply.generation, untilMs: Math.min(askedMs + limits.latchTtlMs, endsMs) };
     });
   }
 
@@ -105,7 +105,7 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
         else latched.delete(saleId);
       }
     } catch {
-      // They are believed no longer, by themselves.
+      // Their confirmations expire by themselves.
     } finally {
       confirming = false;
     }
@@ -115,7 +115,7 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
     }
   }
 
-  /** A process hears of units at once where it can; where it cannot, the confirmations tell it a moment later. */
+  /** Subscribes to released units. Without a subscription, the next confirmation notices them. */
   function listen(): void {
     if (subscriber !== null || closed) return;
     subscriber = context.redis.duplicate({
@@ -123,11 +123,13 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
       enableOfflineQueue: true,
       autoResubscribe: false,
     });
-    const hears = subscriber;
-    hears.on('error', () => {});
-    hears.on('message', (_channel, key: string) => latched.delete(Number(/\{sale:(\d+)\}/.exec(key)?.[1])));
-    hears.on('ready', () => void hears.subscribe(CHANNEL).catch(() => {}));
-    hears.connect().catch(() => {}); // it goes on trying
+    const connection = subscriber;
+    connection.on('error', () => {});
+    connection.on('message', (_channel, key: string) =>
+      latched.delete(Number(/\{sale:(\d+)\}/.exec(key)?.[1])),
+    );
+    connection.on('ready', () => void connection.subscribe(CHANNEL).catch(() => {}));
+    connection.connect().catch(() => {}); // it keeps trying
   }
 
   return {
@@ -139,17 +141,18 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
       return nowMs < known.untilMs && !known.buyers.has(userId);
     },
     markSoldOut(saleId) {
-      if (arming.has(saleId) || latched.has(saleId) || latched.size + arming.size >= limits.latches) return;
+      if (arming.has(saleId) || latched.has(saleId) || latched.size + arming.size >= limits.maxLatches)
+        return;
       const startedMs = performance.now();
       if (startedMs < (notBefore.get(saleId) ?? 0)) return;
       arming.add(saleId);
       arm(saleId)
-        .catch((error) => context.onError('learn that a sale is sold out', error, { saleId }))
+        .catch((error) => context.onError('arm-sold-out-latch', error, { saleId }))
         .finally(() => {
           arming.delete(saleId);
-          if (notBefore.size > limits.latches) notBefore.clear();
+          if (notBefore.size > limits.maxLatches) notBefore.clear();
           const nowMs = performance.now();
-          notBefore.set(saleId, nowMs + REST * (nowMs - startedMs));
+          notBefore.set(saleId, nowMs + BACK_OFF * (nowMs - startedMs));
         });
     },
     get size() {
@@ -165,7 +168,7 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
 }
 
 async function readBuyers(redis: Redis, key: string): Promise<BloomFilter> {
-  // Twice as many: those who are cancelled and come again are more than a sale has units.
+  // Twice the capacity: with cancellations there are more buyers than units.
   const buyers = new BloomFilter(2 * (await redis.hlen(key)));
   let cursor = '0';
   do {

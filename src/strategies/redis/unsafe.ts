@@ -1,16 +1,17 @@
 /**
- * `unsafe`: read, check, write, with nothing in between. The control: it must be *seen* to oversell, or the harness
- * that calls the others correct cannot be believed.
+ * `unsafe`: read, check, write, with nothing in between. The control: the harness must *see* it oversell, or its verdict on the
+ * other strategies is worth nothing.
  *
- * Postgres's fence would refuse what Redis oversold, so this strategy does what code without a fence does: it
- * inserts the order, lets `sold` stop at `stock`, and counts the units beyond it as `oversold`. It is the only code in
- * Stampede that goes round the fence.
+ * Postgres's CHECK would reject the units that Redis oversold. So this strategy does what code without a CHECK does: it inserts
+ * the order, stops `sold` at `stock`, and counts the units beyond it as `oversold`. No other code in Stampede bypasses the
+ * CHECK.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { EARNED, findActive } from '../../store/postgres/purchases.ts';
-import type { Strategy, StrategyContext } from '../strategy.ts';
-import { type Decision, readSaleInRedis, redisStrategy, type SalePlace } from './base.ts';
+import { insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
+import { findActive } from '../../store/postgres/purchases.ts';
+import type { CommittingStrategy, StrategyContext } from '../strategy.ts';
+import { type CommitDecision, readSaleInRedis, type SalePlace, unfencedStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'unsafe',
@@ -28,55 +29,44 @@ export const description: StrategyDescription = {
   },
 };
 
-const INSERT_UNFENCED = `
-  WITH placed AS (
-    INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
-    SELECT $1::uuid, id, $3::text, 'pending', price_cents, now() + make_interval(secs => $4) FROM sales WHERE id = $2
-    ON CONFLICT DO NOTHING
-    RETURNING id, sale_id, user_id, price_cents
-  ), earned AS (
-    INSERT INTO points_entries (user_id, source_type, source_id, points)
-    SELECT user_id, 'order', id::text, ${EARNED} FROM placed
-  ), counted AS (
-    UPDATE sales SET sold = least(stock, sold + 1), oversold = oversold + (sold >= stock)::int, version = version + 1
-    WHERE id IN (SELECT sale_id FROM placed)
-  )
-  SELECT count(*)::int AS placed FROM placed`;
+const INSERT_UNFENCED = insertOrders({
+  name: 'insert-unfenced',
+  rows: ONE_ORDER,
+  skipExisting: true,
+  count: `UPDATE sales SET sold = least(stock, sold + before_deadline($5)), oversold = oversold + (sold >= stock)::int,
+      version = version + 1
+    WHERE id IN (SELECT sale_id FROM placed)`,
+});
 
-export function create(context: StrategyContext): Strategy {
+export function create(context: StrategyContext): CommittingStrategy {
   const { redis } = context.redis;
-  const { pool } = context.postgres;
 
-  async function insert(attempt: Attempt): Promise<Decision> {
-    const { rows } = await pool.query<{ placed: number }>({
-      name: 'insert-unfenced',
-      text: INSERT_UNFENCED,
-      values: [attempt.orderId, attempt.saleId, attempt.userId, context.paymentWindowS],
-    });
+  async function insert(attempt: Attempt): Promise<CommitDecision> {
+    const placed = await placeOne(context.postgres, INSERT_UNFENCED, attempt, context.paymentWindowS);
+    if (placed === false) return replay(attempt);
+    if (placed !== true) return { ...placed, lateUntilMs: 0 }; // by another clock than Redis's; the insert is idempotent
     const { orderId, saleId, userId } = attempt;
-    if (rows[0]?.placed === 1)
-      return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' } };
-    return replay(attempt);
+    return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' } };
   }
 
-  async function replay(attempt: Attempt): Promise<Decision> {
-    const order = await findActive(pool, attempt);
-    if (order === null) return { kind: 'busy', reason: 'order-under-way' };
+  async function replay(attempt: Attempt): Promise<CommitDecision> {
+    const order = await findActive(context.postgres.pool, attempt);
+    if (order === null) return { kind: 'busy', reason: 'order-in-progress' };
     const { saleId, userId } = attempt;
     return { kind: 'replayed', order: { orderId: order.id, saleId, userId, status: order.status } };
   }
 
-  async function decide(attempt: Attempt, place: SalePlace): Promise<Decision> {
+  async function decide(attempt: Attempt, place: SalePlace): Promise<CommitDecision> {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', null);
     if ('kind' in sale) return sale;
     if (sale.held !== null) return replay(attempt);
     if (sale.refusal !== null) return sale.refusal;
     if (sale.units <= 0) return { kind: 'sold-out' };
-    const keys = place.keys;
+    const { keys } = place;
     await redis.hset(keys.state, 'remaining', sale.units - 1);
     await redis.hset(keys.buyers, attempt.userId, `${attempt.orderId} 0`);
     return insert(attempt);
   }
 
-  return { ...redisStrategy(context, description, 0, decide), mirror: null };
+  return unfencedStrategy(context, description, decide);
 }

@@ -1,4 +1,4 @@
-/** What the writer makes of a batch whose members Postgres does not take all. Both stores are real. */
+/** Batches of which Postgres rejects some members. Both stores are real. */
 import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import pg from 'pg';
@@ -12,9 +12,9 @@ import {
   createOrderCommitter,
   type OrderCommitter,
 } from '../../src/orders/order-committer.ts';
+import { insertIf, placeOne } from '../../src/store/postgres/insert-orders.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
-import { place } from '../../src/store/postgres/purchases.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
@@ -36,9 +36,9 @@ afterAll(async () => {
 });
 
 const instruments = createInstruments();
-const sizes = vi.spyOn(instruments.commitBatches, 'observe');
+const sizes = vi.spyOn(instruments.commitBatchSize, 'observe');
 
-function startWriter(): OrderCommitter {
+function startCommitter(): OrderCommitter {
   const orders = orderTable(postgres);
   return createOrderCommitter({
     postgres,
@@ -69,15 +69,15 @@ const reservation = (saleId: number, userId: string, orderId: string = randomUUI
 
 /** In one batch: all statements are under way meanwhile, with orders of another sale. */
 async function commitTogether(
-  writer: OrderCommitter,
+  committer: OrderCommitter,
   fillerSale: number,
   members: readonly ClaimedReservation[],
 ): Promise<CommitResult[]> {
   await setImmediate(); // the statements that were answered before are over
   const fillers = Array.from({ length: limits.commitInFlight }, () =>
-    writer.commit(reservation(fillerSale, randomUUID())),
+    committer.commit(reservation(fillerSale, randomUUID())),
   );
-  const results = await Promise.all(members.map((member) => writer.commit(member)));
+  const results = await Promise.all(members.map((member) => committer.commit(member)));
   for (const { kind } of await Promise.all(fillers)) expect(kind).toBe('committed');
   expect(sizes).toHaveBeenLastCalledWith(members.length);
   return results;
@@ -97,12 +97,12 @@ async function counts(saleId: number) {
   return rows[0] as { sold: number; orders: number; points: number };
 }
 
-it('places what can be placed beside orders that are there, customers who have another, and a sale that is not', async () => {
-  const writer = startWriter();
+it('commits the rest of a batch with existing orders, customers with another order, and an unknown sale', async () => {
+  const committer = startCommitter();
   const [saleId, fillerSale] = [await makeSale(10), await makeSale(10)];
   const ann = reservation(saleId, 'ann');
   const bob = reservation(saleId, 'bob');
-  expect(told(await Promise.all([writer.commit(ann), writer.commit(bob)]))).toEqual([
+  expect(told(await Promise.all([committer.commit(ann), committer.commit(bob)]))).toEqual([
     'committed',
     'committed',
   ]);
@@ -113,19 +113,19 @@ it('places what can be placed beside orders that are there, customers who have a
     reservation(2_000_000_000, 'dan'),
     reservation(saleId, 'eve'),
   ];
-  const results = await commitTogether(writer, fillerSale, members);
+  const results = await commitTogether(committer, fillerSale, members);
   expect(told(results)).toEqual(['committed', 'committed', 'existing', 'unknown-sale', 'committed']);
   expect(results[2]).toMatchObject({ order: { orderId: bob.orderId, userId: 'bob' } });
   expect(await counts(saleId)).toEqual({ sold: 4, orders: 4, points: 4 * 2 });
 });
 
-it('sells the last units to some of a batch in which others have an order, and tells the rest', async () => {
-  const writer = startWriter();
+it('sells the last units to some of a batch in which others have an order, and refuses the rest', async () => {
+  const committer = startCommitter();
   const [saleId, fillerSale] = [await makeSale(4), await makeSale(10)];
   const first = reservation(saleId, 'user-0');
-  expect((await writer.commit(first)).kind).toBe('committed');
+  expect((await committer.commit(first)).kind).toBe('committed');
   const members = Array.from({ length: 8 }, (_, i) => reservation(saleId, `user-${i}`));
-  const results = told(await commitTogether(writer, fillerSale, members));
+  const results = told(await commitTogether(committer, fillerSale, members));
   expect([...results].sort()).toEqual([
     ...Array<string>(3).fill('committed'),
     'existing',
@@ -134,8 +134,8 @@ it('sells the last units to some of a batch in which others have an order, and t
   expect(await counts(saleId)).toEqual({ sold: 4, orders: 4, points: 4 * 2 });
 });
 
-it('commits once what two processes commit at the same time', async () => {
-  const [one, other] = [startWriter(), startWriter()];
+it('commits an order once when two processes commit it at the same time', async () => {
+  const [one, other] = [startCommitter(), startCommitter()];
   const saleIds = [await makeSale(200), await makeSale(200)] as const;
   const members = Array.from({ length: 100 }, (_, i) => reservation(saleIds[i % 2]!, `user-${i}`));
   const results = await Promise.all([
@@ -147,8 +147,8 @@ it('commits once what two processes commit at the same time', async () => {
     expect(await counts(saleId)).toEqual({ sold: 50, orders: 50, points: 50 * 2 });
 });
 
-it('does not let a sale of which Postgres has too few units keep the others of the batch waiting', async () => {
-  const writer = startWriter();
+it('commits the other sales of a batch at once when one has too few units', async () => {
+  const committer = startCommitter();
   const [short, other, fillerSale] = [await makeSale(20), await makeSale(100), await makeSale(10)];
   const connects = vi.fn();
   postgres.pool.on('connect', connects);
@@ -156,7 +156,7 @@ it('does not let a sale of which Postgres has too few units keep the others of t
     reservation(i % 4 === 3 ? other : short, `user-${i}`),
   );
   const statements = vi.spyOn(pg.Client.prototype, 'query');
-  const results = await commitTogether(writer, fillerSale, members);
+  const results = await commitTogether(committer, fillerSale, members);
   expect(statements.mock.calls.length).toBeLessThan(20); // to halve this batch takes hundreds
   statements.mockRestore();
   expect(results.filter((_, i) => members[i]!.saleId === other).map(({ kind }) => kind)).toEqual(
@@ -172,27 +172,21 @@ it('does not let a sale of which Postgres has too few units keep the others of t
   expect(connects.mock.calls.length).toBeLessThanOrEqual(limits.commitInFlight); // a refusal costs no connection
 });
 
-it('commits nothing once the claim is over', async () => {
-  const writer = startWriter();
+it('commits nothing after the end of the claim', async () => {
+  const committer = startCommitter();
   const saleId = await makeSale(10);
   const ann = { ...reservation(saleId, 'ann'), untilMs: performance.now() + limits.claimLeastMs / 2 };
-  expect(await writer.commit(ann, true)).toEqual({ kind: 'busy', reason: CLAIM_OVER });
-  // Held up after the check: Postgres's clock is past the deadline when the statement counts.
-  const statements = vi.spyOn(pg.Client.prototype, 'query');
-  const late = await place(
-    postgres,
-    { name: 'late', text: LATE, values: [null, saleId, null, null] },
-    performance.now() - 1,
-  ).catch((error: { code?: string }) => error.code);
-  expect([late, statements.mock.calls.length]).toEqual(['ST001', 1]);
-  statements.mockRestore();
+  expect(await committer.commit(ann, true)).toEqual({ kind: 'busy', reason: CLAIM_OVER });
+  // The deadline has passed when Postgres executes the statement.
+  const order = { orderId: randomUUID(), saleId, userId: 'ann' };
+  const late = await placeOne(postgres, LATE, order, 900).catch((error: { code?: string }) => error.code);
+  expect(late).toBe('ST001');
   expect(await counts(saleId)).toEqual({ sold: 0, orders: 0, points: 0 });
 });
-const LATE = `UPDATE sales SET sold = sold + before_deadline($5) WHERE id = $2
-  AND coalesce($1::text, $3::text, $4::text) IS NULL`;
+const LATE = insertIf('late', `before_deadline($5::timestamptz - interval '1 hour') = 1`);
 
-it('commits the others when Postgres refuses members for a reason that nobody foresaw', async () => {
-  const writer = startWriter();
+it('commits the others when Postgres rejects members with an unexpected error', async () => {
+  const committer = startCommitter();
   const [saleId, fillerSale] = [await makeSale(100), await makeSale(10)];
   await stores.sql.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -203,7 +197,7 @@ it('commits the others when Postgres refuses members for a reason that nobody fo
   const members = Array.from({ length: 40 }, (_, i) =>
     reservation(saleId, `${i % 20 === 7 ? 'odd' : i % 20 === 13 ? 'far' : 'user'}-${i}`),
   );
-  const results = await commitTogether(writer, fillerSale, members);
+  const results = await commitTogether(committer, fillerSale, members);
   await stores.sql.query('DROP TRIGGER refuse ON orders; DROP FUNCTION refuse()');
   for (const [i, result] of results.entries()) {
     if (i % 20 === 7) expect(result).toEqual({ kind: 'busy', reason: 'refused-by-postgres:XX001' });
@@ -211,5 +205,5 @@ it('commits the others when Postgres refuses members for a reason that nobody fo
     else expect(result.kind).toBe('committed');
   }
   expect(await counts(saleId)).toEqual({ sold: 36, orders: 36, points: 36 * 2 });
-  expect(new Set(errors.splice(0))).toEqual(new Set(['commit orders']));
+  expect(new Set(errors.splice(0))).toEqual(new Set(['commit-orders']));
 });

@@ -1,15 +1,15 @@
-/** What Redis keeps of reservations, and when it lets itself be corrected. Both stores are real. */
+/** The mirror of a sale: reservations, claims, repair, restocks. Both stores are real. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
-import { createOutboxRelay } from '../../src/orders/outbox-relay.ts';
 import { compare, repair } from '../../src/orders/reconcile.ts';
+import { isUnanswered } from '../../src/store/late-requests.ts';
+import { createOutboxRelay, relayOutbox } from '../../src/store/outbox-relay.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
-import { tellRestocks } from '../../src/store/postgres/restock-moves.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
@@ -52,19 +52,16 @@ async function openSale(segments: number): Promise<void> {
 }
 
 async function reserve(userId: string, orderId: string = randomUUID()): Promise<ClaimedReservation> {
-  const [word, held, reservedAt] = await redis.scripts.reserve(
-    sales.keys(saleId),
-    userId,
-    orderId,
-    await sales.epoch(),
-  );
+  const reply = await redis.scripts.reserve(sales.keys(saleId), userId, orderId, await sales.epoch());
+  if (isUnanswered(reply)) throw new Error(reply.reason);
+  const [word, held, reservedAt] = reply;
   expect([word, held]).toEqual(['reserved', orderId]);
   return withFirstClaim({ saleId, userId, orderId, reservedAt: reservedAt! }, claimEndMs());
 }
 
 const buyers = async () => Object.keys(await redis.redis.hgetall(sales.keys(saleId).buyers));
 
-it('corrects a sale in which nothing has happened since the look', async () => {
+it('repairs a sale in which nothing has happened since the snapshot', async () => {
   await sales.acknowledge([await reserve('ann')]);
   const seen = (await sales.snapshot(saleId))!;
   expect(seen).toMatchObject({ remaining: STOCK - 1, pending: 0, buyers: 1 });
@@ -73,25 +70,25 @@ it('corrects a sale in which nothing has happened since the look', async () => {
 });
 
 it.each<[string, () => Promise<unknown>]>([
-  ['a reservation is under way', () => reserve('bob')],
-  ['one was settled', async () => sales.acknowledge([await reserve('bob')])],
+  ['a reservation is pending', () => reserve('bob')],
+  ['one was acknowledged', async () => sales.acknowledge([await reserve('bob')])],
   [
-    'one was settled, and its unit came back',
+    'one was acknowledged, and its unit released',
     async () => {
       const bob = await reserve('bob');
       await sales.acknowledge([bob]);
-      await sales.applyChange({ direction: 'back', ...bob });
+      await sales.applyChange({ change: 'release', ...bob });
     },
   ],
-  ['one was made and given up', async () => sales.release(await reserve('bob'))],
+  ['one was made and released', async () => sales.release(await reserve('bob'))],
   [
-    'a unit was taken off and added',
+    'a unit was taken and added',
     async () => {
       await sales.restock(saleId, -1);
       await sales.restock(saleId, 1);
     },
   ],
-])('does not correct a sale in which %s since the look', async (_, happens) => {
+])('does not repair a sale in which %s since the snapshot', async (_, happens) => {
   const seen = (await sales.snapshot(saleId))!;
   await happens();
   const before = await sales.snapshot(saleId);
@@ -99,7 +96,7 @@ it.each<[string, () => Promise<unknown>]>([
   expect(await sales.snapshot(saleId)).toEqual(before);
 });
 
-it('does not correct a sale while a reservation is under way', async () => {
+it('does not repair a sale with a pending reservation', async () => {
   const ann = await reserve('ann');
   const seen = (await sales.snapshot(saleId))!;
   expect(await sales.repair(saleId, seen, STOCK)).toBe(false);
@@ -107,7 +104,7 @@ it('does not correct a sale while a reservation is under way', async () => {
   expect(await sales.repair(saleId, seen, STOCK)).toBe(true);
 });
 
-it('counts a reservation that is committed and settled while the sale is opened', async () => {
+it('counts a reservation that is committed and acknowledged during a load', async () => {
   const ann = await reserve('ann');
   await redis.redis.hset(sales.keys(saleId).state, 'epoch', 'of another Redis');
   const orders = orderTable(postgres);
@@ -128,45 +125,44 @@ it('counts a reservation that is committed and settled while the sale is opened'
 
 describe('a restock', () => {
   const told: string[] = [];
-  const tell = (mirror = sales) =>
-    tellRestocks({
-      postgres,
-      mirror,
-      health: testHealth((what) => void told.push(what)).loop('restock-moves'),
-    });
+  const publish = (mirror = sales) =>
+    relayOutbox(
+      { postgres, mirror, health: testHealth((what) => void told.push(what)).loop('mirror-outbox') },
+      { saleId },
+    );
   const restock = (units: number) => saleTable(postgres).restock(saleId, units, true);
   const waiting = async () =>
-    (await stores.sql.query('SELECT FROM restock_moves WHERE sale_id = $1', [saleId])).rowCount;
+    (await stores.sql.query('SELECT FROM mirror_outbox WHERE sale_id = $1', [saleId])).rowCount;
 
-  it('is told once, also when the answer was lost', async () => {
+  it('is published once, also when the answer was lost', async () => {
     await restock(5);
     const lost: SaleMirror = {
       ...sales,
-      async restock(...given) {
-        await sales.restock(...given);
+      async applyChange(change) {
+        await sales.applyChange(change);
         throw new Error('Command timed out');
       },
     };
-    await tell(lost);
-    expect(told.splice(0)).toEqual(['tell redis of restocks']);
+    await publish(lost);
+    expect(told.splice(0)).toEqual(['publish changes']);
     expect(await waiting()).toBe(1);
-    await tell();
+    await publish();
     expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK + 5 });
     expect(await waiting()).toBe(0);
   });
 
-  it('is in what a sale is opened with, and not told again', async () => {
+  it('is included in a load, and not applied again', async () => {
     await restock(5);
     await redis.redis.del(sales.keys(saleId).state);
-    await tell(); // nobody to tell
+    await publish(); // the sale is not there
     expect(await waiting()).toBe(1);
     await sales.load((await saleTable(postgres).get(saleId))!);
-    await tell();
+    await publish();
     expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK + 5 });
     expect(await waiting()).toBe(0);
   });
 
-  it('that comes while the sale is opened is told afterwards', async () => {
+  it('during a load is published afterwards', async () => {
     await redis.redis.del(sales.keys(saleId).state);
     const orders = orderTable(postgres);
     const meanwhile: typeof orders = {
@@ -179,11 +175,11 @@ describe('a restock', () => {
     };
     const opening = createSaleMirror(redis, redisEpochs(redis, postgres), meanwhile, 0);
     await opening.load((await saleTable(postgres).get(saleId))!);
-    await tell();
+    await publish();
     expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK + 5 });
   });
 
-  it('that Redis has not heard of is not corrected as well', async () => {
+  it('that is pending is no drift', async () => {
     const orders = orderTable(postgres);
     const log = vi.fn();
     const context = {
@@ -197,15 +193,15 @@ describe('a restock', () => {
     const sale = (await context.sales.get(saleId))!;
     expect(await repair(context, sale)).toBe(false);
     expect([...(await compare(context, sale)).differences.values()]).toContain(
-      'Redis has not heard of 5 units that were returned or taken again',
+      '5 units changed in Postgres and not in Redis yet',
     );
-    await tell();
+    await publish();
     expect(await repair(context, sale)).toBe(false);
     expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK + 5 });
   });
 });
 
-it('tells of the units of other sales while one of them cannot be told', async () => {
+it('publishes the changes of other sales when one sale fails', async () => {
   const broken = saleId;
   const [ann, ...others] = await Promise.all(['ann', 'bob', 'cyd'].map((user) => reserve(user)));
   await openSale(0);
@@ -213,30 +209,25 @@ it('tells of the units of other sales while one of them cannot be told', async (
   const moves = async (of: ClaimedReservation, times = 1) => {
     for (let i = 0; i < times; i++)
       await stores.sql.query(
-        `INSERT INTO unit_moves (order_id, sale_id, user_id, direction) VALUES ($1, $2, $3, 'back')`,
+        `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change) VALUES ($1, $2, $3, 'release')`,
         [times > 1 ? randomUUID() : of.orderId, of.saleId, of.userId],
       );
   };
-  await moves(ann!, limits.movesBatch);
+  await moves(ann!, limits.outboxBatch);
   for (const other of others) await moves(other);
   await moves(eve);
   const key = sales.keys(broken).buyers;
   await redis.redis.rename(key, `${key}:before`);
   await redis.redis.set(key, 'something else');
-  const { tell } = createOutboxRelay({
-    postgres,
-    mirror: sales,
-    background: testHealth(),
-    onError: () => {},
-  });
-  expect(await tell()).toBe(0); // the oldest, of the sale that is broken
-  expect(await tell()).toBe(1);
+  const { publish } = createOutboxRelay(postgres, sales, testHealth().loop('mirror-outbox'));
+  expect(await publish()).toBe(0); // the oldest, of the broken sale
+  expect(await publish()).toBe(1);
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK });
 });
 
-it('forgets the reservation of a unit that came back before it was settled', async () => {
+it('removes the reservation of an order that is released before it is acknowledged', async () => {
   const ann = await reserve('ann');
-  await sales.applyChange({ direction: 'back', ...ann });
+  await sales.applyChange({ change: 'release', ...ann });
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
 });
 
@@ -247,7 +238,7 @@ async function age({ userId, orderId, reservedAt }: ClaimedReservation, ms: numb
 }
 
 describe('a claim', () => {
-  it('keeps others from a reservation until it is over; then the oldest goes first', async () => {
+  it('excludes other claims until it ends; then the oldest goes first', async () => {
     const [zoe, ann] = [await reserve('zoe'), await reserve('ann')];
     expect(await sales.claimAbandoned(saleId, 9)).toEqual([]);
     expect(await sales.claim(ann)).toBe('claimed-by-another');
@@ -263,7 +254,7 @@ describe('a claim', () => {
     expect(await sales.claimAbandoned(saleId, 9)).toEqual([]);
   });
 
-  it('is lost to a newer one: a release under the old one fails', async () => {
+  it('gives way to a newer one: a release under the old one fails', async () => {
     const ann = await reserve('ann');
     await age(ann, limits.claimMs + 1);
     expect(await sales.release(ann)).toBe(false);
@@ -275,7 +266,7 @@ describe('a claim', () => {
     expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
   });
 
-  it('that is given up leaves the reservation to the next who looks, unless another has it', async () => {
+  it('that was given up cannot end a newer claim', async () => {
     const ann = await reserve('ann');
     await age(ann, limits.claimMs + 1);
     const [first] = await sales.claimAbandoned(saleId, 1);
@@ -286,7 +277,7 @@ describe('a claim', () => {
     expect(await sales.release(second!)).toBe(true);
   });
 
-  it('of a buyer whose reservation is lost records it anew', async () => {
+  it('of a buyer without a reservation records it again', async () => {
     const ann = await reserve('ann');
     await redis.redis.del(sales.keys(saleId).reservations);
     const claimed = await sales.claim(ann);
@@ -294,7 +285,7 @@ describe('a claim', () => {
     expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
   });
 
-  it('does not hide a reservation from who looks for its order', async () => {
+  it('does not hide the order of a reservation', async () => {
     const { orderId } = await reserve('ann');
     expect(await sales.isReserved(orderId, [saleId + 1, saleId])).toBe(true);
     expect(await sales.isReserved(randomUUID(), [saleId])).toBe(false);
@@ -305,14 +296,16 @@ describe('a claim', () => {
   });
 });
 
-it('gives a reservation up once, into the segment that it came from', async () => {
+it('releases a unit once, into its own segment', async () => {
   await openSale(3);
   const keys = sales.keys(saleId);
   const units = () => redis.redis.hgetall(keys.counters);
   const fence = { token: null, lock: 'none' };
   const epoch = await sales.epoch();
   const orderId = randomUUID();
-  const [word, reservedAt] = await redis.scripts.fencedDeduct(keys, '1', 'ann', orderId, fence, epoch);
+  const reply = await redis.scripts.fencedDeduct(keys, '1', 'ann', orderId, fence, epoch);
+  if (isUnanswered(reply)) throw new Error(reply.reason);
+  const [word, reservedAt] = reply;
   expect([word, await units()]).toEqual(['reserved', { 0: '3', 1: '2', 2: '3' }]);
   const ann = withFirstClaim({ saleId, userId: 'ann', orderId, reservedAt: reservedAt! }, claimEndMs());
   expect(await sales.release({ ...ann, reservedAt: `${Number.parseInt(reservedAt!, 10) - 1}:1` })).toBe(
@@ -322,7 +315,7 @@ it('gives a reservation up once, into the segment that it came from', async () =
   expect([await units(), await buyers()]).toEqual([{ 0: '3', 1: '3', 2: '3' }, []]);
 });
 
-it('opens a sale with what is reserved already, less what Postgres has by now', async () => {
+it('loads a sale with its reservations, except those that Postgres has', async () => {
   const ann = await reserve('ann');
   await reserve('bob');
   await stores.sql.query(

@@ -3,14 +3,14 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
 
 const bounds = {
-  roomPart: 0.5,
-  roomAtStart: 10,
-  roomLeast: 4,
-  roomMost: 1_000,
-  lineMost: 50,
-  rememberMs: 1_000,
+  serviceShare: 0.5,
+  initialLimit: 10,
+  minLimit: 4,
+  maxLimit: 1_000,
+  maxQueued: 50,
+  shortQueueMs: 1_000,
   windowMs: 100,
-  lookMs: 20,
+  checkMs: 20,
 } as const;
 let admission: ReturnType<typeof createLoadShedder>;
 
@@ -28,7 +28,7 @@ it('lets in at once while there is room, then in line, then turns down', async (
   expect(answers.filter((answer) => answer === true)).toHaveLength(10);
   expect(answers.filter((answer) => answer instanceof Promise)).toHaveLength(50);
   expect(answers.filter((answer) => answer === false)).toHaveLength(10);
-  expect(admission.state).toEqual({ underWay: 10, waiting: 50, room: 10 });
+  expect(admission.state).toEqual({ inFlight: 10, queued: 50, limit: 10 });
 });
 
 it('serves the line in its order, and nobody goes past it', async () => {
@@ -40,13 +40,13 @@ it('serves the line in its order, and nobody goes past it', async () => {
   for (let i = 0; i < 2; i++) admission.leave();
   await Promise.all(served);
   expect(order).toEqual([0, 1, 2]);
-  expect(admission.state).toMatchObject({ underWay: 10, waiting: 1 });
+  expect(admission.state).toMatchObject({ inFlight: 10, queued: 1 });
 });
 
 it('turns down who waited too long, and leaves no timer behind', async () => {
   const line = arrive(15).slice(10) as Promise<boolean>[];
   vi.advanceTimersByTime(99);
-  expect(admission.state.waiting).toBe(5);
+  expect(admission.state.queued).toBe(5);
   vi.advanceTimersByTime(50);
   expect(await Promise.all(line)).toEqual([false, false, false, false, false]);
   expect(vi.getTimerCount()).toBe(0);
@@ -55,46 +55,46 @@ it('turns down who waited too long, and leaves no timer behind', async () => {
 it('keeps a short line once somebody waited in vain, until that is forgotten', () => {
   arrive(11);
   vi.advanceTimersByTime(150); // one waited in vain; and nobody left, so that the room shrank
-  const { room } = admission.state;
-  expect(room).toBe(5);
-  expect(arrive(20).filter((answer) => answer === false)).toHaveLength(20 - room);
+  const { limit } = admission.state;
+  expect(limit).toBe(5);
+  expect(arrive(20).filter((answer) => answer === false)).toHaveLength(20 - limit);
   vi.advanceTimersByTime(1_200);
   for (let i = 0; i < 10; i++) admission.leave();
-  expect(arrive(70).filter((answer) => answer === false)).toHaveLength(70 - 50 - admission.state.room);
+  expect(arrive(70).filter((answer) => answer === false)).toHaveLength(70 - 50 - admission.state.limit);
 });
 
 it('has room for what is decided together', () => {
   const gathering = createLoadShedder(200, 256, bounds);
-  expect(gathering.state.room).toBe(128);
+  expect(gathering.state.limit).toBe(128);
 });
 
 /** Runs a store that serves `perSecond`, with twice as many asking, for so long; returns the room. */
 function overload(perSecond: number, ms: number): number {
   for (let passed = 0; passed < ms; passed += 10) {
     arrive((perSecond / 100) * 2);
-    const served = Math.min(perSecond / 100, admission.state.underWay);
+    const served = Math.min(perSecond / 100, admission.state.inFlight);
     for (let i = 0; i < served; i++) admission.leave();
     vi.advanceTimersByTime(10);
   }
-  return admission.state.room;
+  return admission.state.limit;
 }
 
 it('finds the room that the stores can serve in time, whichever way they change', () => {
   expect(overload(2_000, 2_000)).toBeGreaterThan(150);
-  expect(admission.state.room).toBeLessThan(250);
+  expect(admission.state.limit).toBeLessThan(250);
   expect(overload(400, 2_000)).toBeGreaterThan(30);
-  expect(admission.state.room).toBeLessThan(60);
+  expect(admission.state.limit).toBeLessThan(60);
   expect(overload(5_000, 2_000)).toBeGreaterThan(350);
 });
 
 it('learns nothing from an idle time', () => {
-  const { room } = admission.state;
+  const { limit } = admission.state;
   for (let i = 0; i < 100; i++) {
     expect(admission.enter()).toBe(true);
     vi.advanceTimersByTime(50);
     admission.leave();
   }
-  expect(admission.state.room).toBe(room);
+  expect(admission.state.limit).toBe(limit);
 });
 
 it('never has more room than it may, nor less', () => {
@@ -103,5 +103,5 @@ it('never has more room than it may, nor less', () => {
     arrive(1_200); // the stores hang: nobody leaves
     vi.advanceTimersByTime(200);
   }
-  expect(admission.state.room).toBe(4);
+  expect(admission.state.limit).toBe(4);
 });

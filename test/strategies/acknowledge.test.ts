@@ -1,5 +1,6 @@
 /** lua/sale/acknowledge.lua and lua/sale/restore-buyers.lua: reservations of several sales are forgotten at once. Redis is real. */
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { isUnanswered } from '../../src/store/late-requests.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { saleKeys } from '../support/sale-keys.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -34,6 +35,7 @@ async function reserve(sales: readonly number[]) {
     members: ['ann', 'bob'].map((userId) => ({ userId, orderId: `order-of-${userId}-${sale}` })),
   }));
   const replies = await redis.scripts.reserveMany(attempts, EPOCH);
+  if (isUnanswered(replies)) throw new Error(replies.reason);
   return attempts.map(({ keys, members }, i) => ({
     keys,
     members: members.map((member, j) => {
@@ -90,8 +92,7 @@ it('puts nobody back whose reservation was given up in the sale that made it', a
   await open(1, 0);
   const committed = await reserve([1]);
   const [ann] = committed[0]!.members;
-  await redis.scripts.release(keysOf(1), {
-    ...ann!,
+  await redis.scripts.release(keysOf(1), ann!, {
     discardUnit: false,
     ownerOrderId: '',
     claimedAtMs: Number(ann!.reservedAt),

@@ -1,4 +1,4 @@
-/** Which sales the recovery compares: those that differ and stand still. Both stores are real. */
+/** Which sales the reaper repairs: those that differ and are idle. Both stores are real. */
 import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
@@ -19,7 +19,7 @@ let stores: TestStores;
 let postgres: PostgresStore;
 let redis: RedisStore;
 let saleIds: number[];
-let corrected: number[];
+let repaired: number[];
 let context: ReaperContext;
 
 beforeAll(async () => {
@@ -45,37 +45,37 @@ beforeEach(async () => {
     await mirror.load(sale);
     saleIds.push(sale.id);
   }
-  corrected = [];
+  repaired = [];
   context = {
     sales,
     orders,
-    strategy: { mirror } as ReaperContext['strategy'],
-    writer: {} as ReaperContext['writer'],
+    mirror,
+    committer: {} as ReaperContext['committer'],
     instruments: createInstruments(),
     log: (message, details) => {
-      if (message.startsWith('corrected')) corrected.push((details as { saleId: number }).saleId);
+      if (message.startsWith('repaired')) repaired.push((details as { saleId: number }).saleId);
     },
     health: testHealth((what, error) => {
       throw new Error(what, { cause: error });
-    }).loop('recovery'),
+    }).loop('reservation-reaper'),
   };
 });
 
 const state = (saleId: number) => `stampede:{sale:${saleId}}:state`;
-/** As if a sale had sold since it was read in Postgres, or units were missing: the next look tells. */
+/** As if a sale had sold since Postgres was read, or units were missing. */
 const take = (units: number) =>
   Promise.all(saleIds.map((id) => redis.redis.hincrby(state(id), 'remaining', -units)));
 const remaining = async () =>
   Promise.all(saleIds.map(async (id) => Number(await redis.redis.hget(state(id), 'remaining'))));
 
-/** @returns the sales that one pass corrected */
+/** @returns the sales that one pass repaired */
 async function pass(memory: ReaperMemory | null): Promise<number[]> {
-  corrected = [];
+  repaired = [];
   await reapOnce(context, () => false, memory);
-  return corrected;
+  return repaired;
 }
 
-it('corrects those that look the same in two passes', async () => {
+it('repairs sales that look the same in two passes', async () => {
   const memory: ReaperMemory = new Map();
   await take(1);
   expect(await pass(memory)).toEqual([]);
@@ -84,23 +84,23 @@ it('corrects those that look the same in two passes', async () => {
   expect(await pass(memory)).toEqual([]);
 });
 
-it('corrects every one at once before the first request, when another strategy may have sold', async () => {
+it('repairs every sale at once before the first request', async () => {
   await take(1);
   expect(await pass(null)).toEqual(saleIds);
 });
 
-it('does not compare those that sell, which always seem to differ', async () => {
+it('does not compare sales that are selling', async () => {
   const memory: ReaperMemory = new Map();
-  const compared = vi.spyOn(context.strategy.mirror, 'snapshot');
+  const compared = vi.spyOn(context.mirror, 'snapshot');
   for (const units of [1, 10, 100]) {
     await take(units);
     expect(await pass(memory)).toEqual([]);
   }
   expect(compared).not.toHaveBeenCalled();
-  expect(await pass(memory)).toEqual(saleIds); // and now they stand still
+  expect(await pass(memory)).toEqual(saleIds); // idle now
 });
 
-it('settles what is abandoned in a sale that sells', async () => {
+it('commits abandoned reservations of a sale that is selling', async () => {
   const [saleId] = saleIds as [number];
   const entry = 'ann 01939b2e-7f7c-7000-8000-000000000001 1';
   await redis.redis.zadd(`stampede:{sale:${saleId}}:reservations`, 1, entry);
@@ -109,18 +109,18 @@ it('settles what is abandoned in a sale that sells', async () => {
     committed.push(userId);
     return { kind: 'busy', reason: 'only seen' };
   };
-  context = { ...context, writer: { commit } as unknown as ReaperContext['writer'] };
+  context = { ...context, committer: { commit } as unknown as ReaperContext['committer'] };
   await take(1);
   await pass(new Map());
   expect(committed).toEqual(['ann']);
 });
 
-it('has nothing to do where both stores say the same', async () => {
+it('repairs nothing when the stores agree', async () => {
   const memory: ReaperMemory = new Map();
   expect([await pass(memory), await pass(memory)]).toEqual([[], []]);
 });
 
-it('settles the other reservations of a sale of which one fails, and tries that one again', async () => {
+it('commits the other reservations when one fails, and retries that one', async () => {
   const [saleId] = saleIds as [number];
   const orderOf = (n: number) => `01939b2e-7f7c-7000-8000-00000000000${n}`;
   const entries = ['ann', 'bob', 'eve'].flatMap((user, i) => [1, `${user} ${orderOf(i)} 1`]);
@@ -136,18 +136,18 @@ it('settles the other reservations of a sale of which one fails, and tries that 
   const background = testHealth((what) => told.push(what));
   context = {
     ...context,
-    health: background.loop('recovery'),
-    writer: { commit } as unknown as ReaperContext['writer'],
+    health: background.loop('reservation-reaper'),
+    committer: { commit } as unknown as ReaperContext['committer'],
   };
   for (let passes = 0; passes < 3; passes++) await reapOnce(context);
   expect(committed.slice(0, 2)).toEqual(['bob', 'eve']);
   expect(told).toEqual([`order ${orderOf(0)}`]);
   expect(background.degraded()).toEqual([
-    { what: 'recovery', detail: `1 failing; order ${orderOf(0)}: only ann` },
+    { what: 'reservation-reaper', detail: `1 failing; order ${orderOf(0)}: only ann` },
   ]);
   fails = false;
   await reapOnce(context);
-  expect(committed).not.toContain('ann'); // its claim lasts
+  expect(committed).not.toContain('ann'); // its claim still holds
   const key = `stampede:{sale:${saleId}}:reservations`;
   await redis.redis.zincrby(key, -limits.claimMs, entries[1] as string);
   await reapOnce(context);

@@ -1,0 +1,123 @@
+/**
+ * The relay of the outbox towards Redis (the table mirror_outbox).
+ *
+ *   (the transaction of a change inserts a row) ──▶ pending ──applied by Redis──▶ deleted
+ *                                  ▲        └──no answer, or the process died: it stays──┘
+ *
+ * Each change is idempotent in Redis (lua/sale/apply-change.lua, restock.lua), so a row is deleted after Redis has applied it.
+ * Changes of one order are published in their order. A sale that is not in Redis is loaded from Postgres, which includes the
+ * change; a change that finds no sale is kept for a while, for a load that had begun before the change.
+ */
+import type pg from 'pg';
+import { limits } from '../config/limits.ts';
+import type { MirrorChange } from '../domain/order.ts';
+import type { LoopHealth } from '../metrics/background.ts';
+import { inTransaction, type PostgresStore } from './postgres/pool.ts';
+import { isRedisDefect } from './redis/connection.ts';
+import type { SaleMirror } from './redis/sale-mirror.ts';
+
+export interface OutboxRelay {
+  readonly mirror: SaleMirror;
+  /**
+   * Publishes the changes of these orders, or the oldest of all. Changes that cannot be published now stay; never throws.
+   * @returns how many were published
+   */
+  publish(orderIds?: readonly string[]): Promise<number>;
+}
+
+/** @param health of the loop `mirror-outbox` */
+export function createOutboxRelay(
+  postgres: PostgresStore,
+  mirror: SaleMirror,
+  health: LoopHealth,
+): OutboxRelay {
+  return {
+    mirror,
+    async publish(orderIds) {
+      if (orderIds?.length === 0) return 0;
+      return relayOutbox({ postgres, mirror, health }, orderIds === undefined ? {} : { orderIds });
+    },
+  };
+}
+
+interface RelayContext {
+  readonly postgres: PostgresStore;
+  readonly mirror: SaleMirror;
+  readonly health?: LoopHealth;
+  /** Receives failures where there is no health. */
+  readonly onError?: (error: unknown) => void;
+}
+
+type Row = MirrorChange & { readonly id: string; readonly isOld: boolean };
+
+// Skips rows that another process is publishing; the first change of each order comes first. ORDER BY and LIMIT leave the
+// planner one way to find it: a plan made while the table is empty is kept.
+const pick = (
+  condition: string,
+) => `SELECT id, change, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", units,
+    created_at < clock_timestamp() - make_interval(secs => $2 / 1000.0) AS "isOld"
+  FROM mirror_outbox AS m
+  WHERE ${condition} AND (order_id IS NULL
+    OR id = (SELECT e.id FROM mirror_outbox AS e WHERE e.order_id = m.order_id ORDER BY e.id LIMIT 1))
+  ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED`;
+const OLDEST = { name: 'outbox-oldest', text: pick('sale_id <> ALL($3::int[])') };
+const OF_ORDERS = { name: 'outbox-of-orders', text: pick('order_id = ANY($3::uuid[])') };
+const OF_SALE = { name: 'outbox-of-sale', text: pick('sale_id = $3') };
+
+const PUBLISH = 'publish changes';
+
+/**
+ * Publishes one batch of changes: of some orders, of a sale, or the oldest of all. Never throws.
+ * @returns how many were published
+ */
+export async function relayOutbox(
+  context: RelayContext,
+  { orderIds, saleId }: { readonly orderIds?: readonly string[]; readonly saleId?: number },
+): Promise<number> {
+  const { postgres, mirror, health } = context;
+  const failed = (item: string, error: unknown) => {
+    if (health) health.failed(item, error);
+    else context.onError?.(error);
+  };
+
+  /** @returns whether Redis has applied it, or will load it from Postgres; or why Redis is unavailable */
+  async function apply(row: Row): Promise<boolean | { readonly error: unknown }> {
+    const sale = `sale ${row.saleId}`;
+    try {
+      const isDone = (await mirror.applyChange(row)) || row.isOld;
+      health?.succeeded(sale);
+      return isDone;
+    } catch (error) {
+      if (!isRedisDefect(error)) return { error };
+      failed(sale, error); // a key of this sale has another type: the changes of other sales go first
+      return false;
+    }
+  }
+
+  async function relay(client: pg.PoolClient): Promise<number> {
+    const query = () => {
+      if (orderIds !== undefined) return { ...OF_ORDERS, values: [...bounds, orderIds] };
+      if (saleId !== undefined) return { ...OF_SALE, values: [...bounds, saleId] };
+      return { ...OLDEST, values: [...bounds, health?.backingOff('sale') ?? []] };
+    };
+    const bounds = [limits.outboxBatch, limits.outboxKeepMs];
+    const { rows } = await client.query<Row>(query());
+    const results = await Promise.all(rows.map(apply));
+    const ids = rows.flatMap(({ id }, i) => (results[i] === true ? [id] : []));
+    if (ids.length > 0) await client.query('DELETE FROM mirror_outbox WHERE id = ANY($1)', [ids]);
+    const unavailable = results.find((result) => typeof result === 'object');
+    if (unavailable === undefined) health?.succeeded(PUBLISH);
+    else failed(PUBLISH, unavailable.error);
+    return ids.length;
+  }
+
+  try {
+    return await inTransaction(postgres.pool, async (client) => ({
+      commit: true,
+      value: await relay(client),
+    }));
+  } catch (error) {
+    failed(PUBLISH, error);
+    return 0;
+  }
+}

@@ -1,0 +1,245 @@
+/**
+ * The one statement that inserts orders. Every strategy and the order committer use it; they differ in which rows they
+ * insert (`before` and `rows`) and when they count the units.
+ *
+ *   WITH …before…, placed AS (INSERT INTO orders …), counted AS (UPDATE sales SET sold = …), earned AS (INSERT INTO points …)
+ *
+ * All parts run in one statement, so all of them take effect or none. Each part sees the tables as they were when the
+ * statement began; what one part wrote reaches another only through RETURNING.
+ *
+ * Parameters: $1 order id(s), $2 sale id(s), $3 user id(s), $4 payment window in seconds, $5 deadline (see
+ * store/late-requests.ts); $6 and on belong to the caller. A statement is prepared once per connection, under its name.
+ */
+import type pg from 'pg';
+import { limits } from '../../config/limits.ts';
+import type { Unanswered } from '../late-requests.ts';
+import { classifyPostgresError, expectedPostgresFailure, isAnswer } from './failures.ts';
+import { ACTIVE } from './orders.ts';
+import type { PostgresStore } from './pool.ts';
+
+export interface OrderInsert {
+  /** The name under which it is prepared. */
+  readonly name: string;
+  /** Common table expressions that `rows` reads. */
+  readonly before?: string;
+  /** A SELECT of order id, sale id, user id and price in cents. */
+  readonly rows: string;
+  /** Skips an order whose id exists or whose customer has an active order; otherwise such an order fails the statement. */
+  readonly skipExisting?: boolean;
+  /** Counts the inserted orders in `sales`. Null: another part or statement counts. */
+  readonly count?: string | null;
+  /** For statements on many orders: returns which ids were inserted. Otherwise returns how many. */
+  readonly many?: boolean;
+}
+
+export interface Statement {
+  readonly name: string;
+  readonly text: string;
+}
+
+/** In the order of sale ids, so that two statements on the same sales do not deadlock. */
+const COUNT_BY_SALE = `
+  UPDATE sales SET sold = sold + c.units * before_deadline($5), version = version + 1
+  FROM (SELECT sale_id, count(*)::int AS units FROM placed GROUP BY sale_id ORDER BY sale_id) AS c
+  WHERE sales.id = c.sale_id`;
+
+/**
+ * Usually a batch inserts all of its orders, and one row says so: hundreds of rows with an id each cost the client as much as
+ * sending the batch did.
+ */
+const WHICH = `SELECT CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(id::text), '{}') END AS placed FROM placed`;
+const HOW_MANY = 'SELECT count(*)::int AS placed FROM placed';
+
+/** Builds the statement. `counted` precedes `earned`: Postgres runs such parts from the last one on, so the sale's row is locked last. */
+export function insertOrders({
+  name,
+  before,
+  rows,
+  skipExisting = false,
+  count = COUNT_BY_SALE,
+  many = false,
+}: OrderInsert): Statement {
+  const parts = [
+    ...(before === undefined ? [] : [before]),
+    `placed AS (
+      INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+      SELECT o.id, o.sale_id, o.user_id, 'pending', o.price_cents, now() + make_interval(secs => $4)
+      FROM (${rows}) AS o (id, sale_id, user_id, price_cents)
+      ${skipExisting ? 'ON CONFLICT DO NOTHING' : ''}
+      RETURNING id, sale_id, user_id, price_cents
+    )`,
+    ...(count === null ? [] : [`counted AS (${count})`]),
+    `earned AS (
+      INSERT INTO points_entries (user_id, source_type, source_id, points)
+      SELECT user_id, 'order', id::text, points_earned(price_cents) FROM placed
+    )`,
+  ];
+  return { name, text: `WITH ${parts.join(', ')} ${many ? WHICH : HOW_MANY}` };
+}
+
+/** The row of one order. */
+export const ONE_ORDER = 'SELECT $1::uuid, id, $3::text, price_cents FROM sales WHERE id = $2';
+
+/** The selling window, by the database's clock at this moment (not at the transaction's start). */
+export const IN_WINDOW = `(starts_at IS NULL OR clock_timestamp() >= starts_at)
+  AND (ends_at IS NULL OR clock_timestamp() < ends_at)`;
+
+/**
+ * Counts a unit if a condition on the sale's row holds, and inserts the order. Only the UPDATE waits for another holder of the
+ * row, and then evaluates the condition again on the row's newest version. An existing order fails the statement, so that the
+ * unit is not counted.
+ * @param condition $1 is the order, $2 the sale, $3 the customer; $6 and on belong to the caller
+ */
+export function insertIf(name: string, condition: string): Statement {
+  return insertOrders({
+    name,
+    before: `counted AS (
+      UPDATE sales SET sold = sold + before_deadline($5), version = version + 1 WHERE id = $2 AND ${condition}
+      RETURNING id, price_cents
+    )`,
+    rows: 'SELECT $1::uuid, id, $3::text, price_cents FROM counted',
+    count: null,
+  });
+}
+
+/**
+ * Inserts as many of a batch's orders as their sales have free units, first come first served. The rows of the sales are
+ * locked, as an UPDATE of `sold` locks them, so that foreign keys to them are checked meanwhile; after waiting for that
+ * lock, `sale` has the row's newest version. A customer who has an active order takes no place, and is not inserted to
+ * fail: while that order is being cancelled, an INSERT would wait for the cancellation with the row locked.
+ * @param condition of a sale that sells; a sale that does not is not locked
+ */
+export function insertUpToStock(name: string, condition = 'true'): Statement {
+  return insertOrders({
+    name,
+    before: `input AS (
+      SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]) WITH ORDINALITY AS t (id, sale_id, user_id, place)
+    ), sale AS (
+      SELECT id, price_cents, stock - sold AS free FROM sales
+      WHERE id IN (SELECT sale_id FROM input) AND ${condition} ORDER BY id FOR NO KEY UPDATE
+    ), newcomers AS (
+      SELECT input.id, input.sale_id, input.user_id, sale.price_cents, sale.free, input.place,
+        row_number() OVER (PARTITION BY input.sale_id ORDER BY input.place) AS rank
+      FROM input JOIN sale ON sale.id = input.sale_id
+      LEFT JOIN LATERAL (
+        SELECT id FROM orders
+        WHERE orders.sale_id = input.sale_id AND orders.user_id = input.user_id AND ${ACTIVE} LIMIT 1
+      ) AS active ON true
+      WHERE active.id IS NULL
+    )`,
+    rows: 'SELECT id, sale_id, user_id, price_cents FROM newcomers WHERE rank <= free ORDER BY place',
+    skipExisting: true,
+    many: true,
+  });
+}
+
+/** The orders that a statement inserted. */
+export interface Placed {
+  readonly kind: 'placed';
+  readonly has: (orderId: string) => boolean;
+}
+
+interface Batch {
+  readonly orderIds: readonly string[];
+  readonly saleIds: readonly number[];
+  readonly userIds: readonly string[];
+}
+
+/** Executes a statement made with `many`. See `place`. */
+export async function placeMany(
+  postgres: PostgresStore,
+  statement: Statement,
+  { orderIds, saleIds, userIds }: Batch,
+  paymentWindowS: number,
+  untilMs?: number,
+): Promise<Placed | Unanswered> {
+  const values = [orderIds, saleIds, userIds, paymentWindowS];
+  const result = await place<{ placed: readonly string[] | null }>(
+    postgres,
+    { ...statement, values },
+    untilMs,
+  );
+  if ('kind' in result) return result;
+  const { placed } = result.rows[0]!;
+  if (placed === null) return { kind: 'placed', has: () => true };
+  const ids = new Set(placed);
+  return { kind: 'placed', has: (orderId) => ids.has(orderId) };
+}
+
+/** Executes a statement on one order. @returns whether it was inserted. See `place`. */
+export async function placeOne(
+  postgres: PostgresStore,
+  statement: Statement,
+  { orderId, saleId, userId }: { orderId: string; saleId: number; userId: string },
+  paymentWindowS: number,
+  others: readonly unknown[] = [],
+): Promise<boolean | Unanswered> {
+  const values = [orderId, saleId, userId, paymentWindowS, ...others];
+  const result = await place<{ placed: number }>(postgres, { ...statement, values });
+  return 'kind' in result ? result : result.rows[0]?.placed === 1;
+}
+
+/**
+ * Sends a statement with a deadline: see store/late-requests.ts. When Postgres answers with an error, the connection is kept:
+ * `pool.query` would discard it, and a new one costs more than hundreds of statements.
+ * @param values of the parameters, without $5
+ * @param untilMs latest deadline, on `performance.now()`'s clock
+ * @throws what Postgres answered, and what pg throws before the statement is sent
+ */
+async function place<R extends pg.QueryResultRow>(
+  { pool, clock }: PostgresStore,
+  {
+    values: [orders, sales, users, window, ...others],
+    ...statement
+  }: Statement & { readonly values: readonly unknown[] },
+  untilMs = Number.POSITIVE_INFINITY,
+): Promise<pg.QueryResult<R> | Unanswered> {
+  await clock.synchronize();
+  const client = await pool.connect();
+  const leftMs = Math.min(limits.postgresStatementMs, untilMs - performance.now());
+  const deadlineMs = clock.nowMs() + leftMs;
+  let broken: Error | undefined;
+  try {
+    const values = [orders, sales, users, window, new Date(deadlineMs), ...others];
+    return await client.query<R>({ ...statement, values });
+  } catch (error) {
+    if (!isAnswer(error)) broken = error as Error;
+    const failure = classifyPostgresError(error);
+    // A defect that is no answer may have happened after the statement was sent.
+    if (failure.kind === 'unknown' || (failure.kind === 'defect' && !isAnswer(error)))
+      return { kind: 'unanswered', reason: failure.reason, lateUntilMs: deadlineMs };
+    if (failure.kind === 'busy' && failure.reason === 'deadline-passed') clock.invalidate();
+    throw error;
+  } finally {
+    client.release(broken);
+  }
+}
+
+/** A deadline is at most this far away, unless a clock was set. */
+const FENCE_WAIT_MS = 2 * limits.postgresStatementMs;
+
+/**
+ * Waits until an unanswered statement has taken effect or never will: see store/late-requests.ts.
+ * @param lateUntilMs its deadline, by Postgres's clock
+ * @returns whether that is certain; false: Postgres's clock was set back, or Postgres failed
+ * @throws a defect
+ */
+export async function fenceSales(
+  { pool, clock }: PostgresStore,
+  saleIds: readonly number[],
+  lateUntilMs: number,
+): Promise<boolean> {
+  try {
+    if (!(await clock.hasPassed(lateUntilMs, FENCE_WAIT_MS))) return false;
+    await pool.query({
+      name: 'fence-sales',
+      text: `UPDATE sales SET version = version + 1
+             WHERE id IN (SELECT id FROM sales WHERE id = ANY($1::int[]) ORDER BY id FOR NO KEY UPDATE)`,
+      values: [saleIds],
+    });
+    return true;
+  } catch (error) {
+    expectedPostgresFailure(error);
+    return false;
+  }
+}
