@@ -1,13 +1,39 @@
 import { defineConfig } from 'vitest/config';
+import { FULL_ONLY, IN_BOTH, QUICK_ONLY } from './test/tiers.ts';
+
+const timeouts = { testTimeout: 60_000, hookTimeout: 120_000 };
 
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
     globalSetup: ['test/support/global-setup.ts'],
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
-    // Every file starts servers and service processes of its own; the machines this runs on have two cores.
+    // Every file starts services and some start stores; the machines this runs on have two cores.
     maxWorkers: 2,
     reporters: ['default'],
+    projects: [
+      {
+        test: {
+          ...timeouts,
+          name: 'quick',
+          include: ['test/**/*.test.ts'],
+          exclude: [...FULL_ONLY],
+          provide: { tier: 'quick' },
+        },
+      },
+      {
+        test: {
+          ...timeouts,
+          name: 'full',
+          include: [...FULL_ONLY, ...IN_BOTH],
+          exclude: QUICK_ONLY,
+          provide: { tier: 'full' },
+        },
+      },
+    ],
+    coverage: {
+      provider: 'v8',
+      include: ['src/**/*.ts'],
+      exclude: ['src/generated/**'],
+      reporter: ['text-summary', 'json-summary', 'lcovonly'],
+    },
   },
 });

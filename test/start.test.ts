@@ -5,37 +5,36 @@ import { createServer } from 'node:net';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { type BuiltService, buildService, type Run } from './support/built-service.ts';
 import { call } from './support/client.ts';
+import { entryOf, type Installation, installService, type Run } from './support/service.ts';
 import { openTestStores, type TestStores } from './support/stores.ts';
 
 let stores: TestStores;
-let built: BuiltService;
+let installed: Installation;
 let urls: { DATABASE_URL: string; REDIS_URL: string };
 const runs: Run[] = [];
 
 beforeAll(async () => {
-  [stores, built] = await Promise.all([openTestStores(), buildService()]);
+  [stores, installed] = await Promise.all([openTestStores(), installService()]);
   urls = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
 });
 afterEach(async () => {
   for (const run of runs.splice(0)) {
-    run.process.kill('SIGKILL');
-    await run.ended;
+    await run.kill();
   }
-  await rm(path.join(built.folder, '.env'), { recursive: true, force: true });
+  await rm(path.join(installed.folder, '.env'), { recursive: true, force: true });
 });
 afterAll(async () => {
-  await built?.[Symbol.asyncDispose]();
+  await installed?.[Symbol.asyncDispose]();
   await stores?.[Symbol.asyncDispose]();
 });
 
 function start(env: Readonly<Record<string, string>>): Run {
-  const run = built.start(env);
+  const run = installed.start(env);
   runs.push(run);
   return run;
 }
-/** @returns what it said last. It must not have started. */
+/** Starts what must fail. @returns its output */
 async function failure(env: Readonly<Record<string, string>>): Promise<string> {
   const run = start(env);
   expect(await run.url).toBeNull();
@@ -44,7 +43,7 @@ async function failure(env: Readonly<Record<string, string>>): Promise<string> {
 }
 const writeEnv = (variables: Readonly<Record<string, string>>) =>
   writeFile(
-    path.join(built.folder, '.env'),
+    path.join(installed.folder, '.env'),
     Object.entries(variables)
       .map(([name, value]) => `${name}=${value}\n`)
       .join(''),
@@ -60,10 +59,10 @@ describe('a file .env', () => {
 
   it('is read by the reconciliation', async () => {
     await writeEnv(urls);
-    const options = { cwd: built.folder, env: { PATH: process.env.PATH } };
+    const options = { cwd: installed.folder, env: { PATH: process.env.PATH } };
     const { stdout } = await promisify(execFile)(
       process.execPath,
-      [built.entry('reconcile'), '--check'],
+      [entryOf('reconcile', installed.folder), '--check'],
       options,
     );
     expect(stdout).toBe('Redis agrees with Postgres.\n');
@@ -77,7 +76,7 @@ describe('a file .env', () => {
   });
 
   it('that is a folder is refused', async () => {
-    await promisify(execFile)('mkdir', [path.join(built.folder, '.env')]);
+    await promisify(execFile)('mkdir', [path.join(installed.folder, '.env')]);
     expect(await failure(urls)).toContain('.env cannot be read');
   });
 });
@@ -86,8 +85,8 @@ it.each(['1', '2'])('a taken port is reported before any store is contacted: WOR
   const other = createServer();
   await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
   const { port } = other.address() as { port: number };
-  const nobody = { DATABASE_URL: 'postgresql://u:p@127.0.0.1:1/x', REDIS_URL: 'redis://127.0.0.1:1' };
-  const said = await failure({ ...nobody, PORT: String(port), WORKERS });
+  const unreachable = { DATABASE_URL: 'postgresql://u:p@127.0.0.1:1/x', REDIS_URL: 'redis://127.0.0.1:1' };
+  const said = await failure({ ...unreachable, PORT: String(port), WORKERS });
   expect(said.trim()).toBe(
     `Port ${port} is in use. Stop the process that listens there, or choose another port: PORT=${port + 1} npm start`,
   );
@@ -98,14 +97,11 @@ it.each([
   ['unsafe', '1', 1],
   ['unsafe', '2', 1],
   ['lua', '1', 0],
-])(
-  'STRATEGY=%s with WORKERS=%s warns so often that it oversells: %i',
-  async (STRATEGY, WORKERS, warnings) => {
-    const run = start({ ...urls, STRATEGY, WORKERS });
-    expect(await run.url).not.toBeNull();
-    const lines = run.log.filter((line) => line.includes('oversells by design'));
-    expect(lines.map((line) => (JSON.parse(line) as { level: number }).level)).toEqual(
-      Array(warnings).fill(40),
-    );
-  },
-);
+])('STRATEGY=%s with WORKERS=%s warns of overselling %i times', async (STRATEGY, WORKERS, warnings) => {
+  const run = start({ ...urls, STRATEGY, WORKERS });
+  expect(await run.url).not.toBeNull();
+  const lines = run.log.filter((line) => line.includes('oversells by design'));
+  expect(lines.map((line) => (JSON.parse(line) as { level: number }).level)).toEqual(
+    Array(warnings).fill(40),
+  );
+});

@@ -1,8 +1,9 @@
-/** The rules of the house: who may import whom, and how large a file or function may be. */
+/** Import rules, and budgets for files and functions. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { FULL_ONLY, IN_BOTH, QUICK_ONLY } from './tiers.ts';
 
 const root = fileURLToPath(new URL('../', import.meta.url));
 
@@ -144,7 +145,7 @@ describe('budgets', () => {
   });
 });
 
-/** Functions and methods by their first line, with their length; told by indentation, which the formatter keeps. */
+/** Functions and methods by their first line, with their length, by the indentation that the formatter keeps. */
 function functionsOf(source: string): { name: string; length: number }[] {
   const lines = source.split('\n');
   const found: { name: string; from: number; to: number }[] = [];
@@ -157,7 +158,7 @@ function functionsOf(source: string): { name: string; length: number }[] {
     const end = lines.findIndex((other, j) => j > i && other.startsWith(`${start[1]}}`));
     if (end > i) found.push({ name: start[2] ?? start[3] ?? line, from: i, to: end });
   }
-  // A function that stands in another one is counted by itself, not again in the outer one.
+  // A nested function counts by itself, not again in the outer one.
   return found.map((outer) => {
     const inner = found.filter((f) => f.from > outer.from && f.to < outer.to);
     const nested = inner.filter((f) => !inner.some((g) => g.from < f.from && g.to > f.to));
@@ -165,6 +166,13 @@ function functionsOf(source: string): { name: string; length: number }[] {
     return { name: outer.name, length: outer.to - outer.from + 1 - lent };
   });
 }
+
+describe('tiers', () => {
+  it.each([...FULL_ONLY, ...IN_BOTH, ...QUICK_ONLY])('%s names test files', (pattern) => {
+    const isNamed = new RegExp(`^${pattern.replaceAll('.', '\\.').replace('*', '[^/]*')}$`);
+    expect(files.filter((file) => isNamed.test(file))).not.toEqual([]);
+  });
+});
 
 describe('scripts', () => {
   it.each(files.filter((file) => file.endsWith('.lua') && !file.startsWith('lua/lib/')))(

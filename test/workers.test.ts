@@ -1,9 +1,9 @@
 /** WORKERS=2: processes that share a port keep every promise together, and one that dies is replaced. */
-import { readdirSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { attempt, buy, call, createSale, eventually, users } from './support/client.ts';
+import { childrenOf } from './support/nemesis.ts';
 import { startService, type TestService } from './support/service.ts';
 import { openTestStores, type TestStores } from './support/stores.ts';
 
@@ -21,21 +21,8 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** The processes that the service's first one has started. */
-function workers(): number[] {
-  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
-  const parentOf = (pid: string) => {
-    try {
-      return Number(/\) . (\d+) /.exec(readFileSync(`/proc/${pid}/stat`, 'utf8'))?.[1]);
-    } catch {
-      return 0; // gone meanwhile
-    }
-  };
-  return pids.filter((pid) => parentOf(pid) === service.process.pid).map(Number);
-}
-/** Those that run the service: a compiler's helper may stand beside them. */
-const serving = () =>
-  workers().filter((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('src/main.ts'));
+/** The processes that serve. */
+const serving = () => childrenOf(service.process.pid!);
 
 async function metric(pattern: RegExp): Promise<number> {
   const { body } = await call(`${url}/metrics`);
@@ -52,7 +39,7 @@ it('sells from both, exactly what there is', async () => {
   expect(rows).toEqual([{ sold: 50 }]);
 });
 
-it('adds up the metrics of both, whichever is asked', async () => {
+it('adds up the metrics of both, whichever answers', async () => {
   const accepted = /^stampede_attempts_total\{strategy="lua",outcome="accepted"\} (\d+)/m;
   const seconds = /^stampede_attempt_duration_seconds_count\{strategy="lua",outcome="accepted"\} (\d+)/m;
   const seen = await Promise.all(
@@ -66,7 +53,7 @@ it('adds up the metrics of both, whichever is asked', async () => {
   ).toBe(50);
 });
 
-it('replaces one that dies, and goes on selling', { timeout: 120_000 }, async () => {
+it('replaces one that dies, and sells on', { timeout: 120_000 }, async () => {
   const { id } = await createSale(url, 100);
   const [first] = serving();
   const buying = users(100, 'one').map((user) => buy(url, id, user));
@@ -106,7 +93,7 @@ it('stops all of them in order, also when the terminal signals each of them', as
   for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow('ESRCH');
 });
 
-it('says why it cannot start, and leaves nothing running', async () => {
+it('reports why it cannot start, and leaves nothing running', async () => {
   const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
   const failing = startService({ DATABASE_URL, REDIS_URL, WORKERS: '2', LOCK: 'redlock' });
   await expect(failing).rejects.toThrow('LOCK=redlock needs REDLOCK_URLS');

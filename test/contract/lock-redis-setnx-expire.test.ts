@@ -1,16 +1,17 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { Redis } from 'ioredis';
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { create, description } from '../../src/locks/rungs/redis-setnx-expire.ts';
 import { redisLocks, workerArgs } from '../support/lock-process.ts';
 import { TcpProxy } from '../support/proxy.ts';
+import { describeInFull } from '../support/tier.ts';
 import { kindOf } from './lock-steps.ts';
 import { lockContract } from './lock-suite.ts';
 
 lockContract(description, () => redisLocks(create));
 
-describe('a process that is killed between SETNX and PEXPIRE', () => {
+describeInFull('a process that is killed between SETNX and PEXPIRE', () => {
   it('leaves a lock that never expires', async () => {
     const fixture = await redisLocks(create);
     const { redisUrl } = fixture.servers;

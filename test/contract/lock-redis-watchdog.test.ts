@@ -1,12 +1,13 @@
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { create, description } from '../../src/locks/rungs/redis-watchdog.ts';
 import { redisLocks } from '../support/lock-process.ts';
+import { describeInFull } from '../support/tier.ts';
 import { hold, kindOf } from './lock-steps.ts';
 import { lockContract } from './lock-suite.ts';
 
 lockContract(description, () => redisLocks(create));
 
-describe('the cap of the watchdog', () => {
+describeInFull('the cap of the watchdog', () => {
   it('expires the lock of a hung holder', async () => {
     const fixture = await redisLocks((context) => create(context, 1_500));
     const [a, b] = [await fixture.process(), await fixture.process()];

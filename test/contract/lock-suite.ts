@@ -9,6 +9,7 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type LockDescription, using } from '../../src/locks/lock.ts';
 import { type LockFixture, type LockProcess, workerArgs } from '../support/lock-process.ts';
+import { contractParts } from '../support/tier.ts';
 import { divergences } from './lock-divergences.ts';
 import { type Harness, hold, kindOf, once, timed } from './lock-steps.ts';
 
@@ -43,12 +44,17 @@ export function lockContract(description: LockDescription, open: () => Promise<L
   };
 
   describe(`lock ${description.name}`, () => {
-    exclusion(harness, description);
-    waiting(harness);
-    queueing(harness, description);
-    ending(harness);
-    divergences(harness, description);
-    realProcesses(harness, description);
+    const parts = contractParts(`lock-${description.name}`);
+    if (parts.core) {
+      exclusion(harness, description);
+      ending(harness);
+    }
+    if (parts.timed) waiting(harness);
+    if (parts.rest) {
+      queueing(harness, description);
+      divergences(harness, description);
+      realProcesses(harness, description);
+    }
   });
 }
 

@@ -1,19 +1,15 @@
-/** What every strategy owes to an order after it was placed: it is paid, cancelled or expires, and its unit comes back. */
+/** The contract of a placed order, for every safe strategy: paid, cancelled or expired, and its unit released. */
 import { expect, it } from 'vitest';
-import { type Answer, buy, call, createSale, eventually, post, users } from '../support/client.ts';
+import { buy, cancel, createSale, eventually, pay, users } from '../support/client.ts';
 import type { TestStores } from '../support/stores.ts';
 
-/** What the suite of strategies lends. */
+/** What the strategy suite lends. */
 export interface LifeBench {
+  readonly parts: { readonly core: boolean; readonly rest: boolean };
   readonly stores: TestStores;
   readonly urls: readonly [string, string];
   expectRedisAgrees(saleId: number): Promise<void>;
 }
-
-const cancel = (url: string, orderId: unknown): Promise<Answer> =>
-  call(`${url}/orders/${orderId}/cancel`, { method: 'POST' });
-const pay = (url: string, orderId: unknown, notificationId = `n-${orderId}`): Promise<Answer> =>
-  post(`${url}/payments/notifications`, { notificationId, orderId, amountCents: 500 });
 
 export function orderLife(bench: LifeBench): void {
   const count = async (sql: string, values: unknown[]): Promise<number> =>
@@ -45,109 +41,124 @@ export function orderLife(bench: LifeBench): void {
     await bench.expectRedisAgrees(saleId);
   }
 
-  it('returns the unit of a cancelled order, and frees its customer', async () => {
-    const [a, b] = bench.urls;
-    const sale = await createSale(a, 1);
-    const first = await buy(a, sale.id, 'one');
-    expect((await buy(b, sale.id, 'two')).problem).toBe('sold-out');
-    expect(await cancel(b, first.body.orderId)).toMatchObject({ status: 200, body: { status: 'cancelled' } });
-    expect(await balance(first.body.orderId)).toBe(0);
-    const again = await buy(a, sale.id, 'one');
-    expect(again.status).toBe(201);
-    expect(again.body.orderId).not.toBe(first.body.orderId);
-    expect(await cancel(a, first.body.orderId)).toMatchObject({ status: 409, problem: 'invalid-transition' });
-    await expectBalanced(sale.id, 1);
-  });
+  if (bench.parts.core) cancellingAndPaying();
+  if (bench.parts.rest) expiring();
 
-  it('cancels once, however many ask', async () => {
-    const [a, b] = bench.urls;
-    const sale = await createSale(a, 3);
-    const { body } = await buy(a, sale.id, 'one');
-    const answers = await Promise.all(
-      Array.from({ length: 20 }, (_, i) => cancel(i % 2 ? a : b, body.orderId)),
-    );
-    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
-    expect(answers.filter(({ problem }) => problem === 'invalid-transition')).toHaveLength(19);
-    await expectBalanced(sale.id, 0);
-  });
-
-  it('sells what is cancelled while others buy, to the last unit', async () => {
-    const [a, b] = bench.urls;
-    const sale = await createSale(a, 20);
-    const held = await Promise.all(users(20).map((user) => buy(a, sale.id, user)));
-    const cancelling = held.slice(0, 10).map(({ body }, i) => cancel(i % 2 ? a : b, body.orderId));
-    const buying = users(40, 'next').map((user, i) => buy(i % 2 ? b : a, sale.id, user));
-    for (const { status } of await Promise.all(cancelling)) expect(status).toBe(200);
-    await Promise.all(buying);
-    // Who came before the units came back was told sold out; now they are all on offer.
-    await Promise.all(users(40, 'last').map((user) => buy(a, sale.id, user)));
-    await expectBalanced(sale.id, 20);
-  });
-
-  it('expires what is not paid in time, and sells it again', { timeout: 60_000 }, async () => {
-    const [a, b] = bench.urls;
-    const sale = await createSale(a, 12);
-    const held = await Promise.all(users(12).map((user, i) => buy(i % 2 ? a : b, sale.id, user)));
-    for (const { body } of held.slice(0, 5)) expect((await pay(a, body.orderId)).status).toBe(200);
-    await expire(sale.id);
-    await eventually(
-      () => statuses(sale.id),
-      ({ expired }) => expired === 7,
-      20_000,
-    );
-    expect(await statuses(sale.id)).toEqual({ paid: 5, expired: 7 });
-    await expectBalanced(sale.id, 5);
-    const next = await Promise.all(users(20, 'next').map((user, i) => buy(i % 2 ? a : b, sale.id, user)));
-    expect(next.filter(({ status }) => status === 201)).toHaveLength(7);
-    await expectBalanced(sale.id, 12);
-  });
-
-  it('has one effect for notifications that are repeated, together or late', async () => {
-    const [a, b] = bench.urls;
-    const sale = await createSale(a, 2);
-    const { body } = await buy(a, sale.id, 'payer');
-    const together = await Promise.all(
-      Array.from({ length: 20 }, (_, i) => pay(i % 2 ? a : b, body.orderId, `n-${i % 4}-${body.orderId}`)),
-    );
-    for (const answer of together) expect(answer).toMatchObject({ status: 200, body: { status: 'paid' } });
-    expect(
-      await count(`SELECT count(*) AS n FROM tasks WHERE payload->>'orderId' = $1`, [body.orderId]),
-    ).toBe(2);
-    expect(await cancel(b, body.orderId)).toMatchObject({
-      status: 409,
-      body: { status: 409, orderStatus: 'paid' },
-    });
-    expect((await pay(a, body.orderId, `n-0-${body.orderId}`)).status).toBe(200);
-    await expectBalanced(sale.id, 1);
-  });
-
-  it('gives a late payment a unit if one is free, and otherwise a refund', { timeout: 60_000 }, async () => {
-    const [a, b] = bench.urls;
-    const sale = await createSale(a, 2);
-    const [lucky, late] = await Promise.all(['lucky', 'late'].map((user) => buy(a, sale.id, user)));
-    await expire(sale.id);
-    await eventually(
-      () => statuses(sale.id),
-      ({ expired }) => expired === 2,
-      20_000,
-    );
-    await bench.expectRedisAgrees(sale.id);
-    expect((await buy(b, sale.id, 'other')).status).toBe(201);
-    expect(await pay(b, lucky!.body.orderId)).toMatchObject({ status: 200, body: { status: 'paid' } });
-    expect((await buy(a, sale.id, 'nobody')).problem).toBe('sold-out');
-    for (const url of [a, b])
-      expect(await pay(url, late!.body.orderId)).toMatchObject({
+  function cancellingAndPaying(): void {
+    it('releases the unit of a cancelled order, and lets its customer buy again', async () => {
+      const [a, b] = bench.urls;
+      const sale = await createSale(a, 1);
+      const first = await buy(a, sale.id, 'one');
+      expect((await buy(b, sale.id, 'two')).problem).toBe('sold-out');
+      expect(await cancel(b, first.body.orderId)).toMatchObject({
         status: 200,
-        body: { status: 'refund-due' },
+        body: { status: 'cancelled' },
       });
-    expect(
-      await count(`SELECT count(*) AS n FROM tasks WHERE key = $1`, [`refund:${late!.body.orderId}`]),
-    ).toBe(1);
-    expect(await statuses(sale.id)).toEqual({ paid: 1, pending: 1, 'refund-due': 1 });
-    expect((await buy(a, sale.id, 'lucky')).body).toMatchObject({
-      orderId: lucky!.body.orderId,
-      replayed: true,
+      expect(await balance(first.body.orderId)).toBe(0);
+      const again = await buy(a, sale.id, 'one');
+      expect(again.status).toBe(201);
+      expect(again.body.orderId).not.toBe(first.body.orderId);
+      expect(await cancel(a, first.body.orderId)).toMatchObject({
+        status: 409,
+        problem: 'invalid-transition',
+      });
+      await expectBalanced(sale.id, 1);
     });
-    await expectBalanced(sale.id, 2);
-  });
+
+    it('cancels once for twenty requests at once', async () => {
+      const [a, b] = bench.urls;
+      const sale = await createSale(a, 3);
+      const { body } = await buy(a, sale.id, 'one');
+      const answers = await Promise.all(
+        Array.from({ length: 20 }, (_, i) => cancel(i % 2 ? a : b, body.orderId)),
+      );
+      expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
+      expect(answers.filter(({ problem }) => problem === 'invalid-transition')).toHaveLength(19);
+      await expectBalanced(sale.id, 0);
+    });
+
+    it('sells what is cancelled while others buy, to the last unit', async () => {
+      const [a, b] = bench.urls;
+      const sale = await createSale(a, 20);
+      const held = await Promise.all(users(20).map((user) => buy(a, sale.id, user)));
+      const cancelling = held.slice(0, 10).map(({ body }, i) => cancel(i % 2 ? a : b, body.orderId));
+      const buying = users(40, 'next').map((user, i) => buy(i % 2 ? b : a, sale.id, user));
+      for (const { status } of await Promise.all(cancelling)) expect(status).toBe(200);
+      await Promise.all(buying);
+      // Attempts before the cancels were answered sold out; now all units are on offer.
+      await Promise.all(users(40, 'last').map((user) => buy(a, sale.id, user)));
+      await expectBalanced(sale.id, 20);
+    });
+
+    it('has one effect for notifications that are repeated, together or late', async () => {
+      const [a, b] = bench.urls;
+      const sale = await createSale(a, 2);
+      const { body } = await buy(a, sale.id, 'payer');
+      const together = await Promise.all(
+        Array.from({ length: 20 }, (_, i) => pay(i % 2 ? a : b, body.orderId, `n-${i % 4}-${body.orderId}`)),
+      );
+      for (const answer of together) expect(answer).toMatchObject({ status: 200, body: { status: 'paid' } });
+      expect(
+        await count(`SELECT count(*) AS n FROM tasks WHERE payload->>'orderId' = $1`, [body.orderId]),
+      ).toBe(2);
+      expect(await cancel(b, body.orderId)).toMatchObject({
+        status: 409,
+        body: { status: 409, orderStatus: 'paid' },
+      });
+      expect((await pay(a, body.orderId, `n-0-${body.orderId}`)).status).toBe(200);
+      await expectBalanced(sale.id, 1);
+    });
+  }
+
+  function expiring(): void {
+    it('expires what is not paid in time, and sells it again', { timeout: 60_000 }, async () => {
+      const [a, b] = bench.urls;
+      const sale = await createSale(a, 12);
+      const held = await Promise.all(users(12).map((user, i) => buy(i % 2 ? a : b, sale.id, user)));
+      for (const { body } of held.slice(0, 5)) expect((await pay(a, body.orderId)).status).toBe(200);
+      await expire(sale.id);
+      await eventually(
+        () => statuses(sale.id),
+        ({ expired }) => expired === 7,
+        20_000,
+      );
+      expect(await statuses(sale.id)).toEqual({ paid: 5, expired: 7 });
+      await expectBalanced(sale.id, 5);
+      const next = await Promise.all(users(20, 'next').map((user, i) => buy(i % 2 ? a : b, sale.id, user)));
+      expect(next.filter(({ status }) => status === 201)).toHaveLength(7);
+      await expectBalanced(sale.id, 12);
+    });
+
+    it('revives the order of a late payment if a unit is free, and refunds it otherwise', {
+      timeout: 60_000,
+    }, async () => {
+      const [a, b] = bench.urls;
+      const sale = await createSale(a, 2);
+      const [lucky, late] = await Promise.all(['lucky', 'late'].map((user) => buy(a, sale.id, user)));
+      await expire(sale.id);
+      await eventually(
+        () => statuses(sale.id),
+        ({ expired }) => expired === 2,
+        20_000,
+      );
+      await bench.expectRedisAgrees(sale.id);
+      expect((await buy(b, sale.id, 'other')).status).toBe(201);
+      expect(await pay(b, lucky!.body.orderId)).toMatchObject({ status: 200, body: { status: 'paid' } });
+      expect((await buy(a, sale.id, 'nobody')).problem).toBe('sold-out');
+      for (const url of [a, b])
+        expect(await pay(url, late!.body.orderId)).toMatchObject({
+          status: 200,
+          body: { status: 'refund-due' },
+        });
+      expect(
+        await count(`SELECT count(*) AS n FROM tasks WHERE key = $1`, [`refund:${late!.body.orderId}`]),
+      ).toBe(1);
+      expect(await statuses(sale.id)).toEqual({ paid: 1, pending: 1, 'refund-due': 1 });
+      expect((await buy(a, sale.id, 'lucky')).body).toMatchObject({
+        orderId: lucky!.body.orderId,
+        replayed: true,
+      });
+      await expectBalanced(sale.id, 2);
+    });
+  }
 }

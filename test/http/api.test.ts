@@ -158,7 +158,7 @@ describe('bad input gets a problem and changes nothing', () => {
     expect(paths).toEqual(expect.arrayContaining(['body.name', 'body.stock', 'body.priceCents']));
   });
 
-  it('answers what is not HTTP and goes on', async () => {
+  it('answers what is not HTTP, and serves the next request', async () => {
     const socket = connect(Number(new URL(url).port), '127.0.0.1');
     socket.write('NOT HTTP AT ALL\r\n\r\n');
     const answer = await new Promise<string>((resolve) =>
@@ -254,7 +254,7 @@ describe('points', () => {
 });
 
 describe('the service', () => {
-  it('tells its strategies and which one is active', async () => {
+  it('lists its strategies and the active one', async () => {
     const { body } = await call(`${url}/strategies`);
     expect(body).toMatchObject({ active: 'lua', lock: 'redis' });
     const unsafe = (body.strategies as { name: string; guarantees: object }[]).find(
@@ -337,7 +337,7 @@ describe('the service', () => {
     expect(guarded.log.join('\n')).not.toContain(token);
   });
 
-  it('stops in order when it is told to, and refuses a port that is taken', async () => {
+  it('stops gracefully on request, and refuses a port that is taken', async () => {
     const port = new URL(url).port;
     const second = startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, PORT: port });
     await expect(second).rejects.toThrow(`Port ${port} is in use`);
@@ -364,7 +364,7 @@ describe('the service', () => {
     expect(answers.filter((answer) => answer.status === 202)).toHaveLength(20);
     await fast.stop(); // a stop commits what was acknowledged
     const { rows } = await stores.sql.query(`SELECT id FROM orders WHERE sale_id = $1`, [id]);
-    const told = answers.filter((answer) => answer.status === 202).map((answer) => answer.body.orderId);
-    expect(rows.map((row) => row.id).sort()).toEqual(told.sort());
+    const accepted = answers.filter((answer) => answer.status === 202).map((answer) => answer.body.orderId);
+    expect(rows.map((row) => row.id).sort()).toEqual(accepted.sort());
   });
 });

@@ -288,7 +288,7 @@ describe('every form of the request', () => {
     expect(asked).toEqual([]);
   });
 
-  it('tells of a defect', () => {
+  it('reports a defect', () => {
     expect(errors.map((error) => (error as Error).message)).toEqual(['a defect', 'a defect']);
   });
 });

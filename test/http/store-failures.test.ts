@@ -10,29 +10,28 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { buy, call, createSale, eventually } from '../support/client.ts';
 import { type Answered, askAll, mistakeOf, ROUTES, type Things } from '../support/every-route.ts';
-import { KillableStores } from '../support/killable-stores.ts';
+import { signal } from '../support/nemesis.ts';
 import { TcpProxy } from '../support/proxy.ts';
 import { startService, type TestService } from '../support/service.ts';
+import { type OwnStores, openOwnStores } from '../support/stores.ts';
 
 const STRATEGIES = ['lua', 'global-lock', 'for-update', 'for-update-prisma', 'group-commit'];
 
-let stores: KillableStores;
-let databaseUrl: string;
+let stores: OwnStores;
 let links: { postgres: TcpProxy; redis: TcpProxy };
 let services: TestService[];
 
 beforeAll(async () => {
-  stores = await KillableStores.open();
-  databaseUrl = await stores.database();
+  stores = await openOwnStores();
   links = {
-    postgres: await TcpProxy.open({ port: stores.postgresPort }),
-    redis: await TcpProxy.open({ port: stores.redisPort }),
+    postgres: await TcpProxy.to(stores.databaseUrl),
+    redis: await TcpProxy.to(stores.redisUrl),
   };
   services = await Promise.all(
     STRATEGIES.map((STRATEGY) =>
       startService({
         STRATEGY,
-        DATABASE_URL: links.postgres.through(databaseUrl),
+        DATABASE_URL: links.postgres.through(stores.databaseUrl),
         REDIS_URL: links.redis.through(stores.redisUrl),
       }),
     ),
@@ -65,7 +64,7 @@ async function make({ url }: TestService): Promise<Things> {
 /** Straight to Postgres, also while it is to be read only. */
 async function withPostgres<T>(work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({
-    connectionString: databaseUrl,
+    connectionString: stores.databaseUrl,
     options: '-c default_transaction_read_only=off',
     application_name: 'test',
   });
@@ -135,16 +134,6 @@ async function expectOnly503(fail: () => Promise<() => Promise<void>>, during?: 
   }
 }
 
-const signal = (pids: readonly number[], name: NodeJS.Signals) => {
-  for (const pid of pids) {
-    try {
-      process.kill(pid, name);
-    } catch {
-      // It has ended.
-    }
-  }
-};
-
 /** @returns sets it back */
 async function setting(name: string, value: string): Promise<() => Promise<void>> {
   await withPostgres(async (client) => {
@@ -171,13 +160,13 @@ async function unplug(store: 'postgres' | 'redis'): Promise<() => Promise<void>>
   const { port: listen } = links[store];
   await links[store].close();
   return async () => {
-    links[store] = await TcpProxy.open({ port: stores[`${store}Port`], listen });
+    links[store] = await TcpProxy.open({ port: stores[`${store}Server`].port, listen });
   };
 }
 
-/** Holds what a statement locks on a connection of its own. */
+/** Holds what a statement locks, on a new connection. */
 async function holding(statement: string): Promise<() => Promise<void>> {
-  const client = new pg.Client({ connectionString: databaseUrl });
+  const client = new pg.Client({ connectionString: stores.databaseUrl });
   client.on('error', () => {});
   await client.connect();
   await client.query('BEGIN');
@@ -195,20 +184,20 @@ it('has a request for every route', async () => {
 
 it('Postgres is killed', () =>
   expectOnly503(async () => {
-    await stores.killPostgres();
-    return () => stores.startPostgres();
+    await stores.postgresServer.kill();
+    return () => stores.postgresServer.start();
   }));
 
 it('Postgres refuses connections', () => expectOnly503(() => unplug('postgres')));
 
-it('Postgres is frozen for longer than a statement may take, and goes on', () =>
+it('Postgres is frozen for longer than a statement may take, and continues', () =>
   expectOnly503(
     async () => {
-      signal(stores.postgresPids(), 'SIGSTOP');
+      signal(stores.postgresServer.pids(), 'SIGSTOP');
       return () => Promise.resolve();
     },
     async () => {
-      const pids = stores.postgresPids();
+      const pids = stores.postgresServer.pids();
       await sleep(limits.postgresStatementMs + 200);
       signal(pids, 'SIGCONT');
     },
@@ -216,9 +205,9 @@ it('Postgres is frozen for longer than a statement may take, and goes on', () =>
 
 it('Postgres is frozen', () =>
   expectOnly503(async () => {
-    const pids = stores.postgresPids();
+    const pids = stores.postgresServer.pids();
     signal(pids, 'SIGSTOP');
-    return async () => signal(stores.postgresPids().concat(pids), 'SIGCONT');
+    return async () => signal(stores.postgresServer.pids().concat(pids), 'SIGCONT');
   }));
 
 it('Postgres ends its connections in the middle of statements', () =>
@@ -239,7 +228,7 @@ it('Postgres has no connection left', () =>
     const held: pg.Client[] = [];
     await endBackends();
     for (let full = false; !full; ) {
-      const client = new pg.Client({ connectionString: databaseUrl });
+      const client = new pg.Client({ connectionString: stores.databaseUrl });
       client.on('error', () => {});
       await client.connect().then(
         () => held.push(client),
@@ -255,8 +244,8 @@ it('Postgres has no connection left', () =>
 
 it('Postgres accepts no new connection', () =>
   expectOnly503(async () => {
-    const name = new URL(databaseUrl).pathname.slice(1);
-    const admin = new URL(databaseUrl);
+    const name = new URL(stores.databaseUrl).pathname.slice(1);
+    const admin = new URL(stores.databaseUrl);
     admin.pathname = '/postgres';
     const allow = async (allowed: boolean) => {
       const client = new pg.Client({ connectionString: admin.href });
@@ -297,16 +286,16 @@ const config = (name: string, value: string) => withRedis((redis) => redis.confi
 
 it('Redis is killed', () =>
   expectOnly503(async () => {
-    await stores.killRedis();
-    return () => stores.startRedis();
+    await stores.redisServer.kill();
+    return () => stores.redisServer.start();
   }));
 
 it('Redis refuses connections', () => expectOnly503(() => unplug('redis')));
 
 it('Redis is frozen', () =>
   expectOnly503(async () => {
-    signal([stores.redisPid], 'SIGSTOP');
-    return async () => signal([stores.redisPid], 'SIGCONT');
+    signal(stores.redisServer.pid, 'SIGSTOP');
+    return async () => signal(stores.redisServer.pid, 'SIGCONT');
   }));
 
 it('Redis is full', () =>

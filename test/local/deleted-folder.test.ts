@@ -1,31 +1,30 @@
-/** The folder .local is deleted while the service runs on it: it says so, and nobody else ends its stores. */
+/** The folder .local is deleted while the service runs on it: the service reports it, and no other one ends its stores. */
 import { existsSync, readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import { type BuiltService, buildService, type Run } from '../support/built-service.ts';
 import { call } from '../support/client.ts';
+import { type Installation, installService, type Run } from '../support/service.ts';
 import { isLinux, processesOn } from './support.ts';
 
-let built: BuiltService;
+let installed: Installation;
 let folder: string;
 const runs: Run[] = [];
 
 beforeAll(async () => {
-  built = await buildService();
-  folder = path.join(built.folder, '.local');
+  installed = await installService();
+  folder = path.join(installed.folder, '.local');
 });
 afterEach(async () => {
   for (const run of runs.splice(0)) {
-    run.process.kill('SIGTERM');
-    await run.ended;
+    await run.stop();
   }
   await rm(folder, { recursive: true, force: true, maxRetries: 10 });
 });
-afterAll(async () => built?.[Symbol.asyncDispose]());
+afterAll(async () => installed?.[Symbol.asyncDispose]());
 
 function start(env: Readonly<Record<string, string>>): Run {
-  const run = built.start(env);
+  const run = installed.start(env);
   runs.push(run);
   return run;
 }

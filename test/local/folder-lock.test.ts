@@ -9,7 +9,7 @@ import { temporaryFolder } from './support.ts';
 const self = identify(process.pid)!;
 const refusal = (pid: number) => `held for ${pid}`;
 
-test('never two holders at once, and everybody who waits gets it', async () => {
+test('never two holders at once, and every waiter acquires it', async () => {
   const claims = join(temporaryFolder(), 'lock');
   let holders = 0;
   let most = 0;
@@ -57,7 +57,7 @@ test('an ending one that never ends is not waited for beyond the bound', async (
   expect(performance.now() - started).toBeGreaterThan(400);
 });
 
-test('gives up when told to', async () => {
+test('gives up when aborted', async () => {
   const claims = join(temporaryFolder(), 'lock');
   const lock = await lockFolder({ claims, owner: self, waitMs: 0, refusal });
   lock.markEnding();

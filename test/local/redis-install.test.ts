@@ -46,7 +46,7 @@ test.for([
   });
 });
 
-test('a system that nobody knows still gets an answer', async () => {
+test('an unknown system still has an answer', async () => {
   const unknown = ensureRedisServer({ ...NOWHERE, platform: 'freebsd', uid: 0, osRelease: '' });
   await expect(unknown).rejects.toMatchObject({
     code: 'redis-missing',

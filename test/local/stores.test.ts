@@ -77,7 +77,7 @@ describe('start and stop', () => {
     await stores.stop();
   });
 
-  test('asked for nothing, it touches nothing: services with stores of their own share a folder', async () => {
+  test('asked for no store, it touches nothing: services with their own stores share a folder', async () => {
     const folder = join(temporaryFolder(), 'untouched');
     const stores = await startLocalStores({ folder, postgres: false, redis: false, say: quiet });
     expect(stores).toMatchObject({ databaseUrl: null, redisUrl: null });
@@ -98,7 +98,7 @@ describe('start and stop', () => {
     await stores.stop();
   });
 
-  test('tells its owner, and nobody else, where the stores answer while they run', async () => {
+  test('shows its owner alone where the stores listen while they run', async () => {
     const folder = temporaryFolder();
     const stores = await start(folder);
     const { databaseUrl, redisUrl } = stores;
@@ -128,7 +128,7 @@ describe('start and stop', () => {
 });
 
 describe('one service for a folder', () => {
-  test('a second one is refused with the pid of the first, which goes on', async () => {
+  test('a second one is refused with the pid of the first, which keeps running', async () => {
     const folder = temporaryFolder();
     const service = spawnService(folder);
     const urls = await untilUp(service);
@@ -142,7 +142,7 @@ describe('one service for a folder', () => {
     await expectKept(folder, [1]);
   });
 
-  test('of many at once exactly one gets it', async () => {
+  test('of many at once exactly one acquires it', async () => {
     const folder = temporaryFolder();
     const results = await Promise.allSettled([start(folder), start(folder), start(folder), start(folder)]);
     const winners = results.filter((result) => result.status === 'fulfilled');

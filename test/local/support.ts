@@ -1,4 +1,4 @@
-/** Temporary folders, services in processes of their own, and a look at what still runs. */
+/** Temporary folders, services in separate processes, and what still runs. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -62,7 +62,7 @@ export interface Service {
   readonly exited: Promise<void>;
 }
 
-/** A process (and process group) of its own that calls startLocalStores. */
+/** A separate process (and process group) that calls startLocalStores. */
 export function spawnService(folder: string): Service {
   const program = fileURLToPath(new URL('./service.ts', import.meta.url));
   const child = spawn(process.execPath, ['--import', 'tsx', program, folder], {
@@ -81,7 +81,7 @@ export async function untilUp(service: Service): Promise<{ databaseUrl: string; 
   throw new Error('the service ended before its stores were up');
 }
 
-/** One statement on a connection of its own. */
+/** One statement on a new connection. */
 export async function query(url: string, sql: string): Promise<Record<string, unknown>[]> {
   const client = new pg.Client({ connectionString: url });
   client.on('error', () => {});

@@ -26,7 +26,6 @@ import type { RedisStore } from '../../src/store/redis/connection.ts';
 import { defineLockScripts } from '../../src/store/redis/script.ts';
 import { defineSaleScripts } from '../../src/store/redis/scripts.ts';
 import { eventually } from '../support/client.ts';
-import { HoldingProxy } from '../support/holding-proxy.ts';
 import { type LinkMode, TcpProxy } from '../support/proxy.ts';
 
 const TTL_MS = 1_000;
@@ -202,8 +201,8 @@ interface Trouble {
   close(): Promise<void>;
 }
 
-async function holding(begin: (proxy: HoldingProxy) => Promise<void>): Promise<Trouble> {
-  const proxy = await HoldingProxy.open(server.port);
+async function holding(begin: (proxy: TcpProxy) => Promise<void>): Promise<Trouble> {
+  const proxy = await TcpProxy.open({ port: server.port });
   return { url: proxy.through(server.url), begin: () => begin(proxy), close: () => proxy.close() };
 }
 
@@ -228,7 +227,7 @@ const troubles: Record<string, () => Promise<Trouble>> = {
       proxy.delayMs = SLOW * 100;
     }),
   'the lock is granted 700 ms after the request': async () => {
-    const proxy = await HoldingProxy.open(server.port);
+    const proxy = await TcpProxy.open({ port: server.port });
     return {
       url: proxy.through(server.url),
       before() {

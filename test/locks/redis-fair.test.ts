@@ -3,11 +3,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { create } from '../../src/locks/redis-fair.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { type Group, type GroupProcess, processOnOne } from '../support/redis-groups.ts';
-import { openTestStores } from '../support/stores.ts';
+import { openStoresWithRedis } from '../support/stores.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
 async function open(): Promise<Group> {
-  const stores = await openTestStores();
+  const stores = await openStoresWithRedis();
   const { port } = stores.redisServer;
   return {
     servers: { redisUrl: stores.redisUrl },

@@ -11,7 +11,7 @@ function setUp() {
     registry,
     {
       failing: (what, error) => log.push(`${what}: ${(error as Error).message}`),
-      recovered: (what) => log.push(`${what} goes on`),
+      recovered: (what) => log.push(`${what} recovered`),
     },
     () => nowMs,
   );
@@ -45,10 +45,10 @@ it('logs an error once, another one of the same item, and that it is over', () =
   loop.failed('sale 7', refusal);
   loop.succeeded('sale 7');
   loop.succeeded('sale 7');
-  expect(log).toEqual(['sale 7: refused', 'sale 7: another', 'sale 7 goes on']);
+  expect(log).toEqual(['sale 7: refused', 'sale 7: another', 'sale 7 recovered']);
 });
 
-it('counts every failure, and tells how many fail now and why', async () => {
+it('counts every failure, and reports how many fail now and why', async () => {
   const { background, loop, registry, log } = setUp();
   for (let sale = 0; sale < 30; sale++) loop.failed(`sale ${sale}`, new Error(`refused ${sale}`));
   expect(await background.loop('tasks').step('dispatch tasks', async () => 'done')).toBe('done');
@@ -62,7 +62,7 @@ it('counts every failure, and tells how many fail now and why', async () => {
   expect(background.degraded()).toEqual([]);
 });
 
-it('forgets what nobody tries again, and remembers a bounded number', () => {
+it('forgets what is not retried, and remembers a bounded number', () => {
   const { background, loop, pass } = setUp();
   loop.failed('order 1', refusal);
   pass(31_001);

@@ -1,10 +1,10 @@
-/** With CONFIRM=accepted: a customer whose order was closed is not told of it as if it were theirs. Both stores are real. */
+/** With CONFIRM=accepted: the answer to a customer never names an order that is closed. */
 import { expect, it } from 'vitest';
 import { attempt, createSale, eventually } from '../support/client.ts';
 import { startService } from '../support/service.ts';
 import { openTestStores } from '../support/stores.ts';
 
-it('does not tell a customer of an order that is closed', { timeout: 60_000 }, async () => {
+it('does not answer with an order that is closed', { timeout: 60_000 }, async () => {
   await using stores = await openTestStores();
   const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL, sql } = stores;
   await using service = await startService({ DATABASE_URL, REDIS_URL, STRATEGY: 'lua', CONFIRM: 'accepted' });
@@ -15,7 +15,7 @@ it('does not tell a customer of an order that is closed', { timeout: 60_000 }, a
     (count) => count === 1,
   );
   expect((await attempt(service.url, id, 'ann')).body).toMatchObject({ orderId, replayed: true });
-  // As for a moment, until Redis has heard of it.
+  // As for a moment, until the change is published to Redis.
   await sql.query(
     `WITH closed AS (UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1 RETURNING sale_id)
      UPDATE sales SET sold = sold - 1 FROM closed WHERE id = sale_id`,

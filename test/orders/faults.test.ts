@@ -1,75 +1,34 @@
-/** Faults between the two stores that a reviewer once found a promise broken by. */
+/** Faults between the two stores that once broke a promise. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import { attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { whileCommitsWait } from '../support/nemesis.ts';
+import { openScene } from '../support/scene.ts';
+import { OwnRedis } from '../support/servers.ts';
 
-let stores: TestStores;
-let redis: Redis;
-const services: TestService[] = [];
-
-async function start(env: Record<string, string> = {}): Promise<TestService> {
-  const service = await startService({
-    DATABASE_URL: stores.databaseUrl,
-    REDIS_URL: stores.redisUrl,
-    ...env,
-  });
-  services.push(service);
-  return service;
-}
-
-beforeEach(async () => {
-  stores = await openTestStores();
-  redis = new Redis(stores.redisUrl);
-});
-
-afterEach(async () => {
-  redis.disconnect();
-  await Promise.all(services.splice(0).map((service) => service.kill()));
-  await stores[Symbol.asyncDispose]();
-});
-
+const scene = openScene();
+const { start, sold, untilReserved } = scene;
 const prefix = (saleId: number) => `stampede:{sale:${saleId}}`;
-const sold = async (saleId: number) =>
-  (await stores.sql.query<{ sold: number }>('SELECT sold FROM sales WHERE id = $1', [saleId])).rows[0]!.sold;
-
-/** Holds the sale's row, so that no commit gets through, for as long as the work takes. */
-async function whileCommitsWait(saleId: number, work: () => Promise<void>): Promise<void> {
-  const client = await stores.sql.connect();
-  try {
-    await client.query('BEGIN');
-    await client.query('SELECT 1 FROM sales WHERE id = $1 FOR UPDATE', [saleId]);
-    await work();
-  } finally {
-    await client.query('ROLLBACK');
-    client.release();
-  }
-}
 
 describe('Redis away', () => {
-  it('a sale is made and restocked once, and Redis hears of it later', async () => {
-    const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-away-'));
-    const options = { folder, args: ['--appendonly', 'no'] };
-    const first = await startRedisServer(options);
-    const service = await start({ REDIS_URL: first.url });
+  it('a sale is created and restocked once, and published to Redis later', async () => {
+    const redis = scene.kept(await OwnRedis.open());
+    const service = await start({ REDIS_URL: redis.url });
     const early = await createSale(service.url, 1);
     await buy(service.url, early.id, 'a');
-    await first.kill();
+    await redis.kill();
     const restocked = await post(`${service.url}/sales/${early.id}/restock`, { units: 2 });
     expect(restocked).toMatchObject({ status: 200, body: { stock: 3 } });
     expect((await post(`${service.url}/sales`, { name: 's', stock: 1, priceCents: 1 })).status).toBe(201);
     expect((await attempt(service.url, early.id, 'b')).problem).toMatch(/busy|unknown-outcome/);
-    const second = await startRedisServer({ ...options, port: first.port });
+    await redis.start();
     for (const user of ['b', 'c']) expect((await buy(service.url, early.id, user)).status).toBe(201);
     expect((await buy(service.url, early.id, 'd')).problem).toBe('sold-out');
-    await second.kill();
-    await rm(folder, { recursive: true });
   });
 
   it('no password is logged', async () => {
@@ -95,42 +54,39 @@ describe('Redis away', () => {
   });
 });
 
-it('a sale whose keys are of another type is its own trouble: the others sell, and are looked after', async () => {
+it('a sale whose keys are of another type fails alone: the others sell and are repaired', async () => {
   const service = await start({ STRATEGY: 'lua' });
   const [broken, sound] = await Promise.all([createSale(service.url, 50), createSale(service.url, 50)]);
   for (const { id } of [broken, sound]) expect((await buy(service.url, id, 'first')).status).toBe(201);
-  await redis.set(`${prefix(broken.id)}:reservations`, 'what is this');
-  await redis.hincrby(`${prefix(sound.id)}:state`, 'remaining', 7);
+  await scene.stores.redis.set(`${prefix(broken.id)}:reservations`, 'what is this');
+  await scene.stores.redis.hincrby(`${prefix(sound.id)}:state`, 'remaining', 7);
   // Those of both come together, so that they share batches.
   const answers = await Promise.all(
     users(30).map((user, i) => attempt(service.url, (i % 2 ? broken : sound).id, user)),
   );
   expect(answers.map(({ status }) => status)).toEqual(answers.map((_, i) => (i % 2 ? 500 : 201)));
   await eventually(
-    () => redis.hget(`${prefix(sound.id)}:state`, 'remaining'),
+    () => scene.stores.redis.hget(`${prefix(sound.id)}:state`, 'remaining'),
     (remaining) => remaining === String(50 - 16),
   );
 });
 
 describe('Redis losing its memory', () => {
   it.each(['lua', 'segmented-lock'])(
-    '%s: those whose commit was under way keep their order',
+    '%s: customers whose commit was in progress keep their order',
     async (STRATEGY) => {
       const service = await start({ STRATEGY });
       const sale = await createSale(service.url, 60);
       const early = users(20, 'early');
       let answers: Promise<unknown>[] = [];
-      await whileCommitsWait(sale.id, async () => {
+      await whileCommitsWait(scene.stores.sql, sale.id, async () => {
         answers = early.map((user) => attempt(service.url, sale.id, user));
-        await eventually(
-          () => redis.zcard(`${prefix(sale.id)}:reservations`),
-          (n) => n === 20,
-        );
-        await redis.flushall();
-        // Somebody opens the sale again, from a Postgres that does not have the twenty yet.
+        await untilReserved(sale.id, 20);
+        await scene.stores.redis.flushdb();
+        // An attempt loads the sale again, from a Postgres that does not have the twenty yet.
         answers.push(buy(service.url, sale.id, 'opener'));
         await eventually(
-          () => redis.exists(`${prefix(sale.id)}:buyers`),
+          () => scene.stores.redis.exists(`${prefix(sale.id)}:buyers`),
           (n) => n === 1,
         );
       });
@@ -149,9 +105,12 @@ describe('Redis losing its memory', () => {
     const [key, field] = STRATEGY === 'lua' ? ['state', 'remaining'] : ['segments', '0'];
     const free = async () =>
       STRATEGY === 'lua'
-        ? Number(await redis.hget(`${prefix(id)}:state`, 'remaining'))
-        : (await redis.hvals(`${prefix(id)}:segments`)).reduce((sum, units) => sum + Number(units), 0);
-    await redis.hincrby(`${prefix(id)}:${key}`, field!, -1);
+        ? Number(await scene.stores.redis.hget(`${prefix(id)}:state`, 'remaining'))
+        : (await scene.stores.redis.hvals(`${prefix(id)}:segments`)).reduce(
+            (sum, units) => sum + Number(units),
+            0,
+          );
+    await scene.stores.redis.hincrby(`${prefix(id)}:${key}`, field!, -1);
     await eventually(free, (units) => units === 0);
   });
 
@@ -163,11 +122,11 @@ describe('Redis losing its memory', () => {
     ['global-lock', 'state'],
   ])('%s heals when %s alone is lost', async (STRATEGY, key) => {
     const service = await start({ STRATEGY });
-    // With a unit left, a customer whom Redis forgot is led back to his order by way of it.
+    // While a unit is left, the attempt of a forgotten customer takes it, and finds the order.
     const units = key === 'buyers' ? 4 : 10;
     const sale = await createSale(service.url, units);
     for (const user of users(4)) await buy(service.url, sale.id, user);
-    await redis.del(`${prefix(sale.id)}:${key}`);
+    await scene.stores.redis.del(`${prefix(sale.id)}:${key}`);
     await eventually(
       async () => {
         const repeats = await Promise.all(users(4).map((user) => attempt(service.url, sale.id, user)));
@@ -184,17 +143,17 @@ describe('Redis losing its memory', () => {
   it('one attempt copies the buyers, and the others wait for it', async () => {
     const service = await start();
     const sale = await createSale(service.url, 30_000);
-    await stores.sql.query(
+    await scene.stores.sql.query(
       `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
        SELECT gen_random_uuid(), $1, 'old-' || n, 'pending', 1, now() FROM generate_series(1, 20000) n`,
       [sale.id],
     );
-    await stores.sql.query('UPDATE sales SET sold = 20000 WHERE id = $1', [sale.id]);
-    await redis.flushall();
+    await scene.stores.sql.query('UPDATE sales SET sold = 20000 WHERE id = $1', [sale.id]);
+    await scene.stores.redis.flushdb();
     const waiting = Promise.all(users(150).map((user) => buy(service.url, sale.id, user)));
     let copies = 0;
     for (let done = false; !done; ) {
-      copies = Math.max(copies, (await redis.keys(`${prefix(sale.id)}:buyers:*`)).length);
+      copies = Math.max(copies, (await scene.stores.redis.keys(`${prefix(sale.id)}:buyers:*`)).length);
       done = await Promise.race([waiting.then(() => true), sleep(5, false)]);
     }
     expect((await waiting).every((answer) => answer.status === 201)).toBe(true);
@@ -230,7 +189,7 @@ describe('Postgres slow', () => {
     const service = await start({ CONFIRM: 'accepted' });
     const sale = await createSale(service.url, 50);
     let answers: { status: number; body: Record<string, unknown> }[] = [];
-    await whileCommitsWait(sale.id, async () => {
+    await whileCommitsWait(scene.stores.sql, sale.id, async () => {
       answers = await Promise.all(users(50).map((user) => attempt(service.url, sale.id, user)));
       await sleep(3_500); // longer than a statement waits for a row
     });
@@ -247,7 +206,7 @@ describe('Postgres slow', () => {
   it('CONFIRM=durable: what cannot be committed in time is busy, and its unit goes back', async () => {
     const service = await start();
     const sale = await createSale(service.url, 10);
-    await whileCommitsWait(sale.id, async () => {
+    await whileCommitsWait(scene.stores.sql, sale.id, async () => {
       const answers = await Promise.all(users(10).map((user) => attempt(service.url, sale.id, user)));
       for (const answer of answers) expect(answer.problem).toBe('busy');
     });

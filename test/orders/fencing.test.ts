@@ -1,7 +1,7 @@
 /**
  * Fencing, end to end: two service processes sell under locks that expire. A reaches Redis through a proxy that can
  * keep its bytes; B reaches Redis directly. A is stopped (SIGSTOP) while it holds the lock, for longer than its lease
- * lasts; B takes the lock meanwhile and sells; then A goes on.
+ * lasts; B takes the lock meanwhile and sells; then A continues.
  *
  *   its deduct was on its way    the proxy lets it through when B has sold: the store refuses the older fencing token
  *   its deduct was not sent yet  A sees by its own clock that the lease is over, and does not send it
@@ -15,7 +15,7 @@ import { limits } from '../../src/config/limits.ts';
 import { homeSegment } from '../../src/domain/segments.ts';
 import { scriptText } from '../../src/store/redis/script.ts';
 import { type Answer, attempt, buy, createSale, eventually, users } from '../support/client.ts';
-import { HoldingProxy } from '../support/holding-proxy.ts';
+import { TcpProxy } from '../support/proxy.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -27,16 +27,16 @@ const DEDUCT = createHash('sha1').update(scriptText('sale/fenced-deduct')).diges
 
 let stores: TestStores;
 let redis: Redis;
-let proxy: HoldingProxy;
-let proxyOfB: HoldingProxy;
+let proxy: TcpProxy;
+let proxyOfB: TcpProxy;
 let a: TestService;
 let b: TestService;
 
 async function startBoth(STRATEGY: string): Promise<void> {
   stores = await openTestStores();
   redis = new Redis(stores.redisUrl);
-  proxy = await HoldingProxy.open(stores.redisServer.port);
-  proxyOfB = await HoldingProxy.open(stores.redisServer.port);
+  proxy = await TcpProxy.open({ port: stores.redisPort });
+  proxyOfB = await TcpProxy.open({ port: stores.redisPort });
   const env = {
     STRATEGY,
     LOCK: 'redis',
@@ -100,24 +100,22 @@ async function inRedis(saleId: number, counter: string): Promise<{ units: number
   return { units: Number(units), fence: Number(fence) };
 }
 
-/** What a customer was told. */
-interface Told {
+interface Answered {
   readonly userId: string;
   readonly status: number;
 }
 
 /** Gets a unit at B, as soon as A's lease is over. */
-async function sellAtB(saleId: number, userId: string): Promise<Told> {
+async function sellAtB(saleId: number, userId: string): Promise<Answered> {
   const { status } = await buy(b.url, saleId, userId);
   expect(status).toBe(201);
   return { userId, status };
 }
 
 /**
- * A's attempt ended as busy. Only when A has waited for Redis for as long as it is willing to, it asks again by itself,
- * and then is told what is so by now.
+ * A's attempt ended as busy. Only when A's command has timed out does A repeat it, and then the answer is the present state.
  */
-async function turnedAway({ answer, sinceMs, userId }: Kept): Promise<Told> {
+async function endedBusy({ answer, sinceMs, userId }: Kept): Promise<Answered> {
   const inTime = performance.now() - sinceMs < limits.redisCommandMs - 200;
   const { status, problem, body } = await answer;
   if (inTime) expect([problem, body.reason]).toEqual(['busy', 'lease-lost']);
@@ -126,14 +124,18 @@ async function turnedAway({ answer, sinceMs, userId }: Kept): Promise<Told> {
 }
 
 /** Customers come to both until nothing is left: every unit is sold once, and the two stores agree. */
-async function expectEachSoldOnce(saleId: number, stock: number, told: readonly Told[]): Promise<void> {
+async function expectEachSoldOnce(
+  saleId: number,
+  stock: number,
+  answered: readonly Answered[],
+): Promise<void> {
   const crowd = await Promise.all(
     users(2 * stock + 4, 'crowd').map(async (userId, i) => {
       const { status } = await buy(i % 2 === 0 ? a.url : b.url, saleId, userId);
       return { userId, status };
     }),
   );
-  const placed = [...told, ...crowd].filter(({ status }) => status === 201).map(({ userId }) => userId);
+  const placed = [...answered, ...crowd].filter(({ status }) => status === 201).map(({ userId }) => userId);
   const { rows } = await stores.sql.query<{ user_id: string; sold: number }>(
     'SELECT o.user_id, s.sold FROM sales s JOIN orders o ON o.sale_id = s.id WHERE s.id = $1',
     [saleId],
@@ -161,7 +163,7 @@ interface Case {
   readonly home: number;
 }
 
-/** A's deduct is on its way while A stands still, and arrives when B has sold. */
+/** A's deduct is on its way while A is frozen, and arrives when B has sold. */
 async function lateDeduct({ stock, counter, units, home }: Case): Promise<void> {
   const sale = await createSale(b.url, stock);
   const kept = await keep(DEDUCT, sale.id, customerAt(home, 'late'));
@@ -182,7 +184,7 @@ async function lateDeduct({ stock, counter, units, home }: Case): Promise<void> 
   );
   expect(await inRedis(sale.id, counter)).toEqual(sold);
   a.process.kill('SIGCONT');
-  await expectEachSoldOnce(sale.id, stock, [prompt, await turnedAway(kept)]);
+  await expectEachSoldOnce(sale.id, stock, [prompt, await endedBusy(kept)]);
 }
 
 /** A's deduct arrives when B has the lock and has read that a unit is left, and before B's own deduct. */
@@ -206,10 +208,10 @@ async function deductInBetween({ stock, counter, home }: Case): Promise<void> {
   proxyOfB.release();
   const { status } = await answer;
   a.process.kill('SIGCONT');
-  await expectEachSoldOnce(sale.id, stock, [{ userId, status }, await turnedAway(kept)]);
+  await expectEachSoldOnce(sale.id, stock, [{ userId, status }, await endedBusy(kept)]);
 }
 
-/** A stands still before it sends its deduct; all that it has read says that a unit is left. */
+/** A freezes before it sends its deduct; all that it has read says that a unit is left. */
 async function unsentDeduct({ stock, counter, units, home }: Case): Promise<void> {
   const sale = await createSale(b.url, stock);
   const key = `stampede:{sale:${sale.id}}:buyers`;
@@ -227,7 +229,7 @@ async function unsentDeduct({ stock, counter, units, home }: Case): Promise<void
   const sold = await inRedis(sale.id, counter);
   const deducts = proxy.requestsWith(DEDUCT);
   a.process.kill('SIGCONT');
-  const late = await turnedAway(kept);
+  const late = await endedBusy(kept);
   expect(proxy.requestsWith(DEDUCT)).toBe(deducts);
   expect(await inRedis(sale.id, counter)).toEqual(sold);
   await expectEachSoldOnce(sale.id, stock, [prompt, late]);
@@ -251,11 +253,11 @@ describe.each([
   it('refuses the deduct of a holder whose lease is over: one unit of many', () =>
     lateDeduct({ stock: 7, counter, units: counter === '0' ? 4 : 7, home: 0 }));
 
-  it.runIf(counter === '0')('refuses the deduct of a holder who borrowed the last unit', () =>
+  it.runIf(counter === '0')('refuses the deduct of a holder that borrowed the last unit', () =>
     lateDeduct({ stock: 1, counter, units: 1, home: 1 }),
   );
 
-  it('refuses it also between the look and the deduct of the next holder', () =>
+  it('refuses it also between the read and the deduct of the next holder', () =>
     deductInBetween({ stock: 1, counter, units: 1, home: 0 }));
 
   it('sends no deduct when the lease is over', () => unsentDeduct({ stock: 1, counter, units: 1, home: 0 }));

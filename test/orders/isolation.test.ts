@@ -1,6 +1,6 @@
 /**
- * Background work that fails for one sale, one order or one task: all others go on, /readyz and the metrics say so, and it
- * heals. A real service on real stores; a trigger refuses, or a key of Redis has another type.
+ * Background work that fails for one sale, one order or one task: all others continue, /readyz and the metrics report it, and
+ * it recovers. A real service on real stores; a trigger refuses, or a key of Redis has another type.
  */
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -81,7 +81,7 @@ const logged = (message: string, loop: string) =>
     .slice(logFrom)
     .filter((line) => line.includes(`"msg":"${message}`) && line.includes(`"loop":"${loop}"`));
 
-/** It has failed several times, and this is told. */
+/** It has failed several times, and the metric, /readyz and the log report it. */
 async function expectDegraded(loop: string, detail: RegExp): Promise<void> {
   await eventually(
     () => metric('failures_total', loop),

@@ -1,51 +1,15 @@
 /**
- * Requests that reach a store long after their client has given up. An answer that was given meanwhile stays true: no
- * order appears behind a 409 or a `busy`.
+ * Requests that reach a store long after their client has given up. An answer given meanwhile stays true: no order appears
+ * after a 409 or a `busy`.
  */
-import { Redis } from 'ioredis';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type Answer, attempt, buy, call, createSale, eventually, post } from '../support/client.ts';
-import { HoldingProxy } from '../support/holding-proxy.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import { type Answer, attempt, buy, call, cancel, createSale, eventually, pay } from '../support/client.ts';
+import { whileCommitsWait } from '../support/nemesis.ts';
+import { openScene } from '../support/scene.ts';
 
-let stores: TestStores;
-let redis: Redis;
-const ends: (() => Promise<unknown>)[] = [];
-
-beforeEach(async () => {
-  stores = await openTestStores();
-  redis = new Redis(stores.redisUrl);
-});
-
-afterEach(async () => {
-  redis.disconnect();
-  for (const end of ends.splice(0).reverse()) await end();
-  await stores[Symbol.asyncDispose]();
-});
-
-async function start(env: Record<string, string>): Promise<TestService> {
-  const service = await startService({
-    DATABASE_URL: stores.databaseUrl,
-    REDIS_URL: stores.redisUrl,
-    ...env,
-  });
-  ends.push(() => service.kill());
-  return service;
-}
-
-async function proxyTo(url: string): Promise<HoldingProxy> {
-  const proxy = await HoldingProxy.open(Number(new URL(url).port));
-  ends.push(() => proxy.close());
-  return proxy;
-}
-
-async function ordersOf(saleId: number, userId: string): Promise<string[]> {
-  const find = `SELECT id FROM orders WHERE sale_id = $1 AND user_id = $2`;
-  return (await stores.sql.query<{ id: string }>(find, [saleId, userId])).rows.map(({ id }) => id);
-}
-
-const cancel = (url: string, orderId: unknown) => call(`${url}/orders/${orderId}/cancel`, { method: 'POST' });
+const scene = openScene();
+const { start, proxyTo, ordersOf, untilReserved } = scene;
 
 describe.each([
   ['conditional-update', 'sell-if-free'],
@@ -56,8 +20,8 @@ describe.each([
   ['unique-key', 'COMMIT'],
 ])('%s', (STRATEGY, marker) => {
   it('a 409 stays true when a delayed statement of the attempt arrives', async () => {
-    const proxy = await proxyTo(stores.databaseUrl);
-    const delayed = await start({ STRATEGY, DATABASE_URL: proxy.through(stores.databaseUrl) });
+    const proxy = await proxyTo(scene.stores.databaseUrl);
+    const delayed = await start({ STRATEGY, DATABASE_URL: proxy.through(scene.stores.databaseUrl) });
     const direct = await start({ STRATEGY });
     const { id } = await createSale(direct.url, 2);
     expect((await buy(delayed.url, id, 'warm-up')).status).toBe(201); // the statement is prepared
@@ -76,7 +40,7 @@ describe.each([
       expect(['sold-out', 'busy']).toContain(answer.problem);
       expect(orders).toEqual([]);
     }
-    // Whatever came of it, a repeat settles it.
+    // A repeat is answered for good.
     const again = await buy(delayed.url, id, 'ann');
     expect([200, 201]).toContain(again.status);
     expect(await ordersOf(id, 'ann')).toEqual([again.body.orderId]);
@@ -85,8 +49,8 @@ describe.each([
 
 describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
   it('a 409 stays true when a delayed command of the attempt arrives', async () => {
-    const proxy = await proxyTo(stores.redisUrl);
-    const delayed = await start({ STRATEGY, SEGMENTS: '2', REDIS_URL: proxy.through(stores.redisUrl) });
+    const proxy = await proxyTo(scene.stores.redisUrl);
+    const delayed = await start({ STRATEGY, SEGMENTS: '2', REDIS_URL: proxy.through(scene.stores.redisUrl) });
     const direct = await start({ STRATEGY, SEGMENTS: '2' });
     const { id } = await createSale(direct.url, 2);
     expect((await buy(delayed.url, id, 'warm-up')).status).toBe(201);
@@ -100,12 +64,8 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
     const answer = await asked;
     expect((await cancel(direct.url, ben.body.orderId)).status).toBe(200);
     await proxy.release();
-    // A reservation that nobody commits is committed by the recovery.
-    await eventually(
-      () => redis.zcard(`stampede:{sale:${id}}:reservations`),
-      (n) => n === 0,
-      30_000,
-    );
+    // The reaper commits an abandoned reservation.
+    await untilReserved(id, 0);
     const orders = await ordersOf(id, 'ann');
     if (answer.problem === 'sold-out' || answer.problem === 'busy') expect(orders).toEqual([]);
     else expect(answer.problem).toBe('unknown-outcome');
@@ -115,24 +75,18 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
     const [one, two] = [await start({ STRATEGY }), await start({ STRATEGY })];
     const { id } = await createSale(one.url, 2);
     expect((await buy(two.url, id, 'warm-up')).status).toBe(201);
-    const client = await stores.sql.connect();
-    await client.query('BEGIN');
-    await client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [id]);
-    const first = attempt(one.url, id, 'ann');
-    await eventually(
-      () => redis.zcard(`stampede:{sale:${id}}:reservations`),
-      (n) => n === 1,
-    );
-    await new Promise((resolve) => setTimeout(resolve, 1_000)); // the second gives up later than the first
-    const second = attempt(two.url, id, 'ann');
-    const answer = await first;
-    await client.query('ROLLBACK');
-    client.release();
-    const answers = [answer, await second];
+    const [answer, second] = await whileCommitsWait(scene.stores.sql, id, async () => {
+      const first = attempt(one.url, id, 'ann');
+      await untilReserved(id, 1);
+      await sleep(1_000); // the second gives up later than the first
+      const second = attempt(two.url, id, 'ann');
+      return [await first, { answer: second }] as const;
+    });
+    const answers = [answer, await second.answer];
     const third = await attempt(one.url, id, 'ann');
     const [order] = await ordersOf(id, 'ann');
     expect(answers.map(({ status }) => status)).not.toContain(409);
-    // A replay is of an order that somebody placed: by an answer of 201, or one that left it open.
+    // A replay is of an order that an answer of 201 or an unknown outcome placed.
     const isPlaced = answers.some(({ status, problem }) => status === 201 || problem === 'unknown-outcome');
     for (const { status, body } of [...answers, third])
       if (status < 300) expect(body.orderId).toBe(order);
@@ -140,24 +94,20 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
     if (answers.some(({ status }) => status === 200)) expect(isPlaced).toBe(true);
     // Both stores agree, without the drift repair.
     await buy(one.url, id, 'ann');
-    await eventually(
-      () => redis.zcard(`stampede:{sale:${id}}:reservations`),
-      (n) => n === 0,
-      20_000,
-    );
+    await untilReserved(id, 0);
     const log = [...one.log, ...two.log].filter((line) => line.includes('repaired drift in Redis'));
     expect(log).toEqual([]);
   });
 });
 
 it('a repeat does not release what a commit in progress is about to place', { timeout: 90_000 }, async () => {
-  const { sql } = stores;
+  const { sql } = scene.stores;
   const { rows } = await sql.query<{ name: string }>('SELECT current_database() AS name');
   await sql.query(`ALTER DATABASE ${rows[0]!.name} SET synchronous_commit = on`);
   const service = await start({ STRATEGY: 'lua' });
   const { id } = await createSale(service.url, 5);
   expect((await buy(service.url, id, 'warm-up')).status).toBe(201);
-  // As with a synchronous standby that stands still: commits hang, and hold their locks.
+  // As with a frozen synchronous standby: commits hang, and hold their locks.
   const standby = async (names: string) => {
     await sql.query(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`);
     await sql.query('SELECT pg_reload_conf()');
@@ -184,39 +134,37 @@ it('a repeat does not release what a commit in progress is about to place', { ti
 });
 
 describe('CONFIRM=accepted', () => {
-  it('an order that is committed between two looks is found', async () => {
+  it('an order that is committed between two reads is found', async () => {
     const env = { STRATEGY: 'lua', CONFIRM: 'accepted' };
-    const [postgres, toRedis] = [await proxyTo(stores.databaseUrl), await proxyTo(stores.redisUrl)];
+    const [postgres, toRedis] = [
+      await proxyTo(scene.stores.databaseUrl),
+      await proxyTo(scene.stores.redisUrl),
+    ];
     const through = {
-      DATABASE_URL: postgres.through(stores.databaseUrl),
-      REDIS_URL: toRedis.through(stores.redisUrl),
+      DATABASE_URL: postgres.through(scene.stores.databaseUrl),
+      REDIS_URL: toRedis.through(scene.stores.redisUrl),
     };
     const [one, two] = [await start(env), await start({ ...env, ...through })];
     const { id } = await createSale(one.url, 9);
     await buy(one.url, id, 'warm-up');
 
-    /** Answers what `ask` asks the second process, while the order is committed after a look of it was held. */
-    async function around(user: string, look: Promise<string>, ask: (orderId: unknown) => Promise<Answer>) {
-      const client = await stores.sql.connect();
-      await client.query('BEGIN');
-      await client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [id]);
-      const { status, body } = await attempt(one.url, id, user);
-      expect(status).toBe(202);
-      const answer = ask(body.orderId);
-      await look;
-      await client.query('ROLLBACK');
-      client.release();
+    /** Asks the second process, while the order is committed after its first read, which was held. */
+    async function around(user: string, read: Promise<string>, ask: (orderId: unknown) => Promise<Answer>) {
+      const asked = await whileCommitsWait(scene.stores.sql, id, async () => {
+        const { status, body } = await attempt(one.url, id, user);
+        expect(status).toBe(202);
+        const answer = ask(body.orderId);
+        await read;
+        return { answer };
+      });
       await eventually(
         () => ordersOf(id, user),
         (ids) => ids.length === 1,
       );
-      await eventually(
-        () => redis.zcard(`stampede:{sale:${id}}:reservations`),
-        (n) => n === 0,
-      );
+      await untilReserved(id, 0);
       await postgres.release();
       await toRedis.release();
-      return answer;
+      return asked.answer;
     }
 
     const cancelled = await around('ann', postgres.holdRequest('FROM orders WHERE id = $1'), (orderId) =>
@@ -231,10 +179,10 @@ describe('CONFIRM=accepted', () => {
 
   it('a late payment takes no unit that is reserved for a 202, though Redis cannot be asked', async () => {
     const env = { STRATEGY: 'lua', CONFIRM: 'accepted' };
-    const toRedis = await proxyTo(stores.redisUrl);
+    const toRedis = await proxyTo(scene.stores.redisUrl);
     const [one, two] = [
       await start(env),
-      await start({ ...env, REDIS_URL: toRedis.through(stores.redisUrl) }),
+      await start({ ...env, REDIS_URL: toRedis.through(scene.stores.redisUrl) }),
     ];
     const { id } = await createSale(one.url, 1);
     const late = await buy(one.url, id, 'late');
@@ -242,25 +190,21 @@ describe('CONFIRM=accepted', () => {
       () => ordersOf(id, 'late'),
       (ids) => ids.length === 1,
     );
-    await stores.sql.query(`UPDATE orders SET expires_at = now() - interval '1 second' WHERE sale_id = $1`, [
-      id,
-    ]);
+    await scene.stores.sql.query(
+      `UPDATE orders SET expires_at = now() - interval '1 second' WHERE sale_id = $1`,
+      [id],
+    );
     await eventually(
-      () => redis.hget(`stampede:{sale:${id}}:state`, 'remaining'),
+      () => scene.stores.redis.hget(`stampede:{sale:${id}}:state`, 'remaining'),
       (remaining) => remaining === '1',
       20_000,
     );
-    const client = await stores.sql.connect();
-    await client.query('BEGIN');
-    await client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [id]);
-    const carl = await attempt(one.url, id, 'carl');
-    expect(carl.status).toBe(202);
-    toRedis.hold();
-    const payment = { notificationId: 'n-late', orderId: late.body.orderId, amountCents: 500 };
-    const paying = post(`${two.url}/payments/notifications`, payment);
-    await client.query('ROLLBACK');
-    client.release();
-    expect(['busy', 'unknown-outcome']).toContain((await paying).problem);
+    const paying = await whileCommitsWait(scene.stores.sql, id, async () => {
+      expect((await attempt(one.url, id, 'carl')).status).toBe(202);
+      toRedis.hold();
+      return { answer: pay(two.url, late.body.orderId) };
+    });
+    expect(['busy', 'unknown-outcome']).toContain((await paying.answer).problem);
     await toRedis.release();
     await eventually(
       () => ordersOf(id, 'carl'),
@@ -268,7 +212,7 @@ describe('CONFIRM=accepted', () => {
       20_000,
     );
     const paid = await eventually(
-      () => post(`${two.url}/payments/notifications`, payment),
+      () => pay(two.url, late.body.orderId),
       ({ status }) => status === 200,
       20_000,
     );
@@ -280,29 +224,25 @@ describe('CONFIRM=accepted', () => {
     const [one, two] = [await start(env), await start(env)];
     const { id } = await createSale(one.url, 2);
     expect((await buy(two.url, id, 'warm-up')).status).toBe(202);
-    const client = await stores.sql.connect();
-    await client.query('BEGIN');
-    await client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [id]);
-    const { status, body } = await attempt(one.url, id, 'ann');
-    expect(status).toBe(202);
-    const orderId = body.orderId as string;
-    const payment = { notificationId: 'n-1', orderId, amountCents: 500 };
-    for (const { url } of [one, two]) {
-      const early = [
-        await cancel(url, orderId),
-        await post(`${url}/payments/notifications`, payment),
-        await call(`${url}/orders/${orderId}`),
-        await call(`${url}/sales/${id}/orders?userId=ann`),
-      ];
-      for (const answer of early) {
-        expect(answer).toMatchObject({ status: 503, problem: 'busy' });
-        expect(answer.headers.get('retry-after')).toBe('1');
+    const orderId = await whileCommitsWait(scene.stores.sql, id, async () => {
+      const { status, body } = await attempt(one.url, id, 'ann');
+      expect(status).toBe(202);
+      for (const { url } of [one, two]) {
+        const early = [
+          await cancel(url, body.orderId),
+          await pay(url, body.orderId),
+          await call(`${url}/orders/${body.orderId}`),
+          await call(`${url}/sales/${id}/orders?userId=ann`),
+        ];
+        for (const answer of early) {
+          expect(answer).toMatchObject({ status: 503, problem: 'busy' });
+          expect(answer.headers.get('retry-after')).toBe('1');
+        }
       }
-    }
-    await client.query('ROLLBACK');
-    client.release();
+      return body.orderId;
+    });
     const paid = await eventually(
-      () => post(`${two.url}/payments/notifications`, payment),
+      () => pay(two.url, orderId),
       (answer) => answer.status !== 503,
       20_000,
     );

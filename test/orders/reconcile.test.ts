@@ -1,15 +1,14 @@
 /**
- * `npm run reconcile` finds every difference between the two stores that is planted here, repairs those that can be
- * repaired, changes nothing when it is only to look, and is not misled by a sale that runs.
+ * `npm run reconcile` finds every difference between the two stores that is planted here, repairs those that can be repaired,
+ * changes nothing with --check, and is not misled by a running sale.
  */
 import { execFile } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { type BuiltService, buildService } from '../support/built-service.ts';
 import { buy, call, createSale, eventually, users } from '../support/client.ts';
-import { notSettled } from '../support/promises.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { pendingWork } from '../support/invariants.ts';
+import { entryOf, installService, startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const AGREES = 'Redis agrees with Postgres.\n';
@@ -20,25 +19,19 @@ interface Reconciled {
   readonly err: string;
 }
 
-/** As `npm run reconcile` does it, once it has compiled. */
-function reconcile(env: Readonly<Record<string, string>>, ...args: string[]): Promise<Reconciled> {
+/** Runs what `npm run reconcile` runs. @param folder the installation; by default this checkout */
+function reconcile(
+  env: Readonly<Record<string, string>>,
+  args: readonly string[] = [],
+  folder?: string,
+): Promise<Reconciled> {
   const options = { env: { PATH: process.env.PATH, ...env } };
   return new Promise((resolve) => {
-    execFile(process.execPath, [built.entry('reconcile'), ...args], options, (error, out, err) =>
+    execFile(process.execPath, [entryOf('reconcile', folder), ...args], options, (error, out, err) =>
       resolve({ code: error === null ? 0 : Number(error.code), out, err }),
     );
   });
 }
-
-let built: BuiltService;
-
-beforeAll(async () => {
-  built = await buildService();
-});
-
-afterAll(async () => {
-  await built?.[Symbol.asyncDispose]();
-});
 
 describe('without a configuration', () => {
   it.each([
@@ -54,18 +47,19 @@ describe('without a configuration', () => {
 });
 
 describe('beside a service with local stores', { timeout: 120_000 }, () => {
-  it('finds them while it runs, and says so when it does not', async () => {
-    const service = built.start({});
+  it('finds them while it runs, and fails when it does not', async () => {
+    await using installed = await installService();
+    const check = () => reconcile({}, ['--check'], installed.folder);
+    const service = installed.start({});
     try {
       const url = (await service.url)!;
       const { id } = await createSale(url, 5);
       await buy(url, id, 'ann');
-      expect(await reconcile({}, '--check')).toEqual({ code: 0, out: AGREES, err: '' });
+      expect(await check()).toEqual({ code: 0, out: AGREES, err: '' });
     } finally {
-      service.process.kill('SIGTERM');
-      await service.ended;
+      await service.stop();
     }
-    expect(await reconcile({}, '--check')).toMatchObject({ code: 2, out: '' });
+    expect(await check()).toMatchObject({ code: 2, out: '' });
   });
 });
 
@@ -75,7 +69,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
   let env: Record<string, string>;
 
   const start = () => startService(env);
-  const run = (...args: string[]) => reconcile(env, ...args);
+  const run = (...args: string[]) => reconcile(env, args);
   const key = (saleId: number, name: string) => `stampede:{sale:${saleId}}:${name}`;
   const sql = (text: string, values: unknown[]) => stores.sql.query(text, values);
   /** Adds units in Redis that there are not. */
@@ -109,7 +103,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
     await stores?.[Symbol.asyncDispose]();
   });
 
-  describe('nobody else runs', () => {
+  describe('no service runs', () => {
     const sales: { readonly saleId: number; readonly orderIds: readonly string[] }[] = [];
     let saleId: number;
     let orderIds: readonly string[];
@@ -122,7 +116,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
         const answers = await Promise.all(users(4).map((user) => buy(service.url, id, user)));
         sales.push({ saleId: id, orderIds: answers.map(({ body }) => String(body.orderId)) });
         await eventually(
-          () => notSettled(stores.sql, redis, id),
+          () => pendingWork(stores.sql, redis, id),
           (left) => left.length === 0,
         );
       }
@@ -133,7 +127,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       await onlySale(saleId);
     });
 
-    /** Looks, changes nothing, and tells these differences of the sale. */
+    /** Checks, changes nothing, and reports these differences of the sale. */
     async function expectFound(...differences: RegExp[]): Promise<void> {
       const before = await everything();
       const { code, out } = await run('--check');
@@ -155,7 +149,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       expect(out).toContain(AGREES);
       expect({ code, err }).toEqual({ code: 0, err: '' });
       expect(await run('--check')).toEqual({ code: 0, out: AGREES, err: '' });
-      expect(await notSettled(stores.sql, redis, saleId)).toEqual([]);
+      expect(await pendingWork(stores.sql, redis, saleId)).toEqual([]);
     }
 
     it('agrees', async () => {
@@ -176,7 +170,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       expect(await redis.hget(key(saleId, 'buyers'), 'user-1')).toBe(`${orderIds[1]} 0`);
     });
 
-    it('Redis has not heard of a unit', async () => {
+    it('a released unit is not published to Redis', async () => {
       const [orderId] = orderIds;
       await sql(`UPDATE orders SET status = 'cancelled', closed_at = now() WHERE id = $1`, [orderId]);
       await sql('UPDATE sales SET sold = sold - 1 WHERE id = $1', [saleId]);
@@ -198,7 +192,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       await expectRepaired();
     });
 
-    it('a reservation belongs to no process: a service settles it', async () => {
+    it('an abandoned reservation: a service commits it', async () => {
       const orderId = '0198a000-0000-7000-8000-000000000001';
       const madeMs = Date.now() - 60_000;
       const reservedAt = STRATEGY === 'lua' ? `${madeMs}` : `${madeMs}:7`;
@@ -210,14 +204,14 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       expect([code, out.split('\n').at(-2), err]).toEqual([1, '1 sales differ.', '']);
       await using service = await start();
       await eventually(
-        () => notSettled(stores.sql, redis, saleId),
+        () => pendingWork(stores.sql, redis, saleId),
         (left) => left.length === 0,
       );
       expect(await call(`${service.url}/orders/${orderId}`)).toMatchObject({ body: { userId: 'dead' } });
       expect(await run('--check')).toEqual({ code: 0, out: AGREES, err: '' });
     });
 
-    it('Postgres differs from itself: that is told, and not repaired', async () => {
+    it('Postgres contradicts itself: reported, and not repaired', async () => {
       await sql('UPDATE sales SET sold = sold + 1 WHERE id = $1', [saleId]);
       await sql(`DELETE FROM points_entries WHERE source_id = $1`, [orderIds[2]]);
       const inPostgres = [
@@ -234,21 +228,21 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
     });
   });
 
-  it('tells no difference of a sale that runs', async () => {
+  it('reports no difference of a running sale', async () => {
     await using service = await start();
     const { id } = await createSale(service.url, 1_000_000);
     await onlySale(id);
     let running = true;
     const crowd = users(6).map((name) => trade(service, id, name, () => running));
-    const told: Reconciled[] = [];
+    const reports: Reconciled[] = [];
     for (let i = 0; i < 10; i++) {
-      told.push(await run('--check'));
+      reports.push(await run('--check'));
       await sleep(100);
     }
     running = false;
     const orders = (await Promise.all(crowd)).reduce((sum, n) => sum + n);
     expect(orders).toBeGreaterThan(100);
-    expect(told).toEqual(told.map(() => ({ code: 0, out: AGREES, err: '' })));
+    expect(reports).toEqual(reports.map(() => ({ code: 0, out: AGREES, err: '' })));
   });
 });
 

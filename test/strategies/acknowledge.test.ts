@@ -16,7 +16,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 beforeEach(async () => {
-  await redis.redis.flushall();
+  await redis.redis.flushdb();
 });
 
 const EPOCH = 1;
@@ -83,7 +83,7 @@ it('leaves those of a sale that is not open: who opens it counts them', async ()
 it('puts the buyers back of a sale that is not there, nor its reservations', async () => {
   await open(1, 0);
   const committed = await reserve([1]);
-  await redis.redis.flushall();
+  await redis.redis.flushdb();
   await redis.scripts.acknowledge(committed, EPOCH);
   expect(Object.keys(await buyers(1)).sort()).toEqual(['ann', 'bob']);
 });

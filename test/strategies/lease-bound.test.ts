@@ -9,10 +9,10 @@ import { limits } from '../../src/config/limits.ts';
 import { createRedisLock } from '../../src/locks/rungs/redis.ts';
 import { scriptText } from '../../src/store/redis/script.ts';
 import { attempt, buy, createSale } from '../support/client.ts';
+import { TcpProxy } from '../support/proxy.ts';
 import { openReplicated } from '../support/redis-groups.ts';
 import { startService } from '../support/service.ts';
 import { openTestStores } from '../support/stores.ts';
-import { TapProxy } from '../support/tap-proxy.ts';
 
 /** ioredis calls a script by its hash, once it has sent the text. */
 const EXIT = createHash('sha1').update(scriptText('lock/reentrant-release')).digest('hex');
@@ -23,7 +23,7 @@ it.each(['global-lock', 'segmented-lock'])(
     await using stores = await openTestStores();
     const pair = await openReplicated(async ({ redis }) => createRedisLock({ redis }));
     await using _closed = { [Symbol.asyncDispose]: () => pair.close() };
-    await using tap = await TapProxy.open(pair.primary.port);
+    await using tap = await TcpProxy.open({ port: pair.primary.port });
     const replica = new Redis(pair.replicas[0]!.port);
     const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: tap.through(pair.primary.url) };
     await using service = await startService({ ...env, STRATEGY, LOCK: 'redis', SEGMENTS: '1' });

@@ -3,7 +3,7 @@
 import { type BackgroundHealth, backgroundHealth } from '../../src/metrics/background.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 
-/** @param failing told of each failure that a service would log */
+/** @param failing called with each failure that a service would log */
 export function testHealth(
   failing: (what: string, error: unknown) => void = () => {},
   nowMs?: () => number,

@@ -36,13 +36,13 @@ export async function createSale(service: string, stock: number, more: object = 
   return body as unknown as Sale;
 }
 
-/** One attempt, answered whatever way. */
+/** One attempt. */
 export function attempt(service: string, saleId: number, userId: string): Promise<Answer> {
   return post(`${service}/sales/${saleId}/orders`, { userId });
 }
 
-/** Repeats an attempt while it is answered `busy` or `unknown-outcome`, or the connection fails, for at most so long. */
-export async function buy(service: string, saleId: number, userId: string, ms = 20_000): Promise<Answer> {
+/** Repeats an attempt while its answer is `busy` or `unknown-outcome`, or its connection fails, for at most `ms`. */
+export async function buy(service: string, saleId: number, userId: string, ms = 60_000): Promise<Answer> {
   const untilMs = performance.now() + ms;
   for (;;) {
     const answer = await attempt(service, saleId, userId).catch((error: Error) => error);
@@ -51,6 +51,15 @@ export async function buy(service: string, saleId: number, userId: string, ms = 
       throw answer instanceof Error ? answer : new Error(JSON.stringify(answer.body));
     await sleep(20 + Math.random() * 80);
   }
+}
+
+export function cancel(service: string, orderId: unknown): Promise<Answer> {
+  return call(`${service}/orders/${orderId}/cancel`, { method: 'POST' });
+}
+
+/** Notifies the service of a payment. */
+export function pay(service: string, orderId: unknown, notificationId = `n-${orderId}`): Promise<Answer> {
+  return post(`${service}/payments/notifications`, { notificationId, orderId, amountCents: 500 });
 }
 
 /** Names of so many users. */
@@ -62,7 +71,7 @@ export function users(count: number, prefix = 'user'): string[] {
 export async function eventually<T>(
   probe: () => Promise<T>,
   holds: (value: T) => boolean,
-  ms = 10_000,
+  ms = 30_000,
 ): Promise<T> {
   const untilMs = performance.now() + ms;
   for (;;) {

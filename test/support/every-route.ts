@@ -1,11 +1,11 @@
-/** A request of every route, for a test that asks all of them, and what is right about an answer while a store fails. */
+/** A request for every route, and which answers are right while a store fails. */
 import { randomUUID } from 'node:crypto';
 import { type Answer, call } from './client.ts';
 
-/** No request takes longer: then the client had better give up. */
+/** No request takes longer. */
 const ANSWER_MS = 45_000;
 
-/** What requests are about: made while all is well. */
+/** What requests name; created before the failure. */
 export interface Things {
   readonly url: string;
   readonly saleId: number;

@@ -1,13 +1,16 @@
 /**
- * One Postgres for the whole run, on a temporary folder, with a migrated template database that every test file
- * clones; and a redis-server on the machine, of which every file starts its own.
+ * What all test files share: the build, one Postgres with a migrated template database that each file clones, and one Redis
+ * of whose logical databases each file takes its own.
  */
+import { execFile } from 'node:child_process';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
-import { ensureRedisServer } from '../../src/local/redis-server.ts';
+import { ensureRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { startLocalStores } from '../../src/local/stores.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 
@@ -15,11 +18,17 @@ declare module 'vitest' {
   interface ProvidedContext {
     /** The server's own database; files clone `stampede_template` on it. */
     postgresUrl: string;
+    redisUrl: string;
   }
 }
 
+/** For each file one; some take one for each test. */
+const REDIS_DATABASES = 4_096;
+
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const say = (line: string) => process.stdout.write(`${line}\n`);
+  const root = fileURLToPath(new URL('../../', import.meta.url));
+  const built = promisify(execFile)('npm', ['run', '--silent', 'build'], { cwd: root });
   await ensureRedisServer({ say });
   const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-'));
   await chmod(folder, 0o755); // as root, Postgres may have to run as an account that must be able to enter
@@ -39,9 +48,16 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const template = new URL(postgresUrl);
   template.pathname = '/stampede_template';
   await migrate(template.href);
+  const redis = await startRedisServer({
+    folder: path.join(folder, 'redis'),
+    // A file that emptied the others' databases would fail at random: FLUSHDB is there for its own.
+    args: ['--appendonly', 'no', '--databases', String(REDIS_DATABASES), '--rename-command', 'FLUSHALL', ''],
+  });
   project.provide('postgresUrl', postgresUrl);
+  project.provide('redisUrl', redis.url);
+  await built;
   return async () => {
-    await stores.stop();
+    await Promise.all([stores.stop(), redis.kill()]);
     await rm(folder, { recursive: true, force: true });
   };
 }

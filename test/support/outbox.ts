@@ -1,4 +1,4 @@
-/** Parts of the outbox as processes have them: connections of their own, and handlers that write down what they did. */
+/** Parts of the task outbox as a process has them: its connections, and handlers that record what they did. */
 import { limits, type TaskBounds } from '../../src/config/limits.ts';
 import { backgroundHealth } from '../../src/metrics/background.ts';
 import { createInstruments, type Instruments } from '../../src/metrics/instruments.ts';
@@ -21,14 +21,14 @@ export const bounds: TaskBounds = {
   storeRetryMs: 50,
 };
 
-/** One process, as far as the stores can tell. */
+/** To the stores, one process. */
 export interface Process {
   readonly table: TaskTable;
   readonly queue: TaskQueue;
   readonly instruments: Instruments;
   /** Tasks whose dispatcher could not enqueue them: they are picked twice. */
   readonly givenBack: () => number;
-  /** What was told as an error. */
+  /** What was reported as an error. */
   readonly errors: readonly string[];
   readonly log: readonly string[];
   dispatcher(more?: { selectDue?: SelectDue; bounds?: Partial<TaskBounds> }): Dispatcher;

@@ -1,4 +1,4 @@
-/** One strategy that decides in Postgres, on a database of its own, without a service around it. */
+/** One strategy that decides in Postgres, on a cloned database, without a service. */
 import pg from 'pg';
 import { afterAll, beforeAll, vi } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
@@ -12,9 +12,9 @@ export interface StrategyBench {
   readonly postgres: PostgresStore;
   /** Connections past the strategy. */
   readonly sql: pg.Pool;
-  /** Makes a strategy as a process of its own would. */
+  /** Creates a strategy as another process would. */
   start(entry: { create(context: StrategyContext): CommittingStrategy }): CommittingStrategy;
-  /** Makes a sale; nobody opens it. @returns its id */
+  /** Inserts a sale. @returns its id */
   sale(stock: number): Promise<number>;
   counts(saleId: number): Promise<{ sold: number; active: number; points: number }>;
   /** Runs the work while another transaction, which `hold` begins, is open; it ends with `end`. */

@@ -1,52 +1,80 @@
 /**
- * A TCP proxy on the loopback, to take a network apart between a client and a server.
+ * A TCP proxy on the loopback with rules for what happens to bytes.
  *
- * A network that loses bytes does not tell: nobody sees a closed connection, and what is written is swallowed. When
- * bytes pass again, connections that lost some are cut, since their stream has a hole.
+ *   set(mode)      pass, lose (swallow) bytes of one or both directions, or refuse connections
+ *   hold()         keep all bytes, in order, until release()
+ *   holdRequest()  keep one connection's requests from the first one that contains a marker on
+ *   watch          see each request first, and drop it, or act right after it was passed on
+ *   cut, cutClients, delayMs, lead
+ *
+ * A network that loses bytes closes no connection: what is written is swallowed. When bytes pass again, connections that lost
+ * some are cut, because their stream has a hole.
  */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 
-/**
- * pass: as if it were not there. lose-replies, lose-requests: bytes of one direction are swallowed. black-hole: both.
- * refuse: connections are cut, and new ones at once.
- */
 export type LinkMode = 'pass' | 'lose-replies' | 'lose-requests' | 'black-hole' | 'refuse';
 
 /** The way of one client to its server, or to all of its servers. */
 export interface Link {
   set(mode: LinkMode): void;
-  /** How many chunks the client has sent so far. */
+  /** Chunks that the client has sent so far. */
   readonly requests: number;
+}
+
+/**
+ * Sees a chunk of requests before it is passed on.
+ * @returns `drop`: it never arrives, and its connection is cut behind all that arrived before; a function: called right after
+ * the chunk was passed on
+ */
+export type Watch = (request: string, connection: object) => 'pass' | 'drop' | (() => void);
+
+export interface ProxyOptions {
+  readonly host?: string;
+  readonly port: number;
+  /** Where it listens; by default a free port. */
+  readonly listen?: number;
+  /** Whether a chunk of requests may pass. From the first that may not, its connection swallows all requests. */
+  readonly filter?: (chunk: Buffer) => boolean;
+}
+
+/** One direction of one connection. */
+interface Direction {
+  readonly to: Socket;
+  readonly passed: string[];
+  /** In order; while there are some, new bytes queue behind them. */
+  readonly held: Buffer[];
 }
 
 interface Pair {
   readonly client: Socket;
   readonly upstream: Socket;
+  readonly requests: Direction;
+  readonly replies: Direction;
   /** Bytes were swallowed. */
   holed: boolean;
-  /** The filter refused a request: nothing is passed on any more. */
+  /** The filter refused a request. */
   stuck: boolean;
-}
-
-export interface ProxyOptions {
-  readonly host?: string;
-  readonly port: number;
-  /** Where it listens; a free port by itself. */
-  readonly listen?: number;
-  /** Whether a request may pass. After the first that may not, its connection passes no request any more. */
-  readonly filter?: (chunk: Buffer) => boolean;
 }
 
 export class TcpProxy implements Link, AsyncDisposable {
   requests = 0;
+  /** Added to every chunk, in each direction. */
+  delayMs = 0;
+  watch: Watch | null = null;
   #mode: LinkMode = 'pass';
+  #holding = false;
+  #wanted: { readonly marker: string; found(request: string): void } | undefined;
+  #port: number;
   readonly #server: Server;
   readonly #options: ProxyOptions;
   readonly #pairs = new Set<Pair>();
+  readonly #requests: string[] = [];
+  readonly #replies: string[] = [];
 
   private constructor(options: ProxyOptions) {
     this.#options = options;
+    this.#port = options.port;
     this.#server = createServer((client) => this.#accept(client));
   }
 
@@ -57,11 +85,16 @@ export class TcpProxy implements Link, AsyncDisposable {
     return proxy;
   }
 
+  /** In front of the server that a URL names. */
+  static to(url: string): Promise<TcpProxy> {
+    return TcpProxy.open({ port: Number(new URL(url).port) });
+  }
+
   get port(): number {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** The server's address, by way of this proxy. */
+  /** The server's URL, by way of this proxy. */
   through(url: string): string {
     const through = new URL(url);
     through.host = `127.0.0.1:${this.port}`;
@@ -72,6 +105,15 @@ export class TcpProxy implements Link, AsyncDisposable {
     return this.#pairs.size;
   }
 
+  /** Chunks of requests with `text` in them that were passed on. */
+  requestsWith(text: string): number {
+    return this.#requests.filter((request) => request.includes(text)).length;
+  }
+
+  repliesWith(text: string): number {
+    return this.#replies.filter((reply) => reply.includes(text)).length;
+  }
+
   set(mode: LinkMode): void {
     this.#mode = mode;
     for (const pair of this.#pairs) {
@@ -80,9 +122,43 @@ export class TcpProxy implements Link, AsyncDisposable {
     }
   }
 
-  /** Ends all connections, as a reset would. */
+  hold(): void {
+    this.#holding = true;
+  }
+
+  /** @returns the request that was held */
+  holdRequest(marker: string): Promise<string> {
+    return new Promise((found) => {
+      this.#wanted = { marker, found };
+    });
+  }
+
+  /** Passes on what was held. @returns resolves once each server that got a held request has answered it or closed */
+  async release(): Promise<void> {
+    this.#holding = false;
+    this.#wanted = undefined;
+    const directions = [...this.#pairs].flatMap(({ requests, replies }) => [requests, replies]);
+    const late = directions.filter(({ to, held }) => held.length > 0 && !to.destroyed);
+    const answers = late.map(({ to }) => Promise.race([once(to, 'data'), once(to, 'close')]));
+    for (const direction of directions) for (const chunk of direction.held.splice(0)) send(direction, chunk);
+    await Promise.all(answers);
+    for (const { client, upstream } of this.#pairs) if (client.destroyed) upstream.end();
+  }
+
+  /** Leads new connections to another server; cuts those to the one before. */
+  lead(port: number): void {
+    this.#port = port;
+    this.cut();
+  }
+
+  /** Resets all connections. */
   cut(): void {
     for (const pair of this.#pairs) this.#end(pair);
+  }
+
+  /** Closes the clients' sides. Held requests still reach the server. */
+  cutClients(): void {
+    for (const { client } of this.#pairs) client.destroy();
   }
 
   async close(): Promise<void> {
@@ -96,8 +172,8 @@ export class TcpProxy implements Link, AsyncDisposable {
     await this.close();
   }
 
-  #loses(way: 'replies' | 'requests'): boolean {
-    return this.#mode === 'black-hole' || this.#mode === `lose-${way}`;
+  #loses(what: 'replies' | 'requests'): boolean {
+    return this.#mode === 'black-hole' || this.#mode === `lose-${what}`;
   }
 
   #accept(client: Socket): void {
@@ -105,26 +181,52 @@ export class TcpProxy implements Link, AsyncDisposable {
       client.destroy();
       return;
     }
-    const { host = '127.0.0.1', port, filter = () => true } = this.#options;
-    const upstream = connect({ host, port, noDelay: true });
-    const pair: Pair = { client, upstream, holed: false, stuck: false };
+    const { host = '127.0.0.1' } = this.#options;
+    const upstream = connect({ host, port: this.#port, noDelay: true });
+    const requests = { to: upstream, passed: this.#requests, held: [] };
+    const replies = { to: client, passed: this.#replies, held: [] };
+    const pair: Pair = { client, upstream, requests, replies, holed: false, stuck: false };
     this.#pairs.add(pair);
     client.setNoDelay(true);
-    // No back-pressure: what is tested here is small.
-    client.on('data', (chunk) => {
-      this.requests++;
-      pair.stuck ||= !filter(chunk);
-      if (pair.stuck || this.#loses('requests')) pair.holed = true;
-      else upstream.write(chunk);
-    });
+    // No back-pressure: tests send little.
+    client.on('data', (chunk) => this.#request(pair, chunk));
     upstream.on('data', (chunk) => {
       if (this.#loses('replies')) pair.holed = true;
-      else client.write(chunk);
+      else this.#pass(replies, chunk, this.#holding);
     });
-    // The end of a connection is lost like any other byte.
-    client.on('close', () => this.#loses('requests') || pair.stuck || this.#end(pair));
+    // Where bytes are lost, the end of a connection is lost, too. Otherwise it follows what was sent before it.
+    client.on('close', () => {
+      if (this.#loses('requests') || pair.stuck || pair.requests.held.length > 0) return;
+      upstream.end();
+    });
     upstream.on('close', () => this.#loses('replies') || this.#end(pair));
     for (const socket of [client, upstream]) socket.on('error', () => {});
+  }
+
+  #request(pair: Pair, chunk: Buffer): void {
+    this.requests++;
+    pair.stuck ||= this.#options.filter?.(chunk) === false;
+    if (pair.stuck || this.#loses('requests')) {
+      pair.holed = true;
+      return;
+    }
+    const verdict = this.watch?.(chunk.toString('latin1'), pair) ?? 'pass';
+    if (verdict === 'drop') {
+      pair.client.destroy();
+      return;
+    }
+    const wanted = this.#wanted;
+    const isWanted = wanted !== undefined && pair.requests.held.length === 0 && chunk.includes(wanted.marker);
+    if (isWanted) this.#wanted = undefined;
+    this.#pass(pair.requests, chunk, this.#holding || isWanted);
+    if (isWanted) wanted.found(chunk.toString());
+    if (verdict !== 'pass') verdict();
+  }
+
+  #pass(direction: Direction, chunk: Buffer, hold: boolean): void {
+    if (hold || direction.held.length > 0) direction.held.push(chunk);
+    else if (this.delayMs === 0) send(direction, chunk);
+    else setTimeout(() => send(direction, chunk), this.delayMs); // timers of one length keep their order
   }
 
   #end(pair: Pair): void {
@@ -132,4 +234,9 @@ export class TcpProxy implements Link, AsyncDisposable {
     pair.client.destroy();
     pair.upstream.destroy();
   }
+}
+
+function send({ to, passed }: Direction, chunk: Buffer): void {
+  passed.push(chunk.toString());
+  if (!to.destroyed) to.write(chunk);
 }

@@ -1,4 +1,4 @@
-/** Keys of a sale under a name of a test's own, for tests of single scripts: where the service has them is its own business. */
+/** Keys of a sale under a test's name, for tests of single scripts; the service's layout is private to src/store/redis. */
 import type { SaleKeys } from '../../src/store/redis/scripts.ts';
 
 export function saleKeys(name: string): SaleKeys {

@@ -1,52 +1,96 @@
-/** A real service process, as `npm start` runs it but for the port. */
+/** Service processes from the build, as `npm start` runs them. The global setup compiles `dist` once for the whole run. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { copyFile, cp, mkdtemp, rm, symlink } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
-export interface TestService extends AsyncDisposable {
-  readonly url: string;
+/** A compiled program. */
+export const entryOf = (name: 'main' | 'reconcile', folder = root) => path.join(folder, 'dist', `${name}.js`);
+
+type Environment = Readonly<Record<string, string>>;
+
+/** One process. */
+export interface Run extends AsyncDisposable {
   readonly process: ChildProcess;
-  /** Everything that it logged. */
+  /** Null when the process ended before it listened. */
+  readonly url: Promise<string | null>;
   readonly log: readonly string[];
+  readonly ended: Promise<unknown>;
   /** SIGKILL, and waits for the end. */
   kill(): Promise<void>;
   /** SIGTERM, and waits for the end. @returns the exit code */
   stop(): Promise<number | null>;
 }
 
-/** Starts a service and waits until it listens. @throws with its log when it does not. */
-export async function startService(env: Readonly<Record<string, string>>): Promise<TestService> {
-  const child = spawn(process.execPath, ['--import', 'tsx', `${root}src/main.ts`], {
-    cwd: `${root}src`, // not where a file .env may be
-    env: { PATH: process.env.PATH, PORT: '0', LOG_LEVEL: 'info', ...env },
+export interface TestService extends Omit<Run, 'url'> {
+  readonly url: string;
+}
+
+/** Starts a process that may end before it listens. @param folder its installation; by default this checkout */
+export function launch(env: Environment, folder?: string): Run {
+  const child = spawn(process.execPath, [entryOf('main', folder)], {
+    cwd: folder ?? path.join(root, 'src'), // a file .env of the checkout must not count
+    env: { PATH: process.env.PATH, PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
-  const log: string[] = [];
   const ended = once(child, 'exit');
+  const log: string[] = [];
   child.stderr.on('data', (chunk) => log.push(String(chunk)));
-  const port = await new Promise<number>((resolve, reject) => {
+  const url = new Promise<string | null>((resolve) => {
     createInterface({ input: child.stdout }).on('line', (line) => {
       log.push(line);
-      if (line.includes('"msg":"listening"')) resolve((JSON.parse(line) as { port: number }).port);
+      const port = /"port":(\d+).*"msg":"listening"/.exec(line)?.[1];
+      if (port !== undefined) resolve(`http://127.0.0.1:${port}`);
     });
-    void ended.then(() => reject(new Error(`the service ended before it listened:\n${log.join('\n')}`)));
+    void ended.then(() => resolve(null));
   });
   const end = async (signal: NodeJS.Signals) => {
     if (child.exitCode === null && child.signalCode === null) child.kill(signal);
     await ended;
   };
   return {
-    url: `http://127.0.0.1:${port}`,
     process: child,
+    url,
     log,
+    ended,
     kill: () => end('SIGKILL'),
     async stop() {
       await end('SIGTERM');
       return child.exitCode;
     },
     [Symbol.asyncDispose]: () => end('SIGKILL'),
+  };
+}
+
+/** Starts a service and waits until it listens. @throws with its log when it does not. */
+export async function startService(env: Environment): Promise<TestService> {
+  const run = launch({ LOG_LEVEL: 'info', ...env });
+  const url = await run.url;
+  if (url === null) throw new Error(`the service ended before it listened:\n${run.log.join('\n')}`);
+  return { ...run, url };
+}
+
+/** A copy of the build in a temporary folder, for tests that need their own `.env` or `.local`. */
+export interface Installation extends AsyncDisposable {
+  readonly folder: string;
+  start(env: Environment): Run;
+}
+
+export async function installService(): Promise<Installation> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-installed-'));
+  await cp(path.join(root, 'dist'), path.join(folder, 'dist'), { recursive: true });
+  await copyFile(path.join(root, 'package.json'), path.join(folder, 'package.json'));
+  for (const part of ['lua', 'prisma', 'node_modules']) {
+    await symlink(path.join(root, part), path.join(folder, part));
+  }
+  return {
+    folder,
+    start: (env) => launch(env, folder),
+    [Symbol.asyncDispose]: () => rm(folder, { recursive: true }),
   };
 }

@@ -1,43 +1,111 @@
-/** Real stores of a test file's own: a cloned database and a redis-server. */
+/** Stores of a test file: by default a database cloned on the shared Postgres, and a logical database of the shared Redis. */
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+import { Redis } from 'ioredis';
 import pg from 'pg';
 import { inject } from 'vitest';
-import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
+import { OwnPostgres, OwnRedis } from './servers.ts';
 
 export interface TestStores extends AsyncDisposable {
   readonly databaseUrl: string;
   readonly redisUrl: string;
-  readonly redisServer: RedisServer;
-  /** A connection for looking into the database. */
+  readonly redisPort: number;
+  /** Connections past the service. */
   readonly sql: pg.Pool;
+  readonly redis: Redis;
 }
 
-/** Makes a database from the template, and starts a Redis without persistence. */
+/** With a redis-server that the test may kill, freeze or configure. */
+export interface StoresWithRedis extends TestStores {
+  readonly redisServer: OwnRedis;
+}
+
+/** With both servers. */
+export interface OwnStores extends StoresWithRedis {
+  readonly postgresServer: OwnPostgres;
+}
+
+interface Place {
+  readonly url: string;
+  close(): Promise<void>;
+}
+
 export async function openTestStores(): Promise<TestStores> {
+  return connect(...(await Promise.all([cloneDatabase(), takeRedisDatabase()])));
+}
+
+export async function openStoresWithRedis(): Promise<StoresWithRedis> {
+  const [place, redisServer] = await Promise.all([cloneDatabase(), OwnRedis.open()]);
+  const stores = connect(place, { url: redisServer.url, close: () => redisServer[Symbol.asyncDispose]() });
+  return { ...stores, redisServer };
+}
+
+/** @param servers to take a new database and the whole Redis of; by default they are started, and end with the stores */
+export async function openOwnStores(
+  servers?: Pick<OwnStores, 'postgresServer' | 'redisServer'>,
+): Promise<OwnStores> {
+  const [postgresServer, redisServer] =
+    servers === undefined
+      ? await Promise.all([OwnPostgres.open(), OwnRedis.open()])
+      : [servers.postgresServer, servers.redisServer];
+  const end = async (server: AsyncDisposable) => {
+    if (servers === undefined) await server[Symbol.asyncDispose]();
+  };
+  const stores = connect(
+    { url: await postgresServer.database(), close: () => end(postgresServer) },
+    { url: redisServer.url, close: () => end(redisServer) },
+  );
+  return { ...stores, postgresServer, redisServer };
+}
+
+function connect(postgres: Place, store: Place): TestStores {
+  const sql = new pg.Pool({ connectionString: postgres.url, max: 4, application_name: 'test' });
+  // A test may kill the servers, also while it holds a connection.
+  sql.on('error', () => {});
+  sql.on('connect', (client) => client.on('error', () => {}));
+  const redis = new Redis(store.url, { retryStrategy: () => 100 });
+  redis.on('error', () => {});
+  return {
+    databaseUrl: postgres.url,
+    sql,
+    redisUrl: store.url,
+    redisPort: Number(new URL(store.url).port),
+    redis,
+    async [Symbol.asyncDispose]() {
+      redis.disconnect();
+      await sql.end();
+      await Promise.all([postgres.close(), store.close()]);
+    },
+  };
+}
+
+async function cloneDatabase(): Promise<Place> {
   const name = `test_${randomBytes(6).toString('hex')}`;
   const server = new pg.Client({ connectionString: inject('postgresUrl') });
   await server.connect();
   await server.query(`CREATE DATABASE ${name} TEMPLATE stampede_template`);
   const url = new URL(inject('postgresUrl'));
   url.pathname = `/${name}`;
-  const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-redis-'));
-  const redisServer = await startRedisServer({ folder, args: ['--appendonly', 'no'] });
-  const sql = new pg.Pool({ connectionString: url.href, max: 4 });
-  sql.on('error', () => {});
   return {
-    databaseUrl: url.href,
-    redisUrl: redisServer.url,
-    redisServer,
-    sql,
-    async [Symbol.asyncDispose]() {
-      await sql.end();
-      await redisServer.kill();
-      await rm(folder, { recursive: true, force: true });
+    url: url.href,
+    async close() {
       await server.query(`DROP DATABASE ${name} WITH (FORCE)`);
       await server.end();
+    },
+  };
+}
+
+/** Database 0 counts those that were taken. */
+async function takeRedisDatabase(): Promise<Place> {
+  const redis = new Redis(inject('redisUrl'));
+  const number = await redis.incr('databases-taken');
+  const url = new URL(inject('redisUrl'));
+  url.pathname = `/${number}`;
+  return {
+    url: url.href,
+    async close() {
+      await redis.select(number);
+      await redis.flushdb();
+      redis.disconnect();
     },
   };
 }

@@ -103,7 +103,7 @@ describe('a handler that fails', () => {
     process.worker(
       (task, signal) => {
         signal.addEventListener('abort', () => reasons.push(signal.reason));
-        // The first time it does not even look at its signal.
+        // The first time it ignores its signal.
         return ++calls === 1 ? new Promise(() => {}) : handler(task, signal);
       },
       { handlerMs: 1_000, backoffMs: 1 },
@@ -113,7 +113,7 @@ describe('a handler that fails', () => {
     expect((await process.table.get(id!))!.lastError).toMatch(/attempt \d: not done within 1000 ms/);
   });
 
-  it('is dead at once where nobody handles its kind', async () => {
+  it('is dead at once where no handler has its kind', async () => {
     const [id] = await writeTasks(stores, 1, 'unheard-of');
     const process = await open();
     process.dispatcher();
@@ -157,7 +157,7 @@ describe('a handler that fails', () => {
 });
 
 describe('a stop', () => {
-  it('finishes what is under way', async () => {
+  it('finishes the task in progress', async () => {
     const [id] = await writeTasks(stores, 1);
     const process = await open();
     process.dispatcher();
@@ -175,7 +175,7 @@ describe('a stop', () => {
     expect(await process.table.get(id!)).toMatchObject({ state: 'done', attempts: 1 });
   });
 
-  it('gives back what does not end in time, to be done by another', async () => {
+  it('releases what does not end in time to another worker', async () => {
     const [id] = await writeTasks(stores, 1);
     const process = await open();
     process.dispatcher();
@@ -233,7 +233,7 @@ describe('a full stream', () => {
 });
 
 describe('stores that are away', () => {
-  it('Redis: tasks wait, which is told once, and are done when it is back, empty', async () => {
+  it('Redis: tasks wait, which is logged once, and are done when it is back, empty', async () => {
     const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-tasks-'));
     const options = { folder, args: ['--appendonly', 'no'] };
     const first = await startRedisServer(options);

@@ -18,17 +18,17 @@ import {
   timesHandled,
   writeTasks,
 } from '../support/outbox.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openStoresWithRedis, type StoresWithRedis } from '../support/stores.ts';
 
 const TASKS = 500;
 
-let stores: TestStores;
+let stores: StoresWithRedis;
 let redis: Redis;
 let handler: TaskHandler;
 const processes: Process[] = [];
 
 beforeEach(async () => {
-  stores = await openTestStores();
+  stores = await openStoresWithRedis();
   redis = new Redis(stores.redisUrl);
   handler = await openLedger(stores);
 });
@@ -67,7 +67,7 @@ const noLock: Lock = {
   async close() {},
 };
 
-/** A machine that stands still for a while has lost nothing: nobody is given up here. */
+/** A machine that freezes for a while has lost nothing: no worker is given up here. */
 const patient = { queuedMs: 300_000, processingMs: 300_000, handlerMs: 240_000 };
 
 describe('three dispatchers, three workers', () => {
@@ -199,7 +199,7 @@ describe('what comes twice is done once', () => {
     expect(await redis.xinfo('CONSUMERS', STREAM, 'workers')).toHaveLength(1);
   });
 
-  it('tasks that were given back because Redis did not answer in time, and then had them', async () => {
+  it('tasks released because Redis did not answer in time, and then had them', async () => {
     await writeTasks(stores, 50);
     const dispatching = await open();
     const stop = (signal: NodeJS.Signals) => process.kill(stores.redisServer.pid, signal);
@@ -228,7 +228,7 @@ describe('what comes twice is done once', () => {
     );
   });
 
-  it('an attempt that was given up as dead and comes back marks nothing', async () => {
+  it('an attempt given up as dead that resumes marks nothing', async () => {
     const [id] = await writeTasks(stores, 1);
     const sleeper = await open();
     let wakeUp = () => {};

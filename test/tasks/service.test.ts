@@ -1,4 +1,4 @@
-/** Whole services: what they tell the outside, also when one is killed, and what operators see and do. */
+/** Whole services: what they deliver, also when one is killed, and what operators see and do. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -48,7 +48,7 @@ const until = (service: TestService, id: number, state: string) =>
   );
 
 describe('several services', () => {
-  it.each(['skip-locked', 'lock'])('%s: tell the outside once of each of 200 tasks', async (TASK_PICK) => {
+  it.each(['skip-locked', 'lock'])('%s: deliver each of 200 tasks once', async (TASK_PICK) => {
     seen.clear();
     await using first = await startService({ ...env, TASK_PICK });
     await using second = await startService({ ...env, TASK_PICK });
@@ -68,7 +68,7 @@ describe('several services', () => {
     }
   });
 
-  it('go on with the task of one that was killed in the middle of it', async () => {
+  it('continue the task of a service that was killed in the middle of it', async () => {
     seen.clear();
     answer = null;
     const killed = await startService(env);
@@ -85,13 +85,13 @@ describe('several services', () => {
     await age(stores, 'processing');
     const done = await until(other, id!, 'done');
     expect(done).toMatchObject({ attempts: 2, lastError: 'attempt 1: its worker died' });
-    expect(seen.get(key)).toBe(2); // the same key: the outside can tell
+    expect(seen.get(key)).toBe(2); // with the same key: the receiver can deduplicate
     const { text } = (await call(`${other.url}/metrics`)).body;
     expect(text).toMatch(/stampede_tasks_reclaimed_total\{from="processing"\} 1/);
     expect(text).toMatch(/stampede_task_duration_seconds_count\{kind="ship",result="done"\} 1/);
   });
 
-  it('tell of a paid order: shipping and points, once, however often the payment is reported', async () => {
+  it('deliver the tasks of a paid order, shipping and points, once, however often the payment is reported', async () => {
     seen.clear();
     answer = 200;
     await using service = await startService(env);
@@ -103,7 +103,7 @@ describe('several services', () => {
     }
     await eventually(
       async () => seen.size,
-      (told) => told === 2,
+      (delivered) => delivered === 2,
     );
     expect(Object.fromEntries(seen)).toEqual({ [`ship:${orderId}`]: 1, [`award:${orderId}`]: 1 });
     const tasks = (await call(`${service.url}/tasks?limit=2`)).body;
@@ -115,7 +115,7 @@ describe('several services', () => {
     );
   });
 
-  it('say in the log what they would tell, where there is no outside', async () => {
+  it('log what they would deliver, where there is no webhook', async () => {
     await using service = await startService({ ...env, TASK_WEBHOOK_URL: '' });
     const [id] = await writeTasks(stores, 1);
     await until(service, id!, 'done');
@@ -188,7 +188,7 @@ describe('operators', () => {
     '/tasks?limit=-1',
     '/tasks?limit=ten',
     '/tasks?limit=1e2',
-  ])('hear what is wrong with %s', async (path) => {
+  ])('learn what is wrong with %s', async (path) => {
     const result = await call(`${service.url}${path}`);
     expect(result).toMatchObject({ status: 400, problem: 'invalid-request' });
   });

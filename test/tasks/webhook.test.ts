@@ -67,7 +67,7 @@ describe('the webhook', () => {
     await expect(deliver(outside.url)).rejects.toThrow(`the webhook answered ${status}`);
   });
 
-  it.each([301, 302, 307, 308])('%d: a failed attempt, and nobody follows', async (status) => {
+  it.each([301, 302, 307, 308])('%d: a failed attempt; the redirect is not followed', async (status) => {
     const elsewhere = await listen((res) => res.end());
     const outside = await listen((res) => res.writeHead(status, { location: elsewhere.url }).end());
     await expect(deliver(outside.url)).rejects.toThrow(`the webhook answered ${status}`);
@@ -89,7 +89,7 @@ describe('the webhook', () => {
     await deliver(outside.url);
   });
 
-  it('nobody there: says so', async () => {
+  it('an unreachable receiver is named', async () => {
     const outside = await listen((res) => res.end());
     await outside.close();
     open.length = 0;

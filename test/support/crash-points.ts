@@ -1,0 +1,266 @@
+/**
+ * A hundred moments at which a service crashes: just before or just after one of its requests to a store, or a task's
+ * delivery. A request is recognized by its text; the seed chooses which one it is.
+ */
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { scriptText } from '../../src/store/redis/script.ts';
+import { randomOf } from './workloads.ts';
+import type { Service } from './world.ts';
+
+export interface Moment {
+  readonly strategy: string;
+  readonly step: string;
+  /** Of the requests of this step, counted from when the sale is there. */
+  readonly nth: number;
+  /** Before: the request never arrives. After: it arrives, and its answer is lost. */
+  readonly side: 'before' | 'after';
+}
+
+/** A request of the step contains all of these. */
+type Marks = readonly string[];
+
+const POSTGRES: Record<string, Marks> = {
+  'commit-orders': ['commit-orders'],
+  // One statement closes orders; what they become is a parameter, with its length before it.
+  cancel: ['close-orders', '\0\0\0\x09cancelled'],
+  expire: ['close-orders', '\0\0\0\x07expired'],
+  due: ['due-orders'],
+  'outbox-pick': ['outbox-of-orders'],
+  'outbox-delete': ['DELETE FROM mirror_outbox'],
+  payment: ['FROM orders WHERE id = $1 FOR UPDATE'],
+  'payment-paid': [`SET status = 'paid', paid_at = clock_timestamp() WHERE`],
+  'payment-task': ['INSERT INTO tasks'],
+  'payment-revive': ['order-revival'],
+  'payment-refund': [`SET status = 'refund-due'`],
+  'payment-notification': ['INSERT INTO payment_notifications'],
+  'task-pick': [`SET state = 'queued'`],
+  'task-claim': [`SET state = 'processing'`],
+  'task-done': [`SET state = 'done'`],
+  'lock-sale': ['lock-sale'],
+  'find-active': ['find-active'],
+  'insert-order': ['insert-order'],
+  'count-sold': ['count-sold'],
+  'place-batch': ['place-batch'],
+  'sell-if-free': ['sell-if-free'],
+  'read-sale-and-orders': ['read-sale-and-orders'],
+};
+
+/** The end of a transaction, by the step that came before it. */
+const COMMITS: Record<string, string> = {
+  'outbox-delete': 'outbox-commit',
+  'payment-notification': 'payment-commit',
+  'count-sold': 'purchase-commit',
+};
+
+const SCRIPTS = {
+  'sale/reserve': 'reserve',
+  'sale/fenced-deduct': 'deduct',
+  'sale/acknowledge': 'acknowledge',
+  'sale/apply-change': 'apply-change',
+  'lock/reentrant-acquire': 'lock',
+  'lock/reentrant-release': 'unlock',
+} as const;
+
+/** A script is sent once as it is, and then by its hash. */
+const REDIS: readonly (readonly [step: string, marks: Marks, orMarks?: Marks])[] = [
+  ...Object.entries(SCRIPTS).map(([file, step]) => {
+    const lua = scriptText(file);
+    return [step, [createHash('sha1').update(lua).digest('hex')], [lua.slice(0, lua.indexOf('\n'))]] as const;
+  }),
+  ['task-enqueue', ['\r\nxadd\r\n', '{tasks}']],
+  ['task-read', ['\r\nxreadgroup\r\n']],
+];
+
+const contains = (request: string, marks: Marks | undefined) =>
+  marks?.every((mark) => request.includes(mark)) === true;
+
+/** @returns names the steps of a request; of one connection it must see all requests, in order */
+function stepsOf(): (request: string, connection: object) => string[] {
+  const latest = new WeakMap<object, string>();
+  return (request, connection) => {
+    const steps = Object.keys(POSTGRES).filter((step) => contains(request, POSTGRES[step]));
+    for (const [step, marks, orMarks] of REDIS)
+      if (contains(request, marks) || contains(request, orMarks)) steps.push(step);
+    const commit = request.includes('COMMIT') ? COMMITS[latest.get(connection) ?? ''] : undefined;
+    if (commit !== undefined) steps.push(commit);
+    const last = steps.at(-1);
+    if (last !== undefined) latest.set(connection, last);
+    return steps;
+  };
+}
+
+/** The steps of each strategy at which it crashes, on both sides: 100 moments in all. */
+const STEPS: Record<string, readonly string[]> = {
+  lua: [
+    ...[
+      'reserve',
+      'commit-orders',
+      'acknowledge',
+      'cancel',
+      'expire',
+      'outbox-pick',
+      'apply-change',
+      'outbox-delete',
+    ],
+    ...['outbox-commit', 'payment-revive', 'payment-commit', 'task-read', 'start'],
+  ],
+  'segmented-lock': [
+    ...[
+      'lock',
+      'deduct',
+      'unlock',
+      'commit-orders',
+      'acknowledge',
+      'cancel',
+      'expire',
+      'outbox-pick',
+      'apply-change',
+    ],
+    ...['outbox-delete', 'outbox-commit', 'payment-commit', 'start'],
+  ],
+  'for-update': [
+    ...['lock-sale', 'find-active', 'insert-order', 'count-sold', 'purchase-commit', 'cancel', 'expire'],
+    ...['payment-commit'],
+  ],
+  'group-commit': [
+    ...[
+      'place-batch',
+      'read-sale-and-orders',
+      'task-pick',
+      'task-enqueue',
+      'task-claim',
+      'task-effect',
+      'task-done',
+    ],
+    ...['start'],
+  ],
+  'conditional-update': [
+    ...['sell-if-free', 'due', 'payment', 'payment-paid', 'payment-task', 'payment-notification'],
+    ...['payment-revive', 'payment-refund'],
+  ],
+};
+
+/** How often a step is taken at least while one sale runs, where that is not twice. */
+const OFTEN: Record<string, number> = {
+  ...{
+    reserve: 20,
+    deduct: 12,
+    lock: 20,
+    unlock: 20,
+    'commit-orders': 6,
+    acknowledge: 6,
+    'sell-if-free': 15,
+  },
+  ...{ 'lock-sale': 20, 'find-active': 15, 'insert-order': 12, 'count-sold': 12, 'purchase-commit': 12 },
+  ...{
+    'place-batch': 6,
+    'read-sale-and-orders': 4,
+    cancel: 4,
+    'outbox-pick': 4,
+    'apply-change': 4,
+    'outbox-delete': 4,
+    'outbox-commit': 4,
+  },
+  ...{ payment: 8, 'payment-paid': 4, 'payment-task': 8, 'payment-notification': 6, 'payment-commit': 6 },
+  ...{ 'task-claim': 3, 'task-effect': 6, 'task-done': 6, 'task-enqueue': 3, start: 12 },
+};
+
+const MOMENTS = Object.entries(STEPS).flatMap(([strategy, steps]) =>
+  (['before', 'after'] as const).flatMap((side) => steps.map((step) => ({ strategy, step, side }))),
+);
+
+/** Seeds from 0 on, 100 of them, are all moments once; later ones are the same with other numbers in them. */
+export const SEEDS = MOMENTS.length;
+
+export function momentOf(seed: number): Moment {
+  const { strategy, step, side } = MOMENTS[seed % SEEDS]!;
+  return { strategy, step, side, nth: 1 + Math.floor(randomOf(seed)() * (OFTEN[step] ?? 2)) };
+}
+
+interface Armed {
+  readonly moment: Pick<Moment, 'step' | 'nth' | 'side'>;
+  taken: number;
+  hit(): void;
+}
+
+/** Crashes a service at chosen moments: it watches the service's requests, and receives its tasks. */
+export class Crasher implements AsyncDisposable {
+  readonly deliveries: { readonly key: string; readonly run: number }[] = [];
+  #armed: Armed | null = null;
+  #runs = 0;
+  readonly #service: Service;
+  readonly #tasks: Server;
+
+  static async open(service: Service): Promise<Crasher> {
+    const crasher = new Crasher(service);
+    crasher.#tasks.listen(0, '127.0.0.1');
+    await once(crasher.#tasks, 'listening');
+    return crasher;
+  }
+
+  private constructor(service: Service) {
+    this.#service = service;
+    this.#tasks = createServer((req, res) => this.#deliver(req, res));
+    const recognize = stepsOf();
+    for (const link of Object.values(service.links)) {
+      link.watch = (request, connection) => {
+        const steps = recognize(request, connection);
+        if (service.isStarting) steps.push('start');
+        const armed = this.#take(steps);
+        if (armed === null) return 'pass';
+        if (armed.moment.side === 'after') return () => this.#strike(armed);
+        this.#strike(armed);
+        return 'drop';
+      };
+    }
+  }
+
+  /** Starts the service with a webhook that names its run. */
+  start(): Promise<void> {
+    const { port } = this.#tasks.address() as AddressInfo;
+    return this.#service.start({ TASK_WEBHOOK_URL: `http://127.0.0.1:${port}/${++this.#runs}` });
+  }
+
+  /** Crashes the service at a moment. @returns resolves when it was hit */
+  arm(moment: Armed['moment']): Promise<void> {
+    return new Promise((hit) => {
+      this.#armed = { moment, taken: 0, hit };
+    });
+  }
+
+  disarm(): void {
+    this.#armed = null;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#tasks.closeAllConnections();
+    this.#tasks.close();
+  }
+
+  #take(steps: readonly string[]): Armed | null {
+    const armed = this.#armed;
+    if (armed === null || !steps.includes(armed.moment.step) || ++armed.taken < armed.moment.nth) return null;
+    this.#armed = null;
+    return armed;
+  }
+
+  #strike(armed: Armed): void {
+    this.#service.crash();
+    armed.hit();
+  }
+
+  async #deliver(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    req.resume();
+    await once(req, 'end').catch(() => {});
+    this.deliveries.push({ key: String(req.headers['idempotency-key']), run: Number(req.url?.slice(1)) });
+    const armed = this.#take(['task-effect']);
+    if (armed?.moment.side === 'before') this.#strike(armed);
+    await sleep(Math.random() * 20);
+    res.end();
+    if (armed?.moment.side === 'after') res.on('finish', () => this.#strike(armed));
+  }
+}

@@ -1,0 +1,78 @@
+/**
+ * Seeded runs: a workload, a fault and a strategy. Each round sells one sale while the fault hits; what a fault interrupted
+ * recovers while later rounds go on, and so is hit by their faults, too.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { randomOf, type Workload } from './workloads.ts';
+import type { TestSale, World } from './world.ts';
+
+export interface Round {
+  /** In findings. */
+  readonly name: string;
+  readonly seed: number;
+  readonly stock: number;
+  readonly workload: Workload;
+  /** Disturbs the sale; `work` is the end of the workload. */
+  readonly fault: (sale: TestSale, work: Promise<void>) => Promise<unknown>;
+  /** Checks of this round, beside the invariants. @returns violations */
+  readonly check?: (sale: TestSale) => string[];
+}
+
+export class Runner {
+  readonly findings: string[] = [];
+  readonly #world: World;
+  readonly #idleWithinMs: number;
+  readonly #rounds: { readonly round: Round; readonly sale: TestSale }[] = [];
+  readonly #recoveries: Promise<void>[] = [];
+
+  /** @param idleWithinMs of running services: how long something may be left between the stores */
+  constructor(world: World, idleWithinMs: number) {
+    this.#world = world;
+    this.#idleWithinMs = idleWithinMs;
+  }
+
+  note(name: string, findings: readonly string[]): void {
+    this.findings.push(...findings.map((finding) => `${name}: ${finding}`));
+  }
+
+  async run(round: Round): Promise<TestSale> {
+    const sale = await this.#world.openSale(round.stock);
+    const work = round.workload(sale, randomOf(round.seed));
+    await round.fault(sale, work);
+    await this.#check(round, sale);
+    await work;
+    await this.#check(round, sale);
+    this.#rounds.push({ round, sale });
+    this.#recoveries.push(this.#recover(round, sale));
+    return sale;
+  }
+
+  /** Waits for all recoveries, sells what is left, and checks all sales again. */
+  async end(): Promise<void> {
+    await Promise.all(this.#recoveries);
+    for (const { round, sale } of this.#rounds) {
+      this.note(round.name, await sale.sellOut());
+      await this.#check(round, sale);
+    }
+    await Promise.all(this.#rounds.map(({ round, sale }) => this.#recover(round, sale)));
+    this.note('log', [...this.#world.logged('Unexpected error'), ...this.#world.logged('"level":60')]);
+  }
+
+  async #check(round: Round, sale: TestSale): Promise<void> {
+    // A Postgres that just started again ends the first connection that is used.
+    const violations = await sale.violations().catch(() => sleep(1_000).then(() => sale.violations()));
+    this.note(round.name, [...violations, ...(round.check?.(sale) ?? [])]);
+  }
+
+  async #recover({ name }: Round, sale: TestSale): Promise<void> {
+    const upMs = () => Math.max(...this.#world.services.map((service) => service.upMs));
+    const untilMs = upMs() + this.#idleWithinMs;
+    for (;;) {
+      const isLate = upMs() > untilMs;
+      const left = await sale.pendingWork();
+      if (left.length === 0) return;
+      if (isLate) return this.note(name, [...left, ...this.#world.logged(`"saleId":${sale.id},`)]);
+      await sleep(500);
+    }
+  }
+}

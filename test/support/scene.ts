@@ -1,0 +1,61 @@
+/** What most tests of a running service need: stores for each test, services that end with it, and a look into the stores. */
+import { afterEach, beforeEach } from 'vitest';
+import { eventually } from './client.ts';
+import { readRedis } from './invariants.ts';
+import { TcpProxy } from './proxy.ts';
+import { startService, type TestService } from './service.ts';
+import { openTestStores, type TestStores } from './stores.ts';
+
+export interface Scene<S extends TestStores> {
+  readonly stores: S;
+  /** Starts a service on the stores. */
+  start(env?: Readonly<Record<string, string>>): Promise<TestService>;
+  /** Ends a part after the test, in reverse order. */
+  kept<T extends AsyncDisposable>(part: T): T;
+  proxyTo(url: string): Promise<TcpProxy>;
+  sold(saleId: number): Promise<number>;
+  ordersOf(saleId: number, userId: string): Promise<string[]>;
+  /** Waits until a sale has so many reservations. */
+  untilReserved(saleId: number, count: number): Promise<unknown>;
+}
+
+/** To be called in a test file. */
+export function openScene(): Scene<TestStores>;
+export function openScene<S extends TestStores>(open: () => Promise<S>): Scene<S>;
+export function openScene(open: () => Promise<TestStores> = openTestStores): Scene<TestStores> {
+  let stores: TestStores;
+  const parts: AsyncDisposable[] = [];
+  const kept = <T extends AsyncDisposable>(part: T): T => {
+    parts.push(part);
+    return part;
+  };
+  beforeEach(async () => {
+    stores = kept(await open());
+  });
+  afterEach(async () => {
+    for (const part of parts.splice(0).reverse()) await part[Symbol.asyncDispose]();
+  });
+  return {
+    get stores() {
+      return stores;
+    },
+    kept,
+    start: async (env = {}) =>
+      kept(await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, ...env })),
+    proxyTo: async (url) => kept(await TcpProxy.to(url)),
+    async sold(saleId) {
+      const { rows } = await stores.sql.query('SELECT sold FROM sales WHERE id = $1', [saleId]);
+      return rows[0].sold;
+    },
+    async ordersOf(saleId, userId) {
+      const find = 'SELECT id FROM orders WHERE sale_id = $1 AND user_id = $2';
+      return (await stores.sql.query<{ id: string }>(find, [saleId, userId])).rows.map(({ id }) => id);
+    },
+    untilReserved: (saleId, count) =>
+      eventually(
+        async () => (await readRedis(stores.redis, saleId)).reservations,
+        (reservations) => reservations === count,
+        30_000,
+      ),
+  };
+}

@@ -1,0 +1,142 @@
+/** Servers that a test may kill, freeze and start again on their ports. */
+import { chmod, copyFile, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
+import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
+import { migrate } from '../../src/store/postgres/migrate.ts';
+import { childrenOf } from './nemesis.ts';
+
+/** A redis-server without persistence but for snapshots taken by hand. */
+export class OwnRedis implements AsyncDisposable {
+  #server: RedisServer;
+  readonly #folder: string;
+
+  private constructor(folder: string, server: RedisServer) {
+    this.#folder = folder;
+    this.#server = server;
+  }
+
+  static async open(args: readonly string[] = []): Promise<OwnRedis> {
+    const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-redis-'));
+    return new OwnRedis(folder, await startRedisServer({ folder, args: ['--appendonly', 'no', ...args] }));
+  }
+
+  get url(): string {
+    return this.#server.url;
+  }
+
+  get port(): number {
+    return this.#server.port;
+  }
+
+  get pid(): number {
+    return this.#server.pid;
+  }
+
+  /** Keeps its present contents for `start('snapshot')`. */
+  async snapshot(): Promise<void> {
+    const redis = new Redis(this.url);
+    await redis.save();
+    redis.disconnect();
+    await copyFile(path.join(this.#folder, 'dump.rdb'), path.join(this.#folder, 'kept.rdb'));
+  }
+
+  kill(): Promise<void> {
+    return this.#server.kill();
+  }
+
+  /** Starts it again. */
+  async start(as: 'snapshot' | 'empty' = 'empty'): Promise<void> {
+    const file = as === 'snapshot' ? 'kept.rdb' : 'none.rdb';
+    const args = ['--appendonly', 'no', '--dbfilename', file];
+    const { port } = this.#server;
+    this.#server = await untilPortIsFree(() => startRedisServer({ folder: this.#folder, args, port }));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+}
+
+/** A Postgres with a migrated database that `database` clones. */
+export class OwnPostgres implements AsyncDisposable {
+  #server: PostgresServer;
+  #databases = 0;
+  readonly #folder: string;
+
+  private constructor(folder: string, server: PostgresServer) {
+    this.#folder = folder;
+    this.#server = server;
+  }
+
+  static async open(): Promise<OwnPostgres> {
+    const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-postgres-'));
+    await chmod(folder, 0o755); // as root, Postgres may have to run as an account that must be able to enter
+    const postgres = new OwnPostgres(folder, await startPostgres(folder));
+    await postgres.#administer('CREATE DATABASE template');
+    await migrate(postgres.#server.url('template'));
+    return postgres;
+  }
+
+  get port(): number {
+    return this.#server.port;
+  }
+
+  /** Its first process and its children, the backends among them. */
+  pids(): number[] {
+    return [this.#server.pid, ...childrenOf(this.#server.pid)];
+  }
+
+  kill(): Promise<void> {
+    return this.#server.kill();
+  }
+
+  /** Starts it again. What was committed is there: no disk lost its cache. */
+  async start(): Promise<void> {
+    const { port } = this.#server;
+    this.#server = await untilPortIsFree(() => startPostgres(this.#folder, port));
+  }
+
+  /** A new database with the tables. @returns its URL */
+  async database(): Promise<string> {
+    const name = `own_${++this.#databases}`;
+    await this.#administer(`CREATE DATABASE ${name} TEMPLATE template`);
+    return this.#server.url(name);
+  }
+
+  async #administer(statement: string): Promise<void> {
+    const client = new pg.Client({ connectionString: this.#server.url('postgres') });
+    await client.connect();
+    await client.query(statement);
+    await client.end();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+}
+
+const startPostgres = (folder: string, port?: number) =>
+  startPostgresServer({
+    folder: path.join(folder, 'data'),
+    args: ['-c', 'fsync=off'],
+    ...(port !== undefined && { port }),
+  });
+
+/** Another process may take the port for a moment. */
+async function untilPortIsFree<T>(start: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await start();
+    } catch (error) {
+      if (tries === 20 || (error as { code?: string }).code !== 'port-taken') throw error;
+      await sleep(250);
+    }
+  }
+}

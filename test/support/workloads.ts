@@ -1,0 +1,118 @@
+/** What customers do in a seeded run. Each workload resolves when the last customer has gone. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { post } from './client.ts';
+import { CustomerLeft, type TestSale } from './world.ts';
+
+export type Random = () => number;
+export type Workload = (sale: TestSale, random: Random) => Promise<void>;
+
+/** Numbers from 0 up to 1 that depend on the seed alone (mulberry32). */
+export function randomOf(seed: number): Random {
+  let state = Math.imul(seed + 1, 0x9e37_79b9);
+  return () => {
+    state = (state + 0x6d2b_79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** What a customer does with an order. An impatient one leaves when no answer comes. */
+type Role = (sale: TestSale, user: string, order: { orderId: string; patient: boolean }) => Promise<unknown>;
+
+const ROLES: readonly Role[] = [
+  function keeps(sale, user, { patient }) {
+    return sale.retry('purchase', user, { patient });
+  },
+  async function cancels(sale, user, order) {
+    await sale.retry('cancel', user, order);
+    await sale.retry('cancel', user, order);
+  },
+  async function pays(sale, user, order) {
+    await Promise.all([sale.retry('pay', user, order), sale.retry('pay', user, order)]);
+    await sale.retry('pay', user, { ...order, notificationId: `again-${order.orderId}` });
+  },
+  function forgets(sale, user, { orderId }) {
+    return sale.expire(user, orderId);
+  },
+  async function paysLate(sale, user, order) {
+    await sale.expire(user, order.orderId);
+    await Promise.all([sale.retry('pay', user, order), sale.retry('pay', user, order)]);
+  },
+  async function returns(sale, user, order) {
+    await sale.retry('cancel', user, order);
+    await sale.retry('purchase', user, { patient: order.patient });
+  },
+  function wavers(sale, user, order) {
+    return Promise.all([sale.retry('cancel', user, order), sale.retry('pay', user, order)]);
+  },
+];
+
+/** How many customers `everyRole` sends. */
+export const CUSTOMERS = 2 * ROLES.length;
+
+/** Two customers of each role come within a second; one of them buys twice at once. */
+export const everyRole: Workload = async (sale, random) => {
+  const pause = (mostMs = 200) => sleep(random() * mostMs);
+  const patience = Array.from({ length: CUSTOMERS }, () => random() < 0.6);
+  await Promise.all(
+    patience.map(async (patient, i) => {
+      const user = String(i);
+      const buy = () => sale.retry('purchase', user, { patient });
+      try {
+        await pause(800);
+        const [{ status, body }] = await Promise.all([buy(), i < ROLES.length ? buy() : null]);
+        await pause();
+        if (status < 300)
+          await ROLES[i % ROLES.length]!(sale, user, { orderId: String(body.orderId), patient });
+      } catch (error) {
+        if (!(error instanceof CustomerLeft)) throw error;
+      }
+    }),
+  );
+};
+
+/** Few customers, with pauses: a request that takes effect late finds a free unit only in a quiet moment. */
+const TRADERS = 5;
+const PAUSE_MS = 800;
+export const TRADING_MS = 11_000;
+
+/** Customers buy, repeat at both services, cancel and pay; an operator restocks. None waits for a final answer. */
+export const trading: Workload = async (sale, random) => {
+  const untilMs = performance.now() + TRADING_MS;
+  const urls = await Promise.all(sale.world.services.map((service) => service.url));
+  const either = () => urls[random() < 0.5 ? 0 : 1]!;
+  const goesOn = () => performance.now() < untilMs;
+  async function trader(user: string, own: Random): Promise<void> {
+    let orderId: string | null = null;
+    const buy = async (url: string) => {
+      const answer = await sale.request('purchase', user, { url });
+      return answer !== null && answer.status < 300 ? String(answer.body.orderId) : null;
+    };
+    while (goesOn()) {
+      const choice = own();
+      if (orderId !== null && choice < 0.5) {
+        await sale.request('cancel', user, { orderId, url: either() });
+        orderId = null;
+      } else if (orderId !== null && choice < 0.53) {
+        await sale.request('pay', user, { orderId, url: either() });
+      } else if (choice < 0.75) {
+        const [first, second] = own() < 0.5 ? urls : urls.toReversed();
+        const delayMs = own() < 0.5 ? 0 : own() * 1_500;
+        const both = await Promise.all([buy(first!), sleep(delayMs).then(() => buy(second!))]);
+        orderId = both.find((id) => id !== null) ?? orderId;
+      } else orderId = (await buy(either())) ?? orderId;
+      await sleep(30 + own() * PAUSE_MS);
+    }
+  }
+  async function operator(): Promise<void> {
+    while (goesOn()) {
+      await sleep(2_000 + random() * 4_000);
+      const units = [1, 1, 2, -1][Math.floor(random() * 4)]!;
+      const restocking = post(`${either()}/sales/${sale.id}/restock`, { units }).catch(() => null);
+      await Promise.race([restocking, sleep(25_000, null, { ref: false })]);
+    }
+  }
+  const seeds = Array.from({ length: TRADERS }, () => Math.floor(random() * 2 ** 31));
+  await Promise.all([...seeds.map((seed, i) => trader(`c${i}`, randomOf(seed))), operator()]);
+};

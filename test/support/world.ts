@@ -1,0 +1,358 @@
+/**
+ * Stores, service processes that may die and start again, and sales with customers whose answers are recorded.
+ *
+ *   World      stores and services of one strategy
+ *   Service    down ──start──▶ up ──kill, crash──▶ down; its requests to the stores pass through links with rules
+ *   TestSale   a sale with its ledger; `assertInvariants` compares what customers were answered with the stores
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Redis } from 'ioredis';
+import { expect } from 'vitest';
+import { strategies } from '../../src/strategies/registry.ts';
+import { type Answer, attempt, cancel, createSale, eventually, pay, users } from './client.ts';
+import { pendingWork, violationsOf } from './invariants.ts';
+import { Ledger, type Operation } from './ledger.ts';
+import { TcpProxy } from './proxy.ts';
+import { launch, type Run } from './service.ts';
+import { openTestStores, type TestStores } from './stores.ts';
+
+type Environment = Readonly<Record<string, string>>;
+
+const START_TRIES = 5;
+/** Longer than any recovery on a slow machine. */
+const PATIENCE_MS = 240_000;
+const IDLE_MS = 60_000;
+
+export class Service implements AsyncDisposable {
+  readonly links: { readonly postgres: TcpProxy; readonly redis: TcpProxy };
+  /** Resolves once it listens. */
+  url: Promise<string>;
+  isStarting = false;
+  #listens: (url: string) => void = () => {};
+  #run: Run | null = null;
+  #upSinceMs: number | null = null;
+  #upMs = 0;
+  readonly #env: Environment;
+  readonly #log: string[] = [];
+
+  private constructor(env: Environment, links: Service['links']) {
+    this.#env = env;
+    this.links = links;
+    this.url = this.#down();
+  }
+
+  /** @param env with the URLs of the stores, which the service reaches through proxies */
+  static async open(env: { DATABASE_URL: string; REDIS_URL: string } & Environment): Promise<Service> {
+    const postgres = await TcpProxy.to(env.DATABASE_URL);
+    const redis = await TcpProxy.to(env.REDIS_URL);
+    const through = {
+      DATABASE_URL: postgres.through(env.DATABASE_URL),
+      REDIS_URL: redis.through(env.REDIS_URL),
+    };
+    return new Service({ LOG_LEVEL: 'info', ...env, ...through }, { postgres, redis });
+  }
+
+  get pid(): number {
+    return this.#run!.process.pid!;
+  }
+
+  /** Milliseconds that it was up, in all. */
+  get upMs(): number {
+    return this.#upMs + (this.#upSinceMs === null ? 0 : performance.now() - this.#upSinceMs);
+  }
+
+  get log(): readonly string[] {
+    return [...this.#log, ...(this.#run?.log ?? [])];
+  }
+
+  /** Starts it; again when a crash hits it while it starts, and a few times when it gives up on a slow machine. */
+  async start(more: Environment = {}): Promise<void> {
+    await this.#ended();
+    for (let failures = 0; ; ) {
+      this.isStarting = true;
+      const run = launch({ ...this.#env, ...more });
+      this.#run = run;
+      const url = await run.url;
+      this.isStarting = false;
+      if (url !== null) {
+        this.#upSinceMs = performance.now();
+        this.#listens(url);
+        return;
+      }
+      if (run.process.signalCode !== 'SIGKILL' && ++failures === START_TRIES)
+        throw new Error(`the service does not start:\n${run.log.join('\n')}`);
+      await this.#ended();
+    }
+  }
+
+  /** SIGKILL now; `kill` and `start` wait for its end. */
+  crash(): void {
+    this.#run?.process.kill('SIGKILL');
+    this.#fall();
+  }
+
+  async kill(): Promise<void> {
+    this.crash();
+    await this.#ended();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+    await Promise.all([this.links.postgres.close(), this.links.redis.close()]);
+  }
+
+  async #ended(): Promise<void> {
+    const run = this.#run;
+    if (run === null) return;
+    await run.ended;
+    this.#fall();
+    this.#log.push(...run.log);
+    this.#run = null;
+  }
+
+  #fall(): void {
+    if (this.#upSinceMs === null) return;
+    this.#upMs = this.upMs;
+    this.#upSinceMs = null;
+    this.url = this.#down();
+  }
+
+  #down(): Promise<string> {
+    return new Promise((listens) => {
+      this.#listens = listens;
+    });
+  }
+}
+
+export interface WorldOptions {
+  readonly strategy: string;
+  /** How many start at once. */
+  readonly services?: number;
+  readonly env?: Environment;
+  /** They end with the world. */
+  readonly stores?: TestStores;
+}
+
+export class World implements AsyncDisposable {
+  readonly strategy: string;
+  readonly stores: TestStores;
+  readonly services: Service[] = [];
+  readonly #env: Environment;
+  #turn = 0;
+
+  private constructor(strategy: string, stores: TestStores, env: Environment) {
+    this.strategy = strategy;
+    this.stores = stores;
+    this.#env = env;
+  }
+
+  static async open({ strategy, services = 1, env = {}, stores }: WorldOptions): Promise<World> {
+    const world = new World(strategy, stores ?? (await openTestStores()), env);
+    await Promise.all(Array.from({ length: services }, () => world.start()));
+    return world;
+  }
+
+  /** Whether its strategy keeps reservations in Redis. */
+  get usesRedis(): boolean {
+    return strategies.get(this.strategy)!.description.store !== 'postgres';
+  }
+
+  async start(env: Environment = {}): Promise<Service> {
+    const service = await this.add(env);
+    await service.start();
+    return service;
+  }
+
+  /** Adds a service that is not started yet. */
+  async add(env: Environment = {}): Promise<Service> {
+    const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = this.stores;
+    const service = await Service.open({
+      STRATEGY: this.strategy,
+      DATABASE_URL,
+      REDIS_URL,
+      ...this.#env,
+      ...env,
+    });
+    this.services.push(service);
+    return service;
+  }
+
+  /** Where the next request goes: the services take turns. */
+  url(): Promise<string> {
+    return this.services[this.#turn++ % this.services.length]!.url;
+  }
+
+  /** Lines of all services that contain a text. */
+  logged(text: string): string[] {
+    return this.services.flatMap(({ log }) => log.filter((line) => line.includes(text)));
+  }
+
+  async openSale(stock: number): Promise<TestSale> {
+    for (let tries = 1; ; tries++) {
+      const sale = await createSale(await this.url(), stock).catch((error: Error) => error);
+      if (!(sale instanceof Error)) return new TestSale(this, sale.id, stock);
+      if (tries === 100) throw sale;
+      await sleep(tries < 10 ? 0 : 500);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.services.map((service) => service[Symbol.asyncDispose]()));
+    await this.stores[Symbol.asyncDispose]();
+  }
+}
+
+type Action = Exclude<Operation['action'], 'expire'>;
+
+export interface RequestOptions {
+  /** By default the services take turns. */
+  readonly url?: string;
+  /** By default the customer's latest. */
+  readonly orderId?: string;
+  /** False: the customer leaves when no answer comes. */
+  readonly patient?: boolean;
+  readonly notificationId?: string;
+}
+
+/** A customer left because no answer came. */
+export class CustomerLeft extends Error {}
+
+/** A sale and its customers. Users are named `<sale>-<user>` to the service: points belong to users of all sales. */
+export class TestSale {
+  readonly ledger = new Ledger();
+  readonly world: World;
+  readonly id: number;
+  readonly stock: number;
+
+  constructor(world: World, id: number, stock: number) {
+    this.world = world;
+    this.id = id;
+    this.stock = stock;
+  }
+
+  /** Sends one request. @returns null when no answer came */
+  async request(
+    action: Action,
+    user: string,
+    { url, ...options }: RequestOptions = {},
+  ): Promise<Answer | null> {
+    const at = url ?? (await this.world.url());
+    const userId = this.#userId(user);
+    if (action === 'purchase') return this.ledger.record({ action, userId }, attempt(at, this.id, userId));
+    const { orderId = this.orderOf(user), notificationId = `n-${orderId}` } = options;
+    if (action === 'cancel') return this.ledger.record({ action, userId, orderId }, cancel(at, orderId));
+    const paying = pay(at, orderId, notificationId);
+    return this.ledger.record({ action, userId, orderId, notificationId }, paying);
+  }
+
+  /** Repeats a request until its answer is final. @throws CustomerLeft */
+  async retry(action: Action, user: string, options: RequestOptions = {}): Promise<Answer> {
+    const untilMs = performance.now() + PATIENCE_MS;
+    for (;;) {
+      const answer = await this.request(action, user, options);
+      if (answer === null && options.patient === false) throw new CustomerLeft();
+      if (answer !== null && answer.status !== 503) return answer;
+      if (performance.now() > untilMs) throw new Error(`no final answer: ${JSON.stringify(answer?.body)}`);
+      await sleep(20 + Math.random() * 180);
+    }
+  }
+
+  buy(user: string): Promise<Answer> {
+    return this.retry('purchase', user);
+  }
+
+  cancel(user: string): Promise<Answer> {
+    return this.retry('cancel', user);
+  }
+
+  pay(user: string): Promise<Answer> {
+    return this.retry('pay', user);
+  }
+
+  /** Lets the time to pay run out, and waits until the order is closed. */
+  async expire(user: string, orderId = this.orderOf(user)): Promise<void> {
+    const { sql } = this.world.stores;
+    this.ledger.expired(this.#userId(user), orderId);
+    await sql.query(`UPDATE orders SET expires_at = now() - interval '1 second' WHERE id = $1`, [orderId]);
+    const status = 'SELECT status FROM orders WHERE id = $1';
+    await eventually(
+      async () => (await sql.query<{ status: string }>(status, [orderId])).rows[0]!.status,
+      (now) => now !== 'pending',
+      PATIENCE_MS,
+    );
+  }
+
+  /** Lets customers come within `ms`, each until the answer is final. @returns how often each kind of answer came */
+  async rush(crowd: readonly string[], ms = 0): Promise<Record<string, number>> {
+    const counts: Record<string, number> = {};
+    await Promise.all(
+      crowd.map(async (user, i) => {
+        await sleep((i / crowd.length) * ms);
+        const { status, problem } = await this.buy(user);
+        const kind = problem || String(status);
+        counts[kind] = (counts[kind] ?? 0) + 1;
+      }),
+    );
+    return counts;
+  }
+
+  /** The latest order that an answer gave the customer. */
+  orderOf(user: string): string {
+    const userId = this.#userId(user);
+    const placed = this.ledger.operations.filter(
+      (one) => one.action === 'purchase' && one.userId === userId && (one.status ?? 500) < 300,
+    );
+    return placed.at(-1)!.orderId!;
+  }
+
+  async units(): Promise<{ readonly stock: number; readonly sold: number }> {
+    const { rows } = await this.world.stores.sql.query('SELECT stock, sold FROM sales WHERE id = $1', [
+      this.id,
+    ]);
+    return rows[0]!;
+  }
+
+  violations(): Promise<string[]> {
+    return violationsOf(this.world.stores.sql, this.id, this.ledger);
+  }
+
+  /** What is left between the stores, or why they cannot be read. */
+  pendingWork(redis = this.world.stores.redis): Promise<string[]> {
+    const { sql } = this.world.stores;
+    return pendingWork(sql, this.world.usesRedis ? redis : null, this.id).catch((error: Error) => [
+      error.message,
+    ]);
+  }
+
+  /** Waits until nothing is left between the stores. */
+  async untilIdle(redis?: Redis): Promise<void> {
+    await eventually(
+      () => this.pendingWork(redis),
+      (left) => left.length === 0,
+      IDLE_MS,
+    );
+  }
+
+  /** More customers come than units are free. @returns a violation unless each free unit is sold once */
+  async sellOut(): Promise<string[]> {
+    const { stock, sold } = await this.units();
+    const free = stock - sold;
+    const counts = await this.rush(users(free + 2, `last-${this.ledger.operations.length}`));
+    if ((counts['201'] ?? 0) === free && counts['sold-out'] === 2) return [];
+    return [`P4: ${free} units were free, and the last customers were answered ${JSON.stringify(counts)}`];
+  }
+
+  #userId(user: string): string {
+    return `${this.id}-${user}`;
+  }
+}
+
+/**
+ * Sells the rest, waits until the stores agree, and compares them with what every client was answered.
+ * @param redis where it is after a failover
+ */
+export async function assertInvariants(sale: TestSale, redis?: Redis): Promise<void> {
+  const unsold = await sale.sellOut();
+  await sale.untilIdle(redis);
+  expect([...unsold, ...(await sale.violations())]).toEqual([]);
+}

@@ -1,0 +1,46 @@
+/**
+ * The two tiers of the tests, which vitest.config.ts makes projects of. `npm test` runs `quick`; `npm run test:all` runs both. A
+ * test file is in `quick` unless a list here says otherwise. Running one file by its name runs what it has in either tier.
+ */
+
+/** Contract tests whose interface is covered whole by the quick tier; of the others it runs the core. */
+export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgres-row', 'lock-redis'];
+
+/** Run in the full tier alone: they take more than about ten seconds, or bound a duration. */
+export const FULL_ONLY = [
+  'test/bench/aftermath.test.ts',
+  'test/bench/bench.test.ts',
+  'test/bench/costs.test.ts',
+  'test/bench/html.test.ts',
+  'test/bench/k6.test.ts',
+  'test/bench/limits-run.test.ts',
+  'test/bench/link.test.ts',
+  'test/bench/lock-servers.test.ts',
+  'test/bench/round-trips.test.ts',
+  'test/bench/service.test.ts',
+  'test/bench/stores.test.ts',
+  'test/http/store-failures.test.ts',
+  'test/local/deleted-folder.test.ts',
+  'test/local/postgres-server.test.ts',
+  'test/local/stores.test.ts',
+  'test/locks/*.test.ts',
+  'test/orders/faults.test.ts',
+  'test/orders/isolation.test.ts',
+  'test/orders/late-requests.test.ts',
+  'test/orders/outages.test.ts',
+  'test/orders/oversold.test.ts',
+  'test/orders/random-faults.test.ts',
+  'test/orders/reconcile.test.ts',
+];
+
+/** Have tests of both tiers, and ask test/support/tier.ts which ones are due. */
+export const IN_BOTH = [
+  'test/contract/*.test.ts',
+  'test/orders/kill.test.ts',
+  'test/orders/redis-loss.test.ts',
+];
+
+/** Of these, nothing is left for the full tier. */
+export const QUICK_ONLY = ['for-update', 'group-commit', 'lua', 'unsafe'].map(
+  (name) => `test/contract/${name}.test.ts`,
+);
