@@ -19,13 +19,13 @@ import { number } from './audit/check.ts';
 import { exitCodes, refuse } from './command.ts';
 import { helpText, parseCompareOptions } from './compare-options.ts';
 import { differences, weaknesses } from './compare-warnings.ts';
-import { shortCommit } from './machine.ts';
+import { shortCommit } from './kit/machine.ts';
+import { type Interval, meanOf, median, noiseFloor, quotientOfMedians, quotients } from './kit/statistics.ts';
 import { baselineOf, type Contender, label } from './plan.ts';
 import { readResults } from './report/again.ts';
 import type { Results } from './report/results.ts';
 import { type Column, terminalTable } from './report/terminal-table.ts';
 import type { Point, TrialResult } from './result.ts';
-import { type Interval, meanOf, median, noiseFloor, quotientOfMedians, quotients } from './statistics.ts';
 
 /** A figure in both runs. */
 export interface Change {

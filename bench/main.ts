@@ -3,17 +3,17 @@ import { access } from 'node:fs/promises';
 import { type Catalogue, readCatalogue } from './admin.ts';
 import { exitCodes, refuse, runCommand, say } from './command.ts';
 import { compareCommand } from './compare.ts';
+import { describeMachine } from './kit/machine.ts';
+import { type BenchStores, openStores } from './kit/stores.ts';
 import { findK6, k6Hint } from './load/k6.ts';
 import { warmGeneratorUp } from './load/warm-up.ts';
 import { rushConnections } from './loads.ts';
 import { missingLockServers } from './lock-servers.ts';
-import { describeMachine } from './machine.ts';
 import { type BenchOptions, helpText, parseOptions } from './options.ts';
 import { type Contender, contenders } from './plan.ts';
 import { reportCommand } from './report/again.ts';
 import { runPlan } from './run.ts';
 import { serviceEntry, startService, tunable } from './service.ts';
-import { type BenchStores, openStores } from './stores.ts';
 import { runTrial } from './trial.ts';
 
 async function main(args: readonly string[], signal: AbortSignal): Promise<number> {

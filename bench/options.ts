@@ -6,7 +6,7 @@ import {
   optionLines,
   type Parsed,
   readOptions,
-} from './command-line.ts';
+} from './kit/options.ts';
 import type { LoadKind, Point } from './result.ts';
 
 /** An axis along which a strategy's throughput is looked at. */

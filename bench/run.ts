@@ -1,6 +1,6 @@
 /** Runs the trials of a plan one after the other and writes the reports. */
 import { exitCodes } from './command.ts';
-import { describeCommit, type Machine } from './machine.ts';
+import { describeCommit, type Machine } from './kit/machine.ts';
 import type { BenchOptions } from './options.ts';
 import { type Contender, schedule, type TrialPlan } from './plan.ts';
 import { makeFolder, pointLatest, removeFolder, writeData, writeReports } from './report/files.ts';

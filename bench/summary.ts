@@ -1,7 +1,5 @@
 /** The comparison: one row per strategy (and lock) at each point, from its trials in all rounds. Pure. */
 import { type CheckName, checkNames, type Verdict } from './audit/audit.ts';
-import { baselineOf, type Contender, label } from './plan.ts';
-import type { Cost, Point, RoundTrips, Rush, TrialResult } from './result.ts';
 import {
   type Comparison,
   compare,
@@ -11,7 +9,9 @@ import {
   median,
   noiseFloor,
   quotients,
-} from './statistics.ts';
+} from './kit/statistics.ts';
+import { baselineOf, type Contender, label } from './plan.ts';
+import type { Cost, Point, RoundTrips, Rush, TrialResult } from './result.ts';
 
 /** Over the rounds. */
 export interface Spread {

@@ -10,6 +10,7 @@ import { type AuditReport, audit, mergeAudits } from './audit/audit.ts';
 import { isUnreadable, quantity, type StoresSnapshot } from './audit/check.ts';
 import { readStores, type Settled, settle } from './audit/reader.ts';
 import { type HistoryRecord, readHistory, writeHistory } from './history.ts';
+import type { BenchStores } from './kit/stores.ts';
 import { type Aftermath, type AftermathLoad, type AftermathResult, runAftermath } from './load/aftermath.ts';
 import { type Measured, runLoads } from './loads.ts';
 import { openLink } from './network/link.ts';
@@ -18,7 +19,6 @@ import type { BenchOptions } from './options.ts';
 import type { TrialPlan } from './plan.ts';
 import { loadNumbers, type RoundTrips, type TrialResult } from './result.ts';
 import { type Service, startService } from './service.ts';
-import type { BenchStores } from './stores.ts';
 
 export interface TrialContext {
   readonly options: BenchOptions;

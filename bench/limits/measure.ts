@@ -1,6 +1,6 @@
 /** What the measurements of all cells have in common: where they run, and how a rate is taken from what a store counts. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { BenchStores } from '../stores.ts';
+import type { BenchStores } from '../kit/stores.ts';
 import type { Cell } from './cells.ts';
 import type { Generator } from './load.ts';
 import type { LimitsOptions } from './options.ts';

@@ -2,7 +2,7 @@
 
 import { migrate } from '../../src/store/migrate.ts';
 import { number } from '../audit/check.ts';
-import { describeCommit } from '../machine.ts';
+import { describeCommit } from '../kit/machine.ts';
 import { terminalTable } from '../report/terminal-table.ts';
 import type { Service } from '../service.ts';
 import { checkStores, untilSettled } from './audit.ts';

@@ -8,7 +8,7 @@ import {
   optionLines,
   type Parsed,
   readOptions,
-} from '../command-line.ts';
+} from '../kit/options.ts';
 import { type Cell, flatCells, ratioCells, strategyCell } from './cells.ts';
 
 /** What a run measures. */

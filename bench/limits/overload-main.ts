@@ -1,9 +1,9 @@
 /** Runs one overload by itself: `node --import tsx bench/limits/overload-main.ts --strategy lua`, after a build. */
 import { writeFile } from 'node:fs/promises';
 import { exitCodes, refuse, runCommand, say } from '../command.ts';
-import { numberOption, optionLines, readOptions } from '../command-line.ts';
-import { describeCommit, describeMachine } from '../machine.ts';
-import { openStores } from '../stores.ts';
+import { describeCommit, describeMachine } from '../kit/machine.ts';
+import { numberOption, optionLines, readOptions } from '../kit/options.ts';
+import { openStores } from '../kit/stores.ts';
 import { type OverloadOptions, type OverloadReport, runOverload } from './overload.ts';
 
 const specs = {

@@ -11,13 +11,13 @@ import { createSale } from '../admin.ts';
 import { type AuditReport, audit } from '../audit/audit.ts';
 import { readStores, settle } from '../audit/reader.ts';
 import type { HistoryRecord } from '../history.ts';
+import type { BenchStores } from '../kit/stores.ts';
 import { buyerName } from '../load/attempts.ts';
 import { type LoadResult, runClosedLoop } from '../load/closed.ts';
 import { type OpenResult, runOpenLoop } from '../load/open.ts';
 import { poisson } from '../load/schedule.ts';
 import { warmGeneratorUp } from '../load/warm-up.ts';
 import { type Service, startService } from '../service.ts';
-import type { BenchStores } from '../stores.ts';
 import {
   acceptedRate,
   type Goal,

@@ -2,10 +2,10 @@
 import { access, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { exitCodes, refuse, runCommand, say } from '../command.ts';
-import { numberOption, optionLines, readOptions } from '../command-line.ts';
-import { describeCommit, describeMachine, type Machine } from '../machine.ts';
+import { describeCommit, describeMachine, type Machine } from '../kit/machine.ts';
+import { numberOption, optionLines, readOptions } from '../kit/options.ts';
+import { openStores } from '../kit/stores.ts';
 import { serviceEntry } from '../service.ts';
-import { openStores } from '../stores.ts';
 import { type ProfileReport, runProfile } from './profile.ts';
 import { profileText } from './profile-text.ts';
 

@@ -14,12 +14,12 @@ import { limits } from '../../src/config/limits.ts';
 import { migrate } from '../../src/store/migrate.ts';
 import { createSale } from '../admin.ts';
 import { startCosts } from '../costs.ts';
+import { median } from '../kit/statistics.ts';
+import type { BenchStores } from '../kit/stores.ts';
 import { buyerName } from '../load/attempts.ts';
 import { runClosedLoop } from '../load/closed.ts';
 import type { Cost } from '../result.ts';
 import { startService } from '../service.ts';
-import { median } from '../statistics.ts';
-import type { BenchStores } from '../stores.ts';
 import { shareOfTime } from './profile-shares.ts';
 
 export interface ProfileOptions {

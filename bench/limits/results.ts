@@ -1,5 +1,5 @@
 /** Everything that a report says comes from one value: what results.json holds. */
-import type { Machine } from '../machine.ts';
+import type { Machine } from '../kit/machine.ts';
 import type { Spread } from '../summary.ts';
 import type { Goal } from './cells.ts';
 import type { LimitsOptions } from './options.ts';

@@ -2,12 +2,12 @@
 
 import { number } from '../audit/check.ts';
 import { exitCodes } from '../command.ts';
+import { describeCommit, describeMachine } from '../kit/machine.ts';
+import type { BenchStores } from '../kit/stores.ts';
 import { turns } from '../locks/contenders.ts';
 import { untilAtRest } from '../locks/rest.ts';
-import { describeCommit, describeMachine } from '../machine.ts';
 import type { Output } from '../report/progress.ts';
 import { terminalTable } from '../report/terminal-table.ts';
-import type { BenchStores } from '../stores.ts';
 import { flatGoals, ratioGoals } from './cells.ts';
 import { makeFolder, writeCanonical, writeResults } from './files.ts';
 import { measureReply, measureService } from './http.ts';

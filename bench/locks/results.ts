@@ -1,5 +1,5 @@
 /** Everything that a report says comes from one value: what locks.json holds. */
-import type { Machine } from '../machine.ts';
+import type { Machine } from '../kit/machine.ts';
 import type { Contender } from './contenders.ts';
 import type { Numbers } from './numbers.ts';
 import type { LocksOptions } from './options.ts';

@@ -2,7 +2,7 @@
 
 import { number } from '../audit/check.ts';
 import { exitCodes } from '../command.ts';
-import { describeCommit, describeMachine } from '../machine.ts';
+import { describeCommit, describeMachine } from '../kit/machine.ts';
 import type { Output } from '../report/progress.ts';
 import { terminalTable } from '../report/terminal-table.ts';
 import { type Contender, turns } from './contenders.ts';

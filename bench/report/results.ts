@@ -1,5 +1,5 @@
 /** Everything a report says comes from one value: what `results.json` holds. */
-import type { Machine } from '../machine.ts';
+import type { Machine } from '../kit/machine.ts';
 import type { BenchOptions } from '../options.ts';
 import type { Contender } from '../plan.ts';
 import type { TrialResult } from '../result.ts';

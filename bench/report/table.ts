@@ -1,7 +1,7 @@
 /** The comparison as rows of text: the same cells stand on the terminal and in report.md. */
 import { number } from '../audit/check.ts';
+import type { Interval } from '../kit/statistics.ts';
 import { label } from '../plan.ts';
-import type { Interval } from '../statistics.ts';
 import type { SummaryRow } from '../summary.ts';
 import type { Results } from './results.ts';
 import type { Column } from './terminal-table.ts';

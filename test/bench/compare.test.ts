@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { compareCommand, compareResults, comparisonText, regressions } from '../../bench/compare.ts';
-import { type Random, seededRandom } from '../../bench/load/attempts.ts';
+import { type Random, seededRandom } from '../../bench/kit/random.ts';
 import type { Results } from '../../bench/report/results.ts';
 import type { TrialResult } from '../../bench/result.ts';
 import { trialOf, usualOptions } from './trial-of.ts';

@@ -9,7 +9,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type CostsOptions, startCosts } from '../../bench/costs.ts';
-import { openStores } from '../../bench/stores.ts';
+import { openStores } from '../../bench/kit/stores.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;

@@ -1,8 +1,8 @@
+import type { Interval } from '../../bench/kit/statistics.ts';
 import type { Sweep } from '../../bench/options.ts';
 import { label } from '../../bench/plan.ts';
 import type { Results } from '../../bench/report/results.ts';
 import type { Point } from '../../bench/result.ts';
-import type { Interval } from '../../bench/statistics.ts';
 import type { RushRow, Spread, SummaryRow } from '../../bench/summary.ts';
 import { oversoldTrial, trialOf, untroubled, usualOptions } from './trial-of.ts';
 

@@ -3,7 +3,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
 import { audit } from '../../bench/audit/audit.ts';
 import { readStores, settle } from '../../bench/audit/reader.ts';
-import { openStores, type StoresOptions } from '../../bench/stores.ts';
+import { openStores, type StoresOptions } from '../../bench/kit/stores.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;

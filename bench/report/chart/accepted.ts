@@ -1,6 +1,7 @@
 /** Accepted attempts a second, with what is not correct beside it. */
+
+import type { Interval } from '../../kit/statistics.ts';
 import { label } from '../../plan.ts';
-import type { Interval } from '../../statistics.ts';
 import type { SummaryRow } from '../../summary.ts';
 import { rate, ratedInterval } from '../page/numbers.ts';
 import { isCorrect, wrongWords } from '../page/verdicts.ts';

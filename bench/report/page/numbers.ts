@@ -1,6 +1,6 @@
 /** How the report writes numbers. A unit stays on the line of its number. */
 import { number } from '../../audit/check.ts';
-import type { Interval } from '../../statistics.ts';
+import type { Interval } from '../../kit/statistics.ts';
 
 const space = '\u00a0';
 

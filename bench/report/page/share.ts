@@ -1,7 +1,7 @@
 /** At which share of their own capacity strategies were rushed. */
 import { isDeepStrictEqual } from 'node:util';
+import { median } from '../../kit/statistics.ts';
 import { label } from '../../plan.ts';
-import { median } from '../../statistics.ts';
 import type { Results } from '../results.ts';
 
 /**

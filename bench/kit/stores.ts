@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { startLocalStores } from '../src/local/stores.ts';
+import { startLocalStores } from '../../src/local/stores.ts';
 
 export interface StoresOptions {
   /** A running Postgres whose user may create databases; undefined: a local one is started. */

@@ -34,7 +34,7 @@ export const shortCommit = (commit: string): string => commit.replace(/^([0-9a-f
 /** The commit that was measured, with `-dirty` when files differ from it; `unknown` outside a repository. */
 export async function describeCommit(): Promise<string> {
   const git = async (...args: string[]): Promise<string> =>
-    (await run('git', args, { cwd: fileURLToPath(new URL('..', import.meta.url)) })).stdout.trim();
+    (await run('git', args, { cwd: fileURLToPath(new URL('../..', import.meta.url)) })).stdout.trim();
   try {
     const head = await git('rev-parse', '--verify', 'HEAD');
     return (await git('status', '--porcelain')) === '' ? head : `${head}-dirty`;

@@ -1,6 +1,6 @@
 /** Reading the command line of a bench: by its table of options, purely; all mistakes are reported together. */
 import { parseArgs } from 'node:util';
-import { suggestion } from '../src/config/suggest.ts';
+import { suggestion } from '../../src/config/suggest.ts';
 
 /** One option of a command. */
 export interface OptionSpec {
@@ -13,7 +13,7 @@ export interface OptionSpec {
 export type OptionSpecs = Readonly<Record<string, OptionSpec>>;
 
 /** The options that were given, by name; switches with an empty text. */
-export type Given<Name extends string> = ReadonlyMap<Name, string>;
+export type Given<Name extends string = string> = ReadonlyMap<Name, string>;
 
 /** What a command line says. */
 export type Parsed<Options> =

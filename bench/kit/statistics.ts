@@ -15,7 +15,7 @@
  * that in two ways: it says how far apart two identical rows of this very run are, and what others are divided by is the
  * mean of the two, which is less noisy than either (`meanOf`).
  */
-import { seededRandom } from './load/attempts.ts';
+import { seededRandom } from './random.ts';
 
 /** A value with the 95 % interval of what repeating the run would give. */
 export interface Interval {
