@@ -1,6 +1,6 @@
 /** The command line of `npm run bench -- --compare`: parsed once, purely; all mistakes are reported together. */
 import { parseArgs } from 'node:util';
-import { numberOption, optionLines, type Parsed, readOptions } from './kit/options.ts';
+import { numberOption, optionLines, type Parsed, readOptions } from './command-line.ts';
 
 export interface CompareOptions {
   /** Paths of two results.json. */

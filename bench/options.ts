@@ -6,7 +6,7 @@ import {
   optionLines,
   type Parsed,
   readOptions,
-} from './kit/options.ts';
+} from './command-line.ts';
 import type { LoadKind, Point } from './result.ts';
 
 /** An axis along which a strategy's throughput is looked at. */

@@ -8,7 +8,7 @@
  * ladder. The results of a cell at a point over all rounds are one row of the summary.
  */
 import type { Environment } from './environment.ts';
-import type { Given, OptionSpecs } from './options.ts';
+import type { CommonOptions, Given, OptionSpecs } from './options.ts';
 
 /** What is compared: a row of the summary. */
 export interface CellBase {
@@ -108,12 +108,16 @@ export interface Goal {
   readonly atLeast: number | null;
   readonly atMost: number | null;
   readonly what: string;
+  /** The point of the axes where it holds; left out: at the leading point. */
+  readonly at?: Point;
 }
 
 /** A count that must be 0, such as what an audit counts. */
 export interface CheckInfo<Result> {
   readonly key: string;
   readonly title: string;
+  /** One sentence for the glossary. */
+  readonly help?: string;
   /** Null: it could not be counted. */
   readonly read: (result: Result) => number | null;
 }
@@ -161,6 +165,12 @@ export interface ReportLayout {
   readonly sections: readonly Section[];
   /** Paragraphs: what was measured, and how to read it. */
   readonly notes: readonly string[];
+  /** What the measurement does not show. */
+  readonly limits?: readonly string[];
+  /** What a passed audit says: "sold exactly the stock". */
+  readonly passed?: string;
+  /** The axes of the points. */
+  readonly axes?: Readonly<Record<string, { readonly title: string; readonly unit: Unit }>>;
 }
 
 /** A table that only one suite has, such as the shares of a CPU profile. */
@@ -178,6 +188,8 @@ export interface Planned<Cell extends CellBase> {
   readonly points: readonly Point[];
   /** The name of the cell that the others are divided by; null: nothing is divided. */
   readonly baseline: string | null;
+  /** Whether the baseline is measured a second time in each round, as the A/A control. */
+  readonly control: boolean;
   /**
    * An axis of which one trial measures several values, such as connections: `values` are measured at each point, and
    * `lead` is the one that all cells are ranked at; each cell's best is also shown. Null: there is no ladder.
@@ -189,25 +201,6 @@ export interface Planned<Cell extends CellBase> {
   } | null;
   /** Options as results.json shows them. Never URLs: they may hold passwords. */
   readonly shown: Readonly<Record<string, unknown>>;
-}
-
-/** The options that every suite has. */
-export interface CommonOptions {
-  readonly rounds: number;
-  readonly seed: number;
-  /** Results are written to a folder named by the UTC time in here. */
-  readonly out: string;
-  /** How long to wait before each trial, at most, until the machine is idle. */
-  readonly idleMs: number;
-  /** Keep the databases of the trials. */
-  readonly keep: boolean;
-  /** Agree that `stampede:*` keys in a given Redis are deleted. */
-  readonly yes: boolean;
-  readonly smoke: boolean;
-  /** A missed goal is a failure. */
-  readonly strict: boolean;
-  /** Also replace the committed results of this suite. */
-  readonly canonical: boolean;
 }
 
 /** What a suite decides once, before the first trial; disposed of after the last one. */

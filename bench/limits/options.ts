@@ -8,7 +8,7 @@ import {
   optionLines,
   type Parsed,
   readOptions,
-} from '../kit/options.ts';
+} from '../command-line.ts';
 import { type Cell, flatCells, ratioCells, strategyCell } from './cells.ts';
 
 /** What a run measures. */

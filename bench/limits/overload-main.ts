@@ -2,7 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import { exitCodes, refuse, runCommand, say } from '../command.ts';
 import { describeCommit, describeMachine } from '../kit/machine.ts';
-import { numberOption, optionLines, readOptions } from '../kit/options.ts';
+import { numberOption, optionLines, readOptions } from '../command-line.ts';
 import { openStores } from '../kit/stores.ts';
 import { type OverloadOptions, type OverloadReport, runOverload } from './overload.ts';
 

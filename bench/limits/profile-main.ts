@@ -3,7 +3,7 @@ import { access, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { exitCodes, refuse, runCommand, say } from '../command.ts';
 import { describeCommit, describeMachine, type Machine } from '../kit/machine.ts';
-import { numberOption, optionLines, readOptions } from '../kit/options.ts';
+import { numberOption, optionLines, readOptions } from '../command-line.ts';
 import { openStores } from '../kit/stores.ts';
 import { serviceEntry } from '../service.ts';
 import { type ProfileReport, runProfile } from './profile.ts';

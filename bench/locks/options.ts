@@ -1,5 +1,5 @@
 /** The command line of `npm run bench:locks`: parsed once, purely; all mistakes are reported together. */
-import { namesOption, numberOption, optionLines, type Parsed, readOptions } from '../kit/options.ts';
+import { namesOption, numberOption, optionLines, type Parsed, readOptions } from '../command-line.ts';
 
 export interface LocksOptions {
   readonly locks: 'all' | readonly string[];
