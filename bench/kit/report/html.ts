@@ -33,8 +33,8 @@ export function toHtml(results: Results, sweeps: readonly Results[] = []): strin
   const body = [
     opening(results),
     first ?? nothing,
-    names.length > 1 && !results.smoke ? filter(names, layout.noun) : nothing,
-    ...others,
+    // In one box, so that the checkboxes stay in view as far as the charts go.
+    html`<div>${names.length > 1 && !results.smoke ? filter(names, layout.noun) : nothing}${others}</div>`,
     tables(results, sweeps),
     wrongs(results),
     prose('How it was measured', layout.notes),

@@ -82,6 +82,27 @@ export function mainTable(results: Results, group: readonly SummaryRow[]): Table
   return tableOf(`The comparison`, [...(ranked ? [rank] : []), cell(results), ...fields, audit], rows);
 }
 
+/** The comparison in six columns, for the first page of the project. */
+export function rankingTable(results: Results): Table {
+  const { layout, plan } = results;
+  const wanted = [
+    'rank',
+    layout.noun,
+    metricOf(results, layout.lead).title,
+    `× ${plan.baseline}`,
+    'at its best',
+    'audit',
+  ];
+  const rows = compared(groupsOf(results)[0]?.rows ?? []);
+  const { title, columns, rows: texts } = mainTable(results, rows);
+  const kept = columns.flatMap(([name], index) => (wanted.includes(name) ? [index] : []));
+  return {
+    title,
+    columns: kept.map((index) => columns[index]!),
+    rows: texts.map((row) => kept.map((index) => row[index] ?? '')),
+  };
+}
+
 /** "13,020 at 256": the leading metric where the cell does best on the ladder. */
 export function bestText({ best }: SummaryRow, { layout, metrics, suite, plan }: Results): string {
   if (best === null || plan.ladder === null) return none;

@@ -1,0 +1,336 @@
+/**
+ * `npm run bench -- --compare`: did a change make something faster or slower, beyond noise? From two results of one suite.
+ *
+ * Two runs were made at different times, when a shared machine was not equally fast. So each row is divided by the baseline of
+ * its own run, round by round, and the quotients are compared:
+ *
+ *   before: row ÷ baseline of each round ─▶ median ┐
+ *                                                  ├─▶ after ÷ before, with a 95 % interval by the bootstrap of both
+ *   after:  row ÷ baseline of each round ─▶ median ┘
+ *
+ * The interval is widened by the mean noise of both A/A controls. A change counts when the wider interval does not span 1 and
+ * the change exceeds a margin. In 1,500 simulated pairs of runs with five rounds and 3 % noise in each trial, 0.3 % of identical
+ * rows counted as changed, and 95 % of those that became 15 % slower. Rejected: an interval that is not widened (2 % of
+ * identical rows, which is one in every other run with a dozen rows), and one widened by the sum of both noises (80 % of the
+ * slower ones).
+ */
+import { shortCommit } from './machine.ts';
+import { terminalTable } from './report/index.ts';
+import { figure, quantity, when } from './report/numbers.ts';
+import { axisOf, axisValues, metricOf } from './report/rows.ts';
+import type { Column } from './report/table.ts';
+import type { Results } from './results.ts';
+import { type Interval, meanOf, median, noiseFloor, quotientOfMedians, quotients } from './statistics.ts';
+import type { MetricInfo, Verdict } from './suite.ts';
+import type { SummaryRow } from './summary.ts';
+import { number } from './text.ts';
+
+/** A metric of a row in both runs. */
+export interface Change {
+  readonly metric: string;
+  /** Medians over the rounds, as they were measured. */
+  readonly before: number;
+  readonly after: number;
+  /** after ÷ before, of the quotients to the baseline where there is one. */
+  readonly quotient: Interval;
+  readonly verdict: 'better' | 'worse' | 'tie';
+}
+
+/** A cell at a point in both runs. */
+export interface RowChange {
+  readonly name: string;
+  /** What the others are divided by: its own changes say how fast the machine was, and never count. */
+  readonly isBaseline: boolean;
+  /** Null: it is in both runs. */
+  readonly onlyIn: 'before' | 'after' | null;
+  /** Metrics that both runs measured, the leading one first. */
+  readonly changes: readonly Change[];
+  /** The worst of all rounds, the control included. */
+  readonly verdict: { readonly before: Verdict; readonly after: Verdict };
+  /** From passed to anything else, or from unknown to failed; never of a cell that must fail. */
+  readonly auditWorse: boolean;
+}
+
+export interface ComparisonReport {
+  /** Commit and start of each run. */
+  readonly runs: readonly [before: string, after: string];
+  readonly marginPercent: number;
+  /** What makes the two runs less comparable. */
+  readonly warnings: readonly string[];
+  /** Null: nothing is divided, and the speed of the machine is in every change. */
+  readonly baseline: string | null;
+  readonly metrics: readonly MetricInfo[];
+  readonly rows: readonly RowChange[];
+}
+
+type Both<T> = { readonly before: T; readonly after: T };
+type Side = keyof Both<unknown>;
+const sides: readonly Side[] = ['before', 'after'];
+
+export function compareResults(before: Results, after: Results, marginPercent: number): ComparisonReport {
+  const runs: Both<Results> = { before, after };
+  const { layout } = after;
+  const keys = [layout.lead, ...layout.columns.filter((key) => key !== layout.lead)];
+  const metrics = keys.map((key) => metricOf(after, key)).filter(({ better }) => better !== null);
+  const baseline = [before.plan.baseline, after.plan.baseline].find((name) =>
+    sides.every((side) => runs[side].summary.some(({ cell }) => cell === name)),
+  );
+  const nameOf = namer(runs);
+  const names = [
+    ...new Set(sides.flatMap((side) => runs[side].summary.filter(({ control }) => !control).map(nameOf))),
+  ];
+  const rows = names.map((name): RowChange => {
+    const pair = both((side) => runs[side].summary.find((row) => !row.control && nameOf(row) === name));
+    return changeOf(name, pair, { runs, metrics, baseline: baseline ?? null, marginPercent });
+  });
+  return {
+    runs: [runText(before), runText(after)],
+    marginPercent,
+    warnings: [...warningsOf(runs), ...suspicions(rows, baseline ?? null)],
+    baseline: baseline ?? null,
+    metrics,
+    rows,
+  };
+}
+
+const both = <T>(of: (side: Side) => T): Both<T> => ({ before: of('before'), after: of('after') });
+
+/** A cell with its point, as far as the runs have several values of an axis. */
+function namer(runs: Both<Results>): (row: SummaryRow) => string {
+  const axes = Object.keys({ ...runs.before.summary[0]?.point, ...runs.after.summary[0]?.point });
+  const several = axes.filter(
+    (axis) => new Set(sides.flatMap((side) => axisValues(runs[side], axis))).size > 1,
+  );
+  return ({ cell, point }) =>
+    [cell, ...several.map((axis) => `${number(point[axis] ?? 0)} ${axisOf(runs.after, axis).title}`)].join(
+      ', ',
+    );
+}
+
+interface Context {
+  readonly runs: Both<Results>;
+  readonly metrics: readonly MetricInfo[];
+  readonly baseline: string | null;
+  readonly marginPercent: number;
+}
+
+function changeOf(name: string, pair: Both<SummaryRow | undefined>, context: Context): RowChange {
+  const { before, after } = pair;
+  const isBaseline = (before ?? after)?.cell === context.baseline;
+  const verdict = both((side) => worstVerdict(pair[side], context.runs[side]));
+  const bare = { name, isBaseline, verdict, changes: [], auditWorse: false };
+  if (!before || !after) return { ...bare, onlyIn: before ? 'before' : 'after' };
+  return {
+    ...bare,
+    onlyIn: null,
+    changes: context.metrics.flatMap(
+      (metric) => changeIn(metric, { before, after }, isBaseline, context) ?? [],
+    ),
+    auditWorse: !before.unsafe && badness(verdict.after) > badness(verdict.before),
+  };
+}
+
+const valuesOf = (row: SummaryRow | undefined, key: string): ReadonlyMap<number, number> =>
+  new Map(row?.values[key]?.byRound ?? []);
+
+/** The baseline, or its control, at the same point as a row. */
+function atSamePoint({ summary }: Results, row: SummaryRow, cell: string | null, control: boolean) {
+  const point = JSON.stringify(row.point);
+  return summary.find(
+    (other) =>
+      other.control === control && (control || other.cell === cell) && JSON.stringify(other.point) === point,
+  );
+}
+
+function changeIn(
+  metric: MetricInfo,
+  pair: Both<SummaryRow>,
+  isBaseline: boolean,
+  { runs, baseline, marginPercent }: Context,
+): Change | null {
+  const { key } = metric;
+  const plain = both((side) => [...valuesOf(pair[side], key).values()]);
+  if (plain.before.length === 0 || plain.after.length === 0) return null;
+  const divided = both((side) => {
+    const own = atSamePoint(runs[side], pair[side], baseline, false);
+    const control = atSamePoint(runs[side], pair[side], baseline, true);
+    const under = meanOf(valuesOf(own, key), control && valuesOf(control, key));
+    return {
+      values: quotients(valuesOf(pair[side], key), under),
+      noise: noiseFloor(quotients(valuesOf(control, key), valuesOf(own, key))),
+    };
+  });
+  const usable = baseline !== null && !isBaseline;
+  const values = usable ? both((side) => divided[side].values) : plain;
+  const noise = (divided.before.noise + divided.after.noise) / 2;
+  const quotient = quotientOfMedians(values.after, values.before);
+  if (quotient === null) return null;
+  const wide = { ...quotient, low: quotient.low * (1 - noise), high: quotient.high * (1 + noise) };
+  return {
+    metric: key,
+    before: median(plain.before),
+    after: median(plain.after),
+    quotient: wide,
+    verdict: isBaseline ? 'tie' : judged(wide, metric, marginPercent),
+  };
+}
+
+function judged(quotient: Interval, { better }: MetricInfo, marginPercent: number): Change['verdict'] {
+  const spansOne = quotient.low <= 1 && quotient.high >= 1;
+  const small = Math.abs(quotient.median - 1) <= marginPercent / 100;
+  if (quotient.rounds < 2 || spansOne || small) return 'tie';
+  return quotient.median > 1 === (better === 'higher') ? 'better' : 'worse';
+}
+
+const badness = (verdict: Verdict): number => ({ unknown: 1, fail: 2 })[verdict as string] ?? 0;
+
+/** Also of the control, which is the same cell. */
+function worstVerdict(row: SummaryRow | undefined, results: Results): Verdict {
+  if (row === undefined) return null;
+  const control = row.cell === results.plan.baseline ? atSamePoint(results, row, null, true) : undefined;
+  const verdicts = [row.verdict, control?.verdict ?? null];
+  return verdicts.sort((a, b) => badness(b) - badness(a))[0] ?? row.verdict;
+}
+
+/** What became worse beyond noise, or whose audit did. */
+export function regressions({ rows }: ComparisonReport): readonly RowChange[] {
+  return rows.filter(
+    ({ changes, auditWorse }) => auditWorse || changes.some(({ verdict }) => verdict === 'worse'),
+  );
+}
+
+function warningsOf(runs: Both<Results>): string[] {
+  const { before, after } = runs;
+  return [
+    ...(before.suite === after.suite ? [] : [`the suites differ: ${before.suite} → ${after.suite}`]),
+    ...different('machines', before.machine, after.machine),
+    ...different('plans', planFacts(before), planFacts(after)),
+    ...different('generators', { load: before.generator }, { load: after.generator }),
+    ...sides.flatMap((side) => weaknesses(side, runs[side])),
+  ];
+}
+
+/** Cells are compared row by row. */
+function planFacts({ plan: { cells: _cells, trials: _trials, options, ...rest } }: Results): object {
+  return { ...rest, ...options };
+}
+
+function different(what: string, before: object, after: object): string[] {
+  const [old, now] = [new Map(Object.entries(before)), new Map(Object.entries(after))];
+  const text = (value: unknown): string =>
+    typeof value === 'string' ? value : JSON.stringify(value ?? null);
+  const parts = [...new Set([...old.keys(), ...now.keys()])]
+    .filter((name) => text(old.get(name)) !== text(now.get(name)))
+    .map((name) => `${name} ${text(old.get(name))} → ${text(now.get(name))}`);
+  return parts.length === 0 ? [] : [`the ${what} differ: ${parts.join(', ')}`];
+}
+
+/** Why a run says less than it could. */
+function weaknesses(side: Side, { partial, summary, plan, commit, noise }: Results): string[] {
+  const rounds = Math.max(0, ...summary.map(({ trials }) => trials));
+  const invalid = summary.reduce((sum, row) => sum + row.invalid, 0);
+  const texts = [
+    partial ? `is partial: ${rounds} of ${quantity(plan.rounds, 'round')} began` : '',
+    commit.endsWith('-dirty') ? `had uncommitted changes (${shortCommit(commit)})` : '',
+    rounds < 2 ? 'has fewer than two rounds: only audits are compared' : '',
+    rounds > 1 && noise === null
+      ? 'has no A/A control: its noise is unknown, and a tie may look like a change'
+      : '',
+    invalid > 0
+      ? `has ${quantity(invalid, 'result')} that do not count: the generator was the bottleneck`
+      : '',
+  ];
+  return texts.filter((text) => text !== '').map((text) => `the run ${side} ${text}`);
+}
+
+/** When every row moves alike, it is the baseline that moved. */
+function suspicions(rows: readonly RowChange[], baseline: string | null): string[] {
+  const missing = rows.flatMap(({ name, onlyIn }) =>
+    onlyIn ? [`${name} is only in the run ${onlyIn}`] : [],
+  );
+  if (baseline === null)
+    return [...missing, 'there is no common baseline: the speed of the machine is in every change'];
+  const leading = rows.flatMap(({ isBaseline, changes }) => (isBaseline ? [] : (changes[0]?.verdict ?? [])));
+  const alike =
+    leading.length > 1 && leading[0] !== 'tie' && leading.every((verdict) => verdict === leading[0]);
+  const other = leading[0] === 'worse' ? 'faster' : 'slower';
+  return alike ? [...missing, `every row changed the same way: rather ${baseline} became ${other}`] : missing;
+}
+
+const runText = ({ commit, startedAt }: Results): string => `${shortCommit(commit)} of ${when(startedAt)}`;
+
+/** For a terminal: warnings, the table, and the conclusion. */
+export function comparisonText(report: ComparisonReport): string {
+  const { runs, warnings, baseline, metrics, rows, marginPercent } = report;
+  const [lead, ...others] = metrics;
+  const columns: Column[] = [
+    ['', 'left'],
+    [lead?.title ?? '', 'right'],
+    ...metrics.map(({ title }): Column => [`${title}: change (95 %)`, 'right']),
+    ['audit', 'left'],
+    ['finding', 'left'],
+  ];
+  const body = rows.map((row) => {
+    const of = (metric: MetricInfo | undefined) => row.changes.find(({ metric: key }) => key === metric?.key);
+    const first = of(lead);
+    const values =
+      first && lead ? `${figure(first.before, lead.unit)} → ${figure(first.after, lead.unit)}` : '–';
+    const { before, after } = row.verdict;
+    const audit = before === after ? (after ?? '–') : `${before} → ${after}`;
+    const changes = [lead, ...others].map((metric) => changeText(of(metric), row.isBaseline));
+    return [
+      row.name,
+      values,
+      ...changes,
+      row.onlyIn === null ? audit : `only ${row.onlyIn}`,
+      finding(row, metrics),
+    ];
+  });
+  const how =
+    baseline === null
+      ? ''
+      : `Values as measured; changes of the quotients to ${baseline} of the same round. A change counts when its interval, widened by the noise of the A/A controls, does not span 1, and it exceeds ${marginPercent} %.`;
+  return [
+    `before: ${runs[0]}\nafter:  ${runs[1]}`,
+    warnings.map((warning) => `! ${warning}`).join('\n'),
+    terminalTable({ columns, rows: body }),
+    how,
+    conclusion(report),
+  ]
+    .filter((text) => text !== '')
+    .join('\n\n');
+}
+
+function changeText(change: Change | undefined, isBaseline: boolean): string {
+  if (isBaseline) return 'baseline';
+  if (change === undefined) return '–';
+  const { median: middle, low, high, rounds } = change.quotient;
+  return rounds < 2 ? percent(middle) : `${percent(middle)} (${percent(low)} … ${percent(high)})`;
+}
+
+/** 0.85 → "−15 %". */
+function percent(quotient: number): string {
+  const change = Math.round((quotient - 1) * 100);
+  return `${change > 0 ? '+' : change < 0 ? '−' : '±'}${Math.abs(change)} %`;
+}
+
+function finding({ changes, auditWorse }: RowChange, metrics: readonly MetricInfo[]): string {
+  const told = changes.filter(({ verdict }) => verdict !== 'tie');
+  const title = (key: string): string => metrics.find((metric) => metric.key === key)?.title ?? key;
+  const parts = told.map(({ metric, verdict }) => `${title(metric)} ${verdict}`);
+  return [...(auditWorse ? ['audit worse'] : []), ...parts].join(', ') || '–';
+}
+
+function conclusion(report: ComparisonReport): string {
+  const list = (rows: readonly RowChange[]): string =>
+    rows.map((row) => `${row.name} (${finding(row, report.metrics)})`).join('; ');
+  const worse = regressions(report);
+  const better = report.rows.filter(
+    (row) => !worse.includes(row) && row.changes.some(({ verdict }) => verdict === 'better'),
+  );
+  if (worse.length + better.length === 0) return 'Nothing changed beyond noise.';
+  return [
+    worse.length === 0 ? 'No regression.' : `Regression: ${list(worse)}.`,
+    ...(better.length === 0 ? [] : [`Better: ${list(better)}.`]),
+  ].join('\n');
+}
