@@ -127,6 +127,18 @@ describe('two runs', () => {
     expect(warned(before, once)).toContain('the run after has fewer than two rounds');
   });
 
+  it('show nothing within the noise of their A/A controls, however alike the rounds are', () => {
+    const run = (lua: number, control: number): Results =>
+      resultsOf([
+        { name: 'lua', rates: [lua, lua, lua] },
+        { name: 'for-update', rates: [500, 500, 500] },
+        { name: 'for-update, A/A control', rates: [control, control, control], control: true },
+      ]);
+    const verdict = (lua: number, control: number): string[] => found(run(1_500, control), run(lua, control));
+    expect([verdict(1_350, 500), verdict(1_650, 500)]).toEqual([['lua rate worse'], ['lua rate better']]);
+    expect([verdict(1_350, 600), verdict(1_650, 600)]).toEqual([[], []]);
+  });
+
   it('show every audit that became worse, also that of the control, but of no cell that must fail', () => {
     const failing = (name: string, oversold: number | null, unsafe = false): Results =>
       simulate({ seed: 1, cell: { [name]: { oversold, unsafe } } });

@@ -187,7 +187,7 @@ export function goalBars({ results }: Pick<Drawn, 'results'>): Markup {
         : html`<i class="span" style="${styled({ x: share(value.low), w: share(value.high) - share(value.low) })}"></i><i class="dot" style="${styled({ x: share(value.median) })}"></i>`;
     const sign = { reached: '✓ reached', missed: '✗ missed', 'not measured': '? not measured' }[verdict];
     const kind = { reached: 'pass', missed: 'fail', 'not measured': 'unknown' }[verdict];
-    return html`<li title="${goal.what}">${name(goalName(goal))}<span class="track"><i class="wanted" style="${styled(ends)}"></i>${bars}</span><b>${text}</b><span class="beside">${goalBound(goal, unit)}</span><span class="audit ${kind}">${sign}</span></li>`;
+    return html`<li title="${goal.what}">${name(goalName(goal))}<span class="track"><i class="wanted${atLeast === null ? ' most' : ''}" style="${styled(ends)}"></i>${bars}</span><b>${text}</b><span class="beside">${goalBound(goal, unit)}</span><span class="audit ${kind}">${sign}</span></li>`;
   });
   return html`<ul class="bars goals">${items}</ul><p class="note">The shaded part of each line is what the goal asks for; the dot is the median of the rounds, its line the 95 % interval.</p>`;
 }

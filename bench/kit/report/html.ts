@@ -215,7 +215,7 @@ function glossary(results: Results): Markup {
   const words = [
     ...used.map(({ title, help }): Word => [title, help]),
     ...(isRanked(results) ? [rankMeaning] : []),
-    intervalMeaning,
+    ...(summary.some(({ trials }) => trials > 1) ? [intervalMeaning] : []),
     ...checks.flatMap(({ title, help }): Word[] => (help === undefined ? [] : [[title, help]])),
   ];
   const cells = plan.cells.flatMap(({ name, summary, control }): Word[] =>

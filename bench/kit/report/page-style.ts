@@ -31,7 +31,7 @@ code{font:.9em ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap:any
 :focus-visible{outline:2px solid var(--bar);outline-offset:2px}
 summary{cursor:pointer;color:var(--soft);font-size:.9rem;padding:4px 0}
 .filter{position:sticky;top:0;z-index:2;background:var(--paper);border-bottom:1px solid var(--line);font-size:.88rem;margin:8px 0 0}
-.filter div{display:flex;flex-wrap:wrap;gap:2px 18px;padding:2px 0 8px}
+.filter div{max-height:40vh;overflow:auto;display:flex;flex-wrap:wrap;gap:2px 18px;padding:2px 0 8px}
 .filter label{display:inline-flex;gap:6px;align-items:center;padding:3px 0}
 .filter button{font:inherit;padding:1px 10px}
 ul.bars{list-style:none;margin:8px 0;padding:0;font-size:.9rem}
@@ -69,6 +69,7 @@ ul.bars{list-style:none;margin:8px 0;padding:0;font-size:.9rem}
 .dot.d0{background:var(--paper)}.dot.d1{background:var(--pale)}.goals .dot{background:var(--bar)}
 .wrong .dot{border-color:var(--wrong)}
 .wanted{left:calc(var(--a)*100%)!important;width:calc((var(--b) - var(--a))*100%);background:var(--band);border:solid var(--soft);border-width:0 0 0 2px}
+.wanted.most{border-width:0 2px 0 0}
 .axis{color:var(--soft);font-size:.78rem}
 .axis .track{background:none}
 .axis .track i{font-style:normal;left:calc(var(--x)*100%);transform:translateX(-50%);line-height:16px}
@@ -76,6 +77,7 @@ ul.bars{list-style:none;margin:8px 0;padding:0;font-size:.9rem}
 .columns .bars li{grid-template-columns:10em 1fr 6em}
 .shared{position:absolute;width:0;height:0}
 ul.panels{list-style:none;padding:0;margin:8px 0;display:grid;grid-template-columns:repeat(auto-fill,minmax(165px,1fr));gap:14px 16px}
+.panels.one{grid-template-columns:minmax(0,520px)}
 .panels svg{display:block;width:100%;height:auto;margin:2px 0 0}
 .panels p{color:var(--soft);font-size:.78rem;margin:0;font-variant-numeric:tabular-nums}
 .grid path{stroke:var(--line);stroke-width:1}

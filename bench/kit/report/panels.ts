@@ -7,10 +7,12 @@ import type { Drawn } from './bars.ts';
 import { html, Markup, nothing } from './markup.ts';
 import { tick, withUnit } from './numbers.ts';
 import { axisOf, isCorrect, metricOf } from './rows.ts';
-import { linearScale, logScale, type Scale, suitableScale } from './scale.ts';
+import { linearScale, logScale, type Scale } from './scale.ts';
 
 /** In units of the drawing: about as many px as a panel has on a phone. */
-const [width, height] = [170, 104];
+const small = { width: 170, height: 104 };
+/** For a chart of one line. */
+const large = { width: 340, height: 170 };
 const frame = { left: 28, right: 6, top: 6, bottom: 16 };
 
 type Points = readonly (readonly [x: number, y: number])[];
@@ -32,6 +34,7 @@ interface Axes {
 }
 
 function panels(id: string, lines: readonly Line[], axes: Axes, numberOf: Drawn['numberOf']): Markup {
+  const { width, height } = lines.length === 1 ? large : small;
   const right = (value: number): string =>
     String(Math.round((frame.left + axes.x.place(value) * (width - frame.left - frame.right)) * 10) / 10);
   const down = (value: number): string =>
@@ -63,7 +66,7 @@ function panels(id: string, lines: readonly Line[], axes: Axes, numberOf: Drawn[
     const drawing = `<use href="#${id}"/><g class="own"><polyline points="${path(points)}"/>${dots}</g>`;
     return html`<li class="${correct ? 'ok' : 'wrong'}" data-s="${numberOf(cell)}"><h4>${cell}</h4><svg viewBox="0 0 ${width} ${height}" role="img" aria-label="${cell}: ${text}">${new Markup(drawing)}</svg><p>${text}</p></li>`;
   });
-  return html`${new Markup(shared)}<ul class="panels">${each}</ul>`;
+  return html`${new Markup(shared)}<ul class="panels${lines.length === 1 ? ' one' : ''}">${each}</ul>`;
 }
 
 /** Ticks far enough apart to be read. */
@@ -127,18 +130,21 @@ export function curvePanels(id: string, { rows, numberOf }: Drawn, info: CurveIn
   });
   if (lines.length === 0) return nothing;
   const points = lines.flatMap((line) => line.points);
-  const across = points.map(([x]) => x).filter((x) => x > 0);
-  const x = suitableScale(across);
+  const ends = lines.map((line) => line.points.at(-1)?.[0] ?? 0).filter((end) => end > 0);
+  const wide = ends.length > 0 && Math.max(...ends) / Math.min(...ends) >= 8;
+  const across = points.map(([x]) => x);
   const axes = {
-    x,
+    x: wide ? logScale(across) : linearScale(across),
     y: linearScale(points.map(([, y]) => y)),
     xText: (value: number) => timeTick(value, info.x.unit),
     dots: false,
   };
   const byEnd = [...lines].sort((a, b) => (a.points.at(-1)?.[0] ?? 0) - (b.points.at(-1)?.[0] ?? 0));
-  const logarithmic =
-    across.length > 0 && Math.max(...across) / Math.min(...across) >= 8 ? ', logarithmic' : '';
-  return html`${panels(id, byEnd, axes, numberOf)}<p class="note">Across: ${info.x.title}${logarithmic}. Upwards: ${info.y.title}. The round in the middle. Ordered by the end of the line; faint: all others.</p>`;
+  const note = [
+    `Across: ${info.x.title}${wide ? ', logarithmic' : ''}. Upwards: ${info.y.title}. The round in the middle.`,
+    ...(lines.length > 1 ? ['Ordered by the end of the line; faint: all others.'] : []),
+  ];
+  return html`${panels(id, byEnd, axes, numberOf)}<p class="note">${note.join(' ')}</p>`;
 }
 
 /** Thousands of ms are seconds. */

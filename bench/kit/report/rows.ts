@@ -37,14 +37,16 @@ export function isCorrect({ verdict, unsafe }: SummaryRow): boolean {
   return (verdict === 'pass' && !unsafe) || verdict === null;
 }
 
+/** Whether the suite ranks its cells at all. */
+export function hasRanking({ layout }: Pick<Results, 'layout'>): boolean {
+  return layout.sections.some(({ charts }) => charts.some(({ kind }) => kind === 'ranking'));
+}
+
 /** Whether the run carries a ranking: one round tells no difference from noise. */
-export function isRanked({ smoke, summary, layout }: Results): boolean {
-  const drawn = layout.sections.some(({ charts }) => charts.some(({ kind }) => kind === 'ranking'));
-  return (
-    drawn &&
-    !smoke &&
-    summary.some(({ values, rank }) => rank !== null && (values[layout.lead]?.rounds ?? 0) > 1)
-  );
+export function isRanked(results: Results): boolean {
+  const { smoke, summary, layout } = results;
+  const told = summary.some(({ values, rank }) => rank !== null && (values[layout.lead]?.rounds ?? 0) > 1);
+  return hasRanking(results) && !smoke && told;
 }
 
 /** Names of all cells, those of the first results first. A cell has the same number in all charts. */

@@ -34,10 +34,3 @@ export function logScale(values: readonly number[]): Scale {
     Math.max(0, (Math.log10(Math.max(value, 10 ** low)) - low) / (high - low));
   return { place, ticks: ticks.filter((value) => Math.log10(value) >= low && Math.log10(value) <= high) };
 }
-
-/** Logarithmic where positive values differ much, else linear. */
-export function suitableScale(values: readonly number[]): Scale {
-  const positive = values.filter((value) => value > 0);
-  const wide = positive.length > 0 && Math.max(...positive) / Math.min(...positive) >= 8;
-  return wide && values.every((value) => value > 0) ? logScale(values) : linearScale(values);
-}

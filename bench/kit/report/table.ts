@@ -2,7 +2,7 @@
 import type { Results } from '../results.ts';
 import type { SummaryRow } from '../summary.ts';
 import { number } from '../text.ts';
-import { figure, quantity, range } from './numbers.ts';
+import { figure, quantity, range, withUnit } from './numbers.ts';
 import { axisOf, axisValues, compared, groupsOf, inPlanOrder, isRanked, metricOf, sweptBy } from './rows.ts';
 import { goalBound, goalName, goalUnit, pointText, rankText, verdictText, worstCheck } from './words.ts';
 
@@ -160,7 +160,11 @@ export function goalsTable(results: Results): Table {
       return [
         goalName(goal),
         goalBound(goal, unit),
-        goal.value === null ? none : figure(goal.value.median, unit),
+        goal.value === null
+          ? none
+          : goal.over === null
+            ? withUnit(goal.value.median, unit)
+            : figure(goal.value.median, unit),
         ...(spread ? [ends, number(values.length)] : []),
         goal.verdict,
       ];
@@ -219,8 +223,11 @@ export function allTables(results: Results, sweeps: readonly Results[]): Table[]
     ...mainTable(results, rows),
     title: groups.length === 1 ? 'The comparison' : pointText(results, point),
   }));
+  const rounds = Math.max(...group.rows.map(({ trials }) => trials));
   const details =
-    groups.length === 1 ? [otherFigures(results, group.rows), roundsTable(results, group.rows)] : [];
+    groups.length === 1
+      ? [otherFigures(results, group.rows), ...(rounds > 1 ? [roundsTable(results, group.rows)] : [])]
+      : [];
   return [
     ...(results.goals.length === 0 ? [] : [goalsTable(results)]),
     ...main,
