@@ -262,34 +262,29 @@ const runText = ({ commit, startedAt }: Results): string => `${shortCommit(commi
 /** For a terminal: warnings, the table, and the conclusion. */
 export function comparisonText(report: ComparisonReport): string {
   const { runs, warnings, baseline, metrics, rows, marginPercent } = report;
-  const [lead, ...others] = metrics;
+  const [lead] = metrics;
   const columns: Column[] = [
     ['', 'left'],
     [lead?.title ?? '', 'right'],
-    ...metrics.map(({ title }): Column => [`${title}: change (95 %)`, 'right']),
+    ['change (95 %)', 'right'],
     ['audit', 'left'],
     ['finding', 'left'],
   ];
   const body = rows.map((row) => {
-    const of = (metric: MetricInfo | undefined) => row.changes.find(({ metric: key }) => key === metric?.key);
-    const first = of(lead);
+    const first = row.changes.find(({ metric }) => metric === lead?.key);
     const values =
       first && lead ? `${figure(first.before, lead.unit)} → ${figure(first.after, lead.unit)}` : '–';
     const { before, after } = row.verdict;
     const audit = before === after ? (after ?? '–') : `${before} → ${after}`;
-    const changes = [lead, ...others].map((metric) => changeText(of(metric), row.isBaseline));
     return [
-      row.name,
-      values,
-      ...changes,
-      row.onlyIn === null ? audit : `only ${row.onlyIn}`,
-      finding(row, metrics),
+      ...[row.name, values, changeText(first, row.isBaseline)],
+      ...[row.onlyIn === null ? audit : `only ${row.onlyIn}`, finding(row, metrics)],
     ];
   });
   const how =
     baseline === null
       ? ''
-      : `Values as measured; changes of the quotients to ${baseline} of the same round. A change counts when its interval, widened by the noise of the A/A controls, does not span 1, and it exceeds ${marginPercent} %.`;
+      : `Values as measured; changes of the quotients to ${baseline} of the same round. Compared: ${metrics.map(({ title }) => title).join(', ')}. A change counts when its interval, widened by the noise of the A/A controls, does not span 1, and it exceeds ${marginPercent} %.`;
   return [
     `before: ${runs[0]}\nafter:  ${runs[1]}`,
     warnings.map((warning) => `! ${warning}`).join('\n'),
@@ -317,7 +312,9 @@ function percent(quotient: number): string {
 function finding({ changes, auditWorse }: RowChange, metrics: readonly MetricInfo[]): string {
   const told = changes.filter(({ verdict }) => verdict !== 'tie');
   const title = (key: string): string => metrics.find((metric) => metric.key === key)?.title ?? key;
-  const parts = told.map(({ metric, verdict }) => `${title(metric)} ${verdict}`);
+  const parts = told.map(
+    ({ metric, verdict, quotient }) => `${title(metric)} ${verdict}: ${percent(quotient.median)}`,
+  );
   return [...(auditWorse ? ['audit worse'] : []), ...parts].join(', ') || '–';
 }
 

@@ -23,8 +23,8 @@ const metric = (
   read: (result) => result[key],
 });
 
-const metrics = [metric('rate', 'accepted/s', '/s', 'higher'), metric('p99', 'p99 ms', 'ms', 'lower')];
-const half: Metric<MadeUp> = { ...metrics[1]!, key: 'p50', title: 'p50 ms', read: ({ p99 }) => p99 / 2 };
+const metrics = [metric('rate', 'accepted/s', '/s', 'higher'), metric('p99', 'p99', 'ms', 'lower')];
+const half: Metric<MadeUp> = { ...metrics[1]!, key: 'p50', title: 'p50', read: ({ p99 }) => p99 / 2 };
 const curve = {
   key: 'left',
   title: 'Units left over time',
@@ -71,6 +71,8 @@ export interface MadeUpCell {
   readonly oversold?: number | null;
   readonly point?: Point;
   readonly findings?: readonly string[];
+  /** Why its figures do not count. */
+  readonly invalid?: readonly string[];
 }
 
 const verdictOf = ({ oversold }: MadeUp, { unsafe }: CellBase): Verdict => {
@@ -81,7 +83,7 @@ const verdictOf = ({ oversold }: MadeUp, { unsafe }: CellBase): Verdict => {
 /** @param changes of the results; the summary is that of the cells */
 export function resultsOf(cells: readonly MadeUpCell[], changes: Partial<Results> = {}): Results {
   const trials = cells.flatMap(
-    ({ name, rates, p99 = 20, oversold = 0, point = {}, control, findings = [] }) =>
+    ({ name, rates, p99 = 20, oversold = 0, point = {}, control, findings = [], invalid = [] }) =>
       rates.map(
         (rate, index): MadeUp => ({
           ...{
@@ -94,7 +96,7 @@ export function resultsOf(cells: readonly MadeUpCell[], changes: Partial<Results
             oversold,
             findings,
           },
-          ...{ startedAt: `2026-11-21T07:3${index}:00.000Z`, durationMs: 1_000, busyBefore: 0, invalid: [] },
+          ...{ startedAt: `2026-11-21T07:3${index}:00.000Z`, durationMs: 1_000, busyBefore: 0, invalid },
         }),
       ),
   );

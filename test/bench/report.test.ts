@@ -1,7 +1,7 @@
 /** What reports say of given results: the sentence, ranks, what has none, and what may not be concluded. */
 import { describe, expect, it } from 'vitest';
 import { htmlReport, markdownReport, terminalReport } from '../../bench/kit/report/index.ts';
-import { figure, withUnit } from '../../bench/kit/report/numbers.ts';
+import { columnTitle, figure, withUnit } from '../../bench/kit/report/numbers.ts';
 import { linearScale, logScale } from '../../bench/kit/report/scale.ts';
 import { mainTable, rankingTable, sweepTable } from '../../bench/kit/report/table.ts';
 import { notices, sentence } from '../../bench/kit/report/words.ts';
@@ -146,13 +146,11 @@ describe('every format', () => {
 
   it('shows one table for each point, and a chart for the axis, when an axis was swept', () => {
     const cells = [0, 5].flatMap((rttMs) =>
-      usual
-        .slice(0, 4)
-        .map((cell) => ({
-          ...cell,
-          point: { rttMs },
-          rates: cell.rates.map((rate) => rate / (1 + rttMs * (cell.name === 'for-update' ? 2 : 1))),
-        })),
+      usual.slice(0, 4).map((cell) => ({
+        ...cell,
+        point: { rttMs },
+        rates: cell.rates.map((rate) => rate / (1 + rttMs * (cell.name === 'for-update' ? 2 : 1))),
+      })),
     );
     const sections = [
       {
@@ -171,6 +169,19 @@ describe('every format', () => {
   });
 });
 
+describe('figures that do not count', () => {
+  const invalid = resultsOf(
+    usual.map((cell) => (cell.name === 'lua' ? { ...cell, invalid: ['late'] } : cell)),
+  );
+
+  it('are in no table and no ranking, and the report says why', () => {
+    expect(ranks(invalid)[0]).toBe('1= skip-locked');
+    expect(ranks(invalid)).toContain('– lua');
+    expect(htmlReport(invalid)).toContain('does not count');
+    expect(markdownReport(invalid)).toContain('lua: round 1: not counted: late');
+  });
+});
+
 describe('numbers', () => {
   it('have their unit and no more digits than rounds agree on', () => {
     expect(withUnit(4_304.8, '/s')).toBe('4,305/s');
@@ -180,6 +191,13 @@ describe('numbers', () => {
       '12.3',
       '0.0058',
     ]);
+  });
+
+  it('have their unit in the title of a column, once', () => {
+    const { columns } = mainTable(whole, whole.summary);
+    expect(columns.map(([title]) => title)).toContain('p99 (ms)');
+    expect(columnTitle({ title: 'CPU s/10k', unit: 's' })).toBe('CPU s/10k');
+    expect(columnTitle({ title: 'accepted/s', unit: '/s' })).toBe('accepted/s');
   });
 
   it('have places on an axis', () => {

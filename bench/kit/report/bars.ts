@@ -64,6 +64,7 @@ export function rankingBars(drawn: Drawn, key: string): Markup {
           }`;
     const spread = value === undefined || value.rounds < 2 ? '' : `95 %: ${range(value, unit)}`;
     const beside = [
+      value === undefined && row.invalid > 0 ? 'does not count: see the findings' : '',
       row.toBaseline === null ? '' : `${figure(row.toBaseline.median, '×')}×`,
       best === null ? '' : `best ${bestText(row, results)}`,
     ].filter((text) => text !== '');

@@ -1,6 +1,6 @@
 /** How reports write numbers: by the unit of their metric, with as many digits as rounds agree on. */
 import type { Interval } from '../statistics.ts';
-import type { Unit } from '../suite.ts';
+import type { MetricInfo, Unit } from '../suite.ts';
 import { quantity as count, number } from '../text.ts';
 
 /** A unit stays on the line of its number. */
@@ -29,6 +29,12 @@ export function withUnit(value: number, unit: Unit): string {
   if (unit === 'ms' && value >= 1_000) return `${figure(value / 1_000, 's')}${space}s`;
   if (unit === '' || unit === '%') return figure(value, unit);
   return `${figure(value, unit)}${unit === '/s' ? '' : space}${unit}`;
+}
+
+/** A column's title: with the unit in brackets, where figures have none and the title does not say it. */
+export function columnTitle({ title, unit }: Pick<MetricInfo, 'title' | 'unit'>): string {
+  const bare = unit === '' || unit === '%' || unit === '/s' || unit === '×';
+  return bare || title.split(/[\s/]/).includes(unit) ? title : `${title} (${unit})`;
 }
 
 /** Both ends of an interval: "4,066 … 4,511"; one round has none. */

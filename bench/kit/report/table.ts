@@ -2,7 +2,7 @@
 import type { Results } from '../results.ts';
 import type { SummaryRow } from '../summary.ts';
 import { number } from '../text.ts';
-import { figure, quantity, range, withUnit } from './numbers.ts';
+import { columnTitle, figure, quantity, range, withUnit } from './numbers.ts';
 import { axisOf, axisValues, compared, groupsOf, inPlanOrder, isRanked, metricOf, sweptBy } from './rows.ts';
 import { goalBound, goalName, goalUnit, pointText, rankText, verdictText, worstCheck } from './words.ts';
 
@@ -37,10 +37,10 @@ function tableOf(title: string, fields: readonly Field[], rows: readonly Summary
 }
 
 function value(results: Results, key: string): Field {
-  const { title, unit } = metricOf(results, key);
+  const metric = metricOf(results, key);
   const text = ({ values }: SummaryRow): string =>
-    values[key] === undefined ? none : figure(values[key].median, unit);
-  return { title, align: 'right', text };
+    values[key] === undefined ? none : figure(values[key].median, metric.unit);
+  return { title: columnTitle(metric), align: 'right', text };
 }
 
 const cell = ({ layout }: Results): Field => ({
@@ -88,7 +88,7 @@ export function rankingTable(results: Results): Table {
   const wanted = [
     'rank',
     layout.noun,
-    metricOf(results, layout.lead).title,
+    columnTitle(metricOf(results, layout.lead)),
     `× ${plan.baseline}`,
     'at its best',
     'audit',
