@@ -19,15 +19,18 @@ import { terminalTable } from './report/index.ts';
 import { figure, quantity, when } from './report/numbers.ts';
 import { axisOf, axisValues, metricOf } from './report/rows.ts';
 import type { Column } from './report/table.ts';
+import { goalName } from './report/words.ts';
 import type { Results } from './results.ts';
 import { type Interval, meanOf, median, noiseFloor, quotientOfMedians, quotients } from './statistics.ts';
-import type { MetricInfo, Verdict } from './suite.ts';
-import type { SummaryRow } from './summary.ts';
+import type { MetricInfo, Unit, Verdict } from './suite.ts';
+import type { GoalRow, SummaryRow } from './summary.ts';
 import { number } from './text.ts';
 
 /** A metric of a row in both runs. */
 export interface Change {
   readonly metric: string;
+  /** Of both values; a ratio has none of its metric. */
+  readonly unit: Unit;
   /** Medians over the rounds, as they were measured. */
   readonly before: number;
   readonly after: number;
@@ -36,7 +39,7 @@ export interface Change {
   readonly verdict: 'better' | 'worse' | 'tie';
 }
 
-/** A cell at a point in both runs. */
+/** A cell at a point, or a ratio that has a goal, in both runs. */
 export interface RowChange {
   readonly name: string;
   /** What the others are divided by: its own changes say how fast the machine was, and never count. */
@@ -83,13 +86,14 @@ export function compareResults(before: Results, after: Results, marginPercent: n
     const pair = both((side) => runs[side].summary.find((row) => !row.control && nameOf(row) === name));
     return changeOf(name, pair, { runs, metrics, baseline: baseline ?? null, marginPercent });
   });
+  const ratios = after.goals.flatMap((goal) => ratioChange(goal, before, after, marginPercent) ?? []);
   return {
     runs: [runText(before), runText(after)],
     marginPercent,
     warnings: [...warningsOf(runs), ...suspicions(rows, baseline ?? null)],
     baseline: baseline ?? null,
     metrics,
-    rows,
+    rows: [...rows, ...ratios],
   };
 }
 
@@ -168,10 +172,43 @@ function changeIn(
   const wide = { ...quotient, low: quotient.low * (1 - noise), high: quotient.high * (1 + noise) };
   return {
     metric: key,
+    unit: metric.unit,
     before: median(plain.before),
     after: median(plain.after),
     quotient: wide,
     verdict: isBaseline ? 'tie' : judged(wide, metric, marginPercent),
+  };
+}
+
+/** A ratio that has a goal: both cells are of the same round, so nothing else has to be divided out. */
+function ratioChange(
+  goal: GoalRow,
+  before: Results,
+  after: Results,
+  marginPercent: number,
+): RowChange | null {
+  const name = goalName(goal);
+  const old = before.goals.find((other) => goalName(other) === name);
+  if (goal.over === null || old === undefined) return null;
+  const values = {
+    before: old.byRound.map(([, value]) => value),
+    after: goal.byRound.map(([, value]) => value),
+  };
+  const quotient = quotientOfMedians(values.after, values.before);
+  if (quotient === null) return null;
+  const metric = metricOf(after, goal.metric);
+  const better = goal.atLeast === null ? 'lower' : goal.atMost === null ? 'higher' : null;
+  const verdict = better === null ? 'tie' : judged(quotient, { ...metric, better }, marginPercent);
+  const change = {
+    metric: metric.key,
+    unit: '×' as const,
+    before: median(values.before),
+    after: median(values.after),
+  };
+  return {
+    ...{ name, isBaseline: false, onlyIn: null, auditWorse: false },
+    changes: [{ ...change, quotient, verdict }],
+    verdict: { before: null, after: null },
   };
 }
 
@@ -236,9 +273,7 @@ function weaknesses(side: Side, { partial, summary, plan, commit, noise }: Resul
     rounds > 1 && noise === null
       ? 'has no A/A control: its noise is unknown, and a tie may look like a change'
       : '',
-    invalid > 0
-      ? `has ${quantity(invalid, 'result')} that do not count: the generator was the bottleneck`
-      : '',
+    invalid > 0 ? `has ${quantity(invalid, 'result')} that do not count` : '',
   ];
   return texts.filter((text) => text !== '').map((text) => `the run ${side} ${text}`);
 }
@@ -249,7 +284,10 @@ function suspicions(rows: readonly RowChange[], baseline: string | null): string
     onlyIn ? [`${name} is only in the run ${onlyIn}`] : [],
   );
   if (baseline === null)
-    return [...missing, 'there is no common baseline: the speed of the machine is in every change'];
+    return [
+      ...missing,
+      'there is no common baseline: the speed of the machine is in every change but those of ratios',
+    ];
   const leading = rows.flatMap(({ isBaseline, changes }) => (isBaseline ? [] : (changes[0]?.verdict ?? [])));
   const alike =
     leading.length > 1 && leading[0] !== 'tie' && leading.every((verdict) => verdict === leading[0]);
@@ -273,7 +311,7 @@ export function comparisonText(report: ComparisonReport): string {
   const body = rows.map((row) => {
     const first = row.changes.find(({ metric }) => metric === lead?.key);
     const values =
-      first && lead ? `${figure(first.before, lead.unit)} → ${figure(first.after, lead.unit)}` : '–';
+      first === undefined ? '–' : `${figure(first.before, first.unit)} → ${figure(first.after, first.unit)}`;
     const { before, after } = row.verdict;
     const audit = before === after ? (after ?? '–') : `${before} → ${after}`;
     return [

@@ -90,19 +90,19 @@ describe('two runs', () => {
   });
 
   it('of the same code differ in nothing in 19 of 20 pairs, with three cells and two metrics', () => {
-    const wrong = Array.from({ length: 100 }, (_, n) => n).filter((n) => {
+    const wrong = Array.from({ length: 60 }, (_, n) => n).filter((n) => {
       const after = simulate({ seed: 3_000 + n, speed: n % 2 === 0 ? 1 : 0.5 });
       return found(simulate({ seed: 2_000 + n }), after).length > 0;
     });
-    expect(wrong.length, `${wrong.length} of 100 pairs`).toBeLessThanOrEqual(5);
+    expect(wrong.length, `${wrong.length} of 60 pairs`).toBeLessThanOrEqual(3);
   });
 
   it('show a cell that became 15 % slower, and which one, in 9 of 10 pairs', () => {
-    const right = Array.from({ length: 100 }, (_, n) => n).filter((n) => {
+    const right = Array.from({ length: 60 }, (_, n) => n).filter((n) => {
       const after = simulate({ seed: 5_000 + n, speed: 0.7, faster: { lua: 0.85 } });
       return found(simulate({ seed: 4_000 + n }), after).includes('lua rate worse');
     });
-    expect(right.length, `${right.length} of 100 pairs`).toBeGreaterThanOrEqual(90);
+    expect(right.length, `${right.length} of 60 pairs`).toBeGreaterThanOrEqual(54);
   });
 
   it('show what became faster, and a p99 that became higher or lower', () => {
@@ -137,6 +137,18 @@ describe('two runs', () => {
     const verdict = (lua: number, control: number): string[] => found(run(1_500, control), run(lua, control));
     expect([verdict(1_350, 500), verdict(1_650, 500)]).toEqual([['lua rate worse'], ['lua rate better']]);
     expect([verdict(1_350, 600), verdict(1_650, 600)]).toEqual([[], []]);
+  });
+
+  it('compare ratios that have a goal, whatever the speed of the machine', () => {
+    const run = (...ratios: readonly number[]): Results => {
+      const byRound = ratios.map((value, index) => [index + 1, value] as const);
+      const goal = { metric: 'rate', of: 'lua', over: 'bare', atLeast: 1, atMost: null, what: 'share' };
+      return { ...before, goals: [{ ...goal, value: null, byRound, verdict: 'missed' }] };
+    };
+    expect(found(run(0.4, 0.41, 0.42), run(0.3, 0.31, 0.29))).toEqual(['lua ÷ bare rate worse']);
+    expect(found(run(0.4, 0.41, 0.42), run(0.6, 0.61, 0.62))).toEqual(['lua ÷ bare rate better']);
+    expect(found(run(0.4, 0.41, 0.42), run(0.4, 0.42, 0.41))).toEqual([]);
+    expect(comparisonText(compareResults(run(0.4), run(0.3), 5))).toMatch(/lua ÷ bare +0\.40 → 0\.30/);
   });
 
   it('show every audit that became worse, also that of the control, but of no cell that must fail', () => {
