@@ -348,9 +348,9 @@ function percent(quotient: number): string {
 }
 
 function finding({ changes, auditWorse }: RowChange, metrics: readonly MetricInfo[]): string {
-  const told = changes.filter(({ verdict }) => verdict !== 'tie');
+  const beyond = changes.filter(({ verdict }) => verdict !== 'tie');
   const title = (key: string): string => metrics.find((metric) => metric.key === key)?.title ?? key;
-  const parts = told.map(
+  const parts = beyond.map(
     ({ metric, verdict, quotient }) => `${title(metric)} ${verdict}: ${percent(quotient.median)}`,
   );
   return [...(auditWorse ? ['audit worse'] : []), ...parts].join(', ') || '–';

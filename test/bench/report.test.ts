@@ -24,7 +24,7 @@ describe('the sentence', () => {
 
   it('names a tie at the top, and no winner', () => {
     const tie = resultsOf(usual.filter(({ name }) => name !== 'lua'));
-    expect(sentence(tie)).toContain('First, and not to be told apart: skip-locked, unique-key, up to 1,500');
+    expect(sentence(tie)).toContain('Tied for first: skip-locked, unique-key, up to 1,500');
   });
 
   it('does not praise an unsafe cell that was not seen to fail', () => {
@@ -138,9 +138,9 @@ describe('every format', () => {
   });
 
   it('shows a table that only one suite has', () => {
-    const tables = [{ title: 'CPU', columns: ['who', 'share'], rows: [['node:http', '39.3 %']] }];
+    const tables = [{ title: 'CPU', columns: ['part', 'share'], rows: [['node:http', '39.3 %']] }];
     expect(markdownReport({ ...whole, tables })).toContain(
-      '| who | share |\n|---|---:|\n| node:http | 39.3 % |',
+      '| part | share |\n|---|---:|\n| node:http | 39.3 % |',
     );
   });
 

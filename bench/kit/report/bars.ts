@@ -1,6 +1,6 @@
 /**
  * Charts of bars, as HTML: lists whose bars have their length from custom properties, so that one drawing fits a phone and a
- * desk, texts stay texts, and the page's script can stretch the bars that are left when others are switched off.
+ * desk, text stays selectable, and the script can stretch the remaining bars when others are switched off.
  */
 import type { Results } from '../results.ts';
 import type { MetricInfo } from '../suite.ts';
@@ -31,7 +31,7 @@ const chart = (kind: string, max: number, items: readonly Markup[]): Markup =>
 
 const name = (cell: string): Markup => html`<span class="name">${cell}</span>`;
 
-/** Correctness beside a bar: a sign and a word, so that colour is not needed. */
+/** Correctness beside a bar: a sign and a word, so that color is not needed. */
 function audit(row: SummaryRow, { results }: Drawn): Markup {
   const { verdict } = row;
   if (verdict === null) return nothing;

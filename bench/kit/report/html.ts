@@ -231,7 +231,7 @@ ${prose('Origin', origin)}`;
 type Word = readonly [word: string, meaning: string];
 const rankMeaning: Word = [
   'rank',
-  'By the median. 1= is a tie: the rounds do not tell the row from the first of that rank.',
+  'By the median. 1= is a tie: the difference from the first row of that rank is within the noise.',
 ];
 const intervalMeaning: Word = [
   '95 %',

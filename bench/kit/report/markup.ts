@@ -1,6 +1,6 @@
-/** HTML in which every text is escaped unless it is said to be markup. */
+/** HTML in which every text is escaped unless it is markup. */
 
-/** Text that may stand in a page as it is. Only `html` and the charts make it. */
+/** Markup, inserted without escaping. Only `html` and the charts make it. */
 export class Markup {
   readonly text: string;
 

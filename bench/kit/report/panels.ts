@@ -21,7 +21,7 @@ interface Line {
   readonly cell: string;
   readonly correct: boolean;
   readonly points: Points;
-  /** What the line says, in words: below the name, and for readers who do not see it. */
+  /** First and last value in words: below the panel, and for screen readers. */
   readonly text: string;
 }
 

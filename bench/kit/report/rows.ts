@@ -42,11 +42,13 @@ export function hasRanking({ layout }: Pick<Results, 'layout'>): boolean {
   return layout.sections.some(({ charts }) => charts.some(({ kind }) => kind === 'ranking'));
 }
 
-/** Whether the run carries a ranking: one round tells no difference from noise. */
+/** Whether the run carries a ranking: one round cannot separate a difference from noise. */
 export function isRanked(results: Results): boolean {
   const { smoke, summary, layout } = results;
-  const told = summary.some(({ values, rank }) => rank !== null && (values[layout.lead]?.rounds ?? 0) > 1);
-  return hasRanking(results) && !smoke && told;
+  const repeated = summary.some(
+    ({ values, rank }) => rank !== null && (values[layout.lead]?.rounds ?? 0) > 1,
+  );
+  return hasRanking(results) && !smoke && repeated;
 }
 
 /** Names of all cells, those of the first results first. A cell has the same number in all charts. */

@@ -61,7 +61,7 @@ function fastest(results: Results): string {
   const at =
     plan.ladder === null ? '' : ` at ${number(plan.ladder.lead)} ${axisOf(results, plan.ladder.axis).title}`;
   if (leaders.length > 1)
-    return `First, and not to be told apart: ${leaders.map(({ cell }) => cell).join(', ')}, up to ${text}${at}.`;
+    return `Tied for first: ${leaders.map(({ cell }) => cell).join(', ')}, up to ${text}${at}.`;
   const times =
     first.toBaseline !== null && first.comparison === 'faster'
       ? `, ${figure(first.toBaseline.median, '×')} times ${plan.baseline}`
@@ -174,7 +174,7 @@ export function notices(results: Results): string[] {
     ...(smoke
       ? ['Smoke run: it shows that everything works. Its one round ranks nothing.']
       : rounds === 1 && plan.rounds === 1 && hasRanking(results)
-        ? ['One round: differences cannot be told from noise, and nothing is ranked.']
+        ? ['One round: it cannot separate differences from noise, so nothing is ranked.']
         : []),
     ...failures,
     ...broken.map(({ cell, round, reason }) => `${cell}, round ${round}: ${reason}`),
