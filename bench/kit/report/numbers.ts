@@ -18,7 +18,7 @@ export function figure(value: number, unit: Unit): string {
   const size = Math.abs(value);
   if (unit === '%') return `${digits(value * 100, 1)}${space}%`;
   if (unit === '/s') return size >= 10 || value === 0 ? number(Math.round(value)) : digits(value, 1);
-  if (Number.isInteger(value) && unit !== '×') return number(value);
+  if (Number.isInteger(value) && unit === '') return number(value);
   if (size >= 100) return number(Math.round(value));
   if (size >= 10) return value.toFixed(1);
   return size >= 0.1 || value === 0 ? value.toFixed(2) : value.toPrecision(2);

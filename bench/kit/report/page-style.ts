@@ -46,7 +46,7 @@ ul.bars{list-style:none;margin:8px 0;padding:0;font-size:.9rem}
 .rank{color:var(--soft);font-weight:400}
 .name{overflow-wrap:anywhere;line-height:1.2}
 .beside{color:var(--soft);font-size:.82rem;font-variant-numeric:tabular-nums}
-.audit{font-size:.82rem;white-space:nowrap}
+.audit{font-size:.82rem;line-height:1.2}
 .audit.pass{color:var(--good)}.audit.fail{color:var(--bad)}.audit.unknown{color:var(--soft)}
 .track{position:relative;height:16px;min-width:0}
 .track i{position:absolute;top:0;height:100%;left:0}

@@ -54,7 +54,7 @@ const cell = ({ layout }: Results): Field => ({
 export function mainTable(results: Results, group: readonly SummaryRow[]): Table {
   const { layout, plan } = results;
   const ranked = isRanked(results);
-  const rows = ranked ? group : inPlanOrder(group, results);
+  const rows = inOrder(group, results);
   const lead = metricOf(results, layout.lead);
   const fields = layout.columns.flatMap((key): Field[] => {
     if (key !== layout.lead) return [value(results, key)];
@@ -110,11 +110,16 @@ export function bestText({ best }: SummaryRow, { layout, metrics, suite, plan }:
   return `${figure(best.value.median, unit)} at ${number(best.point[plan.ladder.axis] ?? plan.ladder.lead)}`;
 }
 
+/** By rank, or in the order of the plan where nothing is ranked. */
+function inOrder(rows: readonly SummaryRow[], results: Results): readonly SummaryRow[] {
+  return isRanked(results) ? rows : inPlanOrder(rows, results);
+}
+
 /** Every metric of every row that the main table leaves out. */
 export function otherFigures(results: Results, rows: readonly SummaryRow[]): Table {
   const others = results.metrics.filter(({ key }) => !results.layout.columns.includes(key));
   const fields = others.map(({ key }) => value(results, key));
-  return tableOf('Other figures, medians', [cell(results), ...fields], rows);
+  return tableOf('Other figures, medians', [cell(results), ...fields], inOrder(rows, results));
 }
 
 /** The leading metric, round by round. */
@@ -136,7 +141,7 @@ export function roundsTable(results: Results, rows: readonly SummaryRow[]): Tabl
         },
       }),
     );
-  return tableOf(`${title} in every round`, [cell(results), ...fields], rows);
+  return tableOf(`${title} in every round`, [cell(results), ...fields], inOrder(rows, results));
 }
 
 export function goalsTable(results: Results): Table {
