@@ -106,11 +106,11 @@ export function metricBars({ results, rows, numberOf }: Drawn, keys: readonly st
   const metrics = keys.map((key) => metricOf(results, key));
   const panels = metrics.map((metric) => {
     const alike = metrics.filter(({ unit }) => unit === metric.unit).map(({ key }) => key);
-    const max = Math.max(...rows.flatMap(({ values }) => alike.map((key) => values[key]?.median ?? 0)));
+    const medians = rows.flatMap(({ values }) => alike.map((key) => values[key]?.median ?? 0));
+    const [min, max] = [Math.min(0, ...medians), Math.max(0, ...medians)];
     const items = sorted(rows, metric).map((row) => {
       const value = row.values[metric.key];
-      const bar =
-        value === undefined ? nothing : html`<i class="fill" style="${styled({ v: value.median })}"></i>`;
+      const bar = value === undefined ? nothing : barOf(value.median, min, max);
       const text = value === undefined ? '–' : withUnit(value.median, metric.unit);
       return html`<li class="${isCorrect(row) ? 'ok' : 'wrong'}" data-s="${numberOf(row.cell)}" data-v="${value?.median ?? 0}">${name(row.cell)}<span class="track">${bar}</span><b>${text}</b></li>`;
     });
@@ -118,6 +118,14 @@ export function metricBars({ results, rows, numberOf }: Drawn, keys: readonly st
     return html`<div>${heading}${chart('single', max, items)}</div>`;
   });
   return metrics.length === 1 ? html`${panels}` : html`<div class="columns">${panels}</div>`;
+}
+
+/** From 0, to the left where a value is negative. */
+function barOf(value: number, min: number, max: number): Markup {
+  if (min === 0) return html`<i class="fill" style="${styled({ v: value })}"></i>`;
+  const place = (amount: number): number => (amount - min) / (max - min);
+  const ends = { x: place(Math.min(0, value)), w: place(Math.max(0, value)) - place(Math.min(0, value)) };
+  return html`<i class="fill signed" style="${styled(ends)}"></i>`;
 }
 
 /** The metrics of a row one behind the other: what they add up to is beside the bar. */
@@ -148,16 +156,17 @@ export function rangeBars({ results, rows, numberOf }: Drawn, keys: readonly str
   const last = metrics.at(-1);
   if (last === undefined) return nothing;
   const { unit } = last;
+  const kinds = metrics.map((_, index) => (index === metrics.length - 1 ? 'last' : `d${index}`));
   const measured = sorted(rows, last).filter(({ values }) => values[last.key] !== undefined);
   const scale = logScale(measured.flatMap(({ values }) => keys.flatMap((key) => values[key]?.median ?? [])));
   const items = measured.map((row) => {
-    const found = metrics.flatMap(({ key, title }) => {
+    const found = metrics.flatMap(({ key }, index) => {
       const value = row.values[key]?.median;
-      return value === undefined ? [] : [{ title, value, place: scale.place(value) }];
+      return value === undefined ? [] : [{ value, place: scale.place(value), kind: kinds[index] ?? '' }];
     });
     const places = found.map(({ place }) => place);
     const dots = found.map(
-      ({ place }, index) => html`<i class="dot d${index}" style="${styled({ x: place })}"></i>`,
+      ({ place, kind }) => html`<i class="dot ${kind}" style="${styled({ x: place })}"></i>`,
     );
     const span = styled({ x: Math.min(...places), w: Math.max(...places) - Math.min(...places) });
     const text = found.map(({ value }) => figure(value, unit)).join(' · ');
@@ -166,7 +175,9 @@ export function rangeBars({ results, rows, numberOf }: Drawn, keys: readonly str
   const ticks = scale.ticks.map(
     (value) => html`<i style="${styled({ x: scale.place(value) })}">${tick(value)}</i>`,
   );
-  const legend = metrics.map(({ title }, index) => html`<span><i class="dot d${index}"></i>${title}</span>`);
+  const legend = metrics.map(
+    ({ title }, index) => html`<span><i class="dot ${kinds[index]}"></i>${title}</span>`,
+  );
   const axis = html`<li class="axis" aria-hidden="true"><span class="name">${unit}, logarithmic</span><span class="track">${ticks}</span><b></b></li>`;
   return html`<p class="legend">${legend}</p><ul class="bars ranges">${[...items, axis]}</ul>`;
 }

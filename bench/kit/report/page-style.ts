@@ -38,7 +38,7 @@ ul.bars{list-style:none;margin:8px 0;padding:0;font-size:.9rem}
 .bars li{display:grid;align-items:center;gap:0 10px;margin:0;padding:2px 0;min-height:24px;grid-template-columns:13em 1fr 8em}
 .bars.ranking li{grid-template-columns:2em 13em minmax(0,1fr) 4.5em 13em 13.5em;min-height:28px}
 .bars.ranges li{grid-template-columns:13em 1fr 12em}
-.bars.goals li{grid-template-columns:16em minmax(0,1fr) 6em 9em 8em;min-height:30px}
+.bars.goals li{grid-template-columns:20em minmax(0,1fr) 6em 9em 8em;min-height:30px}
 .bars.correctness li{grid-template-columns:16em 1fr}
 .bars b,.rank{font-variant-numeric:tabular-nums;text-align:right;font-weight:600;white-space:nowrap}
 .bars b{text-align:left}
@@ -51,6 +51,7 @@ ul.bars{list-style:none;margin:8px 0;padding:0;font-size:.9rem}
 .track{position:relative;height:16px;min-width:0}
 .track i{position:absolute;top:0;height:100%;left:0}
 .track .fill,.track .best{width:calc(var(--v)/var(--max)*100%);min-width:2px;border-radius:0 2px 2px 0}
+.track .fill.signed{left:calc(var(--x)*100%);width:calc(var(--w)*100%)}
 .fill{background:var(--bar)}.best{background:var(--pale)}
 .wrong .fill,.wrong .part{background:repeating-linear-gradient(135deg,var(--wrong) 0 3px,transparent 3px 6px)}
 .wrong .name,.wrong b{color:var(--soft)}

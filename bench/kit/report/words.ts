@@ -109,9 +109,10 @@ function goalsReached({ goals }: Results): string {
   return `${goals.length - missed.length} of ${quantity(goals.length, 'goal')} reached${missed.length === 0 ? '' : `; not reached: ${list}`}.`;
 }
 
-/** "lua-durable ÷ bare", "for-update: p99 of admitted attempts". */
-export function goalName({ of, over, what }: GoalRow): string {
-  return over === null ? what || of : `${of} ÷ ${over}`;
+/** "lua-durable ÷ bare", "sold-out ÷ bare, 128 connections", "for-update: p99 of admitted attempts". */
+export function goalName({ of, over, what, at = {} }: GoalRow): string {
+  const where = Object.entries(at).map(([axis, value]) => `, ${number(value)} ${axis}`);
+  return `${over === null ? `${of}: ${what}` : `${of} ÷ ${over}`}${where.join('')}`;
 }
 
 /** "at least 0.40", "0.85 … 1.15". */
