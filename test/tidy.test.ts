@@ -106,15 +106,36 @@ describe('imports', () => {
     }
   });
 
-  it('keep the audit apart from what it judges', () => {
-    for (const file of files.filter((f) => f.startsWith('bench/audit/'))) {
-      for (const imported of importsOf(file)) {
-        expect(imported, file).not.toMatch(/^(src\/(strategies|locks|orders)|bench\/load)\//);
-      }
+  it.each([
+    ['bench/kit/', /^bench\/(suites|load|audit|main)/],
+    ['bench/load/', /^(src|bench\/(suites|audit|main))/],
+    ['bench/audit/', /^(src\/(strategies|locks|orders)|bench\/(suites|load|main))/],
+    ['bench/suites/', /^bench\/main/],
+    ['src/', /^(bench|test)\//],
+  ])('of %s leave out %s', (folder, forbidden) => {
+    const own = files.filter((file) => file.startsWith(folder) && file.endsWith('.ts'));
+    expect(own.length).toBeGreaterThan(2);
+    for (const file of own)
+      for (const imported of importsOf(file)) expect(imported, file).not.toMatch(forbidden);
+  });
+
+  it('keep suites apart, and make no circle in the bench, types included', () => {
+    const bench = files.filter((file) => file.startsWith('bench/') && file.endsWith('.ts'));
+    for (const file of bench.filter((one) => one.startsWith('bench/suites/'))) {
+      const other = importsOf(file).filter(
+        (one) => one.startsWith('bench/suites/') && path.dirname(one) !== path.dirname(file),
+      );
+      expect(other, file).toEqual([]);
     }
-    for (const file of files.filter((f) => f.startsWith('bench/load/'))) {
-      for (const imported of importsOf(file)) expect(imported, file).not.toMatch(/^(src|bench\/audit)\//);
-    }
+    const done = new Set<string>();
+    const visit = (file: string, above: readonly string[]): void => {
+      expect(above, `a circle: ${[...above, file].join(' → ')}`).not.toContain(file);
+      if (done.has(file)) return;
+      for (const imported of importsOf(file).filter((one) => bench.includes(one)))
+        visit(imported, [...above, file]);
+      done.add(file);
+    };
+    for (const file of bench) visit(file, []);
   });
 
   it('keep registries for composition roots and contract tests', () => {

@@ -10,11 +10,14 @@ export interface Machine {
   readonly memoryBytes: number;
   readonly os: string;
   readonly node: string;
+  /** "not used" where a suite uses none. */
   readonly postgres: string;
   readonly redis: string;
+  /** Other servers that a suite started, such as `zookeeper`. */
+  readonly [server: string]: string | number;
 }
 
-export function describeMachine(versions: { readonly postgres: string; readonly redis: string }): Machine {
+export function describeMachine(versions: Readonly<Record<string, string>>): Machine {
   const cores = cpus();
   return {
     cpu: cores[0]?.model.trim() || 'unknown',
@@ -22,6 +25,8 @@ export function describeMachine(versions: { readonly postgres: string; readonly 
     memoryBytes: totalmem(),
     os: `${type()} ${release()} ${process.arch}`,
     node: process.version,
+    postgres: 'not used',
+    redis: 'not used',
     ...versions,
   };
 }

@@ -185,7 +185,7 @@ export function readOptions(specs: OptionSpecs, args: readonly string[], mistake
     } else if (value === undefined || value === '' || value.startsWith('--')) {
       mistakes.push(`${rawName} needs a value: ${rawName} ${placeholder(spec)}`);
     } else {
-      const read = valueOf(spec, value);
+      const read = parsed(spec, value);
       if (typeof read === 'object' && 'mistake' in read)
         mistakes.push(`${rawName} ${value}: ${read.mistake}`);
       else values.set(name, read);
@@ -199,7 +199,7 @@ function nearOption(name: string, known: readonly string[]): string {
   return hint.startsWith('; did') ? hint.replace('"', '"--') : '; --help lists them';
 }
 
-function valueOf(spec: OptionSpec, text: string): Exclude<Value, true> | { readonly mistake: string } {
+function parsed(spec: OptionSpec, text: string): Exclude<Value, true> | { readonly mistake: string } {
   const { kind, choices = [] } = spec;
   if (kind === 'text') return text;
   if (kind === 'choice') {

@@ -1,4 +1,6 @@
 /** The one results format, schema 2: everything a report, a CSV file or `--compare` shows comes from this value. */
+import { cp, mkdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import type { Machine } from './machine.ts';
 import type {
   CellBase,
@@ -68,3 +70,74 @@ export interface PlanInfo {
   /** The suite's own options. */
   readonly options: Readonly<Record<string, unknown>>;
 }
+
+/** A folder named by the UTC time; a second one in the same second has a number. */
+export async function makeFolder(out: string, startedAt: Date): Promise<string> {
+  const name = startedAt.toISOString().slice(0, 19).replaceAll(':', '-');
+  await mkdir(out, { recursive: true });
+  for (let n = 1; ; n++) {
+    const folder = join(out, n === 1 ? name : `${name}-${n}`);
+    try {
+      await mkdir(folder);
+      return folder;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    }
+  }
+}
+
+/** Writes results.json and results.csv: after each trial, so that a crash loses one at most. */
+export async function writeData(folder: string, results: Results): Promise<void> {
+  await writeWhole(join(folder, 'results.json'), `${JSON.stringify(results)}\n`);
+  await writeWhole(join(folder, 'results.csv'), toCsv(results.trials));
+}
+
+/** A reader sees the old file or the new one, never half of one. */
+export async function writeWhole(path: string, text: string): Promise<void> {
+  await writeFile(`${path}.part`, text);
+  await rename(`${path}.part`, path);
+}
+
+/** @throws when the file is not a result of this schema */
+export async function readResults(path: string): Promise<Results> {
+  const results = JSON.parse(await readFile(path, 'utf8')) as {
+    readonly schema?: unknown;
+    readonly suite?: unknown;
+  };
+  if (results.schema === 2 && typeof results.suite === 'string') return results as Results;
+  throw new Error(`${path}: not results of schema 2, but of ${JSON.stringify(results.schema) ?? 'none'}`);
+}
+
+/** Points `<out>/latest` at the folder: a link, or a copy where links cannot be made. */
+export async function pointLatest(out: string, folder: string): Promise<void> {
+  const latest = join(out, 'latest');
+  await rm(latest, { recursive: true, force: true });
+  await symlink(basename(folder), latest, 'dir').catch(() => cp(folder, latest, { recursive: true }));
+}
+
+/** What is committed: the summary, from which every chart, table and comparison is made, with four digits; no trials. */
+export function forCommit(results: Results): string {
+  const rounded = (_key: string, value: unknown): unknown =>
+    typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(4)) : value;
+  return `${JSON.stringify({ ...results, trials: [] }, rounded, 1)}\n`;
+}
+
+/** One row for each result, RFC 4180: every number, text and list of texts, with the names that they have in results.json. */
+export function toCsv(trials: readonly TrialBase[]): string {
+  const rows = trials.map((trial) => new Map(flat(trial)));
+  const columns = [...new Set(rows.flatMap((row) => [...row.keys()]))];
+  const lines = rows.map((row) => columns.map((column) => quoted(row.get(column) ?? '')));
+  return [columns, ...lines].map((line) => `${line.join(',')}\r\n`).join('');
+}
+
+function flat(value: object, prefix = ''): [string, string][] {
+  return Object.entries(value).flatMap(([key, field]): [string, string][] => {
+    const name = `${prefix}${key}`;
+    if (field === null || field === undefined) return [[name, '']];
+    if (!Array.isArray(field))
+      return typeof field === 'object' ? flat(field, `${name}.`) : [[name, String(field)]];
+    return field.every((one) => typeof one === 'string') ? [[name, field.join('; ')]] : []; // a curve has no cell
+  });
+}
+
+const quoted = (text: string): string => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);

@@ -281,7 +281,9 @@ function withBest(
   const elsewhere = ({ point }: SummaryRow): string => pointKey({ ...point, [ladder.axis]: 0 });
   const bestOf = (row: SummaryRow): SummaryRow | undefined =>
     rows
-      .filter((other) => other.cell === row.cell && elsewhere(other) === elsewhere(row) && other.values[lead])
+      .filter(
+        (other) => other.cell === row.cell && elsewhere(other) === elsewhere(row) && other.rank !== null,
+      )
       .sort((a, b) => (b.values[lead]?.median ?? 0) - (a.values[lead]?.median ?? 0))[0];
   const leading = rows.filter(({ point }) => point[ladder.axis] === ladder.lead);
   const passed = leading

@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { readCatalogue } from '../../bench/admin.ts';
-import { startService } from '../../bench/service.ts';
+import { readCatalogue } from '../../bench/kit/admin.ts';
+import { startService } from '../../bench/kit/service.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'stampede-service-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
