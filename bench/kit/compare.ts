@@ -14,6 +14,7 @@
  * identical rows, which is one in every other run with a dozen rows), and one widened by the sum of both noises (80 % of the
  * slower ones).
  */
+import { isDeepStrictEqual } from 'node:util';
 import { shortCommit } from './machine.ts';
 import { terminalTable } from './report/index.ts';
 import { figure, quantity, when } from './report/numbers.ts';
@@ -66,153 +67,133 @@ export interface ComparisonReport {
   readonly rows: readonly RowChange[];
 }
 
-type Both<T> = { readonly before: T; readonly after: T };
-type Side = keyof Both<unknown>;
-const sides: readonly Side[] = ['before', 'after'];
+type Side = 'before' | 'after';
+type Runs = Readonly<Record<Side, Results>>;
+
+/** A row of one run, with what is compared of each metric. */
+interface Sample {
+  readonly unsafe: boolean;
+  readonly isBaseline: boolean;
+  readonly verdict: Verdict;
+  readonly figures: readonly Figure[];
+}
+
+interface Figure {
+  readonly metric: Pick<MetricInfo, 'key' | 'unit' | 'better'>;
+  /** As measured in each round. */
+  readonly plain: readonly number[];
+  /** Divided by the baseline of the same round, as far as there is one. */
+  readonly divided: readonly number[];
+  readonly noise: number;
+}
 
 export function compareResults(before: Results, after: Results, marginPercent: number): ComparisonReport {
-  const runs: Both<Results> = { before, after };
+  const runs: Runs = { before, after };
   const { layout } = after;
-  const keys = [layout.lead, ...layout.columns.filter((key) => key !== layout.lead)];
+  const keys = [...new Set([layout.lead, ...layout.columns])];
   const metrics = keys.map((key) => metricOf(after, key)).filter(({ better }) => better !== null);
-  const baseline = [before.plan.baseline, after.plan.baseline].find((name) =>
-    sides.every((side) => runs[side].summary.some(({ cell }) => cell === name)),
-  );
-  const nameOf = namer(runs);
-  const names = [
-    ...new Set(sides.flatMap((side) => runs[side].summary.filter(({ control }) => !control).map(nameOf))),
-  ];
-  const rows = names.map((name): RowChange => {
-    const pair = both((side) => runs[side].summary.find((row) => !row.control && nameOf(row) === name));
-    return changeOf(name, pair, { runs, metrics, baseline: baseline ?? null, marginPercent });
-  });
-  const ratios = after.goals.flatMap((goal) => ratioChange(goal, before, after, marginPercent) ?? []);
+  const baseline =
+    [before.plan.baseline, after.plan.baseline].find((name) =>
+      [before, after].every(({ summary }) => summary.some(({ cell }) => cell === name)),
+    ) ?? null;
+  const nameOf = namer(before, after);
+  const [old, now] = [before, after].map((run) => samplesOf(run, metrics, baseline, nameOf));
+  const names = [...new Set([...(old?.keys() ?? []), ...(now?.keys() ?? [])])];
+  const rows = names.map((name) => changeOf(name, old?.get(name), now?.get(name), marginPercent));
   return {
     runs: [runText(before), runText(after)],
     marginPercent,
-    warnings: [...warningsOf(runs), ...suspicions(rows, baseline ?? null)],
-    baseline: baseline ?? null,
+    warnings: [...warningsOf(runs), ...suspicions(rows, baseline)],
+    baseline,
     metrics,
-    rows: [...rows, ...ratios],
+    rows,
   };
 }
-
-const both = <T>(of: (side: Side) => T): Both<T> => ({ before: of('before'), after: of('after') });
 
 /** A cell with its point, as far as the runs have several values of an axis. */
-function namer(runs: Both<Results>): (row: SummaryRow) => string {
-  const axes = Object.keys({ ...runs.before.summary[0]?.point, ...runs.after.summary[0]?.point });
+function namer(before: Results, after: Results): (row: SummaryRow) => string {
+  const axes = Object.keys({ ...before.summary[0]?.point, ...after.summary[0]?.point });
   const several = axes.filter(
-    (axis) => new Set(sides.flatMap((side) => axisValues(runs[side], axis))).size > 1,
+    (axis) => new Set([before, after].flatMap((results) => axisValues(results, axis))).size > 1,
   );
-  return ({ cell, point }) =>
-    [cell, ...several.map((axis) => `${number(point[axis] ?? 0)} ${axisOf(runs.after, axis).title}`)].join(
-      ', ',
-    );
+  const place = (axis: string, value = 0): string => `, ${number(value)} ${axisOf(after, axis).title}`;
+  return ({ cell, point }) => cell + several.map((axis) => place(axis, point[axis])).join('');
 }
 
-interface Context {
-  readonly runs: Both<Results>;
-  readonly metrics: readonly MetricInfo[];
-  readonly baseline: string | null;
-  readonly marginPercent: number;
-}
-
-function changeOf(name: string, pair: Both<SummaryRow | undefined>, context: Context): RowChange {
-  const { before, after } = pair;
-  const isBaseline = (before ?? after)?.cell === context.baseline;
-  const verdict = both((side) => worstVerdict(pair[side], context.runs[side]));
-  const bare = { name, isBaseline, verdict, changes: [], auditWorse: false };
-  if (!before || !after) return { ...bare, onlyIn: before ? 'before' : 'after' };
-  return {
-    ...bare,
-    onlyIn: null,
-    changes: context.metrics.flatMap(
-      (metric) => changeIn(metric, { before, after }, isBaseline, context) ?? [],
-    ),
-    auditWorse: !before.unsafe && badness(verdict.after) > badness(verdict.before),
-  };
-}
-
-const valuesOf = (row: SummaryRow | undefined, key: string): ReadonlyMap<number, number> =>
-  new Map(row?.values[key]?.byRound ?? []);
-
-/** The baseline, or its control, at the same point as a row. */
-function atSamePoint({ summary }: Results, row: SummaryRow, cell: string | null, control: boolean) {
-  const point = JSON.stringify(row.point);
-  return summary.find(
-    (other) =>
-      other.control === control && (control || other.cell === cell) && JSON.stringify(other.point) === point,
-  );
-}
-
-function changeIn(
-  metric: MetricInfo,
-  pair: Both<SummaryRow>,
-  isBaseline: boolean,
-  { runs, baseline, marginPercent }: Context,
-): Change | null {
-  const { key } = metric;
-  const plain = both((side) => [...valuesOf(pair[side], key).values()]);
-  if (plain.before.length === 0 || plain.after.length === 0) return null;
-  const divided = both((side) => {
-    const own = atSamePoint(runs[side], pair[side], baseline, false);
-    const control = atSamePoint(runs[side], pair[side], baseline, true);
-    const under = meanOf(valuesOf(own, key), control && valuesOf(control, key));
-    return {
-      values: quotients(valuesOf(pair[side], key), under),
-      noise: noiseFloor(quotients(valuesOf(control, key), valuesOf(own, key))),
-    };
+function samplesOf(
+  { summary, goals }: Results,
+  metrics: readonly MetricInfo[],
+  baseline: string | null,
+  nameOf: (row: SummaryRow) => string,
+): ReadonlyMap<string, Sample> {
+  const cells = summary.filter(({ control }) => !control);
+  const samples = cells.map((row): readonly [string, Sample] => {
+    const here = summary.filter(({ point }) => isDeepStrictEqual(point, row.point));
+    const own = here.find(({ cell }) => cell === baseline);
+    const control = here.find((other) => other.control);
+    const isBaseline = row.cell === baseline;
+    const verdicts = [row.verdict, (isBaseline && control?.verdict) || null];
+    const verdict = verdicts.sort((a, b) => badness(b) - badness(a))[0] ?? row.verdict;
+    const figures = metrics.map((metric): Figure => {
+      const [values, under, again] = [row, own, control].map(
+        (one) => new Map(one?.values[metric.key]?.byRound ?? []),
+      ) as [Map<number, number>, Map<number, number>, Map<number, number>];
+      const plain = [...values.values()];
+      const divided = baseline === null || isBaseline ? plain : quotients(values, meanOf(under, again));
+      return { metric, plain, divided, noise: noiseFloor(quotients(again, under)) };
+    });
+    return [nameOf(row), { unsafe: row.unsafe, isBaseline, verdict, figures }];
   });
-  const usable = baseline !== null && !isBaseline;
-  const values = usable ? both((side) => divided[side].values) : plain;
-  const noise = (divided.before.noise + divided.after.noise) / 2;
-  const quotient = quotientOfMedians(values.after, values.before);
-  if (quotient === null) return null;
-  const wide = { ...quotient, low: quotient.low * (1 - noise), high: quotient.high * (1 + noise) };
-  return {
-    metric: key,
-    unit: metric.unit,
-    before: median(plain.before),
-    after: median(plain.after),
-    quotient: wide,
-    verdict: isBaseline ? 'tie' : judged(wide, metric, marginPercent),
-  };
+  return new Map([...samples, ...goals.flatMap(ratioSample)]);
 }
 
 /** A ratio that has a goal: both cells are of the same round, so nothing else has to be divided out. */
-function ratioChange(
-  goal: GoalRow,
-  before: Results,
-  after: Results,
-  marginPercent: number,
-): RowChange | null {
-  const name = goalName(goal);
-  const old = before.goals.find((other) => goalName(other) === name);
-  if (goal.over === null || old === undefined) return null;
-  const values = {
-    before: old.byRound.map(([, value]) => value),
-    after: goal.byRound.map(([, value]) => value),
-  };
-  const quotient = quotientOfMedians(values.after, values.before);
-  if (quotient === null) return null;
-  const metric = metricOf(after, goal.metric);
+function ratioSample(goal: GoalRow): (readonly [string, Sample])[] {
+  if (goal.over === null) return [];
   const better = goal.atLeast === null ? 'lower' : goal.atMost === null ? 'higher' : null;
-  const verdict = better === null ? 'tie' : judged(quotient, { ...metric, better }, marginPercent);
-  const change = {
-    metric: metric.key,
-    unit: '×' as const,
-    before: median(values.before),
-    after: median(values.after),
-  };
-  return {
-    ...{ name, isBaseline: false, onlyIn: null, auditWorse: false },
-    changes: [{ ...change, quotient, verdict }],
-    verdict: { before: null, after: null },
-  };
+  const plain = goal.byRound.map(([, value]) => value);
+  const figure = {
+    metric: { key: goal.metric, unit: '×', better },
+    plain,
+    divided: plain,
+    noise: 0,
+  } as const;
+  return [[goalName(goal), { unsafe: false, isBaseline: false, verdict: null, figures: [figure] }]];
 }
 
-function judged(quotient: Interval, { better }: MetricInfo, marginPercent: number): Change['verdict'] {
+function changeOf(
+  name: string,
+  before: Sample | undefined,
+  after: Sample | undefined,
+  marginPercent: number,
+): RowChange {
+  const verdict = { before: before?.verdict ?? null, after: after?.verdict ?? null };
+  const { isBaseline, unsafe } = before ?? after ?? { isBaseline: false, unsafe: false };
+  if (!before || !after) {
+    const onlyIn = before ? 'before' : 'after';
+    return { name, isBaseline, onlyIn, changes: [], verdict, auditWorse: false };
+  }
+  const changes = before.figures.flatMap((old): Change[] => {
+    const { metric } = old;
+    const now = after.figures.find((figure) => figure.metric.key === metric.key);
+    const bare = now === undefined ? null : quotientOfMedians(now.divided, old.divided);
+    if (now === undefined || bare === null) return [];
+    const noise = (old.noise + now.noise) / 2;
+    const quotient = { ...bare, low: bare.low * (1 - noise), high: bare.high * (1 + noise) };
+    return [
+      {
+        ...{ metric: metric.key, unit: metric.unit, quotient },
+        ...{ before: median(old.plain), after: median(now.plain) },
+        verdict:
+          isBaseline || metric.better === null ? 'tie' : judged(quotient, metric.better, marginPercent),
+      },
+    ];
+  });
+  const auditWorse = !unsafe && badness(verdict.after) > badness(verdict.before);
+  return { name, isBaseline, onlyIn: null, changes, verdict, auditWorse };
+}
+
+function judged(quotient: Interval, better: 'higher' | 'lower', marginPercent: number): Change['verdict'] {
   const spansOne = quotient.low <= 1 && quotient.high >= 1;
   const small = Math.abs(quotient.median - 1) <= marginPercent / 100;
   if (quotient.rounds < 2 || spansOne || small) return 'tie';
@@ -221,14 +202,6 @@ function judged(quotient: Interval, { better }: MetricInfo, marginPercent: numbe
 
 const badness = (verdict: Verdict): number => ({ unknown: 1, fail: 2 })[verdict as string] ?? 0;
 
-/** Also of the control, which is the same cell. */
-function worstVerdict(row: SummaryRow | undefined, results: Results): Verdict {
-  if (row === undefined) return null;
-  const control = row.cell === results.plan.baseline ? atSamePoint(results, row, null, true) : undefined;
-  const verdicts = [row.verdict, control?.verdict ?? null];
-  return verdicts.sort((a, b) => badness(b) - badness(a))[0] ?? row.verdict;
-}
-
 /** What became worse beyond noise, or whose audit did. */
 export function regressions({ rows }: ComparisonReport): readonly RowChange[] {
   return rows.filter(
@@ -236,14 +209,14 @@ export function regressions({ rows }: ComparisonReport): readonly RowChange[] {
   );
 }
 
-function warningsOf(runs: Both<Results>): string[] {
-  const { before, after } = runs;
+function warningsOf({ before, after }: Runs): string[] {
   return [
     ...(before.suite === after.suite ? [] : [`the suites differ: ${before.suite} → ${after.suite}`]),
     ...different('machines', before.machine, after.machine),
     ...different('plans', planFacts(before), planFacts(after)),
     ...different('generators', { load: before.generator }, { load: after.generator }),
-    ...sides.flatMap((side) => weaknesses(side, runs[side])),
+    ...weaknesses('before', before),
+    ...weaknesses('after', after),
   ];
 }
 

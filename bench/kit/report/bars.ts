@@ -6,7 +6,7 @@ import type { Results } from '../results.ts';
 import type { MetricInfo } from '../suite.ts';
 import type { SummaryRow } from '../summary.ts';
 import { html, Markup, nothing } from './markup.ts';
-import { figure, range, tick, withUnit } from './numbers.ts';
+import { figure, tick, withUnit } from './numbers.ts';
 import { axisOf, inPlanOrder, isCorrect, metricOf } from './rows.ts';
 import { logScale } from './scale.ts';
 import { bestText } from './table.ts';
@@ -31,6 +31,19 @@ const chart = (kind: string, max: number, items: readonly Markup[]): Markup =>
 
 const name = (cell: string): Markup => html`<span class="name">${cell}</span>`;
 
+/** A row of a chart, which a checkbox switches off; `longest` is what its bar needs of the scale. */
+function item({ numberOf }: Drawn, row: SummaryRow, longest: number, content: Markup): Markup {
+  const kind = isCorrect(row) ? 'ok' : 'wrong';
+  return html`<li class="${kind}" data-s="${numberOf(row.cell)}" data-v="${longest}">${content}</li>`;
+}
+
+/** A name, a track and a text. */
+const line = (cell: string, track: Markup | readonly Markup[], text: string): Markup =>
+  html`${name(cell)}<span class="track">${track}</span><b>${text}</b>`;
+
+const legendOf = (kinds: readonly string[], metrics: readonly MetricInfo[]): Markup =>
+  html`<p class="legend">${metrics.map(({ title }, index) => html`<span><i class="${kinds[index] ?? ''}"></i>${title}</span>`)}</p>`;
+
 /** Correctness beside a bar: a sign and a word, so that color is not needed. */
 function audit(row: SummaryRow, { results }: Drawn): Markup {
   const { verdict } = row;
@@ -47,31 +60,29 @@ function audit(row: SummaryRow, { results }: Drawn): Markup {
 
 /** The ranking: the leading metric with its interval, at its best behind it, correctness beside it. */
 export function rankingBars(drawn: Drawn, key: string): Markup {
-  const { results, rows, numberOf } = drawn;
+  const { results, rows } = drawn;
   const { unit, title } = metricOf(results, key);
   const top = (row: SummaryRow): number => Math.max(row.values[key]?.high ?? 0, row.best?.value.median ?? 0);
   const items = rows.map((row) => {
     const value = row.values[key];
     const best =
       isCorrect(row) && row.best !== null && row.best.value.median > (value?.median ?? 0) ? row.best : null;
-    const bar =
-      value === undefined
-        ? nothing
-        : html`${best === null ? nothing : html`<i class="best" style="${styled({ v: best.value.median })}"></i>`}<i class="fill" style="${styled({ v: value.median })}"></i>${
-            value.rounds < 2
-              ? nothing
-              : html`<i class="whisker" style="${styled({ a: value.low, b: value.high })}"></i>`
-          }`;
-    const spread = value === undefined || value.rounds < 2 ? '' : `95 %: ${range(value, unit)}`;
+    const bars = [
+      ...(best === null ? [] : [['best', { v: best.value.median }] as const]),
+      ...(value === undefined ? [] : [['fill', { v: value.median }] as const]),
+      ...(value === undefined || value.rounds < 2
+        ? []
+        : [['whisker', { a: value.low, b: value.high }] as const]),
+    ];
+    const bar = bars.map(([kind, sizes]) => html`<i class="${kind}" style="${styled(sizes)}"></i>`);
     const beside = [
       value === undefined && row.invalid > 0 ? 'does not count: see the findings' : '',
       row.toBaseline === null ? '' : `${figure(row.toBaseline.median, '×')}×`,
       best === null ? '' : `best ${bestText(row, results)}`,
     ].filter((text) => text !== '');
-    return html`<li class="${isCorrect(row) ? 'ok' : 'wrong'}" data-s="${numberOf(row.cell)}" data-v="${top(row)}">
-<span class="rank">${rankText(row)}</span>${name(row.cell)}<span class="track">${bar}</span><b title="${spread}">${
-      value === undefined ? '–' : figure(value.median, unit)
-    }</b><span class="beside">${beside.join(' · ')}</span>${audit(row, drawn)}</li>`;
+    const text = value === undefined ? '–' : figure(value.median, unit);
+    const content = html`<span class="rank">${rankText(row)}</span>${line(row.cell, bar, text)}<span class="beside">${beside.join(' · ')}</span>${audit(row, drawn)}`;
+    return item(drawn, row, top(row), content);
   });
   const { baseline, ladder } = results.plan;
   const legend = [
@@ -102,22 +113,23 @@ function sorted(rows: readonly SummaryRow[], { key, better }: MetricInfo): Summa
 }
 
 /** One panel of bars for each metric; metrics of the same unit have the same scale. */
-export function metricBars({ results, rows, numberOf }: Drawn, keys: readonly string[]): Markup {
+export function metricBars(drawn: Drawn, keys: readonly string[]): Markup {
+  const { results, rows } = drawn;
   const metrics = keys.map((key) => metricOf(results, key));
   const panels = metrics.map((metric) => {
     const alike = metrics.filter(({ unit }) => unit === metric.unit).map(({ key }) => key);
     const medians = rows.flatMap(({ values }) => alike.map((key) => values[key]?.median ?? 0));
     const [min, max] = [Math.min(0, ...medians), Math.max(0, ...medians)];
     const items = sorted(rows, metric).map((row) => {
-      const value = row.values[metric.key];
-      const bar = value === undefined ? nothing : barOf(value.median, min, max);
-      const text = value === undefined ? '–' : withUnit(value.median, metric.unit);
-      return html`<li class="${isCorrect(row) ? 'ok' : 'wrong'}" data-s="${numberOf(row.cell)}" data-v="${value?.median ?? 0}">${name(row.cell)}<span class="track">${bar}</span><b>${text}</b></li>`;
+      const value = row.values[metric.key]?.median;
+      const bar = value === undefined ? nothing : barOf(value, min, max);
+      const text = value === undefined ? '–' : withUnit(value, metric.unit);
+      return item(drawn, row, value ?? 0, line(row.cell, bar, text));
     });
     const heading = metrics.length === 1 ? nothing : html`<h4>${metric.title}</h4>`;
-    return html`<div>${heading}${chart('single', max, items)}</div>`;
+    return html`${heading}${chart('single', max, items)}`;
   });
-  return metrics.length === 1 ? html`${panels}` : html`<div class="columns">${panels}</div>`;
+  return html`${panels}`;
 }
 
 /** From 0, to the left where a value is negative. */
@@ -129,77 +141,89 @@ function barOf(value: number, min: number, max: number): Markup {
 }
 
 /** The metrics of a row one behind the other: what they add up to is beside the bar. */
-export function stackedBars({ results, rows, numberOf }: Drawn, keys: readonly string[]): Markup {
-  const metrics = keys.map((key) => metricOf(results, key));
-  const parts = (row: SummaryRow): number[] => keys.map((key) => row.values[key]?.median ?? 0);
-  const sum = (row: SummaryRow): number => parts(row).reduce((total, part) => total + part, 0);
-  const measured = rows.filter((row) => sum(row) > 0);
-  const ascending = metrics[0]?.better === 'lower' ? 1 : -1;
-  const items = [...measured]
-    .sort((a, b) => ascending * (sum(a) - sum(b)))
-    .map((row) => {
-      const bars = parts(row).map(
-        (part, index) => html`<i class="part p${index}" style="${styled({ v: part })}"></i>`,
-      );
-      const each = parts(row).map(
-        (part, index) => `${metrics[index]?.title} ${figure(part, metrics[index]?.unit ?? '')}`,
-      );
-      return html`<li class="${isCorrect(row) ? 'ok' : 'wrong'}" data-s="${numberOf(row.cell)}" data-v="${sum(row)}" title="${each.join(', ')}">${name(row.cell)}<span class="track stack">${bars}</span><b>${withUnit(sum(row), metrics[0]?.unit ?? '')}</b></li>`;
-    });
-  const legend = metrics.map(({ title }, index) => html`<span><i class="part p${index}"></i>${title}</span>`);
-  return html`<p class="legend">${legend}</p>${chart('single', Math.max(...measured.map(sum)), items)}`;
+export function stackedBars(drawn: Drawn, keys: readonly string[]): Markup {
+  const metrics = keys.map((key) => metricOf(drawn.results, key));
+  const { unit = '', better = null } = metrics[0] ?? {};
+  const sums = drawn.rows.map((row) => {
+    const parts = keys.map((key) => row.values[key]?.median ?? 0);
+    return { row, parts, sum: parts.reduce((total, part) => total + part, 0) };
+  });
+  const measured = sums.filter(({ sum }) => sum > 0);
+  measured.sort((a, b) => (better === 'lower' ? a.sum - b.sum : b.sum - a.sum));
+  const kinds = metrics.map((_, index) => `part p${index}`);
+  const items = measured.map(({ row, parts, sum }) => {
+    const bars = parts.map(
+      (v, index) => html`<i class="${kinds[index] ?? ''}" style="${styled({ v })}"></i>`,
+    );
+    return item(
+      drawn,
+      row,
+      sum,
+      line(row.cell, html`<span class="stack">${bars}</span>`, withUnit(sum, unit)),
+    );
+  });
+  return html`${legendOf(kinds, metrics)}${chart('single', Math.max(...measured.map(({ sum }) => sum)), items)}`;
 }
 
 /** From percentile to percentile on a logarithmic scale. */
-export function rangeBars({ results, rows, numberOf }: Drawn, keys: readonly string[]): Markup {
-  const metrics = keys.map((key) => metricOf(results, key));
+export function rangeBars(drawn: Drawn, keys: readonly string[]): Markup {
+  const metrics = keys.map((key) => metricOf(drawn.results, key));
   const last = metrics.at(-1);
   if (last === undefined) return nothing;
   const { unit } = last;
-  const kinds = metrics.map((_, index) => (index === metrics.length - 1 ? 'last' : `d${index}`));
-  const measured = sorted(rows, last).filter(({ values }) => values[last.key] !== undefined);
-  const scale = logScale(measured.flatMap(({ values }) => keys.flatMap((key) => values[key]?.median ?? [])));
+  const kinds = metrics.map((metric, index) => `dot ${metric === last ? 'last' : `d${index}`}`);
+  const measured = sorted(drawn.rows, last).filter(({ values }) => values[last.key] !== undefined);
+  const { place, ticks } = logScale(
+    measured.flatMap(({ values }) => keys.flatMap((key) => values[key]?.median ?? [])),
+  );
+  const dot = (kind: string, value: number, text = ''): Markup =>
+    html`<i class="${kind}" style="${styled({ x: place(value) })}">${text}</i>`;
   const items = measured.map((row) => {
     const found = metrics.flatMap(({ key }, index) => {
       const value = row.values[key]?.median;
-      return value === undefined ? [] : [{ value, place: scale.place(value), kind: kinds[index] ?? '' }];
+      return value === undefined ? [] : [{ value, kind: kinds[index] ?? '' }];
     });
-    const places = found.map(({ place }) => place);
-    const dots = found.map(
-      ({ place, kind }) => html`<i class="dot ${kind}" style="${styled({ x: place })}"></i>`,
-    );
+    const places = found.map(({ value }) => place(value));
     const span = styled({ x: Math.min(...places), w: Math.max(...places) - Math.min(...places) });
-    const text = found.map(({ value }) => figure(value, unit)).join(' · ');
-    return html`<li class="${isCorrect(row) ? 'ok' : 'wrong'}" data-s="${numberOf(row.cell)}">${name(row.cell)}<span class="track"><i class="span" style="${span}"></i>${dots}</span><b>${text}</b></li>`;
+    const track = html`<i class="span" style="${span}"></i>${found.map(({ kind, value }) => dot(kind, value))}`;
+    return item(
+      drawn,
+      row,
+      0,
+      line(row.cell, track, found.map(({ value }) => figure(value, unit)).join(' · ')),
+    );
   });
-  const ticks = scale.ticks.map(
-    (value) => html`<i style="${styled({ x: scale.place(value) })}">${tick(value)}</i>`,
-  );
-  const legend = metrics.map(
-    ({ title }, index) => html`<span><i class="dot ${kinds[index]}"></i>${title}</span>`,
-  );
-  const axis = html`<li class="axis" aria-hidden="true"><span class="name">${unit}, logarithmic</span><span class="track">${ticks}</span><b></b></li>`;
-  return html`<p class="legend">${legend}</p><ul class="bars ranges">${[...items, axis]}</ul>`;
+  const axis = ticks.map((value) => dot('', value, tick(value)));
+  const scale = html`<li class="axis" aria-hidden="true">${line(`${unit}, logarithmic`, axis, '')}</li>`;
+  return html`${legendOf(kinds, metrics)}<ul class="bars ranges">${[...items, scale]}</ul>`;
 }
 
 /** Each goal with its value, its interval and its bound, at the same place for all: 1 is the goal. */
 export function goalBars({ results }: Pick<Drawn, 'results'>): Markup {
   const items = results.goals.map((goal) => {
-    const { value, verdict, atLeast, atMost } = goal;
+    const { value, verdict, atLeast, atMost, what } = goal;
     const unit = goalUnit(results, goal);
     const bound = atLeast ?? atMost ?? 0;
-    const text = value === null ? '–' : withUnit(value.median, unit);
-    const low = atLeast ?? Number.NEGATIVE_INFINITY;
     const share = (amount: number): number =>
       bound === 0 ? (amount > 0 ? 1 : 0) : Math.min(2, amount / bound) / 2;
-    const ends = { a: atLeast === null ? 0 : share(low), b: atMost === null ? 1 : share(atMost) };
-    const bars =
-      value === null
-        ? nothing
-        : html`<i class="span" style="${styled({ x: share(value.low), w: share(value.high) - share(value.low) })}"></i><i class="dot" style="${styled({ x: share(value.median) })}"></i>`;
-    const sign = { reached: '✓ reached', missed: '✗ missed', 'not measured': '? not measured' }[verdict];
-    const kind = { reached: 'pass', missed: 'fail', 'not measured': 'unknown' }[verdict];
-    return html`<li title="${goal.what}">${name(goalName(goal))}<span class="track"><i class="wanted${atLeast === null ? ' most' : ''}" style="${styled(ends)}"></i>${bars}</span><b>${text}</b><span class="beside">${goalBound(goal, unit)}</span><span class="audit ${kind}">${sign}</span></li>`;
+    const wanted = {
+      a: atLeast === null ? 0 : share(atLeast),
+      b: atMost === null ? 1 : share(atMost),
+    };
+    const bars = [
+      [atLeast === null ? 'wanted most' : 'wanted', wanted] as const,
+      ...(value === null
+        ? []
+        : [
+            ['span', { x: share(value.low), w: share(value.high) - share(value.low) }] as const,
+            ['dot', { x: share(value.median) }] as const,
+          ]),
+    ].map(([kind, sizes]) => html`<i class="${kind}" style="${styled(sizes)}"></i>`);
+    const text = value === null ? '–' : withUnit(value.median, unit);
+    const [kind, sign] = { reached: ['pass', '✓'], missed: ['fail', '✗'], 'not measured': ['unknown', '?'] }[
+      verdict
+    ] as [string, string];
+    return html`<li title="${what}">${line(goalName(goal), bars, text)}<span class="beside">${goalBound(goal, unit)}</span><span class="audit ${kind}">${sign} ${verdict}</span></li>`;
   });
   return html`<ul class="bars goals">${items}</ul><p class="note">The shaded part of each line is what the goal asks for; the dot is the median of the rounds, its line the 95 % interval.</p>`;
 }

@@ -18,7 +18,7 @@ import { html, listOf, Markup, nothing } from './markup.ts';
 import { plural, quantity } from './numbers.ts';
 import { style } from './page-style.ts';
 import { curvePanels, sweepPanels } from './panels.ts';
-import { cellNames, compared, groupsOf, isRanked, sweptBy } from './rows.ts';
+import { cellNames, compared, findingsOf, groupsOf, isRanked, sweptBy } from './rows.ts';
 import { allTables, type Table } from './table.ts';
 import { noiseText, notices, originText, sentence } from './words.ts';
 
@@ -183,16 +183,10 @@ function tableBox({ title, columns, rows }: Table): Markup {
 const shownFindings = 3;
 
 function wrongs({ summary }: Results): Markup {
-  const cells = [...new Set(summary.map(({ cell }) => cell))];
-  const items = cells.flatMap((cell) => {
-    const findings = [...new Set(summary.flatMap((row) => (row.cell === cell ? row.findings : [])))];
-    if (findings.length === 0) return [];
+  const items = findingsOf(summary).map(({ cell, findings }) => {
     const rest = findings.slice(shownFindings);
-    const more =
-      rest.length === 0
-        ? nothing
-        : html`<details><summary>${rest.length} more</summary>${listOf(rest)}</details>`;
-    return [html`<b>${cell}</b>${listOf(findings.slice(0, shownFindings))}${more}`];
+    const more = html`<details><summary>${rest.length} more</summary>${listOf(rest)}</details>`;
+    return html`<b>${cell}</b>${listOf(findings.slice(0, shownFindings))}${rest.length === 0 ? nothing : more}`;
   });
   return items.length === 0 ? nothing : section('Findings', html`<div class="prose">${listOf(items)}</div>`);
 }

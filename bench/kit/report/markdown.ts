@@ -1,16 +1,14 @@
 /** report.md: the sentence, the comparison, the goals, what went wrong, and every other table. */
 import type { Results } from '../results.ts';
+import { findingsOf } from './rows.ts';
 import { allTables, type Table } from './table.ts';
 import { noiseText, notices, originText, sentence } from './words.ts';
 
 /** @param sweeps results of other runs of the same suite, whose sweeps the report shows, too */
 export function toMarkdown(results: Results, sweeps: readonly Results[] = []): string {
   const { layout, summary, noise } = results;
-  const cells = [...new Set(summary.map(({ cell }) => cell))];
-  const findings = cells.flatMap((cell) =>
-    [...new Set(summary.flatMap((row) => (row.cell === cell ? row.findings : [])))].map(
-      (text) => `${cell}: ${text.replaceAll('\n', ' ')}`,
-    ),
+  const findings = findingsOf(summary).flatMap(({ cell, findings }) =>
+    findings.map((text) => `${cell}: ${text.replaceAll('\n', ' ')}`),
   );
   const sections = [
     `# ${layout.title}`,

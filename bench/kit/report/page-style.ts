@@ -56,8 +56,8 @@ ul.bars{list-style:none;margin:8px 0;padding:0;font-size:.9rem}
 .wrong .fill,.wrong .part{background:repeating-linear-gradient(135deg,var(--wrong) 0 3px,transparent 3px 6px)}
 .wrong .name,.wrong b{color:var(--soft)}
 .track .whisker{left:calc(var(--a)/var(--max)*100%);width:calc((var(--b) - var(--a))/var(--max)*100%);top:7px;height:2px;background:var(--ink);border-radius:0}
-.stack{display:flex}
-.track.stack .part{position:static;width:calc(var(--v)/var(--max)*100%)}
+.stack{display:flex;height:100%}
+.stack .part{position:static!important;width:calc(var(--v)/var(--max)*100%)}
 .part.p0{background:var(--bar)}.part.p1{background:var(--p1)}.part.p2{background:var(--p2)}.part.p3{background:var(--soft)}
 .legend{display:flex;gap:4px 18px;font-size:.82rem;color:var(--soft);flex-wrap:wrap;margin:4px 0}
 .legend span{display:inline-flex;align-items:center;gap:6px}
@@ -74,8 +74,6 @@ ul.bars{list-style:none;margin:8px 0;padding:0;font-size:.9rem}
 .axis{color:var(--soft);font-size:.78rem}
 .axis .track{background:none}
 .axis .track i{font-style:normal;left:calc(var(--x)*100%);transform:translateX(-50%);line-height:16px}
-.columns{display:grid;grid-template-columns:repeat(auto-fit,minmax(330px,1fr));gap:12px 32px}
-.columns .bars li{grid-template-columns:10em 1fr 6em}
 .shared{position:absolute;width:0;height:0}
 ul.panels{list-style:none;padding:0;margin:8px 0;display:grid;grid-template-columns:repeat(auto-fill,minmax(165px,1fr));gap:14px 16px}
 .panels.one{grid-template-columns:minmax(0,520px)}
@@ -110,7 +108,7 @@ h1{font-size:1.35rem}
 .bars.ranking .rank{text-align:left}
 .bars.goals li,.bars.correctness li{grid-template-columns:minmax(0,1fr) auto}.bars b{text-align:right}
 .bars.goals li .track{grid-column:1/3;grid-row:2}.bars.goals li .audit{text-align:right}
-.bars.single li,.bars.ranges li,.columns .bars li{grid-template-columns:minmax(0,1fr) auto;padding:3px 0}
+.bars.single li,.bars.ranges li{grid-template-columns:minmax(0,1fr) auto;padding:3px 0}
 .bars.single .track,.bars.ranges .track{grid-column:1/3;grid-row:2;height:12px}
 .dot{top:1px!important}
 .hint{display:block}

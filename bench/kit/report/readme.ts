@@ -13,8 +13,8 @@ import { chartFile } from './chart-file.ts';
 import { htmlReport, markdownReport } from './index.ts';
 import { markdownTable } from './markdown.ts';
 import { quantity } from './numbers.ts';
-import { groupsOf } from './rows.ts';
-import { extraTables, goalsTable, mainTable, rankingTable, sweepTable, type Table } from './table.ts';
+import { compared, groupsOf } from './rows.ts';
+import { extraTables, goalsTable, mainTable, sweepTable, type Table } from './table.ts';
 import { noiseText, originText } from './words.ts';
 
 const root = new URL('../../../', import.meta.url);
@@ -126,6 +126,10 @@ function measured(name: string, tables: (results: Results) => readonly Table[], 
   ].join('\n\n');
 }
 
+/** In six columns, without the A/A control. */
+const ranking = (results: Results): Table[] => [
+  mainTable(results, compared(groupsOf(results)[0]?.rows ?? []), [results.layout.lead]),
+];
 const comparison = (results: Results): Table[] =>
   groupsOf(results).map(({ rows }) => mainTable(results, rows));
 const goalsAndCells = (results: Results): Table[] => [goalsTable(results), ...comparison(results)];
@@ -144,7 +148,7 @@ function sweepTables(): string | null {
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
     guarantees: guaranteeMatrix,
-    results: () => measured('strategies', (results) => [rankingTable(results)], ''),
+    results: () => measured('strategies', ranking, ''),
   },
   'docs/strategies.md': { strategies: strategyTable },
   'docs/benchmarks.md': {

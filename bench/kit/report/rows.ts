@@ -32,6 +32,15 @@ export function compared(rows: readonly SummaryRow[]): SummaryRow[] {
   return rows.filter(({ control }) => !control);
 }
 
+/** What went wrong, each finding once for a cell at all points; cells without findings are left out. */
+export function findingsOf(rows: readonly SummaryRow[]): { cell: string; findings: string[] }[] {
+  const cells = [...new Set(rows.map(({ cell }) => cell))];
+  return cells.flatMap((cell) => {
+    const findings = [...new Set(rows.flatMap((row) => (row.cell === cell ? row.findings : [])))];
+    return findings.length === 0 ? [] : [{ cell, findings }];
+  });
+}
+
 /** Its figures may be ranked: it passed, or there was nothing to judge. */
 export function isCorrect({ verdict, unsafe }: SummaryRow): boolean {
   return (verdict === 'pass' && !unsafe) || verdict === null;

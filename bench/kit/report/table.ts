@@ -4,7 +4,7 @@ import type { SummaryRow } from '../summary.ts';
 import { number } from '../text.ts';
 import { columnTitle, figure, quantity, range, withUnit } from './numbers.ts';
 import { axisOf, axisValues, compared, groupsOf, inPlanOrder, isRanked, metricOf, sweptBy } from './rows.ts';
-import { goalBound, goalName, goalUnit, pointText, rankText, verdictText, worstCheck } from './words.ts';
+import { goalBound, goalName, goalUnit, pointText, rankText, worstCheck } from './words.ts';
 
 /** A column of text, or of figures, which are aligned to the right. */
 export type Column = readonly [title: string, align: 'left' | 'right'];
@@ -20,15 +20,13 @@ interface Field {
   readonly title: string;
   readonly align: 'left' | 'right';
   readonly text: (row: SummaryRow) => string;
-  /** Stays although no row has a text. */
-  readonly always?: true;
 }
 
 const none = '–';
 
 /** A column that says nothing is left out. */
 function tableOf(title: string, fields: readonly Field[], rows: readonly SummaryRow[]): Table {
-  const shown = fields.filter(({ text, always }) => always || rows.some((row) => text(row) !== none));
+  const shown = fields.filter(({ text }) => rows.some((row) => text(row) !== none));
   return {
     title,
     columns: shown.map(({ title, align }) => [title, align]),
@@ -43,20 +41,23 @@ function value(results: Results, key: string): Field {
   return { title: columnTitle(metric), align: 'right', text };
 }
 
-const cell = ({ layout }: Results): Field => ({
-  title: layout.noun,
-  align: 'left',
-  text: (row) => row.cell,
-  always: true,
-});
+const cell = ({ layout }: Results): Field => ({ title: layout.noun, align: 'left', text: (row) => row.cell });
 
-/** The comparison: rank, the metrics that the layout chooses, the verdict. */
-export function mainTable(results: Results, group: readonly SummaryRow[]): Table {
+/**
+ * The comparison: rank, the metrics that the layout chooses, the verdict.
+ * @param columns the leading metric alone, for the first page of the project
+ */
+export function mainTable(
+  results: Results,
+  group: readonly SummaryRow[],
+  columns: readonly string[] = results.layout.columns,
+): Table {
   const { layout, plan } = results;
   const ranked = isRanked(results);
   const rows = inOrder(group, results);
   const lead = metricOf(results, layout.lead);
-  const fields = layout.columns.flatMap((key): Field[] => {
+  const short = columns.length === 1;
+  const fields = columns.flatMap((key): Field[] => {
     if (key !== layout.lead) return [value(results, key)];
     const interval: Field[] = [
       {
@@ -71,36 +72,15 @@ export function mainTable(results: Results, group: readonly SummaryRow[]): Table
       },
       { title: 'at its best', align: 'right', text: (row) => bestText(row, results) },
     ];
-    return [value(results, key), ...(ranked ? interval : interval.slice(0, 1))];
+    return [value(results, key), ...interval.slice(short ? 1 : 0, ranked ? 3 : 1)];
   });
   const rank: Field = { title: 'rank', align: 'right', text: rankText };
   const audit: Field = {
     title: 'audit',
     align: 'left',
-    text: (row) => [verdictText(row), worstCheck(row, results)].filter((text) => text !== '').join(': '),
+    text: (row) => [row.verdict ?? none, worstCheck(row, results)].filter((text) => text !== '').join(': '),
   };
   return tableOf(`The comparison`, [...(ranked ? [rank] : []), cell(results), ...fields, audit], rows);
-}
-
-/** The comparison in six columns, for the first page of the project. */
-export function rankingTable(results: Results): Table {
-  const { layout, plan } = results;
-  const wanted = [
-    'rank',
-    layout.noun,
-    columnTitle(metricOf(results, layout.lead)),
-    `× ${plan.baseline}`,
-    'at its best',
-    'audit',
-  ];
-  const rows = compared(groupsOf(results)[0]?.rows ?? []);
-  const { title, columns, rows: texts } = mainTable(results, rows);
-  const kept = columns.flatMap(([name], index) => (wanted.includes(name) ? [index] : []));
-  return {
-    title,
-    columns: kept.map((index) => columns[index]!),
-    rows: texts.map((row) => kept.map((index) => row[index] ?? '')),
-  };
 }
 
 /** "13,020 at 256": the leading metric where the cell does best on the ladder. */
@@ -145,23 +125,19 @@ export function roundsTable(results: Results, rows: readonly SummaryRow[]): Tabl
 }
 
 export function goalsTable(results: Results): Table {
-  const spread = results.goals.some(({ byRound }) => byRound.length > 1);
   return {
     title: 'Goals',
     columns: [
       ['goal', 'left'],
       ['bound', 'left'],
       ['median', 'right'],
-      ...(spread ? [['lowest … highest', 'right'] as const, ['rounds', 'right'] as const] : []),
+      ['lowest … highest', 'right'],
       ['verdict', 'left'],
     ],
     rows: results.goals.map((goal) => {
       const unit = goalUnit(results, goal);
       const values = goal.byRound.map(([, value]) => value);
-      const ends =
-        values.length < 2
-          ? none
-          : [Math.min(...values), Math.max(...values)].map((end) => figure(end, unit)).join(' … ');
+      const ends = [Math.min(...values), Math.max(...values)].map((end) => figure(end, unit)).join(' … ');
       return [
         goalName(goal),
         goalBound(goal, unit),
@@ -170,7 +146,7 @@ export function goalsTable(results: Results): Table {
           : goal.over === null
             ? withUnit(goal.value.median, unit)
             : figure(goal.value.median, unit),
-        ...(spread ? [ends, number(values.length)] : []),
+        values.length < 2 ? none : ends,
         goal.verdict,
       ];
     }),

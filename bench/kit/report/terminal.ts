@@ -1,6 +1,6 @@
 /** The end of a run on a terminal: the sentence, the comparison, the goals, and what went wrong. */
 import type { Results } from '../results.ts';
-import { compared, groupsOf } from './rows.ts';
+import { compared, findingsOf, groupsOf } from './rows.ts';
 import { goalsTable, mainTable, type Table } from './table.ts';
 import { noiseText, notices, pointText, sentence } from './words.ts';
 
@@ -13,13 +13,11 @@ export function toTerminal(results: Results): string {
     const heading = groups.length === 1 ? '' : `${pointText(results, point)}\n`;
     return `${heading}${terminalTable(mainTable(results, rows))}`;
   });
-  const findings = groups.flatMap(({ rows }) =>
-    compared(rows).flatMap(({ cell, findings }) => {
-      const more = findings.length - shownFindings;
-      const lines = findings.slice(0, shownFindings).map((finding) => `  ${cell}: ${finding}`);
-      return more > 0 ? [...lines, `  ${cell}: ${more} more in the report`] : lines;
-    }),
-  );
+  const findings = findingsOf(compared(results.summary)).flatMap(({ cell, findings }) => {
+    const more = findings.length - shownFindings;
+    const lines = findings.slice(0, shownFindings).map((finding) => `  ${cell}: ${finding}`);
+    return more > 0 ? [...lines, `  ${cell}: ${more} more in the report`] : lines;
+  });
   return [
     ...tables,
     results.goals.length === 0 ? '' : terminalTable(goalsTable(results)),

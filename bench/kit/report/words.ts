@@ -15,32 +15,24 @@ export function sentence(results: Results): string {
     .join(' ');
 }
 
-function audited({ summary, layout, checks }: Results): string {
-  const rows = compared(summary);
-  const worst = (cell: string): SummaryRow['verdict'][] =>
-    rows.filter((row) => row.cell === cell).map(({ verdict }) => verdict);
-  const safe = [...new Set(rows.filter(({ unsafe }) => !unsafe).map(({ cell }) => cell))];
-  const judged = safe.filter((cell) => worst(cell).some((verdict) => verdict !== null));
-  const passed = judged.filter((cell) =>
-    worst(cell).every((verdict) => verdict === 'pass' || verdict === null),
+function audited(results: Results): string {
+  const { summary, layout } = results;
+  const rows = compared(summary).filter(({ verdict }) => verdict !== null);
+  const cells = [...new Set(rows.map(({ cell }) => cell))].map((cell) =>
+    rows.filter((row) => row.cell === cell),
   );
-  const unsafe = rows.filter((row) => row.unsafe);
+  const safe = cells.filter((own) => own.every(({ unsafe }) => !unsafe));
+  const unsafe = cells.filter((own) => !safe.includes(own));
+  const passed = safe.filter((own) => own.every(({ verdict }) => verdict === 'pass')).length;
+  const what = quantity(safe.length, `${unsafe.length > 0 ? 'safe ' : ''}${layout.noun}`);
   const parts = [
-    ...(judged.length === 0
-      ? []
-      : [
-          `${passed.length} of ${quantity(judged.length, `${unsafe.length > 0 ? 'safe ' : ''}${layout.noun}`)} ${layout.passed ?? 'passed every check'}`,
-        ]),
-    ...[...new Set(unsafe.map(({ cell }) => cell))].map((cell) => {
-      const own = unsafe.filter((row) => row.cell === cell);
-      if (!own.some(({ verdict }) => verdict?.startsWith('fail')))
-        return `${cell} must fail, but was not seen to: this load does not show the difference`;
-      const counts = checks.map(({ key, title }) => ({
-        title,
-        count: Math.max(0, ...own.map((row) => row.checks[key] ?? 0)),
-      }));
-      const first = counts.find(({ count }) => count > 0);
-      return `${cell} failed, as it must${first === undefined ? '' : ` (${number(first.count)} ${first.title})`}`;
+    ...(safe.length === 0 ? [] : [`${passed} of ${what} ${layout.passed ?? 'passed every check'}`]),
+    ...unsafe.map((own) => {
+      const failed = own.filter(({ verdict }) => verdict?.startsWith('fail'));
+      const found = failed.map((row) => worstCheck(row, results)).find((text) => text !== '');
+      return failed.length === 0
+        ? `${own[0]?.cell} must fail, but was not seen to: this load does not show the difference`
+        : `${own[0]?.cell} failed, as it must${found === undefined ? '' : ` (${found})`}`;
     }),
   ];
   return parts.length === 0 ? '' : `${parts.join('; ')}.`;
@@ -180,11 +172,6 @@ export function notices(results: Results): string[] {
     ...failures,
     ...broken.map(({ cell, round, reason }) => `${cell}, round ${round}: ${reason}`),
   ];
-}
-
-/** "pass", "fail: 323 oversold", "unknown"; "–": nothing was judged. */
-export function verdictText({ verdict }: SummaryRow): string {
-  return verdict ?? '–';
 }
 
 /** The first check that a row fails, such as "323 oversold"; empty: it fails none. */
