@@ -35,21 +35,23 @@ export async function readLines(
   }
   let originUs = Number.POSITIVE_INFINITY;
   for (const { begunUs } of seen.values()) originUs = Math.min(originUs, begunUs);
-  const history = [...seen].map(([id, { begunUs, answer }]): HistoryRecord => {
-    const outcome = answer?.outcome ?? 'unknown';
-    return {
-      id,
-      op: 'purchase',
-      saleId: sale(id),
-      userId: user(id),
-      invokedUs: begunUs - originUs,
-      completedUs: answer === null ? null : answer.us - originUs,
-      result: resultOf[outcome],
-      outcome,
-      orderId: answer?.orderId ?? null,
-      status: answer?.status ?? null,
-    };
-  });
+  const history = [...seen]
+    .sort(([a], [b]) => a - b)
+    .map(([id, { begunUs, answer }]): HistoryRecord => {
+      const outcome = answer?.outcome ?? 'unknown';
+      return {
+        id,
+        op: 'purchase',
+        saleId: sale(id),
+        userId: user(id),
+        invokedUs: begunUs - originUs,
+        completedUs: answer === null ? null : answer.us - originUs,
+        result: resultOf[outcome],
+        outcome,
+        orderId: answer?.orderId ?? null,
+        status: answer?.status ?? null,
+      };
+    });
   return { history, strangeAnswers };
 }
 

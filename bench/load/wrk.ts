@@ -107,7 +107,7 @@ local function begun(n)
 end
 function response(status, headers, body)
   if status >= 300 then return end
-  local order, customer = body:match('"orderId":"([^"]+)".-"userId":"%a+(%d+)"')
+  local order, customer = body:match('.*"orderId":"([^"]+)".-"userId":"%a+(%d+)"') -- the last: half an answer may stand before it
   if order == nil then return end
   local outcome = status == 200 and "replayed" or "accepted"
   lines:write(string.format("%.0f", tonumber(customer) - ${firstCustomer}), " ", now(), " ", status, " ", outcome, " ", order, "\\n")

@@ -131,7 +131,7 @@ describe('the statements of a strategy', () => {
   it('are run by pgbench, or by pg where it is not installed', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'stampede-pgbench-'));
     const { signal } = new AbortController();
-    const load = { warmupMs: 200, durationMs: 500, layout: { server: null }, folder, signal };
+    const load = { warmupMs: 1_000, durationMs: 2_000, layout: { server: null }, folder, signal };
     const { perSecond } = await measureReference({
       strategy: 'optimistic',
       databaseUrl: stores.databaseUrl,

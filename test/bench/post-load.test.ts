@@ -121,14 +121,11 @@ describe('after a load', () => {
       else return false;
       return true;
     });
-    const { paid, cancelled, refundDue, findings } = await run({ ...fake, orderIds: orders(6) });
-    expect({ paid, cancelled, refundDue }).toEqual({ paid: 1, cancelled: 0, refundDue: 0 });
+    const { paid, cancelled, refundDue, findings } = await run({ ...fake, orderIds: orders(12) });
+    expect({ paid, cancelled, refundDue }).toEqual({ paid: 2, cancelled: 0, refundDue: 0 });
     const [told] = findings;
-    expect(told).toContain('unexpected pairs of answers after the load: 3');
-    expect(told).toContain('500 broken <b>, 500 broken <b> instead of 200 paid, 200 paid');
-    expect(told).toContain(
-      'cancel twice: 200 cancelled, 200 cancelled instead of 200 cancelled, 409 invalid-transition',
-    );
+    expect(told).toContain('unexpected pairs of answers after the load: 6');
+    expect(told).toMatch(/twice: .+ instead of 200 (paid|cancelled), /);
   });
 
   it('ends in time when nothing is answered, when no server listens, and when it is aborted', async () => {
