@@ -208,8 +208,8 @@ function glossary(results: Results): Markup {
   const used = metrics.filter(({ key }) => summary.some(({ values }) => values[key] !== undefined));
   const words = [
     ...used.map(({ title, help }): Word => [title, help]),
-    ...(isRanked(results) ? [rankMeaning] : []),
-    ...(summary.some(({ trials }) => trials > 1) ? [intervalMeaning] : []),
+    ...(isRanked(results) ? [['rank', tieHelp] as const] : []),
+    ...(summary.some(({ trials }) => trials > 1) ? [['95 %', intervalHelp] as const] : []),
     ...checks.flatMap(({ title, help }): Word[] => (help === undefined ? [] : [[title, help]])),
   ];
   const cells = plan.cells.flatMap(({ name, summary, control }): Word[] =>
@@ -223,14 +223,9 @@ ${prose('Origin', origin)}`;
 }
 
 type Word = readonly [word: string, meaning: string];
-const rankMeaning: Word = [
-  'rank',
-  'By the median. 1= is a tie: the difference from the first row of that rank is within the noise.',
-];
-const intervalMeaning: Word = [
-  '95 %',
-  'The interval in which the median of a repeated run is expected: a bootstrap over the rounds.',
-];
+const tieHelp =
+  'By the median. 1= is a tie: the difference from the first row of that rank is within the noise.';
+const intervalHelp = 'Where the median of a repeated run is expected: a bootstrap over the rounds.';
 
 function definitions(title: string, words: readonly Word[]): Markup {
   if (words.length === 0) return nothing;

@@ -131,7 +131,7 @@ export function curvePanels(id: string, { rows, numberOf }: Drawn, info: CurveIn
   if (lines.length === 0) return nothing;
   const points = lines.flatMap((line) => line.points);
   const ends = lines.map((line) => line.points.at(-1)?.[0] ?? 0).filter((end) => end > 0);
-  const wide = ends.length > 0 && Math.max(...ends) / Math.min(...ends) >= 8;
+  const wide = ends.length > 0 && Math.max(...ends) / Math.min(...ends) >= 5;
   const across = points.map(([x]) => x);
   const axes = {
     x: wide ? logScale(across) : linearScale(across),

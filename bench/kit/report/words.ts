@@ -10,9 +10,7 @@ import { axisOf, compared, groupsOf, hasRanking, isCorrect, isRanked, metricOf }
 /** What the run shows, in two or three sentences: correctness, the first of the ranking, goals. */
 export function sentence(results: Results): string {
   if (results.summary.length === 0) return 'No trial was finished.';
-  return [audited(results), fastest(results), alongTheAxis(results), goalsReached(results)]
-    .filter((text) => text !== '')
-    .join(' ');
+  return [audited(results), fastest(results), goalsReached(results)].filter((text) => text !== '').join(' ');
 }
 
 function audited(results: Results): string {
@@ -69,29 +67,6 @@ function best(results: Results, rows: readonly SummaryRow[]): string {
   const step = first.best.point[axis] ?? lead;
   if (step === lead && first.rank === 1) return '';
   return ` Each at its best: ${first.cell} with ${number(Math.round(first.best.value.median))} at ${number(step)}.`;
-}
-
-/** Which cell keeps most, and which least, of what it does at the first point of a sweep; empty where nothing was swept. */
-function alongTheAxis(results: Results): string {
-  const groups = groupsOf(results);
-  const axis = Object.keys(groups[0]?.point ?? {}).find(
-    (key) => groups[0]?.point[key] !== groups.at(-1)?.point[key],
-  );
-  if (axis === undefined || results.smoke) return '';
-  const { lead } = results.layout;
-  const at = groups.toSorted((a, b) => (a.point[axis] ?? 0) - (b.point[axis] ?? 0));
-  const [first, last] = [at[0], at.at(-1)];
-  const kept = compared(first?.rows ?? []).flatMap(({ cell, values }) => {
-    const row = last?.rows.find((other) => other.cell === cell && isCorrect(other));
-    const [before, after] = [values[lead]?.median, row?.values[lead]?.median];
-    return before && after !== undefined ? [{ cell, share: after / before }] : [];
-  });
-  const [most, least] = [kept.sort((a, b) => b.share - a.share)[0], kept.at(-1)];
-  if (first === undefined || last === undefined || most === undefined || least === undefined) return '';
-  const { title } = metricOf(results, lead);
-  const from = `From ${number(first.point[axis] ?? 0)} to ${number(last.point[axis] ?? 0)} ${axisOf(results, axis).title}`;
-  const text = ({ cell, share }: typeof most): string => `${cell} keeps ${Math.round(share * 100)} %`;
-  return `${from}, ${text(most)} of its ${title}${most === least ? '' : `, ${text(least)}`}.`;
 }
 
 function goalsReached({ goals }: Results): string {
