@@ -2,6 +2,7 @@
 import { migrate } from '../../../src/store/migrate.ts';
 import { auditCounts, settleAll } from '../../audit/counts.ts';
 import { residentBytes } from '../../kit/cpu.ts';
+import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import { pin } from '../../kit/pin.ts';
 import { insertSales } from '../../kit/sales.ts';
 import { noShedding, type Service, startService } from '../../kit/service.ts';
@@ -122,6 +123,14 @@ function readAlong(
   };
 }
 
+const rows: readonly MetricRow<MemoryResult>[] = [
+  ['growth', 'growth', '%', '-', growthOf],
+  ['firstMiB', 'after the first step', 'MiB', '-', ({ readings }) => readings[1]?.[1]],
+  ['lastMiB', 'at the end', 'MiB', '-', ({ readings }) => readings.at(-1)?.[1]],
+  ['attemptsPerSecond', 'attempts/s', '/s', '+', (r) => r.attemptsPerSecond],
+];
+const help = { growth: 'Resident memory after the last step ÷ that after the first, less one.' };
+
 export const memory: Suite<MemoryOptions, MemoryCell, MemoryResult> = {
   name: 'memory',
   title: 'Measures the memory of one service under millions of attempts.',
@@ -162,40 +171,7 @@ export const memory: Suite<MemoryOptions, MemoryCell, MemoryResult> = {
       [Symbol.asyncDispose]: () => place[Symbol.asyncDispose](),
     };
   },
-  metrics: [
-    {
-      key: 'growth',
-      title: 'growth',
-      unit: '%',
-      better: 'lower',
-      help: 'Resident memory after the last step ÷ that after the first, less one.',
-      read: growthOf,
-    },
-    {
-      key: 'firstMiB',
-      title: 'after the first step',
-      unit: 'MiB',
-      better: 'lower',
-      help: 'Resident memory of the service.',
-      read: ({ readings }) => readings[1]?.[1] ?? null,
-    },
-    {
-      key: 'lastMiB',
-      title: 'at the end',
-      unit: 'MiB',
-      better: 'lower',
-      help: 'Resident memory of the service.',
-      read: ({ readings }) => readings.at(-1)?.[1] ?? null,
-    },
-    {
-      key: 'attemptsPerSecond',
-      title: 'attempts/s',
-      unit: '/s',
-      better: 'higher',
-      help: 'Answered attempts a second.',
-      read: (r) => r.attemptsPerSecond,
-    },
-  ],
+  metrics: metricsOf(rows, help),
   curves: [
     {
       key: 'memory',

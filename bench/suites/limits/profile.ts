@@ -14,6 +14,7 @@ import { migrate } from '../../../src/store/migrate.ts';
 import { createSale } from '../../kit/admin.ts';
 import { startCpu } from '../../kit/cpu.ts';
 import type { Environment } from '../../kit/environment.ts';
+import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import { noShedding, startService } from '../../kit/service.ts';
 import type { Bare, CellBase, Suite, TrialBase } from '../../kit/suite.ts';
 import { percent } from '../../kit/text.ts';
@@ -56,63 +57,44 @@ function withLimits(changed: Partial<Record<keyof typeof limits, number>>): read
   return ['--import', `data:text/javascript,${encodeURIComponent(module)}`];
 }
 
-const { scriptInFlight: inFlight, scriptBatchSize: batchSize } = limits;
-const plain = { nodeOptions: [], sql: null, unsafe: false, control: false };
+const { scriptInFlight: inFlight, scriptBatchSize: size, postgresPoolSize: pool } = limits;
+const variant = (
+  name: string,
+  summary: string,
+  changed: Parameters<typeof withLimits>[0] = {},
+  more: Partial<Variant> = {},
+): Variant => {
+  const nodeOptions = Object.keys(changed).length === 0 ? [] : withLimits(changed);
+  return { name, summary, nodeOptions, sql: null, unsafe: false, control: false, ...more };
+};
+const fewer = { nodeOptions: ['--max-semi-space-size=16'] };
+const four = { scriptInFlight: 4, writerInFlight: 4, batchFew: size };
+const single = { scriptBatchSize: 1, writerBatchSize: 1, scriptInFlight: pool, writerInFlight: pool };
+const noKey = { sql: 'ALTER TABLE orders DROP CONSTRAINT orders_sale_id_fkey' };
+const noWait = {
+  sql: `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`,
+};
 const variants: readonly Variant[] = [
-  { ...plain, name: 'as it is', summary: 'the service as `npm start` runs it' },
-  {
-    ...plain,
-    name: 'smaller semi-spaces',
-    summary: '`--max-semi-space-size=16`, as Node has it by itself: what is under way is copied more often',
-    nodeOptions: ['--max-semi-space-size=16'],
-  },
-  {
-    ...plain,
-    name: 'one batch under way',
-    summary: `at a time towards each store, instead of ${inFlight} of which the second has to be full`,
-    nodeOptions: withLimits({ scriptInFlight: 1, writerInFlight: 1 }),
-  },
-  {
-    ...plain,
-    name: 'two batches under way',
-    summary: 'whether the second is full or not',
-    nodeOptions: withLimits({ batchFew: batchSize }),
-  },
-  {
-    ...plain,
-    name: 'four batches under way',
-    summary: 'full or not',
-    nodeOptions: withLimits({ scriptInFlight: 4, writerInFlight: 4, batchFew: batchSize }),
-  },
-  {
-    ...plain,
-    name: 'batches of at most 64',
-    summary: `attempts, instead of ${batchSize}`,
-    nodeOptions: withLimits({ scriptBatchSize: 64, writerBatchSize: 64 }),
-  },
-  {
-    ...plain,
-    name: 'no batches',
-    summary:
-      'each attempt is a script call and a statement of its own, as many under way as Postgres has connections for',
-    nodeOptions: withLimits({
-      ...{ scriptBatchSize: 1, writerBatchSize: 1 },
-      ...{ scriptInFlight: limits.postgresPoolSize, writerInFlight: limits.postgresPoolSize },
-    }),
-  },
-  {
-    ...plain,
-    name: 'no foreign key',
-    summary:
-      'from `orders` to `sales`: Postgres would not look, and lock, for each order that its sale is there',
-    sql: 'ALTER TABLE orders DROP CONSTRAINT orders_sale_id_fkey',
-  },
-  {
-    ...plain,
-    name: 'no wait for the disk',
-    summary: '`synchronous_commit = off`, which would lose orders when Postgres loses its machine',
-    sql: `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`,
-  },
+  variant('as it is', 'the service as `npm start` runs it'),
+  variant('smaller semi-spaces', '`--max-semi-space-size=16`, Node’s default: more is copied', {}, fewer),
+  variant('one batch in flight', `to each store, instead of ${inFlight}`, {
+    scriptInFlight: 1,
+    writerInFlight: 1,
+  }),
+  variant('two batches in flight', 'whether the second is full or not', { batchFew: size }),
+  variant('four batches in flight', 'full or not', four),
+  variant('batches of at most 64', `attempts, instead of ${size}`, {
+    scriptBatchSize: 64,
+    writerBatchSize: 64,
+  }),
+  variant('no batches', 'each attempt is a script call and a statement', single),
+  variant(
+    'no foreign key',
+    'from `orders` to `sales`: Postgres need not look whether the sale exists',
+    {},
+    noKey,
+  ),
+  variant('no wait for the disk', '`synchronous_commit = off`, which can lose orders', {}, noWait),
 ];
 
 const strategy = 'lua';
@@ -214,14 +196,12 @@ async function runVariant(
   return { point: {}, ...measured, shares, invalid: [], findings: [] };
 }
 
-const cpu = (key: 'service' | 'redis' | 'postgres', title: string) => ({
-  key: `${key}Us`,
-  title,
-  unit: 'µs' as const,
-  better: 'lower' as const,
-  help: 'CPU for an attempt that is sold and committed.',
-  read: ({ cpuUs }: ProfileResult) => cpuUs[key],
-});
+const rows: readonly MetricRow<ProfileResult>[] = [
+  ['attemptsPerSecond', 'attempts/s', '/s', '+', (r) => r.attemptsPerSecond],
+  ['serviceUs', 'service', 'µs', '-', ({ cpuUs }) => cpuUs.service],
+  ['redisUs', 'Redis', 'µs', '-', ({ cpuUs }) => cpuUs.redis],
+  ['postgresUs', 'Postgres', 'µs', '-', ({ cpuUs }) => cpuUs.postgres],
+];
 
 export const profile: Suite<ProfileOptions, Variant, ProfileResult> = {
   name: 'profile',
@@ -266,19 +246,7 @@ export const profile: Suite<ProfileOptions, Variant, ProfileResult> = {
       [Symbol.asyncDispose]: () => place[Symbol.asyncDispose](),
     };
   },
-  metrics: [
-    {
-      key: 'attemptsPerSecond',
-      title: 'attempts/s',
-      unit: '/s',
-      better: 'higher',
-      help: 'Attempts that are sold and committed a second.',
-      read: (r) => r.attemptsPerSecond,
-    },
-    cpu('service', 'service'),
-    cpu('redis', 'Redis'),
-    cpu('postgres', 'Postgres'),
-  ],
+  metrics: metricsOf(rows, {}),
   curves: [],
   checks: [],
   goals: [],

@@ -1,7 +1,8 @@
 /** `npm run bench -- limits` and `-- flat`: the service against its platform, and whether an attempt's cost stays flat. */
 import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
-import type { Metric, ReportLayout, Suite } from '../../kit/suite.ts';
+import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
+import type { ReportLayout, Suite } from '../../kit/suite.ts';
 import { flatCells, flatGoals, type LimitCell, limitCells, limitGoals, strategyCell } from './cells.ts';
 import { type LimitResult, measureCell } from './measure.ts';
 import { openPlace, type PlaceOptions, placeSpecs, readPlace } from './place.ts';
@@ -15,56 +16,22 @@ interface LimitOptions extends PlaceOptions {
   readonly connections: readonly number[];
 }
 
-const metrics: readonly Metric<LimitResult>[] = [
-  {
-    key: 'perSecond',
-    title: 'answers/s',
-    unit: '/s',
-    better: 'higher',
-    help: 'Answers of the expected kind a second; of pgbench, transactions.',
-    read: (r) => r.perSecond,
-  },
-  {
-    key: 'p50Ms',
-    title: 'p50',
-    unit: 'ms',
-    better: 'lower',
-    help: 'Median latency, as the generator reports it.',
-    read: (r) => r.latencyMs?.p50 ?? null,
-  },
-  {
-    key: 'p99Ms',
-    title: 'p99',
-    unit: 'ms',
-    better: 'lower',
-    help: '99th percentile of the latency, as the generator reports it.',
-    read: (r) => r.latencyMs?.p99 ?? null,
-  },
-  {
-    key: 'serviceCpuUs',
-    title: 'server CPU',
-    unit: 'µs',
-    better: 'lower',
-    help: 'CPU of the server for an answer.',
-    read: (r) => r.serviceCpuUs,
-  },
-  {
-    key: 'utilization',
-    title: 'server busy',
-    unit: '%',
-    better: 'higher',
-    help: 'Share of one processor that the server used.',
-    read: (r) => r.utilization,
-  },
-  {
-    key: 'others',
-    title: 'other answers',
-    unit: '',
-    better: 'lower',
-    help: 'Answers of another kind, and requests without an answer.',
-    read: (r) => r.others + r.unanswered,
-  },
+const rows: readonly MetricRow<LimitResult>[] = [
+  ['perSecond', 'answers/s', '/s', '+', (r) => r.perSecond],
+  ['p50Ms', 'p50', 'ms', '-', (r) => r.latencyMs?.p50],
+  ['p99Ms', 'p99', 'ms', '-', (r) => r.latencyMs?.p99],
+  ['serviceCpuUs', 'server CPU', 'µs', '-', (r) => r.serviceCpuUs],
+  ['utilization', 'server busy', '%', '+', (r) => r.utilization],
+  ['others', 'other answers', '', '-', (r) => r.others + r.unanswered],
 ];
+const help = {
+  perSecond: 'Answers of the expected kind a second; of pgbench, transactions.',
+  p50Ms: 'Median latency, as the generator reports it.',
+  p99Ms: '99th percentile of the latency, as the generator reports it.',
+  serviceCpuUs: 'CPU of the server for an answer.',
+  utilization: 'Share of one processor that the server used.',
+  others: 'Answers of another kind, and requests without an answer.',
+};
 
 const notes = [
   'Each cell has a server and empty stores in each round: a warm-up, then the same closed loop at each number of connections. Every attempt is another customer’s. Ratios are taken within a round.',
@@ -174,7 +141,7 @@ Stores are always local. wrk, pgbench (PGBENCH may name it) and taskset are used
         [Symbol.asyncDispose]: () => place[Symbol.asyncDispose](),
       };
     },
-    metrics,
+    metrics: metricsOf(rows, help),
     curves: [],
     checks: [],
     goals: kind.goals,

@@ -1,7 +1,8 @@
 /** `npm run bench -- locks`: the locks side by side: throughput, hand-off, cost, fairness and exclusion. */
 
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
-import type { CellBase, Metric, ReportLayout, Session, Suite, TrialBase, Unit } from '../../kit/suite.ts';
+import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
+import type { CellBase, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
 import { reasonOf } from '../../kit/text.ts';
 import { chosenLocks, everyLock, type LockCell } from './cells.ts';
 import { measure, type Shape } from './measure.ts';
@@ -32,8 +33,7 @@ interface LockResult extends TrialBase, Numbers {
   readonly shape: ShapeName;
 }
 
-type Read = (result: LockResult) => number | null | undefined;
-type Column = readonly [key: string, title: string, unit: Unit, better: '+' | '-' | '', read: Read];
+type Column = MetricRow<LockResult>;
 
 const solo: readonly Column[] = [
   ['perSecond', 'grants/s', '/s', '+', (r) => r.perSecond],
@@ -70,14 +70,12 @@ const help: Readonly<Record<string, string>> = {
   mostOverMean: 'Most grants of one waiter ÷ mean of all.',
 };
 
-const metricsOf = (shape: ShapeName, columns: readonly Column[]): Metric<LockResult>[] =>
-  columns.map(([key, title, unit, better, read]) => ({
+const metricsIn = (shape: ShapeName, columns: readonly Column[]): Metric<LockResult>[] =>
+  metricsOf(columns, help).map(({ key, title, read, ...metric }) => ({
+    ...metric,
     key: `${shape}.${key}`,
     title: `${title}, ${shapeTitles[shape]}`,
-    unit,
-    better: better === '' ? null : better === '+' ? 'higher' : 'lower',
-    help: help[key] ?? '',
-    read: (result) => (result.shape === shape ? (read(result) ?? null) : null),
+    read: (result) => (result.shape === shape ? read(result) : null),
   }));
 
 const several = (...keys: string[]): string[] => keys.map((key) => `several-processes.${key}`);
@@ -234,7 +232,7 @@ Every server is started by the bench and ends with it; locks whose servers are n
     return { cells, points: [{}], baseline, control: true, ladder: null, shown: { ...options } };
   },
   open,
-  metrics: shapeNames.flatMap((shape) => metricsOf(shape, shape === 'solo' ? solo : contended)),
+  metrics: shapeNames.flatMap((shape) => metricsIn(shape, shape === 'solo' ? solo : contended)),
   curves: [],
   checks: [
     {

@@ -14,20 +14,10 @@ import { createSale } from '../../kit/admin.ts';
 import { residentBytes } from '../../kit/cpu.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import type { HistoryRecord } from '../../kit/history.ts';
+import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import { layoutOf, processorsHere } from '../../kit/pin.ts';
 import { type Service, startService } from '../../kit/service.ts';
-import type {
-  Bare,
-  CellBase,
-  Curve,
-  Goal,
-  Metric,
-  Suite,
-  Trial,
-  TrialBase,
-  Unit,
-  Verdict,
-} from '../../kit/suite.ts';
+import type { Bare, CellBase, Curve, Goal, Suite, Trial, TrialBase, Verdict } from '../../kit/suite.ts';
 import { buyerName } from '../../load/attempts.ts';
 import { chooseGenerator, generatorNames } from '../../load/generator.ts';
 import { type OpenResult, runOpenLoop } from '../../load/open.ts';
@@ -213,14 +203,7 @@ async function judge(
   return { history, findings, verdict: audited.verdict, died };
 }
 
-type Row = readonly [
-  key: string,
-  title: string,
-  unit: Unit,
-  better: '+' | '-' | '',
-  read: Metric<OverloadResult>['read'],
-];
-const rows: readonly Row[] = [
+const rows: readonly MetricRow<OverloadResult>[] = [
   ['capacityPerSecond', 'capacity', '/s', '+', (r) => r.capacityPerSecond],
   ['times', 'load', '×', '', (r) => r.times],
   ['admittedP99Ms', 'p99 of admitted', 'ms', '-', (r) => r.overload.admittedP99Ms],
@@ -238,10 +221,7 @@ const help: Readonly<Record<string, string>> = {
   crashes: 'Service processes that ended by themselves.',
   recoveryMs: 'From the end of the load to the end of the first half second with 90 % of the capacity.',
 };
-const metrics = rows.map(([key, title, unit, better, read]): Metric<OverloadResult> => {
-  const direction = better === '' ? null : better === '+' ? 'higher' : 'lower';
-  return { key, title, unit, better: direction, help: help[key] ?? '', read };
-});
+const metrics = metricsOf(rows, help);
 
 const second = { title: 'second of the overload', unit: 's' as const };
 const after = { title: 'after the load', unit: 'ms' as const };

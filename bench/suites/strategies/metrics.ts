@@ -1,6 +1,7 @@
 /** The figures and checks of a trial, as data. */
 import type { CheckName } from '../../audit/audit.ts';
-import type { CheckInfo, Metric, Unit } from '../../kit/suite.ts';
+import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
+import type { CheckInfo } from '../../kit/suite.ts';
 import type { StrategyResult } from './result.ts';
 
 type Read = (result: StrategyResult) => number | null | undefined;
@@ -43,163 +44,41 @@ const help: Readonly<Record<string, string>> = {
     'The generator’s share of all CPU time in steady state; from half on, a figure does not count.',
 };
 
-const metric = (
-  key: string,
-  title: string,
-  unit: Unit,
-  better: '+' | '-' | '',
-  read: Read,
-): Metric<StrategyResult> => ({
-  key,
-  title,
-  unit,
-  better: better === '' ? null : better === '+' ? 'higher' : 'lower',
-  help: help[key] ?? '',
-  read: (result) => read(result) ?? null,
-});
-
-export const metrics: readonly Metric<StrategyResult>[] = [
-  metric(
-    'acceptedPerSecond',
-    'accepted/s',
-    '/s',
-    '+',
-    capacity((r) => r.acceptedPerSecond),
-  ),
-  metric(
-    'attemptsPerSecond',
-    'attempts/s',
-    '/s',
-    '+',
-    capacity((r) => r.attemptsPerSecond),
-  ),
-  metric(
-    'p50Ms',
-    'p50',
-    'ms',
-    '-',
-    capacity((r) => r.acceptedLatencyMs?.p50),
-  ),
-  metric(
-    'p99Ms',
-    'p99',
-    'ms',
-    '-',
-    capacity((r) => r.acceptedLatencyMs?.p99),
-  ),
-  metric(
+const rows: readonly MetricRow<StrategyResult>[] = [
+  ['acceptedPerSecond', 'accepted/s', '/s', '+', capacity((r) => r.acceptedPerSecond)],
+  ['attemptsPerSecond', 'attempts/s', '/s', '+', capacity((r) => r.attemptsPerSecond)],
+  ['p50Ms', 'p50', 'ms', '-', capacity((r) => r.acceptedLatencyMs?.p50)],
+  ['p99Ms', 'p99', 'ms', '-', capacity((r) => r.acceptedLatencyMs?.p99)],
+  [
     'ofPgbench',
     '÷ pgbench',
     '×',
     '+',
     closed((r) => r.reference && r.acceptedPerSecond / r.reference.perSecond),
-  ),
-  metric(
-    'pgbenchPerSecond',
-    'pgbench/s',
-    '/s',
-    '',
-    closed((r) => r.reference?.perSecond),
-  ),
-  metric(
-    'sellOutS',
-    'sold out after',
-    's',
-    '-',
-    open((r) => r.timeToSellOutMs && r.timeToSellOutMs / 1_000),
-  ),
-  metric(
-    'sellOutP50Ms',
-    'sell-out p50',
-    'ms',
-    '-',
-    open((r) => r.acceptedLatencyMs?.p50),
-  ),
-  metric(
-    'sellOutP99Ms',
-    'sell-out p99',
-    'ms',
-    '-',
-    open((r) => r.acceptedLatencyMs?.p99),
-  ),
-  metric(
-    'refusedP99Ms',
-    'sold-out answer p99',
-    'ms',
-    '-',
-    open((r) => r.refusedLatencyMs?.p99),
-  ),
-  metric(
-    'firstComeShare',
-    'first come',
-    '%',
-    '+',
-    open((r) => r.firstComeShare),
-  ),
-  metric(
+  ],
+  ['pgbenchPerSecond', 'pgbench/s', '/s', '', closed((r) => r.reference?.perSecond)],
+  ['sellOutS', 'sold out after', 's', '-', open((r) => r.timeToSellOutMs && r.timeToSellOutMs / 1_000)],
+  ['sellOutP50Ms', 'sell-out p50', 'ms', '-', open((r) => r.acceptedLatencyMs?.p50)],
+  ['sellOutP99Ms', 'sell-out p99', 'ms', '-', open((r) => r.acceptedLatencyMs?.p99)],
+  ['refusedP99Ms', 'sold-out answer p99', 'ms', '-', open((r) => r.refusedLatencyMs?.p99)],
+  ['firstComeShare', 'first come', '%', '+', open((r) => r.firstComeShare)],
+  [
     'busyShare',
     'busy',
     '%',
     '-',
     open(({ busy, unknown, rush }) => rush && (busy + unknown + rush.dropped) / rush.scheduled),
-  ),
-  metric(
-    'serviceCpu',
-    'service CPU s/10k',
-    's',
-    '-',
-    closed(({ cost }) => cost?.cpu.service),
-  ),
-  metric(
-    'redisCpu',
-    'Redis CPU s/10k',
-    's',
-    '-',
-    closed(({ cost }) => cost?.cpu.redis),
-  ),
-  metric(
-    'postgresCpu',
-    'Postgres CPU s/10k',
-    's',
-    '-',
-    closed(({ cost }) => cost?.cpu.postgres),
-  ),
-  metric(
-    'serviceUtilization',
-    'service busy',
-    '%',
-    '',
-    closed(({ cost }) => cost?.serviceUtilization),
-  ),
-  metric(
-    'redisCommands',
-    'Redis commands',
-    '',
-    '-',
-    closed(({ cost }) => cost?.redisCommands),
-  ),
-  metric(
-    'redisRoundTrips',
-    'Redis round trips',
-    '',
-    '-',
-    closed((r) => r.roundTrips?.redis),
-  ),
-  metric(
-    'postgresRoundTrips',
-    'Postgres round trips',
-    '',
-    '-',
-    closed((r) => r.roundTrips?.postgres),
-  ),
-  metric(
-    'generatorShare',
-    'generator CPU',
-    '%',
-    '',
-    closed(({ generator: g }) => share(g.cpuS, g.systemCpuS)),
-  ),
+  ],
+  ['serviceCpu', 'service CPU s/10k', 's', '-', closed(({ cost }) => cost?.cpu.service)],
+  ['redisCpu', 'Redis CPU s/10k', 's', '-', closed(({ cost }) => cost?.cpu.redis)],
+  ['postgresCpu', 'Postgres CPU s/10k', 's', '-', closed(({ cost }) => cost?.cpu.postgres)],
+  ['serviceUtilization', 'service busy', '%', '', closed(({ cost }) => cost?.serviceUtilization)],
+  ['redisCommands', 'Redis commands', '', '-', closed(({ cost }) => cost?.redisCommands)],
+  ['redisRoundTrips', 'Redis round trips', '', '-', closed((r) => r.roundTrips?.redis)],
+  ['postgresRoundTrips', 'Postgres round trips', '', '-', closed((r) => r.roundTrips?.postgres)],
+  ['generatorShare', 'generator CPU', '%', '', closed(({ generator: g }) => share(g.cpuS, g.systemCpuS))],
 ];
+export const metrics = metricsOf(rows, help);
 
 function share(own: number | null, other: number | null): number | null {
   return own === null || other === null ? null : own / (own + other);
