@@ -91,7 +91,7 @@ describe('npm run bench', () => {
 
   it('measures by way of a network, with k6, and at several numbers of connections', async () => {
     const args = ['--strategies', 'lua', '--rtt-ms', '1', '--load', 'closed,k6', '--connections', '8,4'];
-    const { results } = await finished(...args, ...small, '--duration', '1');
+    const { results } = await finished(...args, ...small);
     const trials = results.trials as readonly StrategyResult[];
     expect(trials.map(({ load, point }) => `${load} ${point.connections}`)).toEqual([
       'closed 8',
