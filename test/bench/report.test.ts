@@ -46,6 +46,7 @@ describe('the sentence', () => {
     expect(terminalReport({ ...whole, goals })).toMatch(
       /lua ÷ for-update +at least 5\.00 +6\.00 +– +reached/,
     );
+    expect(sentence({ ...whole, goals, smoke: true })).not.toContain('goals');
     expect(sentence({ ...whole, summary: [] })).toBe('No trial was finished.');
   });
 

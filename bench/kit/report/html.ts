@@ -133,7 +133,7 @@ function drawnChart(chart: Chart, id: string, all: readonly Results[], names: re
   if (groups.length !== 1) return nothing;
   if (chart.kind === 'ranking')
     return isRanked(results) ? rankingBars(drawn, chart.metric) : correctnessList(drawn);
-  return results.smoke ? nothing : comparison(chart, id, drawn);
+  return results.smoke && chart.kind !== 'curves' ? nothing : comparison(chart, id, drawn);
 }
 
 function comparison(

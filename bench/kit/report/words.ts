@@ -69,8 +69,9 @@ function best(results: Results, rows: readonly SummaryRow[]): string {
   return ` Each at its best: ${first.cell} with ${number(Math.round(first.best.value.median))} at ${number(step)}.`;
 }
 
-function goalsReached({ goals }: Results): string {
-  if (goals.length === 0) return '';
+/** A smoke run is too small to judge a goal. */
+function goalsReached({ goals, smoke }: Results): string {
+  if (goals.length === 0 || smoke) return '';
   const missed = goals.filter(({ verdict }) => verdict !== 'reached');
   const list = missed.map(goalName).join(', ');
   return `${goals.length - missed.length} of ${quantity(goals.length, 'goal')} reached${missed.length === 0 ? '' : `; not reached: ${list}`}.`;
