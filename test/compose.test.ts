@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { youngGeneration } from '../bench/service.ts';
+import { youngGeneration } from '../bench/kit/service.ts';
 import { parseEnv } from '../src/config/env.ts';
 
 const root = new URL('../', import.meta.url);

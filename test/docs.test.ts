@@ -235,3 +235,33 @@ describe('the data reference', () => {
     for (const part of parts) expect(section(page, '## Redis'), part).toContain(`:${part}`);
   });
 });
+
+describe('the reference of results.json', () => {
+  const page = text('docs/reference/results-json.md');
+  /** Names in the first cells of a part's rows. */
+  const listed = (part: string) =>
+    matches(part, /^\|((?: `\w+`,?)+) \|/gm).flatMap((cell) => matches(cell, /`(\w+)`/g));
+  const fieldsOf = (name: string, file: string) =>
+    matches(
+      new RegExp(`interface ${name}\\b[^{]*\\{([\\s\\S]*?)^\\}`, 'm').exec(text(file))![1]!,
+      /^ {2}readonly (\w+)\??:/gm,
+    );
+
+  it('has every field of a run, of a result and of a row', () => {
+    expect(sorted(listed(section(page, '## The run')))).toEqual(
+      sorted(fieldsOf('Results', 'bench/kit/results.ts')),
+    );
+    const result = listed(section(page, '## A result'));
+    expect(result).toEqual(expect.arrayContaining(fieldsOf('TrialBase', 'bench/kit/suite.ts')));
+    const row = listed(section(page, '## A row of the summary'));
+    expect(sorted([...row, 'curves'])).toEqual(sorted(fieldsOf('SummaryRow', 'bench/kit/summary.ts')));
+  });
+
+  it('has every check of the audit', () => {
+    const checks = matches(
+      /const checks = \{([\s\S]*?)\}/.exec(text('bench/audit/audit.ts'))![1]!,
+      /^ {2}(\w+)/gm,
+    );
+    expect(listed(section(page, '## The audit'))).toEqual(checks);
+  });
+});

@@ -107,14 +107,25 @@ describe('imports', () => {
       visit(file, []);
   });
 
-  it('keep the audit apart from what it judges', () => {
-    for (const file of files.filter((f) => f.startsWith('bench/audit/'))) {
-      for (const imported of importsOf(file)) {
-        expect(imported, file).not.toMatch(/^(src\/(strategies|locks|orders)|bench\/load)\//);
-      }
-    }
-    for (const file of files.filter((f) => f.startsWith('bench/load/'))) {
-      for (const imported of importsOf(file)) expect(imported, file).not.toMatch(/^(src|bench\/audit)\//);
+  it.each([
+    ['bench/kit/', /^bench\/(suites|load|audit|main)/],
+    ['bench/load/', /^(src|bench\/(suites|audit|main))/],
+    ['bench/audit/', /^(src\/(strategies|locks|orders)|bench\/(suites|load|main))/],
+    ['bench/suites/', /^bench\/main/],
+    ['src/', /^(bench|test)\//],
+  ])('of %s leave out %s', (folder, forbidden) => {
+    const own = files.filter((file) => file.startsWith(folder) && file.endsWith('.ts'));
+    expect(own.length).toBeGreaterThan(2);
+    for (const file of own)
+      for (const imported of importsOf(file)) expect(imported, file).not.toMatch(forbidden);
+  });
+
+  it('keep the suites of the bench apart', () => {
+    for (const file of files.filter((one) => one.startsWith('bench/suites/'))) {
+      const others = importsOf(file).filter(
+        (one) => one.startsWith('bench/suites/') && path.dirname(one) !== path.dirname(file),
+      );
+      expect(others, file).toEqual([]);
     }
   });
 

@@ -1,5 +1,5 @@
 /** All checks on one trial, and the verdict. */
-import type { HistoryRecord } from '../history.ts';
+import type { HistoryRecord } from '../kit/history.ts';
 import { type Check, type CheckResult, isActive, isUnreadable, type StoresSnapshot } from './check.ts';
 import { drift } from './drift.ts';
 import { duplicates } from './duplicates.ts';

@@ -2,7 +2,8 @@
  * The audit trusts the stores, not the answers. A check is a pure function of what clients were told (the history) and
  * of what the stores hold afterwards (the snapshot); it counts what is wrong and says it in words.
  */
-import type { HistoryRecord } from '../history.ts';
+import type { HistoryRecord } from '../kit/history.ts';
+import { quantity } from '../kit/text.ts';
 
 /** One row of `orders`. */
 export interface OrderRow {
@@ -140,14 +141,4 @@ export function listed(findings: readonly string[]): string {
 /** `count` things wrong, described by `finding`; nothing is said when nothing is wrong. */
 export function counted(count: number, finding: string): CheckResult {
   return { count, finding: count === 0 ? null : finding };
-}
-
-/** "1 order", "1,213 orders". */
-export function quantity(count: number, one: string, many = `${one}s`): string {
-  return `${number(count)} ${count === 1 ? one : many}`;
-}
-
-/** 1213 → "1,213". */
-export function number(value: number): string {
-  return value.toLocaleString('en-US');
 }

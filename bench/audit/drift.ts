@@ -1,13 +1,5 @@
-import {
-  type CheckResult,
-  counted,
-  type Evidence,
-  isUnreadable,
-  listed,
-  number,
-  quantity,
-  underWay,
-} from './check.ts';
+import { number, quantity } from '../kit/text.ts';
+import { type CheckResult, counted, type Evidence, isUnreadable, listed, underWay } from './check.ts';
 
 /**
  * Counters that disagree with the orders: `sales.sold` with the active orders, what Redis would still sell with

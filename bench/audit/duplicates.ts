@@ -1,4 +1,5 @@
-import { type CheckResult, counted, type Evidence, listed, quantity } from './check.ts';
+import { quantity } from '../kit/text.ts';
+import { type CheckResult, counted, type Evidence, listed } from './check.ts';
 
 /** P3: active orders beyond one for a (sale, user), and customers who were given two different orders. */
 export function duplicates({ history, active }: Evidence): CheckResult {

@@ -1,4 +1,5 @@
-import { type CheckResult, counted, type Evidence, listed, quantity } from './check.ts';
+import { quantity } from '../kit/text.ts';
+import { type CheckResult, counted, type Evidence, listed } from './check.ts';
 
 /** P2: orders that a customer was told of and that Postgres does not have, or has for another customer or sale. */
 export function lost({ history, postgres }: Evidence): CheckResult {

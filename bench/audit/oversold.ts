@@ -1,4 +1,5 @@
-import { type CheckResult, counted, type Evidence, number } from './check.ts';
+import { number } from '../kit/text.ts';
+import { type CheckResult, counted, type Evidence } from './check.ts';
 
 /** P1: active orders beyond the stock. */
 export function oversold({ postgres, active }: Evidence): CheckResult {

@@ -1,4 +1,5 @@
-import { type CheckResult, counted, type Evidence, groupBy, listed, quantity } from './check.ts';
+import { quantity } from '../kit/text.ts';
+import { type CheckResult, counted, type Evidence, groupBy, listed } from './check.ts';
 
 /** What one notification of an order has done, by the order's status; in any other status none has done anything. */
 const effectsOf: Readonly<Record<string, readonly string[]>> = {

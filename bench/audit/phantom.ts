@@ -1,4 +1,5 @@
-import { type CheckResult, counted, type Evidence, quantity } from './check.ts';
+import { quantity } from '../kit/text.ts';
+import { type CheckResult, counted, type Evidence } from './check.ts';
 
 /**
  * Orders that nobody was told of, nor could have been told of: their customer has neither an `ok` nor an `info` in the

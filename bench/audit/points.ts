@@ -1,3 +1,4 @@
+import { quantity } from '../kit/text.ts';
 import {
   type CheckResult,
   counted,
@@ -7,7 +8,6 @@ import {
   listed,
   type OrderRow,
   type PointsRow,
-  quantity,
 } from './check.ts';
 
 /** What is wrong with an order's entries, the first that is found. */

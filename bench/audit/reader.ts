@@ -1,7 +1,8 @@
-/** Reads what the stores hold after the load. Every read is bounded; a store that does not answer is `unreadable`. */
+/** Reads what the stores hold after a load. Every read is bounded; a store that does not answer is `unreadable`. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { reasonOf } from '../kit/text.ts';
 import type {
   OrderRow,
   PaymentRow,
@@ -13,111 +14,171 @@ import type {
   Unreadable,
 } from './check.ts';
 
-/** Where one trial's stores are. */
 export interface StoresToAudit {
   readonly databaseUrl: string;
   readonly redisUrl: string;
-  readonly saleId: number;
 }
 
-/** How long the audit waits until nothing is under way between the stores. */
+/** How long the audit waits until nothing is in flight between the stores. */
 export interface SettleWait {
-  /** How long it may take until nothing is left. */
   readonly timeoutMs: number;
-  /** What did not get less or more for this long is stuck; what still changes is being settled. */
+  /** What did not change for this long is stuck; what still changes is being settled. */
   readonly stuckAfterMs: number;
 }
 
-/** Recovery promises 10 s, and begins on its own time. Redis is told again every second of what it did not hear. */
+/** Recovery promises 10 s, and runs by its own clock. The relay retries every second. */
 const defaultWait: SettleWait = { timeoutMs: 12_000, stuckAfterMs: 3_000 };
 const settlePollMs = 50;
-/** How long a store may take to answer one question of the audit. */
-const readTimeoutMs = 10_000;
+/** How long a store may take to answer one question of the audit; a load may leave 100,000 orders. */
+const readTimeoutMs = 30_000;
 
-/** What was left between the stores when the waiting ended: reservations, and units that Redis was not told of. */
+/** What was left between the stores when the wait ended: reservations, and changes that Redis has not received. */
 export type Settled =
   | (Pick<RedisSnapshot, 'unsettled' | 'settling'> & Pick<PostgresSnapshot, 'untold'>)
   | Unreadable;
 
 /**
- * Waits, bounded, until every reservation is settled and Redis has been told of every unit. To be called while the
- * service still runs: it does both. A Postgres that does not answer is not waited for: the snapshot says why.
+ * Waits, bounded, until every reservation is settled and Redis has received every change. To be called while the service
+ * runs: it does both. A Postgres that does not answer is not waited for: the snapshot says why.
+ * @returns for each sale what was left
  */
 export async function settle(
-  { databaseUrl, redisUrl, saleId }: StoresToAudit,
+  { databaseUrl, redisUrl }: StoresToAudit,
+  saleIds: readonly number[],
   wait: SettleWait = defaultWait,
-): Promise<Settled> {
+): Promise<ReadonlyMap<number, Settled>> {
   const postgres = new pg.Pool({ ...postgresOptions(databaseUrl), max: 1 });
   postgres.on('error', () => {}); // The next look opens another connection.
   try {
-    return await withRedis(redisUrl, (redis) =>
+    const left = await withRedis(redisUrl, (redis) =>
       untilNothingIsLeft(async () => {
-        const unsettled = await redis.zcard(`stampede:{sale:${saleId}}:reservations`);
-        return { unsettled, untold: await countUntold(postgres, saleId).catch(() => 0) };
+        const untold = await countUntold(postgres, saleIds).catch(() => new Map<number, number>());
+        const pipeline = redis.pipeline();
+        for (const saleId of saleIds) pipeline.zcard(`${keyPrefix(saleId)}:reservations`);
+        const replies = (await pipeline.exec()) ?? [];
+        return saleIds.map((saleId, n) => {
+          const [error, unsettled] = replies[n] ?? [new Error('no reply')];
+          if (error) throw error;
+          return { saleId, unsettled: Number(unsettled), untold: untold.get(saleId) ?? 0 };
+        });
       }, wait),
     );
+    return 'unreadable' in left ? new Map(saleIds.map((saleId) => [saleId, left])) : left;
   } finally {
     await postgres.end();
   }
 }
 
+const keyPrefix = (saleId: number): string => `stampede:{sale:${saleId}}`;
+
+interface Left {
+  readonly saleId: number;
+  readonly unsettled: number;
+  readonly untold: number;
+}
+
 async function untilNothingIsLeft(
-  look: () => Promise<{ readonly unsettled: number; readonly untold: number }>,
+  look: () => Promise<readonly Left[]>,
   { timeoutMs, stuckAfterMs }: SettleWait,
-): Promise<Settled> {
-  const begin = performance.now();
-  let changedAt = begin;
-  let left = await look();
-  while (left.unsettled + left.untold > 0 && performance.now() - begin < timeoutMs) {
+): Promise<ReadonlyMap<number, Settled>> {
+  const beganMs = performance.now();
+  const changedMs = new Map<number, number>();
+  const before = new Map<number, string>();
+  for (;;) {
+    const nowMs = performance.now();
+    const all = await look();
+    for (const { saleId, unsettled, untold } of all) {
+      const state = `${unsettled} ${untold}`;
+      if (before.get(saleId) !== state) changedMs.set(saleId, nowMs);
+      before.set(saleId, state);
+    }
+    const isDone = all.every(({ unsettled, untold }) => unsettled + untold === 0);
+    if (isDone || nowMs - beganMs >= timeoutMs) {
+      return new Map(
+        all.map(({ saleId, unsettled, untold }) => {
+          const isMoving = nowMs - (changedMs.get(saleId) ?? beganMs) < stuckAfterMs;
+          return [saleId, { unsettled, untold, settling: unsettled + untold > 0 && isMoving }];
+        }),
+      );
+    }
     await sleep(settlePollMs);
-    const next = await look();
-    if (next.unsettled !== left.unsettled || next.untold !== left.untold) changedAt = performance.now();
-    left = next;
   }
-  const settling = left.unsettled + left.untold > 0 && performance.now() - changedAt < stuckAfterMs;
-  return { ...left, settling };
 }
 
-async function countUntold(db: Pick<pg.Client, 'query'>, saleId: number): Promise<number> {
-  const { rows } = await db.query<{ untold: number }>(
-    'SELECT count(*)::int AS untold FROM mirror_outbox WHERE sale_id = $1',
-    [saleId],
+async function countUntold(
+  db: Pick<pg.Client, 'query'>,
+  saleIds: readonly number[],
+): Promise<ReadonlyMap<number, number>> {
+  const { rows } = await db.query<{ id: number; untold: number }>(
+    'SELECT sale_id AS id, count(*)::int AS untold FROM mirror_outbox WHERE sale_id = ANY($1) GROUP BY 1',
+    [saleIds],
   );
-  return rows[0]?.untold ?? 0;
+  return new Map(rows.map(({ id, untold }) => [id, untold]));
 }
 
-/** Takes the snapshot. To be called when the service has stopped, so that nothing moves between the two stores. */
-export async function readStores(stores: StoresToAudit, settled: Settled): Promise<StoresSnapshot> {
-  const [postgres, redis] = await Promise.all([readPostgres(stores), readRedis(stores, settled)]);
-  return { postgres, redis };
+/** Takes the snapshots. To be called when the service has stopped, so that nothing moves between the two stores. */
+export async function readStores(
+  { databaseUrl, redisUrl }: StoresToAudit,
+  saleIds: readonly number[],
+  settled: ReadonlyMap<number, Settled>,
+): Promise<ReadonlyMap<number, StoresSnapshot>> {
+  const [postgres, redis] = await Promise.all([
+    readPostgres(databaseUrl, saleIds),
+    withRedis(redisUrl, async (client) => {
+      const read = async (id: number) => [id, await readSale(client, id, settled.get(id))] as const;
+      return new Map(await Promise.all(saleIds.map(read)));
+    }),
+  ]);
+  return new Map(
+    saleIds.map((id) => [
+      id,
+      {
+        postgres:
+          'unreadable' in postgres
+            ? postgres
+            : (postgres.get(id) ?? { unreadable: `there is no sale ${id}` }),
+        redis: 'unreadable' in redis ? redis : redis.get(id)!,
+      },
+    ]),
+  );
 }
 
-async function readPostgres({ databaseUrl, saleId }: StoresToAudit): Promise<PostgresSnapshot | Unreadable> {
+async function readPostgres(
+  databaseUrl: string,
+  saleIds: readonly number[],
+): Promise<ReadonlyMap<number, PostgresSnapshot> | Unreadable> {
   const client = new pg.Client(postgresOptions(databaseUrl));
-  client.on('error', () => {}); // A connection that breaks fails the query that is under way; that is reported.
+  client.on('error', () => {}); // A connection that breaks fails the query in flight; that is reported.
   try {
     await client.connect();
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
-    const sales = await client.query<{ id: number; stock: number; sold: number }>(
-      'SELECT id, stock, sold + oversold AS sold FROM sales WHERE id = $1',
-      [saleId],
+    const sales = await client.query<PostgresSnapshot['sale'] & { readonly held: number }>(
+      `SELECT id, stock, sold + oversold AS sold,
+              (SELECT count(*)::int FROM stock_units AS u WHERE u.sale_id = s.id AND u.order_id IS NOT NULL
+                 AND NOT EXISTS (SELECT FROM orders AS o WHERE o.id = u.order_id AND o.status IN ('pending', 'paid'))) AS held
+       FROM sales AS s WHERE id = ANY($1)`,
+      [saleIds],
     );
-    const sale = sales.rows[0];
-    if (sale === undefined) return { unreadable: `sale ${saleId} is not there` };
-    const snapshot = { sale, ...(await readRows(client)), ...(await readCounts(client, saleId)) };
+    const rows = await readRows(client);
+    const untold = await countUntold(client, saleIds);
     await client.query('COMMIT');
-    return snapshot;
+    return new Map(
+      sales.rows.map(({ held, ...sale }) => [
+        sale.id,
+        { sale, ...rows, untold: untold.get(sale.id) ?? 0, heldUnits: held },
+      ]),
+    );
   } catch (error) {
-    return { unreadable: reason(error) };
+    return { unreadable: reasonOf(error) };
   } finally {
     await client.end().catch(() => {});
   }
 }
 
-type Rows = Pick<PostgresSnapshot, 'orders' | 'points' | 'payments' | 'tasks'>;
-
 /** Those of all sales. */
-async function readRows(client: pg.Client): Promise<Rows> {
+async function readRows(
+  client: pg.Client,
+): Promise<Pick<PostgresSnapshot, 'orders' | 'points' | 'payments' | 'tasks'>> {
   const orders = await client.query<OrderRow>(
     'SELECT id::text AS id, sale_id AS "saleId", user_id AS "userId", status::text AS status FROM orders',
   );
@@ -134,19 +195,6 @@ async function readRows(client: pg.Client): Promise<Rows> {
   return { orders: orders.rows, points: points.rows, payments: payments.rows, tasks: tasks.rows };
 }
 
-/** Those of one sale. */
-async function readCounts(
-  client: pg.Client,
-  saleId: number,
-): Promise<Pick<PostgresSnapshot, 'untold' | 'heldUnits'>> {
-  const { rows } = await client.query<{ held: number }>(
-    `SELECT count(*)::int AS held FROM stock_units AS u WHERE u.sale_id = $1 AND u.order_id IS NOT NULL
-       AND NOT EXISTS (SELECT FROM orders AS o WHERE o.id = u.order_id AND o.status IN ('pending', 'paid'))`,
-    [saleId],
-  );
-  return { untold: await countUntold(client, saleId), heldUnits: rows[0]?.held ?? 0 };
-}
-
 function postgresOptions(databaseUrl: string): pg.ClientConfig {
   return {
     connectionString: databaseUrl,
@@ -156,29 +204,27 @@ function postgresOptions(databaseUrl: string): pg.ClientConfig {
   };
 }
 
-async function readRedis(
-  { redisUrl, saleId }: StoresToAudit,
-  settled: Settled,
+async function readSale(
+  redis: Redis,
+  saleId: number,
+  settled: Settled = { unreadable: 'the audit did not wait for it' },
 ): Promise<RedisSnapshot | Unreadable> {
   if ('unreadable' in settled) return settled;
-  return withRedis(redisUrl, async (redis) => {
-    const prefix = `stampede:{sale:${saleId}}`;
-    const [remaining, segments, unsettled, buyers] = await Promise.all([
-      redis.hget(`${prefix}:state`, 'remaining'),
-      redis.hvals(`${prefix}:segments`),
-      redis.zcard(`${prefix}:reservations`),
-      redis.hlen(`${prefix}:buyers`),
-    ]);
-    const counts = [...(remaining === null ? [] : [remaining]), ...segments].map(Number);
-    if (counts.some((count) => !Number.isSafeInteger(count)))
-      return { unreadable: 'a count is not a number' };
-    return {
-      remaining: counts.length === 0 ? null : counts.reduce((sum, count) => sum + count, 0),
-      buyers: counts.length === 0 ? null : buyers,
-      unsettled,
-      settling: settled.settling,
-    };
-  });
+  const prefix = keyPrefix(saleId);
+  const [remaining, segments, unsettled, buyers] = await Promise.all([
+    redis.hget(`${prefix}:state`, 'remaining'),
+    redis.hvals(`${prefix}:segments`),
+    redis.zcard(`${prefix}:reservations`),
+    redis.hlen(`${prefix}:buyers`),
+  ]);
+  const counts = [...(remaining === null ? [] : [remaining]), ...segments].map(Number);
+  if (counts.some((count) => !Number.isSafeInteger(count))) return { unreadable: 'a count is not a number' };
+  return {
+    remaining: counts.length === 0 ? null : counts.reduce((sum, count) => sum + count, 0),
+    buyers: counts.length === 0 ? null : buyers,
+    unsettled,
+    settling: settled.settling,
+  };
 }
 
 async function withRedis<T>(url: string, read: (redis: Redis) => Promise<T>): Promise<T | Unreadable> {
@@ -190,17 +236,13 @@ async function withRedis<T>(url: string, read: (redis: Redis) => Promise<T>): Pr
     maxRetriesPerRequest: 0,
     connectionName: 'stampede-audit',
   });
-  redis.on('error', () => {}); // The command that is under way fails as well; that is reported.
+  redis.on('error', () => {}); // The command in flight fails as well; that is reported.
   try {
     await redis.connect();
     return await read(redis);
   } catch (error) {
-    return { unreadable: reason(error) };
+    return { unreadable: reasonOf(error) };
   } finally {
     redis.disconnect();
   }
-}
-
-function reason(error: unknown): string {
-  return error instanceof Error ? error.message || error.name : String(error);
 }

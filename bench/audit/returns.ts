@@ -1,13 +1,5 @@
-import {
-  type CheckResult,
-  counted,
-  type Evidence,
-  isUnreadable,
-  listed,
-  number,
-  quantity,
-  underWay,
-} from './check.ts';
+import { number, quantity } from '../kit/text.ts';
+import { type CheckResult, counted, type Evidence, isUnreadable, listed, underWay } from './check.ts';
 
 /**
  * Units returned = cancelled + expired: the unit and the customer of every closed order are free, in both stores. Counts

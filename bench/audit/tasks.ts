@@ -1,4 +1,5 @@
-import { type CheckResult, counted, type Evidence, groupBy, listed, quantity } from './check.ts';
+import { quantity } from '../kit/text.ts';
+import { type CheckResult, counted, type Evidence, groupBy, listed } from './check.ts';
 
 /** What must happen outside, once, by the order's status; for any other status nothing. */
 const kindsOf: Readonly<Record<string, readonly string[]>> = {

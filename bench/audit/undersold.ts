@@ -1,4 +1,5 @@
-import { type CheckResult, counted, type Evidence, number, quantity } from './check.ts';
+import { number, quantity } from '../kit/text.ts';
+import { type CheckResult, counted, type Evidence } from './check.ts';
 
 /**
  * P4: units that are free at the end although someone was told "sold out". A closed order's unit may have come back

@@ -1,5 +1,5 @@
 /** What an HTTP answer to a purchase means. Called for every answer while the load runs, so it parses no JSON. */
-import type { AttemptOutcome } from '../history.ts';
+import type { AttemptOutcome } from '../kit/history.ts';
 
 export interface Answer {
   readonly outcome: AttemptOutcome;

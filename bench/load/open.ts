@@ -1,65 +1,60 @@
 /**
- * Open loop on undici: each attempt is sent at its intended start, whether earlier ones were answered or not, as
- * customers do who know nothing of each other. Latency counts from the intended start, so that a stall of the server
- * or of this generator is seen by everyone who would have met it, not only by those who were under way.
- *
- * An attempt, and what moves it on:
+ * Open loop on undici: each attempt is sent at its intended start, whether earlier ones were answered or not. Latency
+ * counts from the intended start, so that a stall of the server or of this generator is seen by all attempts due meanwhile
+ * (no coordinated omission).
  *
  *   scheduled ─due─▶ taken ─▶ handed to a free connection ─▶ sent ─▶ answered | unknown (reset, timeout)
- *                      │                     ▲     └─ no connection: `unconnected`, never sent
- *                      ├─ all connections busy: waits, first come first served
- *                      └─ `maxOutstanding` under way, or waited for a whole timeout: `dropped`, never sent
+ *       │              │                     ▲     └─ no connection: `unconnected`, never sent
+ *       │              ├─ all connections busy: waits, first in, first out
+ *       │              └─ `maxOutstanding` in flight, or waited for a whole timeout: `dropped`, never sent
+ *       └─ the load was ended before its time: `notBegun`
  *
- * Every scheduled attempt is counted in exactly one of these ends. What is sent late is measured as lag; when lag, drops
- * or the generator's own load say that the schedule was not kept, the result is not valid, and says why.
+ * Every scheduled attempt is counted in exactly one of these ends. Late sending is measured as lag; when lag, drops or
+ * the generator's own load show that the schedule was not kept, the result says why it is not valid.
  *
- * One undici `Client` for each connection and a ring of free ones, instead of undici's `Pool`: the pool looks at its
- * connections one after the other (with 512 of them 42 µs of CPU a request instead of 31), and its queue would hide who
- * waits. It runs on the caller's thread, which has nothing else to do under load: 10,000 requests/s keep 65 % of one
- * core busy, 20,000 are the most, with a server on the other core. A wake-up comes at most once a ms: half a ms of lag is
- * normal. The first ten thousand requests of a process come later than that, so a warm-up belongs before what counts.
+ * One undici `Client` a connection and a ring of free ones, instead of undici's `Pool`: the pool scans its connections
+ * (42 µs of CPU a request with 512 of them, instead of 31), and its queue would hide waiting. 10,000 requests/s keep 65 %
+ * of one core busy; half a ms of lag is normal. The first ten thousand requests of a process are later: warm up first.
  */
-import { createHistogram, type Histogram, performance, type RecordableHistogram } from 'node:perf_hooks';
-import type { AttemptOutcome, HistoryRecord } from '../history.ts';
-import { readAnswer } from './answer.ts';
-import type { LoadResult } from './closed.ts';
+import { performance } from 'node:perf_hooks';
+import type { HistoryRecord } from '../kit/history.ts';
+import { type Answer, readAnswer } from './answer.ts';
 import { Lane, type Lanekeeper } from './lane.ts';
-import { AttemptRecorder } from './recorder.ts';
+import { AttemptRecorder, type StrangeAnswer } from './recorder.ts';
 import { lagOf, never, type Sending, whyInvalid } from './sending.ts';
 
 export interface OpenLoad {
   /** Where the service answers, without a path. */
   readonly url: string;
   readonly saleId: number;
-  /** Who attempts, in order. */
+  /** The customer of each attempt, in order. */
   readonly users: readonly string[];
   /** The intended start of each attempt, µs since the load began, ascending; as long as `users` (schedule.ts). */
   readonly schedule: Float64Array;
   /** Opened before the load begins, and kept alive; an attempt has one of them for itself. */
   readonly connections: number;
-  /** Attempts under way or waiting for a connection; one that comes beyond them is dropped. */
+  /** Attempts in flight or waiting for a connection; one beyond them is dropped. */
   readonly maxOutstanding: number;
+  /** The server may be slower than attempts come: that they wait is no fault of the generator. */
+  readonly mayWait?: boolean;
   /** An attempt without an answer is `unknown` after this (or up to a second later); at least 1,000. */
   readonly requestTimeoutMs: number;
   /** Ends the load at once: the service is gone, or the user wants to stop. */
   readonly signal?: AbortSignal;
   /** Called a few times a second with the attempts answered so far. */
   readonly onProgress?: (completed: number) => void;
-  /** Called when the last attempt of the schedule was taken; answers may still be on their way. */
+  /** Called when the last attempt of the schedule was taken; answers may be outstanding. */
   readonly onScheduleEnd?: () => void;
+  /** Called for each answer. @returns true: no attempt begins from now on; outstanding answers are awaited */
+  readonly onAnswer?: (answer: Answer) => boolean;
 }
 
-/**
- * The clock of the history begins with the load, as that of the schedule does: the intended start of a record is
- * `schedule[record.id]`, its `invokedUs` is when it was handed to the socket.
- */
-export interface OpenResult extends LoadResult {
+/** Times of the history count from the load's begin: an intended start is `schedule[record.id]`. */
+export interface OpenResult {
+  readonly history: readonly HistoryRecord[];
+  readonly strangeAnswers: readonly StrangeAnswer[];
   readonly sending: Sending;
-  /** From the intended start to the complete answer, in µs, by outcome; 3 significant figures. */
-  readonly latencyUs: ReadonlyMap<AttemptOutcome, Histogram>;
-  /** False: the figures say more about the generator than about the service. */
-  readonly valid: boolean;
-  /** Why it is not valid, in words. */
+  /** Why the figures say more about the generator than about the service; empty: they do not. */
   readonly reasons: readonly string[];
 }
 
@@ -94,7 +89,7 @@ class Generator implements Lanekeeper {
   readonly #load: OpenLoad;
   readonly #recorder: AttemptRecorder;
   readonly #lanes: readonly Lane[];
-  /** Lanes without an attempt; the one that rested longest is next, so that none is idle until it is closed. */
+  /** Lanes without an attempt; the longest idle one is next, so that none is closed for idleness. */
   readonly #free: Ring<Lane>;
   readonly #waiting: Ring<number>;
   /** When each attempt was sent and answered: µs since the load began. */
@@ -102,7 +97,6 @@ class Generator implements Lanekeeper {
   readonly #doneUs: Float64Array;
   /** When an attempt began to wait for a connection; then for how long it did, µs. */
   readonly #waitedUs: Float64Array;
-  readonly #latencyUs = new Map<AttemptOutcome, RecordableHistogram>();
   readonly #ended: Promise<void>;
   #end = (): void => {};
   #originMs = 0;
@@ -113,6 +107,8 @@ class Generator implements Lanekeeper {
   #utilization = 0;
   #idleBefore = performance.eventLoopUtilization();
   #scheduleEnded = false;
+  /** No attempt begins any more. */
+  #closed = false;
   #stopped = false;
   #timer: NodeJS.Timeout | undefined;
   #immediate: NodeJS.Immediate | undefined;
@@ -138,7 +134,7 @@ class Generator implements Lanekeeper {
     return this.#recorder.completed;
   }
 
-  /** A server that is not there is no error here: the attempts will find out. */
+  /** A server that is missing is no error here: the attempts end as unconnected. */
   async openConnections(): Promise<void> {
     for (let from = 0; from < this.#lanes.length && !this.#stopped; from += openAtOnce) {
       const opened = Promise.all(this.#lanes.slice(from, from + openAtOnce).map((lane) => lane.open()));
@@ -168,7 +164,7 @@ class Generator implements Lanekeeper {
     this.#end();
   }
 
-  /** Takes what is due, after those who wait. Called by the timer, and soon after every answer. */
+  /** Takes attempts that are due, after waiting ones. Called by the timer, and soon after every answer. */
   #tick(): void {
     const { schedule, requestTimeoutMs } = this.#load;
     const nowUs = this.#nowUs();
@@ -178,8 +174,9 @@ class Generator implements Lanekeeper {
       if (nowUs - (schedule[attempt] ?? 0) < requestTimeoutMs * 1_000) this.#hand(attempt);
       else this.#drop();
     }
-    while (this.#next < schedule.length && (schedule[this.#next] ?? 0) <= nowUs) this.#take(this.#next++);
-    if (this.#next === schedule.length) this.#endSchedule();
+    const last = this.#closed ? this.#next : schedule.length;
+    while (this.#next < last && (schedule[this.#next] ?? 0) <= nowUs) this.#take(this.#next++);
+    if (this.#next === last) this.#endSchedule();
     else this.#timer ??= setTimeout(this.#onTimer, Math.ceil(((schedule[this.#next] ?? 0) - nowUs) / 1_000));
     this.#endIfOver();
   }
@@ -223,9 +220,7 @@ class Generator implements Lanekeeper {
     const answer = readAnswer(status, body);
     this.#recorder.answered(attempt, status, answer, body);
     this.#doneUs[attempt] = nowUs;
-    this.#histogram(answer.outcome).record(
-      Math.max(1, Math.round(nowUs - (this.#load.schedule[attempt] ?? 0))),
-    );
+    if (this.#load.onAnswer?.(answer)) this.#closed = true;
   }
 
   finished(lane: Lane, attempt: number): void {
@@ -237,20 +232,11 @@ class Generator implements Lanekeeper {
     this.#immediate ??= setImmediate(this.#onImmediate);
   }
 
-  #histogram(outcome: AttemptOutcome): RecordableHistogram {
-    let histogram = this.#latencyUs.get(outcome);
-    if (histogram === undefined) {
-      histogram = createHistogram();
-      this.#latencyUs.set(outcome, histogram);
-    }
-    return histogram;
-  }
-
   #endSchedule(): void {
     if (this.#scheduleEnded) return;
     this.#scheduleEnded = true;
     this.#utilization = performance.eventLoopUtilization(this.#idleBefore).utilization;
-    // One may wait for a connection for a whole timeout, and then for its answer.
+    // An attempt may wait for a connection for a whole timeout, and then for its answer.
     this.#deadline = setTimeout(this.#end, 2 * (this.#load.requestTimeoutMs + timerSlackMs));
     if (!this.#stopped) this.#load.onScheduleEnd?.();
   }
@@ -265,16 +251,8 @@ class Generator implements Lanekeeper {
 
   result(): OpenResult {
     const sending = this.#sending();
-    const reasons = whyInvalid(sending, this.#load);
-    return {
-      history: this.#history(),
-      strangeAnswers: this.#recorder.strangeAnswers,
-      utilization: sending.utilization,
-      sending,
-      latencyUs: this.#latencyUs,
-      valid: reasons.length === 0,
-      reasons,
-    };
+    const { strangeAnswers } = this.#recorder;
+    return { history: this.#history(), strangeAnswers, sending, reasons: whyInvalid(sending, this.#load) };
   }
 
   /** The recorder's clock began with the recorder; the history shares the schedule's. */

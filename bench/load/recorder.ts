@@ -1,5 +1,5 @@
 /** Gathers what happens to each attempt in flat arrays: writing a number costs the generator almost nothing. */
-import { type AttemptOutcome, type HistoryRecord, resultOf } from '../history.ts';
+import { type AttemptOutcome, type HistoryRecord, resultOf } from '../kit/history.ts';
 import type { Answer } from './answer.ts';
 import { saleOf } from './attempts.ts';
 
@@ -13,7 +13,7 @@ export interface StrangeAnswer {
   readonly body: string;
 }
 
-const strangeAnswersKept = 3;
+export const strangeKept = 3;
 const strangeBodyLength = 300;
 
 export class AttemptRecorder {
@@ -58,7 +58,7 @@ export class AttemptRecorder {
     this.#status[attempt] = status;
     this.#answers[attempt] = answer;
     this.#completed += 1;
-    if (answer.outcome === 'unexpected' && this.strangeAnswers.length < strangeAnswersKept) {
+    if (answer.outcome === 'unexpected' && this.strangeAnswers.length < strangeKept) {
       this.strangeAnswers.push({ status, body: body.slice(0, strangeBodyLength) });
     }
   }

@@ -7,7 +7,7 @@
  * are exponential with mean 1), then stretched to the rate that is wanted: the same seed gives the same crowd, denser
  * or less dense.
  */
-import { type Random, seededRandom } from './attempts.ts';
+import { type Random, seededRandom } from '../kit/random.ts';
 
 interface Constant {
   /** Mean arrivals a second, more than 0. */

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type AuditReport, audit, type CheckName, checkNames } from '../../bench/audit/audit.ts';
 import { isActive, type StoresSnapshot } from '../../bench/audit/check.ts';
-import type { HistoryRecord } from '../../bench/history.ts';
+import type { HistoryRecord } from '../../bench/kit/history.ts';
 import {
   active,
   addPayment,

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { homedir, tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
-import type { AttemptOutcome, HistoryRecord } from '../../bench/history.ts';
+import type { AttemptOutcome, HistoryRecord } from '../../bench/kit/history.ts';
 import { findK6, type K6Load, k6Hint, runK6 } from '../../bench/load/k6.ts';
 
 const missing = findK6() === null;
@@ -93,6 +93,7 @@ function attack(fake: Fake, load: Partial<K6Load>): ReturnType<typeof runK6> {
     durationMs: 20_000,
     requestTimeoutMs: 2_000,
     folder: relative('', folder), // as the bench names it
+    signal: new AbortController().signal,
     ...load,
   });
 }
@@ -147,8 +148,7 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
         return n === 200 || n === 300;
       },
     });
-    const told: number[] = [];
-    const result = await attack(fake, { users: list, onProgress: (completed) => told.push(completed) });
+    const result = await attack(fake, { users: list });
 
     expect(fake.seen).toHaveLength(600);
     expectHistory(result.history, fake, list);
@@ -163,8 +163,7 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
       { status: 500, body: '{"type":"/problems/internal-error","title":"é"}' },
     ]);
     expect(result.dropped).toBe(0);
-    expect(told.at(-1)).toBe(599);
-    expect(result.version).toMatch(/^v\d/);
+    expect(result.cpuS).toBeGreaterThan(0);
     expect(fake.administered).toEqual(['GET /sales/5', 'GET /sales/5']);
     expect(result.thresholds).toContainEqual({ name: 'stampede_unexpected count==0', passed: false });
     expect(result.thresholds).toContainEqual({ name: 'stampede_oversold count==0', passed: true });
@@ -196,7 +195,8 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     expect(counts(history)).toEqual(fake.told);
     const before = (ms: number): number => history.filter(({ invokedUs }) => invokedUs < ms * 1_000).length;
     expect(before(270)).toBeLessThan(before(2_100) / 8);
-    expect(history.map(({ id }) => id)).toEqual(Array.from({ length: history.length }, (_, n) => n));
+    const ids = history.map(({ id }) => id).sort((a, b) => a - b);
+    expect(ids).toEqual(Array.from({ length: history.length }, (_, n) => n));
   });
 
   it('drops what arrives when all virtual users are busy, and counts it', async () => {
@@ -299,7 +299,7 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
   it('fails with what k6 says when there is no service', async () => {
     const fake = await fakeService({ stock: 1 });
     for (const server of servers.splice(0)) await new Promise((resolve) => server.close(resolve));
-    await expect(attack(fake, {})).rejects.toThrow(/k6 failed: it ended with code 107[\s\S]*GET \/sales\/5/);
+    await expect(attack(fake, {})).rejects.toThrow(/k6 ended with code 107[\s\S]*GET \/sales\/5/);
   });
 });
 

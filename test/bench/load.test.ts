@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { seededRandom } from '../../bench/kit/random.ts';
 import { readAnswer } from '../../bench/load/answer.ts';
-import { attemptList, buyerName, seededRandom } from '../../bench/load/attempts.ts';
+import { attemptList, buyerName } from '../../bench/load/attempts.ts';
 import { AttemptRecorder } from '../../bench/load/recorder.ts';
 
 describe('the list of attempts', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { lockVariable, missingLockServers } from '../../bench/lock-servers.ts';
+import { lockVariable, missingLockServers } from '../../bench/kit/lock-servers.ts';
 
 describe('the servers of locks', () => {
   it('are named by a variable of their own, where a lock has any', () => {

@@ -7,7 +7,7 @@ import {
   type PointsRow,
   type TaskRow,
 } from '../../bench/audit/check.ts';
-import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../bench/history.ts';
+import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../bench/kit/history.ts';
 
 export interface Order extends OrderRow {
   status: string;

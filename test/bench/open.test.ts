@@ -1,8 +1,7 @@
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { HistoryRecord } from '../../bench/history.ts';
-import { runClosedLoop } from '../../bench/load/closed.ts';
+import type { HistoryRecord } from '../../bench/kit/history.ts';
 import { type OpenLoad, runOpenLoop } from '../../bench/load/open.ts';
 import { poisson } from '../../bench/load/schedule.ts';
 import { type Sending, whyInvalid } from '../../bench/load/sending.ts';
@@ -89,11 +88,10 @@ describe('open loop', () => {
       expect(completedUs).toBeGreaterThan(invokedUs);
     }
     expect(result.sending).toMatchObject({ scheduled: schedule.length, sent: schedule.length, dropped: 0 });
-    expect(result.latencyUs.get('accepted')?.count).toBe(schedule.length);
     expect(scheduleEnded).toBe(1);
   });
 
-  it('shows a stall of 200 ms in its p99, which the closed loop does not', async () => {
+  it('shows a stall of 200 ms in its p99', async () => {
     let stallAt = Number.POSITIVE_INFINITY;
     const stalling = await fakeService((_n, answer) => {
       const sinceMs = performance.now() - stallAt;
@@ -101,28 +99,13 @@ describe('open loop', () => {
       else answer();
     });
 
-    stallAt = performance.now() + 700;
-    const closed = await runClosedLoop({
-      url: stalling.url,
-      saleIds: [5],
-      users: users(100_000),
-      connections: 4,
-      durationMs: 2_000,
-      requestTimeoutMs: 10_000,
-    });
-    const closedUs = closed.history.map(({ completedUs, invokedUs }) => completedUs! - invokedUs);
-    expect(Math.max(...closedUs) / 1_000).toBeGreaterThan(150);
-    expect(p99Ms(closedUs)).toBeLessThan(100);
-
-    // The same server with 4 connections as well: who is due in the stall waits for one, and this counts.
+    // With 4 connections as well: an attempt due in the stall waits for one, and this counts.
     for (const connections of [4, 200]) {
       const schedule = poisson({ ratePerSecond: 400, durationMs: 2_000, seed: 2 });
       stallAt = performance.now() + 700;
-      const { latencyUs, history } = await rush(stalling.url, schedule, { connections });
+      const { history } = await rush(stalling.url, schedule, { connections });
       const openUs = history.map(({ id, completedUs }) => completedUs! - schedule[id]!);
       expect(p99Ms(openUs)).toBeGreaterThan(150);
-      // A rank more or less, where the ranks are some ms apart.
-      expect(Math.abs(latencyUs.get('accepted')!.percentile(99) / 1_000 - p99Ms(openUs))).toBeLessThan(20);
     }
   });
 
@@ -130,7 +113,7 @@ describe('open loop', () => {
     const silent = await fakeService(() => {});
     const schedule = evenly(100, 0.01);
     const load = { connections: 10, maxOutstanding: 20, requestTimeoutMs: 1_000 };
-    const { history, sending, valid, reasons } = await rush(silent.url, schedule, load);
+    const { history, sending, reasons } = await rush(silent.url, schedule, load);
     expect(silent.seen).toEqual(users(10));
     expect(history.map(({ userId }) => userId)).toEqual(users(10));
     for (const { outcome, result, completedUs } of history)
@@ -140,7 +123,6 @@ describe('open loop', () => {
         completedUs: null,
       });
     expect(sending).toMatchObject({ scheduled: 100, sent: 10, dropped: 90, unconnected: 0, notBegun: 0 });
-    expect(valid).toBe(false);
     expect(reasons).toContainEqual(expect.stringContaining('90.0 % of the attempts were dropped'));
   });
 
@@ -202,17 +184,26 @@ describe('open loop', () => {
     const block = (): void => {
       for (const until = performance.now() + 120; performance.now() < until; );
     };
-    const { sending, valid, reasons, history } = await rush(fake.url, evenly(1_000, 1), {
+    const { sending, reasons, history } = await rush(fake.url, evenly(1_000, 1), {
       onProgress: block,
     });
     expect(sending.ownLagMs.p99).toBeGreaterThan(50);
-    expect(valid).toBe(false);
     expect(reasons).toContainEqual(
       expect.stringMatching(/was sent \d+ ms late or more, .*the generator was late/),
     );
     // Late, not lost: and who was late by it has it in his latency.
     expect(history.filter(({ outcome }) => outcome === 'accepted')).toHaveLength(1_000);
     expect(Math.max(...history.map((record) => latencyMs(record, evenly(1_000, 1))))).toBeGreaterThan(80);
+  });
+
+  it('ends its schedule when an answer says so, and awaits outstanding answers', async () => {
+    const fake = await fakeService((_n, answer) => setTimeout(answer, 50));
+    let answers = 0;
+    const onAnswer = (): boolean => ++answers >= 20;
+    const { history, sending } = await rush(fake.url, evenly(1_000, 2), { onAnswer });
+    expect(history.length).toBeLessThan(100);
+    expect(history.every(({ outcome }) => outcome === 'accepted')).toBe(true);
+    expect(sending.notBegun).toBe(1_000 - history.length);
   });
 
   it('refuses a schedule of another length', async () => {
@@ -269,5 +260,10 @@ describe('whether a schedule was kept', () => {
     ['refused', { unconnected: 500 }, ['50.0 % of the attempts found no connection, at most 1.0 % may']],
   ])('%s', (_name, change, expected) => {
     expect(whyInvalid({ ...kept, ...change }, load)).toEqual(expected);
+  });
+
+  it('is not judged by a server that lets attempts wait, where it may', () => {
+    const slow = { ...kept, lagMs: { ...lag, p99: 9_000 }, dropped: 500 };
+    expect(whyInvalid(slow, { ...load, mayWait: true })).toEqual([]);
   });
 });

@@ -9,10 +9,8 @@ import {
   readHistory,
   resultOf,
   writeHistory,
-} from '../../bench/history.ts';
-import { type LoadFacts, loadNumbers } from '../../bench/result.ts';
-import { shortcomings, spread, summarize } from '../../bench/summary.ts';
-import { oversoldTrial, trialOf } from './trial-of.ts';
+} from '../../bench/kit/history.ts';
+import { type LoadFacts, loadNumbers } from '../../bench/suites/strategies/result.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'stampede-history-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -293,106 +291,5 @@ describe('what was left over time', () => {
     expect(points).toHaveLength(41);
     expect(points[20]).toEqual([500, 500]);
     expect(points.at(-1)).toEqual([1_000, 0]);
-  });
-});
-
-describe('the summary', () => {
-  it('takes medians with their range', () => {
-    expect(spread([3, 1, 2])).toEqual({ median: 2, min: 1, max: 3 });
-    expect(spread([4, 1, 2, 3])).toEqual({ median: 2.5, min: 1, max: 4 });
-    const [row] = summarize([
-      trialOf({ acceptedPerSecond: 900, timeToSellOutMs: null }),
-      trialOf({ round: 2, acceptedPerSecond: 1_100, timeToSellOutMs: 300 }),
-      trialOf({ round: 3, acceptedPerSecond: 1_000, timeToSellOutMs: 100, latencyMs: null }),
-    ]).rows;
-    expect(row).toMatchObject({
-      trials: 3,
-      acceptedPerSecond: { median: 1_000, min: 900, max: 1_100 },
-      timeToSellOutMs: { median: 200 },
-      latencyMs: { p50: { median: 1.5 } },
-      verdict: 'pass',
-      rank: 1,
-    });
-  });
-
-  it('ranks what passed, then lists what is unknown, then what failed, however fast', () => {
-    const rows = summarize([
-      oversoldTrial({ acceptedPerSecond: 99_999 }),
-      trialOf({ strategy: 'slow', acceptedPerSecond: 10 }),
-      trialOf({ strategy: 'dim', acceptedPerSecond: 50_000, audit: { verdict: 'unknown', drift: null } }),
-      trialOf({ strategy: 'fast', acceptedPerSecond: 1_000 }),
-    ]).rows;
-    expect(rows.map(({ strategy, rank }) => [strategy, rank])).toEqual([
-      ['fast', 1],
-      ['slow', 2],
-      ['dim', null],
-      ['unsafe', null],
-    ]);
-    expect(rows[2]?.worst.drift).toBeNull();
-  });
-
-  it('calls it a tie where the rounds do not agree which is faster', () => {
-    const rounds = (strategy: string, rates: number[]) =>
-      rates.map((acceptedPerSecond, index) => trialOf({ strategy, round: index + 1, acceptedPerSecond }));
-    const rows = summarize([
-      ...rounds('a', [100, 110, 120]),
-      ...rounds('b', [105, 104, 115]),
-      ...rounds('c', [50, 60, 70]),
-    ]).rows;
-    expect(rows.map(({ strategy, rank, tie }) => [strategy, rank, tie])).toEqual([
-      ['a', 1, true],
-      ['b', 1, true],
-      ['c', 3, false],
-    ]);
-  });
-
-  it('takes the worst round: one failed round fails the strategy', () => {
-    const [row] = summarize([
-      trialOf(),
-      trialOf({ round: 2, audit: { verdict: 'fail', lost: 3, findings: ['3 lost'] } }),
-      trialOf({
-        round: 3,
-        audit: { verdict: 'unknown', drift: null, findings: ['Redis gone'] },
-        notes: ['odd'],
-      }),
-    ]).rows;
-    expect(row).toMatchObject({
-      verdict: 'fail',
-      worst: { lost: 3, drift: 0 },
-      findings: ['round 2: 3 lost', 'round 3: Redis gone', 'round 3: odd'],
-    });
-  });
-
-  it('does not let a strategy pass whose service died', () => {
-    expect(summarize([trialOf({ serviceDied: true })]).rows[0]).toMatchObject({
-      verdict: 'unknown',
-      rank: null,
-    });
-  });
-});
-
-describe('a run', () => {
-  it('is a success when safe strategies pass and the unsafe one oversells', () => {
-    expect(shortcomings(summarize([trialOf(), oversoldTrial()]).rows)).toEqual([]);
-    expect(
-      shortcomings(
-        summarize([oversoldTrial(), trialOf({ strategy: 'unsafe', unsafe: true, round: 2 })]).rows,
-      ),
-    ).toEqual([]);
-  });
-
-  it('is none when a safe strategy fails, cannot be judged, or the unsafe one looks fine', () => {
-    const rows = summarize([
-      trialOf({ strategy: 'a', audit: { verdict: 'fail', lost: 1 } }),
-      trialOf({ strategy: 'b', lock: 'redis', audit: { verdict: 'unknown', drift: null } }),
-      trialOf({ strategy: 'unsafe', unsafe: true }),
-    ]).rows;
-    expect(new Set(shortcomings(rows))).toEqual(
-      new Set([
-        'a: the audit failed',
-        'b (redis): the audit could not be finished',
-        'unsafe is declared unsafe, but was not seen to oversell: this load does not show the difference',
-      ]),
-    );
   });
 });

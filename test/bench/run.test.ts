@@ -1,13 +1,83 @@
+/** The plan, the summary and the run of the kit, with a suite whose trials are made up; everything else is real. */
 import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { checkNames } from '../../bench/audit/audit.ts';
-import { type BenchOptions, parseOptions } from '../../bench/options.ts';
-import type { Contender } from '../../bench/plan.ts';
-import type { Results } from '../../bench/report/results.ts';
-import { type RunContext, runPlan } from '../../bench/run.ts';
-import { oversoldTrial, trialOf } from './trial-of.ts';
+import { MissingServersError } from '../../bench/kit/environment.ts';
+import type { CommonOptions } from '../../bench/kit/options.ts';
+import { schedule } from '../../bench/kit/plan.ts';
+import { forCommit, type Results, readResults, toCsv } from '../../bench/kit/results.ts';
+import { type RunContext, runSuite } from '../../bench/kit/run.ts';
+import type { CellBase, Goal, Planned, Suite, Trial, TrialBase } from '../../bench/kit/suite.ts';
+import { goalRows, summarize } from '../../bench/kit/summary.ts';
+
+interface Made extends TrialBase {
+  readonly rate: number;
+  readonly oversold: number;
+  readonly verdict: 'pass' | 'fail' | 'unknown';
+}
+
+const cell = (name: string, unsafe = false): CellBase => ({ name, summary: '', unsafe, control: false });
+const planned = (changes: Partial<Planned<CellBase>> = {}): Planned<CellBase> => ({
+  cells: [cell('unsafe', true), cell('base'), cell('fast')],
+  points: [{}],
+  baseline: 'base',
+  control: true,
+  ladder: null,
+  shown: { some: 'option' },
+  ...changes,
+});
+
+const good = (rate: number) => ({
+  point: {},
+  rate,
+  oversold: 0,
+  verdict: 'pass' as const,
+  invalid: [],
+  findings: [],
+});
+const usual = ({ cell: { name } }: Trial<CellBase>) =>
+  name === 'unsafe'
+    ? { ...good(9_000), oversold: 3, verdict: 'fail' as const, findings: ['3 oversold'] }
+    : good(name === 'fast' ? 300 : 100);
+
+function suite(
+  changes: Partial<Suite<null, CellBase, Made>> = {},
+  runTrial: (trial: Trial<CellBase>) => unknown = usual,
+): Suite<null, CellBase, Made> {
+  return {
+    name: 'made-up',
+    title: '',
+    help: '',
+    options: {},
+    rounds: { canonical: 2, smoke: 1 },
+    read: () => null,
+    plan: async () => planned(),
+    open: async () => ({
+      generator: 'none',
+      versions: { redis: '7' },
+      runTrial: async (trial) => [(await runTrial(trial)) as Made],
+      async [Symbol.asyncDispose]() {},
+    }),
+    metrics: [
+      { key: 'rate', title: 'rate', unit: '/s', better: 'higher', help: '', read: ({ rate }) => rate },
+    ],
+    curves: [],
+    checks: [{ key: 'oversold', title: 'oversold', read: ({ oversold }) => oversold }],
+    goals: [],
+    verdict: ({ verdict }, { unsafe }) => (unsafe && verdict === 'fail' ? 'fail (expected)' : verdict),
+    report: {
+      title: '',
+      lead: 'rate',
+      leadText: '',
+      noun: 'cell',
+      columns: ['rate'],
+      sections: [],
+      notes: [],
+    },
+    ...changes,
+  };
+}
 
 let out: string;
 beforeEach(() => {
@@ -15,211 +85,287 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(out, { recursive: true, force: true }));
 
-const rows: Contender[] = [
-  { strategy: 'unsafe', lock: null, unsafe: true, twin: false },
-  { strategy: 'global-lock', lock: 'redis', unsafe: false, twin: false },
-  { strategy: 'lua', lock: null, unsafe: false, twin: false },
-];
-
-function options(...args: string[]): BenchOptions {
-  const parsed = parseOptions(['--out', out, ...args]);
-  if (parsed.kind !== 'run') throw new Error(JSON.stringify(parsed));
-  return parsed.options;
-}
-
-/** A run whose trials are made up; everything else is real. */
-async function run(changes: Partial<RunContext> & { tty?: boolean } = {}) {
+async function run(
+  of = suite(),
+  changes: Partial<CommonOptions> = {},
+  signal = new AbortController().signal,
+) {
   let shown = '';
-  const code = await runPlan({
-    options: options('--rounds', '2'),
-    contenders: rows,
-    machine: {
-      cpu: 'Test CPU',
-      cores: 2,
-      memoryBytes: 2 ** 34,
-      os: 'Linux 6',
-      node: 'v20',
-      postgres: '18.4',
-      redis: '7.0',
-    },
-    serviceEnv: { SEGMENTS: '10' },
-    out: { write: (text) => (shown += text), isTTY: changes.tty ?? false, columns: 200 },
-    signal: new AbortController().signal,
-    runTrial: async (trial) => [
-      trial.unsafe
-        ? oversoldTrial({ ...trial })
-        : trialOf({ ...trial, history: `history-${trial.round}.jsonl` }),
-    ],
+  const said: string[] = [];
+  const canonical: Results[] = [];
+  const common: CommonOptions = {
+    ...{ rounds: 2, seed: 5, out, idleMs: 0, keep: false, yes: false },
+    ...{ smoke: false, strict: false, canonical: false },
     ...changes,
-  });
-  const read = (name: string): string => readFileSync(join(out, 'latest', name), 'utf8');
-  const results = (): Results => JSON.parse(read('results.json')) as Results;
-  return { code, shown, read, results };
+  };
+  const context: RunContext = {
+    common,
+    databaseUrl: undefined,
+    redisUrl: undefined,
+    out: { write: (text) => (shown += text) },
+    signal,
+    say: (line) => said.push(line),
+    writeReports: async () => {},
+    terminalReport: () => 'THE TABLE',
+    writeCanonical: async (results) => {
+      canonical.push(results);
+      return 'canonical.json';
+    },
+  };
+  const code = await runSuite(of, null, context);
+  const results = (): Results =>
+    JSON.parse(readFileSync(join(out, 'latest', 'results.json'), 'utf8')) as Results;
+  return { code, shown, said, results, canonical };
 }
 
 describe('a run', () => {
-  it('runs all trials in rotated order and ends with the table', async () => {
+  it('writes results.json and results.csv, points latest at them, and shows the table', async () => {
     const { code, shown, results } = await run();
     expect(code).toBe(0);
-    expect(results().trials.map(({ round, strategy }) => `${round} ${strategy}`)).toEqual([
-      '1 unsafe',
-      '1 global-lock',
-      '1 lua',
-      '2 global-lock',
-      '2 lua',
-      '2 unsafe',
-    ]);
-    expect(shown).toContain('trial 1 of 6  round 1 of 2  unsafe: starting');
-    const table = shown.slice(shown.indexOf('rank')).split('\n');
-    expect(table[0]).toMatch(
-      /^rank +strategy +accepted\/s +95 % +× base +attempts\/s +p99 ms +rush p99 ms +sold out after +round trips +CPU s\/10k +oversold +undersold +duplicates +lost +verdict$/,
-    );
-    expect(table.slice(2, 5).map((line) => line.trim().split(/ {2,}/).slice(0, 2).join(' '))).toEqual([
-      '1= global-lock (redis)',
-      '1= lua',
-      '– unsafe',
-    ]);
-    expect(table[4]).toMatch(/213 +0 +0 +0 +fail \(expected\)$/);
-    expect(shown).toContain('unsafe: round 1: sold 1,213 of 1,000: 213 oversold');
-  });
-
-  it('writes results.json as the contract has it', async () => {
-    const { results } = await run();
-    expect(results()).toMatchObject({
-      schema: 1,
+    expect(shown).toContain('THE TABLE');
+    expect(shown).toMatch(/trial 1 of 8 {2}round 1 of 2 {2}unsafe: starting/);
+    expect(lstatSync(join(out, 'latest')).isSymbolicLink()).toBe(true);
+    const folder = join(out, readlinkSync(join(out, 'latest')));
+    expect(readdirSync(folder).sort()).toEqual(['results.csv', 'results.json']);
+    const { schema, suite: name, plan, trials, summary, machine, failures, partial } = results();
+    expect({ schema, name, failures, partial }).toEqual({
+      schema: 2,
+      name: 'made-up',
+      failures: [],
       partial: false,
-      machine: { cpu: 'Test CPU', cores: 2, postgres: '18.4', redis: '7.0' },
-      plan: { rounds: 2, attempts: 20_000, trials: 6, contenders: rows, serviceEnv: { SEGMENTS: '10' } },
-      summary: [{ strategy: 'global-lock', lock: 'redis' }, { strategy: 'lua' }, { strategy: 'unsafe' }],
-      shortcomings: [],
     });
-    expect(new Date(results().startedAt).toISOString()).toBe(results().startedAt);
-    expect(results().commit).toMatch(/^([0-9a-f]{40}(-dirty)?|unknown)$/);
-    const fields =
-      'strategy lock round load attempts accepted replayed soldOut busy unknown acceptedPerSecond attemptsPerSecond latencyMs timeToSellOutMs aftermath audit';
-    const audit =
-      'verdict oversold undersold duplicates lost phantom drift pointsMismatch returnsMismatch paymentsMismatch tasksMismatch';
-    for (const trial of results().trials) {
-      expect(Object.keys(trial)).toEqual(expect.arrayContaining(fields.split(' ')));
-      expect(Object.keys(trial.audit)).toEqual(expect.arrayContaining(audit.split(' ')));
-      expect(Object.keys(trial.latencyMs ?? {})).toEqual(['p50', 'p90', 'p99', 'max']);
-    }
-  });
-
-  it('writes one row per trial in results.csv, with quotes where they are needed', async () => {
-    const { read } = await run();
-    const lines = read('results.csv').split('\r\n');
-    expect(lines).toHaveLength(8);
-    expect(lines[0]).toMatch(/^strategy,lock,twin,round,load,/);
-    expect(lines[1]).toMatch(
-      /^unsafe,,false,1,closed,.*,fail,213,0,0,0,0,0,0,0,0,0,"sold 1,213 of 1,000: 213 oversold"$/,
-    );
-    expect(lines[2]).toMatch(/^global-lock,redis,false,1,/);
-  });
-
-  it('writes report.md with verdicts, definitions, plan, machine and raw rounds', async () => {
-    const { read } = await run();
-    const report = read('report.md');
-    expect(report).toContain(
-      '| 1= | lua | 2,000 | 2,000–2,000 | 1.00 | 9,000 | 9.13 | – | 0.10 s | – | – | 0 | 0 | 0 | 0 | pass |',
-    );
-    for (const heading of [
-      'What went wrong',
-      'What the words mean',
-      'Plan',
-      'Machine',
-      'Every load of every trial',
-    ]) {
-      expect(report).toContain(`## ${heading}`);
-    }
-    expect(report).toContain('20,000 attempts by 18,000 customers (2,000 repeats) for 2,000 units');
-    expect(report).toContain('SEGMENTS=10');
-    for (const name of checkNames) expect(report).toContain(`\n| ${name} | `);
-    expect(report).not.toContain('Partial');
-    expect(report.split('\n').filter((line) => line.startsWith('| 2 |'))).toHaveLength(3);
-  });
-
-  it('points latest at the newest folder', async () => {
-    await run();
-    expect(lstatSync(join(out, 'latest')).isSymbolicLink()).toBe(true);
-    expect(readlinkSync(join(out, 'latest'))).toMatch(/^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ$/);
-    expect(readdirSync(join(out, 'latest')).sort()).toEqual([
-      'report.html',
-      'report.md',
-      'results.csv',
-      'results.json',
+    expect(plan).toMatchObject({ rounds: 2, seed: 5, trials: 8, options: { some: 'option' } });
+    expect(plan.cells.map((one) => one.name)).toEqual(['unsafe', 'base', 'fast', 'base, A/A control']);
+    expect(machine).toMatchObject({ redis: '7', postgres: 'not used', node: process.version });
+    expect(trials).toHaveLength(8);
+    expect(summary.map((row) => [row.cell, row.rank, row.verdict])).toEqual([
+      ['fast', 1, 'pass'],
+      ['base', 2, 'pass'],
+      ['unsafe', null, 'fail (expected)'],
+      ['base, A/A control', null, 'pass'],
     ]);
-    await run();
-    expect(lstatSync(join(out, 'latest')).isSymbolicLink()).toBe(true);
   });
 
-  it('fails when a safe strategy fails its audit', async () => {
-    const { code, shown } = await run({
-      runTrial: async (trial) => [
-        trial.unsafe
-          ? oversoldTrial({ ...trial })
-          : trialOf({ ...trial, audit: { verdict: 'fail', lost: 2 } }),
-      ],
+  it('is no success when a safe cell fails, an audit is unfinished, or the unsafe one looks fine', async () => {
+    const with_ = (name: string, result: object) =>
+      run(suite({}, (trial) => (trial.cell.name === name ? { ...usual(trial), ...result } : usual(trial))));
+    const failed = await with_('fast', { verdict: 'fail' });
+    expect(failed.code).toBe(1);
+    expect(failed.shown).toContain('WARNING: fast: the audit failed');
+    expect((await with_('fast', { verdict: 'unknown' })).results().failures).toEqual([
+      'fast: the audit could not be finished',
+    ]);
+    expect((await with_('unsafe', { verdict: 'pass' })).results().failures).toEqual([
+      'unsafe is declared unsafe, but this load did not show it',
+    ]);
+  });
+
+  it('keeps finished trials when it is interrupted', async () => {
+    const stop = new AbortController();
+    const of = suite({}, (trial) => {
+      if (trial.number === 3) stop.abort(new Error('interrupted'));
+      stop.signal.throwIfAborted();
+      return usual(trial);
     });
-    expect(code).toBe(1);
-    expect(shown).toContain('WARNING: lua: the audit failed');
-  });
-
-  it('fails with a warning when the unsafe strategy does not oversell', async () => {
-    const { code, shown } = await run({ runTrial: async (trial) => [trialOf({ ...trial })] });
-    expect(code).toBe(1);
-    expect(shown).toContain('WARNING: unsafe is declared unsafe, but was not seen to oversell');
-    expect(shown).toContain('pass (should oversell)');
-  });
-
-  it('keeps the finished trials when it is interrupted', async () => {
-    const interrupt = new AbortController();
-    const { code, shown, read, results } = await run({
-      signal: interrupt.signal,
-      runTrial: async (trial) => {
-        if (trial.number < 3) return [trialOf({ ...trial })];
-        interrupt.abort(new Error('interrupted'));
-        throw new Error('interrupted');
-      },
-    });
+    const { code, shown, results } = await run(of, {}, stop.signal);
     expect(code).toBe(130);
-    expect(shown).toContain('interrupted: 2 of 6 trials were finished');
-    expect(results()).toMatchObject({ partial: true, trials: [{}, {}] });
-    expect(read('report.md')).toContain('**Partial:** 2 of 6 trials');
+    expect(shown).toContain('interrupted: 2 of 8 trials were finished');
+    expect(results()).toMatchObject({ partial: true, broken: [] });
+    expect(results().trials).toHaveLength(2);
   });
 
-  it('keeps the finished trials when one cannot be run, and says why', async () => {
-    const { code, shown, results } = await run({
-      runTrial: async (trial) => {
-        if (trial.number === 2)
-          throw new Error('the service ended with code 1; it logged last:\nno stock table');
-        return [oversoldTrial({ ...trial })];
-      },
+  it('goes on after a trial that could not be run, and breaks off after three in a row', async () => {
+    const once = suite({}, (trial) => {
+      if (trial.number === 2) throw new Error('no luck');
+      return usual(trial);
     });
+    const { code, results, shown } = await run(once);
     expect(code).toBe(1);
-    expect(shown).toContain('broken off after 1 of 6 trials: the service ended with code 1');
-    expect(shown).toContain('no stock table');
-    expect(results().partial).toBe(true);
-  });
-
-  it('writes nothing when nothing was finished', async () => {
-    const { code } = await run({ runTrial: () => Promise.reject(new Error('no')) });
-    expect(code).toBe(1);
-    expect(readdirSync(out)).toEqual([]);
-  });
-
-  it('changes one line in place on a terminal', async () => {
-    const { shown } = await run({
-      tty: true,
-      runTrial: async (trial, { onStep }) => {
-        onStep('1,234 of 20,000 attempts');
-        if (trial.number === 2) await new Promise((resolve) => setTimeout(resolve, 300));
-        return [trial.unsafe ? oversoldTrial({ ...trial }) : trialOf({ ...trial })];
-      },
+    expect(shown).toContain('FAILED: no luck');
+    expect(results().broken).toEqual([{ cell: 'base', round: 1, reason: 'no luck', missing: false }]);
+    expect(results().trials).toHaveLength(7);
+    const never = suite({}, (trial) => {
+      if (trial.number > 1) throw new Error('gone');
+      return usual(trial);
     });
-    expect(shown).toContain(
-      '\r\u001b[2Ktrial 2 of 6  round 1 of 2  global-lock (redis): 1,234 of 20,000 attempts  (0:00, about 0:15 left)',
+    const broken = await run(never);
+    expect(broken.shown).toContain('broken off: 4 of 8 trials were finished');
+    expect(broken.results().broken).toHaveLength(3);
+  });
+
+  it('leaves a cell out whose servers are missing, without a failure', async () => {
+    let tries = 0;
+    const { code, results } = await run(
+      suite({}, (trial) => {
+        if (trial.cell.name !== 'fast') return usual(trial);
+        tries++;
+        throw new MissingServersError('no ZooKeeper');
+      }),
     );
-    expect(shown).toContain('round 1  unsafe');
+    expect({ code, tries }).toEqual({ code: 0, tries: 1 });
+    expect(results().broken).toMatchObject([{ missing: true, reason: 'no ZooKeeper' }]);
+  });
+
+  it('refuses a plan with mistakes, and leaves no folder', async () => {
+    const { code, said } = await run(suite({ plan: async () => ({ mistakes: ['no such cell'] }) }));
+    expect({ code, said, left: readdirSync(out) }).toEqual({ code: 2, said: ['no such cell'], left: [] });
+  });
+
+  it('fails for a missed goal only where goals are strict, and commits only a success', async () => {
+    const goal: Goal = { metric: 'rate', of: 'fast', over: 'base', atLeast: 5, atMost: null, what: '' };
+    expect((await run(suite({ goals: [goal] }))).code).toBe(0);
+    expect((await run(suite({ goals: [goal] }), { strict: true })).code).toBe(1);
+    expect((await run(suite({ goals: [{ ...goal, atLeast: 2 }] }), { strict: true })).code).toBe(0);
+    expect((await run(suite(), { canonical: true })).canonical).toHaveLength(1);
+    const failing = suite({}, () => ({ ...good(1), verdict: 'fail' }));
+    expect((await run(failing, { canonical: true })).canonical).toEqual([]);
+  });
+});
+
+describe('files of results', () => {
+  it('are read back, refused when they are something else, and short when they are committed', async () => {
+    await run();
+    const path = join(out, 'latest', 'results.json');
+    const results = await readResults(path);
+    await expect(readResults(join(import.meta.dirname, '../../package.json'))).rejects.toThrow(
+      'not results of schema 2',
+    );
+    const committed = JSON.parse(forCommit(results)) as Results;
+    expect(committed.trials).toEqual([]);
+    expect(committed.summary).toEqual(results.summary);
+  });
+
+  it('have a cell for each number and text of a result, quoted', () => {
+    const trial = {
+      ...good(1.5),
+      cell: 'a,"b"',
+      control: false,
+      round: 1,
+      startedAt: '',
+      durationMs: 1,
+      busyBefore: 0,
+    };
+    const more = { latencyMs: { p50: 1, p99: null }, curve: [[1, 2]], findings: ['x', 'y, z'] };
+    const [head, row] = toCsv([{ ...trial, ...more }]).split('\r\n');
+    const at = (name: string): number => head!.split(',').indexOf(name);
+    expect(head).toContain('latencyMs.p50,latencyMs.p99');
+    expect(at('curve')).toBe(-1);
+    expect(row).toContain('"a,""b"""');
+    expect(row).toContain('"x; y, z"');
+  });
+});
+
+describe('the plan', () => {
+  it('begins each round one cell further, with the same seed for all cells of a round', () => {
+    const order = schedule(planned({ control: false }), { rounds: 2, seed: 5 });
+    expect(order.map((trial) => trial.cell.name)).toEqual([
+      'unsafe',
+      'base',
+      'fast',
+      'base',
+      'fast',
+      'unsafe',
+    ]);
+    expect(order.map(({ seed }) => seed)).toEqual([5, 5, 5, 6, 6, 6]);
+    expect(order.map(({ number }) => number)).toEqual([1, 2, 3, 4, 5, 6]);
+  });
+
+  it('has an A/A control only where rounds can tell noise from difference', () => {
+    const count = (changes: Partial<Planned<CellBase>>, rounds: number): number =>
+      schedule(planned(changes), { rounds, seed: 1 }).length;
+    expect(count({}, 2)).toBe(8);
+    expect(count({}, 1)).toBe(3);
+    expect(count({ points: [{ a: 1 }, { a: 2 }] }, 2)).toBe(12);
+    expect(count({ cells: [cell('base')] }, 2)).toBe(2);
+    expect(count({ baseline: null }, 2)).toBe(6);
+  });
+});
+
+describe('the summary', () => {
+  const result = (name: string, round: number, rate: number, changes: Partial<Made> = {}): Made => ({
+    ...good(rate),
+    ...{ cell: name, round, control: name.endsWith('control'), startedAt: '', durationMs: 1, busyBefore: 0 },
+    ...changes,
+  });
+  const rows = (rates: Record<string, readonly number[]>, point = {}, changes: Partial<Made> = {}): Made[] =>
+    Object.entries(rates).flatMap(([name, all]) =>
+      all.map((rate, n) => result(name, n + 1, rate, { point, ...changes })),
+    );
+  const cells = [cell('a'), cell('b'), cell('c'), { ...cell('a, A/A control'), control: true }];
+  const summary = (results: Made[], ladder: Planned<CellBase>['ladder'] = null) =>
+    summarize(suite(), { cells, baseline: 'a', ladder }, results);
+
+  it('divides within a round by the mean of the baseline and its control', () => {
+    const { rows: all, noise } = summary(
+      rows({ a: [90, 180, 95], b: [300, 600, 310], 'a, A/A control': [110, 220, 105] }),
+    );
+    expect(noise).toMatchObject({ baseline: 'a', control: { rounds: 3 } });
+    expect(noise!.floor).toBeCloseTo(0.2222, 3);
+    const b = all.find((row) => row.cell === 'b')!;
+    expect(b.toBaseline).toMatchObject({ median: 3 });
+    expect(b.comparison).toBe('faster');
+    expect(b.values.rate!.byRound).toEqual([
+      [1, 300],
+      [2, 600],
+      [3, 310],
+    ]);
+  });
+
+  it('gives one rank to rows that the rounds do not tell apart', () => {
+    const { rows: all } = summary(rows({ a: [100, 102, 98], b: [101, 99, 103], c: [10, 11, 10] }));
+    expect(all.map(({ rank, tie }) => [rank, tie])).toEqual([
+      [1, true],
+      [1, true],
+      [3, false],
+    ]);
+  });
+
+  it('leaves out results that do not count, and gives no rank without a passed audit', () => {
+    const { rows: all } = summary([
+      ...rows({ a: [100, 100] }),
+      ...rows({ b: [900, 900] }, {}, { verdict: 'unknown' }),
+      ...rows({ c: [500] }, {}, { invalid: ['the generator was busy'] }),
+    ]);
+    expect(all.map((row) => [row.cell, row.rank])).toEqual([
+      ['a', 1],
+      ['c', null],
+      ['b', null],
+    ]);
+    expect(all[1]).toMatchObject({
+      invalid: 1,
+      values: {},
+      findings: ['round 1: not counted: the generator was busy'],
+    });
+  });
+
+  it('shows the best step of a ladder, and ranks cells at their best', () => {
+    const ladder = { axis: 'connections', values: [16, 64], lead: 64 };
+    const { rows: all } = summary(
+      [
+        ...rows({ a: [100, 100], b: [90, 91] }, { connections: 64 }),
+        ...rows({ a: [50, 50], b: [200, 201] }, { connections: 16 }),
+        ...rows({ a: [9_000, 9_000] }, { connections: 999 }, { verdict: 'fail' }),
+      ],
+      ladder,
+    );
+    const at64 = all.filter(({ point }) => point.connections === 64);
+    expect(at64.map((row) => [row.cell, row.rank, row.best?.point.connections, row.best?.rank])).toEqual([
+      ['a', 1, 64, 2],
+      ['b', 2, 16, 1],
+    ]);
+    expect(all.find(({ point }) => point.connections === 16)!.best).toBeNull();
+  });
+
+  it('judges goals by the median of ratios within a round, at their point', () => {
+    const { rows: all } = summary(rows({ a: [100, 200, 100], b: [40, 90, 45] }, { connections: 8 }));
+    const goal: Goal = { metric: 'rate', of: 'b', over: 'a', atLeast: 0.44, atMost: 0.5, what: '' };
+    const ladder = { axis: 'connections', values: [8], lead: 8 };
+    const judge = (one: Goal) => goalRows([one], all, { cells, ladder })[0];
+    expect(judge(goal)).toMatchObject({ verdict: 'reached', value: { median: 0.45 } });
+    expect(judge({ ...goal, atLeast: 0.46 })?.verdict).toBe('missed');
+    expect(judge({ ...goal, over: null, atLeast: 41, atMost: null })?.verdict).toBe('reached');
+    expect(judge({ ...goal, of: 'c' })?.verdict).toBe('not measured');
+    expect(judge({ ...goal, at: { connections: 64 } })).toBeUndefined();
+    expect(judge({ ...goal, of: 'not planned' })).toBeUndefined();
   });
 });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { seededRandom } from '../../bench/load/attempts.ts';
+import { seededRandom } from '../../bench/kit/random.ts';
 import { poisson, ramp } from '../../bench/load/schedule.ts';
 
 /** How many starts lie in each `windowMs`. */

@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { readCatalogue } from '../../bench/admin.ts';
-import { startService } from '../../bench/service.ts';
+import { readCatalogue } from '../../bench/kit/admin.ts';
+import { startService } from '../../bench/kit/service.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'stampede-service-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -54,7 +54,7 @@ describe('a service process', () => {
     expect(env.PAYMENT_WINDOW_S).toBeUndefined();
     expect(await readCatalogue(service.url)).toEqual({
       lock: 'redis',
-      strategies: [{ name: 'lua', usesLock: true, neverOversells: true }],
+      strategies: [{ name: 'lua', summary: '', usesLock: true, inPostgres: false, neverOversells: true }],
     });
     expect(await service.stop()).toBe(true);
     expect(service.died.aborted).toBe(false);
@@ -86,7 +86,7 @@ describe('a service process', () => {
     const service = await startService(settings, { entry: program('mortal', listening) });
     await fetch(`${service.url}/die`).catch(() => {});
     await expect.poll(() => service.died.aborted).toBe(true);
-    expect(String(service.died.reason)).toContain('the service ended with code 3');
+    expect(String(service.died.reason)).toContain('ended with code 3');
     expect(await service.stop()).toBe(false);
   });
 

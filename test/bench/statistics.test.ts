@@ -1,7 +1,7 @@
 /** What the statistics promise: known answers, and simulated runs whose truth is known. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { seededRandom } from '../../bench/load/attempts.ts';
+import { seededRandom } from '../../bench/kit/random.ts';
 import {
   type Comparison,
   compare,
@@ -12,7 +12,7 @@ import {
   noiseFloor,
   quotientOfMedians,
   quotients,
-} from '../../bench/statistics.ts';
+} from '../../bench/kit/statistics.ts';
 
 /** Numbers whose logarithms are normal round 0: their median is 1. By Box and Muller. */
 function lognormal(count: number, deviation: number, seed: number): number[] {

@@ -2,8 +2,13 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
 import { audit } from '../../bench/audit/audit.ts';
-import { readStores, settle } from '../../bench/audit/reader.ts';
-import { openStores, type StoresOptions } from '../../bench/stores.ts';
+import {
+  readStores as readAll,
+  type Settled,
+  type SettleWait,
+  settle as settleAll,
+} from '../../bench/audit/reader.ts';
+import { openStores, type StoresOptions } from '../../bench/kit/stores.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
@@ -48,6 +53,11 @@ async function makeSale(stock: number, buyers: readonly string[], sold = buyers.
 
 describe("the audit's reader", () => {
   const place = (saleId: number) => ({ databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, saleId });
+  type Place = ReturnType<typeof place>;
+  const settle = async (at: Place, wait?: SettleWait) =>
+    (await settleAll(at, [at.saleId], wait)).get(at.saleId)!;
+  const readStores = async (at: Place, settled: Settled) =>
+    (await readAll(at, [at.saleId], new Map([[at.saleId, settled]]))).get(at.saleId)!;
 
   it('reads the sale, its orders and points, and what Redis would still sell', async () => {
     const saleId = await makeSale(5, ['ann', 'bob']);
@@ -172,7 +182,7 @@ describe("the audit's reader", () => {
     expect(settled).toEqual({ unreadable: expect.stringMatching(/ECONNREFUSED|closed/) });
     expect(audit([], await readStores(away, settled)).verdict).toBe('unknown');
     expect((await readStores(place(saleId + 1), settled)).postgres).toEqual({
-      unreadable: `sale ${saleId + 1} is not there`,
+      unreadable: `there is no sale ${saleId + 1}`,
     });
   });
 });

@@ -1,31 +1,31 @@
 /**
- * What both k6 scripts do with an attempt: one POST, its answer counted by outcome, and at the end the server asked what
- * it has sold. Runs inside k6, not in Node. Everything is set from outside with `-e NAME=value`:
+ * k6: purchases on one sale, each answer counted by outcome, and at the end the server asked what it has sold. Runs inside
+ * k6, not in Node. By hand: `k6 run -e URL=http://127.0.0.1:3000 -e STOCK=100 bench/load/k6/purchase.ts`. Set with `-e`:
  *
+ *   SCRIPT       rush: arrivals that grow to RATE over the first quarter of the time and then hold, whether earlier ones
+ *                were answered or not (default). fixed: BUYERS attempts, as fast as VUS virtual users send them
  *   URL          where the service answers, without a path (http://127.0.0.1:3000)
- *   SALE_ID      the sale that is attempted; without it, one with STOCK units is created
+ *   SALE_ID      the sale; without it, one with STOCK units is created
  *   STOCK        units of the sale that is created (100)
  *   ADMIN_TOKEN  the administrator's token, if the service has one
- *   VUS          virtual users, each with a connection of its own (200)
+ *   VUS          virtual users, each with a connection (200)
  *   DURATION_S   no attempt begins after this (20)
- *   RATE         rush: attempts/s (1,000)
- *   BUYERS       fixed: attempts, each by another customer (10,000)
+ *   RATE         attempts/s of a rush (1,000)
+ *   BUYERS       attempts of fixed, each by another customer (10,000)
  *   USERS        a JSON file with the customers of all attempts in order; without it they are named by number
  *   TIMEOUT_MS   an attempt without an answer after this is unknown (10,000)
- *   P99_MS       99 of 100 customers who got a unit must have been told within this (1,000)
+ *   P99_MS       threshold for the 99th percentile of accepted attempts (1,000)
  *   RESULT       a file for thresholds and dropped attempts; the console then gets the history, for bench/load/k6.ts
  *
- * The history is written with `console.log` into `--console-output`: a line when an attempt begins (whatever ends k6, it
- * is known who was under way) and one when it was answered. That costs k6 some 20 µs of CPU an attempt on top of 120, and
- * about 50 bytes. The other way that k6 offers, a metric with tags in `--out json`, costs 95 µs and 1,900 bytes, since
- * every metric of every request is written and each attempt is a time series of its own, and knows nothing of who was
- * under way.
+ * The history is written with `console.log`: 20 µs of CPU an attempt on top of 120. A metric with tags in `--out json`
+ * costs 95 µs, and does not know which attempts were in flight.
  */
 import { SharedArray } from 'k6/data';
 import exec from 'k6/execution';
 import http, { type RefinedParams } from 'k6/http';
 import { Counter, Gauge, Trend } from 'k6/metrics';
-import type { AttemptOutcome } from '../../history.ts';
+import type { Options, Scenario } from 'k6/options';
+import type { AttemptOutcome } from '../../kit/history.ts';
 import { readAnswer } from '../answer.ts';
 import { buyerName } from '../attempts.ts';
 
@@ -33,21 +33,16 @@ const url = (__ENV.URL || 'http://127.0.0.1:3000').replace(/\/+$/, '');
 const knownSale = __ENV.SALE_ID ? number('SALE_ID', 0) : null;
 const stock = number('STOCK', 100);
 const timeoutMs = number('TIMEOUT_MS', 10_000);
-const p99Ms = number('P99_MS', 1_000);
 const resultPath = __ENV.RESULT || null;
-const recorded = resultPath !== null;
-
-export const virtualUsers = number('VUS', 200);
-export const durationMs = number('DURATION_S', 20) * 1_000;
-export const ratePerSecond = number('RATE', 1_000);
-const buyers = number('BUYERS', 10_000);
+const virtualUsers = number('VUS', 200);
+const durationMs = number('DURATION_S', 20) * 1_000;
+const ratePerSecond = number('RATE', 1_000);
 
 /** One list for all virtual users; null: customers are named by number. */
 const users = __ENV.USERS
   ? new SharedArray<string>('users', () => JSON.parse(open(__ENV.USERS ?? '')) as string[])
   : null;
-/** Attempts of the script that knows their number. */
-export const listLength = users?.length ?? buyers;
+const listLength = users?.length ?? number('BUYERS', 10_000);
 
 const counters: Readonly<Record<AttemptOutcome, Counter>> = {
   accepted: new Counter('stampede_sold'),
@@ -58,20 +53,51 @@ const counters: Readonly<Record<AttemptOutcome, Counter>> = {
   unknown: new Counter('stampede_unknown'),
   unexpected: new Counter('stampede_unexpected'),
 };
-/** Of attempts that got a unit, from before the request until its answer was read, ms. */
+/** Of accepted attempts, from before the request until its answer was read, ms. */
 const latency = new Trend('stampede_latency', true);
 /** Units that the server says it sold beyond the stock. */
 const oversold = new Counter('stampede_oversold');
 /** Units that the server says it sold to this load. */
 const serverSold = new Gauge('stampede_server_sold');
 
-/** What is the same in both scripts. */
-export const commonOptions = {
+/** How long k6 waits for answers when no more attempts begin: longer than any attempt waits. */
+const gracefulStop = `${timeoutMs + 1_000}ms`;
+
+function scenario(): Scenario {
+  if (__ENV.SCRIPT === 'fixed') {
+    return {
+      executor: 'shared-iterations',
+      vus: Math.min(virtualUsers, listLength),
+      iterations: listLength,
+      maxDuration: `${Math.round(durationMs)}ms`,
+      gracefulStop,
+    };
+  }
+  const rampMs = Math.round(durationMs / 4);
+  // k6 takes whole numbers only: over this many seconds, a rate with a fraction is one.
+  const unitS = Number.isInteger(ratePerSecond) ? 1 : 1_000;
+  const target = Math.round(ratePerSecond * unitS);
+  return {
+    executor: 'ramping-arrival-rate',
+    startRate: 0,
+    timeUnit: `${unitS}s`,
+    // All of them at the start: one that is added under load makes k6 late.
+    preAllocatedVUs: virtualUsers,
+    stages: [
+      { target, duration: `${rampMs}ms` },
+      { target, duration: `${Math.round(durationMs) - rampMs}ms` },
+    ],
+    gracefulStop,
+  };
+}
+
+export const options: Options = {
+  scenarios: { purchases: scenario() },
   thresholds: {
     stampede_unexpected: ['count==0'],
     stampede_oversold: ['count==0'],
-    stampede_latency: [`p(99)<${p99Ms}`],
-    // A server can lie about `sold`: to a sale of its own, the script knows the stock before it begins.
+    stampede_latency: [`p(99)<${number('P99_MS', 1_000)}`],
+    // A server can lie about `sold`: of a sale it created, the script knows the stock.
     ...(knownSale === null ? { stampede_sold: [`count<=${stock}`] } : {}),
   },
   noCookiesReset: true,
@@ -79,8 +105,6 @@ export const commonOptions = {
   teardownTimeout: '20s',
   summaryTrendStats: ['min', 'med', 'p(90)', 'p(99)', 'max'],
 };
-/** How long k6 waits for answers when no more attempts begin: longer than any attempt waits. */
-export const gracefulStop = `${timeoutMs + 1_000}ms`;
 
 const json = { 'content-type': 'application/json' };
 const params: RefinedParams<'text'> = {
@@ -94,18 +118,17 @@ const adminParams: RefinedParams<'text'> = {
   timeout: 10_000,
   responseType: 'text',
 };
-// What sold-out and busy answer with is no failure: k6's own `http_req_failed` then counts what is one.
+// Sold-out and busy answers are no failures: k6's own `http_req_failed` then counts failures.
 http.setResponseCallback(http.expectedStatuses(200, 201, 202, 409, 503));
 
-/** The sale that is attempted, as it was before. */
-export interface Sale {
+interface Sale {
   readonly saleId: number;
-  /** Units that others had already. */
   readonly soldBefore: number;
 }
 
 export function setup(): Sale {
-  const saleId = knownSale ?? createSale();
+  const body = JSON.stringify({ name: 'k6', stock, priceCents: 1_000 });
+  const saleId = knownSale ?? readJson('POST /sales', http.post(`${url}/sales`, body, adminParams)).id;
   return { saleId, soldBefore: readSale(saleId).sold };
 }
 
@@ -115,30 +138,29 @@ const strangeKept = 3;
 const strangeLength = 300;
 let strange = 0;
 
-/** Attempt `n` of this virtual user's scenario; nothing when the list is at its end. */
-export function attempt({ saleId }: Sale): void {
+/** Attempt `n` of the scenario; nothing when the list is at its end. */
+export default function ({ saleId }: Sale): void {
   const n = exec.scenario.iterationInTest;
   if (users !== null && n >= users.length) return;
   const user = users === null ? buyerName(n + 1) : users[n];
   clock ??= exec.instance;
   const begunMs = clock.currentTestRunDuration;
-  if (recorded) console.log(`${n} ${Math.round(begunMs * 1_000)}`);
+  if (resultPath !== null) console.log(`${n} ${Math.round(begunMs * 1_000)}`);
   const response = http.post(`${url}/sales/${saleId}/orders`, `{"userId":"${user}"}`, params);
   const doneMs = clock.currentTestRunDuration;
   const { status, body } = response;
   if (status === 0 || body === null || isTransportError(response.error_code)) {
-    // No second line: nothing was answered.
-    counters.unknown.add(1);
+    counters.unknown.add(1); // no second line: nothing was answered
     return;
   }
   const { outcome, orderId } = readAnswer(status, body);
   counters[outcome].add(1);
   if (outcome === 'accepted') latency.add(doneMs - begunMs);
-  if (!recorded) return;
+  if (resultPath === null) return;
   const line = `${n} ${Math.round(doneMs * 1_000)} ${status} ${outcome} ${orderId ?? '-'}`;
-  const quoted = outcome === 'unexpected' && strange < strangeKept;
-  if (quoted) strange += 1;
-  console.log(quoted ? `${line} ${JSON.stringify(body.slice(0, strangeLength))}` : line);
+  const isQuoted = outcome === 'unexpected' && strange < strangeKept;
+  if (isQuoted) strange += 1;
+  console.log(isQuoted ? `${line} ${JSON.stringify(body.slice(0, strangeLength))}` : line);
 }
 
 /** k6 gives statuses of 400 and more codes from 1400 to 1599; all others mean that an answer did not come, or not whole. */
@@ -150,10 +172,8 @@ export function teardown({ saleId, soldBefore }: Sale): void {
   const sale = readSale(saleId);
   serverSold.add(sale.sold - soldBefore);
   oversold.add(Math.max(0, sale.sold - sale.stock));
-  if (recorded) return;
-  console.log(
-    `sale ${saleId}: the server has stock ${sale.stock}, sold ${sale.sold}, remaining ${sale.remaining}`,
-  );
+  if (resultPath !== null) return;
+  console.log(`sale ${saleId}: stock ${sale.stock}, sold ${sale.sold}, remaining ${sale.remaining}`);
 }
 
 interface Summary {
@@ -170,21 +190,18 @@ interface Summary {
 
 /** The only place where k6 shows a script its own counts. Without an answer from here it prints its usual summary. */
 export function handleSummary({ metrics }: Summary): Record<string, string> | undefined {
-  const value = (metric: string, field: string): number | undefined => metrics[metric]?.values[field];
+  const value = (metric: string, field: string): number => metrics[metric]?.values[field] ?? 0;
   if (resultPath !== null) {
     const thresholds = Object.entries(metrics).flatMap(([metric, { thresholds = {} }]) =>
       Object.entries(thresholds).map(([rule, { ok }]) => ({ name: `${metric} ${rule}`, passed: ok })),
     );
-    return {
-      [resultPath]: JSON.stringify({ dropped: value('dropped_iterations', 'count') ?? 0, thresholds }),
-    };
+    return { [resultPath]: JSON.stringify({ dropped: value('dropped_iterations', 'count'), thresholds }) };
   }
-  const told = value('stampede_sold', 'count') ?? 0;
-  const sold = value('stampede_server_sold', 'value');
-  const unknown = value('stampede_unknown', 'count') ?? 0;
-  if (sold !== undefined && sold !== told) {
+  const [told, sold] = [value('stampede_sold', 'count'), value('stampede_server_sold', 'value')];
+  const unknown = value('stampede_unknown', 'count');
+  if (sold !== told) {
     const perhaps = unknown > 0 ? ` (${unknown} attempts had an unknown end)` : '';
-    console.warn(`${told} customers were told that they have a unit, the server sold ${sold}${perhaps}`);
+    console.warn(`${told} attempts were accepted, the server sold ${sold}${perhaps}`);
   }
   return undefined;
 }
@@ -196,19 +213,12 @@ interface ServerSale {
   readonly remaining: number;
 }
 
-function createSale(): number {
-  const body = JSON.stringify({ name: 'k6', stock, priceCents: 1_000 });
-  return readJson('POST /sales', http.post(`${url}/sales`, body, adminParams)).id;
-}
-
 function readSale(saleId: number): ServerSale {
   return readJson(`GET /sales/${saleId}`, http.get(`${url}/sales/${saleId}`, adminParams));
 }
 
-function readJson(
-  what: string,
-  { status, body, error }: { status: number; body: string; error: string },
-): ServerSale {
+function readJson(what: string, answer: { status: number; body: string; error: string }): ServerSale {
+  const { status, body, error } = answer;
   if (status !== 200 && status !== 201) throw new Error(`${what} answered ${status} ${error || body}`);
   return JSON.parse(body) as ServerSale;
 }

@@ -1,0 +1,59 @@
+/** What the kit gives a suite to work in: stores, folders, a signal, and a way to say things. */
+import { access, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { serviceEntry } from './service.ts';
+import { type BenchStores, openStores } from './stores.ts';
+
+export interface Environment {
+  /** Local stores, or those of DATABASE_URL and REDIS_URL; started when first asked for, stopped with the run. */
+  stores(): Promise<BenchStores>;
+  /** The folder of this run's results, for histories. */
+  readonly folder: string;
+  /** For files that go with the run. */
+  readonly scratch: string;
+  /** Fires when the user wants to stop: a trial is then abandoned with this signal's reason. */
+  readonly signal: AbortSignal;
+  /** A line for people. */
+  readonly say: (line: string) => void;
+}
+
+export interface EnvironmentOptions extends Pick<Environment, 'folder' | 'signal' | 'say'> {
+  /** Undefined: a local one is started. */
+  readonly databaseUrl: string | undefined;
+  readonly redisUrl: string | undefined;
+  readonly keep: boolean;
+  readonly yes: boolean;
+}
+
+export async function openEnvironment(options: EnvironmentOptions): Promise<Environment & AsyncDisposable> {
+  const { folder, signal, say, databaseUrl, redisUrl, keep, yes } = options;
+  const scratch = await mkdtemp(join(tmpdir(), 'stampede-bench-run-'));
+  let stores: Promise<BenchStores> | null = null;
+  return {
+    folder,
+    scratch,
+    signal,
+    say,
+    stores() {
+      stores ??= openStores({ databaseUrl, redisUrl, keep, mayDelete: yes, say });
+      return stores;
+    },
+    async [Symbol.asyncDispose]() {
+      await (await stores?.catch(() => null))?.[Symbol.asyncDispose]();
+      await rm(scratch, { recursive: true, force: true });
+    },
+  };
+}
+
+/** @throws when the service was not built */
+export async function needBuild(): Promise<void> {
+  await access(serviceEntry).catch((cause: unknown) => {
+    throw new Error(`${serviceEntry} is missing: npm run bench builds it`, { cause });
+  });
+}
+
+/** A trial whose servers cannot be started on this machine: it says nothing of the cell, which is left out. */
+export class MissingServersError extends Error {
+  override readonly name = 'MissingServersError';
+}

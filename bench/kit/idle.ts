@@ -1,0 +1,36 @@
+/** How busy the machine is: before a trial, when other work would spoil its figures, and per processor while it runs. */
+import { cpus } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const sampleMs = 500;
+/** A machine that is this busy, or less, is idle. */
+const idleShare = 0.2;
+
+interface Ticks {
+  readonly idle: number;
+  readonly all: number;
+}
+
+const perProcessor = (): Ticks[] =>
+  cpus().map(({ times: { idle, user, nice, sys, irq } }) => ({ idle, all: idle + user + nice + sys + irq }));
+
+function total(): Ticks {
+  return perProcessor().reduce((sum, { idle, all }) => ({ idle: sum.idle + idle, all: sum.all + all }));
+}
+
+/** Share of the time between two samples that was not idle; 1 when no time has passed. */
+export function busyShare(before: Ticks, after: Ticks): number {
+  const all = after.all - before.all;
+  return all <= 0 ? 1 : 1 - (after.idle - before.idle) / all;
+}
+
+/** Samples until the machine is idle, for at most so long, and at least once. @returns the last sample, 0 to 1 */
+export async function untilIdle(withinMs: number, signal: AbortSignal, sample = total): Promise<number> {
+  const untilMs = performance.now() + withinMs;
+  for (;;) {
+    const before = sample();
+    await sleep(sampleMs, undefined, { signal }).catch(() => {});
+    const busy = busyShare(before, sample());
+    if (busy <= idleShare || signal.aborted || performance.now() >= untilMs) return busy;
+  }
+}

@@ -1,0 +1,73 @@
+/**
+ * Which processors a process may use. What is measured has the first processor for itself, the load the last one, the
+ * stores all but the first. All servers of a suite are held to theirs in the same way, after they started.
+ */
+import { execFile, spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { cpus } from 'node:os';
+import { promisify } from 'node:util';
+
+/** Lists of processors as the system writes them, such as "0" or "1-3"; null: wherever the system puts it. */
+export interface Layout {
+  readonly server: string | null;
+  readonly generator: string | null;
+  readonly stores: string | null;
+  /** Processors the load may use. */
+  readonly generatorCount: number;
+  /** For the report. */
+  readonly text: string;
+}
+
+export interface Processors {
+  /** Those this process may use, in order; empty: the system does not report them. */
+  readonly allowed: readonly number[];
+  readonly taskset: boolean;
+}
+
+export function processorsHere(): Processors {
+  const list = processorsOf(process.pid);
+  const taskset = spawnSync('taskset', ['--version'], { stdio: 'ignore' }).status === 0;
+  return { allowed: list === null ? [] : expand(list), taskset };
+}
+
+/** "0,2-4" → 0, 2, 3, 4. */
+export function expand(list: string): number[] {
+  return list.split(',').flatMap((part) => {
+    const [from = 0, to = from] = part.split('-').map(Number);
+    return Array.from({ length: to - from + 1 }, (_, index) => from + index);
+  });
+}
+
+/** Pure. @returns the layout, or why processors cannot be split */
+export function layoutOf(split: boolean, { allowed, taskset }: Processors): Layout | string {
+  if (!split) {
+    const generatorCount = Math.max(1, allowed.length || cpus().length);
+    return { server: null, generator: null, stores: null, generatorCount, text: 'processors shared by all' };
+  }
+  const [first, ...others] = allowed;
+  const last = others.at(-1);
+  if (!taskset) return 'there is no taskset';
+  if (first === undefined || last === undefined) return 'there are not two processors';
+  const stores = others.join(',');
+  const text = `server on processor ${first}, load on ${last}, stores on ${stores}`;
+  return { server: String(first), generator: String(last), stores, generatorCount: 1, text };
+}
+
+/** Holds a running process, its threads, and what it will start, to these processors; null: leaves it. */
+export async function pin(pid: number, processors: string | null): Promise<void> {
+  if (processors !== null) await promisify(execFile)('taskset', ['-acp', processors, String(pid)]);
+}
+
+/** A command that runs on these processors from its first moment; null: anywhere. */
+export function pinned(command: readonly string[], processors: string | null): readonly string[] {
+  return processors === null ? command : ['taskset', '-c', processors, ...command];
+}
+
+/** The processors a process may use, as a list in text; null: the system does not report it. */
+export function processorsOf(pid: number): string | null {
+  try {
+    return /^Cpus_allowed_list:\s*(\S+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? null;
+  } catch {
+    return null;
+  }
+}

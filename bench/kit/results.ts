@@ -1,0 +1,143 @@
+/** The one results format, schema 2: everything a report, a CSV file or `--compare` shows comes from this value. */
+import { cp, mkdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import type { Machine } from './machine.ts';
+import type {
+  CellBase,
+  CheckInfo,
+  CurveInfo,
+  ExtraTable,
+  MetricInfo,
+  Point,
+  ReportLayout,
+  TrialBase,
+} from './suite.ts';
+import type { GoalRow, Noise, SummaryRow } from './summary.ts';
+
+export interface Results<Result extends TrialBase = TrialBase> {
+  /** Grows when a field changes its meaning or goes. */
+  readonly schema: 2;
+  /** "strategies", "locks", "limits", … */
+  readonly suite: string;
+  /** ISO 8601 UTC. */
+  readonly startedAt: string;
+  readonly finishedAt: string;
+  /** Interrupted or broken off: the trials that were finished are here. */
+  readonly partial: boolean;
+  /** A smoke run: no report draws a ranking from it. */
+  readonly smoke: boolean;
+  /** With `-dirty` when files differ from it; `unknown` outside a repository. */
+  readonly commit: string;
+  readonly machine: Machine;
+  /** What made the load, and how it was held to processors. */
+  readonly generator: string;
+  readonly plan: PlanInfo;
+  readonly trials: readonly Result[];
+  /** Ranked rows first, then unfinished audits, then failed ones, then the control; point by point. */
+  readonly summary: readonly SummaryRow[];
+  /** What the A/A control says of this run's noise; null: there is none. */
+  readonly noise: Noise | null;
+  readonly goals: readonly GoalRow[];
+  readonly metrics: readonly MetricInfo[];
+  readonly curves: readonly CurveInfo[];
+  readonly checks: readonly Omit<CheckInfo<never>, 'read'>[];
+  readonly layout: ReportLayout;
+  readonly tables: readonly ExtraTable[];
+  /** Trials that could not be run. */
+  readonly broken: readonly {
+    readonly cell: string;
+    readonly round: number;
+    readonly reason: string;
+    readonly missing: boolean;
+  }[];
+  /** Why the run is not a success; empty: it is one. */
+  readonly failures: readonly string[];
+}
+
+export interface PlanInfo {
+  readonly rounds: number;
+  readonly seed: number;
+  /** Trials that were planned. */
+  readonly trials: number;
+  readonly cells: readonly CellBase[];
+  readonly points: readonly Point[];
+  readonly baseline: string | null;
+  readonly ladder: {
+    readonly axis: string;
+    readonly values: readonly number[];
+    readonly lead: number;
+  } | null;
+  /** The suite's own options. */
+  readonly options: Readonly<Record<string, unknown>>;
+}
+
+/** A folder named by the UTC time; a second one in the same second has a number. */
+export async function makeFolder(out: string, startedAt: Date): Promise<string> {
+  const name = startedAt.toISOString().slice(0, 19).replaceAll(':', '-');
+  await mkdir(out, { recursive: true });
+  for (let n = 1; ; n++) {
+    const folder = join(out, n === 1 ? name : `${name}-${n}`);
+    try {
+      await mkdir(folder);
+      return folder;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    }
+  }
+}
+
+/** Writes results.json and results.csv: after each trial, so that a crash loses one at most. */
+export async function writeData(folder: string, results: Results): Promise<void> {
+  await writeWhole(join(folder, 'results.json'), `${JSON.stringify(results)}\n`);
+  await writeWhole(join(folder, 'results.csv'), toCsv(results.trials));
+}
+
+/** A reader sees the old file or the new one, never half of one. */
+export async function writeWhole(path: string, text: string): Promise<void> {
+  await writeFile(`${path}.part`, text);
+  await rename(`${path}.part`, path);
+}
+
+/** @throws when the file is not a result of this schema */
+export async function readResults(path: string): Promise<Results> {
+  const results = JSON.parse(await readFile(path, 'utf8')) as {
+    readonly schema?: unknown;
+    readonly suite?: unknown;
+  };
+  if (results.schema === 2 && typeof results.suite === 'string') return results as Results;
+  throw new Error(`${path}: not results of schema 2, but of ${JSON.stringify(results.schema) ?? 'none'}`);
+}
+
+/** Points `<out>/latest` at the folder: a link, or a copy where links cannot be made. */
+export async function pointLatest(out: string, folder: string): Promise<void> {
+  const latest = join(out, 'latest');
+  await rm(latest, { recursive: true, force: true });
+  await symlink(basename(folder), latest, 'dir').catch(() => cp(folder, latest, { recursive: true }));
+}
+
+/** What is committed: the summary, from which every chart, table and comparison is made, with four digits; no trials. */
+export function forCommit(results: Results): string {
+  const rounded = (_key: string, value: unknown): unknown =>
+    typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(4)) : value;
+  return `${JSON.stringify({ ...results, trials: [] }, rounded, 1)}\n`;
+}
+
+/** One row for each result, RFC 4180: every number, text and list of texts, with the names that they have in results.json. */
+export function toCsv(trials: readonly TrialBase[]): string {
+  const rows = trials.map((trial) => new Map(flat(trial)));
+  const columns = [...new Set(rows.flatMap((row) => [...row.keys()]))];
+  const lines = rows.map((row) => columns.map((column) => quoted(row.get(column) ?? '')));
+  return [columns, ...lines].map((line) => `${line.join(',')}\r\n`).join('');
+}
+
+function flat(value: object, prefix = ''): [string, string][] {
+  return Object.entries(value).flatMap(([key, field]): [string, string][] => {
+    const name = `${prefix}${key}`;
+    if (field === null || field === undefined) return [[name, '']];
+    if (!Array.isArray(field))
+      return typeof field === 'object' ? flat(field, `${name}.`) : [[name, String(field)]];
+    return field.every((one) => typeof one === 'string') ? [[name, field.join('; ')]] : []; // a curve has no cell
+  });
+}
+
+const quoted = (text: string): string => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);

@@ -1,0 +1,131 @@
+/**
+ * What a few noisy rounds allow to say. Pure, and the same for the same numbers: resampling is seeded.
+ *
+ * On a shared machine the speed of a whole minute can be half of the next one's. Two strategies are therefore compared
+ * within a round, as a quotient, and only the quotients of several rounds are put together:
+ *
+ *   rounds ─▶ quotients ─▶ median, and a 95 % interval by the percentile bootstrap
+ *                             ├─ the interval spans 1 ──────────────────────▶ tie
+ *                             ├─ the median is within the noise of a twin ──▶ tie
+ *                             └─ otherwise ─────────────────────────────────▶ faster or slower
+ *
+ * The percentile bootstrap is Efron's (B. Efron, R. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). Of up to
+ * five rounds its interval of the median is their range, which covers what is true in 1 − 2^(1 − rounds) of all runs: 94 % of
+ * those with five rounds, 75 % of those with three. The twin, which is one strategy measured twice in each round, mends
+ * that in two ways: it says how far apart two identical rows of this very run are, and what others are divided by is the
+ * mean of the two, which is less noisy than either (`meanOf`).
+ */
+import { seededRandom } from './random.ts';
+
+/** A value with the 95 % interval of what repeating the run would give. */
+export interface Interval {
+  readonly median: number;
+  readonly low: number;
+  readonly high: number;
+  /** Rounds that it comes from. */
+  readonly rounds: number;
+}
+
+const resamples = 2_000;
+const confidence = 0.95;
+
+/** The middle value; of an even number of values, the mean of the two in the middle; NaN of none. */
+export function median(values: readonly number[]): number {
+  return middle(Float64Array.from(values).sort());
+}
+
+function middle(sorted: Float64Array): number {
+  const half = sorted.length >> 1;
+  const at = (index: number): number => sorted[index] ?? Number.NaN;
+  return sorted.length % 2 === 1 ? at(half) : (at(half - 1) + at(half)) / 2;
+}
+
+/**
+ * The median with its percentile-bootstrap interval. Null of no value. One value has no interval: low and high are it.
+ * @param seed of the resampling; the default is as good as any
+ */
+export function interval(values: readonly number[], seed = 1): Interval | null {
+  if (values.length === 0) return null;
+  const draw = resampledMedians(values, seed);
+  return { median: median(values), ...bootstrap(draw), rounds: values.length };
+}
+
+/**
+ * The median of one run's values ÷ that of another's. Nothing is paired: both are resampled on their own. Null where one
+ * has no values, or the divisor is 0.
+ */
+export function quotientOfMedians(
+  over: readonly number[],
+  under: readonly number[],
+  seed = 1,
+): Interval | null {
+  const divisor = median(under);
+  if (over.length === 0 || under.length === 0 || divisor === 0) return null;
+  const drawOver = resampledMedians(over, seed);
+  const drawUnder = resampledMedians(under, seed + 1);
+  return {
+    median: median(over) / divisor,
+    ...bootstrap(() => drawOver() / drawUnder()),
+    rounds: Math.min(over.length, under.length),
+  };
+}
+
+/** Draws medians of samples that are taken from the values with replacement; the values' order does not matter. */
+function resampledMedians(values: readonly number[], seed: number): () => number {
+  const random = seededRandom(seed);
+  const sorted = Float64Array.from(values).sort();
+  const sample = new Float64Array(sorted.length);
+  return () => {
+    for (let n = 0; n < sample.length; n++) {
+      sample[n] = sorted[Math.floor(random() * sorted.length)] ?? Number.NaN;
+    }
+    return middle(sample.sort());
+  };
+}
+
+function bootstrap(draw: () => number): { readonly low: number; readonly high: number } {
+  const drawn = Float64Array.from({ length: resamples }, draw).sort();
+  const at = (share: number): number => drawn[Math.round(share * (resamples - 1))] ?? Number.NaN;
+  const tail = (1 - confidence) / 2;
+  return { low: at(tail), high: at(1 - tail) };
+}
+
+/** `over` ÷ `under`, round by round; rounds that only one of them has, or whose divisor is 0, are left out. */
+export function quotients(over: ReadonlyMap<number, number>, under: ReadonlyMap<number, number>): number[] {
+  return [...over].flatMap(([round, value]) => {
+    const divisor = under.get(round);
+    return divisor === undefined || divisor === 0 ? [] : [value / divisor];
+  });
+}
+
+/** How far from 1 the quotients of two identical rows typically are: the median of their distances. 0 of none. */
+export function noiseFloor(twinQuotients: readonly number[]): number {
+  return twinQuotients.length === 0 ? 0 : median(twinQuotients.map((quotient) => Math.abs(quotient - 1)));
+}
+
+export type Comparison = 'faster' | 'slower' | 'tie';
+
+/** What others are divided by: in each round the mean of the two, or the one that the round has. */
+export function meanOf(
+  baseline: ReadonlyMap<number, number>,
+  twin: ReadonlyMap<number, number> | undefined,
+): ReadonlyMap<number, number> {
+  const both = [...baseline].map(
+    ([round, value]) => [round, (value + (twin?.get(round) ?? value)) / 2] as const,
+  );
+  return new Map([...(twin ?? []), ...both]);
+}
+
+/**
+ * What an interval of quotients says. One round alone says nothing: it is a tie.
+ *
+ * Of simulated runs with 3 % noise in each trial and five rounds (test/bench/statistics.test.ts makes them) 97 % of those of
+ * identical strategies are a tie, and of those with 10 % between them 97 % are not.
+ * @param noise of `noiseFloor`; 0: there is no twin, and the interval alone decides
+ */
+export function compare(quotient: Interval | null, noise: number): Comparison {
+  if (quotient === null || quotient.rounds < 2) return 'tie';
+  const spansOne = quotient.low <= 1 && quotient.high >= 1;
+  if (spansOne || Math.abs(quotient.median - 1) <= noise) return 'tie';
+  return quotient.median > 1 ? 'faster' : 'slower';
+}

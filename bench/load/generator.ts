@@ -1,0 +1,23 @@
+/** Chooses what makes a closed loop; the same one for every cell of a run. */
+import { spawnSync } from 'node:child_process';
+import type { Layout } from '../kit/pin.ts';
+import { findProgram } from '../kit/processes.ts';
+import { autocannonGenerator } from './autocannon.ts';
+import type { Generator } from './rate.ts';
+import { wrkGenerator } from './wrk.ts';
+
+export const generatorNames = ['auto', 'wrk', 'autocannon'] as const;
+
+/** @returns the generator, or what is wrong with the choice */
+export function chooseGenerator(
+  wanted: (typeof generatorNames)[number],
+  layout: Layout,
+  folder: string,
+): Generator | string {
+  const program = findProgram('wrk');
+  if (wanted === 'wrk' && program === null) return '--generator wrk: wrk is not installed';
+  if (wanted === 'autocannon' || program === null) return autocannonGenerator(layout, folder);
+  const version =
+    /^wrk \S+/m.exec(spawnSync(program, ['-v'], { encoding: 'utf8' }).stdout ?? '')?.[0] ?? 'wrk';
+  return wrkGenerator({ program, name: `${version}, 1 thread`, layout, folder });
+}

@@ -1,0 +1,71 @@
+/** What is compared: every lock of the registry, two libraries, and a control that locks nothing. */
+import { readFileSync } from 'node:fs';
+import { suggestion } from '../../../src/config/suggest.ts';
+import type { LockDescription } from '../../../src/locks/lock.ts';
+import { locks } from '../../../src/locks/registry.ts';
+import type { CellBase } from '../../kit/suite.ts';
+
+/** The servers that a lock runs on. */
+export type ServerKind = 'redis' | 'redis-replica' | 'redis-five' | 'zookeeper' | 'postgres';
+
+export interface LockCell extends CellBase {
+  /** Of the registry, or of `open.ts`: the A/A control has another name. */
+  readonly lock: string;
+  readonly servers: ServerKind;
+}
+
+const kinds: Record<LockDescription['needs'], ServerKind> = {
+  REDIS_URL: 'redis',
+  REDLOCK_URLS: 'redis-five',
+  ZOOKEEPER_URL: 'zookeeper',
+  DATABASE_URL: 'postgres',
+};
+
+const cell = (lock: string, servers: ServerKind, summary: string, unsafe = false): LockCell => ({
+  name: lock,
+  lock,
+  servers,
+  summary,
+  unsafe,
+  control: false,
+});
+
+const own = [...locks.values()].map(({ description: { name, needs, summary } }) =>
+  cell(name, name === 'redis-wait' ? 'redis-replica' : kinds[needs], summary),
+);
+
+function versionOf(dependency: string): string {
+  const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
+  const { devDependencies } = JSON.parse(text) as { devDependencies: Record<string, string> };
+  return `${dependency} ${devDependencies[dependency]}`;
+}
+
+const redlock = `${versionOf('redlock')} with its defaults (retries after 100 to 300 ms), but enough retries that no waiter gives up`;
+const semaphore = `${versionOf('redis-semaphore')} with its defaults (retries after 10 ms), but time enough that no waiter gives up`;
+
+const libraries = [
+  cell('redlock-5', 'redis', `${redlock}; one server`),
+  cell('redlock-5-quorum', 'redis-five', `${redlock}; five servers`),
+  cell('redis-semaphore', 'redis', `Mutex of ${semaphore}; one server`),
+  cell('redis-semaphore-quorum', 'redis-five', `RedlockMutex of ${semaphore}; five servers`),
+];
+
+/** Not a lock: it shows that the bench sees two holders when there are two. */
+export const CONTROL = 'none';
+const control = cell(CONTROL, 'redis', 'locks nothing, and must be seen to admit two holders', true);
+
+/** What `--locks all` means. */
+export const everyLock: readonly LockCell[] = [...own, ...libraries, control];
+
+/** The locks that were named, in the order of the list above, or every mistake in the names. */
+export function chosenLocks(names: readonly string[]): {
+  readonly cells: readonly LockCell[];
+  readonly mistakes: readonly string[];
+} {
+  if (names.includes('all')) return { cells: everyLock, mistakes: [] };
+  const known = everyLock.map(({ name }) => name);
+  const mistakes = names
+    .filter((name) => !known.includes(name))
+    .map((name) => `--locks: there is no lock "${name}"${suggestion(name, known)}`);
+  return { cells: everyLock.filter(({ name }) => names.includes(name)), mistakes };
+}

@@ -1,0 +1,249 @@
+/** `npm run bench -- locks`: the locks side by side: throughput, hand-off, cost, fairness and exclusion. */
+
+import { type Environment, MissingServersError } from '../../kit/environment.ts';
+import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
+import type { CellBase, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
+import { reasonOf } from '../../kit/text.ts';
+import { chosenLocks, everyLock, type LockCell } from './cells.ts';
+import { measure, type Shape } from './measure.ts';
+import type { Numbers } from './numbers.ts';
+import { openServerRoom } from './servers.ts';
+
+/** Without contention; all waiters in one process; waiters in several processes. */
+const shapeNames = ['solo', 'one-process', 'several-processes'] as const;
+type ShapeName = (typeof shapeNames)[number];
+const shapeTitles: Readonly<Record<ShapeName, string>> = {
+  solo: 'solo',
+  'one-process': 'one process',
+  'several-processes': 'several processes',
+};
+
+interface LocksOptions {
+  readonly locks: readonly string[];
+  /** Of each shape, after the warm-up. */
+  readonly durationMs: number;
+  readonly warmupMs: number;
+  /** Of all processes together. */
+  readonly waiters: number;
+  readonly processes: number;
+}
+
+/** One lock in one shape. */
+interface LockResult extends TrialBase, Numbers {
+  readonly shape: ShapeName;
+}
+
+type Column = MetricRow<LockResult>;
+
+const solo: readonly Column[] = [
+  ['perSecond', 'grants/s', '/s', '+', (r) => r.perSecond],
+  ['requests', 'requests', '', '-', (r) => r.requestsPerGrant],
+  ['commands', 'commands', '', '-', (r) => r.commandsPerGrant],
+];
+const contended: readonly Column[] = [
+  ...solo,
+  ['handOffP50Ms', 'hand-off p50', 'ms', '-', (r) => r.handOffMs?.p50],
+  ['handOffP99Ms', 'hand-off p99', 'ms', '-', (r) => r.handOffMs?.p99],
+  ['toAnother', 'to another waiter', '%', '', (r) => r.toAnother],
+  ['toAnotherP50Ms', 'hand-off to another p50', 'ms', '-', (r) => r.toAnotherMs?.p50],
+  ['toAnotherP99Ms', 'hand-off to another p99', 'ms', '-', (r) => r.toAnotherMs?.p99],
+  ['waitP50Ms', 'wait p50', 'ms', '-', (r) => r.waitMs?.p50],
+  ['waitP99Ms', 'wait p99', 'ms', '-', (r) => r.waitMs?.p99],
+  ['longestWaitMs', 'longest wait', 'ms', '-', (r) => r.longestWaitMs],
+  ['order', 'order', '', '+', (r) => r.fairness?.order],
+  ['oldestFirst', 'oldest first', '%', '+', (r) => r.fairness?.oldestFirst],
+  ['jain', 'Jain index', '', '+', (r) => r.fairness?.jain],
+  ['mostOverMean', 'most ÷ mean', '×', '-', (r) => r.fairness?.mostOverMean],
+];
+const help: Readonly<Record<string, string>> = {
+  perSecond: 'Acquisitions a second.',
+  requests: 'Requests of clients for a grant.',
+  commands: 'Commands of the servers for a grant, those in scripts included.',
+  handOffP50Ms: 'From release to the next grant, median.',
+  handOffP99Ms: 'From release to the next grant, 99th percentile.',
+  toAnother: 'Share of hand-offs to another waiter.',
+  waitP99Ms: 'From acquire to grant, 99th percentile.',
+  longestWaitMs: 'Waiters without a grant at the end included.',
+  order: 'Kendall’s tau of grants and requests: 1 is first come, first served.',
+  oldestFirst: 'Share of grants to the waiter that had waited longest.',
+  jain: 'Jain’s index of grants per waiter: 1 when all have as many.',
+  mostOverMean: 'Most grants of one waiter ÷ mean of all.',
+};
+
+const metricsIn = (shape: ShapeName, columns: readonly Column[]): Metric<LockResult>[] =>
+  metricsOf(columns, help).map(({ key, title, read, ...metric }) => ({
+    ...metric,
+    key: `${shape}.${key}`,
+    title: `${title}, ${shapeTitles[shape]}`,
+    read: (result) => (result.shape === shape ? read(result) : null),
+  }));
+
+const several = (...keys: string[]): string[] => keys.map((key) => `several-processes.${key}`);
+
+const report: ReportLayout = {
+  title: 'Locks compared',
+  lead: 'several-processes.perSecond',
+  leadText: 'grants a second under contention from several processes',
+  noun: 'lock',
+  passed: 'never admitted two holders',
+  columns: [
+    'solo.perSecond',
+    'one-process.perSecond',
+    'several-processes.perSecond',
+    'several-processes.handOffP50Ms',
+    'several-processes.waitP99Ms',
+    'several-processes.requests',
+    'several-processes.order',
+  ],
+  sections: [
+    {
+      title: 'Throughput under contention',
+      text: 'All waiters want one resource; holders release at once.',
+      charts: [
+        { kind: 'ranking', metric: 'several-processes.perSecond' },
+        { kind: 'bars', title: 'Without contention', metrics: ['solo.perSecond'], stacked: false },
+        {
+          kind: 'bars',
+          title: 'All waiters in one process',
+          metrics: ['one-process.perSecond'],
+          stacked: false,
+        },
+      ],
+    },
+    {
+      title: 'Latency',
+      text: 'Waiters are in several processes.',
+      charts: [
+        { kind: 'range', title: 'Hand-off', metrics: several('handOffP50Ms', 'handOffP99Ms') },
+        { kind: 'range', title: 'Wait', metrics: several('waitP50Ms', 'waitP99Ms') },
+      ],
+    },
+    {
+      title: 'Cost and fairness',
+      text: 'Requests of clients for a grant, and the order in which waiters were served.',
+      charts: [
+        { kind: 'bars', title: 'Requests for a grant', metrics: several('requests'), stacked: false },
+        { kind: 'bars', title: 'Order of service', metrics: several('order'), stacked: false },
+      ],
+    },
+  ],
+  notes: [
+    'Each lock has fresh servers on this machine in each round, and is measured solo, with all waiters in one process, and with the waiters in several processes. A holder yields to the event loop once and releases.',
+    'Two holders at once are counted from the holders’ own clocks: a grant is seen after the server made it, and a release before the server carries it out, so that a correct lock has no overlap.',
+    'The libraries have their defaults, but wait long enough that no waiter gives up.',
+  ],
+};
+
+async function open(
+  { waiters, processes, warmupMs, durationMs }: LocksOptions,
+  { say, signal }: Pick<Environment, 'say' | 'signal'>,
+): Promise<Session<LockCell, LockResult>> {
+  const room = await openServerRoom(say);
+  const shapes: Readonly<Record<ShapeName, Shape>> = {
+    solo: { processes: 1, waiters: 1 },
+    'one-process': { processes: 1, waiters },
+    'several-processes': { processes, waiters },
+  };
+  return {
+    generator: 'waiters in processes of the bench',
+    get versions() {
+      return room.versions;
+    },
+    async runTrial({ cell, number, point }, onStep) {
+      onStep('servers');
+      await using servers = await room.open(cell.servers).catch((cause: unknown) => {
+        throw new MissingServersError(reasonOf(cause), { cause });
+      });
+      const results = [];
+      for (const shape of shapeNames) {
+        onStep(shapeTitles[shape]);
+        const load = {
+          resource: `bench-${number}-${shape}`,
+          shape: shapes[shape],
+          warmupMs,
+          durationMs,
+          signal,
+        };
+        const numbers = await measure({ lock: cell.lock, servers, ...load });
+        results.push({ point, shape, ...numbers, invalid: [], findings: findingsOf(numbers, shape) });
+      }
+      return results;
+    },
+    [Symbol.asyncDispose]: () => room[Symbol.asyncDispose](),
+  };
+}
+
+function findingsOf({ overlaps, grants, refusals }: Numbers, shape: ShapeName): string[] {
+  const title = shapeTitles[shape];
+  const refused = Object.entries(refusals).map(
+    ([reason, count]) => `${title}: ${count} acquisitions refused: ${reason}`,
+  );
+  if (overlaps === 0) return refused;
+  return [`${title}: ${overlaps} times two holders at once, in ${grants} grants`, ...refused];
+}
+
+export const locks: Suite<LocksOptions, LockCell, LockResult> = {
+  name: 'locks',
+  title:
+    'Compares the locks, and two libraries beside them: throughput, hand-off, cost, fairness and exclusion.',
+  help: `There are ${everyLock.map(({ name }) => name).join(', ')}.
+Every server is started by the bench and ends with it; locks whose servers are not installed are left out.`,
+  options: {
+    locks: { kind: 'names', help: 'what is measured; none locks nothing (all)' },
+    duration: {
+      kind: 'seconds',
+      min: 0.1,
+      max: 600,
+      help: 'seconds of each of the three shapes (2; smoke 0.3)',
+    },
+    warmup: {
+      kind: 'seconds',
+      min: 0,
+      max: 60,
+      help: 'seconds of the same load before each (0.5; smoke 0.1)',
+    },
+    waiters: { kind: 'whole', min: 2, max: 10_000, help: 'waiters on one resource (64)' },
+    processes: {
+      kind: 'whole',
+      min: 2,
+      max: 64,
+      help: 'processes the waiters are divided among (4; smoke 2)',
+    },
+  },
+  rounds: { canonical: 5, smoke: 1 },
+  read(given, { smoke }, mistakes) {
+    const options = {
+      locks: given.names('locks', smoke ? ['redis', 'redis-semaphore', 'none'] : ['all']),
+      durationMs: given.number('duration', smoke ? 300 : 2_000),
+      warmupMs: given.number('warmup', smoke ? 100 : 500),
+      waiters: given.number('waiters', 64),
+      processes: given.number('processes', smoke ? 2 : 4),
+    };
+    const { processes, waiters } = options;
+    if (processes > waiters) {
+      mistakes.push(`--processes ${processes} exceeds --waiters ${waiters}: every process has at least one`);
+    }
+    return options;
+  },
+  async plan(options) {
+    const { cells, mistakes } = chosenLocks(options.locks);
+    if (mistakes.length > 0) return { mistakes };
+    const baseline = cells.some(({ name }) => name === 'redis') ? 'redis' : null;
+    return { cells, points: [{}], baseline, control: true, ladder: null, shown: { ...options } };
+  },
+  open,
+  metrics: shapeNames.flatMap((shape) => metricsIn(shape, shape === 'solo' ? solo : contended)),
+  curves: [],
+  checks: [
+    {
+      key: 'overlaps',
+      title: 'two holders',
+      help: 'Grants while an earlier holder had not released.',
+      read: ({ overlaps }) => overlaps,
+    },
+  ],
+  goals: [],
+  verdict: ({ overlaps }: LockResult, { unsafe }: CellBase) =>
+    overlaps === 0 ? 'pass' : unsafe ? 'fail (expected)' : 'fail',
+  report,
+};

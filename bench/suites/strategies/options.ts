@@ -1,0 +1,189 @@
+/** What `npm run bench` compares, and under which loads. */
+import { suggestion } from '../../../src/config/suggest.ts';
+import type { CatalogueEntry } from '../../kit/admin.ts';
+import type { CommonOptions, Given, OptionSpecs } from '../../kit/options.ts';
+import type { CellBase } from '../../kit/suite.ts';
+import { generatorNames } from '../../load/generator.ts';
+import type { LoadKind, StrategyPoint } from './result.ts';
+
+export interface StrategyCell extends CellBase {
+  readonly strategy: string;
+  /** The `LOCK` that it runs with; null: it uses none. */
+  readonly lock: string | null;
+  /** Whether pgbench can run its statements. */
+  readonly inPostgres: boolean;
+}
+
+/** An axis along which throughput is measured. */
+export type Sweep = 'rtt' | 'connections' | 'sales';
+
+export interface StrategyOptions {
+  readonly strategies: 'all' | readonly string[];
+  readonly locks: readonly string[];
+  /** Null: for-update, or the first safe one. */
+  readonly baseline: string | null;
+  readonly load: readonly LoadKind[];
+  /** Of capacity. */
+  readonly durationMs: number;
+  readonly warmupMs: number;
+  /** Connections at which capacity is measured; the first one is where all are ranked. */
+  readonly ladder: readonly number[];
+  /** Units of the sell-out. */
+  readonly stock: number;
+  /** Arrivals a second of the sell-out. */
+  readonly ratePerSecond: number;
+  /** A sell-out ends after this, sold out or not. */
+  readonly sellOutMs: number;
+  /** A sell-out goes on for so long after the first correct "sold out". */
+  readonly afterSoldOutMs: number;
+  readonly sweep: Sweep | null;
+  readonly points: readonly StrategyPoint[];
+  readonly generator: (typeof generatorNames)[number];
+  readonly keep: boolean;
+  /** A smoke run or a sweep: no round trips, no pgbench. */
+  readonly isBrief: boolean;
+}
+
+const loads: readonly LoadKind[] = ['closed', 'open', 'k6'];
+const sweeps: readonly Sweep[] = ['rtt', 'connections', 'sales'];
+/** What each axis is measured at by default. */
+const axes: Readonly<Record<Sweep, readonly number[]>> = {
+  rtt: [0, 1, 5],
+  connections: [64, 16, 256, 1_024],
+  sales: [1, 10, 100],
+};
+
+export const specs: OptionSpecs = {
+  strategies: { kind: 'names', help: 'strategies to compare, or all (all)' },
+  locks: { kind: 'names', help: 'locks for the strategies that use one (redis)' },
+  baseline: { kind: 'text', help: 'strategy that the others are divided by (for-update)' },
+  load: {
+    kind: 'names',
+    help: 'closed: capacity. open: selling out. k6: its scripts (closed,open; a sweep closed)',
+  },
+  duration: {
+    kind: 'seconds',
+    min: 0.1,
+    max: 3_600,
+    help: 'seconds of steady state that are measured (5; smoke 1)',
+  },
+  warmup: {
+    kind: 'seconds',
+    min: 0,
+    max: 3_600,
+    help: 'seconds of the same load before, on another sale (3; smoke 0.5)',
+  },
+  connections: {
+    kind: 'numbers',
+    min: 1,
+    max: 10_000,
+    help: 'connections at which capacity is measured; all are ranked at the first (64,16,256; smoke 32)',
+  },
+  stock: { kind: 'whole', min: 1, max: 2_147_483_647, help: 'units of the sell-out (4000; smoke 200)' },
+  rate: { kind: 'whole', min: 1, max: 100_000, help: 'arrivals a second of the sell-out (2000; smoke 1000)' },
+  'sell-out': {
+    kind: 'seconds',
+    min: 0.1,
+    max: 3_600,
+    help: 'seconds that a sell-out takes at most (30; smoke 6)',
+  },
+  sweep: { kind: 'choice', choices: sweeps, help: 'how capacity changes along an axis' },
+  'rtt-ms': {
+    kind: 'numbers',
+    min: 0,
+    max: 1_000,
+    help: 'round-trip time that a proxy adds between service and stores, ms (0; --sweep rtt 0,1,5)',
+  },
+  sales: { kind: 'numbers', min: 1, max: 1_000, help: 'sales at the same time (1; --sweep sales 1,10,100)' },
+  generator: {
+    kind: 'choice',
+    choices: generatorNames,
+    help: 'what makes the closed loop (wrk where it is installed)',
+  },
+};
+
+export function readStrategyOptions(
+  given: Given,
+  common: CommonOptions,
+  mistakes: string[],
+): StrategyOptions {
+  const { smoke } = common;
+  const sweep = given.choice<Sweep | ''>('sweep', '') || null;
+  const strategies = given.names('strategies', ['all']);
+  const locks = given.names('locks', ['redis']);
+  if (locks.includes('all')) mistakes.push('--locks all: name the locks, such as --locks redis');
+  const usual = smoke ? [32] : sweep === null ? [64, 16, 256] : [64];
+  const ladder = given.numbers('connections', sweep === 'connections' ? axes.connections : usual);
+  if (ladder.some((n) => !Number.isInteger(n))) mistakes.push('--connections: must be whole numbers');
+  const values = (axis: 'rtt' | 'sales', name: string, fallback: number): readonly number[] => {
+    const all = given.numbers(name, axis === sweep ? axes[axis] : [fallback]);
+    if (axis !== sweep && all.length > 1)
+      mistakes.push(`--${name} ${all.join()}: takes one number, or a list with --sweep ${axis}`);
+    return all;
+  };
+  const [rtts, sales] = [values('rtt', 'rtt-ms', 0), values('sales', 'sales', 1)];
+  const connections = ladder[0] ?? 64;
+  return {
+    strategies: strategies.includes('all') ? 'all' : strategies,
+    locks,
+    baseline: given.text('baseline', null),
+    load: loadOption(given, sweep, mistakes),
+    durationMs: given.number('duration', smoke ? 1_000 : 5_000),
+    warmupMs: given.number('warmup', smoke ? 500 : 3_000),
+    ladder,
+    stock: given.number('stock', smoke ? 200 : 4_000),
+    ratePerSecond: given.number('rate', smoke ? 1_000 : 2_000),
+    sellOutMs: given.number('sell-out', smoke ? 6_000 : 30_000),
+    afterSoldOutMs: smoke ? 500 : 2_000,
+    sweep,
+    points: rtts.flatMap((rttMs) => sales.map((count) => ({ rttMs, connections, sales: count }))),
+    generator: given.choice('generator', 'auto'),
+    keep: common.keep,
+    isBrief: smoke || sweep !== null,
+  };
+}
+
+function loadOption(given: Given, sweep: Sweep | null, mistakes: string[]): readonly LoadKind[] {
+  const names = given.names('load', sweep === null ? ['closed', 'open'] : ['closed']);
+  for (const name of names.filter((one) => !loads.includes(one as LoadKind))) {
+    mistakes.push(`--load ${name}: there is closed (capacity), open (selling out) and k6 (its scripts)`);
+  }
+  if (sweep !== null && names.join() !== 'closed')
+    mistakes.push(`--load ${names.join()}: a sweep measures capacity, with --load closed`);
+  return loads.filter((kind) => names.includes(kind));
+}
+
+/** The strategy that others are divided by where there is a choice: the textbook's. */
+const usualBaseline = 'for-update';
+
+/** The rows of the comparison, or every mistake in the names. */
+export function cellsOf(
+  options: Pick<StrategyOptions, 'strategies' | 'locks' | 'baseline'>,
+  catalogue: readonly CatalogueEntry[],
+): {
+  readonly cells: readonly StrategyCell[];
+  readonly baseline: string | null;
+  readonly mistakes: readonly string[];
+} {
+  const known = catalogue.map(({ name }) => name);
+  const wanted = options.strategies === 'all' ? known : options.strategies;
+  const mistakes = wanted
+    .filter((name) => !known.includes(name))
+    .map((name) => `--strategies: there is no strategy "${name}"${suggestion(name, known)}`);
+  if (options.baseline !== null && !wanted.includes(options.baseline)) {
+    mistakes.push(`--baseline: "${options.baseline}" is not among the strategies that are compared`);
+  }
+  const cells = wanted.flatMap((strategy): StrategyCell[] => {
+    const entry = catalogue.find(({ name }) => name === strategy);
+    if (entry === undefined) return [];
+    const { neverOversells, usesLock, summary, inPostgres } = entry;
+    const base = { strategy, summary, inPostgres, unsafe: !neverOversells, control: false };
+    if (!usesLock) return [{ ...base, name: strategy, lock: null }];
+    return options.locks.map((lock) => ({ ...base, name: `${strategy} (${lock})`, lock }));
+  });
+  const named = (name: string | null): StrategyCell | undefined =>
+    cells.find(({ strategy }) => strategy === name);
+  const baseline =
+    named(options.baseline) ?? named(usualBaseline) ?? cells.find(({ unsafe }) => !unsafe) ?? cells[0];
+  return { cells, baseline: baseline?.name ?? null, mistakes };
+}

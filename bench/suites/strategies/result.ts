@@ -1,0 +1,222 @@
+/** The numbers of one load of a trial, computed from its history. Pure. */
+import type { AuditReport } from '../../audit/audit.ts';
+import type { AttemptOutcome, HistoryRecord } from '../../kit/history.ts';
+import type { RoundTrips } from '../../kit/link.ts';
+import type { Reference } from '../../kit/pgbench.ts';
+import type { Point, TrialBase } from '../../kit/suite.ts';
+import type { PostLoadCounts } from '../../load/post-load.ts';
+import type { Percentiles } from '../../load/sending.ts';
+
+/** In ms, with µs resolution. Percentiles are exact: the smallest value that p % of all values do not exceed. */
+export interface Latency {
+  readonly p50: number;
+  readonly p90: number;
+  readonly p99: number;
+  readonly max: number;
+}
+
+/** `closed`: capacity. `open`: selling out. `k6`: the two scripts. */
+export type LoadKind = 'closed' | 'open' | 'k6';
+
+export interface StrategyPoint extends Point {
+  /** Round-trip time between service and stores that a proxy adds, ms; 0: no proxy. */
+  readonly rttMs: number;
+  /** Clients of the closed loop. */
+  readonly connections: number;
+  /** Sales that are attempted at the same time. */
+  readonly sales: number;
+}
+
+/** How an open loop was to arrive, and whether it did. */
+export interface Rush {
+  readonly perSecond: number;
+  readonly scheduled: number;
+  /** Never sent: too many were outstanding, or no connection was to be had. */
+  readonly dropped: number;
+  /** From the intended start until the request was handed to its socket; null: the generator does not report it. */
+  readonly lagMs: Percentiles | null;
+}
+
+/** What attempts cost while the load ran; null: it could not be read. */
+export interface Cost {
+  /** CPU seconds for 10,000 answered attempts. */
+  readonly cpu: {
+    readonly service: number | null;
+    readonly redis: number | null;
+    readonly postgres: number | null;
+  };
+  /** Commands that Redis executed for each attempt, those inside scripts included. */
+  readonly redisCommands: number | null;
+  /** Share of one processor that the service used. */
+  readonly serviceUtilization: number | null;
+}
+
+/** What made the load, in CPU seconds; figures count only if it used less than the system under test. */
+export interface GeneratorCost {
+  readonly cpuS: number | null;
+  /** Service, Redis and Postgres. */
+  readonly systemCpuS: number | null;
+}
+
+/** What the history says. Every attempt that was sent is counted in exactly one outcome. */
+export interface LoadNumbers {
+  readonly attempts: number;
+  readonly accepted: number;
+  readonly replayed: number;
+  readonly soldOut: number;
+  readonly notOpen: number;
+  readonly busy: number;
+  /** No answer was seen, or the service answered that the outcome is unknown. */
+  readonly unknown: number;
+  /** Answers that the contract does not have. */
+  readonly unexpected: number;
+  /** Accepted ÷ seconds from the first invocation to the completion of the last accepted attempt. */
+  readonly acceptedPerSecond: number;
+  /** Answered attempts ÷ seconds from the first invocation to the last completion. */
+  readonly attemptsPerSecond: number;
+  /** Of answered attempts, whatever their outcome; null: there is none. */
+  readonly latencyMs: Latency | null;
+  /** From the first invocation to the completion of the last accepted attempt; null: orders did not reach the stock. */
+  readonly timeToSellOutMs: number | null;
+  readonly acceptedLatencyMs: Latency | null;
+  /** Of sold-out answers. */
+  readonly refusedLatencyMs: Latency | null;
+  /** Latency of accepted attempts by percentile, ascending. */
+  readonly latencyCurve: readonly (readonly [percent: number, ms: number])[];
+  /** Share of the units that went to the first `stock` customers to come, 0 to 1; null: none was sold. */
+  readonly firstComeShare: number | null;
+  /** Units left, ms after the first invocation. */
+  readonly remainingOverTime: readonly (readonly [ms: number, units: number])[];
+}
+
+/** One load of one trial. */
+export interface StrategyResult extends TrialBase, LoadNumbers {
+  readonly point: StrategyPoint;
+  readonly strategy: string;
+  readonly lock: string | null;
+  /** Declared unsafe: the audit is expected to fail. */
+  readonly unsafe: boolean;
+  readonly load: LoadKind;
+  /** Null: a closed loop. In an open loop, latency counts from the intended start. */
+  readonly rush: Rush | null;
+  readonly cost: Cost | null;
+  /** Measured in the first round. */
+  readonly roundTrips: RoundTrips | null;
+  /** pgbench with the strategy's statements, for strategies that decide in Postgres. */
+  readonly reference: Reference | null;
+  readonly generator: GeneratorCost;
+  /** Orders that were paid, cancelled, and paid after that, when the load was over. */
+  readonly postLoad: PostLoadCounts;
+  readonly audit: AuditReport;
+  /** The history's file name, in the folder of the results. */
+  readonly history: string;
+  /** The service process ended by itself. */
+  readonly serviceDied: boolean;
+}
+
+const curvePercents = [0, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 100];
+const timelinePoints = 40;
+
+export interface LoadFacts {
+  /** Units on offer, all sales together. */
+  readonly stock: number;
+  /** Orders reached the stock. */
+  readonly soldOut: boolean;
+  /** The intended start of each attempt by its id, µs since the load began; null: when the request was sent. */
+  readonly schedule: Float64Array | null;
+  /** Answers whose attempt the generator cannot name: they are unknown in the history, and busy here. */
+  readonly refused?: number;
+}
+
+export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts): LoadNumbers {
+  const counts = new Map<AttemptOutcome, number>();
+  const byOutcome = { all: [] as number[], accepted: [] as number[], 'sold-out': [] as number[] };
+  const acceptedAtUs: number[] = [];
+  let firstInvokedUs = Number.POSITIVE_INFINITY;
+  let lastCompletedUs = Number.NEGATIVE_INFINITY;
+  let lastAcceptedUs = Number.NEGATIVE_INFINITY;
+  for (const { id, outcome, invokedUs, completedUs } of history) {
+    counts.set(outcome, (counts.get(outcome) ?? 0) + 1);
+    firstInvokedUs = Math.min(firstInvokedUs, invokedUs);
+    if (completedUs === null) continue;
+    const latencyUs = completedUs - (facts.schedule?.[id] ?? invokedUs);
+    byOutcome.all.push(latencyUs);
+    lastCompletedUs = Math.max(lastCompletedUs, completedUs);
+    if (outcome === 'sold-out') byOutcome['sold-out'].push(latencyUs);
+    if (outcome !== 'accepted') continue;
+    lastAcceptedUs = Math.max(lastAcceptedUs, completedUs);
+    byOutcome.accepted.push(latencyUs);
+    acceptedAtUs.push(completedUs);
+  }
+  const { refused = 0 } = facts;
+  const count = (outcome: AttemptOutcome): number => counts.get(outcome) ?? 0;
+  const accepted = count('accepted');
+  const acceptedSorted = Float64Array.from(byOutcome.accepted).sort();
+  return {
+    attempts: history.length,
+    accepted,
+    replayed: count('replayed'),
+    soldOut: count('sold-out'),
+    notOpen: count('not-open'),
+    busy: count('busy') + refused,
+    unknown: Math.max(0, count('unknown') - refused),
+    unexpected: count('unexpected'),
+    acceptedPerSecond: perSecond(accepted, lastAcceptedUs - firstInvokedUs),
+    attemptsPerSecond: perSecond(byOutcome.all.length + refused, lastCompletedUs - firstInvokedUs),
+    latencyMs: latency(Float64Array.from(byOutcome.all).sort()),
+    timeToSellOutMs: facts.soldOut && accepted > 0 ? (lastAcceptedUs - firstInvokedUs) / 1_000 : null,
+    acceptedLatencyMs: latency(acceptedSorted),
+    refusedLatencyMs: latency(Float64Array.from(byOutcome['sold-out']).sort()),
+    latencyCurve:
+      accepted === 0
+        ? []
+        : curvePercents.map((percent) => [percent, percentileMs(acceptedSorted, percent)] as const),
+    firstComeShare: firstComeShare(history, facts),
+    remainingOverTime: remainingOverTime(acceptedAtUs, firstInvokedUs, facts.stock),
+  };
+}
+
+/** Rounded to a tenth; 0 when nothing was counted. */
+function perSecond(count: number, us: number): number {
+  return count === 0 || us <= 0 ? 0 : Math.round((count / us) * 10_000_000) / 10;
+}
+
+function latency(sortedUs: Float64Array): Latency | null {
+  if (sortedUs.length === 0) return null;
+  const at = (percent: number): number => percentileMs(sortedUs, percent);
+  return { p50: at(50), p90: at(90), p99: at(99), max: at(100) };
+}
+
+function percentileMs(sortedUs: Float64Array, percent: number): number {
+  // In whole tenths of a percent: 99.9 / 100 × 1,000 is more than 999 in floating point.
+  const place = Math.ceil((Math.round(percent * 10) * sortedUs.length) / 1_000);
+  return Math.round(sortedUs[Math.max(0, place - 1)] ?? 0) / 1_000;
+}
+
+/** In the order of intended starts, or else of when requests were sent. */
+function firstComeShare(history: readonly HistoryRecord[], { stock, schedule }: LoadFacts): number | null {
+  const winners = new Set(history.flatMap(({ outcome, userId }) => (outcome === 'accepted' ? [userId] : [])));
+  if (winners.size === 0) return null;
+  const startUs = (record: HistoryRecord): number => schedule?.[record.id] ?? record.invokedUs;
+  const first = new Set<string>();
+  for (const { userId } of [...history].sort((a, b) => startUs(a) - startUs(b))) {
+    if (first.size === stock) break;
+    first.add(userId);
+  }
+  return [...winners].filter((user) => first.has(user)).length / Math.min(winners.size, stock);
+}
+
+/** Below zero where more were accepted than there were units. */
+function remainingOverTime(
+  acceptedAtUs: readonly number[],
+  originUs: number,
+  stock: number,
+): (readonly [number, number])[] {
+  const sorted = Float64Array.from(acceptedAtUs).sort();
+  const steps = Math.min(timelinePoints, sorted.length);
+  const points = Array.from({ length: steps }, (_, step): readonly [number, number] => {
+    const sold = Math.round(((step + 1) * sorted.length) / steps);
+    return [Math.round(((sorted[sold - 1] ?? 0) - originUs) / 100) / 10, stock - sold];
+  });
+  return [[0, stock], ...points];
+}

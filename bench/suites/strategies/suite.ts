@@ -1,0 +1,186 @@
+/** `npm run bench`: the stock-deduction strategies side by side: capacity, selling out, latency, cost, correctness. */
+import { type Catalogue, readCatalogue } from '../../kit/admin.ts';
+import { type Environment, needBuild } from '../../kit/environment.ts';
+import { missingLockServers } from '../../kit/lock-servers.ts';
+import { layoutOf, processorsHere } from '../../kit/pin.ts';
+import { startService, tunable } from '../../kit/service.ts';
+import type { CellBase, Planned, ReportLayout, Session, Suite, Verdict } from '../../kit/suite.ts';
+import { reasonOf } from '../../kit/text.ts';
+import { chooseGenerator } from '../../load/generator.ts';
+import { findK6, k6Hint } from '../../load/k6.ts';
+import { warmGeneratorUp } from '../../load/warm-up.ts';
+import { checks, metrics } from './metrics.ts';
+import { cellsOf, readStrategyOptions, type StrategyCell, type StrategyOptions, specs } from './options.ts';
+import type { StrategyResult } from './result.ts';
+import { runStrategyTrial } from './trial.ts';
+
+const report: ReportLayout = {
+  title: 'Stock-deduction strategies compared',
+  lead: 'acceptedPerSecond',
+  leadText: 'accepted attempts a second',
+  noun: 'strategy',
+  passed: 'sold exactly the stock and passed every other check',
+  columns: [
+    'acceptedPerSecond',
+    'p50Ms',
+    'p99Ms',
+    'sellOutS',
+    'sellOutP99Ms',
+    'ofPgbench',
+    'serviceCpu',
+    'redisRoundTrips',
+    'postgresRoundTrips',
+  ],
+  axes: {
+    rttMs: { title: 'round-trip time to the stores', unit: 'ms' },
+    connections: { title: 'connections', unit: '' },
+    sales: { title: 'sales at the same time', unit: '' },
+  },
+  sections: [
+    {
+      title: 'Capacity',
+      text: 'Every attempt is another customer’s, and the stock does not run out: what each strategy does for as long as it likes.',
+      charts: [{ kind: 'ranking', metric: 'acceptedPerSecond' }],
+    },
+    {
+      title: 'Selling out',
+      text: 'The same stock, customers and arrivals for every strategy, until 2 s after the first correct “sold out”.',
+      charts: [
+        { kind: 'bars', title: 'Time until the last unit was sold', metrics: ['sellOutS'], stacked: false },
+        { kind: 'curves', curve: 'remaining' },
+      ],
+    },
+    {
+      title: 'Latency',
+      text: 'Of accepted attempts. While selling out it counts from the intended start of each attempt.',
+      charts: [
+        { kind: 'range', title: 'In steady state', metrics: ['p50Ms', 'p99Ms'] },
+        { kind: 'range', title: 'While selling out', metrics: ['sellOutP50Ms', 'sellOutP99Ms'] },
+      ],
+    },
+    {
+      title: 'Cost',
+      text: 'CPU seconds for 10,000 answered attempts in steady state.',
+      charts: [
+        {
+          kind: 'bars',
+          title: 'CPU by process',
+          metrics: ['serviceCpu', 'redisCpu', 'postgresCpu'],
+          stacked: true,
+        },
+      ],
+    },
+    {
+      title: 'Where the ranking comes from',
+      text: 'Capacity at each number of connections, with farther stores, on more sales, and against pgbench with the same statements.',
+      charts: [
+        { kind: 'sweep', title: 'Connections', metric: 'acceptedPerSecond', axis: 'connections' },
+        { kind: 'sweep', title: 'Round-trip time to the stores', metric: 'acceptedPerSecond', axis: 'rttMs' },
+        { kind: 'sweep', title: 'Sales at the same time', metric: 'acceptedPerSecond', axis: 'sales' },
+        { kind: 'bars', title: 'Against pgbench', metrics: ['ofPgbench'], stacked: false },
+      ],
+    },
+  ],
+  notes: [
+    'Each trial has a service process and empty stores. Each round runs every strategy once, beginning one further in the list.',
+    'Capacity is measured for at least 5 s after a warm-up, by a closed loop at each number of connections, in one service. All are ranked at the first number; the best of the numbers is chosen by the median over the rounds.',
+    'The sell-out is an open loop: Poisson arrivals at one rate, nine of ten by a new customer, one of ten a repeat.',
+    'After each load orders are paid and cancelled, and an audit compares the recorded answers with the stores. A strategy whose audit did not pass has no rank. A figure counts only if the load generator used less CPU than service and stores together.',
+    'The baseline is measured twice in each round (the A/A control). Differences within their distance are ties.',
+  ],
+  limits: [
+    'Generator, service and stores share one machine: the strategies compete with the generator for its processors.',
+    'A sale is one hot row and one Redis key. Many sales at the same time are another load (--sweep sales).',
+  ],
+};
+
+/** Asks a service which strategies there are, and whether it knows every lock that will be used. */
+async function plan(
+  options: StrategyOptions,
+  environment: Environment,
+): Promise<Planned<StrategyCell> | { readonly mistakes: readonly string[] }> {
+  const missing = missingLockServers(options.locks, process.env);
+  if (options.load.includes('k6') && findK6() === null) missing.push(`--load k6: ${k6Hint}`);
+  if (missing.length > 0) return { mistakes: missing };
+  await needBuild();
+  const { signal } = environment;
+  await using empty = await (await environment.stores()).fresh('catalogue');
+  const ask = async (strategy: string | null, lock: string | null): Promise<Catalogue> => {
+    await using service = await startService({ strategy, lock, ...empty }, { signal });
+    return await readCatalogue(service.url);
+  };
+  const catalogue = await ask(null, null);
+  const { cells, baseline, mistakes } = cellsOf(options, catalogue.strategies);
+  const wrong = [...mistakes];
+  for (const lock of new Set(cells.map((cell) => cell.lock))) {
+    const user = cells.find((cell) => cell.lock === lock);
+    if (lock === null || lock === catalogue.lock || user === undefined) continue;
+    await ask(user.strategy, lock).catch((error: unknown) => {
+      signal.throwIfAborted();
+      wrong.push(`--locks: ${lock} cannot be used: ${reasonOf(error)}`);
+    });
+  }
+  if (wrong.length > 0) return { mistakes: wrong };
+  const { points, ladder, sweep, keep: _keep, isBrief: _isBrief, ...shown } = options;
+  const [lead = 0] = ladder;
+  const values = [...ladder].sort((a, b) => a - b);
+  const steps = ladder.length > 1 ? { axis: 'connections', values, lead } : null;
+  const env = tunable.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : []));
+  const all = { ...shown, connections: ladder, sweep, serviceEnv: Object.fromEntries(env) };
+  return { cells, points, baseline, control: sweep === null, ladder: steps, shown: all };
+}
+
+async function open(
+  options: StrategyOptions,
+  { stores, folder, scratch, signal, say }: Environment,
+): Promise<Session<StrategyCell, StrategyResult>> {
+  const layout = layoutOf(false, processorsHere());
+  if (typeof layout === 'string') throw new Error(layout);
+  const generator = chooseGenerator(options.generator, layout, scratch);
+  if (typeof generator === 'string') throw new Error(generator);
+  const opened = await stores();
+  if (options.load.includes('open')) {
+    say('warming the load generator up');
+    await warmGeneratorUp(512, signal);
+  }
+  return {
+    generator: `${generator.name} (capacity), undici (selling out); ${layout.text}`,
+    runTrial: (trial, onStep) =>
+      runStrategyTrial(trial, { options, stores: opened, generator, folder, scratch, signal, onStep }),
+    async [Symbol.asyncDispose]() {},
+  };
+}
+
+function verdict({ audit, serviceDied }: StrategyResult, { unsafe }: CellBase): Verdict {
+  if (unsafe && (audit.oversold ?? 0) > 0) return 'fail (expected)';
+  return audit.verdict === 'pass' && serviceDied ? 'unknown' : audit.verdict;
+}
+
+export const strategies: Suite<StrategyOptions, StrategyCell, StrategyResult> = {
+  name: 'strategies',
+  title:
+    'Compares the stock-deduction strategies: capacity, selling out, latency, cost and correctness from one run.',
+  help: `Stores: a local Postgres and Redis are started unless DATABASE_URL and REDIS_URL name running ones. There the bench
+creates and drops databases of its own (stampede_bench_*) and deletes stampede:* keys, nothing else.
+SEGMENTS, LOCK_TTL_MS and LOCK_WAIT_MS are passed on to the service, REDLOCK_URLS and ZOOKEEPER_URL with the locks that need
+them. pgbench (PGBENCH may name it) and wrk are used where they are installed.`,
+  options: specs,
+  rounds: { canonical: 5, smoke: 1 },
+  read: readStrategyOptions,
+  plan,
+  open,
+  metrics,
+  curves: [
+    {
+      key: 'remaining',
+      title: 'Units left while selling out',
+      x: { title: 'after the first attempt', unit: 'ms' },
+      y: { title: 'units left', unit: '' },
+      read: ({ load, remainingOverTime }) => (load === 'open' ? remainingOverTime : null),
+    },
+  ],
+  checks,
+  goals: [],
+  verdict,
+  report,
+};

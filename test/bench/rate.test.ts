@@ -1,0 +1,257 @@
+/** The closed loops on a server that counts, and every generator on the real service. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { auditSale } from '../../bench/audit/sale.ts';
+import { createSale } from '../../bench/kit/admin.ts';
+import { cpuSeconds, startCpu } from '../../bench/kit/cpu.ts';
+import { expand, type Layout, layoutOf } from '../../bench/kit/pin.ts';
+import { findProgram } from '../../bench/kit/processes.ts';
+import { merged, shareOf, type WorkerNumbers } from '../../bench/load/autocannon.ts';
+import { chooseGenerator } from '../../bench/load/generator.ts';
+import { findK6, runK6 } from '../../bench/load/k6.ts';
+import { type RateLoad, type RateResult, requestParts } from '../../bench/load/rate.ts';
+import { parseWrk, wrkScript } from '../../bench/load/wrk.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'stampede-rate-'));
+const servers: ReturnType<typeof createServer>[] = [];
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+afterEach(async () => {
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+});
+
+type Behave = (n: number, accept: () => void, response: ServerResponse, socket: Socket) => void;
+
+/** Accepts every purchase, unless `behave` answers otherwise. */
+async function fakeService(behave: Behave): Promise<{ readonly url: string; readonly seen: string[] }> {
+  const seen: string[] = [];
+  const server = createServer((request, response) => {
+    let body = '';
+    request.on('data', (chunk: Buffer) => {
+      body += chunk.toString();
+    });
+    request.on('end', () => {
+      const { userId } = JSON.parse(body) as { userId: string };
+      const saleId = Number(request.url!.split('/')[2]);
+      const order = { orderId: `order-of-${userId}`, saleId, userId, status: 'pending', replayed: false };
+      const accept = (): void => void response.writeHead(201).end(JSON.stringify(order));
+      behave(seen.push(userId) - 1, accept, response, request.socket);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  servers.push(server);
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, seen };
+}
+
+const shared = layoutOf(false, { allowed: [], taskset: false }) as Layout;
+const base: Omit<RateLoad, 'url' | 'signal'> = {
+  saleIds: [7, 8],
+  connections: 8,
+  prefix: 'b',
+  durationMs: 600,
+  attempts: null,
+  record: true,
+};
+
+function attack(kind: 'wrk' | 'autocannon', url: string, load: Partial<RateLoad> = {}): Promise<RateResult> {
+  const generator = chooseGenerator(kind, shared, folder);
+  if (typeof generator === 'string') throw new Error(generator);
+  return generator.run({ ...base, url, signal: new AbortController().signal, ...load });
+}
+
+const kinds = findProgram('wrk') === null ? (['autocannon'] as const) : (['wrk', 'autocannon'] as const);
+
+describe.each(kinds)('a closed loop with %s', (kind) => {
+  it('sends each attempt by another customer, over all sales, and records every answer', async () => {
+    const fake = await fakeService((_n, accept) => accept());
+    const { history, answers, refused, unanswered, latencyMs, cpuS } = await attack(kind, fake.url);
+    expect(new Set(fake.seen).size).toBe(fake.seen.length);
+    const seen = fake.seen.filter((user) => user !== 'b1000000000');
+    expect(history.map(({ userId }) => userId).sort()).toEqual([...seen].sort());
+    const accepted = history.filter(({ outcome }) => outcome === 'accepted');
+    expect(history.length - accepted.length).toBeLessThanOrEqual(base.connections);
+    for (const { userId, saleId, id, orderId, invokedUs, completedUs, result } of accepted) {
+      expect({ orderId, saleId, result }).toEqual({
+        orderId: `order-of-${userId}`,
+        saleId: [7, 8][id % 2],
+        result: 'ok',
+      });
+      expect(completedUs).toBeGreaterThanOrEqual(invokedUs);
+    }
+    // After its end, autocannon goes on for some ms: those attempts are recorded, and not counted.
+    expect(accepted.length).toBeGreaterThanOrEqual(answers - base.connections);
+    expect({ refused, unanswered }).toEqual({ refused: 0, unanswered: 0 });
+    expect(latencyMs!.p50).toBeGreaterThan(0);
+    expect(cpuS).toBeGreaterThanOrEqual(0); // in ticks of 10 ms
+  });
+
+  it('counts refusals, and never takes one for an order', async () => {
+    const fake = await fakeService((n, accept, response) => {
+      if (n % 4 === 0) response.writeHead(503).end('{"type":"/problems/busy"}');
+      else accept();
+    });
+    const { history, answers, refused } = await attack(kind, fake.url);
+    expect(refused / answers).toBeCloseTo(0.25, 1);
+    const outcomes = new Set(history.map(({ outcome }) => outcome));
+    expect(outcomes.has('accepted')).toBe(true);
+    expect([...outcomes].every((outcome) => ['accepted', 'busy', 'unknown'].includes(outcome))).toBe(true);
+    const named = history.filter(({ orderId }) => orderId !== null);
+    expect(named.every(({ userId, orderId }) => orderId === `order-of-${userId}`)).toBe(true);
+    expect(named.length).toBeGreaterThanOrEqual(answers - refused - base.connections);
+  });
+
+  it('takes no half answer for one of a later attempt', async () => {
+    const fake = await fakeService((n, accept, _response, socket) => {
+      if (n % 10 !== 3) return accept();
+      socket.write('HTTP/1.1 201 Created\r\nContent-Length: 90\r\n\r\n{"orderId":"half","a":1');
+      setTimeout(() => socket.resetAndDestroy(), 3);
+    });
+    const { history } = await attack(kind, fake.url);
+    const accepted = history.filter(({ outcome }) => outcome === 'accepted');
+    expect(accepted.length).toBeGreaterThan(20);
+    expect(accepted.every(({ userId, orderId }) => orderId === `order-of-${userId}`)).toBe(true);
+  });
+
+  it('ends after a number of attempts, or at once with its signal', async () => {
+    const fake = await fakeService((_n, accept) => accept());
+    const { answers, history } = await attack(kind, fake.url, {
+      durationMs: null,
+      attempts: 300,
+      record: false,
+    });
+    expect(answers).toBeGreaterThanOrEqual(250);
+    expect(history).toEqual([]);
+    const stop = new AbortController();
+    setTimeout(() => stop.abort(new Error('interrupted')), 300);
+    await expect(attack(kind, fake.url, { durationMs: 20_000, signal: stop.signal })).rejects.toThrow(
+      'interrupted',
+    );
+  });
+});
+
+describe('a load', () => {
+  it('has requests that are complete and equally long', () => {
+    const [head, tail] = requestParts('http://127.0.0.1:80', 12, 'b');
+    const [headers, body] = `${head}1000000001${tail}`.split('\r\n\r\n');
+    expect(JSON.parse(body!)).toEqual({ userId: 'b1000000001' });
+    expect(headers).toContain(`Content-Length: ${body!.length}`);
+  });
+
+  it('is a script of wrk, whose last line is read', () => {
+    const load = { ...base, url: 'http://127.0.0.1:80', signal: new AbortController().signal };
+    expect(wrkScript({ ...load, attempts: 5_000 }, null)).toContain('sent % 100 == 0');
+    expect(wrkScript(load, null)).not.toContain('function response');
+    expect(wrkScript(load, '/tmp/"x"')).toContain('io.open("/tmp/\\"x\\"", "w")');
+    const line = 'measured duration_us=2000000 answers=10 refused=2 unanswered=1 p50_us=500 p99_us=900';
+    expect(parseWrk(line)).toEqual({
+      ...{ durationMs: 2_000, answers: 10, refused: 2, unanswered: 1 },
+      latencyMs: { p50: 0.5, p99: 0.9 },
+    });
+    expect(parseWrk('sent 20000')).toBeNull();
+  });
+
+  it('is divided among workers, and their numbers are added up', () => {
+    const load = {
+      ...base,
+      url: 'http://x',
+      attempts: 7,
+      connections: 5,
+      signal: new AbortController().signal,
+    };
+    const shares = [0, 1, 2].map((index) => shareOf(load, index, 3));
+    expect(
+      shares.map(({ connections, attempts, first, step }) => [connections, attempts, first, step]),
+    ).toEqual([
+      [2, 3, 1, 3],
+      [2, 2, 2, 3],
+      [1, 2, 3, 3],
+    ]);
+    const numbers: WorkerNumbers = {
+      durationMs: 5,
+      answers: 2,
+      refused: 1,
+      unanswered: 0,
+      latencyMs: null,
+      cpuS: 1,
+    };
+    expect(merged([numbers, { ...numbers, durationMs: 6, latencyMs: { p50: 1, p99: 2 } }])).toEqual({
+      ...{ durationMs: 6, answers: 4, refused: 2, unanswered: 0, cpuS: 2 },
+      latencyMs: { p50: 1, p99: 2 },
+    });
+  });
+});
+
+describe('processors', () => {
+  it('are split so that the server has one alone, where they can be', () => {
+    expect(expand('0,2-4')).toEqual([0, 2, 3, 4]);
+    const split = { server: '1', generator: '5', stores: '3,5', generatorCount: 1 };
+    expect(layoutOf(true, { allowed: [1, 3, 5], taskset: true })).toMatchObject(split);
+    expect(layoutOf(true, { allowed: [1], taskset: true })).toBe('there are not two processors');
+    expect(layoutOf(true, { allowed: [0, 1], taskset: false })).toBe('there is no taskset');
+  });
+});
+
+describe('on the real service', () => {
+  it('every generator leaves a history that the audit confirms', async () => {
+    await using stores = await openTestStores();
+    await using service = await startService({
+      ...{ STRATEGY: 'lua', DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl },
+      ADMISSION_MS: '60000',
+    });
+    const { signal } = new AbortController();
+    const check = async (saleId: number, history: RateResult['history'], least: number): Promise<void> => {
+      expect(history.filter(({ outcome }) => outcome === 'accepted').length).toBeGreaterThan(least);
+      const { verdict, findings } = await auditSale({ ...stores, saleId, history });
+      expect({ verdict, findings }).toEqual({ verdict: 'pass', findings: [] });
+    };
+    for (const kind of kinds) {
+      const saleId = await createSale(service.url, 50_000);
+      await check(
+        saleId,
+        (await attack(kind, service.url, { saleIds: [saleId], prefix: kind, durationMs: 2_000 })).history,
+        5,
+      );
+    }
+    if (findK6() === null) return;
+    const saleId = await createSale(service.url, 50);
+    const users = Array.from({ length: 120 }, (_, n) => `k6-${n}`);
+    const load = {
+      connections: 8,
+      ratePerSecond: 100,
+      durationMs: 20_000,
+      requestTimeoutMs: 5_000,
+      folder,
+      signal,
+    };
+    const { history } = await runK6({ url: service.url, saleId, users, script: 'fixed', ...load });
+    await check(saleId, history, 49);
+  }, 120_000);
+});
+
+describe('CPU time', () => {
+  it('of this process grows with its work, and that of a missing process is not known', async () => {
+    const before = cpuSeconds(process.pid)!;
+    for (const until = performance.now() + 1_000; performance.now() < until; );
+    expect(cpuSeconds(process.pid)! - before).toBeGreaterThan(0.05);
+    expect(cpuSeconds(2 ** 30)).toBeNull();
+  });
+
+  it('and commands of Redis are those of Redis; what cannot be read is null', async () => {
+    await using stores = await openTestStores();
+    const end = await startCpu({ servicePid: 2 ** 30, redisUrl: stores.redisUrl, postgresPid: null });
+    const { redisCommands, serviceS, postgresS, redisS } = await end();
+    expect({ serviceS, postgresS }).toEqual({ serviceS: null, postgresS: null });
+    expect(redisCommands).toBeGreaterThanOrEqual(0);
+    expect(redisS).toBeGreaterThanOrEqual(0);
+    const away = await startCpu({ servicePid: 2 ** 30, redisUrl: 'redis://127.0.0.1:1', postgresPid: null });
+    expect(await away()).toMatchObject({ redisS: null, redisCommands: null });
+  });
+});

@@ -1,0 +1,219 @@
+/** What reports say of given results: the sentence, ranks, what has none, and what may not be concluded. */
+import { describe, expect, it } from 'vitest';
+import { htmlReport, markdownReport, terminalReport } from '../../bench/kit/report/index.ts';
+import { columnTitle, figure, withUnit } from '../../bench/kit/report/numbers.ts';
+import { groupsOf } from '../../bench/kit/report/rows.ts';
+import { linearScale, logScale } from '../../bench/kit/report/scale.ts';
+import { mainTable, sweepTable } from '../../bench/kit/report/table.ts';
+import { notices, sentence } from '../../bench/kit/report/words.ts';
+import type { Results } from '../../bench/kit/results.ts';
+import { layout, type MadeUpCell, resultsOf, usual } from './report-fixture.ts';
+
+const whole = resultsOf(usual);
+const ranks = (results: Results): string[] =>
+  mainTable(results, results.summary).rows.map(([rank, name]) => `${rank} ${name}`);
+const changed = (name: string, change: Partial<MadeUpCell>): MadeUpCell[] =>
+  usual.map((cell) => (cell.name === name ? { ...cell, ...change } : cell));
+
+describe('the sentence', () => {
+  it('says what passed, what failed as it must, and what is first by how much', () => {
+    expect(sentence(whole)).toBe(
+      '4 of 4 safe strategies sold exactly the stock; unsafe failed, as it must (48 oversold). ' +
+        'First: lua with 3,000 accepted attempts a second, 5.97 times for-update.',
+    );
+  });
+
+  it('names a tie at the top, and no winner', () => {
+    const tie = resultsOf(usual.filter(({ name }) => name !== 'lua'));
+    expect(sentence(tie)).toContain('Tied for first: skip-locked, unique-key, up to 1,500');
+  });
+
+  it('does not praise an unsafe cell that was not seen to fail', () => {
+    const text = sentence(resultsOf(changed('unsafe', { oversold: 0 })));
+    expect(text).toContain('unsafe must fail, but was not seen to');
+  });
+
+  it('counts goals, and says that nothing was finished', () => {
+    const goal = { metric: 'rate', of: 'lua', over: 'for-update', atMost: null, what: 'speed', byRound: [] };
+    const value = { median: 6, low: 5, high: 7, rounds: 3 };
+    const goals = [
+      { ...goal, atLeast: 5, value, verdict: 'reached' as const },
+      { ...goal, atLeast: 8, value, verdict: 'missed' as const, of: 'unique-key' },
+    ];
+    expect(sentence({ ...whole, goals })).toContain(
+      '1 of 2 goals reached; not reached: unique-key ÷ for-update.',
+    );
+    expect(terminalReport({ ...whole, goals })).toMatch(
+      /lua ÷ for-update +at least 5\.00 +6\.00 +– +reached/,
+    );
+    expect(sentence({ ...whole, goals, smoke: true })).not.toContain('goals');
+    expect(sentence({ ...whole, summary: [] })).toBe('No trial was finished.');
+  });
+
+  it('names the best of all when each may have its own number of connections', () => {
+    const at = (connections: number, factor: number): MadeUpCell[] =>
+      usual.map((cell) => ({
+        ...cell,
+        point: { connections },
+        rates: cell.rates.map((rate) => rate * factor),
+      }));
+    const slow = at(256, 1.5).map((cell) =>
+      cell.name === 'skip-locked' ? { ...cell, rates: [9_000, 9_100] } : cell,
+    );
+    const plan = { ...whole.plan, ladder: { axis: 'connections', values: [64, 256], lead: 64 } };
+    const results = resultsOf([...at(64, 1), ...slow], { plan });
+    expect(sentence(results)).toContain('First: lua with 3,000 accepted attempts a second at 64 connections');
+    expect(sentence(results)).toContain('Each at its best: skip-locked with 9,050 at 256.');
+    expect(mainTable(results, groupsOf(results)[0]!.rows, ['rate']).rows[0]).toEqual([
+      '1',
+      'lua',
+      '3,000',
+      '5.97',
+      '4,500 at 256',
+      'pass',
+    ]);
+    expect(sweepTable([results], 'connections', 'rate')?.rows[0]).toEqual(['lua', '3,000', '4,500']);
+  });
+});
+
+describe('the ranking', () => {
+  it('has ties, no rank for the control, and none for what failed', () => {
+    expect(ranks(whole)).toEqual([
+      '1 lua',
+      '2= skip-locked',
+      '2= unique-key',
+      '4 for-update',
+      '– unsafe',
+      '– for-update, A/A control',
+    ]);
+  });
+
+  it.each([
+    ['fail', 7, 'fail: 7 oversold', '0 of 1', '✗ 7 oversold'],
+    ['unknown', null, 'unknown', '0 of 1', '? not known'],
+  ])('gives no rank to a cell whose audit says %s', (_, oversold, audit, passed, sign) => {
+    const results = resultsOf([
+      { name: 'lua', rates: [3_000, 3_100], oversold },
+      { name: 'for-update', rates: [500, 510] },
+    ]);
+    const rows = mainTable(results, results.summary).rows;
+    expect(rows.map((row) => [row[0], row[1], row.at(-1)])).toEqual([
+      ['1', 'for-update', 'pass'],
+      ['–', 'lua', audit],
+    ]);
+    expect(sentence(results)).toContain(passed.replace('0 of 1', '1 of 2'));
+    expect(htmlReport(results)).toContain(`<li class="wrong" data-s="1"`);
+    expect(htmlReport(results)).toContain(sign);
+  });
+
+  it('is not drawn from one round, nor from a smoke run', () => {
+    const once = resultsOf(usual.map((cell) => ({ ...cell, rates: cell.rates.slice(0, 1) })));
+    for (const results of [once, { ...whole, smoke: true }]) {
+      expect(sentence(results)).not.toContain('First');
+      expect(mainTable(results, results.summary).columns[0]).toEqual(['strategy', 'left']);
+      const page = htmlReport(results);
+      expect(page).not.toContain('class="bars ranking"');
+      expect(page).toContain('✓ audit passed');
+      expect(page).not.toMatch(/\d×</);
+    }
+    expect(notices({ ...whole, smoke: true })[0]).toContain('Smoke run');
+    expect(notices(once)[0]).toContain('One round');
+    expect(htmlReport({ ...whole, smoke: true })).not.toContain('type="checkbox"');
+  });
+});
+
+describe('every format', () => {
+  const reports = { htmlReport, markdownReport, terminalReport };
+
+  it.each(Object.entries(reports))(
+    '%s says that a run is partial, and of how many trials it is',
+    (_, report) => {
+      const { trials } = whole;
+      const text = report({ ...whole, partial: true, trials: trials.filter(({ round }) => round < 3) });
+      expect(text).toContain('Partial run: 12 of 18 trials');
+      expect(report(whole)).not.toContain('Partial');
+    },
+  );
+
+  it.each(Object.entries(reports))('%s shows failures, findings and the noise', (_, report) => {
+    const text = report({ ...whole, failures: ['lua: the audit failed'] });
+    expect(text).toContain('lua: the audit failed');
+    expect(text).toContain('sold 2,048 of 2,000');
+    expect(text).toContain('for-update ran twice in each of 3 rounds');
+    expect(text).not.toMatch(/NaN|Infinity|undefined|\[object/);
+  });
+
+  it('ends Markdown cells where they end', () => {
+    const text = markdownReport(resultsOf([{ name: 'a|b', rates: [1, 2] }]));
+    expect(text).toContain('| a\\|b |');
+  });
+
+  it('shows a table that only one suite has', () => {
+    const tables = [{ title: 'CPU', columns: ['part', 'share'], rows: [['node:http', '39.3 %']] }];
+    expect(markdownReport({ ...whole, tables })).toContain(
+      '| part | share |\n|---|---:|\n| node:http | 39.3 % |',
+    );
+  });
+
+  it('shows one table for each point, and a chart for the axis, when an axis was swept', () => {
+    const cells = [0, 5].flatMap((rttMs) =>
+      usual.slice(0, 4).map((cell) => ({
+        ...cell,
+        point: { rttMs },
+        rates: cell.rates.map((rate) => rate / (1 + rttMs * (cell.name === 'for-update' ? 2 : 1))),
+      })),
+    );
+    const sections = [
+      {
+        title: 'Far',
+        text: '',
+        charts: [{ kind: 'sweep' as const, title: 'Far', metric: 'rate', axis: 'rttMs' }],
+      },
+    ];
+    const sweep = resultsOf(cells, { layout: { ...layout, sections } });
+    expect(terminalReport(sweep)).toContain('5 ms added to each round trip');
+    expect(htmlReport(sweep).match(/<polyline style/g)).toHaveLength(4);
+    expect(htmlReport({ ...whole, layout: { ...layout, sections } }, [sweep])).toContain('3,000/s → 500/s');
+  });
+});
+
+describe('figures that do not count', () => {
+  const invalid = resultsOf(
+    usual.map((cell) => (cell.name === 'lua' ? { ...cell, invalid: ['late'] } : cell)),
+  );
+
+  it('are in no table and no ranking, and the report says why', () => {
+    expect(ranks(invalid)[0]).toBe('1= skip-locked');
+    expect(ranks(invalid)).toContain('– lua');
+    expect(htmlReport(invalid)).toContain('does not count');
+    expect(markdownReport(invalid)).toContain('lua: round 1: not counted: late');
+  });
+});
+
+describe('numbers', () => {
+  it('have their unit and no more digits than rounds agree on', () => {
+    expect(withUnit(4_304.8, '/s')).toBe('4,305/s');
+    expect(withUnit(1_950, 'ms')).toBe('1.95\u00a0s');
+    expect([figure(0.973, '%'), figure(12.34, '×'), figure(0.0058, '×')]).toEqual([
+      '97.3\u00a0%',
+      '12.3',
+      '0.0058',
+    ]);
+  });
+
+  it('have their unit in the title of a column, once', () => {
+    const { columns } = mainTable(whole, whole.summary);
+    expect(columns.map(([title]) => title)).toContain('p99 (ms)');
+    expect(columnTitle({ title: 'CPU s/10k', unit: 's' })).toBe('CPU s/10k');
+    expect(columnTitle({ title: 'accepted/s', unit: '/s' })).toBe('accepted/s');
+  });
+
+  it('have places on an axis', () => {
+    const { place, ticks } = logScale([2, 2_000]);
+    expect(ticks).toEqual([10, 100, 1_000]);
+    expect(place(0)).toBe(0);
+    expect(place(100) - place(10)).toBeCloseTo(place(1_000) - place(100));
+    expect(linearScale([0, 2_000]).ticks).toEqual([0, 1_000, 2_000]);
+    expect(linearScale([-300, 700]).place(-300)).toBe(0);
+  });
+});

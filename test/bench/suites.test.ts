@@ -1,0 +1,188 @@
+/** Every suite as a user runs it, small: on real servers, with the built service. */
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { readHistory } from '../../bench/kit/history.ts';
+import type { Results } from '../../bench/kit/results.ts';
+import type { StrategyResult } from '../../bench/suites/strategies/result.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'stampede-bench-out-'));
+let stores: TestStores;
+beforeAll(async () => {
+  stores = await openTestStores();
+  await promisify(execFile)('npm', ['run', '--silent', 'build'], { cwd: root });
+}, 120_000);
+afterAll(async () => {
+  await stores[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+function start(...args: string[]) {
+  const out = join(folder, String(Math.random()));
+  const child = spawn(process.execPath, ['--import', 'tsx', 'bench/main.ts', ...args, '--out', out], {
+    cwd: root,
+    env: { PATH: process.env.PATH, DATABASE_URL: inject('postgresUrl'), REDIS_URL: stores.redisUrl },
+  });
+  const run = { child, out, shown: '', ended: once(child, 'exit') as Promise<[number | null]> };
+  const show = (chunk: Buffer): void => {
+    run.shown += chunk.toString();
+  };
+  child.stdout.on('data', show);
+  child.stderr.on('data', show);
+  return run;
+}
+
+async function finished(...args: string[]) {
+  const { out, ended, ...run } = start(...args);
+  const [code] = await ended;
+  const latest = join(out, 'latest');
+  expect(existsSync(join(latest, 'results.json')), `${run.shown} ${code}`).toBe(true);
+  const results = JSON.parse(readFileSync(join(latest, 'results.json'), 'utf8')) as Results;
+  expect(results.broken).toEqual([]);
+  expect(results).toMatchObject({ schema: 2, partial: false });
+  const files = readdirSync(latest);
+  expect(files).toEqual(expect.arrayContaining(['report.html', 'report.md', 'results.csv', 'results.json']));
+  return { code, results, latest };
+}
+
+/** Databases of trials that are left. */
+async function leftDatabases(): Promise<number> {
+  const { rows } = await stores.sql.query(
+    `SELECT 1 FROM pg_database WHERE datname ~ '^stampede_bench_[a-z0-9]+_[0-9]+$'`,
+  );
+  return rows.length;
+}
+
+describe('npm run bench', () => {
+  const small = ['--smoke', '--duration', '0.6', '--stock', '60', '--rate', '1500', '--warmup', '0.3'];
+
+  it('compares strategies: capacity, selling out and audits, and leaves no database', async () => {
+    const { results, latest, code } = await finished('--strategies', 'unsafe,lua,for-update', ...small);
+    const trials = results.trials as readonly StrategyResult[];
+    expect(trials.map(({ cell, load }) => `${cell} ${load}`).sort()).toEqual([
+      ...['for-update closed', 'for-update open', 'lua closed', 'lua open', 'unsafe closed', 'unsafe open'],
+    ]);
+    const verdicts = Object.fromEntries(results.summary.map(({ cell, verdict }) => [cell, verdict]));
+    expect(verdicts).toMatchObject({ lua: 'pass', 'for-update': 'pass' });
+    expect(verdicts.unsafe).toMatch(/^fail/);
+    expect(code).toBe(verdicts.unsafe === 'fail (expected)' ? 0 : 1);
+    for (const { load, audit, accepted, soldOut, history, generator, unsafe } of trials.filter(
+      (one) => !one.unsafe,
+    )) {
+      expect(audit.findings).toEqual([]);
+      expect({ unsafe, sold: accepted > 0, refused: soldOut > 0 }).toEqual({
+        unsafe: false,
+        sold: true,
+        refused: load === 'open',
+      });
+      if (load === 'open') expect(accepted).toBe(60);
+      expect(generator.cpuS).not.toBeNull();
+      expect(await readHistory(join(latest, history))).not.toEqual([]);
+    }
+    expect(await leftDatabases()).toBe(0);
+  }, 180_000);
+
+  it('measures by way of a network, with k6, and at several numbers of connections', async () => {
+    const args = ['--strategies', 'lua', '--rtt-ms', '1', '--load', 'closed,k6', '--connections', '8,4'];
+    const { results } = await finished(...args, ...small);
+    const trials = results.trials as readonly StrategyResult[];
+    expect(trials.map(({ load, point }) => `${load} ${point.connections}`)).toEqual([
+      'closed 8',
+      'closed 4',
+      'k6 8',
+      'k6 8',
+    ]);
+    expect(results.summary.map(({ point }) => point.connections).sort()).toEqual([4, 8]);
+    expect(results.summary.find(({ point }) => point.connections === 8)!.best).not.toBeNull();
+  }, 180_000);
+
+  it('reports what was finished when it is interrupted, and stops what it started', async () => {
+    const run = start(
+      '--strategies',
+      'lua,for-update',
+      '--rounds',
+      '3',
+      '--load',
+      'closed',
+      ...small.slice(1),
+      '--connections',
+      '4',
+    );
+    await expect
+      .poll(() => run.shown, { timeout: 120_000, interval: 100 })
+      .toMatch(/round 1 {2}\S+ +[\d,.]+ accepted\/s/);
+    run.child.kill('SIGINT');
+    const [code] = await run.ended;
+    expect(code).toBe(130);
+    expect(run.shown).toMatch(/interrupted: \d+ of 9 trials were finished/);
+    const results = JSON.parse(readFileSync(join(run.out, 'latest', 'results.json'), 'utf8')) as Results;
+    expect(results.partial).toBe(true);
+    expect(await leftDatabases()).toBe(0);
+  }, 180_000);
+
+  it('refuses what it does not understand before anything starts', async () => {
+    for (const [args, why] of [
+      [['--strategies', 'lau'], 'did you mean "lua"?'],
+      [['fault'], 'there is no suite "fault"'],
+      [['locks', '--locks', 'redsi'], 'there is no lock "redsi"; did you mean "redis"?'],
+      [['limits', '--cells', 'bear'], 'there is no cell "bear"; did you mean "bare"?'],
+    ] as const) {
+      const run = start(...args);
+      const [code] = await run.ended;
+      expect({ code, shown: run.shown }).toEqual({ code: 2, shown: expect.stringContaining(why) });
+    }
+  }, 120_000);
+});
+
+describe('the other suites', () => {
+  it('locks sees two holders exactly where nothing is locked, and counts requests and commands', async () => {
+    const args = ['--locks', 'redis,redis-setnx,redlock-5,none', '--waiters', '8'];
+    const { code, results } = await finished('locks', '--smoke', ...args);
+    expect(code).toBe(0);
+    const row = (name: string) => results.summary.find(({ cell }) => cell === name)!;
+    for (const name of ['redis', 'redis-setnx', 'redlock-5']) {
+      expect(row(name)).toMatchObject({ verdict: 'pass', checks: { overlaps: 0 }, findings: [] });
+    }
+    expect(row('none').verdict).toBe('fail (expected)');
+    // Without a script, requests of clients are the commands of the server; with scripts the server counts more.
+    const { values } = row('redis-setnx');
+    expect(values['solo.requests']!.median).toBeCloseTo(2, 1);
+    expect(values['solo.commands']!.median).toBeCloseTo(2, 1);
+    const scripted = row('redis').values;
+    expect(scripted['solo.commands']!.median).toBeGreaterThan(2 * scripted['solo.requests']!.median);
+  }, 180_000);
+
+  it.each([
+    [
+      'limits',
+      ['--cells', 'bare,group-commit,sold-out,pgbench', '--duration', '0.4', '--generator', 'autocannon'],
+      4,
+    ],
+    ['flat', ['--cells', 'sales-1,buyers-1000', '--duration', '0.4'], 2],
+    ['memory', ['--attempts', '3000', '--connections', '32', '--pin', 'none'], 2],
+    ['profile', ['--attempts', '300', '--connections', '32'], 2],
+    ['overload', ['--duration', '1', '--warmup', '0.5', '--most', '300'], 1],
+  ] as const)(
+    '%s measures, audits and reports',
+    async (name, args, cells) => {
+      const { results } = await finished(name, '--smoke', ...args);
+      expect(results.suite).toBe(name);
+      expect(results.summary).toHaveLength(cells);
+      for (const { verdict, findings, values, invalid } of results.summary) {
+        expect(['pass', null]).toContain(verdict);
+        if (invalid === 0) expect(Object.keys(values).length).toBeGreaterThan(0);
+        expect(findings.filter((text) => !text.includes('not counted'))).toEqual([]);
+      }
+      if (name === 'limits') expect(results.goals.map(({ of }) => of)).toContain('group-commit');
+      if (name === 'profile') expect(results.tables[0]!.rows.length).toBeGreaterThan(2);
+    },
+    180_000,
+  );
+});
