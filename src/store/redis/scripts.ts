@@ -278,14 +278,11 @@ function reservationScripts(redis: Redis) {
   };
 }
 
-/** The scripts that keep the mirror of a sale equal to Postgres. */
-function mirrorScripts(redis: Redis) {
+/** The scripts that bring changes of Postgres into the mirror of a sale. */
+function changeScripts(redis: Redis) {
   const load = defineScript<number>(redis, 'sale/load', 7);
   const applyChange = defineScript<number>(redis, 'sale/apply-change', 4);
   const restock = defineScript(redis, 'sale/restock', 3);
-  const scan = defineScript(redis, 'sale/scan-sales');
-  const snapshot = defineScript(redis, 'sale/snapshot', 4);
-  const repair = defineScript<number>(redis, 'sale/repair', 5);
 
   return {
     /**
@@ -343,7 +340,16 @@ function mirrorScripts(redis: Redis) {
      */
     restock: async (keys: SaleKeys, units: number, epoch: number, number = '') =>
       (await restock(keys.state, keys.counters, keys.restocks, units, epoch, number)) as number | null,
+  };
+}
 
+/** The scripts that compare the mirror of a sale with Postgres, and repair it. */
+function driftScripts(redis: Redis) {
+  const scan = defineScript(redis, 'sale/scan-sales');
+  const snapshot = defineScript(redis, 'sale/snapshot', 4);
+  const repair = defineScript<number>(redis, 'sale/repair', 5);
+
+  return {
     async scan(sales: readonly SaleKeys[], epoch: number): Promise<readonly SaleDigest[]> {
       type Values = [free: number | null, pending: number, ageMs: number, buyers: number];
       const keys = sales.flatMap((s) => [s.state, s.counters, s.reservations, s.buyers]);
@@ -378,5 +384,10 @@ export type SaleScripts = ReturnType<typeof defineSaleScripts>;
 
 /** Defines all of them on a connection. */
 export function defineSaleScripts(redis: Redis, clock: StoreClock) {
-  return { ...attemptScripts(redis, clock), ...reservationScripts(redis), ...mirrorScripts(redis) };
+  return {
+    ...attemptScripts(redis, clock),
+    ...reservationScripts(redis),
+    ...changeScripts(redis),
+    ...driftScripts(redis),
+  };
 }
