@@ -2,7 +2,7 @@
  * The composition of one service from a configuration and the URLs of its stores. `main.ts`, `reconcile.ts`, the tests and the
  * bench use it.
  *
- *   openCore: connections, tables, lock, strategy ──▶ createService: pipeline, background work, HTTP ──▶ serve(place)
+ *   openCore: connections, tables, lock, strategy ──▶ createService: pipeline, background work, HTTP ──▶ listen(address)
  *
  * What was started is stopped in reverse order, by `close`, also when a later part cannot start.
  */
@@ -162,7 +162,7 @@ export interface ServiceOptions {
 
 export interface Service {
   /** Starts to serve. @returns the port @throws ListenError */
-  listen(place: Address): Promise<number>;
+  listen(address: Address): Promise<number>;
   /** Stops everything that was started. Never throws. */
   close(): Promise<void>;
 }
@@ -174,12 +174,12 @@ export async function createService(options: ServiceOptions): Promise<Service> {
   try {
     const server = await compose(options, closers);
     return {
-      async listen(place) {
+      async listen(requested) {
         server.keepAliveTimeout = 65_000; // longer than the idle time of common proxies, which then close first
-        await listenOn(server, place);
+        await listenOn(server, requested);
         closers.add(() => stopListening(server));
         const address = server.address();
-        return typeof address === 'object' && address !== null ? address.port : place.port;
+        return typeof address === 'object' && address !== null ? address.port : requested.port;
       },
       close,
     };

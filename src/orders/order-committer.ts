@@ -113,6 +113,7 @@ interface Commit {
 /** Postgres rejected a batch because of a member. */
 class BatchRejected extends Error {
   override readonly name = 'BatchRejected';
+  readonly code = 'ERR_STAMPEDE_BATCH_REJECTED';
 }
 
 export function createOrderCommitter(context: OrderCommitterContext): OrderCommitter {
