@@ -304,21 +304,10 @@ function changeScripts(redis: Redis) {
         readonly committed: readonly Reservation[];
       },
     ): Promise<boolean> {
-      const { remaining, segments, startsMs, endsMs, epoch, restocks, committed } = sale;
-      const reply = load(
-        ...unitKeys(keys),
-        keys.segments,
-        keys.restocks,
-        buyersKey,
-        remaining,
-        segments,
-        startsMs ?? '',
-        endsMs ?? '',
-        epoch,
-        restocks.join(' '),
-        ...committed.map(memberOf),
-      );
-      return (await reply) === 1;
+      const all = [...unitKeys(keys), keys.segments, keys.restocks, buyersKey];
+      const window = [sale.startsMs ?? '', sale.endsMs ?? ''];
+      const units = [sale.remaining, sale.segments, ...window, sale.epoch, sale.restocks.join(' ')];
+      return (await load(...all, ...units, ...sale.committed.map(memberOf))) === 1;
     },
 
     /** @returns whether Redis was changed; null: the sale is not in Redis */
