@@ -16,6 +16,7 @@ export const FULL_ONLY = [
   'test/bench/limits-run.test.ts',
   'test/bench/link.test.ts',
   'test/bench/lock-servers.test.ts',
+  'test/bench/locks.test.ts',
   'test/bench/round-trips.test.ts',
   'test/bench/service.test.ts',
   'test/bench/stores.test.ts',

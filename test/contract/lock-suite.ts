@@ -52,7 +52,7 @@ export function lockContract(description: LockDescription, open: () => Promise<L
       exclusion(bench, description);
       ending(bench);
     }
-    if (parts.timed) waiting(bench);
+    if (parts.timed) waiting(bench, description);
     if (parts.rest) {
       queueing(bench, description);
       divergences(bench, description);
@@ -134,7 +134,7 @@ function exclusion({ process, resource }: Bench, { capabilities }: LockDescripti
   );
 }
 
-function waiting({ process, resource }: Bench): void {
+function waiting({ process, resource }: Bench, { capabilities }: LockDescription): void {
   it('waits as long as it was told to', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();
@@ -180,9 +180,7 @@ function waiting({ process, resource }: Bench): void {
     expect(await next.release()).toBe(true);
     await (await hold(a, r)).release();
   });
-}
 
-function queueing({ process, resource }: Bench, { capabilities }: LockDescription): void {
   it(capabilities.waitsByEvent ? 'waits without polling' : 'polls', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();
@@ -193,7 +191,9 @@ function queueing({ process, resource }: Bench, { capabilities }: LockDescriptio
     if (capabilities.waitsByEvent) expect(b.link.requests - before).toBeLessThanOrEqual(10);
     else expect(b.link.requests - before).toBeGreaterThan(10);
   });
+}
 
+function queueing({ process, resource }: Bench, { capabilities }: LockDescription): void {
   it(capabilities.fair ? 'lets those in first who came first' : 'keeps no order', async () => {
     const [p, q, ...others] = await Promise.all(Array.from({ length: 5 }, () => process()));
     // A server may serve processes in their order; contenders of one process then wait for each other.
