@@ -96,11 +96,30 @@ function stepsOf(): (request: string, connection: object) => string[] {
 /** The steps of each strategy at which it crashes, on both sides: 100 moments in all. */
 const STEPS: Record<string, readonly string[]> = {
   lua: [
-    ...['reserve', 'commit-orders', 'acknowledge', 'cancel', 'expire', 'outbox-pick', 'apply-change', 'outbox-delete'],
+    ...[
+      'reserve',
+      'commit-orders',
+      'acknowledge',
+      'cancel',
+      'expire',
+      'outbox-pick',
+      'apply-change',
+      'outbox-delete',
+    ],
     ...['outbox-commit', 'payment-revive', 'payment-commit', 'task-read', 'start'],
   ],
   'segmented-lock': [
-    ...['lock', 'deduct', 'unlock', 'commit-orders', 'acknowledge', 'cancel', 'expire', 'outbox-pick', 'apply-change'],
+    ...[
+      'lock',
+      'deduct',
+      'unlock',
+      'commit-orders',
+      'acknowledge',
+      'cancel',
+      'expire',
+      'outbox-pick',
+      'apply-change',
+    ],
     ...['outbox-delete', 'outbox-commit', 'payment-commit', 'start'],
   ],
   'for-update': [
@@ -127,7 +146,15 @@ const STEPS: Record<string, readonly string[]> = {
 
 /** How often a step is taken at least while one sale runs, where that is not twice. */
 const OFTEN: Record<string, number> = {
-  ...{ reserve: 20, deduct: 12, lock: 20, unlock: 20, 'commit-orders': 6, acknowledge: 6, 'sell-if-free': 15 },
+  ...{
+    reserve: 20,
+    deduct: 12,
+    lock: 20,
+    unlock: 20,
+    'commit-orders': 6,
+    acknowledge: 6,
+    'sell-if-free': 15,
+  },
   ...{ 'lock-sale': 20, 'find-active': 15, 'insert-order': 12, 'count-sold': 12, 'purchase-commit': 12 },
   ...{
     'place-batch': 6,
