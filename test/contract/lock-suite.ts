@@ -49,7 +49,7 @@ export function lockContract(description: LockDescription, open: () => Promise<L
       exclusion(harness, description);
       ending(harness);
     }
-    if (parts.timed) waiting(harness);
+    if (parts.timed) waiting(harness, description);
     if (parts.rest) {
       queueing(harness, description);
       divergences(harness, description);
@@ -130,7 +130,7 @@ function exclusion({ process, resource }: Harness, { capabilities }: LockDescrip
   });
 }
 
-function waiting({ process, resource }: Harness): void {
+function waiting({ process, resource }: Harness, { capabilities }: LockDescription): void {
   it('waits for waitMs', async () => {
     const [a, b] = [await process(), await process()];
     const r = resource();
@@ -176,9 +176,7 @@ function waiting({ process, resource }: Harness): void {
     expect(await next.release()).toBe(true);
     await (await hold(a, r)).release();
   });
-}
 
-function queueing({ process, resource }: Harness, { capabilities }: LockDescription): void {
   const waitsByNotification = capabilities.includes('waits-by-notification');
   it(waitsByNotification ? 'waits without polling' : 'polls', async () => {
     const [a, b] = [await process(), await process()];
@@ -190,7 +188,9 @@ function queueing({ process, resource }: Harness, { capabilities }: LockDescript
     if (waitsByNotification) expect(b.link.requests - before).toBeLessThanOrEqual(10);
     else expect(b.link.requests - before).toBeGreaterThan(10);
   });
+}
 
+function queueing({ process, resource }: Harness, { capabilities }: LockDescription): void {
   const isFair = capabilities.includes('fair');
   it(isFair ? 'serves waiters first come, first served' : 'keeps no order', async () => {
     const [p, q, ...others] = await Promise.all(Array.from({ length: 5 }, () => process()));

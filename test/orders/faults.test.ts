@@ -44,7 +44,7 @@ describe('Redis away', () => {
     await admin.config('SET', 'requirepass', 'rotated');
     await admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'no').catch(() => {});
     await eventually(
-      async () => service.log.filter((line) => line.includes('keep the connection')).length,
+      async () => service.log.filter((line) => line.includes('redis-connection')).length,
       (n) => n > 0,
     );
     expect(service.log.join('\n')).not.toContain('right-and-secret');
