@@ -59,8 +59,8 @@ export interface LoadsContext {
 const requestTimeoutMs = 10_000;
 /** Of a warm-up sale: no strategy of a young process sells faster. */
 const warmUpUnitsPerSecond = 20_000;
-/** Capacity is at most so many times the rate of the warm-up; a unit of `skip-locked` is a row. */
-const stockReserve = 4;
+/** Capacity is at most so many times the rate of the warm-up, when code is young; a unit of `skip-locked` is a row. */
+const stockReserve = 12;
 /** Of the sell-out's attempts; the others are repeats. */
 const firstAttempts = 0.9;
 const sellOutConnections = 512;
