@@ -1,5 +1,5 @@
 /**
- * The loads of a trial, one after the other on one service, each on sales of its own:
+ * The loads of a trial, one after the other on one service, each on other sales:
  *
  *   warm-up ─▶ capacity at each step of the ladder (closed) ─▶ sell-out (open) ─▶ k6
  *
