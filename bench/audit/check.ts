@@ -1,5 +1,5 @@
 /**
- * The audit trusts the stores, not the answers. A check is a pure function of what clients were told (the history) and
+ * The audit trusts the stores, not the answers. A check is a pure function of the answers that clients received (the history) and
  * of what the stores hold afterwards (the snapshot); it counts what is wrong and says it in words.
  */
 import type { HistoryRecord } from '../kit/history.ts';
@@ -54,7 +54,7 @@ export interface PostgresSnapshot {
   readonly points: readonly PointsRow[];
   readonly payments: readonly PaymentRow[];
   readonly tasks: readonly TaskRow[];
-  /** Units of the sale that were returned or taken again, which Redis has not been told of. */
+  /** Units of the sale that were returned or taken again, not yet published to Redis. */
   readonly untold: number;
   /** Rows of `stock_units` of the sale that name an order which is not active. */
   readonly heldUnits: number;
@@ -63,12 +63,12 @@ export interface PostgresSnapshot {
 export interface RedisSnapshot {
   /** Units that Redis would still sell; null: the strategy keeps no count in Redis. */
   readonly remaining: number | null;
-  /** Customers who have a unit, as Redis knows them; null like `remaining`. */
+  /** Customers with a unit according to Redis; null like `remaining`. */
   readonly buyers: number | null;
   /** Reservations that are not settled. */
   readonly unsettled: number;
   /**
-   * Whether their number, or that of the units that Redis has not been told of, still changed when the audit stopped
+   * Whether their number, or that of the units not yet published to Redis, still changed when the audit stopped
    * waiting: then it is too early to judge.
    */
   readonly settling: boolean;
@@ -109,7 +109,7 @@ export function isActive({ status }: OrderRow): boolean {
   return status === 'pending' || status === 'paid';
 }
 
-/** Why it is too early to compare Redis with Postgres; null: nothing is under way between them. */
+/** Why it is too early to compare Redis with Postgres; null: nothing is in flight between them. */
 export function underWay({ untold }: PostgresSnapshot, redis: RedisSnapshot): string | null {
   if (!redis.settling) return null;
   const left = [

@@ -3,7 +3,7 @@ import { type CheckResult, counted, type Evidence, isUnreadable, listed, underWa
 
 /**
  * Counters that disagree with the orders: `sales.sold` with the active orders, what Redis would still sell with
- * stock − sold, and reservations that nobody settles. While something is still under way nothing can be said.
+ * stock − sold, and reservations that are never settled. While changes are in flight nothing can be said.
  */
 export function drift({ postgres, redis, active }: Evidence): CheckResult {
   const { stock, sold } = postgres.sale;

@@ -1,7 +1,7 @@
 import { quantity } from '../kit/text.ts';
 import { type CheckResult, counted, type Evidence, listed } from './check.ts';
 
-/** P3: active orders beyond one for a (sale, user), and customers who were given two different orders. */
+/** P3: active orders beyond one for a (sale, user), and customers with answers that name two orders. */
 export function duplicates({ history, active }: Evidence): CheckResult {
   const surplus = active.length - new Set(active.map(({ userId }) => userId)).size;
 

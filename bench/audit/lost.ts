@@ -1,7 +1,7 @@
 import { quantity } from '../kit/text.ts';
 import { type CheckResult, counted, type Evidence, listed } from './check.ts';
 
-/** P2: orders that a customer was told of and that Postgres does not have, or has for another customer or sale. */
+/** P2: acknowledged orders that Postgres does not have, or has for another customer or sale. */
 export function lost({ history, postgres }: Evidence): CheckResult {
   const stored = new Map(postgres.orders.map((order) => [order.id, order]));
   const missing = new Set<string>();

@@ -8,7 +8,7 @@ const effectsOf: Readonly<Record<string, readonly string[]>> = {
 };
 
 /**
- * One effect for each payment, however often it was told: orders that are paid, or to be refunded, without exactly one
+ * One effect for each payment, however often it was notified: orders that are paid, or to be refunded, without exactly one
  * notification that made them so; others with one that did anything; and notifications for orders that do not exist.
  */
 export function payments({ postgres }: Evidence): CheckResult {

@@ -2,8 +2,8 @@ import { quantity } from '../kit/text.ts';
 import { type CheckResult, counted, type Evidence } from './check.ts';
 
 /**
- * Orders that nobody was told of, nor could have been told of: their customer has neither an `ok` nor an `info` in the
- * history. A customer who was refused, and yet has an order, pays for something that he believes he did not get.
+ * Orders that no answer could have named: their customer has neither an `ok` nor an `info` in the
+ * history. A customer with a refusal and an order pays for what was refused.
  */
 export function phantom({ history, postgres }: Evidence): CheckResult {
   const { id } = postgres.sale;

@@ -3,8 +3,8 @@ import { type CheckResult, counted, type Evidence, isUnreadable, listed, underWa
 
 /**
  * Units returned = cancelled + expired: the unit and the customer of every closed order are free, in both stores. Counts
- * rows of units that closed orders still hold, units that Redis was never told of, and customers whom Redis knows
- * beyond, or short of, those with an active order; a unit that Redis was not told of explains one of them. Customers are
+ * rows of units that closed orders still hold, units never published to Redis, and customers whom Redis knows
+ * beyond, or short of, those with an active order; an unpublished unit explains one of them. Customers are
  * not compared while there are unsettled reservations, which drift counts.
  */
 export function returns({ postgres, redis, active }: Evidence): CheckResult {

@@ -9,7 +9,7 @@ const kindsOf: Readonly<Record<string, readonly string[]>> = {
 
 /**
  * No task lost or done twice: tasks that an order's status asks for and that are not there, those that are there beyond
- * them, and dead ones, which nobody tries again. Where a task is on its way does not matter: it gets done.
+ * them, and dead ones, which are not retried. The state of other tasks does not matter: they will be done.
  */
 export function tasks({ postgres }: Evidence): CheckResult {
   const byOrder = groupBy(postgres.tasks, ({ orderId }) => orderId);

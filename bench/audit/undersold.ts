@@ -2,10 +2,10 @@ import { number, quantity } from '../kit/text.ts';
 import { type CheckResult, counted, type Evidence } from './check.ts';
 
 /**
- * P4: units that are free at the end although someone was told "sold out". A closed order's unit may have come back
+ * P4: units that are free at the end although an attempt was answered "sold out". A closed order's unit may have come back
  * after that was said, so as many units as there are closed orders prove nothing; each further unit that is free at the
- * end was free all the time. One wrong answer can strand one unit at most, hence the smaller of the two numbers; who was
- * told `busy` may try again, and strands nothing.
+ * end was free all the time. One wrong answer can strand one unit at most, hence the smaller of the two numbers; an
+ * attempt answered `busy` may be repeated, and strands nothing.
  */
 export function undersold({ history, postgres, active, closed }: Evidence): CheckResult {
   const { stock, id } = postgres.sale;

@@ -1,5 +1,5 @@
 /**
- * What clients did and were told, one JSON object a line. The history is the only thing that the audit knows about the
+ * What clients sent and received, one JSON object a line. The history is the only thing that the audit knows about the
  * load: whoever writes it in another way (k6, a script) can be audited as well.
  */
 import { createWriteStream } from 'node:fs';
@@ -7,7 +7,7 @@ import { readFile } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 
-/** `ok`: it happened. `fail`: it certainly did not happen. `info`: nobody knows (timeout, reset, strange answer). */
+/** `ok`: it happened. `fail`: it certainly did not happen. `info`: unknown (timeout, reset, unexpected answer). */
 export type AttemptResult = 'ok' | 'fail' | 'info';
 
 /** How an attempt ended, as the client saw it. */
@@ -17,7 +17,7 @@ export type AttemptOutcome =
   | 'sold-out'
   | 'not-open'
   | 'busy'
-  /** No answer came, or the service itself said that it does not know. */
+  /** No answer came, or the service answered that the outcome is unknown. */
   | 'unknown'
   /** An answer that the contract does not have for a purchase in a benchmark: 4xx, 500, a body without an order. */
   | 'unexpected';

@@ -1,5 +1,5 @@
 /**
- * TCP proxies on the loopback, in a process of their own: bytes that pass here must not wait for the load generator.
+ * TCP proxies on the loopback, in another process: bytes that pass here must not wait for the load generator.
  *
  * Requests are delayed by the whole round-trip time and answers not at all: a client waits as long as if each way took
  * half of it, and the delay is late only once. Chunks leave in the order in which they came, each at its own due time, so

@@ -1,6 +1,6 @@
 /**
  * The way from the service to its stores as a network with a known round-trip time, and a count of the round trips on it:
- * two proxies in a process of their own (link-proxy.ts), which ends with this one.
+ * two proxies in a process (link-proxy.ts), which ends with this one.
  */
 import { startProgram } from './processes.ts';
 

@@ -1,6 +1,6 @@
 /**
- * The servers that some locks have beside the stores of the trials. Whoever runs the bench names them; the bench passes
- * them on with the locks that need them, and leaves them alone. They may carry passwords: no report shows them.
+ * The servers that some locks have beside the stores of the trials. The environment names them; the bench
+ * passes them on with the locks that need them, and leaves them alone. They may hold passwords: no report shows them.
  */
 import { locks } from '../../src/locks/registry.ts';
 
@@ -17,7 +17,7 @@ export function lockVariable(lock: string | null): LockVariable | null {
   return needs === 'REDLOCK_URLS' || needs === 'ZOOKEEPER_URL' ? needs : null;
 }
 
-/** Every lock whose servers nobody named, in words. */
+/** Every lock whose servers are not named, in words. */
 export function missingLockServers(
   names: readonly string[],
   env: Readonly<Record<string, string | undefined>>,

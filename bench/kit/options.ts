@@ -74,7 +74,12 @@ export interface CommonOptions {
 }
 
 const commonSpecs: OptionSpecs = {
-  rounds: { kind: 'whole', min: 1, max: 100, help: 'rounds; each runs every cell once' },
+  rounds: {
+    kind: 'whole',
+    min: 1,
+    max: 100,
+    help: 'rounds; each runs every cell once (5; memory, overload and smoke 1)',
+  },
   seed: { kind: 'whole', min: 0, max: 4_294_967_295, help: 'of arrivals and of the order of customers (1)' },
   idle: {
     kind: 'seconds',

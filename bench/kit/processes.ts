@@ -1,4 +1,4 @@
-/** Processes that the bench starts: programs of its own, and tools. None of them outlives the bench. */
+/** Processes that the bench starts: programs of bench/, and tools. None of them outlives the bench. */
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -44,7 +44,7 @@ export function startProgram<To extends object, From>(
   path: string,
   nodeOptions: readonly string[] = [],
 ): Program<To, From> {
-  // A process group of its own: Ctrl-C in the terminal is for the bench, which then ends what it started.
+  // Another process group: Ctrl-C in the terminal is for the bench, which then ends what it started.
   const child = fork(fileURLToPath(new URL(`../${path}`, import.meta.url)), [], {
     execArgv: [...nodeOptions, '--import', loader],
     serialization: 'advanced',

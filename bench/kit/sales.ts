@@ -1,4 +1,4 @@
-/** Sales as they are before a load: put into Postgres by SQL, before the service starts, which then opens them from there. */
+/** Sales that exist before a load: inserted into Postgres before the service starts and loads them. */
 import pg from 'pg';
 
 export interface Sales {
@@ -10,7 +10,7 @@ export interface Sales {
   readonly stock: number;
 }
 
-/** Names that no load has. */
+/** Customers that no load has. */
 const SALES = `
   INSERT INTO sales (name, price_cents, stock, sold)
   SELECT 'bench', 1000, $2::int, $3::int FROM generate_series(1, $1::int)`;
@@ -27,7 +27,7 @@ const BUYERS = `
 /** Into a database that is migrated and has no sale. */
 export async function insertSales(databaseUrl: string, { sales, buyers, stock }: Sales): Promise<void> {
   const client = new pg.Client({ connectionString: databaseUrl });
-  client.on('error', () => {}); // the statement that is under way fails as well
+  client.on('error', () => {}); // the statement in flight fails as well
   try {
     await client.connect();
     await client.query(SALES, [sales, stock, buyers]);

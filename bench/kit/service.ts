@@ -1,4 +1,4 @@
-/** The service under test: the compiled program in a process of its own, as a user runs it. */
+/** The service under test: the compiled program in a process, as a user runs it. */
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { lockVariable } from './lock-servers.ts';

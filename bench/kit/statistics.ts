@@ -6,12 +6,12 @@
  *
  *   rounds ─▶ quotients ─▶ median, and a 95 % interval by the percentile bootstrap
  *                             ├─ the interval spans 1 ──────────────────────▶ tie
- *                             ├─ the median is within the noise of a twin ──▶ tie
+ *                             ├─ the median is within the noise of a control ─▶ tie
  *                             └─ otherwise ─────────────────────────────────▶ faster or slower
  *
  * The percentile bootstrap is Efron's (B. Efron, R. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). Of up to
  * five rounds its interval of the median is their range, which covers what is true in 1 − 2^(1 − rounds) of all runs: 94 % of
- * those with five rounds, 75 % of those with three. The twin, which is one strategy measured twice in each round, mends
+ * those with five rounds, 75 % of those with three. The A/A control, one strategy measured twice in each round, mends
  * that in two ways: it says how far apart two identical rows of this very run are, and what others are divided by is the
  * mean of the two, which is less noisy than either (`meanOf`).
  */
@@ -99,8 +99,10 @@ export function quotients(over: ReadonlyMap<number, number>, under: ReadonlyMap<
 }
 
 /** How far from 1 the quotients of two identical rows typically are: the median of their distances. 0 of none. */
-export function noiseFloor(twinQuotients: readonly number[]): number {
-  return twinQuotients.length === 0 ? 0 : median(twinQuotients.map((quotient) => Math.abs(quotient - 1)));
+export function noiseFloor(controlQuotients: readonly number[]): number {
+  return controlQuotients.length === 0
+    ? 0
+    : median(controlQuotients.map((quotient) => Math.abs(quotient - 1)));
 }
 
 export type Comparison = 'faster' | 'slower' | 'tie';
@@ -108,12 +110,12 @@ export type Comparison = 'faster' | 'slower' | 'tie';
 /** What others are divided by: in each round the mean of the two, or the one that the round has. */
 export function meanOf(
   baseline: ReadonlyMap<number, number>,
-  twin: ReadonlyMap<number, number> | undefined,
+  control: ReadonlyMap<number, number> | undefined,
 ): ReadonlyMap<number, number> {
   const both = [...baseline].map(
-    ([round, value]) => [round, (value + (twin?.get(round) ?? value)) / 2] as const,
+    ([round, value]) => [round, (value + (control?.get(round) ?? value)) / 2] as const,
   );
-  return new Map([...(twin ?? []), ...both]);
+  return new Map([...(control ?? []), ...both]);
 }
 
 /**
@@ -121,7 +123,7 @@ export function meanOf(
  *
  * Of simulated runs with 3 % noise in each trial and five rounds (test/bench/statistics.test.ts makes them) 97 % of those of
  * identical strategies are a tie, and of those with 10 % between them 97 % are not.
- * @param noise of `noiseFloor`; 0: there is no twin, and the interval alone decides
+ * @param noise of `noiseFloor`; 0: there is no control, and the interval alone decides
  */
 export function compare(quotient: Interval | null, noise: number): Comparison {
   if (quotient === null || quotient.rounds < 2) return 'tie';

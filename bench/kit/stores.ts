@@ -1,6 +1,6 @@
 /**
  * Postgres and Redis for the trials: local ones in a temporary folder, or those of DATABASE_URL and REDIS_URL. Every
- * trial gets a database of its own and a Redis without a single key of Stampede. On a server that was given, nothing
+ * trial has a new database and a Redis without a key of Stampede. On a server that was given, nothing
  * is dropped or deleted that the bench did not make, except `stampede:*` keys that the user agreed to lose. The servers
  * of REDLOCK_URLS and ZOOKEEPER_URL are not stores: what locks leave there ends by itself.
  */
@@ -179,7 +179,7 @@ async function withPostgres<T>(url: string, use: (client: pg.Client) => Promise<
     connectionTimeoutMillis: connectTimeoutMs,
     application_name: 'stampede-bench',
   });
-  client.on('error', () => {}); // A connection that breaks fails the query that is under way.
+  client.on('error', () => {}); // A connection that breaks fails the query in flight.
   try {
     await client.connect();
     return await use(client);
@@ -198,7 +198,7 @@ async function withRedis<T>(url: string, use: (redis: Redis) => Promise<T>): Pro
     maxRetriesPerRequest: 0,
     connectionName: 'stampede-bench',
   });
-  redis.on('error', () => {}); // The command that is under way fails as well.
+  redis.on('error', () => {}); // The command in flight fails as well.
   try {
     await redis.connect();
     return await use(redis);

@@ -49,7 +49,7 @@ export interface TrialBase {
   readonly startedAt: string;
   /** Of the whole trial, set-up and audit included. */
   readonly durationMs: number;
-  /** Share of the machine that other work used right before the trial, 0 to 1. */
+  /** Share of the machine that other work used right before the trial, 0 to 1; 0 in a smoke run, which does not look. */
   readonly busyBefore: number;
   /** Why the figures do not count, such as a generator that was the bottleneck; empty: they count. */
   readonly invalid: readonly string[];

@@ -16,9 +16,9 @@ export function saleOf(saleIds: readonly number[], user: string): number {
 }
 
 /**
- * Who attempts, in order. Each of the `buyers` comes once; the other attempts are repeats by customers chosen at
+ * The customer of each attempt, in order. Each of the `buyers` comes once; the other attempts are repeats by customers chosen at
  * random. A repeat never stands before its customer's first attempt, and the distance between them is log-uniform:
- * as many repeats fall within 1 to 10 attempts (so that both are under way together) as within 1,000 to 10,000.
+ * as many repeats fall within 1 to 10 attempts (so that both are in flight together) as within 1,000 to 10,000.
  */
 export function attemptList(options: { attempts: number; buyers: number; seed: number }): string[] {
   const { attempts, buyers, seed } = options;

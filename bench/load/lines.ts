@@ -17,7 +17,7 @@ interface Seen {
   } | null;
 }
 
-/** Who made attempt n, and for which sale. */
+/** The customer and the sale of attempt n. */
 export interface Attempts {
   readonly user: (n: number) => string;
   readonly sale: (n: number) => number;

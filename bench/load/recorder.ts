@@ -27,7 +27,7 @@ export class AttemptRecorder {
   readonly strangeAnswers: StrangeAnswer[] = [];
   #completed = 0;
 
-  /** @param saleIds the sales that are attempted; who goes to which: see attempts.ts */
+  /** @param saleIds the sales that are attempted; the sale of each customer: see attempts.ts */
   constructor(saleIds: readonly number[], users: readonly string[]) {
     this.#saleIds = saleIds;
     this.#users = users;

@@ -1,7 +1,7 @@
 /**
  * When attempts come in an open loop: computed before the load begins, from a seed, so that every strategy meets the
  * same arrivals. A schedule is the intended start of each attempt in µs since the load began, in order; the list of
- * attempts (attempts.ts) says who comes at each of them.
+ * attempts (attempts.ts) names the customer of each.
  *
  * Customers know nothing of each other, so arrivals are a Poisson process. A sequence with rate 1 is drawn first (gaps
  * are exponential with mean 1), then stretched to the rate that is wanted: the same seed gives the same crowd, denser

@@ -10,7 +10,7 @@ const requestTimeoutMs = 10_000;
 
 /**
  * A generator whose code the engine has not compiled yet sends its first ten thousand requests late, and drops some. A
- * server of its own takes these, so that no service under test has a part in it. It takes 2.5 s.
+ * server in this process takes these, so that no service under test has a part in it. It takes 2.5 s.
  * @param connections as many as will be used afterwards
  */
 export async function warmGeneratorUp(connections: number, signal: AbortSignal): Promise<void> {

@@ -199,30 +199,6 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     expect(ids).toEqual(Array.from({ length: history.length }, (_, n) => n));
   });
 
-  it('drops what arrives when all virtual users are busy, and counts it', async () => {
-    const fake = await fakeService({
-      stock: 1_000,
-      plant: (n, response) => {
-        const orderId = `order-${n}`;
-        setTimeout(() => response.writeHead(201).end(JSON.stringify({ orderId })), 300);
-        return true;
-      },
-    });
-    const { history, dropped } = await attack(fake, { script: 'rush', durationMs: 1_500, connections: 5 });
-    expect(dropped).toBeGreaterThan(300);
-    expect(history).toHaveLength(fake.seen.length);
-    expect(history.length).toBeLessThan(40);
-  });
-
-  it.each(['fixed', 'rush'] as const)('tells that a server oversells: %s', async (script) => {
-    const fake = await fakeService({ stock: 50, oversells: true });
-    const { history, thresholds } = await attack(fake, { script, users: users(300), durationMs: 2_000 });
-    expect(counts(history)).toEqual(fake.told);
-    expect(fake.told.get('accepted')).toBeGreaterThan(50);
-    expect(thresholds).toContainEqual({ name: 'stampede_oversold count==0', passed: false });
-    expect(thresholds).toContainEqual({ name: 'stampede_unexpected count==0', passed: true });
-  });
-
   it('records attempts as unknown that meet a reset or half an answer', async () => {
     const harmed = new Set<string>();
     const fake = await fakeService({
@@ -241,20 +217,6 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     const unknown = history.filter(({ outcome }) => outcome === 'unknown');
     expect(unknown.map(({ userId }) => userId).sort()).toEqual([...harmed].sort());
     expect(counts(history).get('accepted')).toBe(540);
-  });
-
-  it('leaves what time does not allow, and counts it as dropped', async () => {
-    const fake = await fakeService({
-      stock: 50,
-      plant: (_n, response) => {
-        setTimeout(() => response.writeHead(409).end('{"type":"/problems/sold-out"}'), 150);
-        return true;
-      },
-    });
-    const { history, dropped } = await attack(fake, { durationMs: 1_000 });
-    expect(history).toHaveLength(fake.seen.length);
-    expect(history.length + dropped).toBe(600);
-    expect(history.every(({ outcome }) => outcome === 'sold-out')).toBe(true);
   });
 
   it.each([

@@ -151,7 +151,7 @@ interface Server {
   readonly died: AbortSignal;
 }
 
-/** The warm-up, then each step with customers of its own. */
+/** The warm-up, then each step with other customers. */
 async function attack(
   { url, pid, died }: Server,
   allSales: readonly number[],

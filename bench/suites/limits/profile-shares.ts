@@ -24,7 +24,7 @@ const idle = '(idle)';
 const garbage = '(garbage collector)';
 
 /** Owners of frames; the innermost owner of a stack has the time, with what it calls of Node and V8. */
-const owners: readonly (readonly [who: string, url: RegExp])[] = [
+const owners: readonly (readonly [owner: string, url: RegExp])[] = [
   ['Postgres client (pg)', /node_modules\/pg/],
   ['Redis client (ioredis)', /node_modules\/ioredis/],
   ['order ids (uuidv7)', /node_modules\/uuidv7/],
@@ -44,8 +44,8 @@ export function shareOfTime(profile: CpuProfile, from: number): Share[] {
   for (const [n, id] of profile.samples.entries()) {
     const deltaUs = profile.timeDeltas[n] ?? 0;
     atUs += deltaUs;
-    const who = atUs < fromUs ? null : owner(id);
-    if (who !== null) spent.set(who, (spent.get(who) ?? 0) + deltaUs);
+    const name = atUs < fromUs ? null : owner(id);
+    if (name !== null) spent.set(name, (spent.get(name) ?? 0) + deltaUs);
   }
   const total = [...spent.values()].reduce((sum, us) => sum + us, 0);
   return [...spent]
@@ -67,11 +67,11 @@ function ownersOf({ nodes }: CpuProfile): (id: number) => string | null {
     if (functionName === idle) return null;
     if (functionName === garbage) return 'garbage collection';
     const stack = [...urlsOutwards(id)];
-    const who = stack.map((one) => owners.find(([, pattern]) => pattern.test(one))?.[0]).find((name) => name);
+    const own = stack.map((one) => owners.find(([, pattern]) => pattern.test(one))?.[0]).find((name) => name);
     // Reading a request and writing an answer is work of node:http, whatever calls it.
     const inner = url === '' || url.startsWith('node:');
-    if (who === 'the purchase route' && inner) return http;
-    return who ?? (stack.some((one) => httpUrl.test(one)) ? http : other);
+    if (own === 'the purchase route' && inner) return http;
+    return own ?? (stack.some((one) => httpUrl.test(one)) ? http : other);
   };
   return (id) => {
     const found = known.get(id) ?? find(id);

@@ -2,9 +2,9 @@
  * `npm run bench -- profile`: where the time of an attempt goes. CPU of service, Redis and Postgres for each variant of the
  * service, and a CPU profile of the first one.
  *
- * Every variant is measured once a round, in a service of its own, by the same closed loop of attempts that are all sold.
+ * Every variant is measured once a round, in a service process, by the same closed loop of attempts that are all sold.
  * CPU time is counted: a busy machine makes it larger, but not twice as large. The profile is V8's sampling profiler
- * (`node --cpu-prof`), taken in the first round in a service of its own; the samples of its first half do not count.
+ * (`node --cpu-prof`), taken in the first round in another service; the samples of its first half do not count.
  */
 import { mkdtemp, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -70,7 +70,7 @@ function suiteOf(kind: Kind): Suite<LimitOptions, LimitCell, LimitResult> {
     help: `Cells: ${kind.cells.map(({ name }) => name).join(', ')}.
 Stores are always local. wrk, pgbench (PGBENCH may name it) and taskset are used where they are installed.`,
     options: {
-      cells: { kind: 'names', help: 'which cells; a goal needs both of its own (all)' },
+      cells: { kind: 'names', help: 'which cells; a goal needs both of its cells (all)' },
       strategies: { kind: 'names', help: 'more strategies, as cells without a goal (none)' },
       duration: {
         kind: 'seconds',

@@ -3,11 +3,11 @@ import type { Cycle, Waiting } from './protocol.ts';
 
 export interface Fairness {
   /**
-   * Kendall's tau of each grant and all who waited then: a pair agrees when the one that was granted had asked first.
-   * 1: first come, first served; 0: a draw; -1: last come, first served. 1 when nobody else ever waited.
+   * Kendall's tau of each grant and all other waiters: a pair agrees when the granted one had asked first.
+   * 1: first come, first served; 0: a draw; -1: last come, first served. 1 when no other waiter was ever there.
    */
   readonly order: number;
-  /** Share of grants that went to the waiter that had asked longest of all who waited then; 1 is first come, first served. */
+  /** Share of grants that went to the waiter that had waited longest; 1 is first come, first served. */
   readonly oldestFirst: number;
   /** Jain's index of grants per waiter: 1 when all got as many, 1/n when one of n got everything. */
   readonly jain: number;
@@ -92,7 +92,7 @@ function requestsOf(cycles: readonly Cycle[], waiting: readonly Waiting[]): Map<
   return requests;
 }
 
-/** Those who waited at the moment of a grant: how many longer than the one that got it, how many less long. */
+/** The other waiters at the moment of a grant: how many had waited longer, and how many shorter. */
 function othersWaiting(
   requests: ReadonlyMap<number, Queue>,
   { askedNs, grantedNs }: Cycle,

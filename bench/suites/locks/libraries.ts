@@ -33,7 +33,7 @@ function disconnect(clients: readonly Redis[]): void {
   for (const client of clients) client.disconnect();
 }
 
-/** redlock cannot be cancelled: a lock that it gets after the signal fired is released. */
+/** redlock cannot be cancelled: a lock that arrives after the signal fired is released. */
 export async function openRedlock(urls: readonly string[]): Promise<BenchLock> {
   const clients = await connect(urls);
   const redlock = new Redlock(clients);

@@ -16,11 +16,11 @@ export interface Numbers {
   readonly handOffMs: Times | null;
   /** Of these, when the next holder was another waiter; null: it never was. */
   readonly toAnotherMs: Times | null;
-  /** Share of hand-offs to another waiter; a waiter that gets back at once what it released is none. */
+  /** Share of hand-offs to another waiter; a waiter that reacquires at once is none. */
   readonly toAnother: number | null;
   /** From asking to being granted. */
   readonly waitMs: Times | null;
-  /** The longest of them, or of those who still waited at the end, for as long as they had. */
+  /** The longest of them, waiters without a grant at the end included. */
   readonly longestWaitMs: number;
   readonly fairness: Fairness | null;
   /** Grants at a moment at which an earlier holder had not called release yet. */

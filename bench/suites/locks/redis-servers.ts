@@ -36,7 +36,7 @@ export async function startRedisServers(group: RedisGroup): Promise<RedisServers
     for (let i = 0; i < group.count; i++) {
       servers.push(await startOne(group, i, servers[0]?.port));
       const client = new Redis(servers[i]!.url, { lazyConnect: true });
-      client.on('error', () => {}); // the command that is under way fails as well
+      client.on('error', () => {}); // the command in flight fails as well
       clients.push(client);
       await client.connect();
     }

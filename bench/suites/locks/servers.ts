@@ -125,7 +125,7 @@ class LocalServerRoom implements ServerRoom {
 
 async function query(url: string, text: string): Promise<Record<string, unknown>[]> {
   const client = new pg.Client({ connectionString: url });
-  client.on('error', () => {}); // a connection that breaks fails the query that is under way
+  client.on('error', () => {}); // a connection that breaks fails the query in flight
   try {
     await client.connect();
     return (await client.query<Record<string, unknown>>(text)).rows;

@@ -1,5 +1,5 @@
 /**
- * The loads of a trial, one after the other on one service, each on sales of its own:
+ * The loads of a trial, one after the other on one service, each on other sales:
  *
  *   warm-up ─▶ capacity at each step of the ladder (closed) ─▶ sell-out (open) ─▶ k6
  *
@@ -59,8 +59,8 @@ export interface LoadsContext {
 const requestTimeoutMs = 10_000;
 /** Of a warm-up sale: no strategy of a young process sells faster. */
 const warmUpUnitsPerSecond = 20_000;
-/** Capacity is at most so many times the rate of the warm-up; a unit of `skip-locked` is a row. */
-const stockReserve = 4;
+/** Capacity is at most so many times the rate of the warm-up, when code is young; a unit of `skip-locked` is a row. */
+const stockReserve = 12;
 /** Of the sell-out's attempts; the others are repeats. */
 const firstAttempts = 0.9;
 const sellOutConnections = 512;
