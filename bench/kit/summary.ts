@@ -279,11 +279,12 @@ function withBest(
 ): readonly SummaryRow[] {
   if (ladder === null || ladder.values.length < 2) return rows;
   const elsewhere = ({ point }: SummaryRow): string => pointKey({ ...point, [ladder.axis]: 0 });
+  const roundsOf = (row: SummaryRow): number => row.values[lead]?.rounds ?? 0;
+  // One lucky round is no best step where the leading one has more.
   const bestOf = (row: SummaryRow): SummaryRow | undefined =>
     rows
-      .filter(
-        (other) => other.cell === row.cell && elsewhere(other) === elsewhere(row) && other.rank !== null,
-      )
+      .filter((other) => other.cell === row.cell && elsewhere(other) === elsewhere(row))
+      .filter((other) => other.rank !== null && roundsOf(other) >= Math.min(2, roundsOf(row)))
       .sort((a, b) => (b.values[lead]?.median ?? 0) - (a.values[lead]?.median ?? 0))[0];
   const leading = rows.filter(({ point }) => point[ladder.axis] === ladder.lead);
   const passed = leading

@@ -34,7 +34,7 @@ describe('options', () => {
   });
 
   it('are smaller for a smoke run, and may still be chosen', () => {
-    expect(run('--smoke')).toMatchObject({ durationMs: 1_000, ladder: [32], stock: 200, isBrief: true });
+    expect(run('--smoke')).toMatchObject({ durationMs: 600, ladder: [32], stock: 200, isBrief: true });
     expect(parseOptions(strategies, ['--smoke', '--rounds', '2'])).toMatchObject({ common: { rounds: 2 } });
   });
 
