@@ -129,7 +129,7 @@ describe('the rows of a comparison', () => {
     expect(cellsOf(two, catalogue).baseline).toBe('global-lock (redis)');
     expect(cellsOf({ ...two, baseline: 'unsafe' }, catalogue).baseline).toBe('unsafe');
     expect(cellsOf({ ...two, strategies: ['lua'], baseline: 'for-update' }, catalogue).mistakes).toEqual([
-      '--strategies: there is no strategy "lua"; there are unsafe, global-lock, for-update',
+      '--strategies: there is no strategy "lua"; known names: unsafe, global-lock, for-update',
       '--baseline: "for-update" is not among the strategies that are compared',
     ]);
   });
