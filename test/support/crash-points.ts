@@ -147,6 +147,7 @@ const STEPS: Record<string, readonly string[]> = {
 /** How often a step is taken at least while one sale runs, where that is not twice. */
 const OFTEN: Record<string, number> = {
   ...{
+    expire: 1,
     reserve: 20,
     deduct: 12,
     lock: 20,
