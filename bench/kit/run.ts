@@ -136,7 +136,7 @@ async function runTrial<Options, Cell extends CellBase, Result extends TrialBase
 ): Promise<Result[]> {
   const { smoke, idleMs } = context.common;
   onStep('waiting until the machine is idle');
-  const busyBefore = smoke ? 0 : await untilIdle(idleMs, context.signal);
+  const busyBefore = smoke || idleMs === 0 ? 0 : await untilIdle(idleMs, context.signal);
   context.signal.throwIfAborted();
   const [startedAt, beganMs] = [new Date().toISOString(), performance.now()];
   const bare = await session.runTrial(trial, onStep);
