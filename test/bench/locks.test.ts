@@ -143,9 +143,10 @@ describe('cells', () => {
   it('are all locks, the libraries and the control', () => {
     const names = everyLock.map(({ name }) => name);
     const folder = join(root, 'src/locks');
-    const locks = readdirSync(folder)
+    const locks = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+      .filter((file) => file.endsWith('.ts'))
       .filter((file) => /^export const description\b/m.test(readFileSync(join(folder, file), 'utf8')))
-      .map((file) => file.replace('.ts', ''));
+      .map((file) => file.replace(/^.*\/|\.ts$/g, ''));
     expect(locks.length).toBeGreaterThan(10);
     expect(names).toEqual(expect.arrayContaining([...locks, 'redlock-5', 'redis-semaphore']));
     expect(everyLock.filter(({ unsafe }) => unsafe).map(({ name }) => name)).toEqual(['none']);

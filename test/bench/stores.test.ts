@@ -9,12 +9,12 @@ import {
   settle as settleAll,
 } from '../../bench/audit/reader.ts';
 import { openStores, type StoresOptions } from '../../bench/kit/stores.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openStoresWithRedis, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
 let redis: Redis;
 beforeAll(async () => {
-  stores = await openTestStores();
+  stores = await openStoresWithRedis(); // the bench empties the whole Redis
   redis = new Redis(stores.redisUrl);
 });
 afterAll(async () => {
