@@ -31,7 +31,7 @@ function importsOf(file: string): string[] {
 /** `src/locks/rungs/redis.ts` → `locks`; `src/main.ts` → `main.ts`. */
 const partOf = (file: string) => file.split('/')[1]!;
 
-/** Each part may import every part above it. `generated` is Prisma's client. */
+/** Each part may import every part before it. `generated` is Prisma's client. */
 const LAYERS: string[][] = [
   ['generated'],
   ['domain'],
@@ -68,7 +68,7 @@ describe('imports', () => {
     expect(source.length).toBeGreaterThan(40);
   });
 
-  it.each(source)('%s imports only layers above its own', (file) => {
+  it.each(source)('%s imports only earlier layers', (file) => {
     const part = partOf(file);
     expect(layerOf(part), `${part} has no place in the order`).toBeGreaterThanOrEqual(0);
     for (const imported of importsOf(file)) {

@@ -11,7 +11,7 @@
  * "sold out". Buyers are passed on to Redis, which knows their orders. They are kept in a Bloom filter, two bytes each; a false
  * positive costs one request to Redis.
  *
- * A confirmation counts from the moment it was requested, for at most latchBelievedMs: a process that was suspended asks Redis
+ * A confirmation counts from the moment it was requested, for at most latchTtlMs: a process that was suspended asks Redis
  * first. So each process offers a released unit after 100 ms at the latest.
  */
 import type { Redis } from 'ioredis';
