@@ -1,13 +1,13 @@
--- Removes reservations of several sales that Postgres has.
+-- Removes reservations of several sales that are committed in Postgres.
 --
--- The reservations of a sale that is not loaded stay: a load in progress may have read the free units from Postgres before
+-- The reservations of a sale that is not loaded are kept: a load in progress may have read the free units from Postgres before
 -- these orders were committed, and subtracts the reservations it finds. Once the sale is loaded, the reaper removes them.
 --
 -- KEYS for each sale: sorted set of reservations that Postgres does not have yet (see sale/reserve.lua), state
 -- ARGV 1 epoch in which the sales must have been loaded
 --      then for each sale: its reservations, joined by spaces
--- Reply  the numbers of the sales, from 1, of which some reservations were missing: see sale/restore-buyers.lua; or the first
---        error, after all other sales
+-- Reply  the numbers of the sales, from 1, of which some reservations were missing (see sale/restore-buyers.lua); or the first
+--        error, after all other sales are processed
 local incomplete, failure = {}, nil
 local members = {} -- reused for each sale
 for key = 1, #KEYS, 2 do
@@ -26,7 +26,7 @@ for key = 1, #KEYS, 2 do
     for i = 1, scores.err and 0 or n do here = here + (scores[i] and 1 or 0) end
   end
   if type(here) == 'table' then
-    failure = failure or here -- a sale whose key has another type must not stop the others
+    failure = failure or here -- a sale with a key of the wrong type must not stop the others
   elseif here < n then
     incomplete[#incomplete + 1] = sale
   end

@@ -6,7 +6,7 @@
 --      3 buyers        hash: user id -> "<order id> <reserved at>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
 -- ARGV 1 'release': the order is closed; its unit and its customer are free. 'take': the order has a unit again. 'record': it
---        has a unit again, which was taken from the counter before
+--        has a unit again, which was already taken from the counter
 --      2 user id
 --      3 order id
 --      4 counter       the field of `counters` that gains or loses the unit, if it can

@@ -2,7 +2,7 @@
 --
 -- KEYS 1 reservations  sorted set of reservations that Postgres does not have yet (see sale/reserve.lua)
 -- ARGV 1 how long a claim holds, milliseconds
---      2 the most reservations to claim
+--      2 maximum number of reservations to claim
 -- Reply  {the new claim, reservation, …}
 --#include clock
 local reply = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', nowMs - ARGV[1], 'LIMIT', 0, ARGV[2])

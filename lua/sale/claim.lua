@@ -1,7 +1,7 @@
--- Claims a reservation whose process has left it: only the process with the claim may commit or release it.
+-- Claims a reservation that its process has abandoned. Only the process with the claim may commit or release it.
 --
--- A claim is the reservation's score: the instant, by Redis's clock, of the reservation or of its latest claim. It holds for a
--- while. The process that made the reservation has the first claim.
+-- A claim is the reservation's score: the instant, by Redis's clock, of the reservation or of its latest claim. It is valid
+-- for a limited time. The process that made the reservation has the first claim.
 --
 -- KEYS 1 buyers        hash: user id -> "<order id> <reserved at>"
 --      2 reservations  sorted set of reservations that Postgres does not have yet (see sale/reserve.lua)

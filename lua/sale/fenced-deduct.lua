@@ -1,5 +1,5 @@
 -- The write of a strategy with a lock: takes one unit from one counter and records the order, without checking that a unit is
--- left. The caller has checked, under its lock. The fence rejects a caller that has lost its lease since.
+-- left. The caller has checked, under its lock. The fence rejects a caller that has since lost its lease.
 --
 -- KEYS 1 state         hash: epoch, and the newest fencing token of each lock and counter
 --      2 counters      hash that counts the units
@@ -11,7 +11,7 @@
 --      4 fencing token of the lease; 0 for a lock without tokens
 --      5 name of the lock: tokens of different locks cannot be compared
 --      6 epoch in which the sale must have been loaded
---      7 deadline, milliseconds since 1970: nothing is done later (see store/late-requests.ts)
+--      7 deadline, milliseconds since 1970: after it nothing is done (see store/late-requests.ts)
 -- Replies
 --   {'reserved', reserved at}
 --   {'fenced'}       a later lease has read or written already; nothing was done

@@ -1,5 +1,5 @@
 -- Reads what a strategy with a lock needs for its decision, and records the fencing token: an earlier holder of the lock can
--- write no more, not even between this read and the write that follows from it.
+-- no longer write, not even between this read and the write based on it.
 --
 -- KEYS 1 state     hash: startsMs, endsMs, epoch
 --      2 counters  hash that counts the units

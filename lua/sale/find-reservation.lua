@@ -1,4 +1,4 @@
--- Whether an order is reserved in one of several sales.
+-- Checks whether an order is reserved in one of several sales.
 --
 -- KEYS of each sale: sorted set of reservations that Postgres does not have yet (see sale/reserve.lua)
 -- ARGV 1 order id

@@ -1,5 +1,5 @@
--- Loads a sale, or what is missing of it; of several processes that load it at the same time the first wins. Data from another
--- epoch is replaced; its reservations stay, except those that Postgres has.
+-- Loads a sale, or the parts of it that are missing; of several processes that load it at the same time, the first wins. Data
+-- from another epoch is replaced; its reservations are kept, except those that Postgres has.
 --
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, loadedMs, generation (see sold-out-latch.ts)
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
@@ -24,7 +24,7 @@ local present = known and redis.call('HEXISTS', counters, segments > 0 and '0' o
 redis.call('HSET', state, 'startsMs', ARGV[3], 'endsMs', ARGV[4], 'epoch', epoch)
 
 if present then
-  -- Additional segments start empty, and borrow.
+  -- Additional segments start empty and borrow units.
   for i = 1, segments - 1 do redis.call('HSETNX', counters, i, 0) end
   redis.call('DEL', copy)
   return 0
@@ -34,7 +34,7 @@ for i = 7, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
 redis.call('HDEL', state, 'remaining')
 --#include clock
 redis.call('HSET', state, 'loadedMs', string.format('%.0f', nowMs))
--- By the clock, so that it differs from the number before Redis lost its memory.
+-- Taken from the clock, so that it differs from any value before Redis lost its memory.
 redis.call('HSET', state, 'generation', string.format('%.0f', nowUs))
 redis.pcall('PUBLISH', 'stampede:generations', state)
 redis.call('DEL', KEYS[5], KEYS[6])

@@ -1,4 +1,4 @@
--- Decides like sale/reserve.lua, for many attempts on several sales, in their order. Starting a script, reading the clock and
+-- Decides like sale/reserve.lua, for many attempts on several sales, in order. Starting a script, reading the clock and
 -- the state, and reading and writing the buyers then cost once per sale instead of once per attempt. Arguments and reply are
 -- few long strings: hundreds of short ones cost the client more than the rest of the call.
 --
@@ -6,8 +6,8 @@
 -- ARGV 1 epoch in which the sales must have been loaded
 --      2 deadline of all attempts
 --      then for each sale: "<user id> <order id>" of each attempt, joined by spaces
--- Reply  a line for each attempt, in order: 'reserved <order id> <reserved at>', 'held <order id> <reserved at>', or the word of
---        another reply (see sale/reserve.lua); '=' stands for the attempt's own order id in a new reservation
+-- Reply  a line for each attempt, in order: 'reserved <order id> <reserved at>', 'held <order id> <reserved at>', or the name
+--        of another reply (see sale/reserve.lua); '=' stands for the attempt's own order id in a new reservation
 local lines, n = {}, 0
 --#include clock
 local reservedAt = string.format('%.0f', nowMs)
@@ -62,7 +62,7 @@ for key = 1, #KEYS, 3 do
     end
   end
   if taken > 0 then
-    -- First: only this key's type is not known yet.
+    -- First, because only this key's type has not been verified yet.
     redis.call('ZADD', reservationsKey, unpack(entries, 1, 2 * taken))
     redis.call('HSET', buyersKey, unpack(records, 1, 2 * taken))
     redis.call('HINCRBY', stateKey, 'remaining', -taken)

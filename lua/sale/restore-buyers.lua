@@ -1,5 +1,5 @@
 -- Restores the buyers of committed reservations of one sale, some of which sale/acknowledge.lua did not find: a sale that was
--- loaded after the reservation, or is not loaded, does not know its buyer.
+-- loaded after the reservation, or is not loaded, lacks its buyer.
 --
 -- KEYS 1 state         hash: loadedMs, generation and others
 --      2 buyers        hash: user id -> "<order id> <reserved at>"

@@ -1,4 +1,4 @@
--- A digest of many sales: just enough to see which need attention.
+-- Returns a digest of many sales: just enough to see which need attention.
 --
 -- KEYS of each sale: state         hash: remaining, epoch and others
 --                    counters      hash that counts the units: the state itself, or one field for each segment

@@ -1,4 +1,4 @@
--- A sale in Redis at one instant.
+-- Returns the state of a sale in Redis at one instant.
 --
 -- KEYS 1 state         hash: remaining, epoch, generation and others
 --      2 counters      hash that counts the units: the state itself, or one field for each segment

@@ -1,4 +1,4 @@
--- Which sales are sold out, and in which generation: they stay sold out until the generation changes.
+-- Returns which sales are sold out, and in which generation: they stay sold out until the generation changes.
 --
 -- KEYS of each sale: state  hash: remaining, startsMs, endsMs, epoch, generation
 -- ARGV 1 epoch  in which the sales must have been loaded

@@ -28,7 +28,7 @@ export interface AcquireOptions {
   /** How long to wait for a held lock, in milliseconds. 0 makes a single attempt. */
   readonly waitMs: number;
   readonly signal?: AbortSignal;
-  /** A reentrant lock admits the same owner again. By default every claim has an owner to itself. */
+  /** A reentrant lock admits the same owner again. By default every claim has an owner of its own. */
   readonly owner?: string;
   /** For a read-write lock: readers share. Default: `write`. */
   readonly mode?: 'read' | 'write';
@@ -69,7 +69,7 @@ export const LOCK_CAPABILITIES = [
   'expires-after-holder-death',
   /** A release has an effect only if its own claim holds the lock. */
   'release-checks-ownership',
-  /** An acquire whose reply was lost is retried or compensated, and blocks nobody. */
+  /** An acquire whose reply was lost is retried or compensated, and blocks no one. */
   'ambiguous-acquire-resolved',
   /** Work longer than the TTL keeps the lock. */
   'renews',

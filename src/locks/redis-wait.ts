@@ -5,7 +5,7 @@
  *                              └──too few within WAIT_MS──▶ released at the primary: unavailable
  *
  * `WAIT` counts acknowledgements for the writes of its own connection, so the lock has a dedicated one. After a
- * reconnection it would confirm writes of which it knows nothing, so its result counts only on an unchanged connection.
+ * reconnection it would confirm writes that it does not cover, so its result counts only on an unchanged connection.
  * It also blocks its connection: all requests that arrive during one WAIT share the next.
  */
 import type { RedisStore } from '../store/redis/connection.ts';

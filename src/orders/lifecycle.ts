@@ -3,7 +3,7 @@
  * the old state, so one of two callers wins; there is no lock. Unit, customer and points change in the same transaction in
  * Postgres; where Redis decides, the outbox carries the change to it (store/outbox-relay.ts).
  *
- *   pending ──cancel──▶ cancelled      the unit and the customer are free, a reversal takes the points back
+ *   pending ──cancel──▶ cancelled      the unit and the customer are free, a reversal cancels the points
  *      └──expire, by the database's clock──▶ expired, the same way
  */
 import { limits } from '../config/limits.ts';
@@ -38,7 +38,7 @@ export interface Lifecycle {
   cancel(orderId: string): Promise<CancelResult>;
   /**
    * Expires one batch of pending orders whose payment window has ended; several processes may do so at once. An order that
-   * Postgres rejects is retried later (see metrics/background.ts), and stops no other.
+   * Postgres rejects is retried later (see metrics/background.ts), and does not stop the others.
    * @returns how many this call expired
    * @throws what Postgres throws when it is unavailable
    */
@@ -47,7 +47,7 @@ export interface Lifecycle {
 
 // `due` waits for the row locks, and then checks whether the orders are still pending. The status is compared in a way that the
 // index of pending orders does not serve: a plan made while there are few of them would read all of it.
-// greatest(0, …): orders that were inserted without the service, and so never counted, do not make `sold` negative.
+// greatest(0, …): orders inserted by something else than the service, and so never counted, do not make `sold` negative.
 const CLOSE = `
   WITH due AS (
     SELECT id FROM orders WHERE id = ANY($1::uuid[]) AND coalesce(status, '') = 'pending'

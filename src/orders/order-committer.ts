@@ -13,11 +13,11 @@
  *   deadlock: tried again · rejected because of one order: the batcher splits the batch · no answer: the sales are fenced, then
  *   INSERT_UP_TO_STOCK, within bounds; else unknown
  *
- * There is no timer: a lone order goes at once, and orders that arrive while statements are in progress form the next batch.
- * A failing member never fails its neighbors.
+ * There is no timer: a single order is sent at once, and orders that arrive while statements are in progress form the next
+ * batch. A failing member never fails the others in its batch.
  *
- * Each reservation is committed under a claim (domain/outcome.ts). No statement takes effect after the claim's end, but one
- * that ran before may still be waiting inside Postgres for its commit. So the next process that claims the reservation first
+ * Each reservation is committed under a claim (domain/outcome.ts). No statement starts to take effect after the claim's end,
+ * but an earlier one may still be waiting inside Postgres for its commit. So the next process that claims the reservation first
  * fences its sale (store/late-requests.ts): what it then finds is final.
  */
 import { microBatcher } from '../concurrency/micro-batcher.ts';
@@ -48,11 +48,11 @@ export type CommitResult =
   | { readonly kind: 'committed'; readonly order: PlacedOrder }
   /** The customer has another active order. */
   | { readonly kind: 'existing'; readonly order: PlacedOrder }
-  /** Postgres has no unit, or no such sale. Nothing was written. */
+  /** Postgres has no free unit, or no such sale. Nothing was written. */
   | { readonly kind: 'refused'; readonly reason: 'sold-out' | 'unknown-sale' }
   /** Nothing was written; a retry may help. */
   | { readonly kind: 'busy'; readonly reason: string }
-  /** No answer came: the order may be committed. */
+  /** No reply arrived: the order may be committed. */
   | { readonly kind: 'unknown'; readonly reason: string };
 
 export interface OrderCommitter {
@@ -106,7 +106,7 @@ export const CLAIM_OVER = 'committer-waited-too-long';
 /** A reservation on its way to Postgres. */
 interface Commit {
   readonly reservation: ClaimedReservation;
-  /** Why an earlier statement with it got no answer; null: each was answered, so that nothing is written yet. */
+  /** Why an earlier statement with it got no reply; null: all were answered, so nothing is written yet. */
   unanswered: string | null;
 }
 
@@ -143,7 +143,7 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
     onBatch: (size) => context.instruments.commitBatchSize.observe(size),
   });
 
-  /** No caller waits for this: the reaper finds a reservation that stays, and that Postgres has its order. */
+  /** No caller waits for this: if it fails, the reaper finds the reservation and its order in Postgres. */
   function acknowledge(committed: readonly Reservation[]): void {
     if (committed.length === 0) return;
     context.mirror
@@ -273,7 +273,7 @@ function notCommitted({ unanswered }: Commit, reason: string): CommitResult {
 }
 
 /**
- * Answers the orders that were inserted, and those that were not and why: an order exists, or there is no unit, or no sale.
+ * Resolves the orders that were inserted, and gives the others a reason: an order exists, or there is no unit, or no sale.
  * Inserted orders are committed, even when the others cannot be read now.
  * @returns those that were not inserted although a unit is free: they conflicted with an order that is gone by now
  */

@@ -33,7 +33,7 @@ export type PaymentResult =
   | { readonly kind: 'done'; readonly order: Order }
   | { readonly kind: 'unknown-order' }
   | { readonly kind: 'amount-mismatch'; readonly expectedCents: number }
-  /** The same id came before, for another order or amount. */
+  /** The same id was used before, for another order or amount. */
   | { readonly kind: 'conflict' }
   /** Nothing was changed; repeat the notification. */
   | { readonly kind: 'busy'; readonly reason: string }
@@ -156,7 +156,7 @@ export function createPayments(context: PaymentsContext): Payments {
     await publish([orderId]);
   }
 
-  /** Returns a unit that was taken for nothing. If Redis does not get it, the reaper repairs the sale. */
+  /** Returns a unit that was taken but not used. If Redis does not receive it, the reaper repairs the sale. */
   async function returnUnit(saleId: number): Promise<void> {
     await outbox?.mirror.restock(saleId, 1).catch((error) => context.onError('return-unit', error));
   }
@@ -187,7 +187,7 @@ export function createPayments(context: PaymentsContext): Payments {
       try {
         decision = await retried(() => attempt(given));
       } catch (error) {
-        // One id for two orders at once, or a new order of the customer at this moment: the second try finds it.
+        // The same id for two orders at once, or a concurrent new order of the customer: the second try finds it.
         if (classifyPostgresError(error).kind !== 'refused') throw error;
         decision = await retried(() => attempt(given));
       }
@@ -202,9 +202,9 @@ export function createPayments(context: PaymentsContext): Payments {
 
 /** What one try to revive an order has done in Redis. */
 interface MirrorUnit {
-  /** The sale of which a unit was taken there; null: none was. */
+  /** The sale from which a unit was taken there; null: none was. */
   takenFrom: number | null;
-  /** How the outbox carries the revival to Redis; null: not at all. */
+  /** How the outbox publishes the revival to Redis; null: it does not. */
   change: 'take' | 'record' | null;
 }
 

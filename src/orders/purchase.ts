@@ -1,6 +1,6 @@
 /**
- * One attempt, from the parsed request to its outcome: see the states in domain/outcome.ts. The strategy decides. A strategy of
- * Postgres has committed then; the reservation of a strategy of Redis goes through settlement.ts.
+ * One attempt, from the parsed request to its outcome: see the states in domain/outcome.ts. The strategy decides. A Postgres
+ * strategy has then committed; the reservation of a Redis strategy goes through settlement.ts.
  */
 import { uuidv7 } from 'uuidv7';
 import type { LoadShedder } from '../concurrency/load-shedding.ts';
@@ -13,7 +13,7 @@ import type { CommittingStrategy, ReservingStrategy } from '../strategies/strate
 import type { OrderCommitter } from './order-committer.ts';
 import { createSettlement } from './settlement.ts';
 
-/** A strategy, and what commits its reservations. */
+/** A strategy, and the settlement that commits its reservations. */
 export type Pipeline =
   | { readonly strategy: CommittingStrategy; readonly committer: null }
   | { readonly strategy: ReservingStrategy; readonly committer: OrderCommitter };
@@ -29,7 +29,7 @@ export interface PurchaseContext {
 
 export interface Purchases {
   /**
-   * Makes one attempt. The outcome is there at once when no store is needed.
+   * Makes one attempt. The outcome is returned synchronously when no store is needed.
    * @throws (or rejects) for a defect only
    */
   attempt(saleId: number, userId: string): Outcome | Promise<Outcome>;

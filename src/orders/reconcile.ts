@@ -2,7 +2,7 @@
  * Compares the mirror of a sale with Postgres, the source of truth, and Postgres's counts with its own rows.
  *
  *   compare ──no drift──▶ nothing to do
- *      ├──Redis differs, and nothing is in progress──▶ repaired, unless anything happens there meanwhile
+ *      ├──Redis differs, and nothing is in progress──▶ repaired, unless anything changes there meanwhile
  *      ├──the sale is not in Redis, or from another epoch──▶ nothing to do: the next attempt loads it
  *      └──something is in progress, or Postgres contradicts itself──▶ reported; compared again next time
  */
@@ -27,7 +27,7 @@ export interface Comparison {
   readonly differences: ReadonlyMap<string, string>;
 }
 
-/** Each sold unit has one buyer; the others are free. */
+/** Each sold unit has one buyer; all other units are free. */
 function agrees(seen: MirrorSnapshot, sale: Sale): boolean {
   return seen.remaining === freeUnits(sale) && seen.buyers === sale.sold;
 }
@@ -101,7 +101,7 @@ export async function repair(
   // Read again after the snapshot: `repair` refuses when anything has happened in Redis since then.
   const sale = await sales.get(listed.id);
   if (sale === null || agrees(seen, sale)) return false;
-  // A pending change is no drift.
+  // A pending change is not drift.
   if ((await orders.pendingChanges(sale.id)).oldest !== null) return false;
   if (!(await mirror.repair(sale.id, seen, freeUnits(sale)))) return false;
   const drift = seen.remaining - freeUnits(sale);

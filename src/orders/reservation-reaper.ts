@@ -3,12 +3,12 @@
  *
  * Most sales need nothing; one script call checks many at once. A reservation whose claim has ended is abandoned: the reaper
  * claims it, and commits it or, when Postgres rejects it, releases it. A sale whose mirror differs from Postgres is compared
- * again and, when nothing is in progress, repaired: a process that died between the two stores can leave units that neither
- * sells. A running sale always seems to differ, because the stores are read one after the other, so only a sale that looks the
- * same in two passes is compared. Thousands of running sales, or one with a million buyers, then cost a pass only the scan; a
- * difference does no harm before Redis has sold out, and then nothing moves.
+ * again and, when nothing is in progress, repaired: a process that died between its writes to the two stores can leave units
+ * that neither store sells. A running sale always seems to differ, because the stores are read one after the other, so only a
+ * sale that looks the same in two passes is compared. Thousands of running sales, or one with a million buyers, then cost a
+ * pass only the scan; a difference is harmless until Redis has sold out, and by then nothing changes any more.
  *
- * One pass is one call. Passes of several processes may overlap: each claims other reservations.
+ * One pass is one call. Passes of several processes may overlap: each claims different reservations.
  */
 import { repeatedly } from '../concurrency/periodic.ts';
 import { limits } from '../config/limits.ts';
@@ -73,7 +73,8 @@ export async function reapOnce(
       if (await repair(context, sale)) counts.repaired++;
       health.succeeded(item);
     } catch (error) {
-      // A failing sale must not stop the others. An unavailable store is no sale's fault: no sale is then left alone.
+      // A failing sale must not stop the others. An unavailable store is not the fault of any sale, so no sale is then backed
+      // off.
       counts.failed++;
       if (isStoreUnavailable(error)) unavailable = error;
       else health.failed(item, error);

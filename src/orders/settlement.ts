@@ -1,7 +1,6 @@
 /**
- * What becomes of a reservation: it is committed before the answer (CONFIRM=durable), or right after it (CONFIRM=accepted), or
- * released. One process at a time does either, under its claim (domain/outcome.ts). A repeat that meets the reservation of an
- * earlier attempt:
+ * Settles a reservation: commits it before the response (CONFIRM=durable) or right after it (CONFIRM=accepted), or releases
+ * it. Only the process with the claim may do so (domain/outcome.ts). A repeat that finds the reservation of an earlier attempt:
  *
  *   committed already ──▶ replayed
  *   this process has the claim ──▶ joins that attempt's outcome
@@ -53,8 +52,8 @@ export function createSettlement(context: SettlementContext): Settlement {
   }
 
   /**
-   * CONFIRM=accepted: answers with Redis's decision; the commit follows. An order that cannot be committed now stays reserved,
-   * and the reaper commits it; only what Postgres rejects is released.
+   * CONFIRM=accepted: returns the decision made in Redis; the commit follows. An order that cannot be committed now stays
+   * reserved, and the reaper commits it; only what Postgres rejects is released.
    */
   function acceptAhead(reservation: ClaimedReservation): Outcome {
     const { orderId, saleId, userId } = reservation;
@@ -92,7 +91,7 @@ export function createSettlement(context: SettlementContext): Settlement {
     }
   }
 
-  /** When the release is not certain, the reservation may yet be committed: then only `unknown` is true. */
+  /** When the release is not certain, the reservation may still be committed: then only `unknown` is correct. */
   async function release(
     reservation: ClaimedReservation,
     options: { discardUnit?: boolean; ownerOrderId?: string },

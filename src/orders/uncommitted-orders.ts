@@ -14,7 +14,7 @@ export interface UncommittedOrders {
   ofUser(saleId: number, userId: string): Promise<Order | 'uncommitted' | null>;
 }
 
-/** An order id is a UUIDv7. An older one is no longer reserved, whatever clocks and outages did. */
+/** An order id is a UUIDv7. An older one is no longer reserved, even allowing for clock errors and outages. */
 const RECENT_MS = 7 * 24 * 3600 * 1000;
 
 /** @param mirror null for a strategy that does not reserve */

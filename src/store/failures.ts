@@ -5,10 +5,10 @@ import { classifyRedisError } from './redis/connection.ts';
 
 export type StoreFailure =
   | { readonly kind: 'busy' | 'unknown'; readonly reason: string }
-  /** Not a store that is slow, unreachable or out of resources: throw the error on. */
+  /** Not caused by a store that is slow, unreachable or out of resources: rethrow the error. */
   | { readonly kind: 'defect'; readonly error: unknown };
 
-/** Classifies an error of Postgres or Redis. A constraint violation nobody expected is a defect, too. Never throws. */
+/** Classifies an error of Postgres or Redis. An unexpected constraint violation is also a defect. Never throws. */
 export function storeFailure(error: unknown): StoreFailure {
   // Postgres first: network errors have the same texts in both, but those of an ioredis command have no code.
   for (const failure of [classifyPostgresError(error), classifyRedisError(error)]) {
@@ -29,7 +29,7 @@ export type StoreName = (typeof STORES)[number] | 'none';
 
 /**
  * The store that an error comes from, as a label of metrics; `none` for a defect of the service itself.
- * @param operation decides about network errors that do not name their store, when it contains the store's name
+ * @param operation identifies the store of a network error that does not name it, if the operation contains the store's name
  */
 export function storeOf(error: unknown, operation = ''): StoreName {
   if (!(error instanceof Error)) return 'none';

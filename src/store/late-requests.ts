@@ -1,13 +1,13 @@
 /**
- * Late requests: a store may carry out a request after its client has given up, because the answer was lost, the bytes are
- * still in the network, or the server process is frozen.
+ * Late requests: a store may execute a request after its client has given up, because the reply was lost, the request is still
+ * in the network, or the server process is frozen.
  *
  *   sent ──answered──▶ known
  *    └──no answer──▶ unanswered ──the store's clock passes the deadline──▶ fenced: it has taken effect by now, or never will
  *
- * Each request that takes a unit carries a deadline, which the store compares with its own clock when it carries the request
- * out. Before an attempt retries, it waits until that deadline has passed. Redis runs a script at one instant, so nothing more
- * is needed there. A Postgres statement takes time: after it has passed the check, its process may freeze before the commit.
+ * Each request that takes a unit carries a deadline, which the store compares with its own clock when it executes the request.
+ * Before an attempt retries, it waits until that deadline has passed. Redis runs a script at one instant, so nothing more is
+ * needed there. A Postgres statement takes time: after it has passed the check, its process may freeze before the commit.
  * `fenceSales` resolves this with the row of the sale. Each statement that places an order updates this row, and evaluates
  * `before_deadline` on the version of the row that it updates:
  *
@@ -19,14 +19,14 @@
  * A transaction of several statements needs no deadline: only its COMMIT can be late, and it holds the row lock until then.
  *
  * The deadline is the store's time as this process estimates it, so clocks of different machines are never compared. The
- * estimate is never ahead of the store, because a deadline must not be later than the end of the claim that it stands for
- * (domain/outcome.ts). An estimate that is behind makes a request fail without need, and is then refreshed. Two things break
+ * estimate is never ahead of the store, because a deadline must not be later than the end of the claim that it enforces
+ * (domain/outcome.ts). An estimate that is behind can make a request fail needlessly, and is then refreshed. Two things defeat
  * this: a store whose clock is set back after a fence, for example by failover to a standby with another clock; and a suspended
  * machine, because the clock of a process does not count that time.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** The result of a request without an answer: the store may carry it out until `lateUntilMs`, by the store's own clock. */
+/** The result of a request that got no reply: the store may execute it until `lateUntilMs`, by the store's own clock. */
 export interface Unanswered {
   readonly kind: 'unanswered';
   readonly reason: string;
@@ -54,7 +54,7 @@ export interface StoreClock {
   hasPassed(instantMs: number, limitMs: number): Promise<boolean>;
 }
 
-/** Lifetime of a reading: two clocks drift apart by a fraction of a millisecond meanwhile. */
+/** Lifetime of a reading: two clocks drift apart by a fraction of a millisecond in that time. */
 const REFRESH_MS = 10_000;
 
 /** @param read fetches the store's time, milliseconds since 1970 */
@@ -66,7 +66,7 @@ export function storeClock(read: () => Promise<number>): StoreClock {
   async function readNow(): Promise<number> {
     const storeMs = await read();
     readAtMs = performance.now();
-    offsetMs = storeMs - readAtMs; // as if the answer had taken no time: the estimate is never ahead of the store
+    offsetMs = storeMs - readAtMs; // as if the reply had taken no time: the estimate is never ahead of the store
     return storeMs;
   }
 
@@ -80,7 +80,7 @@ export function storeClock(read: () => Promise<number>): StoreClock {
   return {
     synchronize() {
       if (readAtMs === null) return readOnce().then(() => {});
-      // In the background; the present estimate serves meanwhile.
+      // In the background; the current estimate is used meanwhile.
       if (performance.now() - readAtMs > REFRESH_MS) readOnce().catch(() => {});
     },
     nowMs: () => performance.now() + offsetMs,

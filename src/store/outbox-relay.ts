@@ -1,12 +1,12 @@
 /**
- * The relay of the outbox towards Redis (the table mirror_outbox).
+ * The relay from the outbox (the table mirror_outbox) to Redis.
  *
  *   (the transaction of a change inserts a row) ──▶ pending ──applied by Redis──▶ deleted
  *                                  ▲        └──no answer, or the process died: it stays──┘
  *
  * Each change is idempotent in Redis (lua/sale/apply-change.lua, restock.lua), so a row is deleted after Redis has applied it.
- * Changes of one order are published in their order. A sale that is not in Redis is loaded from Postgres, which includes the
- * change; a change that finds no sale is kept for a while, for a load that had begun before the change.
+ * Changes to one order are published in sequence. A sale that is not in Redis is loaded from Postgres, which includes the
+ * change; a change whose sale is not loaded is kept for a while, in case a load began before the change.
  */
 import type pg from 'pg';
 import { limits } from '../config/limits.ts';
@@ -19,7 +19,8 @@ import type { SaleMirror } from './redis/sale-mirror.ts';
 export interface OutboxRelay {
   readonly mirror: SaleMirror;
   /**
-   * Publishes the changes of these orders, or the oldest of all. Changes that cannot be published now stay; never throws.
+   * Publishes the changes of these orders, or the oldest of all. Changes that cannot be published now stay pending; never
+   * throws.
    * @returns how many were published
    */
   publish(orderIds?: readonly string[]): Promise<number>;
@@ -44,7 +45,7 @@ interface RelayContext {
   readonly postgres: PostgresStore;
   readonly mirror: SaleMirror;
   readonly health?: LoopHealth;
-  /** Receives failures where there is no health. */
+  /** Receives failures that are not reported through `health`. */
   readonly onError?: (error: unknown) => void;
 }
 

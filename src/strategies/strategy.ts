@@ -2,7 +2,7 @@
  * The interface of every strategy: the algorithm that decides whether an attempt gets a unit.
  *
  * There are two kinds. One *reserves* a unit in Redis; orders/order-committer.ts commits the reservation afterwards. The other
- * *commits* order, count and points by itself. A strategy answers with a value; it throws defects only.
+ * *commits* order, count and points by itself. A strategy returns its outcome as a value and throws only for defects.
  */
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
@@ -19,7 +19,7 @@ import type { SoldOutLatch } from './redis/sold-out-latch.ts';
 
 interface StrategyBase {
   readonly description: StrategyDescription;
-  /** The most attempts that it decides at once. */
+  /** The maximum number of attempts that it decides at once. */
   readonly maxBatch: number;
   /** Prepares the strategy's store for a sale. Idempotent. Absent: nothing to prepare. */
   load?(sale: Sale): Promise<void>;
@@ -52,7 +52,7 @@ export interface CommittingStrategy extends StrategyBase {
 
 export type Strategy = ReservingStrategy | CommittingStrategy;
 
-/** What a strategy is made from. */
+/** The dependencies of a strategy. */
 export interface StrategyContext {
   readonly postgres: PostgresStore;
   readonly redis: RedisStore;
@@ -67,7 +67,7 @@ export interface StrategyContext {
   readonly paymentWindowS: number;
   /** Receives the size of each batch of attempts. */
   readonly onBatch: (size: number) => void;
-  /** Receives failures that change no answer. @param doing the operation, such as 'load-sale' */
+  /** Receives failures that do not affect an outcome. @param doing the operation, such as 'load-sale' */
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 

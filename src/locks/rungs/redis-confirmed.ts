@@ -10,7 +10,7 @@ import type { Lock, LockDescription } from '../lock.ts';
 export const description: LockDescription = {
   name: 'redis-confirmed',
   summary: 'One Redis: SET NX PX with a token, retried if its reply is lost; compare-and-delete to release.',
-  flaw: 'Work longer than the TTL continues beside the next holder.',
+  flaw: 'Work longer than the TTL continues alongside the next holder.',
   needs: 'REDIS_URL',
   capabilities: ['expires-after-holder-death', 'release-checks-ownership', 'ambiguous-acquire-resolved'],
 };

@@ -2,7 +2,7 @@
  * The sixth rung: a watchdog renews the lease.
  *
  *   held ──every TTL/3──▶ renew ──yes──▶ held, with a later deadline
- *    │                     ├──no: the watchdog stops, and the holder does not learn of it
+ *    │                     ├──no: the watchdog stops, and the holder is not notified
  *    │                     ├──no reply: the next renewal tries again
  *    │                     └──held for longer than the cap: the watchdog stops, and the lease expires
  *    └──release──▶ released
@@ -19,7 +19,7 @@ export const description: LockDescription = {
   name: 'redis-watchdog',
   summary:
     'One Redis: token, atomic expiry, ambiguous acquires resolved, renewal at a third of the TTL up to a cap.',
-  flaw: 'A holder whose renewals fail, or that paused for longer than the TTL, is not notified and writes beside the next holder.',
+  flaw: 'A holder whose renewals fail, or that paused for longer than the TTL, is not notified and keeps writing alongside the next holder.',
   needs: 'REDIS_URL',
   capabilities: [
     'expires-after-holder-death',

@@ -1,7 +1,7 @@
 /** Inserts tasks, in the transaction of the change that causes them. src/tasks executes them. */
 import type pg from 'pg';
 
-/** An effect outside of Stampede. */
+/** An effect outside Stampede. */
 export type TaskKind = 'ship' | 'award' | 'refund';
 
 /** Adds a task. Idempotent: an order has at most one task of each kind. */

@@ -1,10 +1,10 @@
 /**
- * What an error of Postgres, pg or Prisma says about the write that met it:
+ * What an error from Postgres, pg or Prisma says about the write that caused it:
  *
  *   refused   Postgres rejected the statement because of a constraint; nothing was written
  *   busy      Postgres gave up or could not begin; nothing was written; a retry may help
  *   unknown   the connection was lost while a statement was running: it may have been committed
- *   defect    none of these: the caller throws the error on, so that a defect never passes as load
+ *   defect    none of these: the caller rethrows the error, so that a defect is never mistaken for load
  *
  * Sources, the innermost error first (Prisma wraps the driver's error, which says more):
  *
@@ -58,7 +58,7 @@ const BUSY_CLASSES = new Map([
   ['58', 'postgres-system-error'],
   ['XX', 'postgres-internal-error'],
 ]);
-/** Corrupted data: no retry helps, so it must not pass as load. */
+/** Corrupted data: no retry helps, so it must not be mistaken for load. */
 const CORRUPTED = new Set(['XX001', 'XX002']);
 /** A FATAL of these classes ends a connection in the middle of a statement; a FATAL of the others comes before the first. */
 const ENDS_CONNECTION = new Set(['57', '58', 'XX']);
@@ -130,7 +130,7 @@ export function classifyPostgresError(error: unknown): PostgresFailure {
   return { kind: 'defect', reason: 'defect', error };
 }
 
-/** The same for errors that a caller handles. @throws the error itself when it is a defect */
+/** The same for errors that a caller can handle. @throws the error itself when it is a defect */
 export function expectedPostgresFailure(error: unknown): Exclude<PostgresFailure, { kind: 'defect' }> {
   const failure = classifyPostgresError(error);
   if (failure.kind === 'defect') throw error;

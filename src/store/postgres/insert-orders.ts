@@ -44,8 +44,8 @@ const COUNT_BY_SALE = `
   WHERE sales.id = c.sale_id`;
 
 /**
- * Usually a batch inserts all of its orders, and one row says so: hundreds of rows with an id each cost the client as much as
- * sending the batch did.
+ * Usually a batch inserts all of its orders, and one row reports that: hundreds of rows with one id each would cost the client
+ * as much as sending the batch.
  */
 const WHICH = `SELECT CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(id::text), '{}') END AS placed FROM placed`;
 const HOW_MANY = 'SELECT count(*)::int AS placed FROM placed';
@@ -105,9 +105,9 @@ export function insertIf(name: string, condition: string): Statement {
 /**
  * Inserts as many of a batch's orders as their sales have free units, first come first served. The rows of the sales are
  * locked, as an UPDATE of `sold` locks them, so that foreign keys to them are checked meanwhile; after waiting for that
- * lock, `sale` has the row's newest version. A customer who has an active order takes no place, and is not inserted to
- * fail: while that order is being cancelled, an INSERT would wait for the cancellation with the row locked.
- * @param condition of a sale that sells; a sale that does not is not locked
+ * lock, `sale` has the row's newest version. A customer with an active order takes no unit, and no INSERT is tried: while that
+ * order is being cancelled, an INSERT would wait for the cancellation with the row locked.
+ * @param condition under which a sale sells; other sales are not locked
  */
 export function insertUpToStock(name: string, condition = 'true'): Statement {
   return insertOrders({
@@ -205,7 +205,7 @@ async function place<R extends pg.QueryResultRow>(
   } catch (error) {
     if (!isAnswer(error)) broken = error as Error;
     const failure = classifyPostgresError(error);
-    // A defect that is no answer may have happened after the statement was sent.
+    // A defect that is not a reply may have happened after the statement was sent.
     if (failure.kind === 'unknown' || (failure.kind === 'defect' && !isAnswer(error)))
       return { kind: 'unanswered', reason: failure.reason, lateUntilMs: deadlineMs };
     if (failure.kind === 'busy' && failure.reason === 'deadline-passed') clock.invalidate();

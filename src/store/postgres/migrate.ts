@@ -47,7 +47,7 @@ export async function migrate(databaseUrl: string): Promise<readonly string[]> {
     await pool.query('COMMIT');
     return applied;
   } finally {
-    await pool.end(); // which rolls back what was not committed
+    await pool.end(); // rolls back what was not committed
   }
 }
 

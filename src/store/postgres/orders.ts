@@ -30,7 +30,7 @@ export interface OrderTable {
   ): Promise<readonly Order[]>;
   /** Those of these orders that exist, in any order. */
   existing(orderIds: readonly string[]): Promise<readonly Order[]>;
-  /** Figures that must agree within Postgres, at one instant. */
+  /** Counts that must agree within Postgres, at one instant. */
   counts(saleId: number): Promise<OrderCounts>;
   /** Changes of a sale in the outbox: their units, and the number of the oldest. */
   pendingChanges(saleId: number): Promise<{ readonly units: number; readonly oldest: string | null }>;
@@ -87,7 +87,7 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
     async activeOf(customers) {
       const { rows } = await pool.query<OrderRow>({
         name: 'active-orders',
-        // LATERAL … LIMIT 1 leaves the planner one way: one index lookup per customer. Another join, planned while the
+        // LATERAL … LIMIT 1 leaves the planner a single choice: one index lookup per customer. Another join, planned while the
         // table is empty, reads all orders, and a prepared statement keeps its plan.
         text: `SELECT o.* FROM unnest($1::int[], $2::text[]) AS c (sale_id, user_id)
                CROSS JOIN LATERAL (

@@ -21,7 +21,7 @@ export interface PostgresStore {
 /**
  * Opens the pool. Nothing connects before the first query.
  * @param onError receives each error of an idle or checked-out connection, which would otherwise end the process
- * @param connections the most connections; at least four are used
+ * @param connections maximum pool size; at least four are used
  */
 export function openPostgres(
   databaseUrl: string,
@@ -72,10 +72,10 @@ export function openPostgres(
 }
 
 /**
- * A connection whose failures say more, and that ends when an answer is late.
+ * A connection with more informative errors that closes when a reply is late.
  *
  * An error while connecting is marked as such: no statement was sent (see failures.ts). Prisma returns the connection of a failed
- * transaction to the pool as if it were clean; without the end of the connection, its next user would meet the rest of that
+ * transaction to the pool as if it were clean; unless the connection is closed, its next user would run inside that
  * transaction.
  */
 class StrictClient extends pg.Client {
@@ -107,7 +107,7 @@ function whileConnecting(error: Error): Error {
 }
 
 /**
- * Runs `work` in one READ COMMITTED transaction. `work` answers with a value and whether to commit it.
+ * Runs `work` in one READ COMMITTED transaction. `work` returns a value and whether to commit.
  * @throws what a statement throws; the transaction is rolled back then, by closing its connection when a statement got no
  *   answer
  */
@@ -134,7 +134,7 @@ export async function inTransaction<T>(
   }
 }
 
-/** Tries of a transaction that meets deadlocks or serialization failures. */
+/** Tries of a transaction that hits deadlocks or serialization failures. */
 const TRIES = 5;
 
 /** Runs a whole transaction, and retries it after a conflict with another one. @throws what the last try throws */
@@ -154,7 +154,7 @@ export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
  * Works on many rows at once. When Postgres rejects the work because of a row (see `blamesRows`), it splits the rows in halves,
  * down to the rejected ones.
  * @param refused called for each rejected row
- * @param atMost stops after so many rejections
+ * @param atMost stops after this many rejections
  * @returns the results of the others, and whether all rows were tried
  * @throws what the connection throws, or a Postgres that is busy
  */

@@ -19,8 +19,8 @@ const SALE_STATE = `stock - sold AS free, version,
 type Queryable = Pick<pg.PoolClient, 'query'>;
 
 /**
- * The first of the two keys of an advisory lock; the second is the sale. Locks with two keys never meet those with one (the
- * lock `postgres-advisory`, the migrations).
+ * The first of the two keys of an advisory lock; the second is the sale. Locks with two keys never conflict with those with
+ * one (the lock `postgres-advisory`, the migrations).
  */
 const LOCK_CLASSES = { attempts: 0x5354_4d01, units: 0x5354_4d02 } as const;
 

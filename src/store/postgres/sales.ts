@@ -19,14 +19,14 @@ export interface SaleTable {
   /** Sales that have not ended, or ended recently: all that can have reservations. */
   recent(): Promise<readonly Sale[]>;
   /**
-   * Adds units to the stock, or cuts it, never below what is sold.
+   * Adds units to the stock or cuts it, but never below the number sold.
    * @param isMirrored also adds the restock to the outbox towards Redis
    * @returns null when the sale does not exist, `below-sold` when the cut is too deep
    */
   restock(saleId: number, units: number, isMirrored?: boolean): Promise<Sale | 'below-sold' | null>;
 }
 
-/** A sale that ended longer ago has no reservations, whatever clocks and outages did. */
+/** A sale that ended longer ago has no reservations, even allowing for clock errors and outages. */
 const RECENT_MS = 7 * 24 * 3600 * 1000;
 
 export function saleTable({ prisma }: PostgresStore): SaleTable {

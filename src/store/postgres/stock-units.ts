@@ -1,5 +1,5 @@
 /**
- * The rows of stock_units, one per unit on offer; `order_id` is the order that has it. They show where a free unit is; `sales`
+ * The rows of stock_units, one per unit for sale; `order_id` is the order that has it. They show where a free unit is; `sales`
  * says how many are free. A transaction that takes or releases a unit changes its row and `sales.sold`, so in every snapshot the
  * difference between the two is real:
  *
@@ -81,8 +81,8 @@ export function stockUnits({ pool }: PostgresStore, maxRows = MAX_ROWS): StockUn
         if (possible.rowCount !== 1) return { commit: false, value: false };
         await lockNumber(client, 'units', saleId);
         await align(client, saleId, units);
-        // Last, in the lock order of attempts: a unit's row, then the sale's row. New units first cover those sold beyond the
-        // stock.
+        // Last, following the lock order of attempts: first a unit's row, then the sale's row. New units first cover those
+        // sold beyond the stock.
         const changed = await client.query(
           `UPDATE sales SET stock = stock + $2, sold = sold + least(oversold, greatest($2, 0)),
              oversold = oversold - least(oversold, greatest($2, 0)), version = version + 1

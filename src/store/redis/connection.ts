@@ -2,8 +2,8 @@
  * The connection to Redis, and what its errors mean.
  *
  * A command without an answer within `limits.redisCommandMs` fails as *unknown*: it may have run. A command that cannot be
- * sent because the connection is down fails at once as *busy*: it did not run. ioredis neither queues commands while the
- * connection is down nor sends one again by itself.
+ * sent because the connection is down fails at once as *busy*: it did not run. ioredis is configured neither to queue commands
+ * while the connection is down nor to resend them.
  */
 import { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';

@@ -1,15 +1,15 @@
 /**
- * The epoch of Redis: whether this is the Redis that the service wrote to, or one that lost its memory or was restored from an
- * older snapshot since.
+ * The epoch of Redis: whether this is the Redis that the service wrote to, or one that has since lost its memory or been
+ * restored from an older snapshot.
  *
  *   connected ──▶ read Redis's run id ──as before──▶ the same epoch
  *       ▲                   └──another──▶ Postgres numbers it ──▶ a new epoch
  *       └──connection lost: the epoch is unknown, and attempts wait or are answered busy
  *
  * A run id ends with the process, and no connection outlives the process; after a failover another process answers. (A
- * replication id does not serve: it changes when the first replica connects, without an effect on connections.) The data of a
- * sale carries the epoch in which it was written. In another epoch it does not count, and the sale is loaded from Postgres again.
- * FLUSHALL needs none of this: missing data cannot be mistaken.
+ * replication id would not work: it changes when the first replica connects, without an effect on connections.) The data of a
+ * sale carries the epoch in which it was written. In another epoch it is ignored, and the sale is loaded from Postgres again.
+ * FLUSHALL needs none of this: missing data cannot be mistaken for current data.
  */
 import type { PostgresStore } from '../postgres/pool.ts';
 import type { RedisStore } from './connection.ts';

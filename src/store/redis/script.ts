@@ -1,9 +1,9 @@
 /**
- * Loads a script of lua/ and makes it a call on one connection.
+ * Loads a script from lua/ and defines it as a command on one connection.
  *
  * A line `--#include name` in a script stands for the text of lua/lib/name.lua: Redis has no modules. ioredis sends a
- * script's hash, and its text when the server does not know it (after a restart), so a call does not depend on what Redis
- * remembers.
+ * script's hash, and its text when the server does not know it (after a restart), so a call does not depend on Redis's script
+ * cache.
  */
 import { readFileSync } from 'node:fs';
 import type { Redis } from 'ioredis';

@@ -1,8 +1,8 @@
 /**
  * The scripts of a sale (lua/sale): for each its keys, its arguments, and what its reply means.
  *
- * The scripts that take a unit carry a deadline (see late-requests.ts). When no answer comes, they return `unanswered`, because
- * Redis may carry the command out until the deadline. Every other script throws what ioredis throws.
+ * The scripts that take a unit carry a deadline (see late-requests.ts). When no reply arrives, they return `unanswered`,
+ * because Redis may execute the command until the deadline. Every other script throws what ioredis throws.
  */
 import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
@@ -56,7 +56,7 @@ export interface MirrorSnapshot {
   readonly pending: number;
   /** Grows whenever a unit or a buyer is added. */
   readonly generation: string;
-  /** Customers with an order, as Redis knows. */
+  /** Customers with an order, according to Redis. */
   readonly buyers: number;
 }
 
@@ -116,7 +116,7 @@ export function madeAtMs({ reservedAt }: Pick<Reservation, 'reservedAt'>): numbe
   return Number.parseInt(reservedAt, 10);
 }
 
-/** Errors of ioredis for a command that it did not send. */
+/** Errors from ioredis for a command that it did not send. */
 export const NOT_SENT =
   /enableOfflineQueue|isn't writeable|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|^connect E|max number of clients reached/;
 
@@ -278,7 +278,7 @@ function reservationScripts(redis: Redis) {
   };
 }
 
-/** The scripts that bring changes of Postgres into the mirror of a sale. */
+/** The scripts that apply changes from Postgres to the mirror of a sale. */
 function changeScripts(redis: Redis) {
   const load = defineScript<number>(redis, 'sale/load', 7);
   const applyChange = defineScript<number>(redis, 'sale/apply-change', 4);

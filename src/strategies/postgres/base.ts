@@ -24,7 +24,7 @@ import type { CommittingStrategy, StrategyContext } from '../strategy.ts';
 /** Tries of an attempt that conflicts with others. */
 const TRIES = 5;
 
-/** The state that was read afterwards does not explain the result: something changed in between. */
+/** The state read afterwards does not explain the result, because something changed in between; try again. */
 export const RETRY = { kind: 'retry' } as const;
 type Answered = CommitOutcome | typeof RETRY;
 export type Decision = Answered | Unanswered;
@@ -40,7 +40,7 @@ export function postgresStrategy(
 ): CommittingStrategy {
   const fence = sharedFence(context.postgres);
 
-  /** Resolves a statement without an answer; RETRY: it had no effect, and never will. */
+  /** Resolves a statement that got no reply; RETRY: it had no effect and never will. */
   async function resolve(attempt: Attempt, { reason, lateUntilMs }: Unanswered): Promise<Answered> {
     const unknown = { kind: 'unknown', orderId: attempt.orderId, reason } as const;
     // Postgres may be available again after the wait for the deadline.
@@ -71,7 +71,7 @@ export function postgresStrategy(
   };
 }
 
-/** Attempts of one batch share its deadline, and so its fence. */
+/** Attempts in one batch share its deadline, and therefore its fence. */
 function sharedFence(postgres: PostgresStore): (saleId: number, lateUntilMs: number) => Promise<boolean> {
   const inProgress = new Map<string, Promise<boolean>>();
   return (saleId, lateUntilMs) => {
@@ -85,7 +85,7 @@ function sharedFence(postgres: PostgresStore): (saleId: number, lateUntilMs: num
   };
 }
 
-/** The answer to an attempt whose order exists, whatever its status by now; or null. */
+/** The outcome of an attempt whose order exists, whatever its current status; or null. */
 async function ownOrder({ orders }: StrategyContext, attempt: Attempt): Promise<CommitOutcome | null> {
   const order = await orders.get(attempt.orderId);
   return order === null ? null : existing(attempt, { id: order.orderId, status: order.status });
@@ -121,19 +121,19 @@ function decisionOf(failure: Exclude<PostgresFailure, { kind: 'defect' }>): Deci
   }
 }
 
-/** The answer to a customer who has an order: a replay, or this attempt's own order when its first answer was lost. */
+/** The outcome for a customer with an order: a replay, or this attempt's own order if its first reply was lost. */
 export function existing(attempt: Attempt, order: PlacedOrderColumns): CommitOutcome {
   const { saleId, userId } = attempt;
   const kind = order.id === attempt.orderId ? 'accepted' : 'replayed';
   return { kind, order: { orderId: order.id, saleId, userId, status: order.status } };
 }
 
-/** The answer to a customer who got a unit. */
+/** The outcome for a customer who got a unit. */
 export function accepted({ orderId, saleId, userId }: Attempt): CommitOutcome {
   return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' } };
 }
 
-/** Why a sale does not sell; null when it does. */
+/** Why the sale cannot sell; null if it can. */
 export function refusalOf(sale: SaleState | null): CommitOutcome | null {
   if (sale === null) return { kind: 'unknown-sale' };
   if (sale.notStarted) return { kind: 'not-open', reason: 'not-started' };
@@ -141,7 +141,7 @@ export function refusalOf(sale: SaleState | null): CommitOutcome | null {
   return sale.free > 0 ? null : { kind: 'sold-out' };
 }
 
-/** The answer to an attempt that wrote nothing, from the state that was read afterwards; RETRY when a unit is free by now. */
+/** The outcome of an attempt that wrote nothing, from the state read afterwards; RETRY if a unit has become free. */
 export function classify(attempt: Attempt, seen: SaleAndOrders | null): Answered {
   const order = seen?.orders.get(attempt.userId);
   if (order !== undefined) return existing(attempt, order);

@@ -1,6 +1,6 @@
 /**
- * `for-update-prisma`: the same as `for-update` in idiomatic Prisma: an interactive transaction, models wherever Prisma has an
- * operation, raw SQL only for the row lock, which it lacks. It shows what the ORM costs.
+ * `for-update-prisma`: `for-update` in idiomatic Prisma: an interactive transaction, with model operations wherever Prisma has
+ * them, and raw SQL only for the row lock, which Prisma lacks. It shows what the ORM costs.
  */
 
 import { limits } from '../../config/limits.ts';
@@ -13,7 +13,7 @@ import { accepted, type Decision, existing, postgresStrategy, refusalOf } from '
 
 export const description: StrategyDescription = {
   name: 'for-update-prisma',
-  summary: "The same as for-update through Prisma's interactive transaction: what the ORM costs.",
+  summary: "for-update through Prisma's interactive transaction; shows what the ORM costs.",
   store: 'postgres',
   usesLock: false,
   roundTrips: 7,

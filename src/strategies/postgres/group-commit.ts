@@ -6,13 +6,13 @@
  *                                                  └─ not placed ──▶ one read for all of these: refused, or a repeat
  *                                                                      └─ a unit is free ──▶ retried with the batch's others
  *
- * A customer's second attempt in a batch meets the unique index, and so does an attempt whose first answer was lost with the
- * connection; the read finds their orders. Only the read answers "sold out". A batch that is rejected because of a member is
- * split in halves.
+ * A customer's second attempt in a batch hits the unique index, and so does an attempt whose first reply was lost with the
+ * connection; the read finds their orders. Only the read can conclude "sold out". A batch that is rejected because of a member
+ * is split in halves.
  *
  * A batch holds attempts on one sale, because only the row of the sale makes them wait: batches never deadlock, and a sale
- * whose row is locked stops no other. The price: many sales with few attempts each commit one by one, but these have nothing
- * to wait for either.
+ * whose row is locked does not delay the others. The price: with many sales and few attempts each, attempts commit one by one,
+ * but they have nothing to wait for either.
  */
 import { microBatcher } from '../../concurrency/micro-batcher.ts';
 import { limits } from '../../config/limits.ts';
@@ -86,7 +86,7 @@ export function create(context: StrategyContext): CommittingStrategy {
 
 type Answer = (attempt: Attempt, decision: Decision) => void;
 
-/** A constraint or a trigger may reject a single member; so may a defect be caused by one. */
+/** A constraint or a trigger may reject a single member, and a single member may cause a defect. */
 function isMemberError(error: unknown): boolean {
   return classifyPostgresError(error).kind === 'defect' || blamesRows(error);
 }

@@ -13,8 +13,8 @@
  *
  * Attempts on one sale run in parallel until they count the unit in the row of the sale, which is then locked only for the
  * commit. Counting in the same transaction keeps `sales.sold` exact at every instant for its readers, for the fence and for
- * other strategies. Without it (counting rows on demand, or later) attempts would never meet, but none of these could rely
- * on the count; so SKIP LOCKED gains less here than where nothing is counted.
+ * other strategies. Without it (counting rows on demand, or later) attempts would never contend, but none of these could rely
+ * on the count. SKIP LOCKED therefore gains less here than in designs without a counter.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
@@ -95,7 +95,7 @@ export function create(context: StrategyContext): CommittingStrategy {
   return {
     ...postgresStrategy(context, description, decide),
     async load(sale) {
-      // Rows that cannot be made now are made by the first attempt that finds them missing.
+      // Rows that cannot be added now are added by the first attempt that finds them missing.
       await complete(sale.id).catch((error) =>
         context.onError('create-stock-units', error, { saleId: sale.id }),
       );

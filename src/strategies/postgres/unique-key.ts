@@ -1,7 +1,7 @@
 /**
  * `unique-key`: no lock, and no read before the insert. Unique keys make the order and its points idempotent. The conditional
  * deduction comes last, so the hot row is locked only from there to the commit. When it finds no unit, the whole transaction is
- * rolled back. That is the price: a refused attempt has written.
+ * rolled back. The price: even a refused attempt writes.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
@@ -12,7 +12,7 @@ import { accepted, type Decision, existing, postgresStrategy, RETRY, refusalOf }
 
 export const description: StrategyDescription = {
   name: 'unique-key',
-  summary: 'No lock: unique keys make order and points idempotent, the conditional deduct comes last.',
+  summary: 'No lock: unique keys make order and points idempotent; the conditional deduction comes last.',
   store: 'postgres',
   usesLock: false,
   roundTrips: 4,

@@ -1,5 +1,5 @@
 /**
- * What the strategies that decide in Redis share: loading a sale that Redis does not have, resolving a lost answer, restocking.
+ * What the strategies that decide in Redis share: loading a sale that is missing in Redis, resolving a lost reply, restocking.
  *
  *   decide ──'not-loaded'──▶ read the sale in Postgres ──none──▶ unknown-sale
  *    │                          └──▶ load it, or wait for the process that does ──▶ decide again, within bounds
@@ -26,19 +26,19 @@ import {
 import type { Fence, SaleKeys } from '../../store/redis/scripts.ts';
 import type { CommittingStrategy, ReservingStrategy, RestockResult, StrategyContext } from '../strategy.ts';
 
-/** Redis does not have the sale, or from another epoch. */
+/** The sale is not in Redis, or is from another epoch. */
 export const NOT_LOADED = { kind: 'not-loaded' } as const;
 /** The command arrived after its deadline, and took nothing. */
 export const LATE = { kind: 'late' } as const;
 /** The lease has ended, or a later holder has written already. */
 export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
 
-/** Redis's answer, or none. */
+/** The reply from Redis, or none. */
 type Answered =
   | Exclude<ReserveOutcome, { readonly kind: 'reserved' }>
   | { readonly kind: 'reserved'; readonly reservation: Reservation };
 export type Decision = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
-/** The same of the control, which commits. */
+/** The same for the control, which commits by itself. */
 export type CommitDecision = CommitOutcome | typeof NOT_LOADED | typeof LATE | Unanswered;
 
 /** The keys of a sale, and the epoch in which it must have been loaded. */
@@ -51,7 +51,7 @@ export interface SalePlace {
 const LOAD_WAIT_MS = 1_000;
 /** Interval between checks whether another process has loaded it. */
 const LOAD_POLL_MS = 25;
-/** Lifetime of the right to load a sale: a process that dies meanwhile keeps the others waiting for it. */
+/** Lifetime of the right to load a sale: if the process dies while loading, the others wait this long. */
 const LOAD_CLAIM_MS = 10_000;
 
 const BUSY_REASONS = { 'not-loaded': 'sale-is-being-loaded', late: 'clock-of-redis' } as const;
@@ -120,7 +120,7 @@ async function loadQuietly(
   await mirror.load(sale).catch((error) => context.onError('load-sale', error, { saleId: sale.id }));
 }
 
-/** @returns decides an attempt, whatever Redis lacks or loses meanwhile */
+/** @returns a function that decides an attempt, whatever Redis lacks or loses meanwhile */
 function resolver<D extends Decision | CommitDecision>(
   context: StrategyContext,
   mirror: SaleMirror,
@@ -165,7 +165,7 @@ function resolver<D extends Decision | CommitDecision>(
     const first = await tryOnce(attempt);
     if (first.kind !== 'unanswered' || !(await isOver(first.lateUntilMs))) return first;
     const second = await tryOnce(attempt);
-    // A retry that was not carried out proves nothing: the first try may have taken a unit.
+    // A retry that was not executed proves nothing: the first try may have taken a unit.
     const isOpen = second.kind === 'busy' || second.kind === 'unanswered';
     return isOpen ? { ...first, reason: `${first.reason}, then ${second.reason}` } : second;
   };
@@ -174,7 +174,8 @@ function resolver<D extends Decision | CommitDecision>(
 /**
  * Loads sales from Postgres: of all attempts that find a sale missing, in all processes, one copies its buyers while the
  * others wait.
- * @returns loads one sale; null when the attempt may be decided again, or why it cannot be loaded
+ * @returns a function that loads one sale; it resolves to null when the attempt may be decided again, or to why it cannot be
+ * loaded
  */
 function loader(context: StrategyContext, mirror: SaleMirror): (saleId: number) => Promise<Refusal | null> {
   const inProgress = new Map<number, Promise<Refusal | null>>();
@@ -242,7 +243,7 @@ async function restock(
   return sale;
 }
 
-/** Times that a sale is loaded in order to cut units of it. */
+/** How often a sale is loaded for one stock cut. */
 const CUT_TRIES = 3;
 
 /** Takes free units in Redis, which knows the reserved ones: a sale that is not there is loaded first. */
@@ -283,7 +284,7 @@ export interface SaleInRedis {
   readonly held: Reservation | null;
 }
 
-/** The answers of lua/sale/fenced-deduct.lua that take nothing. */
+/** The replies of lua/sale/fenced-deduct.lua that take nothing. */
 const REFUSED = { 'not-loaded': NOT_LOADED, late: LATE, fenced: LEASE_LOST } as const;
 
 /** The fencing token of a lease, as the store compares it. */
@@ -338,7 +339,7 @@ function heldBy(attempt: Attempt, buyer: string): Reservation {
   return { ...attempt, orderId, reservedAt };
 }
 
-/** The decision for a customer with an earlier order, or for this very attempt when its first answer was lost. */
+/** The decision for a customer with an earlier order, or for this same attempt if its first reply was lost. */
 export function decisionOfHeld({ orderId }: Attempt, reservation: Reservation): Decision {
   return { kind: orderId === reservation.orderId ? 'reserved' : 'held', reservation };
 }

@@ -4,8 +4,8 @@
  *   attempt ──▶ batch (see micro-batcher.ts) ──▶ lua/sale/reserve-many.lua decides all of them in one round trip
  *                                                  └─ sold out ──▶ the process caches it (see sold-out-latch.ts)
  *
- * A batch holds attempts on any sales: each sale in it costs one more read of its state. A lone attempt goes at once, to
- * lua/sale/reserve.lua, which decides the same for one.
+ * A batch holds attempts on any sales: each sale in it costs one more read of its state. A single attempt is sent at once, to
+ * lua/sale/reserve.lua, which makes the same decision for one.
  */
 import { microBatcher } from '../../concurrency/micro-batcher.ts';
 import { limits } from '../../config/limits.ts';

@@ -13,7 +13,7 @@
  *
  * No unit is stranded: the answer is "sold out" only when every segment was empty at one instant. Two locks do not deadlock:
  * only customers of an empty home take a second lock, and only of a segment that has units. A unit that returns meanwhile can
- * still close a circle; the bounded wait then breaks it, as `busy`.
+ * still create a cycle; the bounded wait then breaks it with `busy`.
  */
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';

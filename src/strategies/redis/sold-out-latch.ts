@@ -1,5 +1,5 @@
 /**
- * The sales that this process knows to be sold out, so that it answers late customers without asking Redis.
+ * The sales that this process knows to be sold out, so that it can refuse late customers without querying Redis.
  *
  *   (unknown) ──Redis answered "sold out"──▶ arming: read the generation, all buyers, the generation again
  *       ▲                                        └──unchanged, and sold out──▶ latched
@@ -8,11 +8,11 @@
  *
  * Each script that releases a unit, or adds a buyer without taking a unit, increments `generation`. While the generation stays
  * the same and no unit is free, nothing can be bought: the buyers that were read are complete, and every other customer gets
- * "sold out". Buyers are passed on to Redis, which knows their orders. They are kept in a Bloom filter, two bytes each; a false
- * positive costs one request to Redis.
+ * "sold out". Attempts by buyers are passed on to Redis, which knows their orders. The buyers are kept in a Bloom filter, two
+ * bytes each; a false positive costs one request to Redis.
  *
  * A confirmation counts from the moment it was requested, for at most latchTtlMs: a process that was suspended asks Redis
- * first. So each process offers a released unit after 100 ms at the latest.
+ * first. So each process offers a released unit within 100 ms.
  */
 import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';

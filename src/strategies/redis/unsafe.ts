@@ -1,6 +1,6 @@
 /**
- * `unsafe`: read, check, write, with nothing in between. The control: the harness must *see* it oversell, or its verdict on the
- * other strategies is worth nothing.
+ * `unsafe`: read, check, write, with nothing in between. The control: unless the harness detects that it oversells, its
+ * verdict on the other strategies is worthless.
  *
  * Postgres's CHECK would reject the units that Redis oversold. So this strategy does what code without a CHECK does: it inserts
  * the order, stops `sold` at `stock`, and counts the units beyond it as `oversold`. No other code in Stampede bypasses the
