@@ -25,6 +25,8 @@ export function missingLockServers(
   return names.flatMap((name) => {
     const variable = lockVariable(name);
     if (variable === null || env[variable]) return [];
-    return [`--locks ${name} needs ${variable}: set it to ${variables[variable]}; see docs/how-to/choose-a-lock.md`];
+    return [
+      `--locks ${name} needs ${variable}: set it to ${variables[variable]}; see docs/how-to/choose-a-lock.md`,
+    ];
   });
 }
