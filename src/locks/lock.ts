@@ -28,7 +28,7 @@ export interface AcquireOptions {
   /** How long to wait for a held lock, in milliseconds. 0 makes a single attempt. */
   readonly waitMs: number;
   readonly signal?: AbortSignal;
-  /** A reentrant lock admits the same owner again. By default every claim has an owner of its own. */
+  /** A reentrant lock admits the same owner again. By default each claim is its own owner. */
   readonly owner?: string;
   /** For a read-write lock: readers share. Default: `write`. */
   readonly mode?: 'read' | 'write';

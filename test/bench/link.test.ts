@@ -75,9 +75,9 @@ describe('a link', () => {
   });
 
   it.each([
-    { rttMs: 1, mostMs: 30 },
-    { rttMs: 5, mostMs: 40 },
-    { rttMs: 20, mostMs: 60 },
+    { rttMs: 1, mostMs: 3 },
+    { rttMs: 5, mostMs: 8 },
+    { rttMs: 20, mostMs: 24 },
   ])('takes $rttMs ms for a round trip, and hardly more', async ({ rttMs, mostMs }) => {
     await using link = await open(rttMs);
     await using redis = await redisAt(link.redisUrl);
@@ -105,6 +105,20 @@ describe('a link', () => {
     }
     return tookMs.sort((a, b) => a - b);
   }
+
+  it('delays each request by itself: many at a time are not slower than one', async () => {
+    await using link = await open(50);
+    await using redis = await redisAt(link.redisUrl);
+    const startMs = performance.now();
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, async (_, i) => {
+        await sleep(i * 2);
+        return redis.echo(String(i));
+      }),
+    );
+    expect(answers).toEqual(Array.from({ length: 20 }, (_, i) => String(i)));
+    expect(performance.now() - startMs).toBeLessThan(400); // one after the other: 1,000
+  });
 });
 
 describe('a delay', () => {
@@ -167,7 +181,30 @@ describe('what passes', () => {
     await once(taken!, 'end');
     expect(received).toBe(client.bytesWritten);
   });
+
+  it('ends one way at a time', async () => {
+    await using server = await listening((socket) => {
+      let heard = '';
+      socket.on('data', (data) => {
+        heard += data;
+      });
+      socket.on('end', () => setTimeout(() => socket.end(`heard ${heard}`), 50));
+    });
+    await using link = await open(2, server.url);
+    const client = connect({ port: Number(new URL(link.redisUrl).port), allowHalfOpen: true });
+    client.end('all of it');
+    let answer = '';
+    for await (const data of client) answer += data;
+    expect(answer).toBe('heard all of it');
+  });
 });
+
+async function bytesOf(socket: Socket, most: number): Promise<void> {
+  for (let received = 0; received < most; ) {
+    const [data] = (await once(socket, 'data')) as [Buffer];
+    received += data.length;
+  }
+}
 
 /** Whether it was passed to the kernel within half a second. */
 function written(socket: Socket, chunk: Buffer): Promise<boolean> {
@@ -231,6 +268,21 @@ describe('round trips', () => {
     });
   });
 
+  it('are as many as answers were waited for, however a burst is cut', async () => {
+    await using link = await open(60);
+    const client = connect(Number(new URL(link.redisUrl).port), '127.0.0.1').setNoDelay(true);
+    for (let round = 1; round <= 3; round++) {
+      const answered = bytesOf(client, '+PONG\r\n+PONG\r\n'.length);
+      for (const part of ['PI', 'NG\r\nPING', '\r\n']) {
+        client.write(part);
+        await sleep(10);
+      }
+      await answered;
+      expect(await link.roundTrips()).toEqual({ redis: round, postgres: 0 });
+    }
+    client.destroy();
+  });
+
   it('of two connections at the same time are two', async () => {
     await using link = await open(1);
     await using one = await redisAt(link.redisUrl);
@@ -238,6 +290,17 @@ describe('round trips', () => {
     await link.reset();
     for (let i = 0; i < 5; i++) await Promise.all([one.ping(), other.ping()]);
     expect(await link.roundTrips()).toEqual({ redis: 10, postgres: 0 });
+  });
+
+  it('of introducing oneself are counted, and forgotten', async () => {
+    await using link = await open(0);
+    await using _redis = await redisAt(link.redisUrl);
+    await using _sql = await postgresAt(link.databaseUrl);
+    const { redis, postgres } = await link.roundTrips();
+    expect(redis).toBeGreaterThan(0);
+    expect(postgres).toBeGreaterThan(1); // start-up, and the password
+    await link.reset();
+    expect(await link.roundTrips()).toEqual({ redis: 0, postgres: 0 });
   });
 });
 
@@ -253,6 +316,24 @@ describe('an end', () => {
     await expect(redisAt(link.redisUrl)).rejects.toThrow();
     expect((await sql.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
     expect(link.died.aborted).toBe(false);
+  });
+
+  it('of a client is seen by its store', async () => {
+    await using link = await open(1);
+    const application_name = `ends-${randomBytes(4).toString('hex')}`;
+    const client = new pg.Client({ connectionString: link.databaseUrl, application_name });
+    client.on('error', () => {});
+    await client.connect();
+    const count = async (): Promise<unknown> => {
+      const { rows } = await stores.sql.query(
+        'SELECT count(*)::int AS n FROM pg_stat_activity WHERE application_name = $1',
+        [application_name],
+      );
+      return rows[0].n;
+    };
+    expect(await count()).toBe(1);
+    (client as unknown as { connection: { stream: Socket } }).connection.stream.resetAndDestroy();
+    await expect.poll(count, { timeout: 5_000 }).toBe(0);
   });
 
   it('of the proxies is told, and only when nobody wanted it', async () => {

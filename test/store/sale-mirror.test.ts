@@ -244,9 +244,9 @@ describe('a claim', () => {
     expect(await sales.claim(ann)).toBe('claimed-by-another');
     await age(zoe, limits.claimMs + 1);
     await age(ann, limits.claimMs + 100);
-    const [glance] = await sales.scan([saleId]);
-    expect(glance).toMatchObject({ free: STOCK - 2, pending: 2, buyers: 2 });
-    expect(glance!.ageMs).toBeGreaterThanOrEqual(limits.claimMs + 100);
+    const [digest] = await sales.scan([saleId]);
+    expect(digest).toMatchObject({ free: STOCK - 2, pending: 2, buyers: 2 });
+    expect(digest!.ageMs).toBeGreaterThanOrEqual(limits.claimMs + 100);
     expect(await sales.countAbandoned(saleId)).toBeGreaterThanOrEqual(1);
     const [first] = await sales.claimAbandoned(saleId, 1);
     expect(first).toMatchObject({ userId: 'ann', orderId: ann.orderId, reservedAt: ann.reservedAt });
