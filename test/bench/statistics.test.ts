@@ -42,6 +42,13 @@ describe('the median', () => {
       }),
     );
   });
+
+  it('does not change what it is given', () => {
+    const some = [3, 1, 2];
+    median(some);
+    interval(some);
+    expect(some).toEqual([3, 1, 2]);
+  });
 });
 
 describe('the interval', () => {
@@ -80,6 +87,15 @@ describe('the interval', () => {
     );
   });
 
+  it('shrinks with more values', () => {
+    const width = (count: number): number => {
+      const { low, high } = interval(lognormal(count, 0.1, 3)) as Interval;
+      return high - low;
+    };
+    expect(width(25)).toBeLessThan(width(5));
+    expect(width(100)).toBeLessThan(width(25) * 0.75);
+  });
+
   it('of 11 rounds covers what is true in about 95 % of all runs', () => {
     // The bootstrap's ends are the third of 11 from below and from above, and now and then the value beside them. Such a
     // range covers the median with 93.5 % (1 − 2 × 67 / 2,048), that of the second with 98.8 %. Of 1,000 samples the share
@@ -100,6 +116,16 @@ describe('the quotient of two medians', () => {
     expect(quotientOfMedians([], [1])).toBeNull();
     expect(quotientOfMedians([1], [])).toBeNull();
     expect(quotientOfMedians([1, 2], [0, 0, 5])).toBeNull();
+  });
+
+  it('is wider than what is above the line alone, and turns over with it', () => {
+    const [over, under] = [lognormal(9, 0.1, 1), lognormal(9, 0.1, 2)];
+    const quotient = quotientOfMedians(over, under) as Interval;
+    const single = interval(over) as Interval;
+    expect(quotient.high / quotient.low).toBeGreaterThan(single.high / single.low);
+    const turned = quotientOfMedians(under, over) as Interval;
+    expect(turned.median).toBeCloseTo(1 / quotient.median, 9);
+    expect(turned.low).toBeCloseTo(1 / quotient.high, 1);
   });
 });
 
@@ -244,9 +270,24 @@ describe('simulated runs of five rounds', () => {
     }
   });
 
+  it('of three rounds call identical strategies different more often, and find 20 %', () => {
+    // Three rounds that happen to agree are one in four; the noise of the A/A control keeps half of them back.
+    const ties = share('tie', 1, 0.03, { rounds: 3 });
+    expect(ties, `ties: ${percent(ties)}`).toBeGreaterThanOrEqual(0.85);
+    const found = share('slower', 0.8, 0.03, { rounds: 3 });
+    expect(found, percent(found)).toBeGreaterThanOrEqual(0.95);
+  });
+
   it('say nothing when rounds are not paired: the speed of the machine hides 10 %', () => {
     const found = share('slower', 0.9, 0.03, { judge: acrossRounds });
     expect(found, percent(found)).toBeLessThan(0.2);
+  });
+
+  it('call most identical strategies different when the higher median wins', () => {
+    const higher = ({ baseline, contender }: Simulated): Comparison =>
+      median([...contender.values()]) > median([...baseline.values()]) * 1.01 ? 'faster' : 'tie';
+    const wrong = share('faster', 1, 0.03, { judge: higher });
+    expect(wrong, percent(wrong)).toBeGreaterThan(0.3);
   });
 });
 
