@@ -32,7 +32,7 @@ function check() {
   return { status, sentence: stderr };
 }
 
-it('is what npm run build does first', () => {
+it('is checked first by npm run build', () => {
   const { scripts } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
   expect(scripts.build).toMatch(new RegExp(`^node scripts/${SCRIPT} && tsc `));
   expect(scripts.prestart).toContain('build');

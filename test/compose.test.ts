@@ -29,7 +29,7 @@ const inProfile = (profile: string) => all.filter(([, { profiles }]) => profiles
 /** The services whose profile is not on are not there. */
 const always = all.filter(([, { profiles }]) => profiles === undefined).map(([name]) => name);
 
-it('gives the service a configuration that it takes', () => {
+it('passes the service a valid configuration', () => {
   const raw = services.stampede!.environment;
   const env = Object.fromEntries(
     Object.entries(raw).map(([name, value]) => [name, value.replace(/^\$\{\w+:-(.*)\}$/, '$1')]),
@@ -59,7 +59,7 @@ it('waits for healthy stores, and for the servers of a profile that is on', () =
   }
 });
 
-it('pins every image, and starts without a profile what it always started', () => {
+it('pins every image, and starts the same services without a profile', () => {
   expect(always.sort()).toEqual(['postgres', 'redis', 'stampede']);
   for (const [name, { image }] of all) if (name !== 'stampede') expect(image).toMatch(/^[a-z]+:\d+(\.\d+)*$/);
   // Locks count on the same Redis everywhere.
@@ -127,7 +127,7 @@ describe('the servers of locks', () => {
   });
 });
 
-it('copies into the image what is there', () => {
+it('copies only files that exist into the image', () => {
   for (const [, sources] of text('Dockerfile').matchAll(/^COPY (?!--from)(.+) \S+$/gm)) {
     for (const source of sources!.split(' ')) expect(existsSync(new URL(source, root)), source).toBe(true);
   }

@@ -39,7 +39,7 @@ const anchorOf = (heading: string) =>
 describe.each(documents)('%s', (document) => {
   const page = text(document);
 
-  it('has links that lead somewhere', () => {
+  it('has no broken link', () => {
     const isBroken = (target: string): boolean => {
       if (/^https?:/.test(target)) return false;
       const [path = '', anchor] = target.split('#');
@@ -52,7 +52,7 @@ describe.each(documents)('%s', (document) => {
     expect(matches(prose(page), /\]\(([^)\s]+)\)/g).filter(isBroken)).toEqual([]);
   });
 
-  it('names commands that are scripts of the package, with variables that the service reads', () => {
+  it('names only existing npm scripts and variables', () => {
     const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
     for (const script of matches(page, /npm run (?:--silent )?([\w:]+)/g))
       expect(scripts).toHaveProperty([script]);
@@ -61,7 +61,7 @@ describe.each(documents)('%s', (document) => {
         expect(text('.env.example'), variable).toContain(`\n# ${variable}=`);
   });
 
-  it('cites tests that exist, each in its file', () => {
+  it('cites existing tests, each in its file', () => {
     const files = new Map(
       [...page.matchAll(/^\[([a-z-]+)\]: (\S+)$/gm)].map(([, name, target]) => [
         name!,
@@ -125,7 +125,7 @@ describe('every strategy', () => {
     for (const name of strategies) expect(text('.env.example'), name).toMatch(inExample(name));
   });
 
-  it.each(strategies)('has its explanation, a diagram, and what it is for: %s', (name) => {
+  it.each(strategies)('has its explanation, a diagram, and its use: %s', (name) => {
     const part = section(text('docs/explanation/strategies.md'), `## \`${name}\``);
     expect(part.split('```'), 'one diagram').toHaveLength(3);
     expect(part).toContain('**Choose it**');
@@ -162,7 +162,7 @@ describe('the configuration reference', () => {
     expect(Object.fromEntries(listed)).toEqual(Object.fromEntries(given));
   });
 
-  it('has limits as they are', () => {
+  it('has every limit with its value', () => {
     const listed = [...page.matchAll(/^\| `([a-z][\w.]+)` \| (\d+) \|/gm)];
     expect(listed.length).toBeGreaterThan(15);
     for (const [, name, value] of listed) {

@@ -68,14 +68,14 @@ describe('a file .env', () => {
     expect(stdout).toBe('Redis agrees with Postgres.\n');
   });
 
-  it('that is wrong is refused like the environment', async () => {
+  it('that is invalid is rejected like the environment', async () => {
     await writeEnv({ STRATEGY: 'luaa', SEGMENTS: '-1' });
     const said = await failure(urls);
     expect(said).toContain('The configuration has 2 mistakes');
     expect(said).toContain('STRATEGY="luaa"');
   });
 
-  it('that is a folder is refused', async () => {
+  it('that is a folder is rejected', async () => {
     await promisify(execFile)('mkdir', [path.join(installed.folder, '.env')]);
     expect(await failure(urls)).toContain('.env cannot be read');
   });

@@ -29,7 +29,7 @@ async function metric(pattern: RegExp): Promise<number> {
   return Number(pattern.exec(String(body.text))?.[1] ?? Number.NaN);
 }
 
-it('sells from both, exactly what there is', async () => {
+it('sells exactly the stock from both', async () => {
   expect(serving()).toHaveLength(2);
   const { id } = await createSale(url, 50);
   const answers = await Promise.all(users(400).map((user) => buy(url, id, user)));
@@ -53,7 +53,7 @@ it('adds up the metrics of both, whichever answers', async () => {
   ).toBe(50);
 });
 
-it('replaces one that dies, and sells on', { timeout: 120_000 }, async () => {
+it('replaces a dead worker, and keeps selling', { timeout: 120_000 }, async () => {
   const { id } = await createSale(url, 100);
   const [first] = serving();
   const buying = users(100, 'one').map((user) => buy(url, id, user));
@@ -69,7 +69,7 @@ it('replaces one that dies, and sells on', { timeout: 120_000 }, async () => {
   expect((await attempt(url, id, 'late')).problem).toBe('sold-out');
 });
 
-it('stops all of them in order, also when the terminal signals each of them', async () => {
+it('stops all gracefully, also when the terminal signals each of them', async () => {
   const pids = serving();
   const { id } = await createSale(url, 5);
   const head = `POST /sales/${id}/orders HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n`;
@@ -93,7 +93,7 @@ it('stops all of them in order, also when the terminal signals each of them', as
   for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow('ESRCH');
 });
 
-it('reports why it cannot start, and leaves nothing running', async () => {
+it('reports why it cannot start, and leaves no process', async () => {
   const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
   const failing = startService({ DATABASE_URL, REDIS_URL, WORKERS: '2', LOCK: 'redlock' });
   await expect(failing).rejects.toThrow('LOCK=redlock needs REDLOCK_URLS');

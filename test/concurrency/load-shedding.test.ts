@@ -23,7 +23,7 @@ afterEach(() => vi.useRealTimers());
 /** So many ask at once. */
 const arrive = (count: number) => Array.from({ length: count }, () => admission.enter());
 
-it('lets in at once while there is room, then in line, then turns down', async () => {
+it('admits up to the limit, then queues, then sheds', async () => {
   const answers = arrive(70);
   expect(answers.filter((answer) => answer === true)).toHaveLength(10);
   expect(answers.filter((answer) => answer instanceof Promise)).toHaveLength(50);
@@ -31,7 +31,7 @@ it('lets in at once while there is room, then in line, then turns down', async (
   expect(admission.state).toEqual({ inFlight: 10, queued: 50, limit: 10 });
 });
 
-it('serves the line in its order, and nobody goes past it', async () => {
+it('serves the queue in order, without overtaking', async () => {
   const order: number[] = [];
   const line = arrive(13).slice(10) as Promise<boolean>[];
   const served = line.map((turn, i) => turn.then((admitted) => admitted && order.push(i)));
@@ -43,7 +43,7 @@ it('serves the line in its order, and nobody goes past it', async () => {
   expect(admission.state).toMatchObject({ inFlight: 10, queued: 1 });
 });
 
-it('turns down who waited too long, and leaves no timer behind', async () => {
+it('sheds requests that waited too long, and leaves no timer', async () => {
   const line = arrive(15).slice(10) as Promise<boolean>[];
   vi.advanceTimersByTime(99);
   expect(admission.state.queued).toBe(5);
@@ -52,7 +52,7 @@ it('turns down who waited too long, and leaves no timer behind', async () => {
   expect(vi.getTimerCount()).toBe(0);
 });
 
-it('keeps a short line once somebody waited in vain, until that is forgotten', () => {
+it('keeps the queue short after a timeout, until it is forgotten', () => {
   arrive(11);
   vi.advanceTimersByTime(150); // one waited in vain; and nobody left, so that the room shrank
   const { limit } = admission.state;
@@ -63,7 +63,7 @@ it('keeps a short line once somebody waited in vain, until that is forgotten', (
   expect(arrive(70).filter((answer) => answer === false)).toHaveLength(70 - 50 - admission.state.limit);
 });
 
-it('has room for what is decided together', () => {
+it('admits a whole batch', () => {
   const gathering = createLoadShedder(200, 256, bounds);
   expect(gathering.state.limit).toBe(128);
 });
@@ -79,7 +79,7 @@ function overload(perSecond: number, ms: number): number {
   return admission.state.limit;
 }
 
-it('finds the room that the stores can serve in time, whichever way they change', () => {
+it('finds the limit that the stores can serve in time, whether they become faster or slower', () => {
   expect(overload(2_000, 2_000)).toBeGreaterThan(150);
   expect(admission.state.limit).toBeLessThan(250);
   expect(overload(400, 2_000)).toBeGreaterThan(30);
@@ -87,7 +87,7 @@ it('finds the room that the stores can serve in time, whichever way they change'
   expect(overload(5_000, 2_000)).toBeGreaterThan(350);
 });
 
-it('learns nothing from an idle time', () => {
+it('ignores idle times', () => {
   const { limit } = admission.state;
   for (let i = 0; i < 100; i++) {
     expect(admission.enter()).toBe(true);
@@ -97,7 +97,7 @@ it('learns nothing from an idle time', () => {
   expect(admission.state.limit).toBe(limit);
 });
 
-it('never has more room than it may, nor less', () => {
+it('keeps the limit within its bounds', () => {
   expect(overload(100_000, 3_000)).toBe(1_000);
   for (let i = 0; i < 20; i++) {
     arrive(1_200); // the stores hang: nobody leaves

@@ -46,7 +46,7 @@ beforeEach(() => {
 afterEach(() => vi.useRealTimers());
 
 describe('batches', () => {
-  it('send one that asks alone at once, and gather those that come meanwhile', async () => {
+  it('send a lone submission at once, and gather those that arrive meanwhile', async () => {
     const answers = [...'abcde'].map((item) => submit(1, item));
     expect(underWay.map(({ items }) => items.join(''))).toEqual(['a', 'b']);
     underWay[0]!.end();
@@ -77,14 +77,14 @@ describe('batches', () => {
     expect(sizes()).toEqual([size, least]);
   });
 
-  it('keep keys apart', () => {
+  it('are formed per key', () => {
     for (let i = 0; i < 5; i++) for (const key of [1, 2]) void submit(key, `${key}-${i}`);
     expect(underWay.map(({ key }) => key).sort()).toEqual([1, 1, 2, 2]);
     for (const { key, items } of underWay)
       expect(items.every((item) => item.startsWith(`${key}-`))).toBe(true);
   });
 
-  it('are bounded', async () => {
+  it('have a bounded size', async () => {
     const answers = Array.from({ length: limits.commitBatchSize + 10 }, (_, i) => submit(1, String(i)));
     underWay[0]!.end();
     await turn();
@@ -96,7 +96,7 @@ describe('batches', () => {
     await Promise.all(answers);
   });
 
-  it('turn down what comes when too many wait', async () => {
+  it('reject submissions when the queue is full', async () => {
     const answers = Array.from({ length: limits.commitInFlight + limits.commitQueue }, (_, i) =>
       submit(1, String(i)),
     );
@@ -110,7 +110,7 @@ describe('batches', () => {
     expect(sizes()).toEqual([1]);
   });
 
-  it('turn down what has waited too long, and do not hand it on', async () => {
+  it('reject submissions that waited too long, and do not send them', async () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     void submit(1, 'a');
     void submit(1, 'b');
@@ -147,7 +147,7 @@ describe('a batch that fails', () => {
     }
   }
 
-  it('because of a member fails nobody else', async () => {
+  it('because of one member fails only that member', async () => {
     const answers = gathered('abxcdefg');
     await turn();
     const tried = await endAll('a member');
@@ -157,14 +157,14 @@ describe('a batch that fails', () => {
     expect(ends[2]).toMatchObject({ status: 'rejected', reason: { message: 'a member' } });
   });
 
-  it('for any other reason fails as a whole, and once', async () => {
+  it('for any other reason fails as a whole, once', async () => {
     const answers = gathered('abxc');
     await turn();
     expect(await endAll('the connection')).toEqual(['abxc']);
     for (const { status } of await answers) expect(status).toBe('rejected');
   });
 
-  it('does not take back the answers that it gave before', async () => {
+  it('keeps the answers that it gave before', async () => {
     let calls = 0;
     const { submit: asking } = microBatcher<string, string>({
       async work(_key, items, answer) {

@@ -157,7 +157,7 @@ function waiting({ process, resource }: Harness, { capabilities }: LockDescripti
     expect(tookMs).toBeLessThan(300);
   });
 
-  it('leaves nothing behind when a wait is aborted', async () => {
+  it('releases everything when a wait is aborted', async () => {
     const [a, b, c] = [await process(), await process(), await process()];
     const r = resource();
     expect(await kindOf(a, r, { signal: AbortSignal.abort() })).toBe('aborted');

@@ -65,7 +65,7 @@ export function orderLife(bench: LifeBench): void {
       await expectBalanced(sale.id, 1);
     });
 
-    it('cancels once for twenty requests at once', async () => {
+    it('cancels once for twenty concurrent requests', async () => {
       const [a, b] = bench.urls;
       const sale = await createSale(a, 3);
       const { body } = await buy(a, sale.id, 'one');
@@ -77,7 +77,7 @@ export function orderLife(bench: LifeBench): void {
       await expectBalanced(sale.id, 0);
     });
 
-    it('sells what is cancelled while others buy, to the last unit', async () => {
+    it('sells cancelled units while others buy, to the last unit', async () => {
       const [a, b] = bench.urls;
       const sale = await createSale(a, 20);
       const held = await Promise.all(users(20).map((user) => buy(a, sale.id, user)));
@@ -90,7 +90,7 @@ export function orderLife(bench: LifeBench): void {
       await expectBalanced(sale.id, 20);
     });
 
-    it('has one effect for notifications that are repeated, together or late', async () => {
+    it('has one effect for repeated notifications, concurrent or late', async () => {
       const [a, b] = bench.urls;
       const sale = await createSale(a, 2);
       const { body } = await buy(a, sale.id, 'payer');
@@ -111,7 +111,7 @@ export function orderLife(bench: LifeBench): void {
   }
 
   function expiring(): void {
-    it('expires what is not paid in time, and sells it again', { timeout: 60_000 }, async () => {
+    it('expires unpaid orders, and sells their units again', { timeout: 60_000 }, async () => {
       const [a, b] = bench.urls;
       const sale = await createSale(a, 12);
       const held = await Promise.all(users(12).map((user, i) => buy(i % 2 ? a : b, sale.id, user)));

@@ -129,7 +129,7 @@ export function strategyContract(name: string): void {
       await expectSold(sale.id, 1);
     });
 
-    it('gives a customer one order for forty attempts at once', async () => {
+    it("places one order for a customer's forty concurrent attempts", async () => {
       const sale = await createSale(a.url, 100);
       const answers = await Promise.all(
         Array.from({ length: 40 }, (_, i) => buy(either(i), sale.id, 'impatient')),
@@ -143,7 +143,7 @@ export function strategyContract(name: string): void {
       expect(await buy(a.url, 2_000_000, 'nobody')).toMatchObject({ status: 404, problem: 'unknown-sale' });
     });
 
-    it('sells nothing before the window and nothing after it', async () => {
+    it("sells only within the sale's window", async () => {
       const at = (ms: number) => new Date(Date.now() + ms).toISOString();
       const early = await createSale(a.url, 5, { startsAt: at(3_600_000) });
       expect(await buy(b.url, early.id, 'u')).toMatchObject({ status: 409, problem: 'sale-not-open' });
@@ -155,7 +155,7 @@ export function strategyContract(name: string): void {
       await expectSold(late.id, 0);
     });
 
-    it('releases the unit when Postgres refuses the order', async () => {
+    it('releases the unit when Postgres rejects the order', async () => {
       await stores.sql.query(`
         CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
           $$ BEGIN IF NEW.user_id LIKE 'refused%' THEN RAISE EXCEPTION 'refused for the test'; END IF; RETURN NEW; END $$;
@@ -183,7 +183,7 @@ export function strategyContract(name: string): void {
   }
 
   function selling(): void {
-    it('sells 50 units to 200 customers at once through two processes', async () => {
+    it('sells 50 units to 200 concurrent customers through two processes', async () => {
       const sale = await createSale(a.url, 50);
       const answers = await Promise.all(users(200).map((user, i) => buy(either(i), sale.id, user)));
       expect(answers.filter((answer) => answer.status === 201)).toHaveLength(50);
@@ -193,7 +193,7 @@ export function strategyContract(name: string): void {
       await expectRedisAgrees(sale.id);
     });
 
-    it('sells what a restock adds, and not what a cut removes', async () => {
+    it('sells units that a restock adds, and none that a cut removes', async () => {
       const sale = await createSale(a.url, 3);
       for (const user of users(3)) expect((await buy(a.url, sale.id, user)).status).toBe(201);
       expect((await buy(b.url, sale.id, 'late')).problem).toBe('sold-out');
@@ -267,7 +267,7 @@ export function strategyContract(name: string): void {
   }
 
   function overselling(): void {
-    it('is seen to oversell', async () => {
+    it('oversells under concurrent load', async () => {
       let worst = 0;
       for (let round = 0; round < 10 && worst === 0; round++) {
         const sale = await createSale(a.url, 50);

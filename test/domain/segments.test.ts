@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { homeSegment, lenderOf } from '../../src/domain/segments.ts';
 
 describe('segments', () => {
-  it('gives every user one home, always the same, within bounds', () => {
+  it('maps every user to one home, always the same, within bounds', () => {
     fc.assert(
       fc.property(fc.string(), fc.integer({ min: 1, max: 1000 }), (user, segments) => {
         const home = homeSegment(user, segments);
@@ -21,7 +21,7 @@ describe('segments', () => {
     expect(Math.max(...counts)).toBeLessThan(1200);
   });
 
-  it('finds a lender exactly when some segment has a unit, and names one that has', () => {
+  it('finds a lender exactly when some segment has a unit', () => {
     const units = fc.array(fc.integer({ min: -2, max: 3 }), { minLength: 1, maxLength: 20 });
     fc.assert(
       fc.property(units, fc.nat(), (segments, seed) => {

@@ -158,7 +158,7 @@ describe('bad input gets a problem and changes nothing', () => {
     expect(paths).toEqual(expect.arrayContaining(['body.name', 'body.stock', 'body.priceCents']));
   });
 
-  it('answers what is not HTTP, and serves the next request', async () => {
+  it('answers invalid HTTP with a problem, and serves the next request', async () => {
     const socket = connect(Number(new URL(url).port), '127.0.0.1');
     socket.write('NOT HTTP AT ALL\r\n\r\n');
     const answer = await new Promise<string>((resolve) =>
@@ -223,7 +223,7 @@ describe('orders', () => {
 describe('points', () => {
   const award = { sourceType: 'review', sourceId: '42', points: 30 };
 
-  it('are added once for a source, however often they are sent', async () => {
+  it('are added once per source, however often they are sent', async () => {
     const answers = await Promise.all(
       Array.from({ length: 50 }, () => post(`${url}/users/ann/points`, award)),
     );
@@ -309,7 +309,7 @@ describe('the service', () => {
     expect(await call(`${url}/sales/1/orders`, { method: 'DELETE' })).toMatchObject({ status: 404 });
   });
 
-  it('asks for the token, when one is set, and shows it in no log', async () => {
+  it('requires the token, if one is set, and does not log it', async () => {
     const token = 'a-long-enough-token';
     await using guarded = await startService({
       DATABASE_URL: stores.databaseUrl,
@@ -337,13 +337,13 @@ describe('the service', () => {
     expect(guarded.log.join('\n')).not.toContain(token);
   });
 
-  it('stops gracefully on request, and refuses a port that is taken', async () => {
+  it('stops gracefully on request, and rejects a port in use', async () => {
     const port = new URL(url).port;
     const second = startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, PORT: port });
     await expect(second).rejects.toThrow(`Port ${port} is in use`);
   });
 
-  it('says what is wrong when a store is not there', async () => {
+  it('explains a missing store', async () => {
     const env = { DATABASE_URL: 'postgresql://u:secret@127.0.0.1:1/x', REDIS_URL: stores.redisUrl };
     const failure = await startService(env).then(
       () => '',

@@ -82,7 +82,7 @@ it.each(['the hot route', 'the other routes'])(
   },
 );
 
-it('what is answered counts no longer: one connection carries any number of requests', async () => {
+it('answered requests do not count: one connection carries any number of requests', async () => {
   const sale = await createSale(service.url, 1_000);
   const socket = connect(port(), '127.0.0.1');
   let text = '';

@@ -46,7 +46,7 @@ describe('bad input gets a problem and changes nothing', () => {
     expect(await everything()).toBe(before);
   });
 
-  it('payment: another amount than the price, and an id that came before with other contents', async () => {
+  it('payment: an amount that differs from the price, and a repeated id with other contents', async () => {
     const { id } = await createSale(url, 2);
     const [one, other] = [(await attempt(url, id, 'one')).body, (await attempt(url, id, 'other')).body];
     const first = { notificationId: `n-${one.orderId}`, orderId: one.orderId, amountCents: 500 };

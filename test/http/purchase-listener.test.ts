@@ -259,7 +259,7 @@ describe('every form of the request', () => {
     expect(statuses).toEqual([201, 409, 202, 503, 200, 201]);
   });
 
-  it('one usual form between two unusual ones', async () => {
+  it('a usual form between two unusual ones', async () => {
     const answers = await both(
       [chunked('{"userId":"a"}'), request(), request({ path: '/sales/1/orders?' })].join(''),
     );
@@ -282,7 +282,7 @@ describe('every form of the request', () => {
     expect(asked).toEqual(['1 ann', '1 ann']);
   });
 
-  it('an upload that is broken off: nothing is attempted', async () => {
+  it('an aborted upload: nothing is attempted', async () => {
     await both(request({ length: 17 }), true);
     await both(request({ length: 17 }).slice(0, -5), true);
     expect(asked).toEqual([]);
@@ -293,7 +293,7 @@ describe('every form of the request', () => {
   });
 });
 
-describe('what is decided by hand agrees with the schema', () => {
+describe('the hand-written checks agree with the schema', () => {
   const names = fc.constantFrom('userId', 'UserId', 'userid', '__proto__', 'constructor', 'toString', '');
   const userIds = fc.oneof(
     fc.stringMatching(/^[A-Za-z0-9._:-]{1,70}$/),
@@ -321,7 +321,7 @@ describe('what is decided by hand agrees with the schema', () => {
     }
   }
 
-  it('about bodies', () => {
+  it('on bodies', () => {
     let valid = 0;
     fc.assert(
       fc.property(texts, (text) => {
@@ -335,7 +335,7 @@ describe('what is decided by hand agrees with the schema', () => {
     expect(valid).toBeGreaterThan(500);
   });
 
-  it('about bytes', () => {
+  it('on bytes', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 40 }), (bytes) => {
         const body = Buffer.concat([Buffer.from('{"userId":"'), bytes, Buffer.from('"}')]);
@@ -345,7 +345,7 @@ describe('what is decided by hand agrees with the schema', () => {
     );
   });
 
-  it('about numbers of sales', () => {
+  it('on sale ids', () => {
     const digits = fc.oneof(
       fc.nat().map(String),
       fc.stringMatching(/^\d{0,18}$/),

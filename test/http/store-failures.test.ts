@@ -221,7 +221,7 @@ it('Postgres ends its connections in the middle of statements', () =>
     },
   ));
 
-it('Postgres takes no writes', () => expectOnly503(() => setting('default_transaction_read_only', 'on')));
+it('Postgres is read-only', () => expectOnly503(() => setting('default_transaction_read_only', 'on')));
 
 it('Postgres has no connection left', () =>
   expectOnly503(async () => {

@@ -9,7 +9,7 @@ import { temporaryFolder } from './support.ts';
 const self = identify(process.pid)!;
 const refusal = (pid: number) => `held for ${pid}`;
 
-test('never two holders at once, and every waiter acquires it', async () => {
+test('never has two holders, and every waiter acquires it', async () => {
   const claims = join(temporaryFolder(), 'lock');
   let holders = 0;
   let most = 0;
@@ -25,7 +25,7 @@ test('never two holders at once, and every waiter acquires it', async () => {
   expect(readdirSync(claims)).toEqual([]);
 });
 
-test('a held one refuses at once, an ending one is waited for', async () => {
+test('a held lock is an error at once; an ending one is waited for', async () => {
   const claims = join(temporaryFolder(), 'lock');
   const options = { claims, owner: self, waitMs: 10_000, refusal };
   const first: FolderLock = await lockFolder(options);
@@ -45,7 +45,7 @@ test('a held one refuses at once, an ending one is waited for', async () => {
   second!.release();
 });
 
-test('an ending one that never ends is not waited for beyond the bound', async () => {
+test('a wait for a hanging end is bounded', async () => {
   const claims = join(temporaryFolder(), 'lock');
   mkdirSync(claims);
   const name = `${self.pid}-${self.started}-abcdef`;

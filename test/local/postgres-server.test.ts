@@ -50,7 +50,7 @@ test('serves Postgres 18 with the settings that the service relies on', async ()
   await server.stop();
 });
 
-test('the pid is the server itself: SIGKILL reaches it, and what was committed is there again', async () => {
+test("the pid is the server's: SIGKILL ends it, and committed data survives", async () => {
   const folder = temporaryFolder();
   const server = await startPostgresServer({ folder });
   expect(readFileSync(join(folder, 'data', 'postmaster.pid'), 'utf8')).toMatch(
@@ -62,7 +62,7 @@ test('the pid is the server itself: SIGKILL reaches it, and what was committed i
   await expectKept(folder);
 });
 
-test('a folder on which a server runs is refused with its pid', async () => {
+test('a folder in use by a server is an error that names its pid', async () => {
   const folder = temporaryFolder();
   const server = await startPostgresServer({ folder, args: FAST });
   await expect(startPostgresServer({ folder, args: FAST })).rejects.toMatchObject({
@@ -72,8 +72,8 @@ test('a folder on which a server runs is refused with its pid', async () => {
   await server.stop();
 });
 
-describe('what earlier runs left', () => {
-  test('a half-finished initdb is swept', async () => {
+describe('leftovers of earlier runs', () => {
+  test('a half-finished initdb is removed', async () => {
     const folder = temporaryFolder();
     const draft = join(folder, 'data.new-0badcafe', 'data');
     mkdirSync(draft, { recursive: true });
@@ -147,7 +147,7 @@ describe('what earlier runs left', () => {
 });
 
 describe('a taken port', () => {
-  test('that the caller asked for is an error; no port asked for: others are tried', async () => {
+  test('is an error if requested; otherwise others are tried', async () => {
     const folder = temporaryFolder();
     const stranger = createServer((socket) => socket.destroy());
     await new Promise<void>((resolve) => stranger.listen(0, '127.0.0.1', resolve));
@@ -201,7 +201,7 @@ describe.runIf(isRoot && isLinux)('as root', () => {
     },
   );
 
-  test('without namespaces, in a closed folder: says whom it tried and what to do', async () => {
+  test('without namespaces, in a closed folder: names the accounts it tried and the remedy', async () => {
     const folder = join(mkdtempSync(join(temporaryFolder(), 'closed-')), 'postgres');
     await expect(startPostgresServer({ folder, rootMode: 'account' })).rejects.toMatchObject({
       code: 'postgres-account',

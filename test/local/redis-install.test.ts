@@ -46,7 +46,7 @@ test.for([
   });
 });
 
-test('an unknown system still has an answer', async () => {
+test('an unknown system gets a hint', async () => {
   const unknown = ensureRedisServer({ ...NOWHERE, platform: 'freebsd', uid: 0, osRelease: '' });
   await expect(unknown).rejects.toMatchObject({
     code: 'redis-missing',
@@ -54,7 +54,7 @@ test('an unknown system still has an answer', async () => {
   });
 });
 
-test('one that is too old is named with its version; a newer one behind it is taken', async () => {
+test('an outdated server is named with its version; a newer one later on PATH is used', async () => {
   const folder = temporaryFolder();
   program(join(folder, 'redis-server'), 'echo "Redis server v=5.0.7 sha=00000000:0 malloc=libc bits=64"');
   await expect(findRedisServer({ path: folder, folders: [] })).rejects.toMatchObject({
@@ -66,7 +66,7 @@ test('one that is too old is named with its version; a newer one behind it is ta
   expect(await findRedisServer({ path: folder, folders: [] })).toEqual({ path, version: '8.0.1' });
 });
 
-test('several at once install once; the others wait and find it', async () => {
+test('concurrent services install once; the others wait and find it', async () => {
   const folder = temporaryFolder();
   const real = await findRedisServer();
   const count = join(folder, 'count');
@@ -90,7 +90,7 @@ test('several at once install once; the others wait and find it', async () => {
   ]);
 });
 
-test('a failing installation: its last words, the command, and the way around', async () => {
+test('a failing installation: its last output, the command, and the alternative', async () => {
   const folder = temporaryFolder();
   program(join(folder, 'brew'), 'echo "no network today"; exit 3');
   await expect(ensureRedisServer({ path: folder, folders: [], platform: 'darwin' })).rejects.toMatchObject({

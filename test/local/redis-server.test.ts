@@ -28,7 +28,7 @@ test('serves with the settings that the service relies on', async () => {
   await server.stop();
 });
 
-test('stop and SIGKILL both keep what was written; the port can be kept too', async () => {
+test('stop and SIGKILL both keep the data; the port can be kept too', async () => {
   const folder = temporaryFolder();
   const first = await startRedisServer({ folder });
   await withRedis(first.url, (redis) => redis.set('a', '1'));
@@ -44,7 +44,7 @@ test('stop and SIGKILL both keep what was written; the port can be kept too', as
   await third.stop();
 });
 
-test('arguments can turn persistence off: then a restart forgets', async () => {
+test('arguments can turn persistence off: then a restart loses the data', async () => {
   const folder = temporaryFolder();
   const args = ['--appendonly', 'no', '--save', ''];
   const first = await startRedisServer({ folder, args });
@@ -55,7 +55,7 @@ test('arguments can turn persistence off: then a restart forgets', async () => {
   await second.stop();
 });
 
-test('asks for the password, which is on no command line', async () => {
+test('requires the password, which no command line shows', async () => {
   const folder = temporaryFolder();
   const password = 'pa"ss\\word';
   const server = await startRedisServer({ folder, password });
@@ -67,7 +67,7 @@ test('asks for the password, which is on no command line', async () => {
   await server.stop();
 });
 
-test('a folder on which a Redis runs is refused with its pid', async () => {
+test('a folder in use by a Redis is an error that names its pid', async () => {
   const folder = temporaryFolder();
   const server = await startRedisServer({ folder });
   await expect(startRedisServer({ folder })).rejects.toMatchObject({

@@ -68,7 +68,7 @@ describe('start and stop', () => {
     await expectKept(folder, [1]);
   });
 
-  test('starts only what was asked for', async () => {
+  test('starts only the requested stores', async () => {
     const folder = temporaryFolder();
     const stores = await startLocalStores({ folder, postgres: false, redis: true, say: quiet });
     expect(stores.databaseUrl).toBeNull();
@@ -77,7 +77,7 @@ describe('start and stop', () => {
     await stores.stop();
   });
 
-  test('asked for no store, it touches nothing: services with their own stores share a folder', async () => {
+  test('touches nothing if no store is requested: services with their own stores share a folder', async () => {
     const folder = join(temporaryFolder(), 'untouched');
     const stores = await startLocalStores({ folder, postgres: false, redis: false, say: quiet });
     expect(stores).toMatchObject({ databaseUrl: null, redisUrl: null });
@@ -85,7 +85,7 @@ describe('start and stop', () => {
     expect(existsSync(folder)).toBe(false);
   });
 
-  test('keeps the password from everybody else', async () => {
+  test('hides the password from other users', async () => {
     const folder = temporaryFolder();
     const stores = await start(folder);
     const password = new URL(stores.databaseUrl!).password;
@@ -98,7 +98,7 @@ describe('start and stop', () => {
     await stores.stop();
   });
 
-  test('shows its owner alone where the stores listen while they run', async () => {
+  test('publishes the addresses of the stores to its owner only', async () => {
     const folder = temporaryFolder();
     const stores = await start(folder);
     const { databaseUrl, redisUrl } = stores;
@@ -115,7 +115,7 @@ describe('start and stop', () => {
     expect(readStoreUrls(folder)).toEqual({ databaseUrl: null, redisUrl: null });
   });
 
-  test('a failing Postgres takes Redis with it, and its own words are shown', async () => {
+  test('a failing Postgres stops Redis too, and its own message is shown', async () => {
     const folder = temporaryFolder();
     const postgresArgs = ['-c', 'no_such_setting=1'];
     const failing = startLocalStores({ folder, postgres: true, redis: true, say: quiet, postgresArgs });
@@ -127,8 +127,8 @@ describe('start and stop', () => {
   });
 });
 
-describe('one service for a folder', () => {
-  test('a second one is refused with the pid of the first, which keeps running', async () => {
+describe('one service per folder', () => {
+  test('a second service fails with the pid of the first, which keeps running', async () => {
     const folder = temporaryFolder();
     const service = spawnService(folder);
     const urls = await untilUp(service);
@@ -142,7 +142,7 @@ describe('one service for a folder', () => {
     await expectKept(folder, [1]);
   });
 
-  test('of many at once exactly one acquires it', async () => {
+  test('of many concurrent ones exactly one acquires it', async () => {
     const folder = temporaryFolder();
     const results = await Promise.allSettled([start(folder), start(folder), start(folder), start(folder)]);
     const winners = results.filter((result) => result.status === 'fulfilled');
@@ -153,7 +153,7 @@ describe('one service for a folder', () => {
     await (winners[0] as PromiseFulfilledResult<LocalStores>).value.stop();
   });
 
-  test('claims of the dead, truncated or not, do not count', async () => {
+  test('claims of dead processes, truncated or not, do not count', async () => {
     const folder = temporaryFolder();
     mkdirSync(join(folder, 'lock'));
     writeFileSync(join(folder, 'lock', '1-1-abcdef'), ''); // pid 1 lives, but did not start then
@@ -166,8 +166,8 @@ describe('one service for a folder', () => {
   });
 });
 
-describe('violent ends', () => {
-  test('SIGKILL of the service: both servers stop in order, the data is whole', async () => {
+describe('crashes', () => {
+  test('SIGKILL of the service: both servers stop gracefully, the data is intact', async () => {
     const folder = temporaryFolder();
     const service = spawnService(folder);
     const urls = await untilUp(service);
@@ -178,7 +178,7 @@ describe('violent ends', () => {
     await expectKept(folder, [1]);
   });
 
-  test('a start right after it waits for the dying guardian', async () => {
+  test('a start right after waits for the ending guardian', async () => {
     const folder = temporaryFolder();
     const service = spawnService(folder);
     await write(await untilUp(service), 1);
@@ -187,7 +187,7 @@ describe('violent ends', () => {
     await expectKept(folder, [1]);
   });
 
-  test('a terminal that interrupts the service does not reach guardian and servers', async () => {
+  test('Ctrl-C in the terminal does not reach guardian and servers', async () => {
     const folder = temporaryFolder();
     const service = spawnService(folder);
     await untilUp(service);

@@ -75,7 +75,7 @@ describe('the lock in a row', () => {
     expect((await version()).rows).toEqual(before);
   });
 
-  it('releases what it acquired for an aborted wait', async () => {
+  it('releases a lock acquired for an aborted wait', async () => {
     const stop = new AbortController();
     const asking = b.acquire('stopped', { ttlMs: 20_000, waitMs: 5_000, signal: stop.signal });
     await new Promise((resolve) => setImmediate(resolve)); // the statement is in flight

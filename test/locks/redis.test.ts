@@ -215,8 +215,8 @@ describe('owners', () => {
   });
 });
 
-describe('what is kept in Redis', () => {
-  it('is only the newest fencing token, which expires', async () => {
+describe('the keys in Redis', () => {
+  it('are only the newest fencing token, which expires', async () => {
     const [a] = await open(1);
     await (await held(a!.lock, 'clean')).release();
     expect(await server.keys('stampede:{clean}:*')).toEqual(['stampede:{clean}:fence']);
@@ -233,7 +233,7 @@ describe('what is kept in Redis', () => {
     expect(await after.release()).toBe(true);
   });
 
-  it('counts as held if a lock of another kind wrote it', async () => {
+  it('count as held if a lock of another kind wrote them', async () => {
     const [a] = await open(1);
     await server.set(lockOf('other'), 'somebody', 'PX', 300);
     expect((await a!.lock.acquire('other', { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');

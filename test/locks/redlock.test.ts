@@ -47,7 +47,7 @@ describe('the servers of redlock', () => {
     expect(await values('all')).toEqual(none);
   });
 
-  it('are no obstacle if two of five hold another claim; three are, and the rest keep nothing', async () => {
+  it('tolerate two of five holding another claim, not three, and the rest keep nothing', async () => {
     const [one, two, three] = looks;
     for (const look of [one, two]) await look!.set('stampede:{part}:lock', 'other', 'PX', 10_000);
     await (await held(a.lock, 'part')).release();
@@ -91,7 +91,7 @@ describe('the servers of redlock', () => {
     expect(await values('late')).toEqual(none);
   });
 
-  it('are no quorum if three are late, and their late replies block nobody', async () => {
+  it('reach no quorum if three are late, and their late replies leave no claim', async () => {
     for (const i of [2, 3, 4]) stop(i);
     const result = await a.lock.acquire('too-late', { ttlMs: 20_000, waitMs: 0 });
     expect(result).toEqual({ kind: 'unavailable', reason: 'redlock-no-quorum' });

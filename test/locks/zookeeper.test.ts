@@ -109,7 +109,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     expect(await lease.release()).toBe(true);
   });
 
-  it('moves to another server when its connection is silent, and keeps the lease', async () => {
+  it('switches to another server when its connection goes silent, and keeps the lease', async () => {
     const links = [await TcpProxy.open({ port: server.port }), await TcpProxy.open({ port: server.port })];
     const zookeeperUrl = links.map(({ port }) => `127.0.0.1:${port}`).join(',');
     const lock = await create({ zookeeperUrl, lockTtlMs: 6_000 });

@@ -19,7 +19,7 @@ function setUp() {
 }
 const refusal = new Error('refused');
 
-it('leaves what fails alone for 1 s, doubling to 60 s, and begins anew after a success', () => {
+it('backs off from 1 s, doubling to 60 s, and resets after a success', () => {
   const { loop, pass } = setUp();
   for (const restMs of [1, 2, 4, 8, 16, 32, 60, 60].map((s) => s * 1_000)) {
     for (let atOnce = 0; atOnce < 3; atOnce++) loop.failed('sale 7', refusal);
@@ -38,7 +38,7 @@ it('leaves what fails alone for 1 s, doubling to 60 s, and begins anew after a s
   expect(loop.isBackingOff('sale 7')).toBe(false);
 });
 
-it('logs an error once, another one of the same item, and that it is over', () => {
+it('logs each new error of an item once, and its recovery', () => {
   const { loop, log, pass } = setUp();
   for (let i = 0; i < 5; i++, pass(60_000 / 5)) loop.failed('sale 7', refusal);
   loop.failed('sale 7', new Error('another'));
@@ -62,7 +62,7 @@ it('counts every failure, and reports how many fail now and why', async () => {
   expect(background.degraded()).toEqual([]);
 });
 
-it('forgets what is not retried, and remembers a bounded number', () => {
+it('forgets items that are not retried, and remembers a bounded number', () => {
   const { background, loop, pass } = setUp();
   loop.failed('order 1', refusal);
   pass(31_001);

@@ -20,7 +20,7 @@ describe('an error that repeats', () => {
   const fail = (operation: string, err: unknown, details = {}) =>
     log({ err, operation, details, message: `Operation failed: ${operation}` });
 
-  it('is logged at once, and then once in ten seconds with its count', () => {
+  it('is logged at once, then once per ten seconds with its count', () => {
     for (let port = 0; port < 1_000; port++) fail('ask-redis', refused(port), { port });
     expect(lines).toMatchObject([
       { operation: 'ask-redis', port: 0, message: 'Operation failed: ask-redis' },
@@ -34,7 +34,7 @@ describe('an error that repeats', () => {
     expect(lines.slice(2)).toMatchObject([{ repeated: 1 }]);
   });
 
-  it('is logged at once again after ten seconds without it', () => {
+  it('is logged at once again after ten quiet seconds', () => {
     fail('ask-redis', refused(1));
     vi.advanceTimersByTime(10_000);
     fail('ask-redis', refused(1));
@@ -42,7 +42,7 @@ describe('an error that repeats', () => {
     expect(lines[1]).not.toHaveProperty('repeated');
   });
 
-  it('keeps back no other one: another code, another message, something else that failed', () => {
+  it('does not suppress errors with another code, message or operation', () => {
     fail('ask-redis', refused(1));
     fail('ask-redis', new Error('READONLY'));
     fail('ask-redis', new Error('LOADING'));
@@ -50,7 +50,7 @@ describe('an error that repeats', () => {
     expect(lines).toHaveLength(4);
   });
 
-  it('takes bounded memory when each message is another', () => {
+  it('uses bounded memory when every message differs', () => {
     for (let i = 0; i < 10_000; i++) fail('ask-redis', new Error(`order ${i}`));
     expect(lines.length).toBeLessThan(300);
     expect(vi.getTimerCount()).toBeLessThan(300);

@@ -15,7 +15,7 @@ const scene = openScene();
 const { start, sold, untilReserved } = scene;
 const prefix = (saleId: number) => `stampede:{sale:${saleId}}`;
 
-describe('Redis away', () => {
+describe('Redis unreachable', () => {
   it('a sale is created and restocked once, and published to Redis later', async () => {
     const redis = scene.kept(await OwnRedis.open());
     const service = await start({ REDIS_URL: redis.url });
@@ -54,7 +54,7 @@ describe('Redis away', () => {
   });
 });
 
-it('a sale whose keys are of another type fails alone: the others sell and are repaired', async () => {
+it('a sale whose keys have another type fails alone: the others sell and are repaired', async () => {
   const service = await start({ STRATEGY: 'lua' });
   const [broken, sound] = await Promise.all([createSale(service.url, 50), createSale(service.url, 50)]);
   for (const { id } of [broken, sound]) expect((await buy(service.url, id, 'first')).status).toBe(201);
@@ -98,7 +98,7 @@ describe('Redis losing its memory', () => {
     },
   );
 
-  it.each(['lua', 'segmented-lock'])('%s heals when Redis has fewer than no units', async (STRATEGY) => {
+  it.each(['lua', 'segmented-lock'])('%s recovers from a negative unit count in Redis', async (STRATEGY) => {
     const service = await start({ STRATEGY });
     const { id } = await createSale(service.url, 1);
     expect((await buy(service.url, id, 'first')).status).toBe(201);
@@ -140,7 +140,7 @@ describe('Redis losing its memory', () => {
     expect(await sold(sale.id)).toBe(units);
   });
 
-  it('one attempt copies the buyers, and the others wait for it', async () => {
+  it('one attempt copies the buyers while the others wait', async () => {
     const service = await start();
     const sale = await createSale(service.url, 30_000);
     await scene.stores.sql.query(
@@ -162,7 +162,7 @@ describe('Redis losing its memory', () => {
 });
 
 describe('segments', () => {
-  it('may become more while Redis keeps its data', async () => {
+  it('can be increased while Redis keeps its data', async () => {
     const few = await start({ STRATEGY: 'segmented-lock', SEGMENTS: '7' });
     const sale = await createSale(few.url, 40);
     await few.stop();
@@ -171,7 +171,7 @@ describe('segments', () => {
     expect(answers.filter((answer) => answer.status === 201)).toHaveLength(40);
   });
 
-  it('may be ten thousand', async () => {
+  it('can be ten thousand', async () => {
     const env = { STRATEGY: 'segmented-lock', SEGMENTS: '10000' };
     const service = await start(env);
     const sale = await createSale(service.url, 5);
@@ -185,7 +185,7 @@ describe('segments', () => {
 });
 
 describe('Postgres slow', () => {
-  it('CONFIRM=accepted: every order that was acknowledged is committed', async () => {
+  it('CONFIRM=accepted: every acknowledged order is committed', async () => {
     const service = await start({ CONFIRM: 'accepted' });
     const sale = await createSale(service.url, 50);
     let answers: { status: number; body: Record<string, unknown> }[] = [];
@@ -203,7 +203,7 @@ describe('Postgres slow', () => {
       expect((await call(`${service.url}/orders/${body.orderId}`)).status).toBe(200);
   });
 
-  it('CONFIRM=durable: what cannot be committed in time is busy, and its unit goes back', async () => {
+  it('CONFIRM=durable: an order that cannot be committed in time is busy, and its unit is released', async () => {
     const service = await start();
     const sale = await createSale(service.url, 10);
     await whileCommitsWait(scene.stores.sql, sale.id, async () => {

@@ -247,18 +247,19 @@ describe.each([
     a.process.kill('SIGCONT');
   });
 
-  it('refuses the deduct of a holder whose lease is over: the last unit', () =>
+  it('rejects the deduct of a holder whose lease has expired: the last unit', () =>
     lateDeduct({ stock: 1, counter, units: 1, home: 0 }));
 
-  it('refuses the deduct of a holder whose lease is over: one unit of many', () =>
+  it('rejects the deduct of a holder whose lease has expired: one unit of many', () =>
     lateDeduct({ stock: 7, counter, units: counter === '0' ? 4 : 7, home: 0 }));
 
-  it.runIf(counter === '0')('refuses the deduct of a holder that borrowed the last unit', () =>
+  it.runIf(counter === '0')('rejects the deduct of a holder that borrowed the last unit', () =>
     lateDeduct({ stock: 1, counter, units: 1, home: 1 }),
   );
 
-  it('refuses it also between the read and the deduct of the next holder', () =>
+  it('rejects it also between the read and the deduct of the next holder', () =>
     deductInBetween({ stock: 1, counter, units: 1, home: 0 }));
 
-  it('sends no deduct when the lease is over', () => unsentDeduct({ stock: 1, counter, units: 1, home: 0 }));
+  it('sends no deduct after the lease has expired', () =>
+    unsentDeduct({ stock: 1, counter, units: 1, home: 0 }));
 });

@@ -122,7 +122,7 @@ it('revives an order with the unit that it released', async () => {
   await expectAgreement(0, 1);
 });
 
-it('takes no reserved unit, even if Postgres has it free', async () => {
+it('takes no reserved unit, even if Postgres counts it as free', async () => {
   await openSale(2);
   const bob = await reserve('bob');
   await outbox().publish();

@@ -71,7 +71,7 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
     else expect(answer.problem).toBe('unknown-outcome');
   });
 
-  it('busy stays true when the customer asks a second process meanwhile', async () => {
+  it('busy stays true when the customer tries a second process meanwhile', async () => {
     const [one, two] = [await start({ STRATEGY }), await start({ STRATEGY })];
     const { id } = await createSale(one.url, 2);
     expect((await buy(two.url, id, 'warm-up')).status).toBe(201);
@@ -177,7 +177,7 @@ describe('CONFIRM=accepted', () => {
     expect(read).toMatchObject({ status: 200, body: { userId: 'ben', status: 'pending' } });
   });
 
-  it('a late payment takes no unit that is reserved for a 202, though Redis cannot be asked', async () => {
+  it('a late payment takes no unit that is reserved for a 202 while Redis is unreachable', async () => {
     const env = { STRATEGY: 'lua', CONFIRM: 'accepted' };
     const toRedis = await proxyTo(scene.stores.redisUrl);
     const [one, two] = [

@@ -119,7 +119,7 @@ it('commits the rest of a batch with existing orders, customers with another ord
   expect(await counts(saleId)).toEqual({ sold: 4, orders: 4, points: 4 * 2 });
 });
 
-it('sells the last units to some of a batch in which others have an order, and refuses the rest', async () => {
+it('sells the last units of a batch with existing orders, and rejects the rest', async () => {
   const committer = startCommitter();
   const [saleId, fillerSale] = [await makeSale(4), await makeSale(10)];
   const first = reservation(saleId, 'user-0');

@@ -131,7 +131,7 @@ it.each(['lua', 'for-update', 'group-commit'])(
 );
 
 describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
-  it('answers 503 while Postgres is down, and what is repeated afterwards happens once', async () => {
+  it('answers 503 while Postgres is down, and repeats take effect once', async () => {
     const { url } = await start({ STRATEGY });
     const sale = await createSale(url, 5);
     const [payer, leaver] = await Promise.all(['payer', 'leaver'].map((user) => buy(url, sale.id, user)));
@@ -156,7 +156,7 @@ describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
     expect((await call(`${url}/readyz`)).status).toBe(200);
   });
 
-  it('ends attempts when the network to Postgres falls silent in a rush, and keeps every promise', async () => {
+  it('ends attempts when the network to Postgres goes silent in a rush, and keeps every promise', async () => {
     await using link = await TcpProxy.open({ port: scene.stores.postgresServer.port });
     const service = await start({ STRATEGY, DATABASE_URL: link.through(scene.stores.databaseUrl) });
     const sale = await createSale(service.url, 200);
@@ -225,7 +225,7 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
   const committed = async (ids: readonly unknown[]) =>
     (await scene.stores.sql.query('SELECT FROM orders WHERE id = ANY($1)', [ids])).rowCount;
 
-  it('commits what it acknowledged while Postgres was down, when it is back', async () => {
+  it('commits acknowledged orders when Postgres is back', async () => {
     const { saleId, ids } = await acknowledgedWhilePostgresIsAway();
     await scene.stores.postgresServer.start();
     await eventually(
@@ -237,7 +237,7 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
     await expectSettled(saleId);
   });
 
-  it('loses what it acknowledged when Redis loses its memory before the commit', async () => {
+  it('loses acknowledged orders when Redis loses its memory before the commit', async () => {
     const { url, saleId, ids } = await acknowledgedWhilePostgresIsAway();
     await scene.stores.redis.flushall();
     await scene.stores.postgresServer.start();
@@ -307,7 +307,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
   });
 });
 
-it.each(['for-update', 'group-commit'])('%s sells on while Redis is down', async (STRATEGY) => {
+it.each(['for-update', 'group-commit'])('%s keeps selling while Redis is down', async (STRATEGY) => {
   const { url } = await start({ STRATEGY });
   const sale = await createSale(url, 3);
   await scene.stores.redisServer.kill();

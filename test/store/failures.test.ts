@@ -69,7 +69,7 @@ describe('an answer of Postgres', () => {
     },
   );
 
-  it('that is late ends its connection: its transaction meets no other client', async () => {
+  it('that is late closes its connection: no other client sees its transaction', async () => {
     let backend = 0;
     const late = errorOf(
       postgres.prisma.$transaction(
@@ -91,7 +91,7 @@ describe('an answer of Postgres', () => {
     expect(rowCount).toBe(8);
   });
 
-  it('that does not come after a write leaves the outcome unknown, however sure it is that nothing was read', async () => {
+  it('that is lost after a write leaves the outcome unknown, even if nothing was read', async () => {
     const [busy] = await raised('57P03');
     expect(await afterWrite(Promise.reject(busy))).toBe(UNREAD);
     const [defect] = await raised('42P01');
@@ -101,7 +101,7 @@ describe('an answer of Postgres', () => {
 });
 
 describe('a connection to Postgres', () => {
-  it('that is not made is busy, also through Prisma', async () => {
+  it('that cannot be opened is busy, also through Prisma', async () => {
     const nowhere = openPostgres('postgresql://nobody:x@127.0.0.1:1/none', () => {});
     for (const asked of [
       nowhere.pool.query('SELECT 1'),

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { storeClock } from '../../src/store/late-requests.ts';
 
-it('is never ahead of the store, whichever way of a reading is slow', async () => {
+it('is never ahead of the store, whichever half of a round trip is slow', async () => {
   const slowRequest = async () => {
     await sleep(200);
     return Date.now();
@@ -20,7 +20,7 @@ it('is never ahead of the store, whichever way of a reading is slow', async () =
   }
 });
 
-it('is read anew once a deadline passed too early', async () => {
+it('is read again after a deadline passed too early', async () => {
   let reads = 0;
   const clock = storeClock(async () => {
     reads++;
@@ -34,7 +34,7 @@ it('is read anew once a deadline passed too early', async () => {
   expect(reads).toBe(2);
 });
 
-it('waits until an instant is past by the clock of the store, and not when that is too far away', async () => {
+it('waits until an instant has passed by the clock of the store, unless it is too far away', async () => {
   let aheadMs = 0;
   const clock = storeClock(async () => Date.now() + aheadMs);
   await clock.synchronize();

@@ -30,7 +30,7 @@ describe('migrations', () => {
     expect(await migrate(url)).toEqual([]);
   });
 
-  it('build the fences that Prisma has no words for', async () => {
+  it('create the constraints that Prisma cannot express', async () => {
     const client = new pg.Client({ connectionString: url });
     await client.connect();
     const sale = `INSERT INTO sales (name, price_cents, stock) VALUES ('s', 100, 1) RETURNING id`;
@@ -53,7 +53,7 @@ describe('migrations', () => {
     await client.end();
   });
 
-  it('leave nothing behind when the process is killed half-way', async () => {
+  it('are rolled back when the process is killed half-way', async () => {
     const half = `${name}_half`;
     await server.query(`CREATE DATABASE ${half}`);
     const target = new URL(url);

@@ -266,7 +266,7 @@ describe('a claim', () => {
     expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
   });
 
-  it('that was given up cannot end a newer claim', async () => {
+  it('that was abandoned cannot end a newer claim', async () => {
     const ann = await reserve('ann');
     await age(ann, limits.claimMs + 1);
     const [first] = await sales.claimAbandoned(saleId, 1);

@@ -49,7 +49,7 @@ async function reserve(sales: readonly number[]) {
 const pending = (sale: number) => redis.redis.zcard(keysOf(sale).reservations);
 const buyers = (sale: number) => redis.redis.hgetall(keysOf(sale).buyers);
 
-it('forgets those of all sales, and leaves others', async () => {
+it('removes those of all sales, and keeps others', async () => {
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
   const settled = [committed[0]!, { ...committed[2]!, members: committed[2]!.members.slice(1) }];
@@ -60,7 +60,7 @@ it('forgets those of all sales, and leaves others', async () => {
   expect(Object.keys(await buyers(1)).sort()).toEqual(['ann', 'bob']);
 });
 
-it('puts the buyers back whom a sale that was opened since does not know, and tells that there are more', async () => {
+it('restores the buyers missing from a reloaded sale, and reports that there are more', async () => {
   for (const sale of [1, 2]) await open(sale, 0);
   const committed = await reserve([1, 2]);
   await redis.redis.del(keysOf(2).buyers, keysOf(2).reservations);
@@ -71,7 +71,7 @@ it('puts the buyers back whom a sale that was opened since does not know, and te
   expect(await redis.redis.hget(keysOf(2).state, 'generation')).toBe('2');
 });
 
-it('leaves those of a sale that is not open: who opens it counts them', async () => {
+it('keeps those of a sale that is not loaded: the next load counts them', async () => {
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
   await redis.redis.del(keysOf(1).state);
@@ -80,7 +80,7 @@ it('leaves those of a sale that is not open: who opens it counts them', async ()
   expect([await pending(1), await pending(2), await pending(3)]).toEqual([2, 2, 0]);
 });
 
-it('puts the buyers back of a sale that is not there, nor its reservations', async () => {
+it('restores the buyers of a sale without state and reservations', async () => {
   await open(1, 0);
   const committed = await reserve([1]);
   await redis.redis.flushdb();
@@ -88,7 +88,7 @@ it('puts the buyers back of a sale that is not there, nor its reservations', asy
   expect(Object.keys(await buyers(1)).sort()).toEqual(['ann', 'bob']);
 });
 
-it('puts nobody back whose reservation was given up in the sale that made it', async () => {
+it('restores no buyer whose reservation was released', async () => {
   await open(1, 0);
   const committed = await reserve([1]);
   const [ann] = committed[0]!.members;
@@ -101,7 +101,7 @@ it('puts nobody back whose reservation was given up in the sale that made it', a
   expect(Object.keys(await buyers(1))).toEqual(['bob']);
 });
 
-it('forgets those of the other sales where a key of one is of another type, and says so', async () => {
+it("removes those of the other sales when one sale's key has another type, and reports it", async () => {
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
   await redis.redis.set(keysOf(2).reservations, 'something else');

@@ -22,7 +22,7 @@ it('counts its round trips', async () => {
   expect(sent).toHaveLength(advisoryLock.description.roundTrips);
 });
 
-it('relies on READ COMMITTED, and has it', async () => {
+it('runs under READ COMMITTED, which it needs', async () => {
   const level = await inTransaction(bench.postgres.pool, async (client) => {
     const { rows } = await client.query('SHOW transaction_isolation');
     return { commit: false, value: rows[0].transaction_isolation as string };
@@ -30,7 +30,7 @@ it('relies on READ COMMITTED, and has it', async () => {
   expect(level).toBe('read committed');
 });
 
-it('sees what was sold while it waited for the lock', async () => {
+it('sees units sold while it waited for the lock', async () => {
   const strategy = bench.start(advisoryLock);
   const saleId = await bench.sale(1);
   const sent = await statementsOf(() =>
@@ -52,7 +52,7 @@ it('sees what was sold while it waited for the lock', async () => {
   expect(sent.filter((name) => name === 'read-sale-and-orders')).toHaveLength(1);
 });
 
-it('waits for its own sale only, and for nobody who locks a number of another kind', async () => {
+it('waits for its own sale only, not for other advisory locks', async () => {
   const strategy = bench.start(advisoryLock);
   const [held, free] = [await bench.sale(1), await bench.sale(1)];
   await bench.during(
@@ -77,7 +77,7 @@ it('waits for its own sale only, and for nobody who locks a number of another ki
   );
 });
 
-it('says busy when the lock is not had in time, and has written nothing', async () => {
+it('answers busy if the lock is not granted in time, and has written nothing', async () => {
   const strategy = bench.start(advisoryLock);
   const saleId = await bench.sale(1);
   await bench.during(

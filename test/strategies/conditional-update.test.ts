@@ -48,7 +48,7 @@ it.each(['COMMIT', 'ROLLBACK'] as const)(
   },
 );
 
-it('takes the count back with the second order of one customer', async () => {
+it("rolls the count back with a customer's second order", async () => {
   const strategy = bench.start(conditionalUpdate);
   const saleId = await bench.sale(5);
   const faster = attemptOf(saleId, 'same');
@@ -66,7 +66,7 @@ it('takes the count back with the second order of one customer', async () => {
   expect(await bench.counts(saleId)).toEqual({ sold: 1, active: 1, points: 1 });
 });
 
-it('counts as many units as it inserts orders, while others come back', async () => {
+it('counts as many units as it inserts orders, while other units are released', async () => {
   const strategy = bench.start(conditionalUpdate);
   const saleId = await bench.sale(30);
   const closing: Promise<void>[] = [];

@@ -55,7 +55,7 @@ it('sells a lone attempt at once, with one statement', async () => {
   expect(sent).toHaveLength(groupCommit.description.roundTrips);
 });
 
-it('commits those that come together with few statements', async () => {
+it('commits concurrent attempts with few statements', async () => {
   const saleId = await bench.sale(1_000);
   const sent = await statementsOf(async () => {
     const { batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 200));
@@ -66,7 +66,7 @@ it('commits those that come together with few statements', async () => {
   expect(await bench.counts(saleId)).toEqual({ sold: 202, active: 202, points: 202 });
 });
 
-it('gives what is left to the first that came', async () => {
+it('sells the last units to the first attempts', async () => {
   const saleId = await bench.sale(12);
   const { ahead, batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 40));
   const left = 12 - (tally(ahead).accepted ?? 0);
@@ -74,7 +74,7 @@ it('gives what is left to the first that came', async () => {
   expect(await bench.counts(saleId)).toEqual({ sold: 12, active: 12, points: 12 });
 });
 
-it('gives a customer who is in a batch twice one order, and nobody less for it', async () => {
+it("places one order for a customer who is in a batch twice, at no other customer's cost", async () => {
   const saleId = await bench.sale(6);
   const [one, again, ...others] = ['twice', 'twice', 'a', 'b', 'c', 'd'].map((user) =>
     attemptOf(saleId, user),
@@ -93,7 +93,7 @@ it('gives a customer who is in a batch twice one order, and nobody less for it',
   expect(await bench.counts(saleId)).toEqual({ sold: 6, active: 6, points: 6 });
 });
 
-it('tells one refused member among fifty, and no other', async () => {
+it('rejects one member of fifty, and no other', async () => {
   await bench.sql.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN IF NEW.user_id = 'refused' THEN RAISE EXCEPTION 'refused for the test'; END IF; RETURN NEW; END $$;
@@ -107,7 +107,7 @@ it('tells one refused member among fifty, and no other', async () => {
   expect(await bench.counts(saleId)).toEqual({ sold: 51, active: 51, points: 51 });
 });
 
-it('does not fail its neighbours with what nobody foresaw', async () => {
+it('isolates a member with an unexpected error', async () => {
   const saleId = await bench.sale(100);
   const strategy = bench.start(groupCommit);
   const members = attempts(saleId, 20);
@@ -175,7 +175,7 @@ it('does not make a sale wait for the row of another one', async () => {
   );
 });
 
-it('does not wait for a cancellation that is under way', async () => {
+it('does not wait for a cancellation in progress', async () => {
   const saleId = await bench.sale(20);
   const old = attemptOf(saleId, 'cancelling');
   await sellPast(bench.sql, old);
@@ -223,7 +223,7 @@ it('loses and doubles nothing when connections are killed in the middle of batch
   expect(rows).toHaveLength(kept.length);
 });
 
-it('finds what it committed when the answer of the commit was lost', async () => {
+it('finds its orders when the answer of the commit was lost', async () => {
   const saleId = await bench.sale(100);
   failOnce('place-batch', 'after', Object.assign(new Error('lost'), { code: 'ECONNRESET' }));
   const { ahead, batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 30));
@@ -231,7 +231,7 @@ it('finds what it committed when the answer of the commit was lost', async () =>
   expect(await bench.counts(saleId)).toEqual({ sold: 32, active: 32, points: 32 });
 });
 
-it('keeps what it committed when the look at the others fails', async () => {
+it('keeps its orders when the read for the others fails', async () => {
   const saleId = await bench.sale(5);
   failOnce(
     'read-sale-and-orders',
@@ -247,7 +247,7 @@ it('keeps what it committed when the look at the others fails', async () => {
   expect(await bench.counts(saleId)).toEqual({ sold: 5, active: 5, points: 5 });
 });
 
-it('counts as many units as it inserts orders, in three processes, while others come back', async () => {
+it('counts as many units as it inserts orders, in three processes, while other units are released', async () => {
   const processes = [bench.start(groupCommit), bench.start(groupCommit), bench.start(groupCommit)];
   const saleId = await bench.sale(60);
   const closing: Promise<void>[] = [];

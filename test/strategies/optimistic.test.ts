@@ -19,7 +19,7 @@ function afterEachLook(work: (look: number) => Promise<unknown>): void {
 const change = (saleId: number) =>
   bench.sql.query('UPDATE sales SET version = version + 1 WHERE id = $1', [saleId]);
 
-it('sells with a look and a compare-and-set', async () => {
+it('sells with a read and a compare-and-set', async () => {
   const strategy = bench.start(optimistic);
   const saleId = await bench.sale(3);
   await strategy.reserve(attemptOf(saleId, 'first'));
@@ -28,7 +28,7 @@ it('sells with a look and a compare-and-set', async () => {
   expect(sent).toHaveLength(optimistic.description.roundTrips);
 });
 
-it('says busy, not sold out, when it loses every time', async () => {
+it('answers busy, not sold out, when every compare-and-set fails', async () => {
   const strategy = bench.start(optimistic);
   const saleId = await bench.sale(3);
   let lost = 0;
@@ -41,7 +41,7 @@ it('says busy, not sold out, when it loses every time', async () => {
   expect(await bench.counts(saleId)).toEqual({ sold: 0, active: 0, points: 0 });
 });
 
-it('sells once the sale stands still', async () => {
+it('sells when contention ends', async () => {
   const strategy = bench.start(optimistic);
   const saleId = await bench.sale(3);
   afterEachLook(async (look) => {
@@ -51,7 +51,7 @@ it('sells once the sale stands still', async () => {
   expect(await bench.counts(saleId)).toEqual({ sold: 1, active: 1, points: 1 });
 });
 
-it('does not sell on an old look', async () => {
+it('does not sell on a stale read', async () => {
   const strategy = bench.start(optimistic);
   const saleId = await bench.sale(1);
   afterEachLook(async (look) => {
@@ -64,7 +64,7 @@ it('does not sell on an old look', async () => {
   expect(await bench.counts(saleId)).toEqual({ sold: 1, active: 1, points: 1 });
 });
 
-it('finds the order that the same customer got meanwhile, also when the version says nothing', async () => {
+it("finds the customer's concurrent order, even if the version has not changed", async () => {
   const strategy = bench.start(optimistic);
   const saleId = await bench.sale(5);
   const faster = attemptOf(saleId, 'same');
@@ -80,7 +80,7 @@ it('finds the order that the same customer got meanwhile, also when the version 
   expect(await bench.counts(saleId)).toEqual({ sold: 1, active: 1, points: 1 });
 });
 
-it('sells every unit to forty who come at once, without a false sold-out', async () => {
+it('sells every unit to forty concurrent customers, without a false sold-out', async () => {
   const strategy = bench.start(optimistic);
   const saleId = await bench.sale(20);
   const outcomes = await Promise.all(

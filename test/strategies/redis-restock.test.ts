@@ -62,7 +62,7 @@ it.each(['was never opened', 'was opened in another epoch'])('cuts a sale that %
   expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(0);
 });
 
-it('gives back what it cut when Postgres refuses, and nothing else', async () => {
+it('restores the units it cut when Postgres rejects the cut, and nothing else', async () => {
   const sales = saleTable(postgres);
   const { strategy, saleId, reserve } = await openSale({ ...sales, restock: async () => 'below-sold' });
   await redis.redis.del(`stampede:{sale:${saleId}}:state`);
@@ -71,7 +71,7 @@ it('gives back what it cut when Postgres refuses, and nothing else', async () =>
   expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(5);
 });
 
-it('says that there is no such sale', async () => {
+it('reports an unknown sale', async () => {
   const { strategy } = await openSale();
   expect(await strategy.restock(2_000_000_000, -1)).toBeNull();
   expect(await strategy.restock(2_000_000_000, 1)).toBeNull();

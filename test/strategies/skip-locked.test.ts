@@ -37,7 +37,7 @@ async function opened(stock: number) {
 }
 
 describe('a sale with its rows', () => {
-  it('sells with one statement, and gives the order its row', async () => {
+  it('sells with one statement, and assigns a row to the order', async () => {
     const { strategy, saleId } = await opened(5);
     await strategy.reserve(attemptOf(saleId, 'first'));
     const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
@@ -46,7 +46,7 @@ describe('a sale with its rows', () => {
     expect(await bench.counts(saleId)).toEqual({ sold: 2, active: 2, points: 2 });
   });
 
-  it('does not wait for who has the first row', async () => {
+  it('does not wait for the holder of the first row', async () => {
     const { strategy, saleId } = await opened(2);
     const first = 'SELECT FROM stock_units WHERE sale_id = $1 ORDER BY unit LIMIT 1 FOR UPDATE';
     const outcome = await bench.during(
@@ -56,7 +56,7 @@ describe('a sale with its rows', () => {
     expect(outcome.kind).toBe('accepted');
   });
 
-  it('sells what was locked when its holder gives it back', async () => {
+  it('sells a locked unit when its holder releases it', async () => {
     const { strategy, saleId } = await opened(2);
     const outcomes = await bench.during(lockRows(saleId).query, async (end) => {
       const reserving = ['a', 'b', 'c'].map((user) => strategy.reserve(attemptOf(saleId, user)));
@@ -68,7 +68,7 @@ describe('a sale with its rows', () => {
     expect(await bench.counts(saleId)).toEqual({ sold: 2, active: 2, points: 2 });
   });
 
-  it('says busy, not sold out, while every row stays locked', async () => {
+  it('answers busy, not sold out, while every row stays locked', async () => {
     const { strategy, saleId } = await opened(2);
     const outcome = await bench.during(lockRows(saleId).query, () =>
       strategy.reserve(attemptOf(saleId, 'u')),
@@ -103,7 +103,7 @@ describe('a sale with its rows', () => {
 });
 
 describe('missing rows', () => {
-  it('are made by the attempts that find none, once', async () => {
+  it('are inserted once by the attempts that find none', async () => {
     const saleId = await bench.sale(40);
     const processes = [bench.start(skipLocked), bench.start(skipLocked)];
     const outcomes = await Promise.all(
@@ -113,14 +113,14 @@ describe('missing rows', () => {
     expect(await rowsOf(saleId)).toEqual({ free: 0, taken: 40 });
   });
 
-  it('are made once by two processes at the same time', async () => {
+  it('are inserted once by two concurrent processes', async () => {
     const saleId = await bench.sale(500);
     const units = stockUnits(bench.postgres);
     await Promise.all([units.complete(saleId), units.complete(saleId), units.complete(saleId)]);
     expect(await rowsOf(saleId)).toEqual({ free: 500, taken: 0 });
   });
 
-  it('are found missing when all others are taken', async () => {
+  it('are detected when all other rows are taken', async () => {
     const { strategy, saleId } = await opened(2);
     await bench.sql.query('UPDATE sales SET stock = 5 WHERE id = $1', [saleId]);
     const outcomes = [];
@@ -128,7 +128,7 @@ describe('missing rows', () => {
     expect(outcomes.map(({ kind }) => kind)).toEqual([...Array(5).fill('accepted'), 'sold-out']);
   });
 
-  it('are those of orders of another strategy, when these are closed', async () => {
+  it('are inserted when orders of another strategy are closed', async () => {
     const strategy = bench.start(skipLocked);
     const saleId = await bench.sale(3);
     const past = ['x', 'y'].map((user) => attemptOf(saleId, user));
@@ -141,7 +141,7 @@ describe('missing rows', () => {
     expect((await strategy.reserve(attemptOf(saleId, 'd'))).kind).toBe('sold-out');
   });
 
-  it('may take longer than any statement of an attempt; attempts are told busy meanwhile', async () => {
+  it("may take longer than an attempt's statement timeout; attempts are answered busy meanwhile", async () => {
     const strategy = bench.start(skipLocked);
     const saleId = await bench.sale(3);
     await bench.sql.query(`
@@ -157,7 +157,7 @@ describe('missing rows', () => {
     await bench.sql.query('DROP TRIGGER slow ON stock_units');
   });
 
-  it('are made with one statement, however many', async () => {
+  it('are inserted with one statement, however many', async () => {
     const saleId = await bench.sale(20_000);
     const sent = await statementsOf(() => stockUnits(bench.postgres).complete(saleId));
     expect(sent.filter((text) => /insert into/i.test(text))).toHaveLength(1);
@@ -165,7 +165,7 @@ describe('missing rows', () => {
   });
 });
 
-it('does not make more rows at once than are allowed, and sells all units', async () => {
+it('inserts bounded batches of rows, and sells all units', async () => {
   const saleId = await bench.sale(25);
   const units = stockUnits(bench.postgres, 10);
   await units.complete(saleId);
@@ -180,7 +180,7 @@ it('does not make more rows at once than are allowed, and sells all units', asyn
 });
 
 describe('rows in excess', () => {
-  it('sell nothing that another strategy has sold', async () => {
+  it('sell no unit that another strategy has sold', async () => {
     const { strategy, saleId } = await opened(4);
     for (const user of 'xyz') await sellPast(bench.sql, attemptOf(saleId, user));
     const outcomes = await Promise.all(
@@ -192,7 +192,7 @@ describe('rows in excess', () => {
     expect(await rowsOf(saleId)).toEqual({ free: 0, taken: 1 });
   });
 
-  it('cost an attempt on a sale that is sold out no write', async () => {
+  it('cost an attempt on a sold-out sale no write', async () => {
     const { strategy, saleId } = await opened(1);
     await sellPast(bench.sql, attemptOf(saleId, 'x'));
     const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'u')));
@@ -201,7 +201,7 @@ describe('rows in excess', () => {
 });
 
 describe('restock', () => {
-  it('adds rows and cuts free ones with the stock, and refuses what it cannot', async () => {
+  it('adds and cuts free rows with the stock, and rejects a cut below sold', async () => {
     const { strategy, saleId } = await opened(3);
     await strategy.reserve(attemptOf(saleId, 'a'));
     expect(await strategy.restock(saleId, 4)).toMatchObject({ stock: 7, sold: 1, remaining: 6 });
@@ -214,7 +214,7 @@ describe('restock', () => {
     expect(await rowsOf(saleId)).toEqual({ free: 1, taken: 1 });
   });
 
-  it('cuts no row that somebody is taking, and does not wait for it', async () => {
+  it('skips rows that an attempt has locked', async () => {
     const { strategy, saleId } = await opened(3);
     await bench.during(lockRows(saleId).query, async () => {
       expect(await strategy.restock(saleId, -2)).toMatchObject({ stock: 1 });
@@ -223,7 +223,7 @@ describe('restock', () => {
     expect(tally(outcomes)).toEqual({ accepted: 1, 'sold-out': 2 });
   });
 
-  it('is undone as a whole when the last unit is sold meanwhile', async () => {
+  it('rolls back when the last unit is sold meanwhile', async () => {
     const { strategy, saleId } = await opened(2);
     const result = await bench.during(
       (client) => sellPast(client, attemptOf(saleId, 'faster')),
@@ -254,7 +254,7 @@ const step = fc.oneof(
   },
 );
 
-it('sells what a single counter would sell, whoever else sells, closes, adds and cuts', async () => {
+it('sells what a single counter would sell, beside concurrent sales, cancellations and restocks', async () => {
   const strategy = bench.start(skipLocked);
   await fc.assert(
     fc.asyncProperty(fc.nat(8), fc.array(step, { maxLength: 30 }), async (stock, steps) => {

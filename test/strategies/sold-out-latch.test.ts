@@ -48,8 +48,8 @@ async function scripts(): Promise<number> {
   return calls('evalsha') + calls('eval');
 }
 
-describe('a process that has latched a sale', () => {
-  it('answers without Redis, but for buyers of the sale', async () => {
+describe('a process with a sold-out latch', () => {
+  it('answers without Redis, except for buyers of the sale', async () => {
     const { saleId, orders } = await soldOut(30);
     const before = await scripts();
     const startedMs = performance.now();
@@ -103,7 +103,7 @@ describe('a process that has latched a sale', () => {
     }
   });
 
-  it('sells units that are added', async () => {
+  it('sells added units', async () => {
     const { saleId } = await soldOut(3);
     expect((await post(`${b}/sales/${saleId}/restock`, { units: 2 })).status).toBe(200);
     await sleep(100);
@@ -115,7 +115,7 @@ describe('a process that has latched a sale', () => {
     expect((await attempt(a, saleId, 'r3')).problem).toBe('sold-out');
   });
 
-  it('sells them when no notification reaches it', async () => {
+  it('sells added units when no notification arrives', async () => {
     const { saleId } = await soldOut(2);
     const pubsub = (await scene.stores.redis.client('LIST', 'TYPE', 'PUBSUB')) as string;
     for (const [, id] of pubsub.matchAll(/^id=(\d+)/gm)) await scene.stores.redis.client('KILL', 'ID', id!);
@@ -137,7 +137,7 @@ describe('a process that has latched a sale', () => {
     }
   });
 
-  it('answers that a sale has ended, once it has', async () => {
+  it('answers that a sale has ended', async () => {
     const endsAt = new Date(Date.now() + 3_000).toISOString();
     const { id } = await createSale(a, 1, { endsAt });
     expect((await buy(a, id, 'first')).status).toBe(201);

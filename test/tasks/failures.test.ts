@@ -50,7 +50,7 @@ const count = (errors: readonly string[], doing: string) =>
   errors.filter((error) => error.startsWith(doing)).length;
 
 describe('a handler that fails', () => {
-  it('is tried again after pauses that double, until the task is dead with its error', async () => {
+  it('retries with doubling pauses, until the task is dead with its error', async () => {
     const [id] = await writeTasks(stores, 1);
     const process = await open();
     process.dispatcher({ bounds: { pollMs: 10 } });
@@ -94,7 +94,7 @@ describe('a handler that fails', () => {
     expect(await process.table.get(id!)).toMatchObject({ attempts: 4, lastError: 'attempt 4: still not' });
   });
 
-  it('has a limited time, and its signal fires then', async () => {
+  it('has a time limit, at which its signal fires', async () => {
     const [id] = await writeTasks(stores, 1);
     const process = await open();
     process.dispatcher();
@@ -113,7 +113,7 @@ describe('a handler that fails', () => {
     expect((await process.table.get(id!))!.lastError).toMatch(/attempt \d: not done within 1000 ms/);
   });
 
-  it('is dead at once where no handler has its kind', async () => {
+  it('is dead at once if no handler exists for its kind', async () => {
     const [id] = await writeTasks(stores, 1, 'unheard-of');
     const process = await open();
     process.dispatcher();
@@ -125,7 +125,7 @@ describe('a handler that fails', () => {
     });
   });
 
-  it('does not keep others from being done', async () => {
+  it('does not delay other tasks', async () => {
     await writeTasks(stores, 100);
     const process = await open();
     process.dispatcher();
@@ -140,7 +140,7 @@ describe('a handler that fails', () => {
     expect(await timesHandled(stores)).toEqual({ 1: 100 });
   });
 
-  it('loses its task to the dead when its worker died the last time', async () => {
+  it('leaves its task dead when the worker died on the last attempt', async () => {
     const [id] = await writeTasks(stores, 1);
     const { table } = await open();
     for (let attempt = 1; attempt <= 2; attempt++) {
@@ -175,7 +175,7 @@ describe('a stop', () => {
     expect(await process.table.get(id!)).toMatchObject({ state: 'done', attempts: 1 });
   });
 
-  it('releases what does not end in time to another worker', async () => {
+  it('releases unfinished tasks to another worker', async () => {
     const [id] = await writeTasks(stores, 1);
     const process = await open();
     process.dispatcher();
@@ -199,7 +199,7 @@ describe('a stop', () => {
     expect(await timesHandled(stores)).toEqual({ 1: 1 });
   });
 
-  it('leaves nothing queued that it had read', async () => {
+  it('leaves no queued task that it had read', async () => {
     await writeTasks(stores, 300);
     const process = await open();
     const dispatcher = process.dispatcher();
@@ -232,8 +232,8 @@ describe('a full stream', () => {
   });
 });
 
-describe('stores that are away', () => {
-  it('Redis: tasks wait, which is logged once, and are done when it is back, empty', async () => {
+describe('unreachable stores', () => {
+  it('Redis: tasks wait, one log line says so, and they run when it is back, empty', async () => {
     const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-tasks-'));
     const options = { folder, args: ['--appendonly', 'no'] };
     const first = await startRedisServer(options);
@@ -264,7 +264,7 @@ describe('stores that are away', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('Postgres: what was read is claimed, and what was done is marked, when it is back', async () => {
+  it('Postgres: read tasks are claimed, and finished tasks are marked, when it is back', async () => {
     await using link = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });
     const behind = await open({ databaseUrl: link.through(stores.databaseUrl) });
     const process = await open();

@@ -120,7 +120,7 @@ describe('three dispatchers, three workers', () => {
   });
 });
 
-describe('what is lost is taken back', () => {
+describe('lost tasks are recovered', () => {
   it('a task that was marked and never enqueued', async () => {
     await writeTasks(stores, 3);
     const process = await open();
@@ -163,7 +163,7 @@ describe('what is lost is taken back', () => {
     expect(await timesHandled(stores)).toEqual({ 1: TASKS });
   });
 
-  it('old entries, of readers that died before they deleted them', async () => {
+  it('old entries of readers that died before deleting them', async () => {
     const longAgo = Date.now() - 3_600_000;
     await redis.xadd(STREAM, `${longAgo}-0`, 'id', '1');
     const { queue } = await open();
@@ -175,7 +175,7 @@ describe('what is lost is taken back', () => {
   });
 });
 
-describe('what comes twice is done once', () => {
+describe('duplicates run once', () => {
   it('entries: repeated, of unknown tasks, and garbage', async () => {
     const ids = await writeTasks(stores, 50);
     const dispatching = await open();
@@ -199,7 +199,7 @@ describe('what comes twice is done once', () => {
     expect(await redis.xinfo('CONSUMERS', STREAM, 'workers')).toHaveLength(1);
   });
 
-  it('tasks released because Redis did not answer in time, and then had them', async () => {
+  it('tasks released after a Redis timeout that were enqueued after all', async () => {
     await writeTasks(stores, 50);
     const dispatching = await open();
     const stop = (signal: NodeJS.Signals) => process.kill(stores.redisServer.pid, signal);
@@ -228,7 +228,7 @@ describe('what comes twice is done once', () => {
     );
   });
 
-  it('an attempt given up as dead that resumes marks nothing', async () => {
+  it('an attempt that resumes after being declared dead marks nothing', async () => {
     const [id] = await writeTasks(stores, 1);
     const sleeper = await open();
     let wakeUp = () => {};

@@ -68,7 +68,7 @@ describe('several services', () => {
     }
   });
 
-  it('continue the task of a service that was killed in the middle of it', async () => {
+  it('continue the task of a killed service', async () => {
     seen.clear();
     answer = null;
     const killed = await startService(env);
@@ -91,7 +91,7 @@ describe('several services', () => {
     expect(text).toMatch(/stampede_task_duration_seconds_count\{kind="ship",result="done"\} 1/);
   });
 
-  it('deliver the tasks of a paid order, shipping and points, once, however often the payment is reported', async () => {
+  it('deliver the shipping and points tasks of a paid order once, however often the payment is reported', async () => {
     seen.clear();
     answer = 200;
     await using service = await startService(env);
@@ -115,7 +115,7 @@ describe('several services', () => {
     );
   });
 
-  it('log what they would deliver, where there is no webhook', async () => {
+  it('log deliveries when no webhook is configured', async () => {
     await using service = await startService({ ...env, TASK_WEBHOOK_URL: '' });
     const [id] = await writeTasks(stores, 1);
     await until(service, id!, 'done');
@@ -163,7 +163,7 @@ describe('operators', () => {
     expect((await call(`${service.url}/metrics`)).body.text).toMatch(/^stampede_tasks\{state="dead"\} 2$/m);
   });
 
-  it('see why a task is not done yet, and retry one that is dead', async () => {
+  it('see why a task is pending, and retry a dead task', async () => {
     const [id] = await writeTasks(stores, 1);
     const failed = await until(service, id!, 'retry');
     expect(failed.lastError).toMatch(/^attempt \d+: the webhook answered 500$/);
@@ -214,7 +214,7 @@ describe('operators', () => {
   });
 });
 
-describe('a configuration that is wrong', () => {
+describe('an invalid configuration', () => {
   it('is refused, and shows no password', async () => {
     const wrong = { TASK_WEBHOOK_URL: 'ftp://ann:pass/word@host/x', TASK_PICK: 'both' };
     const failure = await startService({ ...env, ...wrong }).then(

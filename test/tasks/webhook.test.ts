@@ -50,7 +50,7 @@ const never = new AbortController().signal;
 const deliver = (url: string, signal = never) => webhook(url)(task, signal);
 
 describe('the webhook', () => {
-  it.each([200, 201, 202, 204])('%d: the outside has it, with its idempotency key', async (status) => {
+  it.each([200, 201, 202, 204])('%d: delivered, with its idempotency key', async (status) => {
     const outside = await listen((res) => res.writeHead(status).end());
     await deliver(outside.url);
     expect(outside.requests).toHaveLength(1);
@@ -74,13 +74,13 @@ describe('the webhook', () => {
     expect(elsewhere.requests).toHaveLength(0);
   });
 
-  it('no answer: ends with its signal', async () => {
+  it('no response: ends with its signal', async () => {
     const outside = await listen(() => {});
     await expect(deliver(outside.url, AbortSignal.timeout(200))).rejects.toThrow(/timeout/);
     expect(outside.requests).toHaveLength(1);
   });
 
-  it('an answer without end: its status counts, and the rest is not waited for', async () => {
+  it('an endless response: its status counts, and its body is not read', async () => {
     const outside = await listen((res) => {
       res.writeHead(200);
       const writing = setInterval(() => res.write('x'.repeat(1_000)), 1);
