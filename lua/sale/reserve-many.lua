@@ -21,13 +21,13 @@ for key = 1, #KEYS, 3 do
   local state = redis.call('HMGET', stateKey, 'remaining', 'startsMs', 'endsMs', 'epoch')
   local free = tonumber(state[1] or '0')
 
-  local refusal
+  local rejection
   if not state[1] or state[4] ~= ARGV[1] then
-    refusal = 'not-loaded'
+    rejection = 'not-loaded'
   elseif state[2] ~= '' and nowMs < tonumber(state[2]) then
-    refusal = 'not-started'
+    rejection = 'not-started'
   elseif state[3] ~= '' and nowMs >= tonumber(state[3]) then
-    refusal = 'ended'
+    rejection = 'ended'
   end
 
   local attempts = 0
@@ -36,7 +36,7 @@ for key = 1, #KEYS, 3 do
     users[attempts], orders[attempts] = userId, orderId
   end
 
-  local before = refusal ~= 'not-loaded' and redis.call('HMGET', buyersKey, unpack(users, 1, attempts)) or {}
+  local before = rejection ~= 'not-loaded' and redis.call('HMGET', buyersKey, unpack(users, 1, attempts)) or {}
 
   local taken = 0
   local now = attempts > 1 and {} -- customers that got a unit in this call
@@ -46,8 +46,8 @@ for key = 1, #KEYS, 3 do
     n = n + 1
     if held then
       lines[n] = (held:match('^%S+') == orderId and 'reserved ' or 'held ') .. held
-    elseif refusal then
-      lines[n] = refusal
+    elseif rejection then
+      lines[n] = rejection
     elseif taken >= free then
       lines[n] = 'sold-out'
     elseif isLate then

@@ -3,7 +3,7 @@
  *
  *   attempt ──▶ strategy.reserve ──┬─▶ reserved ──▶ committer ──┬─▶ accepted   (committed in Postgres)
  *                                  │                            ├─▶ replayed   (the customer had an order already)
- *                                  │                            ├─▶ sold-out   (Postgres refused: Redis had one unit too many)
+ *                                  │                            ├─▶ sold-out   (Postgres rejected it: Redis had one unit too many)
  *                                  │                            ├─▶ busy       (Postgres was unavailable; the unit was released)
  *                                  │                            └─▶ unknown    (no answer came; the reaper resolves it)
  *                                  ├─▶ accepted   (a strategy of Postgres commits by itself)
@@ -37,7 +37,7 @@ export type ClaimedReservation = Reservation & Claim;
 export type PlacedOrder = Pick<Order, 'orderId' | 'saleId' | 'userId' | 'status'>;
 
 /** Nothing was sold, and nothing changed. */
-export type Refusal =
+export type Rejection =
   | { readonly kind: 'sold-out' }
   | { readonly kind: 'not-open'; readonly reason: 'not-started' | 'ended' }
   | { readonly kind: 'unknown-sale' }
@@ -55,7 +55,7 @@ export interface Unknown {
 export type CommitOutcome =
   | { readonly kind: 'accepted'; readonly order: PlacedOrder }
   | { readonly kind: 'replayed'; readonly order: PlacedOrder }
-  | Refusal
+  | Rejection
   | Unknown;
 
 /** The answer of a strategy that reserves. */
@@ -64,12 +64,12 @@ export type ReserveOutcome =
   | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation }
   /** Redis knows an earlier order of this customer; Postgres knows its state. */
   | { readonly kind: 'held'; readonly reservation: Reservation }
-  | Refusal
+  | Rejection
   | Unknown;
 
 /** The answer to the customer. */
 export type Outcome =
   | { readonly kind: 'accepted'; readonly order: PlacedOrder; readonly durable: boolean }
   | { readonly kind: 'replayed'; readonly order: PlacedOrder }
-  | Refusal
+  | Rejection
   | Unknown;

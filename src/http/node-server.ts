@@ -19,7 +19,7 @@ import { problemBody } from './problems.ts';
 export function createHttpServer(listener: RequestListener, options: ServerOptions = {}): Server {
   // Node answers a missing Host without a body. createApp answers it with a problem instead: see hostMistake.
   const server = createServer({ ...options, requireHostHeader: false }, bounded(listener));
-  server.on('checkExpectation', bounded(refuseExpectation));
+  server.on('checkExpectation', bounded(rejectExpectation));
   answerMalformed(server);
   return server;
 }
@@ -72,7 +72,7 @@ export function hostMistake(req: IncomingMessage): string | null {
 }
 
 /** Rejects every expectation but `100-continue`, which Node handles. */
-function refuseExpectation(req: IncomingMessage, res: ServerResponse): void {
+function rejectExpectation(req: IncomingMessage, res: ServerResponse): void {
   const mistake = hostMistake(req);
   const status = mistake === null ? 417 : 400;
   const { body, headers } = malformed(status, mistake ?? 'The only supported expectation is 100-continue.');

@@ -15,7 +15,7 @@ export interface Reply {
 
 /** Caches of responses that depend only on the sale and the reason; cleared when full. */
 const soldOut = new Map<number, Reply>();
-const refusals = new Map<string, Reply>();
+const rejections = new Map<string, Reply>();
 const MAX_CACHED = 10_000;
 
 function cached<K>(replies: Map<K, Reply>, key: K, make: () => Reply): Reply {
@@ -39,12 +39,12 @@ export function replyOf(saleId: number, outcome: Outcome): Reply {
     case 'replayed':
       return placed(200, outcome.order, true);
     case 'unknown':
-      return refused(saleId, outcome);
+      return rejected(saleId, outcome);
     case 'sold-out':
-      return cached(soldOut, saleId, () => refused(saleId, outcome));
+      return cached(soldOut, saleId, () => rejected(saleId, outcome));
   }
   const reason = 'reason' in outcome ? outcome.reason : '';
-  return cached(refusals, `${outcome.kind} ${saleId} ${reason}`, () => refused(saleId, outcome));
+  return cached(rejections, `${outcome.kind} ${saleId} ${reason}`, () => rejected(saleId, outcome));
 }
 
 /** Builds the JSON by hand: ids, states and numbers need no escaping. */
@@ -62,7 +62,7 @@ function placed(status: number, order: PlacedOrder, replayed: boolean): Reply {
   return { status, headers, body };
 }
 
-function refused(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder }>): Reply {
+function rejected(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder }>): Reply {
   switch (outcome.kind) {
     case 'sold-out':
       return problemReply('sold-out', `Every unit of sale ${saleId} is sold.`);

@@ -38,7 +38,7 @@ export interface FolderLockOptions {
   readonly waitForAll?: boolean;
   readonly signal?: AbortSignal;
   /** The error message for a contender, given the pid of the current owner. */
-  readonly refusal: (ownerPid: number) => string;
+  readonly inUseMessage: (ownerPid: number) => string;
 }
 
 type ClaimState = 'claiming' | 'held' | 'ending';
@@ -116,7 +116,7 @@ export async function lockFolder(options: FolderLockOptions): Promise<FolderLock
     const holder = others.find((claim) => claim.state !== 'claiming' && !isEnding(claim));
     if ((holder !== undefined && !options.waitForAll) || performance.now() > deadline) {
       const ownerPid = (holder ?? others[0])?.owner.pid ?? 0;
-      throw new LocalStoreError('folder-in-use', options.refusal(ownerPid));
+      throw new LocalStoreError('folder-in-use', options.inUseMessage(ownerPid));
     }
     await sleep(10 + Math.random() * 90);
   }

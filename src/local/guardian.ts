@@ -34,7 +34,7 @@ function send(message: GuardianMessage): Promise<void> {
 
 const say = (line: string) => void send({ type: 'progress', line });
 
-function refusal(ownerPid: number): string {
+function inUseMessage(ownerPid: number): string {
   return `The local stores in ${order.folder} are in use by another service (pid ${ownerPid}). Stop it (kill ${ownerPid}), run this service in another folder, or set DATABASE_URL and REDIS_URL to your own stores.`;
 }
 
@@ -105,7 +105,7 @@ async function guard(): Promise<void> {
       owner: order.service,
       waitMs: WAIT_FOR_ENDING_MS,
       signal: ending.signal,
-      refusal,
+      inUseMessage,
     });
     await startServers(servers);
     reportUnexpectedEnd('Postgres', servers.postgres);

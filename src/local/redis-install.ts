@@ -131,7 +131,8 @@ async function install(plan: InstallPlan, options: RedisInstallOptions): Promise
     owner,
     waitMs: INSTALL_TIMEOUT_MS,
     waitForAll: true,
-    refusal: (pid) => `Process ${pid} has not finished installing Redis. Install it with: ${plan.command}`,
+    inUseMessage: (pid) =>
+      `Process ${pid} has not finished installing Redis. Install it with: ${plan.command}`,
   });
   try {
     const existing = await findRedisServer(options);

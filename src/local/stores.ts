@@ -139,7 +139,7 @@ async function stopOrphans(folder: string, say: (line: string) => void): Promise
   const owner = identify(process.pid);
   if (owner === null) return;
   const claims = join(folder, 'lock');
-  const lock = await lockFolder({ claims, owner, waitMs: 0, refusal: () => '' }).catch(() => null);
+  const lock = await lockFolder({ claims, owner, waitMs: 0, inUseMessage: () => '' }).catch(() => null);
   if (lock === null) return;
   try {
     for (const name of ['postgres', 'redis']) mkdirSync(join(folder, name), { recursive: true, mode: 0o700 });

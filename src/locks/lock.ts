@@ -17,7 +17,7 @@ export type AcquireResult =
   | { readonly kind: 'held'; readonly lease: Lease }
   /** Another claim held the lock for the whole wait. */
   | { readonly kind: 'contended' }
-  /** The lock's server did not reply or refused. Nothing is held, or only until the TTL expires. */
+  /** The lock's server did not reply, or rejected the request. Nothing is held, or only until the TTL expires. */
   | { readonly kind: 'unavailable'; readonly reason: string }
   /** The caller's signal fired during the wait. */
   | { readonly kind: 'aborted' };

@@ -63,7 +63,7 @@ export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
     let opened: AdvisorySession | null = null;
     try {
       opened = await AdvisorySession.open(pool, resource, waiter.signal);
-      if (opened === null) return waiter.refusal();
+      if (opened === null) return waiter.notAcquired();
       const session = opened;
       let requestedAtMs = performance.now();
       let isGranted = await unlessAborted(session.tryLock(ttlMs), waiter.signal);
@@ -75,7 +75,7 @@ export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
       }
       if (isGranted === null) session.cancel();
       if (isGranted === false) await session.end('ROLLBACK');
-      if (!isGranted) return waiter.refusal();
+      if (!isGranted) return waiter.notAcquired();
       const backend = { renew: () => session.heartbeat(ttlMs), release: () => session.end('COMMIT') };
       const claim = { resource, token: randomUUID(), fencingToken: null, ttlMs, requestedAtMs };
       const lease = new RenewingLease(backend, claim);
@@ -84,7 +84,7 @@ export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
       return await acceptLease(lease, waiter, 'postgres-slow');
     } catch (error) {
       opened?.destroy();
-      if (waiter.signal.aborted) return waiter.refusal();
+      if (waiter.signal.aborted) return waiter.notAcquired();
       const failure = expectedPostgresFailure(error);
       return { kind: 'unavailable', reason: 'reason' in failure ? failure.reason : failure.code };
     }

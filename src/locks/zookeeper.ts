@@ -66,9 +66,9 @@ export async function create({ zookeeperUrl, lockTtlMs }: ZookeeperContext): Pro
     let lease: RenewingLease | null = null;
     try {
       const zk = await unlessAborted(sessions.live(), waiter.signal);
-      if (zk === null) return waiter.refusal();
+      if (zk === null) return waiter.notAcquired();
       lease = await waitForHead(zk, resource, waiter, leave);
-      if (lease === null) return waiter.refusal();
+      if (lease === null) return waiter.notAcquired();
       return { kind: 'held', lease };
     } catch (error) {
       if (!(error instanceof ZookeeperError)) throw error;

@@ -11,7 +11,7 @@ export interface Instruments {
   readonly reservationsReaped: Counter<'result'>;
   /** Status changes of orders after they were placed. */
   readonly transitions: Counter<'to'>;
-  /** Units by which Redis was repaired to match Postgres; the direction `surplus` would have oversold without the fence. */
+  /** Units by which Redis was repaired to match Postgres; the direction `surplus` would have oversold without the CHECK. */
   readonly driftUnits: Counter<'direction'>;
   /** Duration of attempts at tasks by result. */
   readonly taskSeconds: Histogram<'kind' | 'result'>;

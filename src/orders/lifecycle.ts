@@ -89,7 +89,7 @@ interface DueOfSale {
 /** Tries of one cancellation when the order was found not pending, and then pending. */
 const CANCEL_TRIES = 3;
 /** Rejected orders of one sale in one pass; then the sale is retried later. */
-const REFUSALS = 32;
+const MAX_REJECTIONS = 32;
 /** Passes of one call, each but the last of which found only failing orders. */
 const PASSES = 100;
 
@@ -114,9 +114,14 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
   async function expire({ saleId, ids }: DueOfSale): Promise<{ expired: number; failed: number }> {
     const sale = `sale ${saleId}`;
     const failed = new Map<string, unknown>();
-    const refused = (orderId: string, error: unknown) => void failed.set(orderId, error);
+    const rejected = (orderId: string, error: unknown) => void failed.set(orderId, error);
     try {
-      const { results, complete } = await isolating(ids, (some) => close(some, 'expired'), refused, REFUSALS);
+      const { results, complete } = await isolating(
+        ids,
+        (some) => close(some, 'expired'),
+        rejected,
+        MAX_REJECTIONS,
+      );
       const [last] = failed.values();
       // When no order expires, the sale is at fault.
       const isOfSale = results.length === 0 && failed.size > 1;

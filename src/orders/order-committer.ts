@@ -7,10 +7,10 @@
  *     └─▶ busy                             ▼
  *                                        INSERT_UP_TO_STOCK ──▶ committed, or not inserted:
  *                                          an order of the customer ──▶ existing (or committed, by an earlier try)
- *                                          no unit, no such sale ─────▶ refused
+ *                                          no unit, no such sale ─────▶ rejected
  *                                          a unit is free by now ─────▶ tried again
  *
- *   deadlock: tried again · rejected because of one order: the batcher splits the batch · no answer: the sales are fenced, then
+ *   deadlock: tried again · rejected because of one order: the batcher splits the batch · no answer: a barrier, then
  *   INSERT_UP_TO_STOCK, within bounds; else unknown
  *
  * There is no timer: a single order is sent at once, and orders that arrive while statements are in progress form the next
@@ -18,7 +18,7 @@
  *
  * Each reservation is committed under a claim (domain/outcome.ts). No statement starts to take effect after the claim's end,
  * but an earlier one may still be waiting inside Postgres for its commit. So the next process that claims the reservation first
- * fences its sale (store/late-requests.ts): what it then finds is final.
+ * sets a barrier on its sale (store/late-requests.ts): what it then finds is final.
  */
 import { microBatcher } from '../concurrency/micro-batcher.ts';
 import { limits } from '../config/limits.ts';
@@ -26,19 +26,19 @@ import type { ClaimedReservation, PlacedOrder, Reservation } from '../domain/out
 import type { Instruments } from '../metrics/instruments.ts';
 import type { Unanswered } from '../store/late-requests.ts';
 import {
-  blamesRows,
   classifyPostgresError,
   expectedPostgresFailure,
   isAnswer,
+  isRowError,
   type PostgresFailure,
 } from '../store/postgres/failures.ts';
 import {
-  fenceSales,
   insertOrders,
   insertUpToStock,
   type Placed,
   placeMany,
   type Statement,
+  setBarrier,
 } from '../store/postgres/insert-orders.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
@@ -49,7 +49,7 @@ export type CommitResult =
   /** The customer has another active order. */
   | { readonly kind: 'existing'; readonly order: PlacedOrder }
   /** Postgres has no free unit, or no such sale. Nothing was written. */
-  | { readonly kind: 'refused'; readonly reason: 'sold-out' | 'unknown-sale' }
+  | { readonly kind: 'rejected'; readonly reason: 'sold-out' | 'unknown-sale' }
   /** Nothing was written; a retry may help. */
   | { readonly kind: 'busy'; readonly reason: string }
   /** No reply arrived: the order may be committed. */
@@ -58,7 +58,7 @@ export type CommitResult =
 export interface OrderCommitter {
   /**
    * Commits one reservation, together with others that wait. Never throws for a failure of Postgres.
-   * @param noTimeout waits for its turn until the claim ends; `busy` with the reason CLAIM_OVER then leaves the reservation to
+   * @param noTimeout waits for its turn until the claim ends; `busy` with the reason CLAIM_EXPIRED then leaves the reservation to
    *   the next claim
    */
   commit(reservation: ClaimedReservation, noTimeout?: boolean): Promise<CommitResult>;
@@ -96,12 +96,12 @@ const NO_UNIT = 'sales_sold_within_stock';
 /** Reasons after which an immediate retry may succeed. */
 const CONFLICTS = ['deadlock', 'serialization-failure', 'deadline-passed'];
 
-/** Orders of all sales share one queue; those claimed from another process have another queue, because they need a fence. */
+/** Orders of all sales share one queue; those claimed from another process have another queue, because they need a barrier. */
 const FIRST_CLAIMS = 0;
 const LATER_CLAIMS = 1;
 
 /** The reason of `busy` when the claim ended while the reservation waited for its turn. */
-export const CLAIM_OVER = 'committer-waited-too-long';
+export const CLAIM_EXPIRED = 'committer-waited-too-long';
 
 /** A reservation on its way to Postgres. */
 interface Commit {
@@ -198,7 +198,7 @@ async function commitBatch(
   const claimEndMs = Math.min(...commits.map(({ reservation }) => reservation.untilMs));
   const untilMs = Math.min(performance.now() + limits.commitGiveUpMs, claimEndMs);
   let left = commits;
-  if (queue === LATER_CLAIMS && !(await fence(context, left, 0)))
+  if (queue === LATER_CLAIMS && !(await barrier(context, left, 0)))
     return answerAll('earlier-commit-in-progress');
   const isFresh = queue === FIRST_CLAIMS && commits.every(({ unanswered }) => unanswered === null);
   let statement = isFresh ? INSERT_ALL : INSERT_UP_TO_STOCK;
@@ -212,11 +212,11 @@ async function commitBatch(
         break;
       case 'unanswered':
         for (const commit of left) commit.unanswered = result.reason;
-        if (!(await fence(context, left, result.lateUntilMs))) return answerAll(result.reason);
+        if (!(await barrier(context, left, result.lateUntilMs))) return answerAll(result.reason);
         break;
-      case 'refused':
+      case 'rejected':
         if (statement === INSERT_UP_TO_STOCK || !isConflict(result))
-          throw new BatchRejected(`refused-by-postgres:${result.constraint}`);
+          throw new BatchRejected(`rejected-by-postgres:${result.constraint}`);
         break;
       case 'busy':
         if (!CONFLICTS.includes(result.reason)) return answerAll(result.reason);
@@ -227,11 +227,11 @@ async function commitBatch(
   answerAll('contended');
 }
 
-function isConflict({ constraint, code }: Refused): boolean {
+function isConflict({ constraint, code }: Rejected): boolean {
   return constraint === NO_UNIT || code === UNIQUE_VIOLATION;
 }
 
-type Refused = Extract<PostgresFailure, { kind: 'refused' }>;
+type Rejected = Extract<PostgresFailure, { kind: 'rejected' }>;
 
 /** Sends one statement. @throws a defect that no member can have caused */
 async function insert(
@@ -253,18 +253,18 @@ async function insert(
     if (failure.kind === 'unknown') return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
     if (failure.kind === 'defect' && !isAnswer(error)) throw error;
     if (failure.kind === 'defect') context.onError('commit-orders', error);
-    else if (failure.kind === 'refused' || CONFLICTS.includes(failure.reason) || !blamesRows(error))
+    else if (failure.kind === 'rejected' || CONFLICTS.includes(failure.reason) || !isRowError(error))
       return failure;
     // What a trigger or a value made Postgres reject may be one member's fault.
     const { code = '' } = error as { code?: string };
-    return { kind: 'refused', constraint: code === 'P0001' ? '' : code, code };
+    return { kind: 'rejected', constraint: code === 'P0001' ? '' : code, code };
   }
 }
 
 /** Whether an earlier statement can no longer take effect, so that what is found afterwards is final. */
-function fence({ postgres }: OrderCommitterContext, commits: readonly Commit[], lateUntilMs: number) {
+function barrier({ postgres }: OrderCommitterContext, commits: readonly Commit[], lateUntilMs: number) {
   const saleIds = [...new Set(commits.map(({ reservation }) => reservation.saleId))];
-  return fenceSales(postgres, saleIds, lateUntilMs);
+  return setBarrier(postgres, saleIds, lateUntilMs);
 }
 
 /** This try wrote nothing; an earlier one may have, when its answer was lost. */
@@ -300,7 +300,7 @@ async function answerWhatIsFound(
   } catch (error) {
     const failure = expectedPostgresFailure(error);
     for (const commit of others)
-      answer(commit, notCommitted(commit, failure.kind === 'refused' ? failure.code : failure.reason));
+      answer(commit, notCommitted(commit, failure.kind === 'rejected' ? failure.code : failure.reason));
     return [];
   }
   return others.filter((commit) => {
@@ -321,8 +321,8 @@ function resultOf({ orderId, saleId, userId }: Reservation, { orders, free }: Fo
   const order = orders.get(orderId);
   if (order === undefined) {
     const units = free.get(saleId);
-    if (units === undefined) return { kind: 'refused', reason: 'unknown-sale' };
-    return units > 0 ? null : { kind: 'refused', reason: 'sold-out' };
+    if (units === undefined) return { kind: 'rejected', reason: 'unknown-sale' };
+    return units > 0 ? null : { kind: 'rejected', reason: 'sold-out' };
   }
   const kind = order.orderId === orderId ? 'committed' : 'existing';
   return { kind, order: { orderId: order.orderId, saleId, userId, status: order.status } };

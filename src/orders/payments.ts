@@ -188,7 +188,7 @@ export function createPayments(context: PaymentsContext): Payments {
         decision = await retried(() => attempt(given));
       } catch (error) {
         // The same id for two orders at once, or a concurrent new order of the customer: the second try finds it.
-        if (classifyPostgresError(error).kind !== 'refused') throw error;
+        if (classifyPostgresError(error).kind !== 'rejected') throw error;
         decision = await retried(() => attempt(given));
       }
       if (decision.kind !== 'done') return decision;

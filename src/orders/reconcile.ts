@@ -98,7 +98,7 @@ export async function repair(
 ): Promise<boolean> {
   const seen = await mirror.snapshot(listed.id);
   if (seen === null || seen.pending > 0 || agrees(seen, listed)) return false;
-  // Read again after the snapshot: `repair` refuses when anything has happened in Redis since then.
+  // Read again after the snapshot: `repair` changes nothing if anything has happened in Redis since then.
   const sale = await sales.get(listed.id);
   if (sale === null || agrees(seen, sale)) return false;
   // A pending change is not drift.

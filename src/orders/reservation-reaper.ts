@@ -57,7 +57,7 @@ export interface ReaperCounts {
 export async function reapOnce(
   context: ReaperContext,
   isStopped: () => boolean = () => false,
-  memory: ReaperMemory | null = null,
+  memory: PreviousPass | null = null,
 ): Promise<ReaperCounts> {
   const counts: ReaperCounts = { committed: 0, released: 0, postponed: 0, repaired: 0, failed: 0 };
   const { health } = context;
@@ -89,12 +89,12 @@ export async function reapOnce(
 const REAP = 'reap reservations';
 
 /** The digests of the sales that differed in the previous pass: a sale with the same digest now is idle. */
-export type ReaperMemory = Map<number, string>;
+export type PreviousPass = Map<number, string>;
 
 /** Sales with abandoned reservations, or with a mirror that differs from Postgres. */
 async function* suspects(
   { sales, mirror }: ReaperContext,
-  memory: ReaperMemory | null,
+  memory: PreviousPass | null,
 ): AsyncGenerator<Sale> {
   const all = await sales.recent();
   const before = memory && new Map(memory);
@@ -149,8 +149,8 @@ async function reapOne(
   const item = `order ${reservation.orderId}`;
   try {
     const result = await commitOrRelease(context, reservation, counts);
-    const isRefused = result.kind === 'busy' && result.reason.startsWith('refused-by-postgres');
-    if (isRefused) context.health.failed(item, new Error(result.reason));
+    const isRejected = result.kind === 'busy' && result.reason.startsWith('rejected-by-postgres');
+    if (isRejected) context.health.failed(item, new Error(result.reason));
     else context.health.succeeded(item);
   } catch (error) {
     if (isStoreUnavailable(error)) throw error;
@@ -174,7 +174,7 @@ async function commitOrRelease(
       await mirror.release(reservation, { ownerOrderId: result.order.orderId });
       counts.released++;
       break;
-    case 'refused':
+    case 'rejected':
       await mirror.release(reservation, { discardUnit: true });
       counts.released++;
       break;
@@ -197,7 +197,7 @@ async function commitOrRelease(
  * @returns stops them, and waits for the pass in progress
  */
 export function startReaper(context: ReaperContext): () => Promise<void> {
-  const memory: ReaperMemory = new Map();
+  const memory: PreviousPass = new Map();
   return repeatedly(limits.reapEveryMs, (isStopped) =>
     context.health.step('scan sales', () => reapOnce(context, isStopped, memory)),
   );

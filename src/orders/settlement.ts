@@ -19,7 +19,7 @@ import type {
 } from '../domain/outcome.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-import { CLAIM_OVER, type CommitResult, type OrderCommitter } from './order-committer.ts';
+import { CLAIM_EXPIRED, type CommitResult, type OrderCommitter } from './order-committer.ts';
 
 export interface SettlementContext {
   readonly mirror: SaleMirror;
@@ -62,7 +62,7 @@ export function createSettlement(context: SettlementContext): Settlement {
       .commit(reservation, true)
       .then(async (result) => {
         const outcome = result.kind === 'busy' ? result : await outcomeOf(reservation, result);
-        const isLeftToReaper = outcome.kind === 'busy' && outcome.reason === CLAIM_OVER;
+        const isLeftToReaper = outcome.kind === 'busy' && outcome.reason === CLAIM_EXPIRED;
         if (outcome.kind !== 'accepted' && !isLeftToReaper) failed(new Error(outcome.kind));
       })
       .catch(failed)
@@ -83,7 +83,7 @@ export function createSettlement(context: SettlementContext): Settlement {
         const { order } = result;
         return release(reservation, { ownerOrderId: order.orderId }, { kind: 'replayed', order });
       }
-      case 'refused':
+      case 'rejected':
         return release(reservation, { discardUnit: true }, { kind: result.reason });
       case 'busy':
         // Under a later claim, the order may have been committed by the process with the earlier one.

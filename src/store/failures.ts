@@ -12,7 +12,7 @@ export type StoreFailure =
 export function storeFailure(error: unknown): StoreFailure {
   // Postgres first: network errors have the same texts in both, but those of an ioredis command have no code.
   for (const failure of [classifyPostgresError(error), classifyRedisError(error)]) {
-    if (failure.kind === 'refused') break;
+    if (failure.kind === 'rejected') break;
     if (failure.kind !== 'defect') return failure;
   }
   return { kind: 'defect', error };
@@ -21,7 +21,7 @@ export function storeFailure(error: unknown): StoreFailure {
 /** Whether a store was unreachable or overloaded: nothing is wrong with the request itself. */
 export function isStoreUnavailable(error: unknown): boolean {
   const failure = storeFailure(error);
-  return failure.kind !== 'defect' && failure.reason !== 'refused-by-postgres';
+  return failure.kind !== 'defect' && failure.reason !== 'rejected-by-postgres';
 }
 
 const STORES = ['postgres', 'redis', 'zookeeper'] as const;

@@ -3,16 +3,16 @@
  * in the network, or the server process is frozen.
  *
  *   sent ──answered──▶ known
- *    └──no answer──▶ unanswered ──the store's clock passes the deadline──▶ fenced: it has taken effect by now, or never will
+ *    └──no answer──▶ unanswered ──the store's clock passes the deadline──▶ expired: it has taken effect by now, or never will
  *
  * Each request that takes a unit carries a deadline, which the store compares with its own clock when it executes the request.
  * Before an attempt retries, it waits until that deadline has passed. Redis runs a script at one instant, so nothing more is
  * needed there. A Postgres statement takes time: after it has passed the check, its process may freeze before the commit.
- * `fenceSales` resolves this with the row of the sale. Each statement that places an order updates this row, and evaluates
+ * `setBarrier` resolves this with the row of the sale. Each statement that places an order updates this row, and evaluates
  * `before_deadline` on the version of the row that it updates:
  *
- *   it holds the row lock          the fence waits for its end, and a later read finds its order
- *   it waits for the row lock      the fence changes the row's version, so Postgres (READ COMMITTED) evaluates the statement's
+ *   it holds the row lock          the barrier waits for its end, and a later read finds its order
+ *   it waits for the row lock      the barrier changes the row's version, so Postgres (READ COMMITTED) evaluates the statement's
  *                                  expressions again, after the deadline
  *   it has not arrived             it meets the deadline
  *
@@ -21,7 +21,7 @@
  * The deadline is the store's time as this process estimates it, so clocks of different machines are never compared. The
  * estimate is never ahead of the store, because a deadline must not be later than the end of the claim that it enforces
  * (domain/outcome.ts). An estimate that is behind can make a request fail needlessly, and is then refreshed. Two things defeat
- * this: a store whose clock is set back after a fence, for example by failover to a standby with another clock; and a suspended
+ * this: a store whose clock is set back after a barrier, for example by failover to a standby with another clock; and a suspended
  * machine, because the clock of a process does not count that time.
  */
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -19,7 +19,7 @@ import type { TaskBounds } from '../config/limits.ts';
 import type { ClaimedTask } from '../domain/task.ts';
 import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { blamesRows } from '../store/postgres/failures.ts';
+import { isRowError } from '../store/postgres/failures.ts';
 import type { TaskFailure, TaskTable } from '../store/postgres/task-table.ts';
 import type { TaskHandler, TaskHandlers } from './handlers.ts';
 import type { TaskQueue } from './queue.ts';
@@ -217,7 +217,7 @@ async function record(
   for (;;) {
     const isOurs = await health.step('record task results', () =>
       write().catch((error) => {
-        if (!blamesRows(error)) throw error;
+        if (!isRowError(error)) throw error;
         health.failed(item, error);
         return 'rejected' as const;
       }),

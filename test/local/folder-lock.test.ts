@@ -7,14 +7,14 @@ import { identify } from '../../src/local/processes.ts';
 import { temporaryFolder } from './support.ts';
 
 const self = identify(process.pid)!;
-const refusal = (pid: number) => `held for ${pid}`;
+const inUseMessage = (pid: number) => `held for ${pid}`;
 
 test('never has two holders, and every waiter acquires it', async () => {
   const claims = join(temporaryFolder(), 'lock');
   let holders = 0;
   let most = 0;
   const contend = async () => {
-    const lock = await lockFolder({ claims, owner: self, waitMs: 30_000, waitForAll: true, refusal });
+    const lock = await lockFolder({ claims, owner: self, waitMs: 30_000, waitForAll: true, inUseMessage });
     most = Math.max(most, ++holders);
     await sleep(Math.random() * 10);
     holders--;
@@ -27,7 +27,7 @@ test('never has two holders, and every waiter acquires it', async () => {
 
 test('a held lock is an error at once; an ending one is waited for', async () => {
   const claims = join(temporaryFolder(), 'lock');
-  const options = { claims, owner: self, waitMs: 10_000, refusal };
+  const options = { claims, owner: self, waitMs: 10_000, inUseMessage };
   const first: FolderLock = await lockFolder(options);
   await expect(lockFolder(options)).rejects.toMatchObject({
     code: 'folder-in-use',
@@ -51,7 +51,7 @@ test('a wait for a hanging end is bounded', async () => {
   const name = `${self.pid}-${self.started}-abcdef`;
   writeFileSync(join(claims, name), JSON.stringify({ owner: { pid: 4194000, started: '1' }, state: 'held' }));
   const started = performance.now();
-  await expect(lockFolder({ claims, owner: self, waitMs: 400, refusal })).rejects.toMatchObject({
+  await expect(lockFolder({ claims, owner: self, waitMs: 400, inUseMessage })).rejects.toMatchObject({
     code: 'folder-in-use',
   });
   expect(performance.now() - started).toBeGreaterThan(400);
@@ -59,10 +59,10 @@ test('a wait for a hanging end is bounded', async () => {
 
 test('gives up when aborted', async () => {
   const claims = join(temporaryFolder(), 'lock');
-  const lock = await lockFolder({ claims, owner: self, waitMs: 0, refusal });
+  const lock = await lockFolder({ claims, owner: self, waitMs: 0, inUseMessage });
   lock.markEnding();
   const aborter = new AbortController();
-  const waiting = lockFolder({ claims, owner: self, waitMs: 60_000, refusal, signal: aborter.signal });
+  const waiting = lockFolder({ claims, owner: self, waitMs: 60_000, inUseMessage, signal: aborter.signal });
   setTimeout(() => aborter.abort(), 100);
   await expect(waiting).rejects.toMatchObject({ code: 'aborted' });
   lock.release();

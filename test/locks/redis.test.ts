@@ -138,7 +138,7 @@ describe('waiting', () => {
     const next = held(alive!.lock, 'dead', { waitMs: 10_000 });
     await expect.poll(() => server.zcard(waitersOf('dead'))).toBe(2);
     await dead!.close();
-    const channels = () => server.pubsub('CHANNELS', 'stampede:wake:*');
+    const channels = () => server.pubsub('CHANNELS', 'stampede:notify:*');
     await expect.poll(async () => ((await channels()) as string[]).length).toBe(1);
     await lease.release();
     expect(await (await next).release()).toBe(true);

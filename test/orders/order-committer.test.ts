@@ -7,7 +7,7 @@ import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import {
-  CLAIM_OVER,
+  CLAIM_EXPIRED,
   type CommitResult,
   createOrderCommitter,
   type OrderCommitter,
@@ -84,7 +84,7 @@ async function commitTogether(
 }
 
 const told = (results: readonly CommitResult[]) =>
-  results.map((result) => (result.kind === 'refused' ? result.reason : result.kind));
+  results.map((result) => (result.kind === 'rejected' ? result.reason : result.kind));
 
 async function counts(saleId: number) {
   const { rows } = await stores.sql.query(
@@ -176,7 +176,7 @@ it('commits nothing after the end of the claim', async () => {
   const committer = startCommitter();
   const saleId = await makeSale(10);
   const ann = { ...reservation(saleId, 'ann'), untilMs: performance.now() + limits.claimLeastMs / 2 };
-  expect(await committer.commit(ann, true)).toEqual({ kind: 'busy', reason: CLAIM_OVER });
+  expect(await committer.commit(ann, true)).toEqual({ kind: 'busy', reason: CLAIM_EXPIRED });
   // The deadline has passed when Postgres executes the statement.
   const order = { orderId: randomUUID(), saleId, userId: 'ann' };
   const late = await placeOne(postgres, LATE, order, 900).catch((error: { code?: string }) => error.code);
@@ -200,8 +200,8 @@ it('commits the others when Postgres rejects members with an unexpected error', 
   const results = await commitTogether(committer, fillerSale, members);
   await stores.sql.query('DROP TRIGGER refuse ON orders; DROP FUNCTION refuse()');
   for (const [i, result] of results.entries()) {
-    if (i % 20 === 7) expect(result).toEqual({ kind: 'busy', reason: 'refused-by-postgres:XX001' });
-    else if (i % 20 === 13) expect(result).toEqual({ kind: 'busy', reason: 'refused-by-postgres:08001' });
+    if (i % 20 === 7) expect(result).toEqual({ kind: 'busy', reason: 'rejected-by-postgres:XX001' });
+    else if (i % 20 === 13) expect(result).toEqual({ kind: 'busy', reason: 'rejected-by-postgres:08001' });
     else expect(result.kind).toBe('committed');
   }
   expect(await counts(saleId)).toEqual({ sold: 36, orders: 36, points: 36 * 2 });

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
-import { type ReaperContext, type ReaperMemory, reapOnce } from '../../src/orders/reservation-reaper.ts';
+import { type PreviousPass, type ReaperContext, reapOnce } from '../../src/orders/reservation-reaper.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
@@ -69,14 +69,14 @@ const remaining = async () =>
   Promise.all(saleIds.map(async (id) => Number(await redis.redis.hget(state(id), 'remaining'))));
 
 /** @returns the sales that one pass repaired */
-async function pass(memory: ReaperMemory | null): Promise<number[]> {
+async function pass(memory: PreviousPass | null): Promise<number[]> {
   repaired = [];
   await reapOnce(context, () => false, memory);
   return repaired;
 }
 
 it('repairs sales that look the same in two passes', async () => {
-  const memory: ReaperMemory = new Map();
+  const memory: PreviousPass = new Map();
   await take(1);
   expect(await pass(memory)).toEqual([]);
   expect(await pass(memory)).toEqual(saleIds);
@@ -90,7 +90,7 @@ it('repairs every sale at once before the first request', async () => {
 });
 
 it('does not compare sales that are selling', async () => {
-  const memory: ReaperMemory = new Map();
+  const memory: PreviousPass = new Map();
   const compared = vi.spyOn(context.mirror, 'snapshot');
   for (const units of [1, 10, 100]) {
     await take(units);
@@ -116,7 +116,7 @@ it('commits abandoned reservations of a sale that is selling', async () => {
 });
 
 it('repairs nothing when the stores agree', async () => {
-  const memory: ReaperMemory = new Map();
+  const memory: PreviousPass = new Map();
   expect([await pass(memory), await pass(memory)]).toEqual([[], []]);
 });
 

@@ -47,7 +47,7 @@ it('sees units sold while it waited for the lock', async () => {
       },
     ),
   );
-  // It knew before it wrote, and not because the fence refused.
+  // It knew before it wrote, and not because the CHECK rejected it.
   expect(sent).not.toContain('insert-order');
   expect(sent.filter((name) => name === 'read-sale-and-orders')).toHaveLength(1);
 });

@@ -9,7 +9,7 @@ import {
   tally,
 } from '../support/postgres-strategy.ts';
 
-const bench = strategyBench({ fence: false });
+const bench = strategyBench({ withCheck: false });
 
 it('sells with one statement', async () => {
   const strategy = bench.start(conditionalUpdate);

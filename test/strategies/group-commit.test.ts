@@ -10,7 +10,7 @@ import {
   tally,
 } from '../support/postgres-strategy.ts';
 
-const bench = strategyBench({ fence: false });
+const bench = strategyBench({ withCheck: false });
 afterEach(() => vi.restoreAllMocks());
 
 const attempts = (saleId: number, count: number, prefix = 'u') =>

@@ -2,7 +2,7 @@ import { afterEach, expect, it, vi } from 'vitest';
 import * as optimistic from '../../src/strategies/postgres/optimistic.ts';
 import { attemptOf, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
-const bench = strategyBench({ fence: false });
+const bench = strategyBench({ withCheck: false });
 afterEach(() => vi.restoreAllMocks());
 
 /** Does something after each of the strategy's looks, before it compares and sets. */

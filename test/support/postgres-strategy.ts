@@ -28,15 +28,15 @@ export interface StrategyBench {
 
 /**
  * To be called in a test file: opens before its tests, closes after them.
- * @param options.fence false: without the CHECK that refuses what a strategy oversells, so that it is seen
+ * @param options.withCheck false: without the CHECK that rejects what a strategy oversells, so that it is seen
  */
-export function strategyBench({ fence = true } = {}): StrategyBench {
+export function strategyBench({ withCheck = true } = {}): StrategyBench {
   let stores: TestStores;
   let postgres: PostgresStore;
   beforeAll(async () => {
     stores = await openTestStores();
     postgres = openPostgres(stores.databaseUrl, () => {});
-    if (!fence) await stores.sql.query('ALTER TABLE sales DROP CONSTRAINT sales_sold_within_stock');
+    if (!withCheck) await stores.sql.query('ALTER TABLE sales DROP CONSTRAINT sales_sold_within_stock');
   });
   afterAll(async () => {
     await postgres?.close();

@@ -26,7 +26,7 @@ export interface Listener {
 export class Notifications {
   readonly #redis: Redis;
   readonly #onError: (doing: string, error: unknown) => void;
-  readonly #channel = `stampede:wake:${randomUUID()}`;
+  readonly #channel = `stampede:notify:${randomUUID()}`;
   readonly #notify = new Map<string, () => void>();
   #subscriber: Redis | null = null;
   #subscribing: Promise<void> | null = null;

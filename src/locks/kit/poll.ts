@@ -22,11 +22,11 @@ export async function poll(
   attempt: () => Promise<AcquireResult | Retry>,
 ): Promise<AcquireResult> {
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 1.6, MAX_PAUSE_MS)) {
-    if (waiter.signal.aborted) return waiter.refusal();
+    if (waiter.signal.aborted) return waiter.notAcquired();
     const result = await attempt();
     if (result.kind !== 'retry') return result;
     const leftMs = waiter.untilMs - performance.now();
-    if (leftMs <= 0) return waiter.refusal();
+    if (leftMs <= 0) return waiter.notAcquired();
     await waiter.pause(Math.min(leftMs, pauseMs * (0.5 + Math.random()) + (result.extraMs ?? 0)));
   }
 }
@@ -36,5 +36,5 @@ export async function acceptLease(lease: Lease, waiter: Waiter, slowReason: stri
   const isLate = performance.now() >= lease.deadlineMs;
   if (!isLate && !waiter.signal.aborted) return { kind: 'held', lease };
   await lease.release();
-  return isLate ? { kind: 'unavailable', reason: slowReason } : waiter.refusal();
+  return isLate ? { kind: 'unavailable', reason: slowReason } : waiter.notAcquired();
 }

@@ -2,7 +2,7 @@
  * The frame of every lock: local queue, wait, abort and close.
  *
  *   acquire ──▶ local turn (contenders of one process take turns) ──▶ attempts ──▶ held ──ended──▶ next local turn
- *                 └──────────── waitMs elapsed, aborted, closed ──────┴──▶ refusal
+ *                 └──────────── waitMs elapsed, aborted, closed ──────┴──▶ not acquired
  *
  * Each waiter has one signal, which fires with its caller's signal and when the lock closes. (`AbortSignal.any` on the
  * lock's long-lived signal leaks about 60 bytes a call: measured, Node 20.)
@@ -11,14 +11,14 @@ import { type LocalQueue, type Turn, unqueued } from '../../concurrency/local-qu
 import type { AcquireOptions, AcquireResult, Lease, Lock } from '../lock.ts';
 import { RenewingLease } from './renewing-lease.ts';
 
-export type Refusal = Exclude<AcquireResult, { kind: 'held' }>;
+export type NotAcquired = Exclude<AcquireResult, { kind: 'held' }>;
 
 export interface Waiter {
   readonly signal: AbortSignal;
   /** When the wait is over, on `performance.now()`'s clock. */
   readonly untilMs: number;
   /** The result of a wait that ended without the lock. */
-  refusal(): Refusal;
+  notAcquired(): NotAcquired;
   /** Resolves after `ms`, when the signal fires, or with `sooner`, whichever is first. */
   pause(ms: number, sooner?: Promise<void>): Promise<void>;
 }
@@ -67,10 +67,10 @@ export function waitingLock<Handoff = never>(lock: WaitingLock<Handoff>): Lock {
   ): Promise<AcquireResult> {
     const turn =
       queue === null ? unqueued<Handoff>() : await queue.enter(resource, options.waitMs, waiter.signal);
-    if (turn === null) return waiter.refusal();
+    if (turn === null) return waiter.notAcquired();
     let result: AcquireResult | undefined;
     try {
-      if (waiter.signal.aborted && turn.handoff === null) return waiter.refusal();
+      if (waiter.signal.aborted && turn.handoff === null) return waiter.notAcquired();
       result = await lock.acquire(resource, options, waiter, turn);
       return result;
     } finally {
@@ -86,14 +86,14 @@ export function waitingLock<Handoff = never>(lock: WaitingLock<Handoff>): Lock {
     if (isClosed || signal?.aborted) abort();
     signal?.addEventListener('abort', abort, { once: true });
     waiting.add(end);
-    const refusal = (): Refusal => {
+    const notAcquired = (): NotAcquired => {
       if (signal?.aborted) return { kind: 'aborted' };
       return isClosed ? { kind: 'unavailable', reason: 'closed' } : { kind: 'contended' };
     };
     const pause = (ms: number, sooner?: Promise<void>) => pauseUnlessAborted(ms, end.signal, sooner);
     try {
       const untilMs = performance.now() + waitMs;
-      return await acquireInTurn(resource, options, { signal: end.signal, untilMs, refusal, pause });
+      return await acquireInTurn(resource, options, { signal: end.signal, untilMs, notAcquired, pause });
     } finally {
       signal?.removeEventListener('abort', abort);
       waiting.delete(end);

@@ -75,11 +75,11 @@ export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
       for (let pauseMs = inherited === undefined ? 0 : SAFETY_POLL_MS; ; ) {
         if (pauseMs > 0) {
           const leftMs = waiter.untilMs - performance.now();
-          if (leftMs <= 0) return waiter.refusal();
+          if (leftMs <= 0) return waiter.notAcquired();
           const maxMs = (channel === '' ? UNNOTIFIED_POLL_MS : SAFETY_POLL_MS) * (0.9 + Math.random() * 0.1);
           await listener.wait(Math.min(leftMs, pauseMs, maxMs), waiter);
         }
-        if (waiter.signal.aborted) return waiter.refusal();
+        if (waiter.signal.aborted) return waiter.notAcquired();
         if (options.waitMs > 0) channel = notifications.channel;
         const result = await cohort.tryAcquire(resource, options, channel);
         isGranted = 'token' in result;

@@ -1,14 +1,14 @@
 /**
  * What an error from Postgres, pg or Prisma says about the write that caused it:
  *
- *   refused   Postgres rejected the statement because of a constraint; nothing was written
- *   busy      Postgres gave up or could not begin; nothing was written; a retry may help
- *   unknown   the connection was lost while a statement was running: it may have been committed
- *   defect    none of these: the caller rethrows the error, so that a defect is never mistaken for load
+ *   rejected   Postgres rejected the statement because of a constraint; nothing was written
+ *   busy       Postgres gave up or could not begin; nothing was written; a retry may help
+ *   unknown    the connection was lost while a statement was running: it may have been committed
+ *   defect     none of these: the caller rethrows the error, so that a defect is never mistaken for load
  *
  * Sources, the innermost error first (Prisma wraps the driver's error, which says more):
  *
- *   SQLSTATE by class   23 refused; 25, 28, 3D, 40, 53, 55, 57, 58, XX busy; FATAL 57, 58, XX and all 08 unknown; else a defect
+ *   SQLSTATE by class   23 rejected; 25, 28, 3D, 40, 53, 55, 57, 58, XX busy; FATAL 57, 58, XX and all 08 unknown; else a defect
  *   kind                of Prisma's driver adapter, which drops the driver's own code
  *   Prisma's code       P1…, P2…
  *   Node's code         no connection was made: busy; it broke: unknown
@@ -18,7 +18,7 @@ import pg from 'pg';
 
 /** What a failed statement means for its sender. */
 export type PostgresFailure =
-  | { readonly kind: 'refused'; readonly constraint: string; readonly code: string }
+  | { readonly kind: 'rejected'; readonly constraint: string; readonly code: string }
   | { readonly kind: 'busy'; readonly reason: string }
   | { readonly kind: 'unknown'; readonly reason: string }
   | { readonly kind: 'defect'; readonly reason: 'defect'; readonly error: unknown };
@@ -42,14 +42,14 @@ const REASONS = new Map([
   ['53400', 'limit-exceeded'],
   ['57P03', 'postgres-starting'],
   ['25006', 'postgres-read-only'],
-  // An operator's or a trigger's own refusal (RAISE EXCEPTION) rolled the statement back.
-  ['P0001', 'refused-by-postgres'],
+  // An operator's or a trigger's own rejection (RAISE EXCEPTION) rolled the statement back.
+  ['P0001', 'rejected-by-postgres'],
   ['ST001', 'deadline-passed'], // by before_deadline
 ]);
 const BUSY_CLASSES = new Map([
   ['08', 'remote-connection'],
   ['25', 'transaction-state'],
-  ['28', 'postgres-refuses-login'],
+  ['28', 'postgres-rejects-login'],
   ['3D', 'no-such-database'],
   ['40', 'rolled-back'],
   ['53', 'postgres-out-of-resources'],
@@ -69,8 +69,8 @@ const BY_KIND = new Map<string, PostgresFailure>([
   ['DatabaseNotReachable', UNREACHABLE],
   ['TlsConnectionError', UNREACHABLE],
   ['DatabaseDoesNotExist', busy('no-such-database')],
-  ['DatabaseAccessDenied', busy('postgres-refuses-login')],
-  ['AuthenticationFailed', busy('postgres-refuses-login')],
+  ['DatabaseAccessDenied', busy('postgres-rejects-login')],
+  ['AuthenticationFailed', busy('postgres-rejects-login')],
   ['TooManyConnections', busy('too-many-connections')],
   ['TransactionWriteConflict', busy('write-conflict')],
   ['TransactionAlreadyClosed', busy('transaction-timeout')],
@@ -83,11 +83,11 @@ const BY_CODE = new Map<string, PostgresFailure>([
   ['P2028', busy('no-transaction-in-time')],
   ['P2024', busy('no-connection-in-time')],
   ['P2037', busy('too-many-connections')],
-  ['P1000', busy('postgres-refuses-login')],
+  ['P1000', busy('postgres-rejects-login')],
   ['P1001', UNREACHABLE],
   ['P1002', UNREACHABLE],
   ['P1003', busy('no-such-database')],
-  ['P1010', busy('postgres-refuses-login')],
+  ['P1010', busy('postgres-rejects-login')],
   ['P1011', UNREACHABLE],
   ['P1008', LOST],
   ['P1017', LOST],
@@ -138,17 +138,17 @@ export function expectedPostgresFailure(error: unknown): Exclude<PostgresFailure
 }
 
 /**
- * Whether Postgres refused a statement because of its rows (a constraint, a trigger with any SQLSTATE, a value), and so would
+ * Whether Postgres rejected a statement because of its rows (a constraint, a trigger with any SQLSTATE, a value), and so would
  * accept other rows. False: Postgres lacks resources, accepts no writes or is stopping; a lock timed out; no answer came.
  */
-export function blamesRows(error: unknown): boolean {
+export function isRowError(error: unknown): boolean {
   if (!isAnswer(error)) return false;
   const { code = '' } = error as pg.DatabaseError;
   return !OF_THE_SERVER.has(code.slice(0, 2)) && code !== '55P03';
 }
 const OF_THE_SERVER = new Set(['25', '53', '57']);
 
-/** Whether it is certain that nothing was written: Postgres refused, could not begin, or answered with an error. */
+/** Whether it is certain that nothing was written: Postgres rejected the statement, could not begin it, or replied with an error. */
 export function wroteNothing(error: unknown): boolean {
   const { kind } = classifyPostgresError(error);
   if (kind !== 'defect') return kind !== 'unknown';
@@ -233,7 +233,7 @@ function stateOf({ code, originalCode, severity }: Layer): string | null {
 /** The meaning of an SQLSTATE. */
 function failureOfState(code: string, severity: string, constraint: string): PostgresFailure | 'defect' {
   const group = code.slice(0, 2);
-  if (group === '23') return { kind: 'refused', constraint, code };
+  if (group === '23') return { kind: 'rejected', constraint, code };
   // ERROR rolled the statement back: a trigger may raise 08… when a server that it calls is unreachable.
   if (code === '40003' || (group === '08' && severity !== 'ERROR')) return LOST;
   if (severity !== 'ERROR' && ENDS_CONNECTION.has(group) && !BEFORE_STATEMENT.has(code)) return LOST;

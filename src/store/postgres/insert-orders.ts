@@ -47,8 +47,8 @@ const COUNT_BY_SALE = `
  * Usually a batch inserts all of its orders, and one row reports that: hundreds of rows with one id each would cost the client
  * as much as sending the batch.
  */
-const WHICH = `SELECT CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(id::text), '{}') END AS placed FROM placed`;
-const HOW_MANY = 'SELECT count(*)::int AS placed FROM placed';
+const RETURN_IDS = `SELECT CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(id::text), '{}') END AS placed FROM placed`;
+const RETURN_COUNT = 'SELECT count(*)::int AS placed FROM placed';
 
 /** Builds the statement. `counted` precedes `earned`: Postgres runs such parts from the last one on, so the sale's row is locked last. */
 export function insertOrders({
@@ -74,7 +74,7 @@ export function insertOrders({
       SELECT user_id, 'order', id::text, points_earned(price_cents) FROM placed
     )`,
   ];
-  return { name, text: `WITH ${parts.join(', ')} ${many ? WHICH : HOW_MANY}` };
+  return { name, text: `WITH ${parts.join(', ')} ${many ? RETURN_IDS : RETURN_COUNT}` };
 }
 
 /** The row of one order. */
@@ -216,7 +216,7 @@ async function place<R extends pg.QueryResultRow>(
 }
 
 /** A deadline is at most this far away, unless a clock was set. */
-const FENCE_WAIT_MS = 2 * limits.postgresStatementMs;
+const BARRIER_WAIT_MS = 2 * limits.postgresStatementMs;
 
 /**
  * Waits until an unanswered statement has taken effect or never will: see store/late-requests.ts.
@@ -224,15 +224,15 @@ const FENCE_WAIT_MS = 2 * limits.postgresStatementMs;
  * @returns whether that is certain; false: Postgres's clock was set back, or Postgres failed
  * @throws a defect
  */
-export async function fenceSales(
+export async function setBarrier(
   { pool, clock }: PostgresStore,
   saleIds: readonly number[],
   lateUntilMs: number,
 ): Promise<boolean> {
   try {
-    if (!(await clock.hasPassed(lateUntilMs, FENCE_WAIT_MS))) return false;
+    if (!(await clock.hasPassed(lateUntilMs, BARRIER_WAIT_MS))) return false;
     await pool.query({
-      name: 'fence-sales',
+      name: 'set-barrier',
       text: `UPDATE sales SET version = version + 1
              WHERE id IN (SELECT id FROM sales WHERE id = ANY($1::int[]) ORDER BY id FOR NO KEY UPDATE)`,
       values: [saleIds],

@@ -7,7 +7,7 @@ import pg from 'pg';
 import { limits } from '../../config/limits.ts';
 import { PrismaClient } from '../../generated/prisma/client.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
-import { blamesRows, classifyPostgresError } from './failures.ts';
+import { classifyPostgresError, isRowError } from './failures.ts';
 
 export interface PostgresStore {
   readonly pool: pg.Pool;
@@ -151,9 +151,9 @@ export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
 }
 
 /**
- * Works on many rows at once. When Postgres rejects the work because of a row (see `blamesRows`), it splits the rows in halves,
+ * Works on many rows at once. When Postgres rejects the work because of a row (see `isRowError`), it splits the rows in halves,
  * down to the rejected ones.
- * @param refused called for each rejected row
+ * @param rejected called for each rejected row
  * @param atMost stops after this many rejections
  * @returns the results of the others, and whether all rows were tried
  * @throws what the connection throws, or a Postgres that is busy
@@ -161,22 +161,22 @@ export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
 export async function isolating<T, R>(
   rows: readonly T[],
   work: (some: readonly T[]) => Promise<readonly R[]>,
-  refused: (row: T, error: unknown) => void,
+  rejected: (row: T, error: unknown) => void,
   atMost: number,
 ): Promise<{ readonly results: readonly R[]; readonly complete: boolean }> {
   const results: R[] = [];
   const waiting = [rows];
-  let refusals = 0;
+  let rejections = 0;
   for (let some = waiting.pop(); some !== undefined; some = waiting.pop()) {
     if (some.length === 0) continue;
-    if (refusals >= atMost) return { results, complete: false };
+    if (rejections >= atMost) return { results, complete: false };
     try {
       results.push(...(await work(some)));
     } catch (error) {
-      if (!blamesRows(error)) throw error;
-      refusals++;
+      if (!isRowError(error)) throw error;
+      rejections++;
       const middle = some.length >> 1;
-      if (some.length === 1) refused(some[0]!, error);
+      if (some.length === 1) rejected(some[0]!, error);
       else waiting.push(some.slice(middle), some.slice(0, middle));
     }
   }

@@ -20,7 +20,7 @@
  */
 import type { ClaimedTask, Task, TaskState } from '../../domain/task.ts';
 import type { LoopHealth } from '../../metrics/background.ts';
-import { blamesRows } from './failures.ts';
+import { isRowError } from './failures.ts';
 import { isolating, type PostgresStore } from './pool.ts';
 
 /** The result of a failed attempt. */
@@ -110,7 +110,7 @@ const retryOrDie = (
   run_at = now(), last_error = 'attempt ' || attempts || ': its worker died'`;
 
 /** Rejected tasks that one call isolates; tasks it has not reached wait for the next call. */
-const REFUSALS = 32;
+const MAX_REJECTIONS = 32;
 
 /**
  * The statements of dispatchers and workers. A task whose update Postgres rejects backs off for a while and does not stop
@@ -119,7 +119,7 @@ const REFUSALS = 32;
 export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTable {
   const { pool } = postgres;
   const count = async (sql: string, values: unknown[]) => (await pool.query(sql, values)).rowCount ?? 0;
-  const refused = (id: string, error: unknown) => health.failed(`task ${id}`, error);
+  const rejected = (id: string, error: unknown) => health.failed(`task ${id}`, error);
 
   /** @param statement takes the ids as its first parameter and returns them */
   async function changeEach<R extends { id: string }>(
@@ -128,7 +128,7 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
     ...values: unknown[]
   ): Promise<readonly R[]> {
     const work = async (some: readonly string[]) => (await pool.query<R>(statement, [some, ...values])).rows;
-    const { results } = await isolating(ids, work, refused, REFUSALS);
+    const { results } = await isolating(ids, work, rejected, MAX_REJECTIONS);
     for (const { id } of results) health.succeeded(`task ${id}`);
     return results;
   }
@@ -142,7 +142,7 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
     try {
       return (await pool.query<{ id: string }>(both.text, [...both.values])).rows.map(({ id }) => id);
     } catch (error) {
-      if (!blamesRows(error)) throw error;
+      if (!isRowError(error)) throw error;
       const { rows } = await pool.query<{ id: string }>(find.text, [...find.values]);
       const ids = rows.map(({ id }) => id);
       return (await changeEach(ids, statement, ...values)).map(({ id }) => id);

@@ -4,7 +4,7 @@
  *   enqueue ──▶ queued ──remove──▶ gone
  *     └──no reply──▶ withdraw: finds the node by the id in its name and removes it
  *
- * Queue nodes that this process has not used for a while are removed; ZooKeeper refuses while they have children. (The
+ * Queue nodes that this process has not used for a while are removed; ZooKeeper rejects the removal while they have children. (The
  * server would do this for container nodes, but the client library cannot create them.)
  */
 import { setTimeout as sleep } from 'node:timers/promises';

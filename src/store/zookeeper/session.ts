@@ -20,7 +20,7 @@ export type ZookeeperFailure =
   | 'lost'
   | 'silent'
   | 'ended'
-  | 'refused';
+  | 'rejected';
 
 export class ZookeeperError extends Error {
   override readonly name = 'ZookeeperError';
@@ -276,5 +276,5 @@ const sessionEnded = () => new ZookeeperError('ended', 'the ZooKeeper session ha
 function failureOf(error: Error | zookeeper.Exception): ZookeeperError {
   const { code } = error as zookeeper.Exception;
   const message = String((error as Error).message ?? error);
-  return new ZookeeperError(FAILURES.get(code) ?? 'refused', message, { cause: error });
+  return new ZookeeperError(FAILURES.get(code) ?? 'rejected', message, { cause: error });
 }

@@ -4,19 +4,19 @@
  *
  *   decide ──deadlock or serialization failure──▶ retry, within bounds
  *    ├──no answer──▶ read the order ──found──▶ accepted
- *    │                 └──not found──▶ fence the statement (store/late-requests.ts), read again ──found──▶ accepted
+ *    │                 └──not found──▶ set a barrier (store/late-requests.ts), read again ──found──▶ accepted
  *    │                                   │                                     └──not found──▶ retry
  *    │                                   └──Postgres is unavailable──▶ unknown
  *    └──could not begin, or waited too long──▶ busy: nothing was written
  *
- * After the fence an earlier statement can no longer take effect, so the result of the retry, whichever it is, stays true.
+ * After the barrier an earlier statement can no longer take effect, so the result of the retry, whichever it is, stays true.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt, PlacedOrderColumns } from '../../domain/order.ts';
 import type { CommitOutcome } from '../../domain/outcome.ts';
 import type { Unanswered } from '../../store/late-requests.ts';
 import { expectedPostgresFailure, type PostgresFailure } from '../../store/postgres/failures.ts';
-import { fenceSales } from '../../store/postgres/insert-orders.ts';
+import { setBarrier } from '../../store/postgres/insert-orders.ts';
 import type { PostgresStore } from '../../store/postgres/pool.ts';
 import type { SaleAndOrders, SaleState } from '../../store/postgres/purchases.ts';
 import type { CommittingStrategy, StrategyContext } from '../strategy.ts';
@@ -38,7 +38,7 @@ export function postgresStrategy(
   description: StrategyDescription,
   decide: (attempt: Attempt) => Promise<Decision>,
 ): CommittingStrategy {
-  const fence = sharedFence(context.postgres);
+  const barrier = sharedBarrier(context.postgres);
 
   /** Resolves a statement that got no reply; RETRY: it had no effect and never will. */
   async function resolve(attempt: Attempt, { reason, lateUntilMs }: Unanswered): Promise<Answered> {
@@ -46,7 +46,7 @@ export function postgresStrategy(
     // Postgres may be available again after the wait for the deadline.
     const own = await ownOrder(context, attempt).catch(() => null);
     if (own !== null) return own;
-    if (!(await fence(attempt.saleId, lateUntilMs))) return unknown;
+    if (!(await barrier(attempt.saleId, lateUntilMs))) return unknown;
     try {
       return (await ownOrder(context, attempt)) ?? RETRY;
     } catch (error) {
@@ -71,17 +71,17 @@ export function postgresStrategy(
   };
 }
 
-/** Attempts in one batch share its deadline, and therefore its fence. */
-function sharedFence(postgres: PostgresStore): (saleId: number, lateUntilMs: number) => Promise<boolean> {
+/** Attempts in one batch share its deadline, and therefore its barrier. */
+function sharedBarrier(postgres: PostgresStore): (saleId: number, lateUntilMs: number) => Promise<boolean> {
   const inProgress = new Map<string, Promise<boolean>>();
   return (saleId, lateUntilMs) => {
     const key = `${saleId} ${lateUntilMs}`;
-    let fencing = inProgress.get(key);
-    if (fencing === undefined) {
-      fencing = fenceSales(postgres, [saleId], lateUntilMs).finally(() => inProgress.delete(key));
-      inProgress.set(key, fencing);
+    let barrier = inProgress.get(key);
+    if (barrier === undefined) {
+      barrier = setBarrier(postgres, [saleId], lateUntilMs).finally(() => inProgress.delete(key));
+      inProgress.set(key, barrier);
     }
-    return fencing;
+    return barrier;
   };
 }
 
@@ -117,7 +117,7 @@ function decisionOf(failure: Exclude<PostgresFailure, { kind: 'defect' }>): Deci
     case 'stock_units_order_id_key':
       return RETRY; // another attempt of this customer was faster; the next try reads its order
     default:
-      return { kind: 'busy', reason: `refused-by-postgres:${failure.constraint || failure.code}` };
+      return { kind: 'busy', reason: `rejected-by-postgres:${failure.constraint || failure.code}` };
   }
 }
 
@@ -134,7 +134,7 @@ export function accepted({ orderId, saleId, userId }: Attempt): CommitOutcome {
 }
 
 /** Why the sale cannot sell; null if it can. */
-export function refusalOf(sale: SaleState | null): CommitOutcome | null {
+export function rejectionOf(sale: SaleState | null): CommitOutcome | null {
   if (sale === null) return { kind: 'unknown-sale' };
   if (sale.notStarted) return { kind: 'not-open', reason: 'not-started' };
   if (sale.ended) return { kind: 'not-open', reason: 'ended' };
@@ -145,5 +145,5 @@ export function refusalOf(sale: SaleState | null): CommitOutcome | null {
 export function classify(attempt: Attempt, seen: SaleAndOrders | null): Answered {
   const order = seen?.orders.get(attempt.userId);
   if (order !== undefined) return existing(attempt, order);
-  return refusalOf(seen?.sale ?? null) ?? RETRY;
+  return rejectionOf(seen?.sale ?? null) ?? RETRY;
 }

@@ -3,7 +3,7 @@
  * its points from what that UPDATE returns: no unit without an order, and no order without a unit.
  *
  *   the statement ──▶ sold: committed with its answer
- *     ├─ nothing counted ──▶ a read of the sale and the customer says why: refused, or a repeat
+ *     ├─ nothing counted ──▶ a read of the sale and the customer says why: rejected, or a repeat
  *     └─ another attempt of the customer was faster: the unique index fails the whole statement ──▶ retry, which finds its order
  *
  * A statement that waited for the row evaluates `sold < stock` again on the row's newest version. A repeat fails the condition

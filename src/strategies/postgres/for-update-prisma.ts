@@ -9,7 +9,7 @@ import type { Attempt } from '../../domain/order.ts';
 import type { Prisma } from '../../generated/prisma/client.ts';
 import type { SaleState } from '../../store/postgres/purchases.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, type Decision, existing, postgresStrategy, refusalOf } from './base.ts';
+import { accepted, type Decision, existing, postgresStrategy, rejectionOf } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'for-update-prisma',
@@ -43,8 +43,8 @@ export function create(context: StrategyContext): CommittingStrategy {
       select: { id: true, status: true },
     });
     if (order !== null) return existing(attempt, order as Parameters<typeof existing>[1]);
-    const refusal = refusalOf(sale);
-    if (refusal !== null) return refusal;
+    const rejection = rejectionOf(sale);
+    if (rejection !== null) return rejection;
     const { priceCents, expiresAt } = sale;
     await tx.order.create({
       data: { id: orderId, saleId, userId, status: 'pending', priceCents, expiresAt },

@@ -6,7 +6,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSold, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, type Decision, existing, postgresStrategy, RETRY, refusalOf } from './base.ts';
+import { accepted, type Decision, existing, postgresStrategy, RETRY, rejectionOf } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'for-update',
@@ -24,8 +24,8 @@ export function create(context: StrategyContext): CommittingStrategy {
       if (sale === null) return { commit: false, value: { kind: 'unknown-sale' } };
       const order = await findActive(client, attempt);
       if (order !== null) return { commit: false, value: existing(attempt, order) };
-      const refusal = refusalOf(sale);
-      if (refusal !== null) return { commit: false, value: refusal };
+      const rejection = rejectionOf(sale);
+      if (rejection !== null) return { commit: false, value: rejection };
       if (!(await insertOrder(client, attempt, context.paymentWindowS)))
         return { commit: false, value: RETRY };
       await countSold(client, attempt.saleId);

@@ -3,7 +3,7 @@
  * row of the sale, gives the free units to the first arrivals, inserts their orders and points, and counts them.
  *
  *   attempt ──▶ batch (see micro-batcher.ts) ──▶ placed ──▶ accepted, committed with the answer
- *                                                  └─ not placed ──▶ one read for all of these: refused, or a repeat
+ *                                                  └─ not placed ──▶ one read for all of these: rejected, or a repeat
  *                                                                      └─ a unit is free ──▶ retried with the batch's others
  *
  * A customer's second attempt in a batch hits the unique index, and so does an attempt whose first reply was lost with the
@@ -19,7 +19,7 @@ import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import type { Unanswered } from '../../store/late-requests.ts';
-import { blamesRows, classifyPostgresError } from '../../store/postgres/failures.ts';
+import { classifyPostgresError, isRowError } from '../../store/postgres/failures.ts';
 import { IN_WINDOW, insertUpToStock, type Placed, placeMany } from '../../store/postgres/insert-orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
@@ -88,5 +88,5 @@ type Answer = (attempt: Attempt, decision: Decision) => void;
 
 /** A constraint or a trigger may reject a single member, and a single member may cause a defect. */
 function isMemberError(error: unknown): boolean {
-  return classifyPostgresError(error).kind === 'defect' || blamesRows(error);
+  return classifyPostgresError(error).kind === 'defect' || isRowError(error);
 }

@@ -2,7 +2,7 @@
  * `optimistic`: read the sale and its version, then count, insert and write the points in one statement, only if the version is
  * still the same.
  *
- *   read ──▶ refused, or a repeat: answered
+ *   read ──▶ rejected, or a repeat: answered
  *     │ a unit is free
  *     ▼
  *   compare and set ──same version──▶ sold

@@ -3,7 +3,7 @@
  * (`FOR UPDATE SKIP LOCKED`), inserts the order and its points, and counts the unit, in one statement.
  *
  *   take ──a row, counted──▶ sold
- *     │ none ──▶ read the sale ──▶ refused, or a repeat
+ *     │ none ──▶ read the sale ──▶ rejected, or a repeat
  *     │            └─a unit is free─┬─ no free row exists ──▶ add the missing rows ──▶ retry
  *     │                             └─ all of them locked ──▶ take, waiting for a row ──▶ sold, or retry
  *     └─the CHECK fails: more rows than units ──▶ sold out

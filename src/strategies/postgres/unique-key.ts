@@ -1,14 +1,14 @@
 /**
  * `unique-key`: no lock, and no read before the insert. Unique keys make the order and its points idempotent. The conditional
  * deduction comes last, so the hot row is locked only from there to the commit. When it finds no unit, the whole transaction is
- * rolled back. The price: even a refused attempt writes.
+ * rolled back. The price: even a rejected attempt writes.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSoldIfFree, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, type Decision, existing, postgresStrategy, RETRY, refusalOf } from './base.ts';
+import { accepted, type Decision, existing, postgresStrategy, RETRY, rejectionOf } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'unique-key',
@@ -34,7 +34,7 @@ export function create(context: StrategyContext): CommittingStrategy {
       const order = await findActive(pool, attempt);
       if (order !== null) return existing(attempt, order);
     }
-    return refusalOf(await readSale(pool, attempt.saleId)) ?? RETRY;
+    return rejectionOf(await readSale(pool, attempt.saleId)) ?? RETRY;
   }
 
   return postgresStrategy(context, description, decide);

@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { CommitOutcome, Refusal, Reservation, ReserveOutcome } from '../../domain/outcome.ts';
+import type { CommitOutcome, Rejection, Reservation, ReserveOutcome } from '../../domain/outcome.ts';
 import type { Lease } from '../../locks/lock.ts';
 import { storeFailure } from '../../store/failures.ts';
 import type { Unanswered } from '../../store/late-requests.ts';
@@ -56,7 +56,7 @@ const LOAD_CLAIM_MS = 10_000;
 
 const BUSY_REASONS = { 'not-loaded': 'sale-is-being-loaded', late: 'clock-of-redis' } as const;
 
-type Tried<D> = Exclude<D, typeof NOT_LOADED | typeof LATE> | Refusal | Unanswered;
+type Tried<D> = Exclude<D, typeof NOT_LOADED | typeof LATE> | Rejection | Unanswered;
 
 /**
  * Builds a strategy from its decision.
@@ -143,8 +143,8 @@ function resolver<D extends Decision | CommitDecision>(
           context.redis.clock.invalidate();
           continue;
         }
-        const refusal = await loadOnce(saleId).catch(busyOf);
-        if (refusal !== null) return refusal;
+        const rejection = await loadOnce(saleId).catch(busyOf);
+        if (rejection !== null) return rejection;
       }
     } catch (error) {
       return resultOfError(error);
@@ -177,10 +177,10 @@ function resolver<D extends Decision | CommitDecision>(
  * @returns a function that loads one sale; it resolves to null when the attempt may be decided again, or to why it cannot be
  * loaded
  */
-function loader(context: StrategyContext, mirror: SaleMirror): (saleId: number) => Promise<Refusal | null> {
-  const inProgress = new Map<number, Promise<Refusal | null>>();
+function loader(context: StrategyContext, mirror: SaleMirror): (saleId: number) => Promise<Rejection | null> {
+  const inProgress = new Map<number, Promise<Rejection | null>>();
 
-  async function load(saleId: number): Promise<Refusal | null> {
+  async function load(saleId: number): Promise<Rejection | null> {
     const claim = `stampede:{sale:${saleId}}:loading`;
     const token = crypto.randomUUID();
     const { redis, scripts } = context.redis;
@@ -226,8 +226,8 @@ async function restock(
     }
   };
   if (units < 0) {
-    const refusal = await cut(context, mirror, saleId, -units);
-    if (refusal !== 'cut') return refusal;
+    const rejection = await cut(context, mirror, saleId, -units);
+    if (rejection !== 'cut') return rejection;
   }
   let sale: RestockResult;
   try {
@@ -259,18 +259,18 @@ async function cut(context: StrategyContext, mirror: SaleMirror, saleId: number,
 }
 
 /** A sale that could not be loaded: nothing was taken, whichever store failed. @throws a defect */
-function busyOf(error: unknown): Refusal {
+function busyOf(error: unknown): Rejection {
   const failure = storeFailure(error);
   if (failure.kind === 'defect') throw error;
   return { kind: 'busy', reason: failure.reason };
 }
 
 /** @throws a defect */
-function resultOfError(error: unknown): Extract<Refusal, { kind: 'busy' }> | Unanswered {
+function resultOfError(error: unknown): Extract<Rejection, { kind: 'busy' }> | Unanswered {
   const redis = classifyRedisError(error);
   const failure = redis.kind === 'defect' ? classifyPostgresError(error) : redis; // `unsafe` inserts the order itself
   if (failure.kind === 'defect') throw error;
-  if (failure.kind === 'refused') return { kind: 'busy', reason: failure.constraint };
+  if (failure.kind === 'rejected') return { kind: 'busy', reason: failure.constraint };
   if (failure.kind === 'busy') return failure;
   return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
 }
@@ -279,7 +279,7 @@ function resultOfError(error: unknown): Extract<Refusal, { kind: 'busy' }> | Una
 export interface SaleInRedis {
   readonly units: number;
   /** Why the sale does not sell now; null when it does. */
-  readonly refusal: Refusal | null;
+  readonly rejection: Rejection | null;
   /** The customer's earlier order, if any. */
   readonly held: Reservation | null;
 }
@@ -329,7 +329,7 @@ export async function readSaleInRedis(
   const buyer = await redis.hget(keys.buyers, attempt.userId);
   return {
     units: Number(units),
-    refusal: await refusalOfWindow(context, startsMs!, endsMs!),
+    rejection: await rejectionOfWindow(context, startsMs!, endsMs!),
     held: buyer === null ? null : heldBy(attempt, buyer),
   };
 }
@@ -344,11 +344,11 @@ export function decisionOfHeld({ orderId }: Attempt, reservation: Reservation): 
   return { kind: orderId === reservation.orderId ? 'reserved' : 'held', reservation };
 }
 
-async function refusalOfWindow(
+async function rejectionOfWindow(
   context: StrategyContext,
   startsMs: string,
   endsMs: string,
-): Promise<Refusal | null> {
+): Promise<Rejection | null> {
   if (startsMs === '' && endsMs === '') return null;
   const [seconds, micros] = await context.redis.redis.time();
   const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);

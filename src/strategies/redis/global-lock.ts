@@ -31,7 +31,7 @@ export function create(context: StrategyContext): ReservingStrategy {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', lease);
     if ('kind' in sale) return sale;
     if (sale.held !== null) return decisionOfHeld(attempt, sale.held);
-    if (sale.refusal !== null) return sale.refusal;
+    if (sale.rejection !== null) return sale.rejection;
     if (sale.units <= 0) return { kind: 'sold-out' };
     if (lease.signal.aborted) return LEASE_LOST;
     return deductUnderLease(context, place, attempt, 'remaining', lease);

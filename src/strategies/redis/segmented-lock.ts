@@ -120,7 +120,7 @@ export function create(context: StrategyContext): ReservingStrategy {
     const sale = await readSaleInRedis(context, place, attempt, String(home), lease);
     if ('kind' in sale) return sale;
     if (sale.held !== null) return decisionOfHeld(attempt, sale.held);
-    if (sale.refusal !== null) return sale.refusal;
+    if (sale.rejection !== null) return sale.rejection;
     const taken = await take(attempt, place, home, [lease], sale.units);
     return taken.kind === 'empty' ? borrow(attempt, place, home, lease) : taken;
   }

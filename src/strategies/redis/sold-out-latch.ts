@@ -1,5 +1,5 @@
 /**
- * The sales that this process knows to be sold out, so that it can refuse late customers without querying Redis.
+ * The sales that this process knows to be sold out, so that it can reject late customers without querying Redis.
  *
  *   (unknown) ──Redis answered "sold out"──▶ arming: read the generation, all buyers, the generation again
  *       ▲                                        └──unchanged, and sold out──▶ latched

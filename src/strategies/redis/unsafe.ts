@@ -60,7 +60,7 @@ export function create(context: StrategyContext): CommittingStrategy {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', null);
     if ('kind' in sale) return sale;
     if (sale.held !== null) return replay(attempt);
-    if (sale.refusal !== null) return sale.refusal;
+    if (sale.rejection !== null) return sale.rejection;
     if (sale.units <= 0) return { kind: 'sold-out' };
     const { keys } = place;
     await redis.hset(keys.state, 'remaining', sale.units - 1);
