@@ -2,6 +2,13 @@
 import { accessSync, constants, existsSync, mkdirSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 
+if (!existsSync(path.resolve('node_modules/typescript'))) {
+  process.stderr.write(
+    'The compiler is a development dependency, which is not installed here. Start the compiled service with ' +
+      '`node --enable-source-maps --max-semi-space-size=64 dist/main.js`, or run `npm ci` to build it.\n',
+  );
+  process.exit(1);
+}
 const folder = path.resolve('dist');
 try {
   mkdirSync(folder, { recursive: true });

@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 
-const SCRIPT = 'check-build-folder.js';
+const SCRIPT = 'check-build.js';
 const NOBODY = 65_534;
 let folder: string;
 
@@ -22,6 +22,7 @@ beforeEach(() => {
   chmodSync(folder, 0o755);
   copyFileSync(new URL(`../scripts/${SCRIPT}`, import.meta.url), path.join(folder, SCRIPT));
   writeFileSync(path.join(folder, 'package.json'), '{"type":"module"}');
+  mkdirSync(path.join(folder, 'node_modules/typescript'), { recursive: true });
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
@@ -31,6 +32,13 @@ function check() {
   const { status, stderr } = spawnSync(process.execPath, [SCRIPT], { cwd: folder, encoding: 'utf8', ...ids });
   return { status, sentence: stderr };
 }
+
+it('an install without the compiler names the command that starts the compiled service', () => {
+  rmSync(path.join(folder, 'node_modules'), { recursive: true });
+  const { status, sentence } = check();
+  expect(status).toBe(1);
+  expect(sentence).toContain('dist/main.js');
+});
 
 it('is checked first by npm run build', () => {
   const { scripts } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
