@@ -72,7 +72,7 @@ export const LOCK_CAPABILITIES = [
   /** An acquire whose reply was lost is retried or compensated, and blocks no one. */
   'ambiguous-acquire-resolved',
   /** Work longer than the TTL keeps the lock. */
-  'renews',
+  'outlives-ttl',
   /** The lease's signal fires before another claim can hold the lock. */
   'loss-signalled-before-expiry',
   /** Every lease has a fencing token that grows. */

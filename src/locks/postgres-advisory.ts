@@ -38,7 +38,7 @@ export const description: LockDescription = {
     'expires-after-holder-death',
     'release-checks-ownership',
     'ambiguous-acquire-resolved',
-    'renews',
+    'outlives-ttl',
     'loss-signalled-before-expiry',
     'waits-by-notification',
   ],

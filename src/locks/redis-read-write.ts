@@ -23,7 +23,7 @@ export const description: LockDescription = {
     'expires-after-holder-death',
     'release-checks-ownership',
     'ambiguous-acquire-resolved',
-    'renews',
+    'outlives-ttl',
     'loss-signalled-before-expiry',
     'fencing-tokens',
   ],
