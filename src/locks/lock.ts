@@ -60,11 +60,8 @@ export interface Lock {
   close(): Promise<void>;
 }
 
-/**
- * What a lock can do, as data for the documentation, `GET /strategies` and the contract suite. The suite asserts both
- * ways: a listed capability holds, and an unlisted one is missing.
- */
-export const LOCK_CAPABILITIES = [
+/** Together they make a lease safe under crashes, lost replies and long work; a failover may still admit a second holder. */
+export const LEASE_CAPABILITIES = [
   /** A dead holder's lock becomes free without intervention. */
   'expires-after-holder-death',
   /** A release has an effect only if its own claim holds the lock. */
@@ -75,6 +72,14 @@ export const LOCK_CAPABILITIES = [
   'outlives-ttl',
   /** The lease's signal fires before another claim can hold the lock. */
   'loss-signalled-before-expiry',
+] as const;
+
+/**
+ * What a lock can do, as data for the documentation, `GET /strategies` and the contract suite. The suite asserts both
+ * ways: a listed capability holds, and an unlisted one is missing.
+ */
+export const LOCK_CAPABILITIES = [
+  ...LEASE_CAPABILITIES,
   /** Every lease has a fencing token that grows. */
   'fencing-tokens',
   /** The same owner may acquire the lock again. */

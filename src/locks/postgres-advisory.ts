@@ -27,21 +27,20 @@ import type { PostgresStore } from '../store/postgres/pool.ts';
 import { acceptLease } from './kit/poll.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
-import type { AcquireOptions, AcquireResult, Lock, LockDescription } from './lock.ts';
+import {
+  type AcquireOptions,
+  type AcquireResult,
+  LEASE_CAPABILITIES,
+  type Lock,
+  type LockDescription,
+} from './lock.ts';
 
 export const description: LockDescription = {
   name: 'postgres-advisory',
   summary: 'An advisory lock of a Postgres transaction on its own connection; the session ends with the TTL.',
   flaw: 'A server that restarts or ends the session frees the lock at the same moment as it notifies the holder.',
   needs: 'DATABASE_URL',
-  capabilities: [
-    'expires-after-holder-death',
-    'release-checks-ownership',
-    'ambiguous-acquire-resolved',
-    'outlives-ttl',
-    'loss-signalled-before-expiry',
-    'waits-by-notification',
-  ],
+  capabilities: [...LEASE_CAPABILITIES, 'waits-by-notification'],
 };
 
 /** Locks that one process holds or waits for in Postgres at once; further ones wait for a connection. */

@@ -20,21 +20,14 @@ import { Compensations } from './kit/compensations.ts';
 import { acceptLease, poll, type Retry } from './kit/poll.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
-import type { AcquireResult, Lock, LockDescription } from './lock.ts';
+import { type AcquireResult, LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'postgres-row',
   summary: 'One row in Postgres: owner, expiry by the database clock, compare on release, growing fence.',
   flaw: "If the database's clock jumps ahead, a lease expires there before its holder's deadline.",
   needs: 'DATABASE_URL',
-  capabilities: [
-    'expires-after-holder-death',
-    'release-checks-ownership',
-    'ambiguous-acquire-resolved',
-    'outlives-ttl',
-    'loss-signalled-before-expiry',
-    'fencing-tokens',
-  ],
+  capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens'],
 };
 
 /** How long a statement may take before its outcome counts as unknown. */

@@ -12,22 +12,14 @@ import type { RedisStore } from '../store/redis/connection.ts';
 import { defineScript } from '../store/redis/script.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, fenceKey, keyOf, lockKey, SERVER_CLOCK_FLAW } from './kit/redis.ts';
-import type { Lock, LockDescription } from './lock.ts';
+import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'redis-fair',
   summary: 'One Redis, first come first served across processes; the place of a dead waiter expires.',
   flaw: SERVER_CLOCK_FLAW,
   needs: 'REDIS_URL',
-  capabilities: [
-    'expires-after-holder-death',
-    'release-checks-ownership',
-    'ambiguous-acquire-resolved',
-    'outlives-ttl',
-    'loss-signalled-before-expiry',
-    'fencing-tokens',
-    'fair',
-  ],
+  capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens', 'fair'],
 };
 
 /** How long a dead waiter at the head blocks the queue. A live one that stalls for longer moves to the end. */

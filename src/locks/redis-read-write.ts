@@ -12,21 +12,14 @@ import type { RedisStore } from '../store/redis/connection.ts';
 import { defineScript } from '../store/redis/script.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, fenceKey, keyOf, lockKey, SERVER_CLOCK_FLAW } from './kit/redis.ts';
-import type { Lock, LockDescription } from './lock.ts';
+import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'redis-read-write',
   summary: 'One Redis: readers share, a writer excludes all and does not starve; only writers are fenced.',
   flaw: `An unbroken series of writers starves readers. ${SERVER_CLOCK_FLAW}`,
   needs: 'REDIS_URL',
-  capabilities: [
-    'expires-after-holder-death',
-    'release-checks-ownership',
-    'ambiguous-acquire-resolved',
-    'outlives-ttl',
-    'loss-signalled-before-expiry',
-    'fencing-tokens',
-  ],
+  capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens'],
 };
 
 /** How long a dead waiting writer blocks readers. A live one polls many times within it. */

@@ -12,7 +12,7 @@ import type { RedisStore } from '../store/redis/connection.ts';
 import { defineScript } from '../store/redis/script.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, fenceKey, lockKey, SERVER_CLOCK_FLAW } from './kit/redis.ts';
-import type { Lock, LockDescription } from './lock.ts';
+import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'redis-wait',
@@ -20,15 +20,7 @@ export const description: LockDescription = {
     'One Redis with replicas: acquire and renewal count only after enough replicas acknowledged them (WAIT).',
   flaw: `Of several replicas only a majority has a lease: a failover that promotes another one admits a second holder. ${SERVER_CLOCK_FLAW}`,
   needs: 'REDIS_URL',
-  capabilities: [
-    'expires-after-holder-death',
-    'release-checks-ownership',
-    'ambiguous-acquire-resolved',
-    'outlives-ttl',
-    'loss-signalled-before-expiry',
-    'fencing-tokens',
-    'survives-failover',
-  ],
+  capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens', 'survives-failover'],
 };
 
 /** Healthy replicas acknowledge within a round trip. The connection is blocked until then. */

@@ -15,21 +15,14 @@ import { limits } from '../config/limits.ts';
 import { type Claim, polledLock } from './kit/polled-lock.ts';
 import { requestQuorum } from './kit/quorum.ts';
 import { defineTokenScripts, lockKey } from './kit/redis.ts';
-import { type Lock, type LockDescription, LockSetupError } from './lock.ts';
+import { LEASE_CAPABILITIES, type Lock, type LockDescription, LockSetupError } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'redlock',
   summary: 'A majority of independent Redis servers; it tolerates the failure of a minority.',
   flaw: 'No fencing token: a holder that pauses past its lease, a clock that jumps, or a server that restarts empty within a TTL admits a second writer.',
   needs: 'REDLOCK_URLS',
-  capabilities: [
-    'expires-after-holder-death',
-    'release-checks-ownership',
-    'ambiguous-acquire-resolved',
-    'outlives-ttl',
-    'loss-signalled-before-expiry',
-    'survives-failover',
-  ],
+  capabilities: [...LEASE_CAPABILITIES, 'survives-failover'],
 };
 
 /** Longest reply of one server: milliseconds, and a share of the lease. The smaller one applies. */

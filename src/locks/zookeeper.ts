@@ -21,6 +21,7 @@ import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
 import {
   type AcquireOptions,
   type AcquireResult,
+  LEASE_CAPABILITIES,
   type Lock,
   type LockDescription,
   LockSetupError,
@@ -32,11 +33,7 @@ export const description: LockDescription = {
   flaw: 'One session per process: its end takes all leases of the process.',
   needs: 'ZOOKEEPER_URL',
   capabilities: [
-    'expires-after-holder-death',
-    'release-checks-ownership',
-    'ambiguous-acquire-resolved',
-    'outlives-ttl',
-    'loss-signalled-before-expiry',
+    ...LEASE_CAPABILITIES,
     'fencing-tokens',
     'waits-by-notification',
     'fair',

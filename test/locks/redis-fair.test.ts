@@ -2,20 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { create } from '../../src/locks/redis-fair.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
-import { type Group, type GroupProcess, processOnOne } from '../support/redis-groups.ts';
-import { openStoresWithRedis } from '../support/stores.ts';
+import { type Group, type GroupProcess, openOne } from '../support/redis-groups.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
-async function open(): Promise<Group> {
-  const stores = await openStoresWithRedis();
-  const { port } = stores.redisServer;
-  return {
-    servers: { redisUrl: stores.redisUrl },
-    ports: [port],
-    process: () => processOnOne(port, create),
-    close: async () => stores[Symbol.asyncDispose](),
-  };
-}
+const open = (): Promise<Group> => openOne(create);
 
 describe('the fair lock', () => {
   commonChecks(open);

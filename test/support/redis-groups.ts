@@ -9,6 +9,7 @@ import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts'
 import { eventually } from './client.ts';
 import type { LockFixture, LockProcess, LockServers } from './lock-process.ts';
 import { TcpProxy } from './proxy.ts';
+import { openStoresWithRedis } from './stores.ts';
 
 /** A process whose `close` is orderly: it releases its leases. */
 export interface GroupProcess extends LockProcess {
@@ -68,6 +69,18 @@ export function processOnOne(port: number, create: OnOneRedis): Promise<GroupPro
     const lock = await create({ redis, onError: () => {} });
     return { lock, end: () => redis.close() };
   });
+}
+
+/** A Redis beside the shared Postgres. */
+export async function openOne(create: OnOneRedis): Promise<Group> {
+  const stores = await openStoresWithRedis();
+  const { port } = stores.redisServer;
+  return {
+    servers: { redisUrl: stores.redisUrl },
+    ports: [port],
+    process: () => processOnOne(port, create),
+    close: async () => stores[Symbol.asyncDispose](),
+  };
 }
 
 const plain = ['--appendonly', 'no'];

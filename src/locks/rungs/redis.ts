@@ -19,7 +19,13 @@ import { acceptLease } from '../kit/poll.ts';
 import { lockKey, SERVER_CLOCK_FLAW } from '../kit/redis.ts';
 import { type Handoff, RedisCohort } from '../kit/redis-cohort.ts';
 import { type Waiter, waitingLock } from '../kit/waiting-lock.ts';
-import type { AcquireOptions, AcquireResult, Lock, LockDescription } from '../lock.ts';
+import {
+  type AcquireOptions,
+  type AcquireResult,
+  LEASE_CAPABILITIES,
+  type Lock,
+  type LockDescription,
+} from '../lock.ts';
 
 export const description: LockDescription = {
   name: 'redis',
@@ -27,16 +33,7 @@ export const description: LockDescription = {
     'One Redis, the recommended lock: reentrant, renewed, fenced, notified instead of polling, loss signalled before expiry.',
   flaw: SERVER_CLOCK_FLAW,
   needs: 'REDIS_URL',
-  capabilities: [
-    'expires-after-holder-death',
-    'release-checks-ownership',
-    'ambiguous-acquire-resolved',
-    'outlives-ttl',
-    'loss-signalled-before-expiry',
-    'fencing-tokens',
-    'reentrant',
-    'waits-by-notification',
-  ],
+  capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens', 'reentrant', 'waits-by-notification'],
 };
 
 /** Longest pause between two attempts of a waiter, in milliseconds: a message may be lost. */
