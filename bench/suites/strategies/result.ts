@@ -129,52 +129,48 @@ export interface LoadFacts {
 }
 
 export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts): LoadNumbers {
-  const counts = new Map<AttemptOutcome, number>();
-  const byOutcome = { all: [] as number[], accepted: [] as number[], 'sold-out': [] as number[] };
-  const acceptedAtUs: number[] = [];
-  let firstInvokedUs = Number.POSITIVE_INFINITY;
-  let lastCompletedUs = Number.NEGATIVE_INFINITY;
-  let lastAcceptedUs = Number.NEGATIVE_INFINITY;
-  for (const { id, outcome, invokedUs, completedUs } of history) {
-    counts.set(outcome, (counts.get(outcome) ?? 0) + 1);
-    firstInvokedUs = Math.min(firstInvokedUs, invokedUs);
-    if (completedUs === null) continue;
-    const latencyUs = completedUs - (facts.schedule?.[id] ?? invokedUs);
-    byOutcome.all.push(latencyUs);
-    lastCompletedUs = Math.max(lastCompletedUs, completedUs);
-    if (outcome === 'sold-out') byOutcome['sold-out'].push(latencyUs);
-    if (outcome !== 'accepted') continue;
-    lastAcceptedUs = Math.max(lastAcceptedUs, completedUs);
-    byOutcome.accepted.push(latencyUs);
-    acceptedAtUs.push(completedUs);
-  }
-  const { refused = 0 } = facts;
-  const count = (outcome: AttemptOutcome): number => counts.get(outcome) ?? 0;
-  const accepted = count('accepted');
-  const acceptedSorted = Float64Array.from(byOutcome.accepted).sort();
+  const { stock, soldOut, schedule, refused = 0 } = facts;
+  const count = (wanted: AttemptOutcome): number =>
+    history.filter(({ outcome }) => outcome === wanted).length;
+  const answered = history.filter(({ completedUs }) => completedUs !== null);
+  const accepted = answered.filter(({ outcome }) => outcome === 'accepted');
+  const completed = (records: readonly HistoryRecord[]) => sorted(records.map((one) => one.completedUs ?? 0));
+  const latencies = (records: readonly HistoryRecord[]) =>
+    sorted(records.map((one) => (one.completedUs ?? 0) - startUs(one, schedule)));
+  const acceptedAtUs = completed(accepted);
+  const acceptedUs = latencies(accepted);
+  const firstInvokedUs = history.reduce((first, one) => Math.min(first, one.invokedUs), Infinity);
+  const sellingUs = (acceptedAtUs.at(-1) ?? 0) - firstInvokedUs;
+  const isSold = accepted.length > 0;
   return {
     attempts: history.length,
-    accepted,
+    accepted: count('accepted'),
     replayed: count('replayed'),
     soldOut: count('sold-out'),
     notOpen: count('not-open'),
     busy: count('busy') + refused,
     unknown: Math.max(0, count('unknown') - refused),
     unexpected: count('unexpected'),
-    acceptedPerSecond: perSecond(accepted, lastAcceptedUs - firstInvokedUs),
-    attemptsPerSecond: perSecond(byOutcome.all.length + refused, lastCompletedUs - firstInvokedUs),
-    latencyMs: latency(Float64Array.from(byOutcome.all).sort()),
-    timeToSellOutMs: facts.soldOut && accepted > 0 ? (lastAcceptedUs - firstInvokedUs) / 1_000 : null,
-    acceptedLatencyMs: latency(acceptedSorted),
-    refusedLatencyMs: latency(Float64Array.from(byOutcome['sold-out']).sort()),
-    latencyCurve:
-      accepted === 0
-        ? []
-        : curvePercents.map((percent) => [percent, percentileMs(acceptedSorted, percent)] as const),
+    acceptedPerSecond: perSecond(accepted.length, sellingUs),
+    attemptsPerSecond: perSecond(
+      answered.length + refused,
+      (completed(answered).at(-1) ?? 0) - firstInvokedUs,
+    ),
+    latencyMs: latency(latencies(answered)),
+    timeToSellOutMs: soldOut && isSold ? sellingUs / 1_000 : null,
+    acceptedLatencyMs: latency(acceptedUs),
+    refusedLatencyMs: latency(latencies(answered.filter(({ outcome }) => outcome === 'sold-out'))),
+    latencyCurve: isSold ? curvePercents.map((percent) => [percent, percentileMs(acceptedUs, percent)]) : [],
     firstComeShare: firstComeShare(history, facts),
-    remainingOverTime: remainingOverTime(acceptedAtUs, firstInvokedUs, facts.stock),
+    remainingOverTime: remainingOverTime(acceptedAtUs, firstInvokedUs, stock),
   };
 }
+
+const sorted = (values: readonly number[]): Float64Array => Float64Array.from(values).sort();
+
+/** The intended start, or else when the request was sent. */
+const startUs = ({ id, invokedUs }: HistoryRecord, schedule: Float64Array | null): number =>
+  schedule?.[id] ?? invokedUs;
 
 /** Rounded to a tenth; 0 when nothing was counted. */
 function perSecond(count: number, us: number): number {
@@ -193,30 +189,21 @@ function percentileMs(sortedUs: Float64Array, percent: number): number {
   return Math.round(sortedUs[Math.max(0, place - 1)] ?? 0) / 1_000;
 }
 
-/** In the order of intended starts, or else of when requests were sent. */
 function firstComeShare(history: readonly HistoryRecord[], { stock, schedule }: LoadFacts): number | null {
   const winners = new Set(history.flatMap(({ outcome, userId }) => (outcome === 'accepted' ? [userId] : [])));
   if (winners.size === 0) return null;
-  const startUs = (record: HistoryRecord): number => schedule?.[record.id] ?? record.invokedUs;
-  const first = new Set<string>();
-  for (const { userId } of [...history].sort((a, b) => startUs(a) - startUs(b))) {
-    if (first.size === stock) break;
-    first.add(userId);
-  }
-  return [...winners].filter((user) => first.has(user)).length / Math.min(winners.size, stock);
+  const inOrder = [...history].sort((a, b) => startUs(a, schedule) - startUs(b, schedule));
+  const first = [...new Set(inOrder.map(({ userId }) => userId))].slice(0, stock);
+  return first.filter((user) => winners.has(user)).length / Math.min(winners.size, stock);
 }
 
 /** Below zero where more were accepted than there were units. */
-function remainingOverTime(
-  acceptedAtUs: readonly number[],
-  originUs: number,
-  stock: number,
-): (readonly [number, number])[] {
-  const sorted = Float64Array.from(acceptedAtUs).sort();
-  const steps = Math.min(timelinePoints, sorted.length);
-  const points = Array.from({ length: steps }, (_, step): readonly [number, number] => {
-    const sold = Math.round(((step + 1) * sorted.length) / steps);
-    return [Math.round(((sorted[sold - 1] ?? 0) - originUs) / 100) / 10, stock - sold];
+function remainingOverTime(acceptedAtUs: Float64Array, originUs: number, stock: number): [number, number][] {
+  const { length } = acceptedAtUs;
+  const steps = Math.min(timelinePoints, length);
+  const points = Array.from({ length: steps }, (_, step): [number, number] => {
+    const sold = Math.round(((step + 1) * length) / steps);
+    return [Math.round((acceptedAtUs[sold - 1]! - originUs) / 100) / 10, stock - sold];
   });
   return [[0, stock], ...points];
 }
