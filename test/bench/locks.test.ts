@@ -5,8 +5,14 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { busyShare, untilIdle } from '../../bench/kit/idle.ts';
 import { chosenLocks, everyLock } from '../../bench/suites/locks/cells.ts';
-import { fairness, jainIndex } from '../../bench/suites/locks/fairness.ts';
-import { handOffsOf, numbersOf, overlaps, percentile } from '../../bench/suites/locks/numbers.ts';
+import {
+  fairness,
+  handOffsOf,
+  jainIndex,
+  numbersOf,
+  overlaps,
+  percentile,
+} from '../../bench/suites/locks/numbers.ts';
 import type { Cycle, WorkerReport } from '../../bench/suites/locks/protocol.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
@@ -70,31 +76,26 @@ describe('fairness', () => {
   it('is 1 throughout for first come, first served', () => {
     const served = [cycle(0, 0, 10, 11), cycle(1, 1, 12, 13), cycle(2, 2, 14, 15), cycle(0, 11, 16, 17)];
     const again = [...served, cycle(1, 13, 18, 19), cycle(2, 15, 20, 21)];
-    expect(fairness(again, [], 3, all)).toEqual({ order: 1, oldestFirst: 1, jain: 1, mostOverMean: 1 });
+    expect(fairness(again, [], 3, all)).toEqual({ order: 1, jain: 1 });
   });
 
   it('is -1 for last come, first served', () => {
     // The last grant has nobody beside it who could have been passed over.
     const stack = [cycle(2, 2, 10, 11), cycle(1, 1, 12, 13), cycle(0, 0, 14, 15)];
-    expect(fairness(stack, [], 3, all)).toMatchObject({ order: -1, oldestFirst: 1 / 3 });
+    expect(fairness(stack, [], 3, all)).toMatchObject({ order: -1 });
   });
 
   it('counts who is never served', () => {
     const greedy = [cycle(0, 5, 10, 11), cycle(0, 11, 12, 13), cycle(0, 13, 14, 15)];
     const starving = [{ waiter: 1, askedNs: 0 }];
-    expect(fairness(greedy, starving, 2, all)).toEqual({
-      order: -1,
-      oldestFirst: 0,
-      jain: 0.5,
-      mostOverMean: 2,
-    });
+    expect(fairness(greedy, starving, 2, all)).toEqual({ order: -1, jain: 0.5 });
     expect(fairness(greedy, [], 2, () => false)).toBeNull();
   });
 
   it('compares with those only who wait at that moment', () => {
     // Waiter 2 is passed over by waiter 0; waiter 1 asks when both have been served.
     const cycles = [cycle(0, 5, 10, 11), cycle(2, 1, 12, 13), cycle(1, 20, 21, 22)];
-    expect(fairness(cycles, [], 3, all)).toMatchObject({ order: -1, oldestFirst: 2 / 3 });
+    expect(fairness(cycles, [], 3, all)).toMatchObject({ order: -1, jain: 1 });
   });
 });
 
