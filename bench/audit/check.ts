@@ -5,47 +5,31 @@
 import type { HistoryRecord } from '../kit/history.ts';
 import { quantity } from '../kit/text.ts';
 
-/** One row of `orders`. */
+/** One row of `orders`; pending and paid are active. */
 export interface OrderRow {
   readonly id: string;
   readonly saleId: number;
   readonly userId: string;
-  /** pending and paid are active. */
   readonly status: string;
 }
 
-/** One row of `points_entries` whose source is an order. */
+/** One row of `points_entries` whose source is an order: earned, reversed when it was closed, or revived by a late payment. */
 export interface PointsRow {
   readonly userId: string;
-  /** Earned, reversed when the order was closed, or revived when it was paid after it had expired. */
   readonly sourceType: string;
-  /** The order's id. */
   readonly sourceId: string;
   /** A reversal's are negative. */
   readonly points: number;
 }
 
-/** One row of `payment_notifications`. */
-export interface PaymentRow {
-  readonly id: string;
-  readonly orderId: string;
-  /** Its effect: paid, revived, refund-due or none. */
-  readonly result: string;
-}
+/** One row of `payment_notifications`; its effect was paid, revived, refund-due or none. */
+export type PaymentRow = { readonly id: string; readonly orderId: string; readonly result: string };
 
-/** One row of `tasks` that is about an order: ship, award or refund. */
-export interface TaskRow {
-  readonly kind: string;
-  /** Null: its payload names none. */
-  readonly orderId: string | null;
-  /** A dead one is not retried. */
-  readonly state: string;
-}
+/** One row of `tasks` that is about an order: ship, award or refund. A dead one is not retried. */
+export type TaskRow = { readonly kind: string; readonly orderId: string | null; readonly state: string };
 
 /** A store that could not be read, with the reason. */
-export interface Unreadable {
-  readonly unreadable: string;
-}
+export type Unreadable = { readonly unreadable: string };
 
 export interface PostgresSnapshot {
   readonly sale: { readonly id: number; readonly stock: number; readonly sold: number };

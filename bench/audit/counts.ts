@@ -3,11 +3,12 @@
  * answers promised an order. Postgres counts, since such a load leaves more orders than a process should read.
  */
 import type { Redis } from 'ioredis';
+import { withPostgres, withRedis } from '../kit/stores.ts';
 import { number, quantity } from '../kit/text.ts';
 import { isUnreadable, type RedisSnapshot, tally, type Unreadable } from './check.ts';
 import { drift } from './drift.ts';
 import { oversold } from './oversold.ts';
-import { readRedis, type StoresToAudit, settle, withPostgres, withRedis } from './reader.ts';
+import { readRedis, type StoresToAudit, settle, unreadable } from './reader.ts';
 
 export interface CountsToAudit extends StoresToAudit {
   /** Whether the strategy keeps its sales in Redis as well. */
@@ -79,7 +80,7 @@ export async function auditCounts(counts: CountsToAudit): Promise<string[]> {
 async function readSales(redisUrl: string, sales: readonly SaleRow[]) {
   const settled = { unsettled: 0, untold: 0, settling: false };
   const read = (redis: Redis) => Promise.all(sales.map(({ id }) => readRedis(redis, id, settled)));
-  const found = await withRedis(redisUrl, read);
+  const found = await withRedis(redisUrl, read).catch(unreadable);
   return 'unreadable' in found ? sales.map(() => found) : found;
 }
 

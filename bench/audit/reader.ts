@@ -1,7 +1,8 @@
 /** Reads the stores after a load. Every read is bounded; a store that does not answer is `unreadable`. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Redis } from 'ioredis';
-import pg from 'pg';
+import type { Redis } from 'ioredis';
+import type pg from 'pg';
+import { withPostgres, withRedis } from '../kit/stores.ts';
 import { reasonOf } from '../kit/text.ts';
 import type {
   OrderRow,
@@ -28,9 +29,10 @@ export interface SettleWait {
 
 /** The reaper promises 10 s, and runs by its own clock. The relay retries every second. */
 const defaultWait: SettleWait = { timeoutMs: 12_000, stuckAfterMs: 3_000 };
-const settlePollMs = 50;
-/** How long a store may take to answer one question of the audit; a load may leave millions of orders. */
-const readTimeoutMs = 120_000;
+const settlePollMs = 100;
+
+/** For a read that failed. */
+export const unreadable = (error: unknown): Unreadable => ({ unreadable: reasonOf(error) });
 
 /** What was left between the stores when the wait ended: reservations, and changes that Redis has not received. */
 export type Settled =
@@ -52,33 +54,28 @@ export async function settle(
   const beganMs = performance.now();
   /** Per sale: the last numbers, and since when they have not changed. */
   const seen = new Map<number, { readonly state: string; readonly sinceMs: number }>();
-  const postgres = new pg.Pool({ ...postgresOptions(databaseUrl), max: 1 });
-  postgres.on('error', () => {}); // The next look opens another connection.
-  try {
-    const left = await withRedis(redisUrl, async (redis) => {
-      for (;;) {
-        const nowMs = performance.now();
-        const untold = await countUntold(postgres, saleIds).catch(() => new Map<number, number>());
-        const look = async (id: number) => {
-          const found = {
-            unsettled: await redis.zcard(`${keyPrefix(id)}:reservations`),
-            untold: untold.get(id) ?? 0,
-          };
-          const state = JSON.stringify(found);
-          if (seen.get(id)?.state !== state) seen.set(id, { state, sinceMs: nowMs });
-          const isMoving = nowMs - seen.get(id)!.sinceMs < stuckAfterMs;
-          return [id, { ...found, settling: found.unsettled + found.untold > 0 && isMoving }] as const;
-        };
-        const all = await Promise.all(saleIds.map(look));
-        const isDone = all.every(([, { unsettled, untold }]) => unsettled + untold === 0);
-        if (isDone || nowMs - beganMs >= timeoutMs) return new Map<number, Settled>(all);
-        await sleep(settlePollMs);
-      }
-    });
-    return 'unreadable' in left ? new Map(saleIds.map((id) => [id, left])) : left;
-  } finally {
-    await postgres.end();
-  }
+  const look = async (redis: Redis): Promise<Map<number, Exclude<Settled, Unreadable>>> => {
+    const nowMs = performance.now();
+    const all = await withPostgres(databaseUrl, (client) => countUntold(client, saleIds)).catch(() => null);
+    const lookAt = async (id: number) => {
+      const unsettled = await redis.zcard(`${keyPrefix(id)}:reservations`);
+      const untold = all?.get(id) ?? 0;
+      const state = `${unsettled} ${untold}`;
+      if (seen.get(id)?.state !== state) seen.set(id, { state, sinceMs: nowMs });
+      const isMoving = nowMs - seen.get(id)!.sinceMs < stuckAfterMs;
+      return [id, { unsettled, untold, settling: unsettled + untold > 0 && isMoving }] as const;
+    };
+    return new Map(await Promise.all(saleIds.map(lookAt)));
+  };
+  const left = await withRedis(redisUrl, async (redis) => {
+    for (;;) {
+      const found = await look(redis);
+      const isDone = [...found.values()].every(({ unsettled, untold }) => unsettled + untold === 0);
+      if (isDone || performance.now() - beganMs >= timeoutMs) return found;
+      await sleep(settlePollMs);
+    }
+  }).catch(unreadable);
+  return 'unreadable' in left ? new Map(saleIds.map((id) => [id, left])) : left;
 }
 
 async function countUntold(
@@ -100,7 +97,9 @@ export async function readStores(
 ): Promise<ReadonlyMap<number, StoresSnapshot>> {
   const [postgres, redis] = await Promise.all([
     readPostgres(databaseUrl, saleIds),
-    withRedis(redisUrl, (client) => Promise.all(saleIds.map((id) => readRedis(client, id, settled.get(id))))),
+    withRedis(redisUrl, (redis) =>
+      Promise.all(saleIds.map((id) => readRedis(redis, id, settled.get(id)))),
+    ).catch(unreadable),
   ]);
   const snapshot = (id: number, n: number): StoresSnapshot => ({
     postgres:
@@ -146,7 +145,7 @@ function readPostgres(
         { sale, ...rows, untold: untold.get(sale.id) ?? 0, heldUnits: held },
       ]),
     );
-  }).catch((error) => ({ unreadable: reasonOf(error) }));
+  }).catch(unreadable);
 }
 
 /** A sale in Redis, whose units are in one counter or in segments. */
@@ -168,44 +167,4 @@ export async function readRedis(
   const { settling } = settled;
   if (counts.length === 0) return { remaining: null, buyers: null, unsettled, settling };
   return { remaining: counts.reduce((sum, count) => sum + count, 0), buyers, unsettled, settling };
-}
-
-const postgresOptions = (databaseUrl: string): pg.ClientConfig => ({
-  connectionString: databaseUrl,
-  connectionTimeoutMillis: readTimeoutMs,
-  query_timeout: readTimeoutMs,
-  application_name: 'stampede-audit',
-});
-
-/** @throws when Postgres cannot be read */
-export async function withPostgres<T>(url: string, read: (client: pg.Client) => Promise<T>): Promise<T> {
-  const client = new pg.Client(postgresOptions(url));
-  client.on('error', () => {}); // A connection that breaks fails the query in flight; that is reported.
-  try {
-    await client.connect();
-    return await read(client);
-  } finally {
-    await client.end().catch(() => {});
-  }
-}
-
-/** @returns why Redis could not be read, if it could not */
-export async function withRedis<T>(url: string, read: (redis: Redis) => Promise<T>): Promise<T | Unreadable> {
-  const redis = new Redis(url, {
-    lazyConnect: true,
-    connectTimeout: readTimeoutMs,
-    commandTimeout: readTimeoutMs,
-    retryStrategy: () => null,
-    maxRetriesPerRequest: 0,
-    connectionName: 'stampede-audit',
-  });
-  redis.on('error', () => {}); // The command in flight fails as well; that is reported.
-  try {
-    await redis.connect();
-    return await read(redis);
-  } catch (error) {
-    return { unreadable: reasonOf(error) };
-  } finally {
-    redis.disconnect();
-  }
 }

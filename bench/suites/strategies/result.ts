@@ -8,12 +8,7 @@ import type { PostLoadCounts } from '../../load/post-load.ts';
 import type { Percentiles } from '../../load/sending.ts';
 
 /** In ms, with µs resolution. Percentiles are exact: the smallest value that p % of all values do not exceed. */
-export interface Latency {
-  readonly p50: number;
-  readonly p90: number;
-  readonly p99: number;
-  readonly max: number;
-}
+type Latency = { readonly p50: number; readonly p90: number; readonly p99: number; readonly max: number };
 
 /** `closed`: capacity. `open`: selling out. `k6`: the two scripts. */
 export type LoadKind = 'closed' | 'open' | 'k6';
@@ -25,16 +20,6 @@ export interface StrategyPoint extends Point {
   readonly connections: number;
   /** Sales that are attempted at the same time. */
   readonly sales: number;
-}
-
-/** How an open loop was to arrive, and whether it did. */
-export interface Rush {
-  readonly perSecond: number;
-  readonly scheduled: number;
-  /** Never sent: too many were outstanding, or no connection was to be had. */
-  readonly dropped: number;
-  /** From the intended start until the request was handed to its socket; null: the generator does not report it. */
-  readonly lagMs: Percentiles | null;
 }
 
 /** What attempts cost while the load ran; null: it could not be read. */
@@ -51,43 +36,8 @@ export interface Cost {
   readonly serviceUtilization: number | null;
 }
 
-/** What made the load, in CPU seconds; figures count only if it used less than the system under test. */
-export interface GeneratorCost {
-  readonly cpuS: number | null;
-  /** Service, Redis and Postgres. */
-  readonly systemCpuS: number | null;
-}
-
-/** What the history says. Every attempt that was sent is counted in exactly one outcome. */
-export interface LoadNumbers {
-  readonly attempts: number;
-  readonly accepted: number;
-  readonly replayed: number;
-  readonly soldOut: number;
-  readonly notOpen: number;
-  readonly busy: number;
-  /** No answer was seen, or the service answered that the outcome is unknown. */
-  readonly unknown: number;
-  /** Answers that the contract does not have. */
-  readonly unexpected: number;
-  /** Accepted ÷ seconds from the first invocation to the completion of the last accepted attempt. */
-  readonly acceptedPerSecond: number;
-  /** Answered attempts ÷ seconds from the first invocation to the last completion. */
-  readonly attemptsPerSecond: number;
-  /** Of answered attempts, whatever their outcome; null: there is none. */
-  readonly latencyMs: Latency | null;
-  /** From the first invocation to the completion of the last accepted attempt; null: orders did not reach the stock. */
-  readonly timeToSellOutMs: number | null;
-  readonly acceptedLatencyMs: Latency | null;
-  /** Of sold-out answers. */
-  readonly refusedLatencyMs: Latency | null;
-  /** Latency of accepted attempts by percentile, ascending. */
-  readonly latencyCurve: readonly (readonly [percent: number, ms: number])[];
-  /** Share of the units that went to the first `stock` customers to come, 0 to 1; null: none was sold. */
-  readonly firstComeShare: number | null;
-  /** Units left, ms after the first invocation. */
-  readonly remainingOverTime: readonly (readonly [ms: number, units: number])[];
-}
+/** The figures of a history. Every attempt that was sent is counted in exactly one outcome. */
+type LoadNumbers = Readonly<ReturnType<typeof loadNumbers>>;
 
 /** One load of one trial. */
 export interface StrategyResult extends TrialBase, LoadNumbers {
@@ -97,14 +47,22 @@ export interface StrategyResult extends TrialBase, LoadNumbers {
   /** Declared unsafe: the audit is expected to fail. */
   readonly unsafe: boolean;
   readonly load: LoadKind;
-  /** Null: a closed loop. In an open loop, latency counts from the intended start. */
-  readonly rush: Rush | null;
+  /** The arrivals of an open loop, in which latency counts from the intended start; null: a closed loop. */
+  readonly rush: {
+    readonly perSecond: number;
+    readonly scheduled: number;
+    /** Never sent: too many were outstanding, or no connection was to be had. */
+    readonly dropped: number;
+    /** From the intended start until the request was handed to its socket; null: the generator does not report it. */
+    readonly lagMs: Percentiles | null;
+  } | null;
   readonly cost: Cost | null;
   /** Measured in the first round. */
   readonly roundTrips: RoundTrips | null;
   /** pgbench with the strategy's statements, for strategies that decide in Postgres. */
   readonly reference: Reference | null;
-  readonly generator: GeneratorCost;
+  /** CPU seconds of the generator, and of service, Redis and Postgres; null: not known. */
+  readonly generator: { readonly cpuS: number | null; readonly systemCpuS: number | null };
   /** Orders that were paid, cancelled, and paid after that, when the load was over. */
   readonly postLoad: PostLoadCounts;
   readonly audit: AuditReport;
@@ -128,7 +86,7 @@ export interface LoadFacts {
   readonly refused?: number;
 }
 
-export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts): LoadNumbers {
+export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts) {
   const { stock, soldOut, schedule, refused = 0 } = facts;
   const count = (wanted: AttemptOutcome): number =>
     history.filter(({ outcome }) => outcome === wanted).length;
@@ -142,6 +100,10 @@ export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts)
   const firstInvokedUs = history.reduce((first, one) => Math.min(first, one.invokedUs), Infinity);
   const sellingUs = (acceptedAtUs.at(-1) ?? 0) - firstInvokedUs;
   const isSold = accepted.length > 0;
+  const answeredUs = (completed(answered).at(-1) ?? 0) - firstInvokedUs;
+  const curve = isSold
+    ? curvePercents.map((percent) => [percent, percentileMs(acceptedUs, percent)] as const)
+    : [];
   return {
     attempts: history.length,
     accepted: count('accepted'),
@@ -149,19 +111,23 @@ export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts)
     soldOut: count('sold-out'),
     notOpen: count('not-open'),
     busy: count('busy') + refused,
+    /** No answer was seen, or the service answered that the outcome is unknown. */
     unknown: Math.max(0, count('unknown') - refused),
+    /** Answers that the contract does not have. */
     unexpected: count('unexpected'),
+    /** From the first invocation to the completion of the last accepted attempt. */
     acceptedPerSecond: perSecond(accepted.length, sellingUs),
-    attemptsPerSecond: perSecond(
-      answered.length + refused,
-      (completed(answered).at(-1) ?? 0) - firstInvokedUs,
-    ),
+    /** Answered attempts, from the first invocation to the last completion. */
+    attemptsPerSecond: perSecond(answered.length + refused, answeredUs),
     latencyMs: latency(latencies(answered)),
+    /** Null: orders did not reach the stock. */
     timeToSellOutMs: soldOut && isSold ? sellingUs / 1_000 : null,
     acceptedLatencyMs: latency(acceptedUs),
     refusedLatencyMs: latency(latencies(answered.filter(({ outcome }) => outcome === 'sold-out'))),
-    latencyCurve: isSold ? curvePercents.map((percent) => [percent, percentileMs(acceptedUs, percent)]) : [],
+    /** Of accepted attempts: ms by percent, ascending. */
+    latencyCurve: curve,
     firstComeShare: firstComeShare(history, facts),
+    /** Units by ms after the first invocation. */
     remainingOverTime: remainingOverTime(acceptedAtUs, firstInvokedUs, stock),
   };
 }
@@ -189,6 +155,7 @@ function percentileMs(sortedUs: Float64Array, percent: number): number {
   return Math.round(sortedUs[Math.max(0, place - 1)] ?? 0) / 1_000;
 }
 
+/** Share of the units that went to the first `stock` customers to come, 0 to 1; null: none was sold. */
 function firstComeShare(history: readonly HistoryRecord[], { stock, schedule }: LoadFacts): number | null {
   const winners = new Set(history.flatMap(({ outcome, userId }) => (outcome === 'accepted' ? [userId] : [])));
   if (winners.size === 0) return null;
