@@ -1,15 +1,8 @@
 /** One measurement: processes full of waiters start, contend for one resource, and report what happened when. */
 import { type Program, startProgram } from '../../kit/processes.ts';
 import { type Numbers, numbersOf, type ServerCount } from './numbers.ts';
-import {
-  type FromWorker,
-  type Go,
-  nowNs,
-  type Order,
-  type Span,
-  type ToWorker,
-  untilNs,
-} from './protocol.ts';
+import type { Done, FromWorker, Go, Order, Ready, Span, ToWorker } from './protocol.ts';
+import { nowNs, untilNs } from './protocol.ts';
 import type { Servers } from './servers.ts';
 
 /** Between the last `ready` and the first request, so that `go` has reached every process. */
@@ -39,38 +32,28 @@ export async function measure(measuring: Measuring): Promise<Numbers> {
   const orders = ordersOf(measuring);
   const workers = orders.map((): Worker => startProgram('suites/locks/worker.ts'));
   try {
-    const ready = workers.map((worker, n) => {
-      worker.send(orders[n]!);
-      return answer(worker, 'ready', readyMs, signal);
-    });
-    await Promise.all(ready);
+    const isReady = (message: FromWorker): message is Ready => message.kind === 'ready';
+    for (const [n, worker] of workers.entries()) worker.send(orders[n]!);
+    await Promise.all(workers.map((worker) => worker.receive(isReady, { withinMs: readyMs, signal })));
     await servers.empty();
     const beginNs = nowNs() + leadMs * 1e6;
     const startNs = beginNs + warmupMs * 1e6;
     const go: Go = { kind: 'go', beginNs, startNs, endNs: startNs + durationMs * 1e6 };
     for (const worker of workers) worker.send(go);
     const withinMs = leadMs + warmupMs + durationMs + reportMs;
-    const reports = Promise.all(workers.map((worker) => answer(worker, 'done', withinMs, signal)));
+    const isDone = (message: FromWorker): message is Done => message.kind === 'done';
+    const reports = Promise.all(workers.map((worker) => worker.receive(isDone, { withinMs, signal })));
     const [done, server] = await Promise.all([reports, countOnServers(servers, go)]);
     await Promise.all(workers.map((worker) => worker.ended));
-    const written = done.map(({ report }) => report);
-    return numbersOf(written, server, measuring.waiters, go);
+    return numbersOf(
+      done.map(({ report }) => report),
+      server,
+      measuring.waiters,
+      go,
+    );
   } finally {
     await Promise.all(workers.map((worker) => worker[Symbol.asyncDispose]()));
   }
-}
-
-async function answer<K extends 'ready' | 'done'>(
-  worker: Worker,
-  kind: K,
-  withinMs: number,
-  signal: AbortSignal,
-): Promise<Extract<FromWorker, { kind: K }>> {
-  const isAnswer = (message: FromWorker): message is FromWorker =>
-    message.kind === kind || message.kind === 'failed';
-  const message: FromWorker = await worker.receive(isAnswer, { withinMs, signal });
-  if (message.kind === 'failed') throw new Error(message.reason);
-  return message as Extract<FromWorker, { kind: K }>;
 }
 
 /** One for each process; waiters that cannot be divided evenly go to the first ones. */

@@ -1,34 +1,8 @@
 /** The numbers of one measurement, computed from the reports of its processes. Pure. */
 import type { Cycle, Span, Waiting, WorkerReport } from './protocol.ts';
 
-/** In ms. Percentiles are exact: the smallest value that p % of all values do not exceed. */
-export interface Times {
-  readonly p50: number;
-  readonly p99: number;
-}
-
-export interface Numbers {
-  /** Grants that were counted. */
-  readonly grants: number;
-  readonly perSecond: number;
-  /** From the moment a holder called release to the moment the next holder's acquire resolved; null: no two grants. */
-  readonly handOffMs: Times | null;
-  /** Share of hand-offs to another waiter; a waiter that reacquires at once is none. */
-  readonly toAnother: number | null;
-  /** From asking to being granted. */
-  readonly waitMs: Times | null;
-  /** The longest of them, waiters without a grant at the end included. */
-  readonly longestWaitMs: number;
-  readonly fairness: Fairness | null;
-  /** Grants at a moment at which an earlier holder had not called release yet. */
-  readonly overlaps: number;
-  /** Sent by clients, for each grant; null: not counted, or nothing was granted. */
-  readonly requestsPerGrant: number | null;
-  /** Carried out by the servers, with those that scripts called, for each grant; null as above. */
-  readonly commandsPerGrant: number | null;
-  /** Acquisitions that failed before time was up, by reason. */
-  readonly refusals: Readonly<Record<string, number>>;
-}
+/** The figures of one measurement; those for each grant are null when they were not counted. */
+export type Numbers = Readonly<ReturnType<typeof numbersOf>>;
 
 /** How evenly, and in which order, waiters were served. */
 export interface Fairness {
@@ -54,7 +28,7 @@ export function numbersOf(
   server: ServerCount,
   waiters: number,
   { startNs, endNs }: Span,
-): Numbers {
+) {
   const cycles = reports.flatMap((report) => report.cycles).sort((a, b) => a.grantedNs - b.grantedNs);
   const waiting = reports.flatMap((report) => report.waiting);
   const within = ({ grantedNs }: Cycle): boolean => grantedNs >= startNs && grantedNs < endNs;
@@ -69,15 +43,21 @@ export function numbersOf(
   return {
     grants: granted.length,
     perSecond: granted.length / ((endNs - startNs) / 1e9),
+    /** From the moment a holder called release to the moment the next holder's acquire resolved. */
     handOffMs: times(handOffs.map(({ ns }) => ns)),
+    /** Share of hand-offs to another waiter; a waiter that reacquires at once is none. */
     toAnother: ratio(handOffs.filter(({ another }) => another).length, handOffs.length),
+    /** From asking to being granted. */
     waitMs: times(waitsNs),
+    /** Waiters without a grant at the end included. */
     longestWaitMs: allNs.reduce((most, ns) => Math.max(most, ns), 0) / 1e6,
     fairness: fairness(cycles, waiting, waiters, within),
     overlaps: overlaps(cycles),
-    // Where only the server counts requests, its count; else that of the clients.
+    /** Sent by clients; where only the server counts requests, its count. */
     requestsPerGrant: server.requests === null ? ratio(sent, onClients) : ratio(server.requests, onServer),
+    /** Carried out by the servers, with those that scripts called. */
     commandsPerGrant: ratio(server.commands, onServer),
+    /** Acquisitions that failed before time was up, by reason. */
     refusals: sumByName(reports.map((report) => report.refusals)),
   };
 }
@@ -163,7 +143,8 @@ export function percentile(sorted: ArrayLike<number>, percent: number): number {
   return sorted[Math.max(0, Math.ceil((percent / 100) * sorted.length) - 1)] ?? 0;
 }
 
-function times(ns: readonly number[]): Times | null {
+/** In ms. Percentiles are exact: the smallest value that p % of all values do not exceed. Null: there is none. */
+function times(ns: readonly number[]): { readonly p50: number; readonly p99: number } | null {
   if (ns.length === 0) return null;
   const sorted = Float64Array.from(ns).sort();
   return { p50: percentile(sorted, 50) / 1e6, p99: percentile(sorted, 99) / 1e6 };

@@ -34,10 +34,10 @@ export interface Go extends Span {
 
 export type ToWorker = Order | Go;
 
-export type FromWorker =
-  | { readonly kind: 'ready' }
-  | { readonly kind: 'failed'; readonly reason: string }
-  | { readonly kind: 'done'; readonly report: WorkerReport };
+/** Its lock is open; what it measured. */
+export type Ready = { readonly kind: 'ready' };
+export type Done = { readonly kind: 'done'; readonly report: WorkerReport };
+export type FromWorker = Ready | Done;
 
 /** A waiter without a grant at the end of the run. */
 export interface Waiting {

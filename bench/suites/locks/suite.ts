@@ -1,7 +1,7 @@
 /** `npm run bench -- locks`: the locks side by side: throughput, hand-off, cost, fairness and exclusion. */
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import type { OptionSpec } from '../../kit/options.ts';
+import type { CommonOptions, Given, OptionSpec } from '../../kit/options.ts';
 import type { CellBase, Chart, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
 import { reasonOf } from '../../kit/text.ts';
 import { chosenLocks, everyLock, type LockCell } from './cells.ts';
@@ -9,14 +9,23 @@ import { measure } from './measure.ts';
 import type { Numbers } from './numbers.ts';
 import { openServerRoom } from './servers.ts';
 
-interface LocksOptions {
-  readonly locks: readonly string[];
-  /** Of each shape, after the warm-up. */
-  readonly durationMs: number;
-  readonly warmupMs: number;
-  /** Of all processes together. */
-  readonly waiters: number;
-  readonly processes: number;
+type LocksOptions = Readonly<ReturnType<typeof readLocksOptions>>;
+
+function readLocksOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
+  const options = {
+    locks: given.names('locks', smoke ? ['redis', 'redis-semaphore', 'none'] : ['all']),
+    /** Of each shape, after the warm-up. */
+    durationMs: given.number('duration', smoke ? 300 : 2_000),
+    warmupMs: given.number('warmup', smoke ? 100 : 500),
+    /** Of all processes together. */
+    waiters: given.number('waiters', 64),
+    processes: given.number('processes', smoke ? 2 : 4),
+  };
+  const { processes, waiters } = options;
+  if (processes > waiters) {
+    mistakes.push(`--processes ${processes} exceeds --waiters ${waiters}: every process has at least one`);
+  }
+  return options;
 }
 
 /** Without contention; all waiters in one process; waiters in several processes. */
@@ -176,20 +185,7 @@ Every server is started by the bench and ends with it; locks whose servers are n
     processes: sized('whole', 2, 64, 'processes the waiters are divided among (4; smoke 2)'),
   },
   rounds: { canonical: 5, smoke: 1 },
-  read(given, { smoke }, mistakes) {
-    const options = {
-      locks: given.names('locks', smoke ? ['redis', 'redis-semaphore', 'none'] : ['all']),
-      durationMs: given.number('duration', smoke ? 300 : 2_000),
-      warmupMs: given.number('warmup', smoke ? 100 : 500),
-      waiters: given.number('waiters', 64),
-      processes: given.number('processes', smoke ? 2 : 4),
-    };
-    const { processes, waiters } = options;
-    if (processes > waiters) {
-      mistakes.push(`--processes ${processes} exceeds --waiters ${waiters}: every process has at least one`);
-    }
-    return options;
-  },
+  read: readLocksOptions,
   async plan(options) {
     const { cells, mistakes } = chosenLocks(options.locks);
     if (mistakes.length > 0) return { mistakes };

@@ -5,7 +5,6 @@
 import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { reasonOf } from '../../kit/text.ts';
 import { type BenchLock, openLock } from './open.ts';
 import {
   type Cycle,
@@ -104,11 +103,7 @@ async function obey(message: ToWorker): Promise<void> {
   process.exit(0);
 }
 
-process.on('message', (message: ToWorker) => {
-  obey(message).catch(async (error: unknown) => {
-    await send({ kind: 'failed', reason: reasonOf(error) });
-    process.exit(1);
-  });
-});
+// A rejection ends the process; the bench shows its last lines.
+process.on('message', (message: ToWorker) => void obey(message));
 // The bench is gone.
 process.on('disconnect', () => process.exit(1));

@@ -17,31 +17,7 @@ export interface StrategyCell extends CellBase {
 /** An axis along which throughput is measured. */
 export type Sweep = 'rtt' | 'connections' | 'sales';
 
-export interface StrategyOptions {
-  readonly strategies: 'all' | readonly string[];
-  readonly locks: readonly string[];
-  /** Null: for-update, or the first safe one. */
-  readonly baseline: string | null;
-  readonly load: readonly LoadKind[];
-  /** Of capacity. */
-  readonly durationMs: number;
-  readonly warmupMs: number;
-  /** Connections at which capacity is measured; the first one is where all are ranked. */
-  readonly ladder: readonly number[];
-  /** Units of the sell-out. */
-  readonly stock: number;
-  /** Arrivals a second of the sell-out. */
-  readonly ratePerSecond: number;
-  /** A sell-out ends after this, sold out or not. */
-  readonly sellOutMs: number;
-  /** A sell-out goes on for so long after the first correct "sold out". */
-  readonly afterSoldOutMs: number;
-  readonly sweep: Sweep | null;
-  readonly points: readonly StrategyPoint[];
-  readonly generator: (typeof generatorNames)[number];
-  /** A smoke run or a sweep: no round trips, no pgbench. */
-  readonly isBrief: boolean;
-}
+export type StrategyOptions = Readonly<ReturnType<typeof readStrategyOptions>>;
 
 const loads: readonly LoadKind[] = ['closed', 'open', 'k6'];
 const sweeps: readonly Sweep[] = ['rtt', 'connections', 'sales'];
@@ -83,11 +59,7 @@ export const specs: OptionSpecs = {
   },
 };
 
-export function readStrategyOptions(
-  given: Given,
-  { smoke }: CommonOptions,
-  mistakes: string[],
-): StrategyOptions {
+export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
   const sweep = given.choice<Sweep | ''>('sweep', '') || null;
   const strategies = given.names('strategies', ['all']);
   const locks = given.names('locks', ['redis']);
@@ -110,20 +82,27 @@ export function readStrategyOptions(
     mistakes.push(`--load ${wanted.join()}: a sweep measures capacity, with --load closed`);
   const connections = ladder[0] ?? 64;
   return {
-    strategies: strategies.includes('all') ? 'all' : strategies,
+    strategies: strategies.includes('all') ? ('all' as const) : strategies,
     locks,
+    /** Null: for-update, or the first safe one. */
     baseline: given.text('baseline', null),
     load: loads.filter((kind) => wanted.includes(kind)),
+    /** Of capacity. */
     durationMs: given.number('duration', smoke ? 600 : 5_000),
     warmupMs: given.number('warmup', smoke ? 300 : 3_000),
+    /** Connections at which capacity is measured; the first one is where all are ranked. */
     ladder,
+    /** Units of the sell-out, its arrivals, and when it ends: sold out or not; and after the first correct "sold out". */
     stock: given.number('stock', smoke ? 200 : 4_000),
     ratePerSecond: given.number('rate', smoke ? 1_000 : 2_000),
     sellOutMs: given.number('sell-out', smoke ? 6_000 : 30_000),
     afterSoldOutMs: smoke ? 500 : 2_000,
     sweep,
-    points: rtts.flatMap((rttMs) => sales.map((count) => ({ rttMs, connections, sales: count }))),
-    generator: given.choice('generator', 'auto'),
+    points: rtts.flatMap((rttMs) =>
+      sales.map((count): StrategyPoint => ({ rttMs, connections, sales: count })),
+    ),
+    generator: given.choice<(typeof generatorNames)[number]>('generator', 'auto'),
+    /** A smoke run or a sweep: no round trips, no pgbench. */
     isBrief: smoke || sweep !== null,
   };
 }
