@@ -49,13 +49,20 @@ describe('recorded histories', () => {
   });
 });
 
+it('several sales are judged as one: numbers add up, and an unseen sale hides none that is wrong', () => {
+  const of = (name: string) => recordings.find(({ file }) => file === name)!;
+  const [bad, good] = [of('bad-oversold.json'), of('good-sold-out.json')];
+  const unseen = { ...good.stores, postgres: { unreadable: 'gone' } };
+  const twice = audit(bad.history, bad.stores, bad.stores);
+  expect(twice).toMatchObject({ verdict: 'fail', oversold: 2 * bad.expected.oversold!, lost: 0 });
+  expect(twice.findings).toEqual(bad.expected.findings);
+  expect(audit(bad.history, bad.stores, unseen)).toMatchObject({ verdict: 'fail', oversold: null });
+  expect(audit(good.history, good.stores, unseen)).toMatchObject({ verdict: 'unknown', drift: null });
+});
+
 function judge(world: World): AuditReport {
-  const { history, sale, orders, points, payments, tasks, untold, heldUnits } = world;
-  const { remaining, buyers, unsettled } = world;
-  return audit(history, {
-    postgres: { sale, orders, points, payments, tasks, untold, heldUnits },
-    redis: { remaining, buyers, unsettled, settling: false },
-  });
+  const { history, remaining, buyers, unsettled, ...postgres } = world;
+  return audit(history, { postgres, redis: { remaining, buyers, unsettled, settling: false } });
 }
 
 /** Orders that a customer was told of. */

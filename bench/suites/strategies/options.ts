@@ -1,5 +1,6 @@
 /** What `npm run bench` compares, and under which loads. */
 import { suggestion } from '../../../src/config/suggest.ts';
+import { locks as registry } from '../../../src/locks/registry.ts';
 import type { CatalogueEntry } from '../../kit/admin.ts';
 import type { CommonOptions, Given, OptionSpec, OptionSpecs } from '../../kit/options.ts';
 import type { CellBase } from '../../kit/suite.ts';
@@ -63,7 +64,9 @@ export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mist
   const sweep = given.choice<Sweep | ''>('sweep', '') || null;
   const strategies = given.names('strategies', ['all']);
   const locks = given.names('locks', ['redis']);
-  if (locks.includes('all')) mistakes.push('--locks all: name the locks, such as --locks redis');
+  for (const name of locks.filter((one) => !registry.has(one))) {
+    mistakes.push(`--locks: there is no lock "${name}"${suggestion(name, [...registry.keys()])}`);
+  }
   const usual = smoke ? [32] : sweep === null ? [64, 16, 256] : [64];
   const ladder = given.numbers('connections', sweep === 'connections' ? axes.connections : usual);
   if (ladder.some((n) => !Number.isInteger(n))) mistakes.push('--connections: must be whole numbers');

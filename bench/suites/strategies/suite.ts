@@ -1,5 +1,5 @@
 /** `npm run bench`: the stock-deduction strategies side by side: capacity, selling out, latency, cost, correctness. */
-import { type Catalogue, readCatalogue } from '../../kit/admin.ts';
+import { readCatalogue } from '../../kit/admin.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { missingLockServers } from '../../kit/lock-servers.ts';
 import { layoutOf, processorsHere } from '../../kit/pin.ts';
@@ -14,7 +14,6 @@ import type {
   Suite,
   Verdict,
 } from '../../kit/suite.ts';
-import { reasonOf } from '../../kit/text.ts';
 import { chooseGenerator } from '../../load/generator.ts';
 import { findK6, k6Hint } from '../../load/k6.ts';
 import { warmGeneratorUp } from '../../load/warm-up.ts';
@@ -101,33 +100,19 @@ const report: ReportLayout = {
   ],
 };
 
-/** Asks a service which strategies there are, and whether it knows every lock that will be used. */
+/** Asks a service which strategies there are. */
 async function plan(
   options: StrategyOptions,
-  environment: Environment,
+  { stores, signal }: Environment,
 ): Promise<Planned<StrategyCell> | { readonly mistakes: readonly string[] }> {
   const missing = missingLockServers(options.locks, process.env);
   if (options.load.includes('k6') && findK6() === null) missing.push(`--load k6: ${k6Hint}`);
   if (missing.length > 0) return { mistakes: missing };
   await needBuild();
-  const { signal } = environment;
-  await using empty = await (await environment.stores()).fresh('catalogue');
-  const ask = async (strategy: string | null, lock: string | null): Promise<Catalogue> => {
-    await using service = await startService({ strategy, lock, ...empty }, { signal });
-    return await readCatalogue(service.url);
-  };
-  const catalogue = await ask(null, null);
-  const { cells, baseline, mistakes } = cellsOf(options, catalogue.strategies);
-  const wrong = [...mistakes];
-  for (const lock of new Set(cells.map((cell) => cell.lock))) {
-    const user = cells.find((cell) => cell.lock === lock);
-    if (lock === null || lock === catalogue.lock || user === undefined) continue;
-    await ask(user.strategy, lock).catch((error: unknown) => {
-      signal.throwIfAborted();
-      wrong.push(`--locks: ${lock} cannot be used: ${reasonOf(error)}`);
-    });
-  }
-  if (wrong.length > 0) return { mistakes: wrong };
+  await using empty = await (await stores()).fresh('catalogue');
+  await using service = await startService({ strategy: null, lock: null, ...empty }, { signal });
+  const { cells, baseline, mistakes } = cellsOf(options, (await readCatalogue(service.url)).strategies);
+  if (mistakes.length > 0) return { mistakes };
   const { points, ladder, isBrief: _isBrief, ...shown } = options;
   const [lead = 0] = ladder;
   const values = [...ladder].sort((a, b) => a - b);
