@@ -58,7 +58,10 @@ describe('the audit', () => {
         SELECT user_id, 'order', id::text, 1 FROM placed`);
     await stores.sql.query('ALTER TABLE sales DROP CONSTRAINT sales_sold_within_stock');
     await stores.sql.query(sold, [4]);
-    expect(await check()).toEqual(['sale 1: sold 9 of 8: 1 oversold', '1 customer has two orders of one sale']);
+    expect(await check()).toEqual([
+      'sale 1: sold 9 of 8: 1 oversold',
+      '1 customer has two orders of one sale',
+    ]);
   });
 
   it('sees a Redis that would sell another number, or that has not settled', async () => {
