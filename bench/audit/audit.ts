@@ -1,4 +1,4 @@
-/** All checks on one trial, and the verdict. */
+/** All checks on one load, and the verdict. */
 import type { HistoryRecord } from '../kit/history.ts';
 import { type Check, type CheckResult, isActive, isUnreadable, type StoresSnapshot } from './check.ts';
 import { drift } from './drift.ts';
@@ -39,58 +39,39 @@ export type AuditReport = Readonly<Record<CheckName, number | null>> & {
   readonly findings: readonly string[];
 };
 
-/** Judges one trial. Pure: the same history and snapshot always give the same report. */
-export function audit(history: readonly HistoryRecord[], stores: StoresSnapshot): AuditReport {
-  const results = runChecks(history, stores);
-  const counts = Object.fromEntries(checkNames.map((name) => [name, results[name].count]));
-  const findings = checkNames.map((name) => results[name].finding).filter((finding) => finding !== null);
+/**
+ * Judges one load. Pure: the same history and snapshots always give the same report.
+ * @param sales one snapshot for each sale; their numbers are added, and null where a check could not be made for one of them
+ */
+export function audit(history: readonly HistoryRecord[], ...sales: readonly StoresSnapshot[]): AuditReport {
+  const results = sales.map((stores) => judge(history, stores));
+  const sums = checkNames.map((name): [CheckName, number | null] => {
+    const counts = results.map((result) => result[name].count);
+    return [name, counts.reduce((sum, count) => (sum === null || count === null ? null : sum + count), 0)];
+  });
+  const all = results.flatMap((result) => checkNames.map((name) => result[name]));
+  const isWrong = all.some(({ count }) => count !== null && count > 0);
+  const isBlind = all.some(({ count }) => count === null);
   return {
-    ...(counts as Record<CheckName, number | null>),
-    verdict: verdictOf(Object.values(results)),
-    findings: [...new Set(findings)],
+    ...(Object.fromEntries(sums) as Record<CheckName, number | null>),
+    verdict: isWrong ? 'fail' : isBlind ? 'unknown' : 'pass',
+    findings: [...new Set(all.flatMap(({ finding }) => finding ?? []))],
   };
 }
 
-/** The reports of several sales as one: numbers are added, and a check that could not be made for one was not made. */
-export function mergeAudits(reports: readonly AuditReport[]): AuditReport {
-  const [only] = reports;
-  if (reports.length === 1 && only !== undefined) return only;
-  const sum = (name: CheckName): number | null =>
-    reports.reduce<number | null>((total, report) => {
-      const count = report[name];
-      return total === null || count === null ? null : total + count;
-    }, 0);
-  const counts = Object.fromEntries(checkNames.map((name) => [name, sum(name)]));
-  const verdicts = reports.map(({ verdict }) => verdict);
-  return {
-    ...(counts as Record<CheckName, number | null>),
-    verdict: verdicts.includes('fail') ? 'fail' : verdicts.includes('unknown') ? 'unknown' : 'pass',
-    findings: [...new Set(reports.flatMap(({ findings }) => findings))],
-  };
-}
-
-function runChecks(
-  history: readonly HistoryRecord[],
+function judge(
+  all: readonly HistoryRecord[],
   { postgres, redis }: StoresSnapshot,
 ): Record<CheckName, CheckResult> {
-  const each = (judge: (check: Check) => CheckResult): Record<CheckName, CheckResult> =>
-    Object.fromEntries(checkNames.map((name) => [name, judge(checks[name])])) as Record<
-      CheckName,
-      CheckResult
-    >;
-
+  const each = (check: (name: CheckName) => CheckResult) =>
+    Object.fromEntries(checkNames.map((name) => [name, check(name)])) as Record<CheckName, CheckResult>;
   if (isUnreadable(postgres)) {
     const finding = `Postgres could not be read: ${postgres.unreadable}`;
     return each(() => ({ count: null, finding }));
   }
-  const ofSale = postgres.orders.filter(({ saleId }) => saleId === postgres.sale.id);
-  const active = ofSale.filter(isActive);
-  const closed = ofSale.filter((order) => !isActive(order));
-  const evidence = { history, postgres, redis, active, closed };
-  return each((check) => check(evidence));
-}
-
-function verdictOf(results: readonly CheckResult[]): Verdict {
-  if (results.some(({ count }) => count !== null && count > 0)) return 'fail';
-  return results.some(({ count }) => count === null) ? 'unknown' : 'pass';
+  const { id } = postgres.sale;
+  const history = all.filter(({ saleId }) => saleId === id);
+  const orders = postgres.orders.filter(({ saleId }) => saleId === id);
+  const [active, closed] = [orders.filter(isActive), orders.filter((order) => !isActive(order))];
+  return each((name) => checks[name]({ history, postgres, redis, active, closed }));
 }

@@ -5,47 +5,31 @@
 import type { HistoryRecord } from '../kit/history.ts';
 import { quantity } from '../kit/text.ts';
 
-/** One row of `orders`. */
+/** One row of `orders`; pending and paid are active. */
 export interface OrderRow {
   readonly id: string;
   readonly saleId: number;
   readonly userId: string;
-  /** pending and paid are active. */
   readonly status: string;
 }
 
-/** One row of `points_entries` whose source is an order. */
+/** One row of `points_entries` whose source is an order: earned, reversed when it was closed, or revived by a late payment. */
 export interface PointsRow {
   readonly userId: string;
-  /** Earned, taken back when the order was closed, or given again when it was paid after it had expired. */
   readonly sourceType: string;
-  /** The order's id. */
   readonly sourceId: string;
   /** A reversal's are negative. */
   readonly points: number;
 }
 
-/** One row of `payment_notifications`. */
-export interface PaymentRow {
-  readonly id: string;
-  readonly orderId: string;
-  /** What it did: paid, revived, refund-due or none. */
-  readonly result: string;
-}
+/** One row of `payment_notifications`; its effect was paid, revived, refund-due or none. */
+export type PaymentRow = { readonly id: string; readonly orderId: string; readonly result: string };
 
-/** One row of `tasks` that is about an order: ship, award or refund. */
-export interface TaskRow {
-  readonly kind: string;
-  /** Null: its payload names none. */
-  readonly orderId: string | null;
-  /** A dead one is not tried again. */
-  readonly state: string;
-}
+/** One row of `tasks` that is about an order: ship, award or refund. A dead one is not retried. */
+export type TaskRow = { readonly kind: string; readonly orderId: string | null; readonly state: string };
 
 /** A store that could not be read, with the reason. */
-export interface Unreadable {
-  readonly unreadable: string;
-}
+export type Unreadable = { readonly unreadable: string };
 
 export interface PostgresSnapshot {
   readonly sale: { readonly id: number; readonly stock: number; readonly sold: number };
@@ -65,23 +49,21 @@ export interface RedisSnapshot {
   readonly remaining: number | null;
   /** Customers with a unit according to Redis; null like `remaining`. */
   readonly buyers: number | null;
-  /** Reservations that are not settled. */
+  /** Reservations that are not acknowledged. */
   readonly unsettled: number;
-  /**
-   * Whether their number, or that of the units not yet published to Redis, still changed when the audit stopped
-   * waiting: then it is too early to judge.
-   */
+  /** Whether the number of these, or of unpublished units, still changed when the audit stopped waiting: too early to judge. */
   readonly settling: boolean;
 }
 
-/** What the stores hold after the load, read once the service has stopped. */
+/** The contents of the stores after the load, read once the service has stopped. */
 export interface StoresSnapshot {
   readonly postgres: PostgresSnapshot | Unreadable;
   readonly redis: RedisSnapshot | Unreadable;
 }
 
-/** Everything a check may look at; `postgres` has been read. */
+/** The input of a check: one sale, whose Postgres has been read. */
 export interface Evidence {
+  /** Attempts on this sale. */
   readonly history: readonly HistoryRecord[];
   readonly postgres: PostgresSnapshot;
   readonly redis: RedisSnapshot | Unreadable;
@@ -100,45 +82,59 @@ export interface CheckResult {
 
 export type Check = (evidence: Evidence) => CheckResult;
 
+/** As much of the evidence as checks of counters need: orders may have been counted by the database. */
+export interface Counts extends Pick<Evidence, 'redis'> {
+  readonly postgres: Pick<PostgresSnapshot, 'sale' | 'untold'>;
+  readonly active: { readonly length: number };
+}
+
+/** One kind of fault: how often it was found, and its words, which are used when it was. */
+export type Fault = readonly [count: number, words: string];
+
 export function isUnreadable<T extends object>(store: T | Unreadable): store is Unreadable {
   return 'unreadable' in store;
 }
 
 /** Whether the order holds a unit. */
-export function isActive({ status }: OrderRow): boolean {
-  return status === 'pending' || status === 'paid';
+export const isActive = ({ status }: OrderRow): boolean => status === 'pending' || status === 'paid';
+
+/** The faults of a check as its result. */
+export function tally(...faults: readonly Fault[]): CheckResult {
+  const found = faults.filter(([count]) => count > 0);
+  return {
+    count: found.reduce((sum, [count]) => sum + count, 0),
+    finding: found.length === 0 ? null : found.map(([, words]) => words).join(', '),
+  };
 }
 
-/** Why it is too early to compare Redis with Postgres; null: nothing is in flight between them. */
-export function underWay({ untold }: PostgresSnapshot, redis: RedisSnapshot): string | null {
-  if (!redis.settling) return null;
-  const left = [
-    redis.unsettled > 0
-      ? `${quantity(redis.unsettled, 'reservation was', 'reservations were')} still being settled`
-      : '',
-    untold > 0 ? `Redis was still being told of ${quantity(untold, 'unit')}` : '',
-  ];
-  const words = listed(left);
-  return words === '' ? null : `${words} when the audit stopped waiting`;
+/**
+ * The result of a check that needs both stores. Where Redis could not be read, `alone`, the fault that Postgres shows by
+ * itself, still counts; while changes are in flight between the stores nothing can be said.
+ */
+export function compareStores(
+  { postgres: { untold }, redis }: Counts,
+  alone: Fault,
+  compare: (redis: RedisSnapshot) => readonly Fault[],
+): CheckResult {
+  if (isUnreadable(redis)) {
+    if (alone[0] > 0) return tally(alone);
+    return { count: null, finding: `Redis could not be read: ${redis.unreadable}` };
+  }
+  const { settling, unsettled } = redis;
+  const inFlight = tally(
+    [unsettled, `${quantity(unsettled, 'reservation was', 'reservations were')} still being settled`],
+    [untold, `Redis was still being told of ${quantity(untold, 'unit')}`],
+  ).finding;
+  if (!settling || inFlight === null) return tally(alone, ...compare(redis));
+  return { count: null, finding: `${inFlight} when the audit stopped waiting` };
 }
 
 export function groupBy<K, V>(rows: readonly V[], keyOf: (row: V) => K): Map<K, V[]> {
   const groups = new Map<K, V[]>();
   for (const row of rows) {
-    const key = keyOf(row);
-    const group = groups.get(key);
-    if (group === undefined) groups.set(key, [row]);
+    const group = groups.get(keyOf(row));
+    if (group === undefined) groups.set(keyOf(row), [row]);
     else group.push(row);
   }
   return groups;
-}
-
-/** What there is to say, with commas between; empty texts are left out. */
-export function listed(findings: readonly string[]): string {
-  return findings.filter((finding) => finding !== '').join(', ');
-}
-
-/** `count` things wrong, described by `finding`; nothing is said when nothing is wrong. */
-export function counted(count: number, finding: string): CheckResult {
-  return { count, finding: count === 0 ? null : finding };
 }

@@ -1,12 +1,14 @@
 /**
  * An audit without a history, for loads of millions of attempts: the stores must agree with each other and with how many
- * answers promised an order. Counted by the stores, since such a load leaves more orders than a process should read.
+ * answers promised an order. Postgres counts, since such a load leaves more orders than a process should read.
  */
-
-import { Redis } from 'ioredis';
-import pg from 'pg';
+import type { Redis } from 'ioredis';
+import { withPostgres, withRedis } from '../kit/stores.ts';
 import { number, quantity } from '../kit/text.ts';
-import { type StoresToAudit, settle } from './reader.ts';
+import { isUnreadable, type RedisSnapshot, tally, type Unreadable } from './check.ts';
+import { drift } from './drift.ts';
+import { oversold } from './oversold.ts';
+import { readRedis, type StoresToAudit, settle, unreadable } from './reader.ts';
 
 export interface CountsToAudit extends StoresToAudit {
   /** Whether the strategy keeps its sales in Redis as well. */
@@ -15,132 +17,78 @@ export interface CountsToAudit extends StoresToAudit {
   readonly accepted: number;
 }
 
-/** A load can leave millions of rows. */
-const readMs = 120_000;
 /** The reaper takes up what is 6 s old, every second. */
 const wait = { timeoutMs: 120_000, stuckAfterMs: 15_000 };
-
-/** Waits until nothing is in flight between the stores. To be called while the service runs. */
-export async function settleAll(stores: StoresToAudit): Promise<void> {
-  await settle(stores, await withPostgres(stores.databaseUrl, saleIds), wait);
-}
-
-/** What is wrong, in words; empty: nothing is. To be called when the service has stopped. */
-export async function auditCounts({
-  databaseUrl,
-  redisUrl,
-  inRedis,
-  accepted,
-}: CountsToAudit): Promise<string[]> {
-  const { sales, twice } = await withPostgres(databaseUrl, async (client) => ({
-    sales: await readSales(client),
-    twice: await customersWithTwo(client),
-  }));
-  const active = sales.reduce((sum, sale) => sum + sale.active, 0);
-  const findings = sales.flatMap(wrongOf);
-  if (twice > 0) findings.push(`${quantity(twice, 'customer has', 'customers have')} two orders of one sale`);
-  if (active < accepted) {
-    const promised = `${quantity(accepted, 'answer')} promised an order`;
-    findings.push(`${promised}, Postgres has ${quantity(active, 'order')}`);
-  }
-  if (inRedis) findings.push(...(await disagreements(redisUrl, sales)));
-  return findings.length <= 3 ? findings : [...findings.slice(0, 3), `and ${findings.length - 3} more`];
-}
+/** Findings that are quoted. */
+const most = 3;
 
 interface SaleRow {
   readonly id: number;
   readonly stock: number;
   readonly sold: number;
-  readonly active: number;
+  /** Those that are active. */
+  readonly orders: number;
   readonly points: number;
 }
 
-async function saleIds(client: pg.Client): Promise<number[]> {
-  return (await client.query<{ id: number }>('SELECT id FROM sales')).rows.map(({ id }) => id);
-}
+const SALES = `
+  SELECT sales.id, stock, sold + oversold AS sold, coalesce(active, 0)::int AS orders, coalesce(points, 0)::int AS points
+  FROM sales LEFT JOIN (
+    SELECT sale_id, count(*) AS active, count(entry.id) AS points
+    FROM orders LEFT JOIN points_entries AS entry
+      ON entry.user_id = orders.user_id AND source_type = 'order' AND source_id = orders.id::text
+    WHERE status IN ('pending', 'paid') GROUP BY sale_id
+  ) AS placed ON sale_id = sales.id ORDER BY sales.id`;
+const TWICE = `
+  SELECT count(*)::int AS twice FROM (
+    SELECT 1 FROM orders WHERE status IN ('pending', 'paid') GROUP BY sale_id, user_id HAVING count(*) > 1
+  ) AS doubled`;
 
-async function readSales(client: pg.Client): Promise<SaleRow[]> {
-  const { rows } = await client.query<SaleRow>(
-    `SELECT sales.id, stock, sold + oversold AS sold, coalesce(active, 0)::int AS active, coalesce(points, 0)::int AS points
-     FROM sales LEFT JOIN (
-       SELECT sale_id, count(*) AS active, count(entry.id) AS points
-       FROM orders LEFT JOIN points_entries AS entry
-         ON entry.user_id = orders.user_id AND source_type = 'order' AND source_id = orders.id::text
-       WHERE status IN ('pending', 'paid') GROUP BY sale_id
-     ) AS placed ON sale_id = sales.id ORDER BY sales.id`,
+/** Waits until nothing is in flight between the stores. To be called while the service runs. */
+export async function settleAll(stores: StoresToAudit): Promise<void> {
+  const { rows } = await withPostgres(stores.databaseUrl, (client) =>
+    client.query<{ id: number }>('SELECT id FROM sales'),
   );
-  return rows;
+  const saleIds = rows.map(({ id }) => id);
+  await settle(stores, saleIds, wait);
 }
 
-async function customersWithTwo(client: pg.Client): Promise<number> {
-  const { rows } = await client.query<{ twice: number }>(
-    `SELECT count(*)::int AS twice FROM (
-       SELECT 1 FROM orders WHERE status IN ('pending', 'paid') GROUP BY sale_id, user_id HAVING count(*) > 1
-     ) AS doubled`,
+/** What is wrong, in words; empty: nothing is. To be called when the service has stopped. @throws when Postgres cannot be read */
+export async function auditCounts(counts: CountsToAudit): Promise<string[]> {
+  const { databaseUrl, redisUrl, inRedis, accepted } = counts;
+  const [sales, twice] = await withPostgres(databaseUrl, async (client) => [
+    (await client.query<SaleRow>(SALES)).rows,
+    (await client.query<{ twice: number }>(TWICE)).rows[0]?.twice ?? 0,
+  ]);
+  const nothing = { remaining: null, buyers: null, unsettled: 0, settling: false };
+  const redis = inRedis ? await readSales(redisUrl, sales) : sales.map(() => nothing);
+  const findings = sales.flatMap((sale, n) => wrongOf(sale, redis[n]!));
+  if (twice > 0) findings.push(`${quantity(twice, 'customer has', 'customers have')} two orders of one sale`);
+  const orders = sales.reduce((sum, sale) => sum + sale.orders, 0);
+  if (orders < accepted) {
+    const promised = `${quantity(accepted, 'answer')} promised an order`;
+    findings.push(`${promised}, Postgres has ${quantity(orders, 'order')}`);
+  }
+  if (inRedis && redis.every((sale) => isUnreadable(sale) || sale.remaining === null)) {
+    findings.push('Redis has no sale');
+  }
+  return findings.length <= most
+    ? findings
+    : [...findings.slice(0, most), `and ${findings.length - most} more`];
+}
+
+async function readSales(redisUrl: string, sales: readonly SaleRow[]) {
+  const settled = { unsettled: 0, untold: 0, settling: false };
+  const read = (redis: Redis) => Promise.all(sales.map(({ id }) => readRedis(redis, id, settled)));
+  const found = await withRedis(redisUrl, read).catch(unreadable);
+  return 'unreadable' in found ? sales.map(() => found) : found;
+}
+
+function wrongOf(sale: SaleRow, redis: RedisSnapshot | Unreadable): string[] {
+  const { id, orders, points } = sale;
+  const counts = { postgres: { sale, untold: 0 }, redis, active: { length: orders } };
+  const entries = `${number(orders)} orders, ${number(points)} entries of points`;
+  return [oversold(counts), drift(counts), tally([Math.abs(orders - points), entries])].flatMap(
+    ({ finding }) => (finding === null ? [] : [`sale ${id}: ${finding}`]),
   );
-  return rows[0]?.twice ?? 0;
-}
-
-function wrongOf({ id, stock, sold, active, points }: SaleRow): string[] {
-  const of = `sale ${id}:`;
-  return [
-    ...(active > stock ? [`${of} ${number(active)} orders for ${number(stock)} units`] : []),
-    ...(active !== sold ? [`${of} sales.sold is ${number(sold)}, orders are ${number(active)}`] : []),
-    ...(active !== points ? [`${of} ${number(active)} orders, ${number(points)} entries of points`] : []),
-  ];
-}
-
-/** Redis must offer what Postgres has left, and nothing may be in flight. */
-async function disagreements(redisUrl: string, sales: readonly SaleRow[]): Promise<string[]> {
-  const redis = new Redis(redisUrl, {
-    lazyConnect: true,
-    retryStrategy: () => null,
-    maxRetriesPerRequest: 0,
-  });
-  redis.on('error', () => {}); // the command in flight fails as well
-  try {
-    await redis.connect();
-    const pipeline = redis.pipeline();
-    for (const { id } of sales) {
-      const prefix = `stampede:{sale:${id}}`;
-      pipeline
-        .hget(`${prefix}:state`, 'remaining')
-        .hvals(`${prefix}:segments`)
-        .zcard(`${prefix}:reservations`);
-    }
-    const replies = ((await pipeline.exec()) ?? []).map(([, reply]) => reply);
-    let known = 0;
-    const found = sales.flatMap(({ id, stock, sold }, n) => {
-      const [one, segments, left] = replies.slice(3 * n) as [string | null, string[], number];
-      const parts = one === null ? segments : [one];
-      if (parts.length > 0) known++;
-      const count = parts.reduce((sum, units) => sum + Number(units), 0);
-      return [
-        ...(parts.length > 0 && count !== stock - sold
-          ? [`sale ${id}: Redis would sell ${number(count)} more, Postgres ${number(stock - sold)}`]
-          : []),
-        ...(left > 0
-          ? [`sale ${id}: ${quantity(left, 'reservation is', 'reservations are')} not settled`]
-          : []),
-      ];
-    });
-    return known === 0 ? [...found, 'Redis has no sale'] : found;
-  } finally {
-    redis.disconnect();
-  }
-}
-
-async function withPostgres<T>(url: string, read: (client: pg.Client) => Promise<T>): Promise<T> {
-  const client = new pg.Client({
-    connectionString: url,
-    query_timeout: readMs,
-    application_name: 'stampede-audit',
-  });
-  client.on('error', () => {}); // the statement in flight fails as well
-  try {
-    await client.connect();
-    return await read(client);
-  } finally {
-    await client.end().catch(() => {});
-  }
 }

@@ -1,24 +1,19 @@
 import { quantity } from '../kit/text.ts';
-import { type CheckResult, counted, type Evidence, listed } from './check.ts';
+import { type CheckResult, type Evidence, tally } from './check.ts';
 
 /** P3: active orders beyond one for a (sale, user), and customers with answers that name two orders. */
 export function duplicates({ history, active }: Evidence): CheckResult {
   const surplus = active.length - new Set(active.map(({ userId }) => userId)).size;
-
-  const told = new Map<string, string>();
-  const toldTwo = new Set<string>();
-  for (const { result, orderId, saleId, userId } of history) {
+  const named = new Map<string, string>();
+  const withTwo = new Set<string>();
+  for (const { result, orderId, userId } of history) {
     if (result !== 'ok' || orderId === null) continue;
-    const key = `${saleId} ${userId}`;
-    const earlier = told.get(key);
-    if (earlier === undefined) told.set(key, orderId);
-    else if (earlier !== orderId) toldTwo.add(key);
+    if ((named.get(userId) ?? orderId) !== orderId) withTwo.add(userId);
+    else named.set(userId, orderId);
   }
-  const findings = [
-    surplus > 0 ? `${quantity(surplus, 'active order')} beyond one per customer` : '',
-    toldTwo.size > 0
-      ? `${quantity(toldTwo.size, 'customer was', 'customers were')} given two different orders`
-      : '',
-  ];
-  return counted(surplus + toldTwo.size, listed(findings));
+  const customers = quantity(withTwo.size, 'customer was', 'customers were');
+  return tally(
+    [surplus, `${quantity(surplus, 'active order')} beyond one per customer`],
+    [withTwo.size, `${customers} given two different orders`],
+  );
 }

@@ -1,5 +1,5 @@
 import { quantity } from '../kit/text.ts';
-import { type CheckResult, counted, type Evidence, listed } from './check.ts';
+import { type CheckResult, type Evidence, tally } from './check.ts';
 
 /** P2: acknowledged orders that Postgres does not have, or has for another customer or sale. */
 export function lost({ history, postgres }: Evidence): CheckResult {
@@ -12,13 +12,10 @@ export function lost({ history, postgres }: Evidence): CheckResult {
     if (order === undefined) missing.add(orderId);
     else if (order.userId !== userId || order.saleId !== saleId) elsewhere.add(orderId);
   }
-  const findings = [
-    missing.size > 0
-      ? `${quantity(missing.size, 'order that was', 'orders that were')} acknowledged are not in Postgres`
-      : '',
-    elsewhere.size > 0
-      ? `${quantity(elsewhere.size, 'acknowledged order belongs', 'acknowledged orders belong')} to another customer or sale`
-      : '',
-  ];
-  return counted(missing.size + elsewhere.size, listed(findings));
+  const absent = quantity(missing.size, 'order that was', 'orders that were');
+  const foreign = quantity(elsewhere.size, 'acknowledged order belongs', 'acknowledged orders belong');
+  return tally(
+    [missing.size, `${absent} acknowledged are not in Postgres`],
+    [elsewhere.size, `${foreign} to another customer or sale`],
+  );
 }

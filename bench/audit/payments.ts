@@ -1,7 +1,7 @@
 import { quantity } from '../kit/text.ts';
-import { type CheckResult, counted, type Evidence, groupBy, listed } from './check.ts';
+import { type CheckResult, type Evidence, groupBy, tally } from './check.ts';
 
-/** What one notification of an order has done, by the order's status; in any other status none has done anything. */
+/** The possible effects of an order's one effective notification, by the order's status; in any other status none had any. */
 const effectsOf: Readonly<Record<string, readonly string[]>> = {
   paid: ['paid', 'revived'],
   'refund-due': ['refund-due'],
@@ -9,31 +9,25 @@ const effectsOf: Readonly<Record<string, readonly string[]>> = {
 
 /**
  * One effect for each payment, however often it was notified: orders that are paid, or to be refunded, without exactly one
- * notification that made them so; others with one that did anything; and notifications for orders that do not exist.
+ * notification that made them so; others with an effective one; and notifications for orders that do not exist.
  */
-export function payments({ postgres }: Evidence): CheckResult {
-  const known = new Set(postgres.orders.map(({ id }) => id));
-  const stray = postgres.payments.filter(({ orderId }) => !known.has(orderId)).length;
-  const effects = groupBy(
-    postgres.payments.filter(({ result }) => result !== 'none'),
-    ({ orderId }) => orderId,
-  );
+export function payments({ postgres: { orders, payments: all } }: Evidence): CheckResult {
+  const byOrder = groupBy(all, ({ orderId }) => orderId);
   let without = 0;
   let wrong = 0;
-  for (const { id, status } of postgres.orders) {
+  for (const { id, status } of orders) {
     const possible = effectsOf[status] ?? [];
-    const results = (effects.get(id) ?? []).map(({ result }) => result);
-    if (results.length === 0) without += possible.length > 0 ? 1 : 0;
-    else if (results.length > 1 || results.some((result) => !possible.includes(result))) wrong += 1;
+    const effects = (byOrder.get(id) ?? []).filter(({ result }) => result !== 'none');
+    byOrder.delete(id);
+    if (effects.length === 0) without += possible.length > 0 ? 1 : 0;
+    else if (effects.length > 1 || !possible.includes(effects[0]!.result)) wrong += 1;
   }
-  const findings = [
-    without > 0 ? `${quantity(without, 'order has', 'orders have')} no payment that explains the status` : '',
-    wrong > 0
-      ? `${quantity(wrong, 'order has', 'orders have')} payments with more or other effects than the status says`
-      : '',
-    stray > 0
-      ? `${quantity(stray, 'payment names an order that does', 'payments name orders that do')} not exist`
-      : '',
-  ];
-  return counted(without + wrong + stray, listed(findings));
+  const stray = [...byOrder.values()].flat().length;
+  const of = (count: number): string => quantity(count, 'order has', 'orders have');
+  const strays = quantity(stray, 'payment names an order that does', 'payments name orders that do');
+  return tally(
+    [without, `${of(without)} no payment that explains the status`],
+    [wrong, `${of(wrong)} payments with more or other effects than the status says`],
+    [stray, `${strays} not exist`],
+  );
 }

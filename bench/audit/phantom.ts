@@ -1,19 +1,13 @@
 import { quantity } from '../kit/text.ts';
-import { type CheckResult, counted, type Evidence } from './check.ts';
+import { type CheckResult, type Evidence, tally } from './check.ts';
 
 /**
- * Orders that no answer could have named: their customer has neither an `ok` nor an `info` in the
- * history. A customer with a refusal and an order pays for what was refused.
+ * Orders that no answer could have named: their customer has neither an `ok` nor an `info` in the history. A customer with
+ * a refusal and an order pays for what was refused.
  */
-export function phantom({ history, postgres }: Evidence): CheckResult {
-  const { id } = postgres.sale;
-  const mayHave = new Set<string>();
-  for (const { result, saleId, userId } of history) {
-    if (saleId === id && result !== 'fail') mayHave.add(userId);
-  }
-  const count = postgres.orders.filter(({ saleId, userId }) => saleId === id && !mayHave.has(userId)).length;
-  return counted(
-    count,
-    `${quantity(count, 'order exists', 'orders exist')} for customers who were refused or never asked`,
-  );
+export function phantom({ history, active, closed }: Evidence): CheckResult {
+  const mayHave = new Set(history.flatMap(({ result, userId }) => (result === 'fail' ? [] : [userId])));
+  const count = [...active, ...closed].filter(({ userId }) => !mayHave.has(userId)).length;
+  const orders = quantity(count, 'order exists', 'orders exist');
+  return tally([count, `${orders} for customers who were refused or never asked`]);
 }

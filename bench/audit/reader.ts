@@ -1,7 +1,8 @@
-/** Reads what the stores hold after a load. Every read is bounded; a store that does not answer is `unreadable`. */
+/** Reads the stores after a load. Every read is bounded; a store that does not answer is `unreadable`. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Redis } from 'ioredis';
-import pg from 'pg';
+import type { Redis } from 'ioredis';
+import type pg from 'pg';
+import { withPostgres, withRedis } from '../kit/stores.ts';
 import { reasonOf } from '../kit/text.ts';
 import type {
   OrderRow,
@@ -22,87 +23,59 @@ export interface StoresToAudit {
 /** How long the audit waits until nothing is in flight between the stores. */
 export interface SettleWait {
   readonly timeoutMs: number;
-  /** What did not change for this long is stuck; what still changes is being settled. */
+  /** A number that did not change for this long is stuck; one that still changes is being settled. */
   readonly stuckAfterMs: number;
 }
 
-/** Recovery promises 10 s, and runs by its own clock. The relay retries every second. */
+/** The reaper promises 10 s, and runs by its own clock. The relay retries every second. */
 const defaultWait: SettleWait = { timeoutMs: 12_000, stuckAfterMs: 3_000 };
-const settlePollMs = 50;
-/** How long a store may take to answer one question of the audit; a load may leave 100,000 orders. */
-const readTimeoutMs = 30_000;
+const settlePollMs = 100;
+
+/** For a read that failed. */
+export const unreadable = (error: unknown): Unreadable => ({ unreadable: reasonOf(error) });
 
 /** What was left between the stores when the wait ended: reservations, and changes that Redis has not received. */
 export type Settled =
   | (Pick<RedisSnapshot, 'unsettled' | 'settling'> & Pick<PostgresSnapshot, 'untold'>)
   | Unreadable;
 
+const keyPrefix = (saleId: number): string => `stampede:{sale:${saleId}}`;
+
 /**
- * Waits, bounded, until every reservation is settled and Redis has received every change. To be called while the service
- * runs: it does both. A Postgres that does not answer is not waited for: the snapshot says why.
+ * Waits, bounded, until every reservation is acknowledged and Redis has received every change. To be called while the service
+ * runs, which does both. A Postgres that does not answer is not waited for: the snapshot says why.
  * @returns for each sale what was left
  */
 export async function settle(
   { databaseUrl, redisUrl }: StoresToAudit,
   saleIds: readonly number[],
-  wait: SettleWait = defaultWait,
-): Promise<ReadonlyMap<number, Settled>> {
-  const postgres = new pg.Pool({ ...postgresOptions(databaseUrl), max: 1 });
-  postgres.on('error', () => {}); // The next look opens another connection.
-  try {
-    const left = await withRedis(redisUrl, (redis) =>
-      untilNothingIsLeft(async () => {
-        const untold = await countUntold(postgres, saleIds).catch(() => new Map<number, number>());
-        const pipeline = redis.pipeline();
-        for (const saleId of saleIds) pipeline.zcard(`${keyPrefix(saleId)}:reservations`);
-        const replies = (await pipeline.exec()) ?? [];
-        return saleIds.map((saleId, n) => {
-          const [error, unsettled] = replies[n] ?? [new Error('no reply')];
-          if (error) throw error;
-          return { saleId, unsettled: Number(unsettled), untold: untold.get(saleId) ?? 0 };
-        });
-      }, wait),
-    );
-    return 'unreadable' in left ? new Map(saleIds.map((saleId) => [saleId, left])) : left;
-  } finally {
-    await postgres.end();
-  }
-}
-
-const keyPrefix = (saleId: number): string => `stampede:{sale:${saleId}}`;
-
-interface Left {
-  readonly saleId: number;
-  readonly unsettled: number;
-  readonly untold: number;
-}
-
-async function untilNothingIsLeft(
-  look: () => Promise<readonly Left[]>,
-  { timeoutMs, stuckAfterMs }: SettleWait,
+  { timeoutMs, stuckAfterMs }: SettleWait = defaultWait,
 ): Promise<ReadonlyMap<number, Settled>> {
   const beganMs = performance.now();
-  const changedMs = new Map<number, number>();
-  const before = new Map<number, string>();
-  for (;;) {
+  /** Per sale: the last numbers, and since when they have not changed. */
+  const seen = new Map<number, { readonly state: string; readonly sinceMs: number }>();
+  const look = async (redis: Redis): Promise<Map<number, Exclude<Settled, Unreadable>>> => {
     const nowMs = performance.now();
-    const all = await look();
-    for (const { saleId, unsettled, untold } of all) {
+    const all = await withPostgres(databaseUrl, (client) => countUntold(client, saleIds)).catch(() => null);
+    const lookAt = async (id: number) => {
+      const unsettled = await redis.zcard(`${keyPrefix(id)}:reservations`);
+      const untold = all?.get(id) ?? 0;
       const state = `${unsettled} ${untold}`;
-      if (before.get(saleId) !== state) changedMs.set(saleId, nowMs);
-      before.set(saleId, state);
+      if (seen.get(id)?.state !== state) seen.set(id, { state, sinceMs: nowMs });
+      const isMoving = nowMs - seen.get(id)!.sinceMs < stuckAfterMs;
+      return [id, { unsettled, untold, settling: unsettled + untold > 0 && isMoving }] as const;
+    };
+    return new Map(await Promise.all(saleIds.map(lookAt)));
+  };
+  const left = await withRedis(redisUrl, async (redis) => {
+    for (;;) {
+      const found = await look(redis);
+      const isDone = [...found.values()].every(({ unsettled, untold }) => unsettled + untold === 0);
+      if (isDone || performance.now() - beganMs >= timeoutMs) return found;
+      await sleep(settlePollMs);
     }
-    const isDone = all.every(({ unsettled, untold }) => unsettled + untold === 0);
-    if (isDone || nowMs - beganMs >= timeoutMs) {
-      return new Map(
-        all.map(({ saleId, unsettled, untold }) => {
-          const isMoving = nowMs - (changedMs.get(saleId) ?? beganMs) < stuckAfterMs;
-          return [saleId, { unsettled, untold, settling: unsettled + untold > 0 && isMoving }];
-        }),
-      );
-    }
-    await sleep(settlePollMs);
-  }
+  }).catch(unreadable);
+  return 'unreadable' in left ? new Map(saleIds.map((id) => [id, left])) : left;
 }
 
 async function countUntold(
@@ -124,87 +97,59 @@ export async function readStores(
 ): Promise<ReadonlyMap<number, StoresSnapshot>> {
   const [postgres, redis] = await Promise.all([
     readPostgres(databaseUrl, saleIds),
-    withRedis(redisUrl, async (client) => {
-      const read = async (id: number) => [id, await readSale(client, id, settled.get(id))] as const;
-      return new Map(await Promise.all(saleIds.map(read)));
-    }),
+    withRedis(redisUrl, (redis) =>
+      Promise.all(saleIds.map((id) => readRedis(redis, id, settled.get(id)))),
+    ).catch(unreadable),
   ]);
-  return new Map(
-    saleIds.map((id) => [
-      id,
-      {
-        postgres:
-          'unreadable' in postgres
-            ? postgres
-            : (postgres.get(id) ?? { unreadable: `there is no sale ${id}` }),
-        redis: 'unreadable' in redis ? redis : redis.get(id)!,
-      },
-    ]),
-  );
+  const snapshot = (id: number, n: number): StoresSnapshot => ({
+    postgres:
+      'unreadable' in postgres ? postgres : (postgres.get(id) ?? { unreadable: `there is no sale ${id}` }),
+    redis: 'unreadable' in redis ? redis : redis[n]!,
+  });
+  return new Map(saleIds.map((id, n) => [id, snapshot(id, n)]));
 }
 
-async function readPostgres(
+const SALES = `
+  SELECT id, stock, sold + oversold AS sold,
+    (SELECT count(*)::int FROM stock_units AS u WHERE u.sale_id = s.id AND u.order_id IS NOT NULL AND NOT EXISTS
+      (SELECT FROM orders AS o WHERE o.id = u.order_id AND o.status IN ('pending', 'paid'))) AS held
+  FROM sales AS s WHERE id = ANY($1)`;
+const ORDERS =
+  'SELECT id::text AS id, sale_id AS "saleId", user_id AS "userId", status::text AS status FROM orders';
+const POINTS = `
+  SELECT user_id AS "userId", source_type AS "sourceType", source_id AS "sourceId", points FROM points_entries
+  WHERE source_type IN ('order', 'order-reversal', 'order-revival')`;
+const PAYMENTS = 'SELECT id, order_id::text AS "orderId", result FROM payment_notifications';
+const TASKS = `
+  SELECT kind, payload->>'orderId' AS "orderId", state FROM tasks WHERE kind IN ('ship', 'award', 'refund')`;
+
+/** At one instant; the rows are those of all sales. */
+function readPostgres(
   databaseUrl: string,
   saleIds: readonly number[],
 ): Promise<ReadonlyMap<number, PostgresSnapshot> | Unreadable> {
-  const client = new pg.Client(postgresOptions(databaseUrl));
-  client.on('error', () => {}); // A connection that breaks fails the query in flight; that is reported.
-  try {
-    await client.connect();
+  return withPostgres(databaseUrl, async (client) => {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
-    const sales = await client.query<PostgresSnapshot['sale'] & { readonly held: number }>(
-      `SELECT id, stock, sold + oversold AS sold,
-              (SELECT count(*)::int FROM stock_units AS u WHERE u.sale_id = s.id AND u.order_id IS NOT NULL
-                 AND NOT EXISTS (SELECT FROM orders AS o WHERE o.id = u.order_id AND o.status IN ('pending', 'paid'))) AS held
-       FROM sales AS s WHERE id = ANY($1)`,
-      [saleIds],
-    );
-    const rows = await readRows(client);
+    type Sale = PostgresSnapshot['sale'] & { readonly held: number };
+    const sales = await client.query<Sale>(SALES, [saleIds]);
+    const rows = {
+      orders: (await client.query<OrderRow>(ORDERS)).rows,
+      points: (await client.query<PointsRow>(POINTS)).rows,
+      payments: (await client.query<PaymentRow>(PAYMENTS)).rows,
+      tasks: (await client.query<TaskRow>(TASKS)).rows,
+    };
     const untold = await countUntold(client, saleIds);
-    await client.query('COMMIT');
     return new Map(
       sales.rows.map(({ held, ...sale }) => [
         sale.id,
         { sale, ...rows, untold: untold.get(sale.id) ?? 0, heldUnits: held },
       ]),
     );
-  } catch (error) {
-    return { unreadable: reasonOf(error) };
-  } finally {
-    await client.end().catch(() => {});
-  }
+  }).catch(unreadable);
 }
 
-/** Those of all sales. */
-async function readRows(
-  client: pg.Client,
-): Promise<Pick<PostgresSnapshot, 'orders' | 'points' | 'payments' | 'tasks'>> {
-  const orders = await client.query<OrderRow>(
-    'SELECT id::text AS id, sale_id AS "saleId", user_id AS "userId", status::text AS status FROM orders',
-  );
-  const points = await client.query<PointsRow>(
-    `SELECT user_id AS "userId", source_type AS "sourceType", source_id AS "sourceId", points FROM points_entries
-     WHERE source_type IN ('order', 'order-reversal', 'order-revival')`,
-  );
-  const payments = await client.query<PaymentRow>(
-    'SELECT id, order_id::text AS "orderId", result FROM payment_notifications',
-  );
-  const tasks = await client.query<TaskRow>(
-    `SELECT kind, payload->>'orderId' AS "orderId", state FROM tasks WHERE kind IN ('ship', 'award', 'refund')`,
-  );
-  return { orders: orders.rows, points: points.rows, payments: payments.rows, tasks: tasks.rows };
-}
-
-function postgresOptions(databaseUrl: string): pg.ClientConfig {
-  return {
-    connectionString: databaseUrl,
-    connectionTimeoutMillis: readTimeoutMs,
-    query_timeout: readTimeoutMs,
-    application_name: 'stampede-audit',
-  };
-}
-
-async function readSale(
+/** A sale in Redis, whose units are in one counter or in segments. */
+export async function readRedis(
   redis: Redis,
   saleId: number,
   settled: Settled = { unreadable: 'the audit did not wait for it' },
@@ -219,30 +164,7 @@ async function readSale(
   ]);
   const counts = [...(remaining === null ? [] : [remaining]), ...segments].map(Number);
   if (counts.some((count) => !Number.isSafeInteger(count))) return { unreadable: 'a count is not a number' };
-  return {
-    remaining: counts.length === 0 ? null : counts.reduce((sum, count) => sum + count, 0),
-    buyers: counts.length === 0 ? null : buyers,
-    unsettled,
-    settling: settled.settling,
-  };
-}
-
-async function withRedis<T>(url: string, read: (redis: Redis) => Promise<T>): Promise<T | Unreadable> {
-  const redis = new Redis(url, {
-    lazyConnect: true,
-    connectTimeout: readTimeoutMs,
-    commandTimeout: readTimeoutMs,
-    retryStrategy: () => null,
-    maxRetriesPerRequest: 0,
-    connectionName: 'stampede-audit',
-  });
-  redis.on('error', () => {}); // The command in flight fails as well; that is reported.
-  try {
-    await redis.connect();
-    return await read(redis);
-  } catch (error) {
-    return { unreadable: reasonOf(error) };
-  } finally {
-    redis.disconnect();
-  }
+  const { settling } = settled;
+  if (counts.length === 0) return { remaining: null, buyers: null, unsettled, settling };
+  return { remaining: counts.reduce((sum, count) => sum + count, 0), buyers, unsettled, settling };
 }

@@ -38,6 +38,8 @@ export interface BenchStores extends AsyncDisposable {
 }
 
 const connectTimeoutMs = 10_000;
+/** The audit reads the millions of orders that a load may leave. */
+const queryTimeoutMs = 120_000;
 /** Keys asked for and deleted at a time. */
 const scanCount = 1_000;
 
@@ -173,10 +175,11 @@ async function readPostgresPid(url: string): Promise<number | null> {
   });
 }
 
-async function withPostgres<T>(url: string, use: (client: pg.Client) => Promise<T>): Promise<T> {
+export async function withPostgres<T>(url: string, use: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({
     connectionString: url,
     connectionTimeoutMillis: connectTimeoutMs,
+    query_timeout: queryTimeoutMs,
     application_name: 'stampede-bench',
   });
   client.on('error', () => {}); // A connection that breaks fails the query in flight.
@@ -190,10 +193,11 @@ async function withPostgres<T>(url: string, use: (client: pg.Client) => Promise<
   }
 }
 
-async function withRedis<T>(url: string, use: (redis: Redis) => Promise<T>): Promise<T> {
+export async function withRedis<T>(url: string, use: (redis: Redis) => Promise<T>): Promise<T> {
   const redis = new Redis(url, {
     lazyConnect: true,
     connectTimeout: connectTimeoutMs,
+    commandTimeout: queryTimeoutMs,
     retryStrategy: () => null,
     maxRetriesPerRequest: 0,
     connectionName: 'stampede-bench',

@@ -44,7 +44,7 @@ describe('the audit', () => {
     await stores.sql.query(`DELETE FROM points_entries WHERE ctid IN (SELECT ctid FROM points_entries
       WHERE source_id IN (SELECT id::text FROM orders WHERE sale_id = 2) LIMIT 2)`);
     expect(await check()).toEqual([
-      'sale 1: sales.sold is 6, orders are 5',
+      'sale 1: sales.sold is 6, active orders are 5',
       'sale 2: 5 orders, 3 entries of points',
     ]);
   });
@@ -58,7 +58,10 @@ describe('the audit', () => {
         SELECT user_id, 'order', id::text, 1 FROM placed`);
     await stores.sql.query('ALTER TABLE sales DROP CONSTRAINT sales_sold_within_stock');
     await stores.sql.query(sold, [4]);
-    expect(await check()).toEqual(['sale 1: 9 orders for 8 units', '1 customer has two orders of one sale']);
+    expect(await check()).toEqual([
+      'sale 1: sold 9 of 8: 1 oversold',
+      '1 customer has two orders of one sale',
+    ]);
   });
 
   it('sees a Redis that would sell another number, or that has not settled', async () => {
@@ -70,7 +73,7 @@ describe('the audit', () => {
     await redis.zadd(keyOf(2, 'reservations'), 1, 'ann x 1');
     expect(await check(0, true)).toEqual([
       'sale 1: Redis would sell 4 more, Postgres 3',
-      'sale 2: 1 reservation is not settled',
+      'sale 2: 1 reservation never settled',
     ]);
   });
 

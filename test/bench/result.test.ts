@@ -174,19 +174,10 @@ describe('the numbers of a trial', () => {
   it('draw a curve of exact percentiles of accepted attempts, ascending', () => {
     const thousand = Array.from({ length: 1_000 }, (_, n) => attempt(n, 'accepted', 0, (1_000 - n) * 1_000));
     const refused = attempt(1_000, 'sold-out', 0, 9_000_000);
-    expect(loadNumbers([...thousand, refused], facts()).latencyCurve).toEqual([
-      [0, 1],
-      [10, 100],
-      [25, 250],
-      [50, 500],
-      [75, 750],
-      [90, 900],
-      [95, 950],
-      [99, 990],
-      [99.5, 995],
-      [99.9, 999],
-      [100, 1_000],
-    ]);
+    const curve = [
+      0, 1, 10, 100, 25, 250, 50, 500, 75, 750, 90, 900, 95, 950, 99, 990, 99.5, 995, 99.9, 999, 100, 1_000,
+    ];
+    expect(loadNumbers([...thousand, refused], facts()).latencyCurve.flat()).toEqual(curve);
   });
 
   it('are empty, not infinite, when nothing was sent or nothing answered', () => {
@@ -200,96 +191,83 @@ describe('the numbers of a trial', () => {
   });
 });
 
-describe('who came first', () => {
-  /** Customers in the order of their coming; each entry is what the customer was told. */
-  const told = (...outcomes: AttemptOutcome[]): HistoryRecord[] =>
+describe('the share of first comers', () => {
+  /** Customers in the order in which they came, each with its outcome. */
+  const coming = (...outcomes: AttemptOutcome[]): HistoryRecord[] =>
     outcomes.map((outcome, n) => attempt(n, outcome, n * 1_000, n * 1_000 + 500));
   const share = (history: HistoryRecord[], changes: Partial<LoadFacts> = {}): number | null =>
     loadNumbers(history, facts(changes)).firstComeShare;
 
-  it('is served first: 1', () => {
-    expect(share(told('accepted', 'accepted', 'sold-out', 'sold-out'))).toBe(1);
-    expect(share(told('accepted', 'accepted', 'sold-out').reverse())).toBe(1); // whatever the history's order
+  it.each<[string, HistoryRecord[], number | null]>([
+    ['1: the first ones were served', coming('accepted', 'accepted', 'sold-out', 'sold-out'), 1],
+    ['1: whatever the order of the history', coming('accepted', 'accepted', 'sold-out').reverse(), 1],
+    ['0: none of them was', coming('sold-out', 'busy', 'accepted', 'accepted'), 0],
+    ['0.5: some of them were', coming('accepted', 'busy', 'busy', 'accepted'), 0.5],
+    ['null: nothing was sold', coming('sold-out', 'busy'), null],
+    ['of the stock, when more was sold', coming('accepted', 'accepted', 'accepted', 'accepted'), 1],
+    ['of the units that were sold, when fewer were: 1', coming('busy', 'accepted', 'busy'), 1],
+    ['of the units that were sold, when fewer were: 0', coming('busy', 'busy', 'accepted'), 0],
+  ])('is %s', (_name, history, expected) => {
+    expect(share(history)).toBe(expected);
   });
 
-  it('is not served at all: 0; or some are', () => {
-    expect(share(told('sold-out', 'busy', 'accepted', 'accepted'))).toBe(0);
-    expect(share(told('accepted', 'busy', 'busy', 'accepted'))).toBe(0.5);
-    expect(share(told('sold-out', 'busy'))).toBeNull();
-  });
-
-  it('counts once who asks again', () => {
-    const again = (id: number, outcome: AttemptOutcome, user: number): HistoryRecord => ({
-      ...attempt(id, outcome, id * 1_000, id * 1_000 + 500),
-      userId: `user-${user}`,
-    });
-    // Customer 0 asks three times before customer 1 comes: these two are the first two.
-    const history = [
-      again(0, 'busy', 0),
-      again(1, 'accepted', 0),
-      again(2, 'replayed', 0),
-      again(3, 'accepted', 1),
-      again(4, 'sold-out', 2),
-    ];
+  it('counts a customer with several attempts once', () => {
+    const users = [0, 0, 0, 1, 2];
+    const outcomes = ['busy', 'accepted', 'replayed', 'accepted', 'sold-out'] as const;
+    const history = coming(...outcomes).map((record, n) => ({ ...record, userId: `user-${users[n]}` }));
     expect(share(history)).toBe(1);
   });
 
-  it('is who was meant to come first, where there is a schedule', () => {
+  it('goes by the intended start, where there is a schedule', () => {
     const first = attempt(0, 'accepted', 9_000, 9_500); // sent late
     const others = [attempt(1, 'sold-out', 1_000, 1_500), attempt(2, 'sold-out', 2_000, 2_500)];
     expect(share([first, ...others])).toBe(0);
     expect(share([first, ...others], { schedule: Float64Array.of(0, 1_000, 2_000) })).toBe(1);
   });
-
-  it('is a share of the units that were sold: of the stock when more were, of fewer when fewer', () => {
-    expect(share(told('accepted', 'accepted', 'accepted', 'accepted'))).toBe(1);
-    expect(share(told('busy', 'accepted', 'busy'), { stock: 2 })).toBe(1);
-    expect(share(told('busy', 'busy', 'accepted'), { stock: 2 })).toBe(0);
-  });
 });
 
-describe('what was left over time', () => {
-  it('begins with the stock and goes down sale by sale', () => {
+describe('units left over time', () => {
+  const left = (history: readonly HistoryRecord[], stock = 2) =>
+    loadNumbers(history, facts({ stock })).remainingOverTime;
+  const accepted = (count: number) =>
+    Array.from({ length: count }, (_, n) => attempt(n, 'accepted', 0, (n + 1) * 1_000));
+
+  it('begin with the stock and decrease with each sale, below zero when it was oversold', () => {
     const history = [
       attempt(0, 'accepted', 1_000, 3_000),
       attempt(1, 'accepted', 1_500, 2_040),
       attempt(2, 'sold-out', 5_000, 6_000),
     ];
-    expect(loadNumbers(history, facts()).remainingOverTime).toEqual([
+    expect(left(history)).toEqual([
       [0, 2],
       [1, 1],
       [2, 0],
     ]);
+    expect(left(accepted(3)).at(-1)).toEqual([3, -1]);
   });
 
-  it('goes below zero when it was oversold', () => {
-    const history = Array.from({ length: 3 }, (_, n) => attempt(n, 'accepted', 0, (n + 1) * 1_000));
-    expect(loadNumbers(history, facts()).remainingOverTime.at(-1)).toEqual([3, -1]);
-  });
-
-  it('has at most 41 moments, in order, and ends with what is left', () => {
+  it('have at most 41 moments, in order, and end with the rest', () => {
     fc.assert(
       fc.property(records, fc.nat({ max: 60 }), (history, stock) => {
-        const { accepted, remainingOverTime } = loadNumbers(history, facts({ stock }));
+        const points = left(history, stock);
         const answered = history.filter(
           ({ outcome, completedUs }) => outcome === 'accepted' && completedUs !== null,
         );
-        expect(remainingOverTime[0]).toEqual([0, stock]);
-        expect(remainingOverTime.at(-1)?.[1]).toBe(stock - answered.length);
-        expect(answered.length).toBeLessThanOrEqual(accepted);
-        expect(remainingOverTime.length).toBeLessThanOrEqual(41);
-        for (const [n, [ms, units]] of remainingOverTime.entries()) {
-          const [earlier, more] = remainingOverTime[n - 1] ?? [Number.NEGATIVE_INFINITY, Infinity];
-          expect(units).toBeLessThan(more);
-          if (n > 1) expect(ms).toBeGreaterThanOrEqual(earlier);
-        }
+        expect(points[0]).toEqual([0, stock]);
+        expect(points.at(-1)?.[1]).toBe(stock - answered.length);
+        expect(points.length).toBeLessThanOrEqual(41);
+        const units = points.map(([, rest]) => rest);
+        expect(units).toEqual([...new Set(units)].sort((a, b) => b - a));
+        const moments = points.slice(1).map(([ms]) => ms);
+        expect(moments).toEqual([...moments].sort((a, b) => a - b));
       }),
       { numRuns: 200 },
     );
-    const many = Array.from({ length: 1_000 }, (_, n) => attempt(n, 'accepted', 0, (n + 1) * 1_000));
-    const points = loadNumbers(many, facts({ stock: 1_000 })).remainingOverTime;
+    const points = left(accepted(1_000), 1_000);
     expect(points).toHaveLength(41);
-    expect(points[20]).toEqual([500, 500]);
-    expect(points.at(-1)).toEqual([1_000, 0]);
+    expect([points[20], points[40]]).toEqual([
+      [500, 500],
+      [1_000, 0],
+    ]);
   });
 });

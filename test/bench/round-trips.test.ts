@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Redis } from 'ioredis';
 import pg from 'pg';
@@ -28,31 +28,25 @@ afterAll(async () => {
 });
 
 /** A service whose attempts do what is known. */
-async function serve(
-  attempt: (n: number) => Promise<void>,
-  status = 201,
-): Promise<AsyncDisposable & { url: string }> {
+async function serve(attempt: (n: number) => Promise<void>, status = 201) {
   let attempts = 0;
-  const answer = async (response: ServerResponse): Promise<void> => {
+  const body = status === 201 ? '{"orderId":"x"}' : '{"type":"/problems/sold-out"}';
+  const server = createServer(async (request, response) => {
     await attempt(attempts++);
-    response.statusCode = status;
-    response.end(status === 201 ? '{"orderId":"x"}' : '{"type":"/problems/sold-out"}');
-  };
-  const server = createServer((request, response) => {
-    request.resume().on('end', () => void answer(response));
+    request.resume();
+    response.writeHead(status).end(body);
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    },
+  const { port } = server.address() as AddressInfo;
+  const stop = () => {
+    server.closeAllConnections();
+    server.close();
   };
+  return { url: `http://127.0.0.1:${port}`, [Symbol.dispose]: stop };
 }
 
 it('counts what a customer waits for, and neither leftovers nor what happens once in a while', async () => {
-  await using service = await serve(async () => {
+  using service = await serve(async () => {
     await redis.get('a');
     await pool.query('SELECT 1');
     await pool.query('SELECT 2');
@@ -72,7 +66,7 @@ it('counts what a customer waits for, and neither leftovers nor what happens onc
 });
 
 it('tells of every second one', async () => {
-  await using service = await serve(async (n) => {
+  using service = await serve(async (n) => {
     await redis.get('a');
     if (n % 2 === 0) await redis.get('b');
   });
@@ -83,6 +77,6 @@ it('tells of every second one', async () => {
 });
 
 it('refuses attempts that are not accepted, and leaves the link as it was', async () => {
-  await using service = await serve(async () => {}, 409);
+  using service = await serve(async () => {}, 409);
   await expect(measureRoundTrips(link, service.url, 1)).rejects.toThrow(/not accepted.*409/);
 });

@@ -130,6 +130,7 @@ describe('npm run bench', () => {
   it('refuses what it does not understand before anything starts', async () => {
     for (const [args, why] of [
       [['--strategies', 'lau'], 'did you mean "lua"?'],
+      [['--locks', 'redsi'], 'there is no lock "redsi"; did you mean "redis"?'],
       [['fault'], 'there is no suite "fault"'],
       [['locks', '--locks', 'redsi'], 'there is no lock "redsi"; did you mean "redis"?'],
       [['limits', '--cells', 'bear'], 'there is no cell "bear"; did you mean "bare"?'],

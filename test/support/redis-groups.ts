@@ -3,10 +3,10 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
+import { eagerPrimary, plainRedis, untilReplicated } from '../../bench/kit/servers.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
-import { eventually } from './client.ts';
 import type { LockFixture, LockProcess, LockServers } from './lock-process.ts';
 import { TcpProxy } from './proxy.ts';
 import { openStoresWithRedis } from './stores.ts';
@@ -83,7 +83,6 @@ export async function openOne(create: OnOneRedis): Promise<Group> {
   };
 }
 
-const plain = ['--appendonly', 'no'];
 const newFolder = () => mkdtemp(path.join(tmpdir(), 'stampede-test-group-'));
 
 /** A primary with replicas; the lock connects to the primary. */
@@ -96,21 +95,18 @@ export interface Replicated extends Group {
 
 export async function openReplicated(create: OnOneRedis, count = 1): Promise<Replicated> {
   const folder = await newFolder();
-  const fast = ['--repl-diskless-sync-delay', '0', '--repl-ping-replica-period', '1'];
-  const primary = await startRedisServer({ folder: path.join(folder, 'primary'), args: [...plain, ...fast] });
+  const args = [...eagerPrimary, '--repl-ping-replica-period', '1'];
+  const primary = await startRedisServer({ folder: path.join(folder, 'primary'), args });
   const replication: TcpProxy[] = [];
   const replicas: RedisServer[] = [];
   for (let i = 0; i < count; i++) {
     const link = await TcpProxy.open({ port: primary.port });
-    const args = [...plain, '--replicaof', '127.0.0.1', String(link.port)];
+    const args = [...plainRedis, '--replicaof', '127.0.0.1', String(link.port)];
     replication.push(link);
     replicas.push(await startRedisServer({ folder: path.join(folder, `replica-${i}`), args }));
   }
   const client = new Redis(primary.port);
-  // A replica that is online may still lack the writes since its snapshot.
-  const acknowledgements = () => client.set('in-step', 1).then(() => client.wait(count, 500));
-  await eventually(acknowledgements, (acknowledged) => acknowledged === count, 20_000);
-  client.disconnect();
+  await untilReplicated(client, count).finally(() => client.disconnect());
   return {
     servers: { redisUrl: primary.url },
     ports: [primary.port],
@@ -142,7 +138,7 @@ export async function openIndependent(
   const start = (i: number, port?: number) =>
     startRedisServer({
       folder: path.join(folder, String(i)),
-      args: plain,
+      args: plainRedis,
       ...(port === undefined ? {} : { port }),
     });
   const redis: RedisServer[] = [];

@@ -21,14 +21,9 @@ const kinds: Record<LockDescription['needs'], ServerKind> = {
   DATABASE_URL: 'postgres',
 };
 
-const cell = (lock: string, servers: ServerKind, summary: string, unsafe = false): LockCell => ({
-  name: lock,
-  lock,
-  servers,
-  summary,
-  unsafe,
-  control: false,
-});
+const cell = (lock: string, servers: ServerKind, summary: string, unsafe = false): LockCell => {
+  return { name: lock, lock, servers, summary, unsafe, control: false };
+};
 
 const own = [...locks.values()].map(({ description: { name, needs, summary } }) =>
   cell(name, name === 'redis-wait' ? 'redis-replica' : kinds[needs], summary),
@@ -36,26 +31,25 @@ const own = [...locks.values()].map(({ description: { name, needs, summary } }) 
 
 function versionOf(dependency: string): string {
   const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
-  const { devDependencies } = JSON.parse(text) as { devDependencies: Record<string, string> };
-  return `${dependency} ${devDependencies[dependency]}`;
+  return `${dependency} ${JSON.parse(text).devDependencies[dependency]}`;
 }
 
-const redlock = `${versionOf('redlock')} with its defaults (retries after 100 to 300 ms), but enough retries that no waiter gives up`;
-const semaphore = `${versionOf('redis-semaphore')} with its defaults (retries after 10 ms), but time enough that no waiter gives up`;
+const patient = 'but no waiter gives up';
+const redlock = `${versionOf('redlock')} with its defaults (retries after 100 to 300 ms), ${patient}`;
+const semaphore = `${versionOf('redis-semaphore')} with its defaults (retries after 10 ms), ${patient}`;
 
-const libraries = [
+/** Not a lock: it shows that the bench sees two holders when there are two. */
+export const CONTROL = 'none';
+
+/** What `--locks all` means. */
+export const everyLock: readonly LockCell[] = [
+  ...own,
   cell('redlock-5', 'redis', `${redlock}; one server`),
   cell('redlock-5-quorum', 'redis-five', `${redlock}; five servers`),
   cell('redis-semaphore', 'redis', `Mutex of ${semaphore}; one server`),
   cell('redis-semaphore-quorum', 'redis-five', `RedlockMutex of ${semaphore}; five servers`),
+  cell(CONTROL, 'redis', 'locks nothing, and must be seen to admit two holders', true),
 ];
-
-/** Not a lock: it shows that the bench sees two holders when there are two. */
-export const CONTROL = 'none';
-const control = cell(CONTROL, 'redis', 'locks nothing, and must be seen to admit two holders', true);
-
-/** What `--locks all` means. */
-export const everyLock: readonly LockCell[] = [...own, ...libraries, control];
 
 /** The locks that were named, in the order of the list above, or every mistake in the names. */
 export function chosenLocks(names: readonly string[]): {

@@ -1,25 +1,22 @@
 /** One measurement: processes full of waiters start, contend for one resource, and report what happened when. */
 import { type Program, startProgram } from '../../kit/processes.ts';
-import { type Numbers, numbersOf, type ServerCount, type Span } from './numbers.ts';
-import { type FromWorker, type Go, nowNs, type Order, type ToWorker, untilNs } from './protocol.ts';
+import { type Numbers, numbersOf, type ServerCount } from './numbers.ts';
+import type { Done, FromWorker, Go, Order, Ready, Span, ToWorker } from './protocol.ts';
+import { nowNs, untilNs } from './protocol.ts';
 import type { Servers } from './servers.ts';
 
 /** Between the last `ready` and the first request, so that `go` has reached every process. */
-const LEAD_MS = 30;
+const leadMs = 30;
 /** Processes that start on a busy machine take their time. */
-const READY_MS = 120_000;
+const readyMs = 120_000;
 /** After the end of the run: waiters are cancelled, locks are closed. */
-const REPORT_MS = 15_000;
-
-export interface Shape {
-  readonly processes: number;
-  /** Of all processes together. */
-  readonly waiters: number;
-}
+const reportMs = 15_000;
 
 export interface Measuring {
   readonly lock: string;
-  readonly shape: Shape;
+  readonly processes: number;
+  /** Of all processes together. */
+  readonly waiters: number;
   readonly servers: Servers;
   readonly resource: string;
   readonly warmupMs: number;
@@ -31,56 +28,41 @@ type Worker = Program<ToWorker, FromWorker>;
 
 /** @throws when a process could not open its lock, or ended by itself */
 export async function measure(measuring: Measuring): Promise<Numbers> {
-  const { shape, servers, warmupMs, durationMs, signal } = measuring;
+  const { servers, warmupMs, durationMs, signal } = measuring;
   const orders = ordersOf(measuring);
   const workers = orders.map((): Worker => startProgram('suites/locks/worker.ts'));
   try {
-    await Promise.all(
-      workers.map((worker, n) => {
-        worker.send(orders[n]!);
-        return answer(worker, 'ready', READY_MS, signal);
-      }),
-    );
+    const isReady = (message: FromWorker): message is Ready => message.kind === 'ready';
+    for (const [n, worker] of workers.entries()) worker.send(orders[n]!);
+    await Promise.all(workers.map((worker) => worker.receive(isReady, { withinMs: readyMs, signal })));
     await servers.empty();
-    const beginNs = nowNs() + LEAD_MS * 1e6;
+    const beginNs = nowNs() + leadMs * 1e6;
     const startNs = beginNs + warmupMs * 1e6;
     const go: Go = { kind: 'go', beginNs, startNs, endNs: startNs + durationMs * 1e6 };
     for (const worker of workers) worker.send(go);
-    const withinMs = LEAD_MS + warmupMs + durationMs + REPORT_MS;
-    const reports = Promise.all(workers.map((worker) => answer(worker, 'done', withinMs, signal)));
+    const withinMs = leadMs + warmupMs + durationMs + reportMs;
+    const isDone = (message: FromWorker): message is Done => message.kind === 'done';
+    const reports = Promise.all(workers.map((worker) => worker.receive(isDone, { withinMs, signal })));
     const [done, server] = await Promise.all([reports, countOnServers(servers, go)]);
     await Promise.all(workers.map((worker) => worker.ended));
-    const written = done.map(({ report }) => report);
-    return numbersOf(written, server, shape.waiters, go);
+    return numbersOf(
+      done.map(({ report }) => report),
+      server,
+      measuring.waiters,
+      go,
+    );
   } finally {
     await Promise.all(workers.map((worker) => worker[Symbol.asyncDispose]()));
   }
 }
 
-async function answer<K extends 'ready' | 'done'>(
-  worker: Worker,
-  kind: K,
-  withinMs: number,
-  signal: AbortSignal,
-): Promise<Extract<FromWorker, { kind: K }>> {
-  const isAnswer = (message: FromWorker): message is FromWorker =>
-    message.kind === kind || message.kind === 'failed';
-  const message: FromWorker = await worker.receive(isAnswer, { withinMs, signal });
-  if ('reason' in message) throw new Error(message.reason);
-  return message as Extract<FromWorker, { kind: K }>;
-}
-
 /** One for each process; waiters that cannot be divided evenly go to the first ones. */
-function ordersOf({ lock, servers, resource, shape }: Measuring): Order[] {
-  const numbers = Array.from({ length: shape.waiters }, (_, waiter) => waiter);
-  return Array.from({ length: shape.processes }, (_, process) => ({
-    kind: 'order',
-    lock,
-    urls: servers.urls,
-    resource,
-    waiters: numbers.filter((waiter) => waiter % shape.processes === process),
-    yieldsWhileHolding: shape.waiters > 1,
-  }));
+function ordersOf({ lock, servers: { urls }, resource, processes, waiters }: Measuring): Order[] {
+  const numbers = Array.from({ length: waiters }, (_, waiter) => waiter);
+  return Array.from({ length: processes }, (_, process) => {
+    const own = numbers.filter((waiter) => waiter % processes === process);
+    return { kind: 'order', lock, urls, resource, waiters: own, yieldsWhileHolding: waiters > 1 };
+  });
 }
 
 async function countOnServers(servers: Servers, { startNs, endNs }: Span): Promise<ServerCount> {

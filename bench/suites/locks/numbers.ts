@@ -1,39 +1,21 @@
-/** The numbers of one measurement, computed from what its processes wrote down. Pure. */
-import { type Fairness, fairness } from './fairness.ts';
-import type { Cycle, WorkerReport } from './protocol.ts';
+/** The numbers of one measurement, computed from the reports of its processes. Pure. */
+import type { Cycle, Span, Waiting, WorkerReport } from './protocol.ts';
 
-/** In ms. Percentiles are exact: the smallest value that p % of all values do not exceed. */
-export interface Times {
-  readonly p50: number;
-  readonly p99: number;
+/** The figures of one measurement; those for each grant are null when they were not counted. */
+export type Numbers = Readonly<ReturnType<typeof numbersOf>>;
+
+/** How evenly, and in which order, waiters were served. */
+export interface Fairness {
+  /**
+   * Kendall's tau of each grant and all other waiters: a pair agrees when the granted one had asked first.
+   * 1: first come, first served; 0: a draw; -1: last come, first served. 1 when no other waiter was ever there.
+   */
+  readonly order: number;
+  /** Jain's index of grants per waiter: 1 when all got as many, 1/n when one of n got everything. */
+  readonly jain: number;
 }
 
-export interface Numbers {
-  /** Grants that were counted. */
-  readonly grants: number;
-  readonly perSecond: number;
-  /** From the moment a holder called release to the moment the next holder's acquire resolved; null: no two grants. */
-  readonly handOffMs: Times | null;
-  /** Of these, when the next holder was another waiter; null: it never was. */
-  readonly toAnotherMs: Times | null;
-  /** Share of hand-offs to another waiter; a waiter that reacquires at once is none. */
-  readonly toAnother: number | null;
-  /** From asking to being granted. */
-  readonly waitMs: Times | null;
-  /** The longest of them, waiters without a grant at the end included. */
-  readonly longestWaitMs: number;
-  readonly fairness: Fairness | null;
-  /** Grants at a moment at which an earlier holder had not called release yet. */
-  readonly overlaps: number;
-  /** Sent by clients, for each grant; null: not counted, or nothing was granted. */
-  readonly requestsPerGrant: number | null;
-  /** Carried out by the servers, with those that scripts called, for each grant; null as above. */
-  readonly commandsPerGrant: number | null;
-  /** Acquisitions that failed before time was up, by reason. */
-  readonly refusals: Readonly<Record<string, number>>;
-}
-
-/** What servers counted between two moments; null: they do not count it. */
+/** Counts of the servers between two moments; null: they do not count it. */
 export interface ServerCount {
   readonly fromNs: number;
   readonly toNs: number;
@@ -41,38 +23,41 @@ export interface ServerCount {
   readonly requests: number | null;
 }
 
-export interface Span {
-  readonly startNs: number;
-  readonly endNs: number;
-}
-
 export function numbersOf(
   reports: readonly WorkerReport[],
   server: ServerCount,
   waiters: number,
   { startNs, endNs }: Span,
-): Numbers {
+) {
   const cycles = reports.flatMap((report) => report.cycles).sort((a, b) => a.grantedNs - b.grantedNs);
   const waiting = reports.flatMap((report) => report.waiting);
-  const within = (cycle: Cycle): boolean => cycle.grantedNs >= startNs && cycle.grantedNs < endNs;
-  const grants = cycles.filter(within).length;
+  const within = ({ grantedNs }: Cycle): boolean => grantedNs >= startNs && grantedNs < endNs;
+  const granted = cycles.filter(within);
   const handOffs = handOffsOf(cycles, within);
-  const toAnother = handOffs.filter(({ another }) => another);
-  const waitsNs = cycles.filter(within).map(({ askedNs, grantedNs }) => grantedNs - askedNs);
-  const late = [...waiting, ...cycles.filter(({ grantedNs }) => grantedNs >= endNs)];
-  const unfinishedNs = late.map(({ askedNs }) => endNs - askedNs);
+  const waitsNs = granted.map(({ askedNs, grantedNs }) => grantedNs - askedNs);
+  const unfinished = [...waiting, ...cycles.filter(({ grantedNs }) => grantedNs >= endNs)];
+  const allNs = [...waitsNs, ...unfinished.map(({ askedNs }) => endNs - askedNs)];
+  const onServer = grantsIn(cycles, server);
+  const sent = reports.reduce((sum, report) => sum + report.sent.requests, 0);
+  const onClients = reports.reduce((sum, report) => sum + grantsIn(report.cycles, report.sent), 0);
   return {
-    grants,
-    perSecond: grants / ((endNs - startNs) / 1e9),
+    grants: granted.length,
+    perSecond: granted.length / ((endNs - startNs) / 1e9),
+    /** From the moment a holder called release to the moment the next holder's acquire resolved. */
     handOffMs: times(handOffs.map(({ ns }) => ns)),
-    toAnotherMs: times(toAnother.map(({ ns }) => ns)),
-    toAnother: ratio(toAnother.length, handOffs.length),
+    /** Share of hand-offs to another waiter; a waiter that reacquires at once is none. */
+    toAnother: ratio(handOffs.filter(({ another }) => another).length, handOffs.length),
+    /** From asking to being granted. */
     waitMs: times(waitsNs),
-    longestWaitMs: [...waitsNs, ...unfinishedNs].reduce((most, ns) => Math.max(most, ns), 0) / 1e6,
+    /** Waiters without a grant at the end included. */
+    longestWaitMs: allNs.reduce((most, ns) => Math.max(most, ns), 0) / 1e6,
     fairness: fairness(cycles, waiting, waiters, within),
     overlaps: overlaps(cycles),
-    requestsPerGrant: requestsPerGrant(reports, cycles, server),
-    commandsPerGrant: ratio(server.commands, grantsBetween(cycles, server.fromNs, server.toNs)),
+    /** Sent by clients; where only the server counts requests, its count. */
+    requestsPerGrant: server.requests === null ? ratio(sent, onClients) : ratio(server.requests, onServer),
+    /** Carried out by the servers, with those that scripts called. */
+    commandsPerGrant: ratio(server.commands, onServer),
+    /** Acquisitions that failed before time was up, by reason. */
     refusals: sumByName(reports.map((report) => report.refusals)),
   };
 }
@@ -92,19 +77,65 @@ export function overlaps(cycles: readonly Cycle[]): number {
   return seen;
 }
 
-interface HandOff {
-  readonly ns: number;
-  readonly another: boolean;
-}
-
-/** @param cycles in the order of their grants */
-export function handOffsOf(cycles: readonly Cycle[], isMeasured: (cycle: Cycle) => boolean): HandOff[] {
+/** @param cycles in the order of their grants; an overlap is no hand-off */
+export function handOffsOf(
+  cycles: readonly Cycle[],
+  isMeasured: (cycle: Cycle) => boolean,
+): { readonly ns: number; readonly another: boolean }[] {
   return cycles.flatMap((cycle, index) => {
     const before = cycles[index - 1];
     if (before === undefined || !isMeasured(cycle)) return [];
     const ns = cycle.grantedNs - before.releasedNs;
-    return ns < 0 ? [] : [{ ns, another: before.waiter !== cycle.waiter }]; // an overlap is no hand-off
+    return ns < 0 ? [] : [{ ns, another: before.waiter !== cycle.waiter }];
   });
+}
+
+/** (Σx)² ÷ (n Σx²) */
+export function jainIndex(counts: readonly number[]): number {
+  const sum = counts.reduce((total, count) => total + count, 0);
+  const squares = counts.reduce((total, count) => total + count * count, 0);
+  return squares === 0 ? 1 : (sum * sum) / (counts.length * squares);
+}
+
+/**
+ * @param cycles in the order of their grants, all of the run
+ * @param isMeasured which of them count
+ * @returns null when none counts
+ */
+export function fairness(
+  cycles: readonly Cycle[],
+  waiting: readonly Waiting[],
+  waiters: number,
+  isMeasured: (cycle: Cycle) => boolean,
+): Fairness | null {
+  /** When each waiter asked, and how many of its requests were granted; a request without a grant comes last. */
+  const requests = new Map<number, { readonly askedNs: number[]; granted: number }>();
+  for (const { waiter, askedNs } of [...cycles, ...waiting]) {
+    const request = requests.get(waiter) ?? { askedNs: [], granted: 0 };
+    request.askedNs.push(askedNs);
+    requests.set(waiter, request);
+  }
+  const counts = Array<number>(waiters).fill(0);
+  const pairs = { agree: 0, disagree: 0 };
+  for (const cycle of cycles) {
+    const own = requests.get(cycle.waiter)!;
+    if (isMeasured(cycle)) {
+      counts[cycle.waiter]! += 1;
+      for (const { askedNs, granted } of requests.values()) {
+        const asked = askedNs[granted];
+        if (asked === undefined || asked > cycle.grantedNs) continue; // asks for nothing yet
+        if (asked < cycle.askedNs) pairs.disagree++;
+        else if (asked > cycle.askedNs) pairs.agree++;
+      }
+    }
+    own.granted++;
+  }
+  if (counts.every((count) => count === 0)) return null;
+  const compared = pairs.agree + pairs.disagree;
+  return {
+    order: compared === 0 ? 1 : (pairs.agree - pairs.disagree) / compared,
+    jain: jainIndex(counts),
+  };
 }
 
 /** The smallest value that `percent` % of all values do not exceed. */
@@ -112,35 +143,18 @@ export function percentile(sorted: ArrayLike<number>, percent: number): number {
   return sorted[Math.max(0, Math.ceil((percent / 100) * sorted.length) - 1)] ?? 0;
 }
 
-function times(ns: readonly number[]): Times | null {
+/** In ms. Percentiles are exact: the smallest value that p % of all values do not exceed. Null: there is none. */
+function times(ns: readonly number[]): { readonly p50: number; readonly p99: number } | null {
   if (ns.length === 0) return null;
   const sorted = Float64Array.from(ns).sort();
   return { p50: percentile(sorted, 50) / 1e6, p99: percentile(sorted, 99) / 1e6 };
 }
 
-/** What clients counted; or what the server did, where only the server counts. */
-function requestsPerGrant(
-  reports: readonly WorkerReport[],
-  cycles: readonly Cycle[],
-  server: ServerCount,
-): number | null {
-  if (server.requests !== null) {
-    return ratio(server.requests, grantsBetween(cycles, server.fromNs, server.toNs));
-  }
-  const sent = reports.reduce((sum, report) => sum + report.sent.requests, 0);
-  const grants = reports.reduce((sum, { cycles, sent: { fromNs, toNs } }) => {
-    return sum + grantsBetween(cycles, fromNs, toNs);
-  }, 0);
-  return ratio(sent, grants);
-}
+const grantsIn = (cycles: readonly Cycle[], { fromNs, toNs }: { fromNs: number; toNs: number }): number =>
+  cycles.filter(({ grantedNs }) => grantedNs >= fromNs && grantedNs < toNs).length;
 
-function grantsBetween(cycles: readonly Cycle[], fromNs: number, toNs: number): number {
-  return cycles.filter(({ grantedNs }) => grantedNs >= fromNs && grantedNs < toNs).length;
-}
-
-function ratio(value: number | null, by: number): number | null {
-  return value === null || by === 0 ? null : value / by;
-}
+const ratio = (value: number | null, by: number): number | null =>
+  value === null || by === 0 ? null : value / by;
 
 function sumByName(counts: readonly Readonly<Record<string, number>>[]): Record<string, number> {
   const sums: Record<string, number> = {};

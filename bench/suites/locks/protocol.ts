@@ -14,34 +14,30 @@ export interface Order {
   readonly lock: string;
   readonly urls: ServerUrls;
   readonly resource: string;
-  /** The numbers of this process's waiters. */
+  /** The numbers of this process's waiters, from 0. */
   readonly waiters: readonly number[];
   /** A holder yields to the event loop before it releases, so that a second holder could be seen. */
   readonly yieldsWhileHolding: boolean;
 }
 
-/** All waiters begin at one moment; what is measured lies between `startNs` and `endNs`. */
-export interface Go {
-  readonly kind: 'go';
-  readonly beginNs: number;
+/** What is measured lies in here. */
+export interface Span {
   readonly startNs: number;
   readonly endNs: number;
 }
 
+/** All waiters begin at one moment. */
+export interface Go extends Span {
+  readonly kind: 'go';
+  readonly beginNs: number;
+}
+
 export type ToWorker = Order | Go;
 
-export type FromWorker =
-  | { readonly kind: 'ready' }
-  | { readonly kind: 'failed'; readonly reason: string }
-  | { readonly kind: 'done'; readonly report: WorkerReport };
-
-/** One grant: when a waiter asked, was granted, and called release. */
-export interface Cycle {
-  readonly waiter: number;
-  readonly askedNs: number;
-  readonly grantedNs: number;
-  readonly releasedNs: number;
-}
+/** Its lock is open; what it measured. */
+export type Ready = { readonly kind: 'ready' };
+export type Done = { readonly kind: 'done'; readonly report: WorkerReport };
+export type FromWorker = Ready | Done;
 
 /** A waiter without a grant at the end of the run. */
 export interface Waiting {
@@ -49,23 +45,20 @@ export interface Waiting {
   readonly askedNs: number;
 }
 
-/** What the clients of a process sent between two moments. */
-export interface Sent {
-  readonly fromNs: number;
-  readonly toNs: number;
-  readonly requests: number;
+/** One grant: when a waiter asked, was granted, and called release. */
+export interface Cycle extends Waiting {
+  readonly grantedNs: number;
+  readonly releasedNs: number;
 }
 
 export interface WorkerReport {
   readonly cycles: readonly Cycle[];
   readonly waiting: readonly Waiting[];
-  readonly sent: Sent;
+  /** What the clients of the process sent between two moments. */
+  readonly sent: { readonly fromNs: number; readonly toNs: number; readonly requests: number };
   /** Acquisitions that ended without a lock although time was not up, by reason. */
   readonly refusals: Readonly<Record<string, number>>;
 }
-
-/** Length of every lease: the service's own default. No hold comes near it. */
-export const TTL_MS = 10_000;
 
 /**
  * Nanoseconds on the machine's monotonic clock, which all processes share. A number holds them exactly for the first
@@ -78,19 +71,4 @@ export async function untilNs(ns: number): Promise<void> {
   for (let leftMs = (ns - nowNs()) / 1e6; leftMs > 0; leftMs = (ns - nowNs()) / 1e6) {
     await new Promise((resolve) => setTimeout(resolve, leftMs));
   }
-}
-
-export interface WaitOptions {
-  readonly waitMs: number;
-  readonly signal: AbortSignal;
-}
-
-export type Acquired =
-  | { readonly kind: 'held'; release(): Promise<unknown> }
-  | { readonly kind: 'refused'; readonly reason: string };
-
-/** As much of a lock as is measured. */
-export interface BenchLock {
-  acquire(resource: string, options: WaitOptions): Promise<Acquired>;
-  close(): Promise<void>;
 }

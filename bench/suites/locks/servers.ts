@@ -2,22 +2,27 @@
  * The servers of the locks. Redis and ZooKeeper are started for every trial; Postgres once for the run, with a database for
  * every trial.
  */
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import pg from 'pg';
-import { ensureRedisServer } from '../../../src/local/redis-server.ts';
-import { type LocalStores, startLocalStores } from '../../../src/local/stores.ts';
+import { Redis } from 'ioredis';
+import { type RedisServer, startRedisServer } from '../../../src/local/redis-server.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
+import {
+  eagerPrimary,
+  plainRedis,
+  startZookeeper,
+  untilReplicated,
+  whyNoZookeeper,
+} from '../../kit/servers.ts';
+import { type BenchStores, openStores } from '../../kit/stores.ts';
 import type { ServerKind } from './cells.ts';
 import type { ServerUrls } from './protocol.ts';
-import { type RedisGroup, startRedisServers } from './redis-servers.ts';
-import { startZookeeper, whyNoZookeeper } from './zookeeper-server.ts';
 
 /** What one lock runs on for one trial. */
 export interface Servers extends AsyncDisposable {
   readonly urls: ServerUrls;
-  /** What the servers counted so far; null: they do not count it. */
+  /** Counts of the servers so far; null: they do not count it. */
   count(): Promise<{ readonly commands: number | null; readonly requests: number | null }>;
   empty(): Promise<void>;
 }
@@ -29,107 +34,113 @@ export interface ServerRoom extends AsyncDisposable {
   open(kind: ServerKind): Promise<Servers>;
 }
 
-const groups: Partial<Record<ServerKind, Pick<RedisGroup, 'count' | 'replica'>>> = {
-  redis: { count: 1, replica: false },
-  'redis-replica': { count: 2, replica: true },
-  'redis-five': { count: 5, replica: false },
-};
-
 export async function openServerRoom(say: (line: string) => void): Promise<ServerRoom> {
   const folder = await mkdtemp(join(tmpdir(), 'stampede-bench-locks-'));
-  await chmod(folder, 0o755); // as root, Postgres runs as another account and must be able to enter
-  return new LocalServerRoom(folder, say);
+  const versions: Record<string, string> = {};
+  let postgres: Promise<BenchStores> | null = null;
+  let trial = 0;
+  return {
+    versions,
+    async open(kind) {
+      const own = join(folder, String(++trial));
+      if (kind === 'zookeeper') return await openZookeeper(own, versions);
+      if (kind !== 'postgres') return await openRedis(kind, own, versions, say);
+      // With a Redis beside it that no lock uses.
+      postgres ??= openStores({
+        databaseUrl: undefined,
+        redisUrl: undefined,
+        keep: false,
+        mayDelete: false,
+        say,
+      });
+      versions.postgres = (await postgres).versions.postgres;
+      return await openPostgres(await postgres, trial);
+    },
+    async [Symbol.asyncDispose]() {
+      await (await postgres?.catch(() => null))?.[Symbol.asyncDispose]();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
 }
 
-class LocalServerRoom implements ServerRoom {
-  readonly versions: Record<string, string> = {};
-  readonly #folder: string;
-  readonly #say: (line: string) => void;
-  #postgres: Promise<LocalStores> | null = null;
-  #trial = 0;
+const redisCounts: Partial<Record<ServerKind, number>> = { 'redis-replica': 2, 'redis-five': 5 };
 
-  constructor(folder: string, say: (line: string) => void) {
-    this.#folder = folder;
-    this.#say = say;
-  }
-
-  async open(kind: ServerKind): Promise<Servers> {
-    this.#trial++;
-    const group = groups[kind];
-    if (group !== undefined) return this.#openRedis(kind, group);
-    return kind === 'zookeeper' ? this.#openZookeeper() : this.#openPostgres();
-  }
-
-  async #openRedis(kind: ServerKind, group: Pick<RedisGroup, 'count' | 'replica'>): Promise<Servers> {
-    const folder = join(this.#folder, `redis-${this.#trial}`);
-    const program = (await ensureRedisServer({ say: this.#say })).path;
-    const servers = await startRedisServers({ folder, program, ...group });
-    this.versions.redis = servers.version;
-    const redisUrl = servers.urls[0]!;
-    return {
-      urls: kind === 'redis-five' ? { redlockUrls: servers.urls } : { redisUrl },
-      count: async () => ({ commands: await servers.commands(), requests: null }),
-      empty: () => servers.empty(),
-      async [Symbol.asyncDispose]() {
-        await servers.stop();
-        await rm(folder, { recursive: true, force: true });
-      },
-    };
-  }
-
-  async #openZookeeper(): Promise<Servers> {
-    const why = whyNoZookeeper();
-    if (why !== null) throw new Error(why);
-    const folder = join(this.#folder, `zookeeper-${this.#trial}`);
-    const server = await startZookeeper(folder);
-    this.versions.zookeeper = server.version;
-    return {
-      urls: { zookeeperUrl: server.url },
-      count: async () => ({ commands: null, requests: await server.packets() }),
-      empty: async () => {},
-      async [Symbol.asyncDispose]() {
-        await server.kill();
-        await rm(folder, { recursive: true, force: true });
-      },
-    };
-  }
-
-  async #openPostgres(): Promise<Servers> {
-    const folder = join(this.#folder, 'postgres');
-    this.#postgres ??= startLocalStores({ folder, postgres: true, redis: false, say: this.#say });
-    const { databaseUrl } = await this.#postgres;
-    if (databaseUrl === null) throw new Error('a local Postgres was not started');
-    const name = `stampede_locks_${this.#trial}`;
-    const url = new URL(databaseUrl);
-    url.pathname = `/${name}`;
-    const rows = await query(databaseUrl, 'SHOW server_version');
-    this.versions.postgres = String(rows[0]?.server_version);
-    await query(databaseUrl, `CREATE DATABASE ${name}`);
-    await migrate(url.href);
-    return {
-      urls: { databaseUrl: url.href },
-      count: async () => ({ commands: null, requests: null }),
-      empty: async () => {},
-      async [Symbol.asyncDispose]() {
-        await query(databaseUrl, `DROP DATABASE ${name} WITH (FORCE)`);
-      },
-    };
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    const postgres = await this.#postgres?.catch(() => null);
-    await postgres?.stop();
-    await rm(this.#folder, { recursive: true, force: true });
-  }
-}
-
-async function query(url: string, text: string): Promise<Record<string, unknown>[]> {
-  const client = new pg.Client({ connectionString: url });
-  client.on('error', () => {}); // a connection that breaks fails the query in flight
+async function openRedis(
+  kind: ServerKind,
+  folder: string,
+  versions: Record<string, string>,
+  say: (line: string) => void,
+): Promise<Servers> {
+  const isReplicated = kind === 'redis-replica';
+  const servers: RedisServer[] = [];
+  const clients: Redis[] = [];
+  const stop = async (): Promise<void> => {
+    for (const client of clients) client.disconnect();
+    await Promise.all(servers.map((server) => server.kill()));
+    await rm(folder, { recursive: true, force: true });
+  };
   try {
-    await client.connect();
-    return (await client.query<Record<string, unknown>>(text)).rows;
-  } finally {
-    await client.end().catch(() => {});
+    for (let n = 0; n < (redisCounts[kind] ?? 1); n++) {
+      const copies = isReplicated && n > 0 ? ['--replicaof', '127.0.0.1', String(servers[0]!.port)] : [];
+      const args = [...(isReplicated ? eagerPrimary : plainRedis), ...copies];
+      servers.push(await startRedisServer({ folder: join(folder, String(n)), args, say }));
+      clients.push(new Redis(servers[n]!.url));
+      clients[n]!.on('error', () => {}); // the command in flight fails as well
+    }
+    if (isReplicated) await untilReplicated(clients[0]!);
+    const info = await clients[0]!.info('server');
+    const valkey = /^valkey_version:(\S+)/m.exec(info)?.[1];
+    versions.redis = valkey ? `Valkey ${valkey}` : (/^redis_version:(\S+)/m.exec(info)?.[1] ?? 'unknown');
+  } catch (error) {
+    await stop();
+    throw error;
   }
+  const urls = servers.map(({ url }) => url);
+  let own = 0;
+  return {
+    urls: kind === 'redis-five' ? { redlockUrls: urls } : { redisUrl: urls[0]! },
+    /** Without the commands that ask for this number: an answer counts the questions before it. */
+    async count() {
+      const texts = await Promise.all(clients.map((client) => client.info('stats')));
+      const commands = texts.map((text) => Number(/^total_commands_processed:(\d+)/m.exec(text)?.[1]));
+      const asked = own;
+      own += clients.length;
+      return { commands: commands.reduce((sum, count) => sum + count, -asked), requests: null };
+    },
+    async empty() {
+      // The primary deletes the keys of its replica.
+      await Promise.all(clients.map((client) => client.flushall().catch(() => {})));
+    },
+    [Symbol.asyncDispose]: stop,
+  };
+}
+
+async function openZookeeper(folder: string, versions: Record<string, string>): Promise<Servers> {
+  const why = whyNoZookeeper();
+  if (why !== null) throw new Error(why);
+  const server = await startZookeeper(folder);
+  versions.zookeeper = /version: ([\d.]+)/.exec(await server.ask('srvr'))?.[1] ?? 'unknown';
+  return {
+    urls: { zookeeperUrl: server.url },
+    async count() {
+      const packets = /^zk_packets_received\s+(\d+)/m.exec(await server.ask('mntr'))?.[1];
+      return { commands: null, requests: Number(packets) };
+    },
+    async empty() {},
+    async [Symbol.asyncDispose]() {
+      await server.kill();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function openPostgres(stores: BenchStores, trial: number): Promise<Servers> {
+  const { databaseUrl, [Symbol.asyncDispose]: drop } = await stores.fresh(`${trial}_locks`);
+  await migrate(databaseUrl);
+  return {
+    urls: { databaseUrl },
+    count: async () => ({ commands: null, requests: null }),
+    async empty() {},
+    [Symbol.asyncDispose]: drop,
+  };
 }

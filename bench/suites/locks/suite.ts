@@ -1,59 +1,65 @@
 /** `npm run bench -- locks`: the locks side by side: throughput, hand-off, cost, fairness and exclusion. */
-
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import type { CellBase, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
+import type { CommonOptions, Given, OptionSpec } from '../../kit/options.ts';
+import type { CellBase, Chart, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
 import { reasonOf } from '../../kit/text.ts';
 import { chosenLocks, everyLock, type LockCell } from './cells.ts';
-import { measure, type Shape } from './measure.ts';
+import { measure } from './measure.ts';
 import type { Numbers } from './numbers.ts';
 import { openServerRoom } from './servers.ts';
 
-/** Without contention; all waiters in one process; waiters in several processes. */
-const shapeNames = ['solo', 'one-process', 'several-processes'] as const;
-type ShapeName = (typeof shapeNames)[number];
-const shapeTitles: Readonly<Record<ShapeName, string>> = {
-  solo: 'solo',
-  'one-process': 'one process',
-  'several-processes': 'several processes',
-};
+type LocksOptions = Readonly<ReturnType<typeof readLocksOptions>>;
 
-interface LocksOptions {
-  readonly locks: readonly string[];
-  /** Of each shape, after the warm-up. */
-  readonly durationMs: number;
-  readonly warmupMs: number;
-  /** Of all processes together. */
-  readonly waiters: number;
-  readonly processes: number;
+function readLocksOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
+  const options = {
+    locks: given.names('locks', smoke ? ['redis', 'redis-semaphore', 'none'] : ['all']),
+    /** Of each shape, after the warm-up. */
+    durationMs: given.number('duration', smoke ? 300 : 2_000),
+    warmupMs: given.number('warmup', smoke ? 100 : 500),
+    /** Of all processes together. */
+    waiters: given.number('waiters', 64),
+    processes: given.number('processes', smoke ? 2 : 4),
+  };
+  const { processes, waiters } = options;
+  if (processes > waiters) {
+    mistakes.push(`--processes ${processes} exceeds --waiters ${waiters}: every process has at least one`);
+  }
+  return options;
 }
+
+/** Without contention; all waiters in one process; waiters in several processes. */
+const shapes = {
+  solo: { title: 'solo', of: () => ({ processes: 1, waiters: 1 }) },
+  'one-process': { title: 'one process', of: ({ waiters }: LocksOptions) => ({ processes: 1, waiters }) },
+  'several-processes': {
+    title: 'several processes',
+    of: ({ processes, waiters }: LocksOptions) => ({ processes, waiters }),
+  },
+} as const;
+type ShapeName = keyof typeof shapes;
+const shapeNames = Object.keys(shapes) as readonly ShapeName[];
 
 /** One lock in one shape. */
 interface LockResult extends TrialBase, Numbers {
   readonly shape: ShapeName;
 }
 
-type Column = MetricRow<LockResult>;
-
-const solo: readonly Column[] = [
+const solo: readonly MetricRow<LockResult>[] = [
   ['perSecond', 'grants/s', '/s', '+', (r) => r.perSecond],
   ['requests', 'requests', '', '-', (r) => r.requestsPerGrant],
   ['commands', 'commands', '', '-', (r) => r.commandsPerGrant],
 ];
-const contended: readonly Column[] = [
+const contended: readonly MetricRow<LockResult>[] = [
   ...solo,
   ['handOffP50Ms', 'hand-off p50', 'ms', '-', (r) => r.handOffMs?.p50],
   ['handOffP99Ms', 'hand-off p99', 'ms', '-', (r) => r.handOffMs?.p99],
   ['toAnother', 'to another waiter', '%', '', (r) => r.toAnother],
-  ['toAnotherP50Ms', 'hand-off to another p50', 'ms', '-', (r) => r.toAnotherMs?.p50],
-  ['toAnotherP99Ms', 'hand-off to another p99', 'ms', '-', (r) => r.toAnotherMs?.p99],
   ['waitP50Ms', 'wait p50', 'ms', '-', (r) => r.waitMs?.p50],
   ['waitP99Ms', 'wait p99', 'ms', '-', (r) => r.waitMs?.p99],
   ['longestWaitMs', 'longest wait', 'ms', '-', (r) => r.longestWaitMs],
   ['order', 'order', '', '+', (r) => r.fairness?.order],
-  ['oldestFirst', 'oldest first', '%', '+', (r) => r.fairness?.oldestFirst],
   ['jain', 'Jain index', '', '+', (r) => r.fairness?.jain],
-  ['mostOverMean', 'most ÷ mean', '×', '-', (r) => r.fairness?.mostOverMean],
 ];
 const help: Readonly<Record<string, string>> = {
   perSecond: 'Acquisitions a second.',
@@ -65,20 +71,21 @@ const help: Readonly<Record<string, string>> = {
   waitP99Ms: 'From acquire to grant, 99th percentile.',
   longestWaitMs: 'Waiters without a grant at the end included.',
   order: 'Kendall’s tau of grants and requests: 1 is first come, first served.',
-  oldestFirst: 'Share of grants to the waiter that had waited longest.',
   jain: 'Jain’s index of grants per waiter: 1 when all have as many.',
-  mostOverMean: 'Most grants of one waiter ÷ mean of all.',
 };
 
-const metricsIn = (shape: ShapeName, columns: readonly Column[]): Metric<LockResult>[] =>
-  metricsOf(columns, help).map(({ key, title, read, ...metric }) => ({
+const metricsIn = (shape: ShapeName): Metric<LockResult>[] =>
+  metricsOf(shape === 'solo' ? solo : contended, help).map(({ key, title, read, ...metric }) => ({
     ...metric,
     key: `${shape}.${key}`,
-    title: `${title}, ${shapeTitles[shape]}`,
+    title: `${title}, ${shapes[shape].title}`,
     read: (result) => (result.shape === shape ? read(result) : null),
   }));
 
 const several = (...keys: string[]): string[] => keys.map((key) => `several-processes.${key}`);
+const bars = (title: string, ...metrics: string[]): Chart => {
+  return { kind: 'bars', title, metrics, stacked: false };
+};
 
 const report: ReportLayout = {
   title: 'Locks compared',
@@ -87,13 +94,8 @@ const report: ReportLayout = {
   noun: 'lock',
   passed: 'never admitted two holders',
   columns: [
-    'solo.perSecond',
-    'one-process.perSecond',
-    'several-processes.perSecond',
-    'several-processes.handOffP50Ms',
-    'several-processes.waitP99Ms',
-    'several-processes.requests',
-    'several-processes.order',
+    ...['solo.perSecond', 'one-process.perSecond'],
+    ...several('perSecond', 'handOffP50Ms', 'waitP99Ms', 'requests', 'order'),
   ],
   sections: [
     {
@@ -101,13 +103,8 @@ const report: ReportLayout = {
       text: 'All waiters want one resource; holders release at once.',
       charts: [
         { kind: 'ranking', metric: 'several-processes.perSecond' },
-        { kind: 'bars', title: 'Without contention', metrics: ['solo.perSecond'], stacked: false },
-        {
-          kind: 'bars',
-          title: 'All waiters in one process',
-          metrics: ['one-process.perSecond'],
-          stacked: false,
-        },
+        bars('Without contention', 'solo.perSecond'),
+        bars('All waiters in one process', 'one-process.perSecond'),
       ],
     },
     {
@@ -122,8 +119,8 @@ const report: ReportLayout = {
       title: 'Cost and fairness',
       text: 'Requests of clients for a grant, and the order in which waiters were served.',
       charts: [
-        { kind: 'bars', title: 'Requests for a grant', metrics: several('requests'), stacked: false },
-        { kind: 'bars', title: 'Order of service', metrics: several('order'), stacked: false },
+        bars('Requests for a grant', ...several('requests')),
+        bars('Order of service', ...several('order')),
       ],
     },
   ],
@@ -135,36 +132,24 @@ const report: ReportLayout = {
 };
 
 async function open(
-  { waiters, processes, warmupMs, durationMs }: LocksOptions,
+  options: LocksOptions,
   { say, signal }: Pick<Environment, 'say' | 'signal'>,
 ): Promise<Session<LockCell, LockResult>> {
+  const { warmupMs, durationMs } = options;
   const room = await openServerRoom(say);
-  const shapes: Readonly<Record<ShapeName, Shape>> = {
-    solo: { processes: 1, waiters: 1 },
-    'one-process': { processes: 1, waiters },
-    'several-processes': { processes, waiters },
-  };
   return {
     generator: 'waiters in processes of the bench',
-    get versions() {
-      return room.versions;
-    },
-    async runTrial({ cell, number, point }, onStep) {
+    versions: room.versions,
+    async runTrial({ cell: { lock, servers: kind }, number, point }, onStep) {
       onStep('servers');
-      await using servers = await room.open(cell.servers).catch((cause: unknown) => {
+      await using servers = await room.open(kind).catch((cause: unknown) => {
         throw new MissingServersError(reasonOf(cause), { cause });
       });
       const results = [];
       for (const shape of shapeNames) {
-        onStep(shapeTitles[shape]);
-        const load = {
-          resource: `bench-${number}-${shape}`,
-          shape: shapes[shape],
-          warmupMs,
-          durationMs,
-          signal,
-        };
-        const numbers = await measure({ lock: cell.lock, servers, ...load });
+        onStep(shapes[shape].title);
+        const load = { resource: `bench-${number}-${shape}`, warmupMs, durationMs, signal };
+        const numbers = await measure({ lock, servers, ...shapes[shape].of(options), ...load });
         results.push({ point, shape, ...numbers, invalid: [], findings: findingsOf(numbers, shape) });
       }
       return results;
@@ -174,13 +159,17 @@ async function open(
 }
 
 function findingsOf({ overlaps, grants, refusals }: Numbers, shape: ShapeName): string[] {
-  const title = shapeTitles[shape];
+  const { title } = shapes[shape];
   const refused = Object.entries(refusals).map(
     ([reason, count]) => `${title}: ${count} acquisitions refused: ${reason}`,
   );
   if (overlaps === 0) return refused;
   return [`${title}: ${overlaps} times two holders at once, in ${grants} grants`, ...refused];
 }
+
+const sized = (kind: OptionSpec['kind'], min: number, max: number, help: string): OptionSpec => {
+  return { kind, min, max, help };
+};
 
 export const locks: Suite<LocksOptions, LockCell, LockResult> = {
   name: 'locks',
@@ -190,41 +179,13 @@ export const locks: Suite<LocksOptions, LockCell, LockResult> = {
 Every server is started by the bench and ends with it; locks whose servers are not installed are left out.`,
   options: {
     locks: { kind: 'names', help: 'what is measured; none locks nothing (all)' },
-    duration: {
-      kind: 'seconds',
-      min: 0.1,
-      max: 600,
-      help: 'seconds of each of the three shapes (2; smoke 0.3)',
-    },
-    warmup: {
-      kind: 'seconds',
-      min: 0,
-      max: 60,
-      help: 'seconds of the same load before each (0.5; smoke 0.1)',
-    },
-    waiters: { kind: 'whole', min: 2, max: 10_000, help: 'waiters on one resource (64)' },
-    processes: {
-      kind: 'whole',
-      min: 2,
-      max: 64,
-      help: 'processes the waiters are divided among (4; smoke 2)',
-    },
+    duration: sized('seconds', 0.1, 600, 'seconds of each of the three shapes (2; smoke 0.3)'),
+    warmup: sized('seconds', 0, 60, 'seconds of the same load before each (0.5; smoke 0.1)'),
+    waiters: sized('whole', 2, 10_000, 'waiters on one resource (64)'),
+    processes: sized('whole', 2, 64, 'processes the waiters are divided among (4; smoke 2)'),
   },
   rounds: { canonical: 5, smoke: 1 },
-  read(given, { smoke }, mistakes) {
-    const options = {
-      locks: given.names('locks', smoke ? ['redis', 'redis-semaphore', 'none'] : ['all']),
-      durationMs: given.number('duration', smoke ? 300 : 2_000),
-      warmupMs: given.number('warmup', smoke ? 100 : 500),
-      waiters: given.number('waiters', 64),
-      processes: given.number('processes', smoke ? 2 : 4),
-    };
-    const { processes, waiters } = options;
-    if (processes > waiters) {
-      mistakes.push(`--processes ${processes} exceeds --waiters ${waiters}: every process has at least one`);
-    }
-    return options;
-  },
+  read: readLocksOptions,
   async plan(options) {
     const { cells, mistakes } = chosenLocks(options.locks);
     if (mistakes.length > 0) return { mistakes };
@@ -232,13 +193,11 @@ Every server is started by the bench and ends with it; locks whose servers are n
     return { cells, points: [{}], baseline, control: true, ladder: null, shown: { ...options } };
   },
   open,
-  metrics: shapeNames.flatMap((shape) => metricsIn(shape, shape === 'solo' ? solo : contended)),
+  metrics: shapeNames.flatMap(metricsIn),
   curves: [],
   checks: [
     {
-      key: 'overlaps',
-      title: 'two holders',
-      help: 'Grants while an earlier holder had not released.',
+      ...{ key: 'overlaps', title: 'two holders', help: 'Grants while an earlier holder had not released.' },
       read: ({ overlaps }) => overlaps,
     },
   ],

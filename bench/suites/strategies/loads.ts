@@ -16,31 +16,38 @@ import { number, percent } from '../../kit/text.ts';
 import { attemptList } from '../../load/attempts.ts';
 import { runK6 } from '../../load/k6.ts';
 import { runOpenLoop } from '../../load/open.ts';
-import type { Generator } from '../../load/rate.ts';
+import type { Generator, RateLoad } from '../../load/rate.ts';
 import type { StrangeAnswer } from '../../load/recorder.ts';
 import { poisson } from '../../load/schedule.ts';
 import type { StrategyCell, StrategyOptions } from './options.ts';
-import type { Cost, GeneratorCost, LoadKind, Rush, StrategyPoint } from './result.ts';
+import type { Cost, StrategyPoint, StrategyResult } from './result.ts';
 
-/** What came of one load. */
-export interface Measured {
-  readonly kind: LoadKind;
+/** A load to run on sales of its own. */
+interface Load extends Pick<StrategyResult, 'load' | 'point'> {
   /** Tells the loads of a trial apart, in names of files: "", "c256", "sell-out", "k6-rush". */
   readonly name: string;
-  readonly point: StrategyPoint;
-  readonly history: readonly HistoryRecord[];
-  readonly strangeAnswers: readonly StrangeAnswer[];
-  readonly saleIds: readonly number[];
+  readonly sales: number;
   /** Units of each sale. */
   readonly stock: number;
+  run(saleIds: readonly number[]): Promise<Sent>;
+}
+
+/** What a generator saw of a load. */
+interface Sent extends Pick<StrategyResult, 'rush' | 'invalid' | 'findings'> {
+  readonly history: readonly HistoryRecord[];
+  readonly strangeAnswers: readonly StrangeAnswer[];
+  /** Answered attempts; null: their cost is not counted. */
+  readonly answers: number | null;
   /** Answers whose attempt the generator cannot name. */
   readonly refused: number;
   readonly schedule: Float64Array | null;
-  readonly rush: Rush | null;
-  readonly cost: Cost | null;
-  readonly generator: GeneratorCost;
-  readonly invalid: readonly string[];
-  readonly findings: readonly string[];
+  /** CPU seconds of the generator; null: not known. */
+  readonly cpuS: number | null;
+}
+
+/** A load that was run. */
+export interface Measured extends Omit<Load, 'run'>, Sent, Pick<StrategyResult, 'cost' | 'generator'> {
+  readonly saleIds: readonly number[];
 }
 
 export interface LoadsContext {
@@ -51,7 +58,10 @@ export interface LoadsContext {
   readonly redisUrl: string;
   readonly postgresPid: number | null;
   readonly folder: string;
+  /** Fires when the user wants to stop. */
   readonly signal: AbortSignal;
+  /** Fires with `signal`, or when the service dies. */
+  readonly end: AbortSignal;
   readonly onStep: (step: string) => void;
 }
 
@@ -61,7 +71,7 @@ const requestTimeoutMs = 10_000;
 const warmUpUnitsPerSecond = 20_000;
 /** Capacity is at most so many times the rate of the warm-up, when code is young; a unit of `skip-locked` is a row. */
 const stockReserve = 12;
-/** Of the sell-out's attempts; the others are repeats. */
+/** Of the attempts on a sale that sells out; the others are repeats. */
 const firstAttempts = 0.9;
 const sellOutConnections = 512;
 const maxOutstanding = 10_000;
@@ -69,237 +79,167 @@ const maxOutstanding = 10_000;
 const leastK6Ms = 1_000;
 
 /** @throws the reason of `signal` */
-export async function runLoads(
-  trial: Trial<StrategyCell>,
-  context: LoadsContext,
-): Promise<readonly Measured[]> {
+export async function runLoads(trial: Trial<StrategyCell>, context: LoadsContext): Promise<Measured[]> {
   const { options, service, signal, onStep } = context;
   const point = trial.point as StrategyPoint;
-  const measured: Measured[] = [];
-  const run = async (load: () => Promise<Measured>): Promise<void> => {
-    if (service.died.aborted) return;
-    const result = await load().catch((error: unknown) => {
-      if (service.died.aborted && !signal.aborted) return null;
-      throw error;
-    });
-    signal.throwIfAborted();
-    if (result !== null) measured.push(result);
-  };
   onStep('warming up');
-  const warmRate = await warmUp(trial, context);
+  const warmRate = await warmUp(point, context);
+  const loads: Load[] = [];
   if (options.load.includes('closed')) {
-    const steps = options.ladder.length === 0 ? [point.connections] : options.ladder;
-    for (const connections of steps) await run(() => capacity({ ...point, connections }, warmRate, context));
+    for (const connections of options.ladder)
+      loads.push(capacity({ ...point, connections }, warmRate, context));
   }
-  if (options.load.includes('open')) await run(() => sellOut(trial, context));
+  if (options.load.includes('open')) loads.push(sellOut(point, trial.seed, context));
   if (options.load.includes('k6')) {
-    await run(() => k6(trial, context, 'fixed'));
-    await run(() => k6(trial, context, 'rush'));
+    loads.push(k6('fixed', point, trial.seed, context), k6('rush', point, trial.seed, context));
+  }
+  const measured: Measured[] = [];
+  for (const load of loads) {
+    if (service.died.aborted) break;
+    try {
+      measured.push(await measure(load, context));
+    } catch (error) {
+      if (signal.aborted || !service.died.aborted) throw error;
+    }
+    signal.throwIfAborted();
   }
   return measured;
 }
 
-/** @returns accepted attempts a second, all sales together */
-async function warmUp({ point }: Trial<StrategyCell>, context: LoadsContext): Promise<number> {
-  const { options, service, generator, signal } = context;
-  const { sales = 1, connections = 1 } = point;
-  if (options.warmupMs === 0) return warmUpUnitsPerSecond / stockReserve;
-  const units = Math.ceil((warmUpUnitsPerSecond * options.warmupMs) / 1_000 / sales);
-  const saleIds = await createSales(service, sales, units);
-  const load = { url: service.url, saleIds, connections, attempts: null, durationMs: options.warmupMs };
-  const end = AbortSignal.any([signal, service.died]);
-  const { answers, refused, durationMs } = await generator.run({
-    ...load,
-    prefix: 'w',
-    record: false,
-    signal: end,
+/** Runs a load, and counts what it cost the system under test. */
+async function measure({ run, ...load }: Load, context: LoadsContext): Promise<Measured> {
+  const { service, redisUrl, postgresPid } = context;
+  const saleIds = await createSales(service, load.sales, load.stock);
+  const end = await startCpu({ servicePid: service.pid, redisUrl, postgresPid });
+  const sent = await run(saleIds).catch(async (error: unknown) => {
+    await end();
+    throw error;
   });
+  const usage = await end();
+  const { cpuS, answers } = sent;
+  const { serviceS, redisS, postgresS } = usage;
+  const systemCpuS =
+    serviceS === null || redisS === null || postgresS === null ? null : serviceS + redisS + postgresS;
+  const invalid = [...sent.invalid];
+  // A generator that costs more than the system under test says more about itself.
+  if (cpuS !== null && systemCpuS !== null && cpuS >= systemCpuS) {
+    invalid.push(`the generator used ${percent(cpuS / (cpuS + systemCpuS))} of the CPU time`);
+  }
+  const cost = answers === null || answers === 0 ? null : costOf(usage, answers);
+  return { ...load, ...sent, saleIds, cost, generator: { cpuS, systemCpuS }, invalid };
+}
+
+function costOf(usage: CpuUsage, answers: number): Cost {
+  const per = (total: number | null, count: number): number | null =>
+    total === null ? null : Math.round((total / count) * 1_000) / 1_000;
+  const cpu = (seconds: number | null): number | null => per(seconds, answers / 10_000);
+  return {
+    cpu: { service: cpu(usage.serviceS), redis: cpu(usage.redisS), postgres: cpu(usage.postgresS) },
+    redisCommands: per(usage.redisCommands, answers),
+    serviceUtilization: per(usage.serviceS, usage.elapsedS),
+  };
+}
+
+/** @returns accepted attempts a second, all sales together */
+async function warmUp({ sales, connections }: StrategyPoint, context: LoadsContext): Promise<number> {
+  const { options, service, generator, end } = context;
+  const { warmupMs } = options;
+  if (warmupMs === 0) return warmUpUnitsPerSecond / stockReserve;
+  const units = Math.ceil((warmUpUnitsPerSecond * warmupMs) / 1_000 / sales);
+  const load: RateLoad = {
+    ...{ url: service.url, saleIds: await createSales(service, sales, units), connections, prefix: 'w' },
+    ...{ durationMs: warmupMs, attempts: null, record: false, signal: end },
+  };
+  const { answers, refused, durationMs } = await generator.run(load);
   return ((answers - refused) / durationMs) * 1_000;
 }
 
-async function capacity(point: StrategyPoint, warmRate: number, context: LoadsContext): Promise<Measured> {
-  const { options, service, generator, signal, onStep } = context;
+function capacity(point: StrategyPoint, warmRate: number, context: LoadsContext): Load {
+  const { options, service, generator, end, onStep } = context;
   const { connections, sales } = point;
-  const stock = Math.max(
-    connections,
-    Math.ceil((stockReserve * warmRate * options.durationMs) / 1_000 / sales) + 1_000,
-  );
-  const saleIds = await createSales(service, sales, stock);
-  const { result, usage } = await counted(context, () =>
-    generator.run({
-      url: service.url,
-      saleIds,
-      connections,
-      prefix: 'b',
-      durationMs: options.durationMs,
-      attempts: null,
-      record: true,
-      signal: AbortSignal.any([signal, service.died]),
-      onSent: (sent) => onStep(`capacity at ${connections} connections, ${number(sent)} attempts`),
-    }),
-  );
-  const { history, strangeAnswers, cpuS, answers } = result;
-  const accepted = history.filter(({ outcome }) => outcome === 'accepted').length;
-  const named = history.filter(({ completedUs }) => completedUs !== null).length;
-  const invalid = tooCostly(cpuS, usage);
-  if (accepted >= stock * sales) invalid.push(`the stock of ${number(stock)} units ran out`);
+  const { durationMs, ladder } = options;
+  const units = Math.ceil((stockReserve * warmRate * durationMs) / 1_000 / sales) + 1_000;
+  const stock = Math.max(connections, units);
+  const onSent = (sent: number): void =>
+    onStep(`capacity at ${connections} connections, ${number(sent)} attempts`);
   return {
-    kind: 'closed',
-    name: options.ladder.length > 1 ? `c${connections}` : '',
-    point,
-    history,
-    strangeAnswers,
-    saleIds,
-    stock,
-    refused: Math.max(0, answers - named),
-    schedule: null,
-    rush: null,
-    cost: costOf(usage, answers),
-    generator: { cpuS, systemCpuS: systemCpu(usage) },
-    invalid,
-    findings: [],
+    ...{ load: 'closed', name: ladder.length > 1 ? `c${connections}` : '', point, sales, stock },
+    async run(saleIds) {
+      const load = { url: service.url, saleIds, connections, prefix: 'b', durationMs, attempts: null };
+      const result = await generator.run({ ...load, record: true, signal: end, onSent });
+      const { history, strangeAnswers, cpuS, answers } = result;
+      const accepted = history.filter(({ outcome }) => outcome === 'accepted').length;
+      const named = history.filter(({ completedUs }) => completedUs !== null).length;
+      return {
+        ...{ history, strangeAnswers, cpuS, answers, refused: Math.max(0, answers - named) },
+        ...{ schedule: null, rush: null, findings: [] },
+        invalid: accepted < stock * sales ? [] : [`the stock of ${number(stock)} units ran out`],
+      };
+    },
   };
 }
 
-/** The load, and what it cost the system under test. */
-async function counted<T>(
-  { service, redisUrl, postgresPid }: LoadsContext,
-  load: () => Promise<T>,
-): Promise<{ readonly result: T; readonly usage: CpuUsage }> {
-  const end = await startCpu({ servicePid: service.pid, redisUrl, postgresPid });
-  try {
-    const result = await load();
-    return { result, usage: await end() };
-  } catch (error) {
-    await end();
-    throw error;
-  }
-}
+const usersOf = (attempts: number, seed: number): string[] =>
+  attemptList({ attempts, buyers: Math.ceil(attempts * firstAttempts), seed });
 
-/** Null: a part is not known. */
-function systemCpu({ serviceS, redisS, postgresS }: CpuUsage): number | null {
-  return serviceS === null || redisS === null || postgresS === null ? null : serviceS + redisS + postgresS;
-}
-
-function costOf(
-  { serviceS, redisS, postgresS, redisCommands, elapsedS }: CpuUsage,
-  answers: number,
-): Cost | null {
-  if (answers === 0) return null;
-  const per = (total: number | null, attempts: number): number | null =>
-    total === null ? null : Math.round((total / attempts) * 1_000) / 1_000;
-  const cpu = (seconds: number | null): number | null => per(seconds, answers / 10_000);
-  return {
-    cpu: { service: cpu(serviceS), redis: cpu(redisS), postgres: cpu(postgresS) },
-    redisCommands: per(redisCommands, answers),
-    serviceUtilization: per(serviceS, elapsedS),
-  };
-}
-
-/** A generator that costs more than the system under test says more about itself. */
-function tooCostly(cpuS: number | null, usage: CpuUsage): string[] {
-  const system = systemCpu(usage);
-  if (cpuS === null || system === null || cpuS < system) return [];
-  return [`the generator used ${percent(cpuS / (cpuS + system))} of the CPU time`];
-}
-
-async function sellOut(trial: Trial<StrategyCell>, context: LoadsContext): Promise<Measured> {
-  const { options, service, signal, onStep } = context;
-  const { stock, ratePerSecond } = options;
-  const { sellOutMs: durationMs, afterSoldOutMs } = options;
-  const schedule = poisson({ ratePerSecond, durationMs, seed: trial.seed });
-  const attempts = schedule.length;
-  const saleId = await createSale(service.url, stock);
-  const users = attemptList({ attempts, buyers: Math.ceil(attempts * firstAttempts), seed: trial.seed });
+function sellOut(point: StrategyPoint, seed: number, context: LoadsContext): Load {
+  const { options, service, signal, end, onStep } = context;
+  const { stock, ratePerSecond, sellOutMs: durationMs, afterSoldOutMs } = options;
+  const schedule = poisson({ ratePerSecond, durationMs, seed });
+  const users = usersOf(schedule.length, seed);
+  const connections = Math.max(1, Math.min(sellOutConnections, schedule.length));
   let accepted = 0;
   let soldOutMs: number | null = null;
-  const cpuBefore = process.cpuUsage();
-  const { result, usage } = await counted(context, () =>
-    runOpenLoop({
-      url: service.url,
-      saleId,
-      users,
-      schedule,
-      connections: Math.max(1, Math.min(sellOutConnections, attempts)),
-      maxOutstanding,
-      mayWait: true,
-      requestTimeoutMs,
-      signal: AbortSignal.any([signal, service.died]),
-      onProgress: (completed) => onStep(`sell-out, ${number(completed)} attempts`),
-      onAnswer: ({ outcome }) => {
-        if (outcome === 'accepted') accepted++;
-        if (outcome === 'sold-out' && accepted >= stock) soldOutMs ??= performance.now();
-        return soldOutMs !== null && performance.now() - soldOutMs >= afterSoldOutMs;
-      },
-    }),
-  );
-  const { user, system } = process.cpuUsage(cpuBefore);
-  const cpuS = (user + system) / 1e6;
-  const { history, strangeAnswers, sending, reasons } = result;
-  const { dropped, unconnected, lagMs, notBegun } = sending;
-  const scheduled = sending.scheduled - notBegun;
   return {
-    kind: 'open',
-    name: 'sell-out',
-    point: trial.point as StrategyPoint,
-    history,
-    strangeAnswers,
-    saleIds: [saleId],
-    stock,
-    refused: 0,
-    schedule,
-    rush: { perSecond: ratePerSecond, scheduled, dropped: dropped + unconnected, lagMs },
-    cost: null,
-    generator: { cpuS, systemCpuS: systemCpu(usage) },
-    invalid: [...reasons, ...tooCostly(cpuS, usage)],
-    findings: soldOutMs === null && !signal.aborted ? [`not sold out within ${durationMs / 1_000} s`] : [],
+    ...{ load: 'open', name: 'sell-out', point, sales: 1, stock },
+    async run([saleId = 0]) {
+      const cpuBefore = process.cpuUsage();
+      const { history, strangeAnswers, sending, reasons } = await runOpenLoop({
+        ...{ url: service.url, saleId, users, schedule, connections, maxOutstanding, mayWait: true },
+        ...{ requestTimeoutMs, signal: end },
+        onProgress: (completed) => onStep(`sell-out, ${number(completed)} attempts`),
+        onAnswer: ({ outcome }) => {
+          if (outcome === 'accepted') accepted++;
+          if (outcome === 'sold-out' && accepted >= stock) soldOutMs ??= performance.now();
+          return soldOutMs !== null && performance.now() - soldOutMs >= afterSoldOutMs;
+        },
+      });
+      const { user, system } = process.cpuUsage(cpuBefore);
+      const scheduled = sending.scheduled - sending.notBegun;
+      const dropped = sending.dropped + sending.unconnected;
+      const soldOut = soldOutMs !== null || signal.aborted;
+      return {
+        ...{ history, strangeAnswers, cpuS: (user + system) / 1e6, answers: null, refused: 0, schedule },
+        rush: { perSecond: ratePerSecond, scheduled, dropped, lagMs: sending.lagMs },
+        invalid: reasons,
+        findings: soldOut ? [] : [`not sold out within ${durationMs / 1_000} s`],
+      };
+    },
   };
 }
 
 /** `fixed`: attempts as fast as they are answered, on a stock for half of them. `rush`: arrivals that grow, then hold. */
-async function k6(
-  trial: Trial<StrategyCell>,
-  context: LoadsContext,
-  script: 'fixed' | 'rush',
-): Promise<Measured> {
-  const { options, service, signal, folder, onStep } = context;
-  onStep(`k6 ${script}`);
+function k6(script: 'fixed' | 'rush', point: StrategyPoint, seed: number, context: LoadsContext): Load {
+  const { options, service, folder, end, onStep } = context;
   const { stock, ratePerSecond } = options;
   const durationMs = Math.max(leastK6Ms, options.durationMs);
   const attempts = script === 'fixed' ? 2 * stock : Math.ceil((ratePerSecond * durationMs) / 1_000);
-  const saleId = await createSale(service.url, stock);
-  const { result, usage } = await counted(context, () =>
-    runK6({
-      url: service.url,
-      saleId,
-      users: attemptList({ attempts, buyers: Math.ceil(attempts * firstAttempts), seed: trial.seed }),
-      script,
-      connections: trial.point.connections ?? 1,
-      ratePerSecond,
-      durationMs,
-      requestTimeoutMs,
-      folder,
-      signal: AbortSignal.any([signal, service.died]),
-    }),
-  );
-  const { history, strangeAnswers, dropped, thresholds, cpuS } = result;
-  const missed = thresholds.flatMap(({ passed, name }) => (passed ? [] : [name]));
-  const scheduled = history.length + dropped;
   return {
-    kind: 'k6',
-    name: `k6-${script}`,
-    point: trial.point as StrategyPoint,
-    history,
-    strangeAnswers,
-    saleIds: [saleId],
-    stock,
-    refused: 0,
-    schedule: null,
-    rush: script === 'fixed' ? null : { perSecond: ratePerSecond, scheduled, dropped, lagMs: null },
-    cost: null,
-    generator: { cpuS, systemCpuS: systemCpu(usage) },
-    invalid: tooCostly(cpuS, usage),
-    findings: missed.length === 0 ? [] : [`k6 ${script}: missed ${missed.join(', ')}`],
+    ...{ load: 'k6', name: `k6-${script}`, point, sales: 1, stock },
+    async run([saleId = 0]) {
+      onStep(`k6 ${script}`);
+      const { history, strangeAnswers, dropped, thresholds, cpuS } = await runK6({
+        ...{ url: service.url, saleId, users: usersOf(attempts, seed), script, ratePerSecond, durationMs },
+        ...{ connections: point.connections, requestTimeoutMs, folder, signal: end },
+      });
+      const missed = thresholds.flatMap(({ passed, name }) => (passed ? [] : [name]));
+      const scheduled = history.length + dropped;
+      return {
+        ...{ history, strangeAnswers, cpuS, answers: null, refused: 0, schedule: null, invalid: [] },
+        rush: script === 'fixed' ? null : { perSecond: ratePerSecond, scheduled, dropped, lagMs: null },
+        findings: missed.length === 0 ? [] : [`k6 ${script}: missed ${missed.join(', ')}`],
+      };
+    },
   };
 }
 

@@ -6,27 +6,31 @@ import type { StrategyResult } from './result.ts';
 
 type Read = (result: StrategyResult) => number | null | undefined;
 
-const only =
-  (kind: StrategyResult['load'], read: Read): Read =>
+const of =
+  (kind: StrategyResult['load']) =>
+  (read: Read): Read =>
   (result) =>
     result.load === kind ? read(result) : null;
-const closed = (read: Read): Read => only('closed', read);
-const open = (read: Read): Read => only('open', read);
+const closed = of('closed');
+const open = of('open');
 /** Capacity is what the closed loop shows; where only k6 ran, what its fixed list shows. */
 const capacity =
   (read: Read): Read =>
   (result) =>
     result.load === 'closed' || (result.load === 'k6' && result.rush === null) ? read(result) : null;
 
+const quotient = (part: number, whole: number | null | undefined) => (whole ? part / whole : null);
+const ofPgbench: Read = (r) => quotient(r.acceptedPerSecond, r.reference?.perSecond);
+const busyShare: Read = ({ busy, unknown, rush }) => rush && (busy + unknown + rush.dropped) / rush.scheduled;
+const generatorShare: Read = ({ generator: { cpuS, systemCpuS } }) =>
+  cpuS === null || systemCpuS === null ? null : cpuS / (cpuS + systemCpuS);
+
 const help: Readonly<Record<string, string>> = {
-  acceptedPerSecond:
-    'Accepted attempts a second in steady state: the stock does not run out, every customer is new.',
-  attemptsPerSecond: 'Answered attempts a second in steady state, busy answers included.',
+  acceptedPerSecond: 'Accepted attempts a second in steady state: the stock lasts, every customer is new.',
   p50Ms: 'Median latency of accepted attempts in steady state.',
   p99Ms: '99th percentile of the latency of accepted attempts in steady state.',
-  ofPgbench:
-    'accepted/s ÷ transactions/s of pgbench with the strategy’s statements on as many connections, same round.',
-  pgbenchPerSecond: 'Orders a second that pgbench commits with the strategy’s own statements.',
+  ofPgbench: 'accepted/s ÷ pgbench/s, same round.',
+  pgbenchPerSecond: 'Orders a second of pgbench with the strategy’s statements on as many connections.',
   sellOutS: 'From the first attempt of the sell-out to the last accepted one.',
   sellOutP50Ms: 'Median latency of accepted attempts while selling out, from the intended start of each.',
   sellOutP99Ms: '99th percentile of the same.',
@@ -46,29 +50,16 @@ const help: Readonly<Record<string, string>> = {
 
 const rows: readonly MetricRow<StrategyResult>[] = [
   ['acceptedPerSecond', 'accepted/s', '/s', '+', capacity((r) => r.acceptedPerSecond)],
-  ['attemptsPerSecond', 'attempts/s', '/s', '+', capacity((r) => r.attemptsPerSecond)],
   ['p50Ms', 'p50', 'ms', '-', capacity((r) => r.acceptedLatencyMs?.p50)],
   ['p99Ms', 'p99', 'ms', '-', capacity((r) => r.acceptedLatencyMs?.p99)],
-  [
-    'ofPgbench',
-    '÷ pgbench',
-    '×',
-    '+',
-    closed((r) => r.reference && r.acceptedPerSecond / r.reference.perSecond),
-  ],
+  ['ofPgbench', '÷ pgbench', '×', '+', closed(ofPgbench)],
   ['pgbenchPerSecond', 'pgbench/s', '/s', '', closed((r) => r.reference?.perSecond)],
   ['sellOutS', 'sold out after', 's', '-', open((r) => r.timeToSellOutMs && r.timeToSellOutMs / 1_000)],
   ['sellOutP50Ms', 'sell-out p50', 'ms', '-', open((r) => r.acceptedLatencyMs?.p50)],
   ['sellOutP99Ms', 'sell-out p99', 'ms', '-', open((r) => r.acceptedLatencyMs?.p99)],
   ['refusedP99Ms', 'sold-out answer p99', 'ms', '-', open((r) => r.refusedLatencyMs?.p99)],
   ['firstComeShare', 'first come', '%', '+', open((r) => r.firstComeShare)],
-  [
-    'busyShare',
-    'busy',
-    '%',
-    '-',
-    open(({ busy, unknown, rush }) => rush && (busy + unknown + rush.dropped) / rush.scheduled),
-  ],
+  ['busyShare', 'busy', '%', '-', open(busyShare)],
   ['serviceCpu', 'service CPU s/10k', 's', '-', closed(({ cost }) => cost?.cpu.service)],
   ['redisCpu', 'Redis CPU s/10k', 's', '-', closed(({ cost }) => cost?.cpu.redis)],
   ['postgresCpu', 'Postgres CPU s/10k', 's', '-', closed(({ cost }) => cost?.cpu.postgres)],
@@ -76,13 +67,9 @@ const rows: readonly MetricRow<StrategyResult>[] = [
   ['redisCommands', 'Redis commands', '', '-', closed(({ cost }) => cost?.redisCommands)],
   ['redisRoundTrips', 'Redis round trips', '', '-', closed((r) => r.roundTrips?.redis)],
   ['postgresRoundTrips', 'Postgres round trips', '', '-', closed((r) => r.roundTrips?.postgres)],
-  ['generatorShare', 'generator CPU', '%', '', closed(({ generator: g }) => share(g.cpuS, g.systemCpuS))],
+  ['generatorShare', 'generator CPU', '%', '', closed(generatorShare)],
 ];
 export const metrics = metricsOf(rows, help);
-
-function share(own: number | null, other: number | null): number | null {
-  return own === null || other === null ? null : own / (own + other);
-}
 
 const checkTexts: Readonly<Record<CheckName, readonly [title: string, help: string]>> = {
   oversold: ['oversold', 'Active orders beyond the stock.'],
@@ -97,9 +84,6 @@ const checkTexts: Readonly<Record<CheckName, readonly [title: string, help: stri
   tasksMismatch: ['tasks', 'Tasks lost or done twice.'],
 };
 
-export const checks = Object.entries(checkTexts).map(
-  ([key, [title, text]]): CheckInfo<StrategyResult> => ({
-    ...{ key, title, help: text },
-    read: ({ audit }) => audit[key as CheckName],
-  }),
-);
+export const checks = Object.entries(checkTexts).map(([key, [title, text]]): CheckInfo<StrategyResult> => {
+  return { key, title, help: text, read: ({ audit }) => audit[key as CheckName] };
+});

@@ -1,7 +1,8 @@
 /** What `npm run bench` compares, and under which loads. */
 import { suggestion } from '../../../src/config/suggest.ts';
+import { locks as registry } from '../../../src/locks/registry.ts';
 import type { CatalogueEntry } from '../../kit/admin.ts';
-import type { CommonOptions, Given, OptionSpecs } from '../../kit/options.ts';
+import type { CommonOptions, Given, OptionSpec, OptionSpecs } from '../../kit/options.ts';
 import type { CellBase } from '../../kit/suite.ts';
 import { generatorNames } from '../../load/generator.ts';
 import type { LoadKind, StrategyPoint } from './result.ts';
@@ -17,32 +18,7 @@ export interface StrategyCell extends CellBase {
 /** An axis along which throughput is measured. */
 export type Sweep = 'rtt' | 'connections' | 'sales';
 
-export interface StrategyOptions {
-  readonly strategies: 'all' | readonly string[];
-  readonly locks: readonly string[];
-  /** Null: for-update, or the first safe one. */
-  readonly baseline: string | null;
-  readonly load: readonly LoadKind[];
-  /** Of capacity. */
-  readonly durationMs: number;
-  readonly warmupMs: number;
-  /** Connections at which capacity is measured; the first one is where all are ranked. */
-  readonly ladder: readonly number[];
-  /** Units of the sell-out. */
-  readonly stock: number;
-  /** Arrivals a second of the sell-out. */
-  readonly ratePerSecond: number;
-  /** A sell-out ends after this, sold out or not. */
-  readonly sellOutMs: number;
-  /** A sell-out goes on for so long after the first correct "sold out". */
-  readonly afterSoldOutMs: number;
-  readonly sweep: Sweep | null;
-  readonly points: readonly StrategyPoint[];
-  readonly generator: (typeof generatorNames)[number];
-  readonly keep: boolean;
-  /** A smoke run or a sweep: no round trips, no pgbench. */
-  readonly isBrief: boolean;
-}
+export type StrategyOptions = Readonly<ReturnType<typeof readStrategyOptions>>;
 
 const loads: readonly LoadKind[] = ['closed', 'open', 'k6'];
 const sweeps: readonly Sweep[] = ['rtt', 'connections', 'sales'];
@@ -53,65 +29,44 @@ const axes: Readonly<Record<Sweep, readonly number[]>> = {
   sales: [1, 10, 100],
 };
 
+const sized = (kind: OptionSpec['kind'], min: number, max: number, help: string): OptionSpec => ({
+  ...{ kind, min, max, help },
+});
+const hour = 3_600;
+
 export const specs: OptionSpecs = {
   strategies: { kind: 'names', help: 'strategies to compare, or all (all)' },
   locks: { kind: 'names', help: 'locks for the strategies that use one (redis)' },
   baseline: { kind: 'text', help: 'strategy that the others are divided by (for-update)' },
-  load: {
-    kind: 'names',
-    help: 'closed: capacity. open: selling out. k6: its scripts (closed,open; a sweep closed)',
-  },
-  duration: {
-    kind: 'seconds',
-    min: 0.1,
-    max: 3_600,
-    help: 'seconds of steady state that are measured (5; smoke 0.6)',
-  },
-  warmup: {
-    kind: 'seconds',
-    min: 0,
-    max: 3_600,
-    help: 'seconds of the same load before, on another sale (3; smoke 0.3)',
-  },
-  connections: {
-    kind: 'numbers',
-    min: 1,
-    max: 10_000,
-    help: 'connections at which capacity is measured; all are ranked at the first (64,16,256; smoke 32)',
-  },
-  stock: { kind: 'whole', min: 1, max: 2_147_483_647, help: 'units of the sell-out (4000; smoke 200)' },
-  rate: { kind: 'whole', min: 1, max: 100_000, help: 'arrivals a second of the sell-out (2000; smoke 1000)' },
-  'sell-out': {
-    kind: 'seconds',
-    min: 0.1,
-    max: 3_600,
-    help: 'seconds that a sell-out takes at most (30; smoke 6)',
-  },
+  load: { kind: 'names', help: 'closed: capacity. open: selling out. k6: its scripts (closed,open)' },
+  duration: sized('seconds', 0.1, hour, 'seconds of steady state that are measured (5; smoke 0.6)'),
+  warmup: sized('seconds', 0, hour, 'seconds of the same load before, on another sale (3; smoke 0.3)'),
+  connections: sized('numbers', 1, 10_000, 'of capacity; all are ranked at the first (64,16,256; smoke 32)'),
+  stock: sized('whole', 1, 2_147_483_647, 'units of the sell-out (4000; smoke 200)'),
+  rate: sized('whole', 1, 100_000, 'arrivals a second of the sell-out (2000; smoke 1000)'),
+  'sell-out': sized('seconds', 0.1, hour, 'seconds that a sell-out takes at most (30; smoke 6)'),
   sweep: { kind: 'choice', choices: sweeps, help: 'how capacity changes along an axis' },
-  'rtt-ms': {
-    kind: 'numbers',
-    min: 0,
-    max: 1_000,
-    help: 'round-trip time that a proxy adds between service and stores, ms (0; --sweep rtt 0,1,5)',
-  },
-  sales: { kind: 'numbers', min: 1, max: 1_000, help: 'sales at the same time (1; --sweep sales 1,10,100)' },
+  'rtt-ms': sized(
+    'numbers',
+    0,
+    1_000,
+    'ms that a proxy adds to a round trip to the stores (0; --sweep rtt 0,1,5)',
+  ),
+  sales: sized('numbers', 1, 1_000, 'sales at the same time (1; --sweep sales 1,10,100)'),
   generator: {
     kind: 'choice',
     choices: generatorNames,
-    help: 'what makes the closed loop (wrk where it is installed)',
+    help: 'of the closed loop (wrk where it is installed)',
   },
 };
 
-export function readStrategyOptions(
-  given: Given,
-  common: CommonOptions,
-  mistakes: string[],
-): StrategyOptions {
-  const { smoke } = common;
+export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
   const sweep = given.choice<Sweep | ''>('sweep', '') || null;
   const strategies = given.names('strategies', ['all']);
   const locks = given.names('locks', ['redis']);
-  if (locks.includes('all')) mistakes.push('--locks all: name the locks, such as --locks redis');
+  for (const name of locks.filter((one) => !registry.has(one))) {
+    mistakes.push(`--locks: there is no lock "${name}"${suggestion(name, [...registry.keys()])}`);
+  }
   const usual = smoke ? [32] : sweep === null ? [64, 16, 256] : [64];
   const ladder = given.numbers('connections', sweep === 'connections' ? axes.connections : usual);
   if (ladder.some((n) => !Number.isInteger(n))) mistakes.push('--connections: must be whole numbers');
@@ -122,49 +77,44 @@ export function readStrategyOptions(
     return all;
   };
   const [rtts, sales] = [values('rtt', 'rtt-ms', 0), values('sales', 'sales', 1)];
+  const wanted = given.names('load', sweep === null ? ['closed', 'open'] : ['closed']);
+  for (const name of wanted.filter((one) => !loads.includes(one as LoadKind))) {
+    mistakes.push(`--load ${name}: there is closed (capacity), open (selling out) and k6 (its scripts)`);
+  }
+  if (sweep !== null && wanted.join() !== 'closed')
+    mistakes.push(`--load ${wanted.join()}: a sweep measures capacity, with --load closed`);
   const connections = ladder[0] ?? 64;
   return {
-    strategies: strategies.includes('all') ? 'all' : strategies,
+    strategies: strategies.includes('all') ? ('all' as const) : strategies,
     locks,
+    /** Null: for-update, or the first safe one. */
     baseline: given.text('baseline', null),
-    load: loadOption(given, sweep, mistakes),
+    load: loads.filter((kind) => wanted.includes(kind)),
+    /** Of capacity. */
     durationMs: given.number('duration', smoke ? 600 : 5_000),
     warmupMs: given.number('warmup', smoke ? 300 : 3_000),
+    /** Connections at which capacity is measured; the first one is where all are ranked. */
     ladder,
+    /** Units of the sell-out, its arrivals, and when it ends: sold out or not; and after the first correct "sold out". */
     stock: given.number('stock', smoke ? 200 : 4_000),
     ratePerSecond: given.number('rate', smoke ? 1_000 : 2_000),
     sellOutMs: given.number('sell-out', smoke ? 6_000 : 30_000),
     afterSoldOutMs: smoke ? 500 : 2_000,
     sweep,
-    points: rtts.flatMap((rttMs) => sales.map((count) => ({ rttMs, connections, sales: count }))),
-    generator: given.choice('generator', 'auto'),
-    keep: common.keep,
+    points: rtts.flatMap((rttMs) =>
+      sales.map((count): StrategyPoint => ({ rttMs, connections, sales: count })),
+    ),
+    generator: given.choice<(typeof generatorNames)[number]>('generator', 'auto'),
+    /** A smoke run or a sweep: no round trips, no pgbench. */
     isBrief: smoke || sweep !== null,
   };
 }
 
-function loadOption(given: Given, sweep: Sweep | null, mistakes: string[]): readonly LoadKind[] {
-  const names = given.names('load', sweep === null ? ['closed', 'open'] : ['closed']);
-  for (const name of names.filter((one) => !loads.includes(one as LoadKind))) {
-    mistakes.push(`--load ${name}: there is closed (capacity), open (selling out) and k6 (its scripts)`);
-  }
-  if (sweep !== null && names.join() !== 'closed')
-    mistakes.push(`--load ${names.join()}: a sweep measures capacity, with --load closed`);
-  return loads.filter((kind) => names.includes(kind));
-}
-
-/** The strategy that others are divided by where there is a choice: the textbook's. */
-const usualBaseline = 'for-update';
-
-/** The rows of the comparison, or every mistake in the names. */
+/** The rows of the comparison and the name of the baseline, or every mistake in the names. */
 export function cellsOf(
   options: Pick<StrategyOptions, 'strategies' | 'locks' | 'baseline'>,
   catalogue: readonly CatalogueEntry[],
-): {
-  readonly cells: readonly StrategyCell[];
-  readonly baseline: string | null;
-  readonly mistakes: readonly string[];
-} {
+): { readonly cells: StrategyCell[]; readonly baseline: string | null; readonly mistakes: string[] } {
   const known = catalogue.map(({ name }) => name);
   const wanted = options.strategies === 'all' ? known : options.strategies;
   const mistakes = wanted
@@ -181,9 +131,8 @@ export function cellsOf(
     if (!usesLock) return [{ ...base, name: strategy, lock: null }];
     return options.locks.map((lock) => ({ ...base, name: `${strategy} (${lock})`, lock }));
   });
-  const named = (name: string | null): StrategyCell | undefined =>
-    cells.find(({ strategy }) => strategy === name);
-  const baseline =
-    named(options.baseline) ?? named(usualBaseline) ?? cells.find(({ unsafe }) => !unsafe) ?? cells[0];
-  return { cells, baseline: baseline?.name ?? null, mistakes };
+  const named = (name: string | null) => cells.find(({ strategy }) => strategy === name);
+  // Where there is a choice, the textbook's is the baseline.
+  const usual = named('for-update') ?? cells.find(({ unsafe }) => !unsafe) ?? cells[0];
+  return { cells, baseline: (named(options.baseline) ?? usual)?.name ?? null, mistakes };
 }

@@ -8,12 +8,7 @@ import type { PostLoadCounts } from '../../load/post-load.ts';
 import type { Percentiles } from '../../load/sending.ts';
 
 /** In ms, with µs resolution. Percentiles are exact: the smallest value that p % of all values do not exceed. */
-export interface Latency {
-  readonly p50: number;
-  readonly p90: number;
-  readonly p99: number;
-  readonly max: number;
-}
+type Latency = { readonly p50: number; readonly p90: number; readonly p99: number; readonly max: number };
 
 /** `closed`: capacity. `open`: selling out. `k6`: the two scripts. */
 export type LoadKind = 'closed' | 'open' | 'k6';
@@ -25,16 +20,6 @@ export interface StrategyPoint extends Point {
   readonly connections: number;
   /** Sales that are attempted at the same time. */
   readonly sales: number;
-}
-
-/** How an open loop was to arrive, and whether it did. */
-export interface Rush {
-  readonly perSecond: number;
-  readonly scheduled: number;
-  /** Never sent: too many were outstanding, or no connection was to be had. */
-  readonly dropped: number;
-  /** From the intended start until the request was handed to its socket; null: the generator does not report it. */
-  readonly lagMs: Percentiles | null;
 }
 
 /** What attempts cost while the load ran; null: it could not be read. */
@@ -51,43 +36,8 @@ export interface Cost {
   readonly serviceUtilization: number | null;
 }
 
-/** What made the load, in CPU seconds; figures count only if it used less than the system under test. */
-export interface GeneratorCost {
-  readonly cpuS: number | null;
-  /** Service, Redis and Postgres. */
-  readonly systemCpuS: number | null;
-}
-
-/** What the history says. Every attempt that was sent is counted in exactly one outcome. */
-export interface LoadNumbers {
-  readonly attempts: number;
-  readonly accepted: number;
-  readonly replayed: number;
-  readonly soldOut: number;
-  readonly notOpen: number;
-  readonly busy: number;
-  /** No answer was seen, or the service answered that the outcome is unknown. */
-  readonly unknown: number;
-  /** Answers that the contract does not have. */
-  readonly unexpected: number;
-  /** Accepted ÷ seconds from the first invocation to the completion of the last accepted attempt. */
-  readonly acceptedPerSecond: number;
-  /** Answered attempts ÷ seconds from the first invocation to the last completion. */
-  readonly attemptsPerSecond: number;
-  /** Of answered attempts, whatever their outcome; null: there is none. */
-  readonly latencyMs: Latency | null;
-  /** From the first invocation to the completion of the last accepted attempt; null: orders did not reach the stock. */
-  readonly timeToSellOutMs: number | null;
-  readonly acceptedLatencyMs: Latency | null;
-  /** Of sold-out answers. */
-  readonly refusedLatencyMs: Latency | null;
-  /** Latency of accepted attempts by percentile, ascending. */
-  readonly latencyCurve: readonly (readonly [percent: number, ms: number])[];
-  /** Share of the units that went to the first `stock` customers to come, 0 to 1; null: none was sold. */
-  readonly firstComeShare: number | null;
-  /** Units left, ms after the first invocation. */
-  readonly remainingOverTime: readonly (readonly [ms: number, units: number])[];
-}
+/** The figures of a history. Every attempt that was sent is counted in exactly one outcome. */
+type LoadNumbers = Readonly<ReturnType<typeof loadNumbers>>;
 
 /** One load of one trial. */
 export interface StrategyResult extends TrialBase, LoadNumbers {
@@ -97,14 +47,22 @@ export interface StrategyResult extends TrialBase, LoadNumbers {
   /** Declared unsafe: the audit is expected to fail. */
   readonly unsafe: boolean;
   readonly load: LoadKind;
-  /** Null: a closed loop. In an open loop, latency counts from the intended start. */
-  readonly rush: Rush | null;
+  /** The arrivals of an open loop, in which latency counts from the intended start; null: a closed loop. */
+  readonly rush: {
+    readonly perSecond: number;
+    readonly scheduled: number;
+    /** Never sent: too many were outstanding, or no connection was to be had. */
+    readonly dropped: number;
+    /** From the intended start until the request was handed to its socket; null: the generator does not report it. */
+    readonly lagMs: Percentiles | null;
+  } | null;
   readonly cost: Cost | null;
   /** Measured in the first round. */
   readonly roundTrips: RoundTrips | null;
   /** pgbench with the strategy's statements, for strategies that decide in Postgres. */
   readonly reference: Reference | null;
-  readonly generator: GeneratorCost;
+  /** CPU seconds of the generator, and of service, Redis and Postgres; null: not known. */
+  readonly generator: { readonly cpuS: number | null; readonly systemCpuS: number | null };
   /** Orders that were paid, cancelled, and paid after that, when the load was over. */
   readonly postLoad: PostLoadCounts;
   readonly audit: AuditReport;
@@ -128,53 +86,57 @@ export interface LoadFacts {
   readonly refused?: number;
 }
 
-export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts): LoadNumbers {
-  const counts = new Map<AttemptOutcome, number>();
-  const byOutcome = { all: [] as number[], accepted: [] as number[], 'sold-out': [] as number[] };
-  const acceptedAtUs: number[] = [];
-  let firstInvokedUs = Number.POSITIVE_INFINITY;
-  let lastCompletedUs = Number.NEGATIVE_INFINITY;
-  let lastAcceptedUs = Number.NEGATIVE_INFINITY;
-  for (const { id, outcome, invokedUs, completedUs } of history) {
-    counts.set(outcome, (counts.get(outcome) ?? 0) + 1);
-    firstInvokedUs = Math.min(firstInvokedUs, invokedUs);
-    if (completedUs === null) continue;
-    const latencyUs = completedUs - (facts.schedule?.[id] ?? invokedUs);
-    byOutcome.all.push(latencyUs);
-    lastCompletedUs = Math.max(lastCompletedUs, completedUs);
-    if (outcome === 'sold-out') byOutcome['sold-out'].push(latencyUs);
-    if (outcome !== 'accepted') continue;
-    lastAcceptedUs = Math.max(lastAcceptedUs, completedUs);
-    byOutcome.accepted.push(latencyUs);
-    acceptedAtUs.push(completedUs);
-  }
-  const { refused = 0 } = facts;
-  const count = (outcome: AttemptOutcome): number => counts.get(outcome) ?? 0;
-  const accepted = count('accepted');
-  const acceptedSorted = Float64Array.from(byOutcome.accepted).sort();
+export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts) {
+  const { stock, soldOut, schedule, refused = 0 } = facts;
+  const count = (wanted: AttemptOutcome): number =>
+    history.filter(({ outcome }) => outcome === wanted).length;
+  const answered = history.filter(({ completedUs }) => completedUs !== null);
+  const accepted = answered.filter(({ outcome }) => outcome === 'accepted');
+  const completed = (records: readonly HistoryRecord[]) => sorted(records.map((one) => one.completedUs ?? 0));
+  const latencies = (records: readonly HistoryRecord[]) =>
+    sorted(records.map((one) => (one.completedUs ?? 0) - startUs(one, schedule)));
+  const acceptedAtUs = completed(accepted);
+  const acceptedUs = latencies(accepted);
+  const firstInvokedUs = history.reduce((first, one) => Math.min(first, one.invokedUs), Infinity);
+  const sellingUs = (acceptedAtUs.at(-1) ?? 0) - firstInvokedUs;
+  const isSold = accepted.length > 0;
+  const answeredUs = (completed(answered).at(-1) ?? 0) - firstInvokedUs;
+  const curve = isSold
+    ? curvePercents.map((percent) => [percent, percentileMs(acceptedUs, percent)] as const)
+    : [];
   return {
     attempts: history.length,
-    accepted,
+    accepted: count('accepted'),
     replayed: count('replayed'),
     soldOut: count('sold-out'),
     notOpen: count('not-open'),
     busy: count('busy') + refused,
+    /** No answer was seen, or the service answered that the outcome is unknown. */
     unknown: Math.max(0, count('unknown') - refused),
+    /** Answers that the contract does not have. */
     unexpected: count('unexpected'),
-    acceptedPerSecond: perSecond(accepted, lastAcceptedUs - firstInvokedUs),
-    attemptsPerSecond: perSecond(byOutcome.all.length + refused, lastCompletedUs - firstInvokedUs),
-    latencyMs: latency(Float64Array.from(byOutcome.all).sort()),
-    timeToSellOutMs: facts.soldOut && accepted > 0 ? (lastAcceptedUs - firstInvokedUs) / 1_000 : null,
-    acceptedLatencyMs: latency(acceptedSorted),
-    refusedLatencyMs: latency(Float64Array.from(byOutcome['sold-out']).sort()),
-    latencyCurve:
-      accepted === 0
-        ? []
-        : curvePercents.map((percent) => [percent, percentileMs(acceptedSorted, percent)] as const),
+    /** From the first invocation to the completion of the last accepted attempt. */
+    acceptedPerSecond: perSecond(accepted.length, sellingUs),
+    /** Answered attempts, from the first invocation to the last completion. */
+    attemptsPerSecond: perSecond(answered.length + refused, answeredUs),
+    latencyMs: latency(latencies(answered)),
+    /** Null: orders did not reach the stock. */
+    timeToSellOutMs: soldOut && isSold ? sellingUs / 1_000 : null,
+    acceptedLatencyMs: latency(acceptedUs),
+    refusedLatencyMs: latency(latencies(answered.filter(({ outcome }) => outcome === 'sold-out'))),
+    /** Of accepted attempts: ms by percent, ascending. */
+    latencyCurve: curve,
     firstComeShare: firstComeShare(history, facts),
-    remainingOverTime: remainingOverTime(acceptedAtUs, firstInvokedUs, facts.stock),
+    /** Units by ms after the first invocation. */
+    remainingOverTime: remainingOverTime(acceptedAtUs, firstInvokedUs, stock),
   };
 }
+
+const sorted = (values: readonly number[]): Float64Array => Float64Array.from(values).sort();
+
+/** The intended start, or else when the request was sent. */
+const startUs = ({ id, invokedUs }: HistoryRecord, schedule: Float64Array | null): number =>
+  schedule?.[id] ?? invokedUs;
 
 /** Rounded to a tenth; 0 when nothing was counted. */
 function perSecond(count: number, us: number): number {
@@ -193,30 +155,22 @@ function percentileMs(sortedUs: Float64Array, percent: number): number {
   return Math.round(sortedUs[Math.max(0, place - 1)] ?? 0) / 1_000;
 }
 
-/** In the order of intended starts, or else of when requests were sent. */
+/** Share of the units that went to the first `stock` customers to come, 0 to 1; null: none was sold. */
 function firstComeShare(history: readonly HistoryRecord[], { stock, schedule }: LoadFacts): number | null {
   const winners = new Set(history.flatMap(({ outcome, userId }) => (outcome === 'accepted' ? [userId] : [])));
   if (winners.size === 0) return null;
-  const startUs = (record: HistoryRecord): number => schedule?.[record.id] ?? record.invokedUs;
-  const first = new Set<string>();
-  for (const { userId } of [...history].sort((a, b) => startUs(a) - startUs(b))) {
-    if (first.size === stock) break;
-    first.add(userId);
-  }
-  return [...winners].filter((user) => first.has(user)).length / Math.min(winners.size, stock);
+  const inOrder = [...history].sort((a, b) => startUs(a, schedule) - startUs(b, schedule));
+  const first = [...new Set(inOrder.map(({ userId }) => userId))].slice(0, stock);
+  return first.filter((user) => winners.has(user)).length / Math.min(winners.size, stock);
 }
 
 /** Below zero where more were accepted than there were units. */
-function remainingOverTime(
-  acceptedAtUs: readonly number[],
-  originUs: number,
-  stock: number,
-): (readonly [number, number])[] {
-  const sorted = Float64Array.from(acceptedAtUs).sort();
-  const steps = Math.min(timelinePoints, sorted.length);
-  const points = Array.from({ length: steps }, (_, step): readonly [number, number] => {
-    const sold = Math.round(((step + 1) * sorted.length) / steps);
-    return [Math.round(((sorted[sold - 1] ?? 0) - originUs) / 100) / 10, stock - sold];
+function remainingOverTime(acceptedAtUs: Float64Array, originUs: number, stock: number): [number, number][] {
+  const { length } = acceptedAtUs;
+  const steps = Math.min(timelinePoints, length);
+  const points = Array.from({ length: steps }, (_, step): [number, number] => {
+    const sold = Math.round(((step + 1) * length) / steps);
+    return [Math.round((acceptedAtUs[sold - 1]! - originUs) / 100) / 10, stock - sold];
   });
   return [[0, stock], ...points];
 }

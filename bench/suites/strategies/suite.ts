@@ -1,11 +1,19 @@
 /** `npm run bench`: the stock-deduction strategies side by side: capacity, selling out, latency, cost, correctness. */
-import { type Catalogue, readCatalogue } from '../../kit/admin.ts';
+import { readCatalogue } from '../../kit/admin.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { missingLockServers } from '../../kit/lock-servers.ts';
 import { layoutOf, processorsHere } from '../../kit/pin.ts';
 import { startService, tunable } from '../../kit/service.ts';
-import type { CellBase, Planned, ReportLayout, Session, Suite, Verdict } from '../../kit/suite.ts';
-import { reasonOf } from '../../kit/text.ts';
+import type {
+  CellBase,
+  Chart,
+  Planned,
+  ReportLayout,
+  Section,
+  Session,
+  Suite,
+  Verdict,
+} from '../../kit/suite.ts';
 import { chooseGenerator } from '../../load/generator.ts';
 import { findK6, k6Hint } from '../../load/k6.ts';
 import { warmGeneratorUp } from '../../load/warm-up.ts';
@@ -14,73 +22,71 @@ import { cellsOf, readStrategyOptions, type StrategyCell, type StrategyOptions, 
 import type { StrategyResult } from './result.ts';
 import { runStrategyTrial } from './trial.ts';
 
+const bars = (title: string, metrics: readonly string[], stacked = false): Chart => {
+  return { kind: 'bars', title, metrics, stacked };
+};
+const sweep = (title: string, axis: string): Chart => {
+  return { kind: 'sweep', title, metric: 'acceptedPerSecond', axis };
+};
+
+const sections: readonly Section[] = [
+  {
+    title: 'Capacity',
+    text: 'Every attempt is a new customer’s, and the stock does not run out: a steady state of selling.',
+    charts: [{ kind: 'ranking', metric: 'acceptedPerSecond' }],
+  },
+  {
+    title: 'Selling out',
+    text: 'The same stock, customers and arrivals for every strategy, until 2 s after the first correct “sold out”.',
+    charts: [bars('Time until the last unit was sold', ['sellOutS']), { kind: 'curves', curve: 'remaining' }],
+  },
+  {
+    title: 'Latency',
+    text: 'Of accepted attempts. While selling out it counts from the intended start of each attempt.',
+    charts: [
+      { kind: 'range', title: 'In steady state', metrics: ['p50Ms', 'p99Ms'] },
+      { kind: 'range', title: 'While selling out', metrics: ['sellOutP50Ms', 'sellOutP99Ms'] },
+    ],
+  },
+  {
+    title: 'Cost',
+    text: 'CPU seconds for 10,000 answered attempts in steady state.',
+    charts: [bars('CPU by process', ['serviceCpu', 'redisCpu', 'postgresCpu'], true)],
+  },
+  {
+    title: 'Where the ranking comes from',
+    text: 'Capacity at each number of connections, with farther stores, on more sales, and against pgbench with the same statements.',
+    charts: [
+      sweep('Connections', 'connections'),
+      sweep('Round-trip time to the stores', 'rttMs'),
+      sweep('Sales at the same time', 'sales'),
+      bars('Against pgbench', ['ofPgbench']),
+    ],
+  },
+];
+
+const columns = [
+  'acceptedPerSecond',
+  'p50Ms',
+  'p99Ms',
+  'sellOutS',
+  'sellOutP99Ms',
+  'ofPgbench',
+  'serviceCpu',
+];
 const report: ReportLayout = {
   title: 'Stock-deduction strategies compared',
   lead: 'acceptedPerSecond',
   leadText: 'accepted attempts a second',
   noun: 'strategy',
   passed: 'sold exactly the stock and passed every other check',
-  columns: [
-    'acceptedPerSecond',
-    'p50Ms',
-    'p99Ms',
-    'sellOutS',
-    'sellOutP99Ms',
-    'ofPgbench',
-    'serviceCpu',
-    'redisRoundTrips',
-    'postgresRoundTrips',
-  ],
+  columns: [...columns, 'redisRoundTrips', 'postgresRoundTrips'],
   axes: {
     rttMs: { title: 'round-trip time to the stores', unit: 'ms' },
     connections: { title: 'connections', unit: '' },
     sales: { title: 'sales at the same time', unit: '' },
   },
-  sections: [
-    {
-      title: 'Capacity',
-      text: 'Every attempt is another customer’s, and the stock does not run out: what each strategy does for as long as it likes.',
-      charts: [{ kind: 'ranking', metric: 'acceptedPerSecond' }],
-    },
-    {
-      title: 'Selling out',
-      text: 'The same stock, customers and arrivals for every strategy, until 2 s after the first correct “sold out”.',
-      charts: [
-        { kind: 'bars', title: 'Time until the last unit was sold', metrics: ['sellOutS'], stacked: false },
-        { kind: 'curves', curve: 'remaining' },
-      ],
-    },
-    {
-      title: 'Latency',
-      text: 'Of accepted attempts. While selling out it counts from the intended start of each attempt.',
-      charts: [
-        { kind: 'range', title: 'In steady state', metrics: ['p50Ms', 'p99Ms'] },
-        { kind: 'range', title: 'While selling out', metrics: ['sellOutP50Ms', 'sellOutP99Ms'] },
-      ],
-    },
-    {
-      title: 'Cost',
-      text: 'CPU seconds for 10,000 answered attempts in steady state.',
-      charts: [
-        {
-          kind: 'bars',
-          title: 'CPU by process',
-          metrics: ['serviceCpu', 'redisCpu', 'postgresCpu'],
-          stacked: true,
-        },
-      ],
-    },
-    {
-      title: 'Where the ranking comes from',
-      text: 'Capacity at each number of connections, with farther stores, on more sales, and against pgbench with the same statements.',
-      charts: [
-        { kind: 'sweep', title: 'Connections', metric: 'acceptedPerSecond', axis: 'connections' },
-        { kind: 'sweep', title: 'Round-trip time to the stores', metric: 'acceptedPerSecond', axis: 'rttMs' },
-        { kind: 'sweep', title: 'Sales at the same time', metric: 'acceptedPerSecond', axis: 'sales' },
-        { kind: 'bars', title: 'Against pgbench', metrics: ['ofPgbench'], stacked: false },
-      ],
-    },
-  ],
+  sections,
   notes: [
     'Each trial has a service process and empty stores. Each round runs every strategy once, beginning one further in the list.',
     'Capacity is measured for at least 5 s after a warm-up, by a closed loop at each number of connections, in one service. All are ranked at the first number; the best of the numbers is chosen by the median over the rounds.',
@@ -94,40 +100,26 @@ const report: ReportLayout = {
   ],
 };
 
-/** Asks a service which strategies there are, and whether it knows every lock that will be used. */
+/** Asks a service which strategies there are. */
 async function plan(
   options: StrategyOptions,
-  environment: Environment,
+  { stores, signal }: Environment,
 ): Promise<Planned<StrategyCell> | { readonly mistakes: readonly string[] }> {
   const missing = missingLockServers(options.locks, process.env);
   if (options.load.includes('k6') && findK6() === null) missing.push(`--load k6: ${k6Hint}`);
   if (missing.length > 0) return { mistakes: missing };
   await needBuild();
-  const { signal } = environment;
-  await using empty = await (await environment.stores()).fresh('catalogue');
-  const ask = async (strategy: string | null, lock: string | null): Promise<Catalogue> => {
-    await using service = await startService({ strategy, lock, ...empty }, { signal });
-    return await readCatalogue(service.url);
-  };
-  const catalogue = await ask(null, null);
-  const { cells, baseline, mistakes } = cellsOf(options, catalogue.strategies);
-  const wrong = [...mistakes];
-  for (const lock of new Set(cells.map((cell) => cell.lock))) {
-    const user = cells.find((cell) => cell.lock === lock);
-    if (lock === null || lock === catalogue.lock || user === undefined) continue;
-    await ask(user.strategy, lock).catch((error: unknown) => {
-      signal.throwIfAborted();
-      wrong.push(`--locks: ${lock} cannot be used: ${reasonOf(error)}`);
-    });
-  }
-  if (wrong.length > 0) return { mistakes: wrong };
-  const { points, ladder, sweep, keep: _keep, isBrief: _isBrief, ...shown } = options;
+  await using empty = await (await stores()).fresh('catalogue');
+  await using service = await startService({ strategy: null, lock: null, ...empty }, { signal });
+  const { cells, baseline, mistakes } = cellsOf(options, (await readCatalogue(service.url)).strategies);
+  if (mistakes.length > 0) return { mistakes };
+  const { points, ladder, isBrief: _isBrief, ...shown } = options;
   const [lead = 0] = ladder;
   const values = [...ladder].sort((a, b) => a - b);
   const steps = ladder.length > 1 ? { axis: 'connections', values, lead } : null;
   const env = tunable.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : []));
-  const all = { ...shown, connections: ladder, sweep, serviceEnv: Object.fromEntries(env) };
-  return { cells, points, baseline, control: sweep === null, ladder: steps, shown: all };
+  const all = { ...shown, connections: ladder, serviceEnv: Object.fromEntries(env) };
+  return { cells, points, baseline, control: options.sweep === null, ladder: steps, shown: all };
 }
 
 async function open(

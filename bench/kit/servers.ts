@@ -1,0 +1,109 @@
+/** Servers for locks, beside the stores of the trials: groups of Redis, and ZooKeeper. For suites, and for tests. */
+import { existsSync } from 'node:fs';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Redis } from 'ioredis';
+import { findProgram } from '../../src/local/redis-binary.ts';
+import { freePort, launch, type ServerProcess } from '../../src/local/server-process.ts';
+
+/** No AOF, as Redis ships: no lock here waits for the disk. */
+export const plainRedis = ['--appendonly', 'no'];
+/** A primary that copies to a new replica at once. */
+export const eagerPrimary = [...plainRedis, '--repl-diskless-sync-delay', '0'];
+
+const replicasMs = 20_000;
+
+/** Waits until replicas acknowledge: one that is online may still lack the writes since its snapshot. */
+export async function untilReplicated(primary: Redis, replicas = 1): Promise<void> {
+  const untilMs = performance.now() + replicasMs;
+  do {
+    if (performance.now() > untilMs) throw new Error('a Redis replica did not come online');
+    await primary.set('in-step', 1);
+  } while ((await primary.wait(replicas, 500)) < replicas);
+}
+
+/** Where Debian's package puts its libraries; the manifest of the first one names what it needs. */
+const jars = ['/usr/share/java/zookeeper.jar', '/usr/share/java/slf4j-simple.jar'];
+const zookeeperMs = 60_000;
+const askMs = 2_000;
+
+export interface ZookeeperServer {
+  readonly url: string;
+  readonly port: number;
+  readonly pid: number;
+  /** The reply to a four-letter command, as much of it as came in time. */
+  ask(word: string): Promise<string>;
+  /** SIGKILL; the data stays for `start`. */
+  kill(): Promise<void>;
+  /** Restarts a killed server on its port and data. */
+  start(): Promise<void>;
+}
+
+/** @returns null when it can be started, or how to install it */
+export function whyNoZookeeper(): string | null {
+  if (existsSync(jars[0]!) && findProgram('java') !== null) return null;
+  return 'no ZooKeeper on this machine: apt-get install zookeeper default-jre-headless (Debian, Ubuntu)';
+}
+
+/**
+ * Starts ZooKeeper on an empty folder, on the loopback, and waits until it serves.
+ * @param changes of the settings that it ships with
+ * @param java further arguments of the virtual machine
+ */
+export async function startZookeeper(
+  folder: string,
+  changes: Readonly<Record<string, string | number>> = {},
+  java: readonly string[] = [],
+): Promise<ZookeeperServer> {
+  const port = await freePort();
+  const dataDir = join(folder, 'data');
+  await mkdir(dataDir, { recursive: true });
+  const place = { dataDir, clientPort: port, clientPortAddress: '127.0.0.1' };
+  const access = { maxClientCnxns: 0, 'admin.enableServer': false, '4lw.commands.whitelist': '*' };
+  const file = join(folder, 'zoo.cfg');
+  const settings = Object.entries({ ...place, ...access, tickTime: 2_000, ...changes });
+  await writeFile(file, settings.map(([name, value]) => `${name}=${value}\n`).join(''));
+  const main = 'org.apache.zookeeper.server.quorum.QuorumPeerMain';
+  const args = ['-Xmx256m', ...java, '-cp', jars.join(':'), main, file];
+  const log = join(folder, 'zookeeper.log');
+  let server: ServerProcess;
+  const start = async (): Promise<void> => {
+    server = await launch({ command: 'java', args, cwd: folder, log }, 'redis-failed');
+    const untilMs = performance.now() + zookeeperMs;
+    while (!(await ask(port, 'srvr')).includes('Mode:')) {
+      if (server.end() !== null || performance.now() > untilMs) {
+        await server.kill();
+        throw new Error(`ZooKeeper did not start (${server.end()}):\n${server.tail()}`);
+      }
+      await sleep(50);
+    }
+  };
+  await start();
+  return {
+    ...{ url: `127.0.0.1:${port}`, port, start },
+    get pid() {
+      return server.pid;
+    },
+    ask: (word) => ask(port, word),
+    kill: () => server.kill(),
+  };
+}
+
+function ask(port: number, word: string): Promise<string> {
+  return new Promise((resolve) => {
+    let answer = '';
+    const socket = connect({ host: '127.0.0.1', port }, () => socket.write(word));
+    const finish = () => {
+      socket.destroy();
+      resolve(answer);
+    };
+    socket.setTimeout(askMs, finish);
+    socket.on('data', (chunk) => {
+      answer += chunk.toString();
+    });
+    socket.on('error', finish);
+    socket.on('close', finish);
+  });
+}
