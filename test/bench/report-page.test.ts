@@ -7,19 +7,13 @@ import { type Browser, type BrowserContextOptions, chromium, type Page } from 'p
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { chartFile } from '../../bench/kit/report/chart-file.ts';
 import { htmlReport } from '../../bench/kit/report/index.ts';
-import { layout, resultsOf, usual } from './report-fixture.ts';
+import { layout, onLadder, resultsOf, usual } from './report-fixture.ts';
 
 const goal = {
   ...{ metric: 'rate', of: 'lua', over: 'for-update', atLeast: 5, atMost: null, what: 'speed' },
   ...{ value: { median: 6, low: 5.5, high: 7, rounds: 3 }, byRound: [], verdict: 'reached' as const },
 };
-const at = (connections: number, factor: number) =>
-  usual.map((cell) => ({ ...cell, point: { connections }, rates: cell.rates.map((rate) => rate * factor) }));
-const ladder = { axis: 'connections', values: [64, 256], lead: 64 };
-const results = resultsOf([...at(64, 1), ...at(256, 1.3)], {
-  plan: { ...resultsOf(usual).plan, ladder },
-  goals: [goal],
-});
+const results = onLadder(1.3, undefined, { goals: [goal] });
 const whole = htmlReport(results);
 
 describe('the page', () => {

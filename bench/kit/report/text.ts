@@ -1,7 +1,7 @@
 /** The report as text: its end on a terminal, and all of it in Markdown. */
 import type { Results } from '../results.ts';
 import { compared, findingsOf } from './rows.ts';
-import { allTables, comparisons, glossary, goalsTable, type Table } from './table.ts';
+import { allTables, comparisons, extraTables, glossary, goalsTable, type Table } from './table.ts';
 import { noiseText, notices, prose, sentence } from './words.ts';
 
 /** Findings of a cell that a terminal shows; the report has all. */
@@ -22,6 +22,7 @@ export function toTerminal(results: Results): string {
   });
   return joined([
     ...tables,
+    ...extraTables(results).map((table) => `${table.title}\n${terminalTable(table)}`),
     goals.length === 0 ? '' : terminalTable(goalsTable(results)),
     findings.join('\n'),
     noise === null ? '' : noiseText(results),
