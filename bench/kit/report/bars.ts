@@ -9,8 +9,7 @@ import { html, type Markup, nothing } from './markup.ts';
 import { figure, tick, withUnit } from './numbers.ts';
 import { axisOf, inPlanOrder, isCorrect, isRanked, metricOf } from './rows.ts';
 import { logScale } from './scale.ts';
-import { bestText } from './table.ts';
-import { rankText, worstCheck } from './words.ts';
+import { bestText, rankText, worstCheck } from './words.ts';
 
 /** What every chart needs: the results, the rows to draw, and the number of each cell on the page. */
 export interface Drawn {
@@ -119,11 +118,8 @@ export function valueBars(drawn: Drawn, keys: readonly string[]): Markup {
   const kinds = metrics.map((_, n) => `fill p${n}`);
   const sums = drawn.rows.map((row) => {
     const parts = keys.map((key) => row.values[key]?.median);
-    const sum = parts.reduce(
-      (total: number | undefined, part) => (part === undefined ? total : (total ?? 0) + part),
-      undefined,
-    );
-    return { row, parts, sum };
+    const known = parts.filter((part) => part !== undefined);
+    return { row, parts, sum: known.length === 0 ? undefined : known.reduce((total, part) => total + part) };
   });
   const bars = sorted(sums, ({ sum }) => sum, metrics[0]!).map(({ row, parts, sum }): Bar => {
     let end = 0;
@@ -148,12 +144,11 @@ export function rangeBars(drawn: Drawn, keys: readonly string[]): Markup {
   const { place, ticks } = logScale(measured.flatMap((row) => keys.flatMap((key) => median(row, key) ?? [])));
   const bars = sorted(measured, (row) => median(row, last.key), last).map((row): Bar => {
     const values = keys.map((key) => median(row, key));
-    const dots = values.flatMap((value, n): Mark[] =>
-      value === undefined ? [] : [[kinds[n]!, place(value), place(value)]],
-    );
-    const ends = dots.map(([, at]) => at);
-    const text = values.flatMap((value) => (value === undefined ? [] : figure(value, last.unit))).join(' · ');
-    return { row, marks: [['span', Math.min(...ends), Math.max(...ends)], ...dots], text };
+    const dots = values.map((value = 0, n): Mark => [kinds[n]!, place(value), place(value)]);
+    const known = dots.filter((_, n) => values[n] !== undefined);
+    const ends = known.map(([, at]) => at);
+    const text = values.map((value) => (value === undefined ? '–' : figure(value, last.unit))).join(' · ');
+    return { row, marks: [['span', Math.min(...ends), Math.max(...ends)], ...known], text };
   });
   const axis = ticks.map((value): Mark => ['tick', place(value), place(value), tick(value)]);
   return html`${legend(kinds, metrics)}${chart('ranges', [...bars, { marks: axis, text: `${last.unit}, logarithmic` }], 1, drawn)}`;

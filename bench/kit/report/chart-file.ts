@@ -4,8 +4,7 @@ import { html, Markup } from './markup.ts';
 import { figure } from './numbers.ts';
 import { palette } from './palette.ts';
 import { compared, groupsOf, isCorrect, metricOf } from './rows.ts';
-import { bestText } from './table.ts';
-import { sentence, worstCheck } from './words.ts';
+import { bestText, sentence, worstCheck } from './words.ts';
 
 const [width, rowHeight, top, nameWidth, endWidth] = [840, 26, 34, 190, 200];
 const style = `svg{${palette.light}font:13px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.soft{fill:var(--soft)}.bad{fill:var(--bad)}

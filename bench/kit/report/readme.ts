@@ -46,9 +46,9 @@ const rungs = [...locks.values()].map(({ description }) => description);
 /** The first column is a name, as code. */
 function listed<T extends { readonly name: string }>(
   all: readonly T[],
-  titles: readonly string[],
-  cells: (one: T) => readonly string[],
-): string {
+  titles: string[],
+  cells: (one: T) => string[],
+) {
   const rows = all.map((one) => [`\`${one.name}\``, ...cells(one)]);
   return markdownTable({ columns: titles.map((title) => [title, 'left']), rows });
 }
@@ -58,16 +58,9 @@ const guaranteeMatrix = (): string =>
     one.summary,
     ...guarantees.map(([key]) => (one.guarantees[key] ? 'yes' : '**no**')),
   ]);
-const strategyColumns = [
-  '`STRATEGY=`',
-  'how it decides',
-  'where',
-  'round trips',
-  '`LOCK`',
-  'does not promise',
-];
+const costs = ['where', 'round trips', '`LOCK`', 'does not promise'];
 const strategyTable = (): string =>
-  listed(declared, strategyColumns, (one) => [
+  listed(declared, ['`STRATEGY=`', 'how it decides', ...costs], (one) => [
     one.summary,
     { redis: 'Redis', postgres: 'Postgres' }[one.store],
     String(one.roundTrips),
@@ -87,11 +80,7 @@ const flawTable = (): string =>
   ]);
 
 /** Tables of a committed run, with its origin below. */
-function measured(
-  name: string,
-  tables: (results: Results) => readonly Table[],
-  up = '../../',
-): string | null {
+function measured(name: string, tables: (results: Results) => Table[], up = '../../'): string | null {
   const results = committed(name);
   if (results === null) return null;
   const origin = `Medians of ${quantity(results.plan.rounds, 'round')}. Measured ${originText(results)}`;

@@ -56,10 +56,8 @@ export function hasRanking({ layout }: Pick<Results, 'layout'>): boolean {
 /** Whether the run carries a ranking: one round cannot separate a difference from noise. */
 export function isRanked(results: Results): boolean {
   const { smoke, summary, layout } = results;
-  const rounds = summary.flatMap(({ values, rank }) =>
-    rank === null ? [] : (values[layout.lead]?.rounds ?? 0),
-  );
-  return hasRanking(results) && !smoke && rounds.some((count) => count > 1);
+  const isRepeated = ({ values }: SummaryRow): boolean => (values[layout.lead]?.rounds ?? 0) > 1;
+  return hasRanking(results) && !smoke && summary.some((row) => row.rank !== null && isRepeated(row));
 }
 
 /** Names of all cells, those of the first results first. A cell has the same number in all charts. */

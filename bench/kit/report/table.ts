@@ -14,7 +14,7 @@ import {
   metricOf,
   sweptBy,
 } from './rows.ts';
-import { goalBound, goalFigure, goalName, pointText, rankText, worstCheck } from './words.ts';
+import { bestText, goalBound, goalFigure, goalName, pointText, rankText, worstCheck } from './words.ts';
 
 /** A column of text, or of figures, which are aligned to the right. */
 export type Column = readonly [title: string, align: 'left' | 'right'];
@@ -30,13 +30,10 @@ type Field = readonly [...Column, text: (row: SummaryRow) => string];
 
 const none = '–';
 
+type Rows = readonly SummaryRow[];
+
 /** By rank, or in the order of the plan where nothing is ranked. A column that says nothing is left out. */
-function tableOf(
-  title: string,
-  results: Results,
-  group: readonly SummaryRow[],
-  fields: readonly Field[],
-): Table {
+function tableOf(title: string, results: Results, group: Rows, fields: readonly Field[]): Table {
   const rows = isRanked(results) ? group : inPlanOrder(group, results);
   const shown = fields.filter(([, , text]) => rows.some((row) => text(row) !== none));
   return {
@@ -54,30 +51,23 @@ function figures(results: Results, key: string): Field {
 }
 
 const cellField = ({ layout }: Results): Field => [layout.noun, 'left', ({ cell }) => cell];
-
-function auditField(results: Results): Field {
-  const text = (row: SummaryRow): string =>
-    [row.verdict ?? none, worstCheck(row, results)].filter(Boolean).join(': ');
-  return ['audit', 'left', text];
-}
+const bestField = (results: Results): Field => ['at its best', 'right', (row) => bestText(row, results)];
+const auditText = (row: SummaryRow, results: Results): string =>
+  [row.verdict ?? none, worstCheck(row, results)].filter(Boolean).join(': ');
+const auditField = (results: Results): Field => ['audit', 'left', (row) => auditText(row, results)];
 
 /** The comparison: rank, the metrics that the layout chooses, the verdict. */
-export function mainTable(results: Results, rows: readonly SummaryRow[], title = 'The comparison'): Table {
+export function mainTable(results: Results, rows: Rows, title = 'The comparison'): Table {
   const { layout, plan } = results;
   const { lead, columns } = layout;
   const { unit } = metricOf(results, lead);
   const interval = ({ values }: SummaryRow): string => (values[lead] ? range(values[lead], unit) : none);
   const toBaseline = (row: SummaryRow): string =>
     row.toBaseline === null ? none : figure(row.toBaseline.median, '×');
-  const ranking: Field[] = [
-    [`× ${plan.baseline}`, 'right', toBaseline],
-    ['at its best', 'right', (row) => bestText(row, results)],
-  ];
   const ranked = isRanked(results);
-  const fields = columns.flatMap((key): Field[] => {
-    if (key !== lead) return [figures(results, key)];
-    return [figures(results, key), ['95 %', 'right', interval], ...(ranked ? ranking : [])];
-  });
+  const ranking: Field[] = [[`× ${plan.baseline}`, 'right', toBaseline], bestField(results)];
+  const leading: Field[] = [['95 %', 'right', interval], ...(ranked ? ranking : [])];
+  const fields = columns.flatMap((key) => [figures(results, key), ...(key === lead ? leading : [])]);
   const rank: Field[] = ranked ? [['rank', 'right', rankText]] : [];
   return tableOf(title, results, rows, [...rank, cellField(results), ...fields, auditField(results)]);
 }
@@ -96,14 +86,6 @@ export function shortTable(results: Results, keys: readonly string[]): Table {
   return tableOf('', results, rows, [cellField(results), ...fields, auditField(results)]);
 }
 
-/** "13,020 at 256": the leading metric where the cell does best on the ladder. */
-export function bestText({ best }: SummaryRow, results: Results): string {
-  const { layout, plan } = results;
-  if (best === null || plan.ladder === null) return none;
-  const { unit } = metricOf(results, layout.lead);
-  return `${figure(best.value.median, unit)} at ${number(best.point[plan.ladder.axis] ?? plan.ladder.lead)}`;
-}
-
 /** A comparison for each point of the plan. */
 export const comparisons = (results: Results): Table[] =>
   groupsOf(results).map(({ point, rows }, _, { length }) =>
@@ -111,7 +93,7 @@ export const comparisons = (results: Results): Table[] =>
   );
 
 /** Every metric that the main table leaves out, and the rounds behind the medians of the leading one. */
-function otherFigures(results: Results, rows: readonly SummaryRow[]): Table {
+function otherFigures(results: Results, rows: Rows): Table {
   const { lead, columns } = results.layout;
   const { title, unit } = metricOf(results, lead);
   const others = results.metrics.filter(({ key }) => !columns.includes(key));
@@ -120,11 +102,8 @@ function otherFigures(results: Results, rows: readonly SummaryRow[]): Table {
     return all.length < 2 ? none : all.map(([, value]) => figure(value, unit)).join(' · ');
   };
   const fields = others.map(({ key }) => figures(results, key));
-  return tableOf('Other figures', results, rows, [
-    cellField(results),
-    ...fields,
-    [`${title}, round by round`, 'left', rounds],
-  ]);
+  const byRound: Field = [`${title}, round by round`, 'left', rounds];
+  return tableOf('Other figures', results, rows, [cellField(results), ...fields, byRound]);
 }
 
 const signs = { reached: '✓', missed: '✗', 'not measured': '?' } as const;
@@ -137,9 +116,11 @@ export function goalsTable(results: Results): Table {
     const median = value === null ? none : text(value.median);
     return [goalName(goal), goalBound(results, goal), median, interval, `${signs[verdict]} ${verdict}`];
   });
-  const columns = (['goal', 'bound', 'median', '95 %', 'verdict'] as const).map(
-    (title, n): Column => [title, n === 2 || n === 3 ? 'right' : 'left'],
-  );
+  const figureColumns: Column[] = [
+    ['median', 'right'],
+    ['95 %', 'right'],
+  ];
+  const columns: Column[] = [['goal', 'left'], ['bound', 'left'], ...figureColumns, ['verdict', 'left']];
   return { title: 'Goals', columns, rows };
 }
 
@@ -160,17 +141,18 @@ export function sweepTable(all: readonly Results[], axis: string, key: string): 
   const rounds = Math.max(0, ...rows.map((row) => row.values[key]?.rounds ?? 0));
   return {
     title: `${title} by ${axisOf(results, axis).title}, ${quantity(rounds, 'round')}`,
-    columns: [[results.layout.noun, 'left'], ...values.map((value): Column => [number(value), 'right'])],
+    columns: columnsOf([results.layout.noun, ...values.map(number)], 'right'),
     rows: cellsIn(rows).map((name) => [name, ...values.map((at) => text(name, at))]),
   };
 }
 
+/** The first column is a text, the others are of that kind. */
+const columnsOf = (titles: readonly string[], kind: Column[1]): Column[] =>
+  titles.map((title, n) => [title, n === 0 ? 'left' : kind]);
+
 /** The tables that only this suite has: a text, then figures. */
 export const extraTables = ({ tables }: Results): Table[] =>
-  tables.map((table) => ({
-    ...table,
-    columns: table.columns.map((title, n): Column => [title, n === 0 ? 'left' : 'right']),
-  }));
+  tables.map((table) => ({ ...table, columns: columnsOf(table.columns, 'right') }));
 
 const tieHelp =
   'By the median. 1= is a tie: the difference from the first row of that rank is within the noise.';
@@ -180,28 +162,33 @@ const intervalHelp = 'Where the median of a repeated run is expected: a bootstra
 export function glossary({ metrics, checks, summary, plan, layout }: Results): Table[] {
   const used = metrics.filter(({ key }) => summary.some(({ values }) => values[key] !== undefined));
   const words = [...used, ...checks].map(({ title, help = '' }) => [title, help]);
-  const cells = plan.cells.flatMap(({ name, summary, control }) => (control ? [] : [[name, summary]]));
-  const table = (title: string, left: string, rows: readonly (readonly string[])[]): Table => ({
-    ...{ title, columns: [left, 'meaning'].map((name): Column => [name, 'left']) },
-    rows: rows.filter(([, meaning]) => meaning !== ''),
-  });
-  return [
-    table(`What was compared`, layout.noun, cells),
-    table('Words', 'word', [...words, ['rank, 1=', tieHelp], ['95 %', intervalHelp]]),
+  const cells = plan.cells.map(({ name, summary, control }) => [name, control ? '' : summary]);
+  const table = (title: string, first: string, rows: readonly (readonly string[])[]): Table => {
+    const meant = rows.filter(([, meaning]) => meaning !== '');
+    return { title, columns: columnsOf([first, 'meaning'], 'left'), rows: meant };
+  };
+  const statistics = [
+    ['rank, 1=', tieHelp],
+    ['95 %', intervalHelp],
   ];
+  const all = [
+    table('What was compared', layout.noun, cells),
+    table('Words', 'word', [...words, ...statistics]),
+  ];
+  return all.filter(({ rows }) => rows.length > 0);
 }
 
 /** Every table of a report, in the order in which both formats show them. */
 export function allTables(results: Results, sweeps: readonly Results[]): Table[] {
   const { layout, goals } = results;
-  const groups = groupsOf(results);
+  const [group, ...more] = groupsOf(results);
   const swept = layout.sections.flatMap(({ charts }) => charts.filter((chart) => chart.kind === 'sweep'));
   const tables = [
     ...(goals.length === 0 ? [] : [goalsTable(results)]),
     ...comparisons(results),
     ...extraTables(results),
     ...swept.flatMap(({ axis, metric }) => sweepTable([results, ...sweeps], axis, metric) ?? []),
-    ...(groups.length === 1 ? [otherFigures(results, groups[0]!.rows)] : []),
+    ...(group !== undefined && more.length === 0 ? [otherFigures(results, group.rows)] : []),
   ];
   return tables.filter(({ columns, rows }) => columns.length > 1 && rows.length > 0);
 }

@@ -57,12 +57,18 @@ function fastest(results: Results): string {
   if (leaders.length > 1) return `Tied for first: ${cellsIn(leaders).join(', ')}, up to ${text}.`;
   const isAhead = first.toBaseline !== null && first.comparison === 'faster';
   const times = isAhead ? `, ${figure(first.toBaseline.median, '×')} times ${plan.baseline}` : '';
-  const other = rows.find(({ best }) => best?.rank === 1);
-  const step = other?.best?.point[axis] ?? lead;
-  if (other?.best == null || (step === lead && other === first))
-    return `First: ${first.cell} with ${text}${times}.`;
-  const most = number(Math.round(other.best.value.median));
-  return `First: ${first.cell} with ${text}${times}. Each at its best: ${other.cell} with ${most} at ${number(step)}.`;
+  const most = rows.find(({ best }) => best?.rank === 1);
+  const isElsewhere = most !== undefined && (most !== first || most.best?.point[axis] !== lead);
+  const atBest = isElsewhere ? ` Each at its best: ${most.cell} with ${bestText(most, results)}.` : '';
+  return `First: ${first.cell} with ${text}${times}.${atBest}`;
+}
+
+/** "13,020 at 256": the leading metric where the cell does best on the ladder. */
+export function bestText({ best }: SummaryRow, results: Results): string {
+  const { layout, plan } = results;
+  if (best === null || plan.ladder === null) return '–';
+  const { unit } = metricOf(results, layout.lead);
+  return `${figure(best.value.median, unit)} at ${number(best.point[plan.ladder.axis] ?? plan.ladder.lead)}`;
 }
 
 /** A smoke run is too small to judge a goal. */
@@ -104,16 +110,16 @@ export function noiseText({ noise, layout }: Results): string {
   );
 }
 
-const serverNames: Readonly<Record<string, string>> = {
-  ...{ postgres: 'Postgres', redis: 'Redis', zookeeper: 'ZooKeeper' },
+const names: Readonly<Record<string, string>> = {
+  postgres: 'Postgres',
+  redis: 'Redis',
+  zookeeper: 'ZooKeeper',
 };
 
 /** When, at which commit and on which machine the run was made. */
 export function originText({ startedAt, commit, machine, generator }: Results): string {
   const { cores, cpu, memoryBytes, os, node, ...servers } = machine;
-  const versions = Object.entries(servers).map(
-    ([name, version]) => `${serverNames[name] ?? name} ${version}`,
-  );
+  const versions = Object.entries(servers).map(([name, version]) => `${names[name] ?? name} ${version}`);
   return (
     `${when(startedAt)}, commit ${shortCommit(commit)}, ${quantity(cores, 'core')} (${cpu}, ${Math.round(memoryBytes / 2 ** 30)} GiB) for load, ` +
     `service and stores together, ${os}, Node ${node}, ${versions.join(', ')}; load by ${generator}.`
@@ -132,19 +138,15 @@ export function notices(results: Results): string[] {
   if (smoke) all.push('Smoke run: it shows that everything works. Its one round ranks nothing.');
   else if (plan.rounds === 1 && summary.length > 0 && hasRanking(results))
     all.push('One round: it cannot separate differences from noise, so nothing is ranked.');
-  return [
-    ...all,
-    ...failures,
-    ...broken.map(({ cell, round, reason }) => `${cell}, round ${round}: ${reason}`),
-  ];
+  const reasons = broken.map(({ cell, round, reason }) => `${cell}, round ${round}: ${reason}`);
+  return [...all, ...failures, ...reasons];
 }
 
 /** The parts of a report that are lists of sentences; an empty one is left out. */
 export function prose(results: Results): (readonly [title: string, items: readonly string[]])[] {
   const { layout, summary, noise } = results;
-  const findings = findingsOf(summary).flatMap(({ cell, findings }) =>
-    findings.map((text) => `${cell}: ${text}`),
-  );
+  const found = findingsOf(summary);
+  const findings = found.flatMap(({ cell, findings }) => findings.map((text) => `${cell}: ${text}`));
   const parts = [
     ['Findings', findings],
     ['How it was measured', layout.notes],
