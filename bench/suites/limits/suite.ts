@@ -58,11 +58,8 @@ const notes = [
   'Each cell has a server and empty stores in each round: a warm-up, then the same closed loop at each number of connections. Every attempt is another customer’s. Ratios are taken within a round.',
   'After the load an audit counts orders, counters and points in Postgres, compares them with Redis and with the answers.',
 ];
-const goalSection = {
-  title: 'Goals',
-  text: 'Medians over the rounds, with their interval.',
-  charts: [{ kind: 'goals' }],
-} as const;
+const goalText = 'Medians over the rounds, with their interval.';
+const goalSection = { title: 'Goals', text: goalText, charts: [{ kind: 'goals' }] } as const;
 
 const curve: Curve<LimitResult> = {
   ...{ key: 'memory', title: 'Memory of the service' },
@@ -78,7 +75,7 @@ const layoutOf = ({ report: title, lead, charts }: Kind): ReportLayout => ({
 
 const pins = ['auto', 'split', 'none'] as const;
 const pinned =
-  'the server has the first processor alone, the load the last one, the stores all but the first';
+  'the server alone on the first processor, the load on the last, the stores on all but the first';
 const specs = ({ connections, seconds }: Kind): OptionSpecs => ({
   cells: { kind: 'names', help: 'which cells; a goal needs both of its cells (all)' },
   profile: { kind: 'flag', help: 'profile the service: with lua, unless --cells names others' },
@@ -86,11 +83,7 @@ const specs = ({ connections, seconds }: Kind): OptionSpecs => ({
   warmup: { kind: 'seconds', min: 0, max: 3_600, help: 'seconds of the same load before (10; smoke 0.5)' },
   connections: { kind: 'numbers', min: 1, max: 10_000, help: `the last one leads (${connections.join()})` },
   pin: { kind: 'choice', choices: pins, help: `split: ${pinned} (auto)` },
-  generator: {
-    kind: 'choice',
-    choices: generatorNames,
-    help: 'what makes the load (wrk where it is installed)',
-  },
+  generator: { kind: 'choice', choices: generatorNames, help: 'what makes the load (wrk, if installed)' },
 });
 const programs =
   'wrk, pgbench (PGBENCH may name it) and taskset are used where they are installed; stores that are given are not pinned.';
@@ -103,8 +96,7 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
     rounds: { canonical: kind.rounds, smoke: 1 },
     read(given, { smoke, canonical }, mistakes) {
       const profile = given.has('profile');
-      if (profile && canonical)
-        mistakes.push('--profile slows the service down: it goes without --canonical');
+      if (profile && canonical) mistakes.push('--profile slows the service: it goes without --canonical');
       const all = kind.cells.map((cell) => cell.name);
       return {
         profile,
@@ -113,7 +105,10 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
         cells: given.names('cells', profile ? ['lua'] : smoke ? all.slice(0, 2) : all),
         durationMs: given.number('duration', smoke ? 500 : kind.seconds * 1_000),
         warmupMs: given.number('warmup', smoke ? 500 : 10_000),
-        connections: given.numbers('connections', smoke ? [64] : kind.connections),
+        connections: given.numbers(
+          'connections',
+          smoke ? [64] : profile ? kind.connections.slice(-1) : kind.connections,
+        ),
       };
     },
     async plan({ cells: names, connections, ...shown }) {
