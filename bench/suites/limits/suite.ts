@@ -50,7 +50,8 @@ const help = {
   p99Ms: '99th percentile of the latency, as the generator reports it.',
   serviceCpuUs: 'CPU of the server for an answer.',
   utilization: 'Share of one processor that the server used.',
-  growth: 'Resident memory at the end ÷ that after a fifth of the time, less one.',
+  growth:
+    'Resident memory at the end ÷ that after a fifth of the time, less one; garbage collection makes up to 15 % of noise.',
   others: 'Answers of another kind, and requests without an answer.',
 };
 
