@@ -9,9 +9,7 @@ import { forCommit, type Results, readResults, writeWhole } from './kit/results.
 import { exitCodes, runSuite } from './kit/run.ts';
 import type { CellBase, Suite, TrialBase } from './kit/suite.ts';
 import { reasonOf } from './kit/text.ts';
-import { memory } from './suites/limits/memory.ts';
-import { profile } from './suites/limits/profile.ts';
-import { flat, limits } from './suites/limits/suite.ts';
+import { flat, limits, memory } from './suites/limits/suite.ts';
 import { locks } from './suites/locks/suite.ts';
 import { overloadSuite } from './suites/overload/suite.ts';
 import { strategies } from './suites/strategies/suite.ts';
@@ -30,7 +28,6 @@ const suites: ReadonlyMap<string, AnySuite> = new Map(
     runnable(limits),
     runnable(flat),
     runnable(memory),
-    runnable(profile),
     runnable(overloadSuite),
   ].map((suite) => [suite.name, suite]),
 );

@@ -90,9 +90,9 @@ describe('options', () => {
     expect(mistakes('--smoke=yes')).toEqual(['--smoke takes no value']);
     expect(mistakes('--sweep', 'stock')).toEqual(['--sweep stock: must be one of rtt, connections, sales']);
     expect(parseOptions(locks, ['--waiters', '3'])).toMatchObject({ kind: 'mistakes' });
-    expect(parseOptions(limits, ['--strategies', 'lau'])).toEqual({
+    expect(parseOptions(limits, ['--profile', '--canonical'])).toEqual({
       kind: 'mistakes',
-      mistakes: ['--strategies: there is no strategy "lau"; did you mean "lua"?'],
+      mistakes: ['--profile slows the service: it goes without --canonical'],
     });
   });
 

@@ -1,6 +1,6 @@
 /** Results of a small made-up suite, summarized by the kit, for tests of reports and comparisons. */
 import type { Results } from '../../bench/kit/results.ts';
-import type { CellBase, Metric, Point, TrialBase, Verdict } from '../../bench/kit/suite.ts';
+import type { CellBase, Metric, Point, TrialBase, Unit, Verdict } from '../../bench/kit/suite.ts';
 import { summarize } from '../../bench/kit/summary.ts';
 
 export interface MadeUp extends TrialBase {
@@ -9,20 +9,10 @@ export interface MadeUp extends TrialBase {
   readonly oversold: number | null;
 }
 
-const metric = (
-  key: 'rate' | 'p99',
-  title: string,
-  unit: '/s' | 'ms',
-  better: 'higher' | 'lower',
-): Metric<MadeUp> => ({
-  key,
-  title,
-  unit,
-  better,
-  help: `What ${title} means.`,
-  read: (result) => result[key],
-});
-
+type Key = 'rate' | 'p99';
+const metric = (key: Key, title: string, unit: Unit, better: 'higher' | 'lower'): Metric<MadeUp> => {
+  return { key, title, unit, better, help: `What ${title} means.`, read: (result) => result[key] };
+};
 const metrics = [metric('rate', 'accepted/s', '/s', 'higher'), metric('p99', 'p99', 'ms', 'lower')];
 const half: Metric<MadeUp> = { ...metrics[1]!, key: 'p50', title: 'p50', read: ({ p99 }) => p99 / 2 };
 const curve = {
@@ -75,6 +65,12 @@ export interface MadeUpCell {
   readonly invalid?: readonly string[];
 }
 
+const check = {
+  key: 'oversold',
+  title: 'oversold',
+  help: 'Orders beyond the stock.',
+  read: (one: MadeUp) => one.oversold,
+};
 const verdictOf = ({ oversold }: MadeUp, { unsafe }: CellBase): Verdict => {
   if (oversold === null) return 'unknown';
   return oversold === 0 ? 'pass' : unsafe ? 'fail (expected)' : 'fail';
@@ -82,38 +78,30 @@ const verdictOf = ({ oversold }: MadeUp, { unsafe }: CellBase): Verdict => {
 
 /** @param changes of the results; the summary is that of the cells */
 export function resultsOf(cells: readonly MadeUpCell[], changes: Partial<Results> = {}): Results {
-  const trials = cells.flatMap(
-    ({ name, rates, p99 = 20, oversold = 0, point = {}, control, findings = [], invalid = [] }) =>
-      rates.map(
-        (rate, index): MadeUp => ({
-          ...{
-            cell: name,
-            control: control ?? false,
-            point,
-            round: index + 1,
-            rate,
-            p99: typeof p99 === 'number' ? p99 : (p99[index] ?? 0),
-            oversold,
-            findings,
-          },
-          ...{ startedAt: `2026-11-21T07:3${index}:00.000Z`, durationMs: 1_000, busyBefore: 0, invalid },
-        }),
-      ),
-  );
+  const trials = cells.flatMap(({ name, rates, p99 = 20, oversold = 0, ...cell }) => {
+    const { point = {}, control = false, findings = [], invalid = [] } = cell;
+    const same = {
+      cell: name,
+      control,
+      point,
+      oversold,
+      findings,
+      invalid,
+      durationMs: 1_000,
+      busyBefore: 0,
+    };
+    return rates.map((rate, n): MadeUp => {
+      const startedAt = `2026-11-21T07:3${n}:00.000Z`;
+      return { ...same, startedAt, round: n + 1, rate, p99: typeof p99 === 'number' ? p99 : (p99[n] ?? 0) };
+    });
+  });
   const bases = [...new Map(cells.map((cell) => [cell.name, cell])).values()].map(
     ({ name, unsafe = false, control = false }): CellBase => ({ name, unsafe, control, summary: '' }),
   );
   const suite = {
     metrics: [...metrics, half],
     curves: [curve],
-    checks: [
-      {
-        key: 'oversold',
-        title: 'oversold',
-        help: 'Orders beyond the stock.',
-        read: (one: MadeUp) => one.oversold,
-      },
-    ],
+    checks: [check],
     verdict: verdictOf,
     report: layout,
   };
@@ -152,3 +140,15 @@ export const usual: readonly MadeUpCell[] = [
     findings: ['sold 2,048 of 2,000'],
   },
 ];
+
+/** The usual run at two steps of a ladder: at 256 connections everything is `factor` times as fast. */
+export function onLadder(
+  factor: number,
+  change: (cell: MadeUpCell) => MadeUpCell = (cell) => cell,
+  more = {},
+): Results {
+  const at = (connections: number, times: number): MadeUpCell[] =>
+    usual.map((cell) => ({ ...cell, point: { connections }, rates: cell.rates.map((rate) => rate * times) }));
+  const plan = { ...resultsOf(usual).plan, ladder: { axis: 'connections', values: [64, 256], lead: 64 } };
+  return resultsOf([...at(64, 1), ...at(256, factor).map(change)], { plan, ...more });
+}

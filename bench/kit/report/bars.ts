@@ -1,16 +1,15 @@
 /**
- * Charts of bars, as HTML: lists whose bars have their length from custom properties, so that one drawing fits a phone and a
- * desk, text stays selectable, and the script can stretch the remaining bars when others are switched off.
+ * Charts of bars, as HTML lists. The marks of a row have their place from custom properties, so that one drawing fits a phone
+ * and a desk, and text stays selectable. `--s<n>` is 0 while cell n is switched off: the longest bar shown fills its track.
  */
 import type { Results } from '../results.ts';
 import type { MetricInfo } from '../suite.ts';
 import type { SummaryRow } from '../summary.ts';
-import { html, Markup, nothing } from './markup.ts';
+import { html, type Markup, nothing } from './markup.ts';
 import { figure, tick, withUnit } from './numbers.ts';
-import { axisOf, inPlanOrder, isCorrect, metricOf } from './rows.ts';
+import { axisOf, inPlanOrder, isCorrect, isRanked, metricOf } from './rows.ts';
 import { logScale } from './scale.ts';
-import { bestText } from './table.ts';
-import { goalBound, goalName, goalUnit, rankText, worstCheck } from './words.ts';
+import { bestText, rankText, worstCheck } from './words.ts';
 
 /** What every chart needs: the results, the rows to draw, and the number of each cell on the page. */
 export interface Drawn {
@@ -19,211 +18,138 @@ export interface Drawn {
   readonly numberOf: (cell: string) => number;
 }
 
-const styled = (properties: Readonly<Record<string, number>>): Markup =>
-  new Markup(
-    Object.entries(properties)
-      .map(([name, value]) => `--${name}:${Number(value.toPrecision(4))}`)
-      .join(';'),
-  );
+/** On the scale of its chart; a text is written at its place. */
+type Mark = readonly [kind: string, from: number, to: number, text?: string];
 
-const chart = (kind: string, max: number, items: readonly Markup[]): Markup =>
-  html`<ul class="bars ${kind}" style="${styled({ max: max || 1 })}">${items}</ul>`;
-
-const name = (cell: string): Markup => html`<span class="name">${cell}</span>`;
-
-/** A row of a chart, which a checkbox switches off; `longest` is what its bar needs of the scale. */
-function item({ numberOf }: Drawn, row: SummaryRow, longest: number, content: Markup): Markup {
-  const kind = isCorrect(row) ? 'ok' : 'wrong';
-  return html`<li class="${kind}" data-s="${numberOf(row.cell)}" data-v="${longest}">${content}</li>`;
+interface Bar {
+  /** Undefined: the axis. */
+  readonly row?: SummaryRow;
+  readonly marks: readonly Mark[];
+  /** The figure at the end of the track. */
+  readonly text: string;
+  readonly rank?: string;
+  readonly beside?: string;
+  readonly sign?: Markup;
 }
 
-/** A name, a track and a text. */
-const line = (cell: string, track: Markup | readonly Markup[], text: string): Markup =>
-  html`${name(cell)}<span class="track">${track}</span><b>${text}</b>`;
+const digits = (value: number): number => Number(value.toPrecision(4));
 
-const legendOf = (kinds: readonly string[], metrics: readonly MetricInfo[]): Markup =>
-  html`<p class="legend">${metrics.map(({ title }, index) => html`<span><i class="${kinds[index] ?? ''}"></i>${title}</span>`)}</p>`;
+/** @param to where the track ends; null: where the longest bar shown does, and the track begins at 0 or the lowest bar */
+function chart(kind: string, bars: readonly Bar[], to: number | null, { numberOf }: Drawn): Markup {
+  const low = to === null ? Math.min(0, ...bars.flatMap(({ marks }) => marks.map(([, from]) => from))) : 0;
+  const optional = (name: string, text: string | undefined): Markup =>
+    text === undefined ? nothing : html`<span class="${name}">${text}</span>`;
+  const items = bars.map(({ row, marks, text, rank, beside, sign = nothing }) => {
+    const track = marks.map(
+      ([mark, from, end, label = '']) =>
+        html`<i class="${mark}" style="--x:${digits(from - low)};--w:${digits(end - from)}">${label}</i>`,
+    );
+    const parts = html`<span class="track">${track}</span><b>${text}</b>${optional('beside', beside)}${sign}`;
+    if (row === undefined) return html`<li class="axis"><span></span>${parts}</li>`;
+    return html`<li class="${isCorrect(row) ? 'ok' : 'wrong'}" data-s="${numberOf(row.cell)}">${optional('rank', rank)}${optional('name', row.cell)}${parts}</li>`;
+  });
+  const ends = bars.map(({ row, marks }) => {
+    const end = digits(Math.max(0, ...marks.map((mark) => mark[2])) - low);
+    return `${end}*var(--s${numberOf(row?.cell ?? '')},1)`;
+  });
+  return html`<ul class="bars ${kind}" style="--max:${to ?? `max(1e-9,${ends.join()})`}">${items}</ul>`;
+}
+
+const legend = (kinds: readonly string[], metrics: readonly MetricInfo[]): Markup =>
+  html`<p class="legend">${metrics.map(({ title }, n) => html`<span><i class="${kinds[n] ?? ''}"></i>${title}</span>`)}</p>`;
+
+const sign = (kind: 'pass' | 'fail' | 'unknown', text: string): Markup =>
+  html`<span class="audit ${kind}">${{ pass: '✓', fail: '✗', unknown: '?' }[kind]} ${text}</span>`;
 
 /** Correctness beside a bar: a sign and a word, so that color is not needed. */
-function audit(row: SummaryRow, { results }: Drawn): Markup {
-  const { verdict } = row;
-  if (verdict === null) return nothing;
+function audit(row: SummaryRow, results: Results): Markup {
   const wrong = worstCheck(row, results) || 'audit failed';
-  const [kind, text] = {
-    pass: row.unsafe ? (['unknown', '? not seen to fail'] as const) : (['pass', '✓ audit passed'] as const),
-    unknown: ['unknown', '? not known'] as const,
-    fail: ['fail', `✗ ${wrong}`] as const,
-    'fail (expected)': ['fail', `✗ ${wrong}, as expected`] as const,
-  }[verdict];
-  return html`<span class="audit ${kind}">${text}</span>`;
+  if (row.verdict === 'pass')
+    return row.unsafe ? sign('unknown', 'not seen to fail') : sign('pass', 'audit passed');
+  if (row.verdict === 'unknown') return sign('unknown', 'not known');
+  if (row.verdict === 'fail') return sign('fail', wrong);
+  return row.verdict === null ? nothing : sign('fail', `${wrong}, as expected`);
 }
 
-/** The ranking: the leading metric with its interval, at its best behind it, correctness beside it. */
+/** The leading metric with its interval, at its best behind it, correctness beside it; of one round, correctness alone. */
 export function rankingBars(drawn: Drawn, key: string): Markup {
   const { results, rows } = drawn;
+  const { plan } = results;
   const { unit, title } = metricOf(results, key);
-  const top = (row: SummaryRow): number => Math.max(row.values[key]?.high ?? 0, row.best?.value.median ?? 0);
-  const items = rows.map((row) => {
+  if (!isRanked(results)) {
+    const bare = { marks: [], text: '' };
+    const bars = inPlanOrder(rows, results).map((row) => ({ ...bare, row, sign: audit(row, results) }));
+    return chart('correctness', bars, 1, drawn);
+  }
+  const bars = rows.map((row): Bar => {
     const value = row.values[key];
-    const best =
-      isCorrect(row) && row.best !== null && row.best.value.median > (value?.median ?? 0) ? row.best : null;
-    const bars = [
-      ...(best === null ? [] : [['best', { v: best.value.median }] as const]),
-      ...(value === undefined ? [] : [['fill', { v: value.median }] as const]),
-      ...(value === undefined || value.rounds < 2
-        ? []
-        : [['whisker', { a: value.low, b: value.high }] as const]),
-    ];
-    const bar = bars.map(([kind, sizes]) => html`<i class="${kind}" style="${styled(sizes)}"></i>`);
+    const best = isCorrect(row) ? (row.best?.value.median ?? 0) : 0;
+    const marks: Mark[] = best > (value?.median ?? 0) ? [['best', 0, best]] : [];
     const beside = [
       value === undefined && row.invalid > 0 ? 'does not count: see the findings' : '',
       row.toBaseline === null ? '' : `${figure(row.toBaseline.median, '×')}×`,
-      best === null ? '' : `best ${bestText(row, results)}`,
-    ].filter((text) => text !== '');
-    const text = value === undefined ? '–' : figure(value.median, unit);
-    const content = html`<span class="rank">${rankText(row)}</span>${line(row.cell, bar, text)}<span class="beside">${beside.join(' · ')}</span>${audit(row, drawn)}`;
-    return item(drawn, row, top(row), content);
+      marks.length === 0 ? '' : `best ${bestText(row, results)}`,
+    ];
+    if (value !== undefined) marks.push(['fill p0', 0, value.median], ['whisker', value.low, value.high]);
+    return {
+      ...{ row, rank: rankText(row), marks, sign: audit(row, results) },
+      text: value === undefined ? '–' : figure(value.median, unit),
+      beside: beside.filter((text) => text !== '').join(' · '),
+    };
   });
-  const { baseline, ladder } = results.plan;
-  const legend = [
-    `${title}; the line on each bar is its 95 % interval.`,
-    ...(rows.some(({ toBaseline }) => toBaseline !== null)
-      ? [`×: multiple of ${baseline} in the same round.`]
-      : []),
-    ...(ladder !== null && rows.some(({ best }) => best !== null)
-      ? [`Paler: at the number of ${axisOf(results, ladder.axis).title} that is best for it.`]
-      : []),
-  ].join(' ');
-  return html`${chart('ranking', Math.max(...rows.map(top)), items)}<p class="note">${legend}</p>`;
-}
-
-/** A list that ranks nothing: correctness alone, for runs with one round. */
-export function correctnessList(drawn: Drawn): Markup {
-  const items = inPlanOrder(drawn.rows, drawn.results).map(
-    (row) => html`<li data-s="${drawn.numberOf(row.cell)}">${name(row.cell)}${audit(row, drawn)}</li>`,
-  );
-  return html`<ul class="bars correctness">${items}</ul>`;
+  const notes = [`${title}; the line on each bar is its 95 % interval.`];
+  if (rows.some(({ toBaseline }) => toBaseline !== null))
+    notes.push(`×: multiple of ${plan.baseline} in the same round.`);
+  if (plan.ladder !== null && rows.some(({ best }) => best !== null))
+    notes.push(`Paler: at the number of ${axisOf(results, plan.ladder.axis).title} that is best for it.`);
+  return html`${chart('ranking', bars, null, drawn)}<p class="note">${notes.join(' ')}</p>`;
 }
 
 /** Best first; what was not measured last. */
-function sorted(rows: readonly SummaryRow[], { key, better }: MetricInfo): SummaryRow[] {
-  const worst = better === 'lower' ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
-  const at = (row: SummaryRow): number => row.values[key]?.median ?? worst;
-  return [...rows].sort((a, b) => (better === 'lower' ? at(a) - at(b) : at(b) - at(a)) || 0);
+function sorted<T>(items: readonly T[], value: (item: T) => number | undefined, metric: MetricInfo): T[] {
+  const sign = metric.better === 'lower' ? 1 : -1;
+  const at = (item: T): number => sign * (value(item) ?? sign * Number.POSITIVE_INFINITY);
+  return [...items].sort((a, b) => at(a) - at(b) || 0);
 }
 
-/** One panel of bars for each metric; metrics of the same unit have the same scale. */
-export function metricBars(drawn: Drawn, keys: readonly string[]): Markup {
-  const { results, rows } = drawn;
-  const metrics = keys.map((key) => metricOf(results, key));
-  const panels = metrics.map((metric) => {
-    const alike = metrics.filter(({ unit }) => unit === metric.unit).map(({ key }) => key);
-    const medians = rows.flatMap(({ values }) => alike.map((key) => values[key]?.median ?? 0));
-    const [min, max] = [Math.min(0, ...medians), Math.max(0, ...medians)];
-    const items = sorted(rows, metric).map((row) => {
-      const value = row.values[metric.key]?.median;
-      const bar = value === undefined ? nothing : barOf(value, min, max);
-      const text = value === undefined ? '–' : withUnit(value, metric.unit);
-      return item(drawn, row, value ?? 0, line(row.cell, bar, text));
-    });
-    const heading = metrics.length === 1 ? nothing : html`<h4>${metric.title}</h4>`;
-    return html`${heading}${chart('single', max, items)}`;
-  });
-  return html`${panels}`;
-}
-
-/** From 0, to the left where a value is negative. */
-function barOf(value: number, min: number, max: number): Markup {
-  if (min === 0) return html`<i class="fill" style="${styled({ v: value })}"></i>`;
-  const place = (amount: number): number => (amount - min) / (max - min);
-  const ends = { x: place(Math.min(0, value)), w: place(Math.max(0, value)) - place(Math.min(0, value)) };
-  return html`<i class="fill signed" style="${styled(ends)}"></i>`;
-}
-
-/** The metrics of a row one behind the other: what they add up to is beside the bar. */
-export function stackedBars(drawn: Drawn, keys: readonly string[]): Markup {
+/** One metric, or several that are parts of a whole: one behind the other, with their sum. */
+export function valueBars(drawn: Drawn, keys: readonly string[]): Markup {
   const metrics = keys.map((key) => metricOf(drawn.results, key));
-  const { unit = '', better = null } = metrics[0] ?? {};
+  const kinds = metrics.map((_, n) => `fill p${n}`);
   const sums = drawn.rows.map((row) => {
-    const parts = keys.map((key) => row.values[key]?.median ?? 0);
-    return { row, parts, sum: parts.reduce((total, part) => total + part, 0) };
+    const parts = keys.map((key) => row.values[key]?.median);
+    const known = parts.filter((part) => part !== undefined);
+    return { row, parts, sum: known.length === 0 ? undefined : known.reduce((total, part) => total + part) };
   });
-  const measured = sums.filter(({ sum }) => sum > 0);
-  measured.sort((a, b) => (better === 'lower' ? a.sum - b.sum : b.sum - a.sum));
-  const kinds = metrics.map((_, index) => `part p${index}`);
-  const items = measured.map(({ row, parts, sum }) => {
-    const bars = parts.map(
-      (v, index) => html`<i class="${kinds[index] ?? ''}" style="${styled({ v })}"></i>`,
-    );
-    return item(
-      drawn,
-      row,
-      sum,
-      line(row.cell, html`<span class="stack">${bars}</span>`, withUnit(sum, unit)),
-    );
+  const bars = sorted(sums, ({ sum }) => sum, metrics[0]!).map(({ row, parts, sum }): Bar => {
+    let end = 0;
+    const marks = parts.flatMap((part, n): Mark[] => {
+      if (part === undefined) return [];
+      const from = end;
+      end += part;
+      return [[kinds[n]!, Math.min(from, end), Math.max(from, end)]];
+    });
+    return { row, marks, text: sum === undefined ? '–' : withUnit(sum, metrics[0]!.unit) };
   });
-  return html`${legendOf(kinds, metrics)}${chart('single', Math.max(...measured.map(({ sum }) => sum)), items)}`;
+  return html`${metrics.length > 1 ? legend(kinds, metrics) : nothing}${chart('single', bars, null, drawn)}`;
 }
 
 /** From percentile to percentile on a logarithmic scale. */
 export function rangeBars(drawn: Drawn, keys: readonly string[]): Markup {
   const metrics = keys.map((key) => metricOf(drawn.results, key));
-  const last = metrics.at(-1);
-  if (last === undefined) return nothing;
-  const { unit } = last;
-  const kinds = metrics.map((metric, index) => `dot ${metric === last ? 'last' : `d${index}`}`);
-  const measured = sorted(drawn.rows, last).filter(({ values }) => values[last.key] !== undefined);
-  const { place, ticks } = logScale(
-    measured.flatMap(({ values }) => keys.flatMap((key) => values[key]?.median ?? [])),
-  );
-  const dot = (kind: string, value: number, text = ''): Markup =>
-    html`<i class="${kind}" style="${styled({ x: place(value) })}">${text}</i>`;
-  const items = measured.map((row) => {
-    const found = metrics.flatMap(({ key }, index) => {
-      const value = row.values[key]?.median;
-      return value === undefined ? [] : [{ value, kind: kinds[index] ?? '' }];
-    });
-    const places = found.map(({ value }) => place(value));
-    const span = styled({ x: Math.min(...places), w: Math.max(...places) - Math.min(...places) });
-    const track = html`<i class="span" style="${span}"></i>${found.map(({ kind, value }) => dot(kind, value))}`;
-    return item(
-      drawn,
-      row,
-      0,
-      line(row.cell, track, found.map(({ value }) => figure(value, unit)).join(' · ')),
-    );
+  const last = metrics.at(-1)!;
+  const kinds = metrics.map((metric, n) => `dot ${metric === last ? 'last' : `d${n}`}`);
+  const median = (row: SummaryRow, key: string): number | undefined => row.values[key]?.median;
+  const measured = drawn.rows.filter((row) => median(row, last.key) !== undefined);
+  const { place, ticks } = logScale(measured.flatMap((row) => keys.flatMap((key) => median(row, key) ?? [])));
+  const bars = sorted(measured, (row) => median(row, last.key), last).map((row): Bar => {
+    const values = keys.map((key) => median(row, key));
+    const dots = values.map((value = 0, n): Mark => [kinds[n]!, place(value), place(value)]);
+    const known = dots.filter((_, n) => values[n] !== undefined);
+    const ends = known.map(([, at]) => at);
+    const text = values.map((value) => (value === undefined ? '–' : figure(value, last.unit))).join(' · ');
+    return { row, marks: [['span', Math.min(...ends), Math.max(...ends)], ...known], text };
   });
-  const axis = ticks.map((value) => dot('', value, tick(value)));
-  const scale = html`<li class="axis" aria-hidden="true">${line(`${unit}, logarithmic`, axis, '')}</li>`;
-  return html`${legendOf(kinds, metrics)}<ul class="bars ranges">${[...items, scale]}</ul>`;
-}
-
-/** Each goal with its value, its interval and its bound, at the same place for all: 1 is the goal. */
-export function goalBars({ results }: Pick<Drawn, 'results'>): Markup {
-  const items = results.goals.map((goal) => {
-    const { value, verdict, atLeast, atMost, what } = goal;
-    const unit = goalUnit(results, goal);
-    const bound = atLeast ?? atMost ?? 0;
-    const share = (amount: number): number =>
-      bound === 0 ? (amount > 0 ? 1 : 0) : Math.min(2, amount / bound) / 2;
-    const wanted = {
-      a: atLeast === null ? 0 : share(atLeast),
-      b: atMost === null ? 1 : share(atMost),
-    };
-    const bars = [
-      [atLeast === null ? 'wanted most' : 'wanted', wanted] as const,
-      ...(value === null
-        ? []
-        : [
-            ['span', { x: share(value.low), w: share(value.high) - share(value.low) }] as const,
-            ['dot', { x: share(value.median) }] as const,
-          ]),
-    ].map(([kind, sizes]) => html`<i class="${kind}" style="${styled(sizes)}"></i>`);
-    const text = value === null ? '–' : withUnit(value.median, unit);
-    const [kind, sign] = { reached: ['pass', '✓'], missed: ['fail', '✗'], 'not measured': ['unknown', '?'] }[
-      verdict
-    ] as [string, string];
-    return html`<li title="${what}">${line(goalName(goal), bars, text)}<span class="beside">${goalBound(goal, unit)}</span><span class="audit ${kind}">${sign} ${verdict}</span></li>`;
-  });
-  return html`<ul class="bars goals">${items}</ul><p class="note">The shaded part of each line is what the goal asks for; the dot is the median of the rounds, its line the 95 % interval.</p>`;
+  const axis = ticks.map((value): Mark => ['tick', place(value), place(value), tick(value)]);
+  return html`${legend(kinds, metrics)}${chart('ranges', [...bars, { marks: axis, text: `${last.unit}, logarithmic` }], 1, drawn)}`;
 }

@@ -1,7 +1,7 @@
 /**
  * `npm run readme`: writes the generated parts of README.md and docs between their marks, and the reports of the committed
  * results. Tables of guarantees come from what strategies and locks declare, figures from bench/results/canonical. A part
- * whose results are not committed in the present format stays as it is, and is named.
+ * whose results are not committed stays as it is, and is named.
  * With `--check` it writes nothing, and exits with 1 when a file differs from its sources.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
@@ -11,153 +11,119 @@ import { strategies } from '../../../src/strategies/registry.ts';
 import type { Results } from '../results.ts';
 import { chartFile } from './chart-file.ts';
 import { htmlReport, markdownReport } from './index.ts';
-import { markdownTable } from './markdown.ts';
 import { quantity } from './numbers.ts';
-import { compared, groupsOf } from './rows.ts';
-import { extraTables, goalsTable, mainTable, sweepTable, type Table } from './table.ts';
+import { comparisons, extraTables, goalsTable, shortTable, sweepTable, type Table } from './table.ts';
+import { markdownTable } from './text.ts';
 import { noiseText, originText } from './words.ts';
 
 const root = new URL('../../../', import.meta.url);
 const folder = 'bench/results/canonical';
 /** Committed runs, each with its reports beside it. */
-const runs = ['strategies', 'locks', 'limits', 'flat', 'memory', 'overload', 'profile'] as const;
-const axes = ['rtt', 'connections', 'sales'] as const;
+const runs = ['strategies', 'locks', 'limits', 'flat', 'memory', 'overload'] as const;
+const axes = { rtt: 'rttMs', connections: 'connections', sales: 'sales' } as const;
 
 /** Null: there is none, or it has an older schema. */
 function committed(name: string): Results | null {
   const file = new URL(`${folder}/${name}.json`, root);
-  if (!existsSync(file)) return null;
-  const results = JSON.parse(readFileSync(file, 'utf8')) as Results;
-  return results.schema === 2 ? results : null;
+  const results = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Results) : null;
+  return results?.schema === 2 ? results : null;
 }
 
-const sweeps = (): Results[] => axes.flatMap((axis) => committed(`sweep-${axis}`) ?? []);
+const sweeps = (): Results[] => Object.keys(axes).flatMap((axis) => committed(`sweep-${axis}`) ?? []);
 
-const yesNo = (columns: readonly string[], rows: readonly (readonly string[])[]): string =>
-  markdownTable({ columns: columns.map((title) => [title, 'left']), rows });
-
-const GUARANTEES: readonly (readonly [keyof (typeof declared)[number]['guarantees'], string])[] = [
-  ['neverOversells', 'never oversells'],
-  ['neverLoses', 'never loses an order'],
-  ['onePerCustomer', 'one per customer'],
-  ['neverStrands', 'strands no unit'],
-  ['pointsOnce', 'points once'],
-  ['survivesRedisLoss', 'survives Redis losing its memory'],
-];
+const GUARANTEES = {
+  neverOversells: 'never oversells',
+  neverLoses: 'never loses an order',
+  onePerCustomer: 'one per customer',
+  neverStrands: 'strands no unit',
+  pointsOnce: 'points once',
+  survivesRedisLoss: 'survives Redis losing its memory',
+} as const;
+const guarantees = Object.entries(GUARANTEES) as [keyof typeof GUARANTEES, string][];
 const declared = [...strategies.values()].map(({ description }) => description);
+const rungs = [...locks.values()].map(({ description }) => description);
 
-function guaranteeMatrix(): string {
-  return yesNo(
-    ['`STRATEGY=`', 'how it decides', ...GUARANTEES.map(([, title]) => title)],
-    declared.map(({ name, summary, guarantees }) => [
-      `\`${name}\``,
-      summary,
-      ...GUARANTEES.map(([key]) => (guarantees[key] ? 'yes' : '**no**')),
-    ]),
-  );
+/** The first column is a name, as code. */
+function listed<T extends { readonly name: string }>(
+  all: readonly T[],
+  titles: string[],
+  cells: (one: T) => string[],
+) {
+  const rows = all.map((one) => [`\`${one.name}\``, ...cells(one)]);
+  return markdownTable({ columns: titles.map((title) => [title, 'left']), rows });
 }
 
-function strategyTable(): string {
-  const columns = ['`STRATEGY=`', 'how it decides', 'where', 'round trips', '`LOCK`', 'does not promise'];
-  return yesNo(
-    columns,
-    declared.map(({ name, summary, store, roundTrips, usesLock, guarantees }) => [
-      `\`${name}\``,
-      summary,
-      { redis: 'Redis', postgres: 'Postgres' }[store],
-      String(roundTrips),
-      usesLock ? 'yes' : '–',
-      GUARANTEES.flatMap(([key, title]) => (guarantees[key] ? [] : [title])).join(', ') || '–',
-    ]),
-  );
-}
-
-function capabilityTable(): string {
-  return yesNo(
-    ['`LOCK=`', 'servers', ...LOCK_CAPABILITIES.map((capability) => capability.replaceAll('-', ' '))],
-    [...locks.values()].map(({ description: { name, needs, capabilities } }) => [
-      `\`${name}\``,
-      `\`${needs}\``,
-      ...LOCK_CAPABILITIES.map((capability) => (capabilities.includes(capability) ? 'yes' : '–')),
-    ]),
-  );
-}
-
-function flawTable(): string {
-  return yesNo(
-    ['`LOCK=`', 'how it works', 'known flaw'],
-    [...locks.values()].map(({ description: { name, summary, flaw } }) => [
-      `\`${name}\``,
-      summary,
-      flaw ?? 'none beyond the capabilities it lacks',
-    ]),
-  );
-}
+const guaranteeMatrix = (): string =>
+  listed(declared, ['`STRATEGY=`', 'how it decides', ...Object.values(GUARANTEES)], (one) => [
+    one.summary,
+    ...guarantees.map(([key]) => (one.guarantees[key] ? 'yes' : '**no**')),
+  ]);
+const costs = ['where', 'round trips', '`LOCK`', 'does not promise'];
+const strategyTable = (): string =>
+  listed(declared, ['`STRATEGY=`', 'how it decides', ...costs], (one) => [
+    one.summary,
+    { redis: 'Redis', postgres: 'Postgres' }[one.store],
+    String(one.roundTrips),
+    one.usesLock ? 'yes' : '–',
+    guarantees.flatMap(([key, title]) => (one.guarantees[key] ? [] : title)).join(', ') || '–',
+  ]);
+const capabilityTitles = LOCK_CAPABILITIES.map((capability) => capability.replaceAll('-', ' '));
+const capabilityTable = (): string =>
+  listed(rungs, ['`LOCK=`', 'servers', ...capabilityTitles], ({ needs, capabilities }) => [
+    `\`${needs}\``,
+    ...LOCK_CAPABILITIES.map((capability) => (capabilities.includes(capability) ? 'yes' : '–')),
+  ]);
+const flawTable = (): string =>
+  listed(rungs, ['`LOCK=`', 'how it works', 'known flaw'], ({ summary, flaw }) => [
+    summary,
+    flaw ?? 'none beyond the capabilities it lacks',
+  ]);
 
 /** Tables of a committed run, with its origin below. */
-function measured(
-  name: string,
-  tables: (results: Results) => readonly Table[],
-  up = '../../',
-): string | null {
+function measured(name: string, tables: (results: Results) => Table[], up = '../../'): string | null {
   const results = committed(name);
   if (results === null) return null;
-  const origin = [
-    `Medians of ${quantity(results.plan.rounds, 'round')}. Measured ${originText(results)}`,
-    ...(results.noise === null ? [] : [noiseText(results)]),
-  ];
+  const origin = `Medians of ${quantity(results.plan.rounds, 'round')}. Measured ${originText(results)}`;
+  const noise = results.noise === null ? '' : ` ${noiseText(results)}`;
   const reports = `The whole report: [${name}.md](${up}${folder}/${name}.md), [page](${up}${folder}/${name}.html).`;
-  return [
-    ...tables(results)
-      .filter(({ rows }) => rows.length > 0)
-      .map(markdownTable),
-    [...origin, reports].join(' '),
-  ].join('\n\n');
+  const shown = tables(results).filter(({ rows }) => rows.length > 0);
+  return [...shown.map(markdownTable), `${origin}${noise} ${reports}`].join('\n\n');
 }
-
-/** In six columns, without the A/A control. */
-const ranking = (results: Results): Table[] => [
-  mainTable(results, compared(groupsOf(results)[0]?.rows ?? []), [results.layout.lead]),
-];
-const comparison = (results: Results): Table[] =>
-  groupsOf(results).map(({ rows }) => mainTable(results, rows));
-const goalsAndCells = (results: Results): Table[] => [goalsTable(results), ...comparison(results)];
 
 function sweepTables(): string | null {
   const all = sweeps();
-  if (all.length < axes.length) return null;
-  const tables = ['rttMs', 'connections', 'sales'].flatMap(
-    (axis) => sweepTable(all, axis, all[0]!.layout.lead) ?? [],
-  );
-  const text = tables.map((table) => `### ${table.title}\n\n${markdownTable(table)}`);
-  return [...text, `Measured ${originText(all[0]!)}`].join('\n\n');
+  const [first] = all;
+  if (first === undefined || all.length < Object.keys(axes).length) return null;
+  const tables = Object.values(axes).flatMap((axis) => sweepTable(all, axis, first.layout.lead) ?? []);
+  const texts = tables.map((table) => `### ${table.title}\n\n${markdownTable(table)}`);
+  return [...texts, `Measured ${originText(first)}`].join('\n\n');
 }
 
+const goals = (results: Results): Table[] => [goalsTable(results)];
 /** The generated parts of each page, by the name of their marks; null: nothing is committed to make them from. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
     guarantees: guaranteeMatrix,
-    results: () => measured('strategies', ranking, ''),
+    results: () => measured('strategies', (one) => [shortTable(one, ['p99Ms', 'sellOutS'])], ''),
   },
   'docs/reference/strategies.md': { strategies: strategyTable },
   'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },
   'docs/reference/measurements.md': {
-    measured: () => measured('locks', comparison),
+    measured: () => measured('locks', comparisons),
     sweeps: sweepTables,
-    limits: () => measured('limits', goalsAndCells),
-    profile: () => measured('profile', (results) => [...comparison(results), ...extraTables(results)]),
-    overload: () => measured('overload', (results) => [goalsTable(results)]),
-    memory: () => measured('memory', (results) => [goalsTable(results), ...extraTables(results)]),
-    flat: () => measured('flat', (results) => [goalsTable(results)]),
+    limits: () => measured('limits', (one) => [...goals(one), ...comparisons(one), ...extraTables(one)]),
+    overload: () => measured('overload', goals),
+    memory: () => measured('memory', goals),
+    flat: () => measured('flat', goals),
   },
 };
 
 function withBlock(page: string, text: string, name: string, content: string): string {
   const [open, close] = [`<!-- ${name} -->`, `<!-- /${name} -->`];
-  const from = text.indexOf(open);
-  const to = text.indexOf(close);
-  if (from < 0 || to < from) throw new Error(`${page} has no block ${open} … ${close}`);
-  return `${text.slice(0, from + open.length)}\n${content}\n${text.slice(to)}`;
+  const [before, rest] = text.split(open);
+  const after = rest?.split(close)[1];
+  if (after === undefined) throw new Error(`${page} has no block ${open} … ${close}`);
+  return `${before}${open}\n${content}\n${close}${after}`;
 }
 
 function put(path: string, made: string): void {
@@ -173,8 +139,7 @@ for (const [page, blocks] of Object.entries(pages)) {
   let made = readFileSync(new URL(page, root), 'utf8');
   for (const [name, content] of Object.entries(blocks)) {
     const block = content();
-    if (block === null)
-      process.stdout.write(`${page}: ${name} stays, no results of schema 2 are committed\n`);
+    if (block === null) process.stdout.write(`${page}: ${name} stays, no results of it are committed\n`);
     else made = withBlock(page, made, name, block);
   }
   put(page, made);

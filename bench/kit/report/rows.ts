@@ -32,10 +32,12 @@ export function compared(rows: readonly SummaryRow[]): SummaryRow[] {
   return rows.filter(({ control }) => !control);
 }
 
+/** Names of cells, each once. */
+export const cellsIn = (rows: readonly SummaryRow[]): string[] => [...new Set(rows.map(({ cell }) => cell))];
+
 /** What went wrong, each finding once for a cell at all points; cells without findings are left out. */
 export function findingsOf(rows: readonly SummaryRow[]): { cell: string; findings: string[] }[] {
-  const cells = [...new Set(rows.map(({ cell }) => cell))];
-  return cells.flatMap((cell) => {
+  return cellsIn(rows).flatMap((cell) => {
     const findings = [...new Set(rows.flatMap((row) => (row.cell === cell ? row.findings : [])))];
     return findings.length === 0 ? [] : [{ cell, findings }];
   });
@@ -54,15 +56,13 @@ export function hasRanking({ layout }: Pick<Results, 'layout'>): boolean {
 /** Whether the run carries a ranking: one round cannot separate a difference from noise. */
 export function isRanked(results: Results): boolean {
   const { smoke, summary, layout } = results;
-  const repeated = summary.some(
-    ({ values, rank }) => rank !== null && (values[layout.lead]?.rounds ?? 0) > 1,
-  );
-  return hasRanking(results) && !smoke && repeated;
+  const isRepeated = ({ values }: SummaryRow): boolean => (values[layout.lead]?.rounds ?? 0) > 1;
+  return hasRanking(results) && !smoke && summary.some((row) => row.rank !== null && isRepeated(row));
 }
 
 /** Names of all cells, those of the first results first. A cell has the same number in all charts. */
 export function cellNames(all: readonly Results[]): string[] {
-  return [...new Set(all.flatMap(({ summary }) => compared(summary).map(({ cell }) => cell)))];
+  return cellsIn(all.flatMap(({ summary }) => compared(summary)));
 }
 
 /** @throws when a layout names a metric that the suite does not have */

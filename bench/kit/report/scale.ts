@@ -10,15 +10,10 @@ export interface Scale {
 export function linearScale(values: readonly number[]): Scale {
   const low = Math.min(0, ...values);
   const high = Math.max(low + 1e-9, ...values);
-  const step = roundUp((high - low) / 3);
+  const power = 10 ** Math.floor(Math.log10((high - low) / 3));
+  const step = power * ([1, 2, 5].find((digit) => digit * power >= (high - low) / 3) ?? 10);
   const ticks = Array.from({ length: 9 }, (_, n) => (Math.ceil(low / step) + n) * step);
   return { place: (value) => (value - low) / (high - low), ticks: ticks.filter((value) => value <= high) };
-}
-
-/** 1, 2 or 5 times a power of ten, at least `value`. */
-function roundUp(value: number): number {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return ([1, 2, 5].find((digit) => digit * power >= value) ?? 10) * power;
 }
 
 /** From a little below the smallest positive value to a little above the largest. */

@@ -2,9 +2,19 @@
 import type { Results } from '../results.ts';
 import type { SummaryRow } from '../summary.ts';
 import { number } from '../text.ts';
-import { columnTitle, figure, quantity, range, withUnit } from './numbers.ts';
-import { axisOf, axisValues, compared, groupsOf, inPlanOrder, isRanked, metricOf, sweptBy } from './rows.ts';
-import { goalBound, goalName, goalUnit, pointText, rankText, worstCheck } from './words.ts';
+import { columnTitle, figure, quantity, range } from './numbers.ts';
+import {
+  axisOf,
+  axisValues,
+  cellsIn,
+  compared,
+  groupsOf,
+  inPlanOrder,
+  isRanked,
+  metricOf,
+  sweptBy,
+} from './rows.ts';
+import { bestText, goalBound, goalFigure, goalName, pointText, rankText, worstCheck } from './words.ts';
 
 /** A column of text, or of figures, which are aligned to the right. */
 export type Column = readonly [title: string, align: 'left' | 'right'];
@@ -16,141 +26,102 @@ export interface Table {
 }
 
 /** A column with the text of each row. */
-interface Field {
-  readonly title: string;
-  readonly align: 'left' | 'right';
-  readonly text: (row: SummaryRow) => string;
-}
+type Field = readonly [...Column, text: (row: SummaryRow) => string];
 
 const none = '–';
 
-/** A column that says nothing is left out. */
-function tableOf(title: string, fields: readonly Field[], rows: readonly SummaryRow[]): Table {
-  const shown = fields.filter(({ text }) => rows.some((row) => text(row) !== none));
+type Rows = readonly SummaryRow[];
+
+/** By rank, or in the order of the plan where nothing is ranked. A column that says nothing is left out. */
+function tableOf(title: string, results: Results, group: Rows, fields: readonly Field[]): Table {
+  const rows = isRanked(results) ? group : inPlanOrder(group, results);
+  const shown = fields.filter(([, , text]) => rows.some((row) => text(row) !== none));
   return {
     title,
-    columns: shown.map(({ title, align }) => [title, align]),
-    rows: rows.map((row) => shown.map(({ text }) => text(row))),
+    columns: shown.map(([name, align]) => [name, align]),
+    rows: rows.map((row) => shown.map(([, , text]) => text(row))),
   };
 }
 
-function value(results: Results, key: string): Field {
+function figures(results: Results, key: string): Field {
   const metric = metricOf(results, key);
   const text = ({ values }: SummaryRow): string =>
     values[key] === undefined ? none : figure(values[key].median, metric.unit);
-  return { title: columnTitle(metric), align: 'right', text };
+  return [columnTitle(metric), 'right', text];
 }
 
-const cell = ({ layout }: Results): Field => ({ title: layout.noun, align: 'left', text: (row) => row.cell });
+const cellField = ({ layout }: Results): Field => [layout.noun, 'left', ({ cell }) => cell];
+const bestField = (results: Results): Field => ['at its best', 'right', (row) => bestText(row, results)];
+const auditText = (row: SummaryRow, results: Results): string =>
+  [row.verdict ?? none, worstCheck(row, results)].filter(Boolean).join(': ');
+const auditField = (results: Results): Field => ['audit', 'left', (row) => auditText(row, results)];
 
-/**
- * The comparison: rank, the metrics that the layout chooses, the verdict.
- * @param columns the leading metric alone, for the first page of the project
- */
-export function mainTable(
-  results: Results,
-  group: readonly SummaryRow[],
-  columns: readonly string[] = results.layout.columns,
-): Table {
+/** The comparison: rank, the metrics that the layout chooses, the verdict. */
+export function mainTable(results: Results, rows: Rows, title = 'The comparison'): Table {
   const { layout, plan } = results;
+  const { lead, columns } = layout;
+  const { unit } = metricOf(results, lead);
+  const interval = ({ values }: SummaryRow): string => (values[lead] ? range(values[lead], unit) : none);
+  const toBaseline = (row: SummaryRow): string =>
+    row.toBaseline === null ? none : figure(row.toBaseline.median, '×');
   const ranked = isRanked(results);
-  const rows = inOrder(group, results);
-  const lead = metricOf(results, layout.lead);
-  const short = columns.length === 1;
-  const fields = columns.flatMap((key): Field[] => {
-    if (key !== layout.lead) return [value(results, key)];
-    const interval: Field[] = [
-      {
-        title: '95 %',
-        align: 'right',
-        text: ({ values }) => (values[key] === undefined ? none : range(values[key], lead.unit)),
-      },
-      {
-        title: `× ${plan.baseline}`,
-        align: 'right',
-        text: ({ toBaseline }) => (toBaseline === null ? none : figure(toBaseline.median, '×')),
-      },
-      { title: 'at its best', align: 'right', text: (row) => bestText(row, results) },
-    ];
-    return [value(results, key), ...interval.slice(short ? 1 : 0, ranked ? 3 : 1)];
-  });
-  const rank: Field = { title: 'rank', align: 'right', text: rankText };
-  const audit: Field = {
-    title: 'audit',
-    align: 'left',
-    text: (row) => [row.verdict ?? none, worstCheck(row, results)].filter((text) => text !== '').join(': '),
-  };
-  return tableOf(`The comparison`, [...(ranked ? [rank] : []), cell(results), ...fields, audit], rows);
+  const ranking: Field[] = [[`× ${plan.baseline}`, 'right', toBaseline], bestField(results)];
+  const leading: Field[] = [['95 %', 'right', interval], ...(ranked ? ranking : [])];
+  const fields = columns.flatMap((key) => [figures(results, key), ...(key === lead ? leading : [])]);
+  const rank: Field[] = ranked ? [['rank', 'right', rankText]] : [];
+  return tableOf(title, results, rows, [...rank, cellField(results), ...fields, auditField(results)]);
 }
 
-/** "13,020 at 256": the leading metric where the cell does best on the ladder. */
-export function bestText({ best }: SummaryRow, { layout, metrics, suite, plan }: Results): string {
-  if (best === null || plan.ladder === null) return none;
-  const { unit } = metricOf({ metrics, suite }, layout.lead);
-  return `${figure(best.value.median, unit)} at ${number(best.point[plan.ladder.axis] ?? plan.ladder.lead)}`;
+/** The comparison in few columns, without the A/A control. @param keys of the metrics behind the leading one */
+export function shortTable(results: Results, keys: readonly string[]): Table {
+  const { layout, plan } = results;
+  const [title, align, text] = figures(results, layout.lead);
+  const axis = plan.ladder === null ? '' : axisOf(results, plan.ladder.axis).title;
+  const fields: Field[] = [
+    [plan.ladder === null ? title : `${title} at ${number(plan.ladder.lead)} ${axis}`, align, text],
+    [`at its best (${axis})`, 'right', (row) => bestText(row, results)],
+    ...keys.map((key) => figures(results, key)),
+  ];
+  const rows = compared(groupsOf(results)[0]?.rows ?? []);
+  return tableOf('', results, rows, [cellField(results), ...fields, auditField(results)]);
 }
 
-/** By rank, or in the order of the plan where nothing is ranked. */
-function inOrder(rows: readonly SummaryRow[], results: Results): readonly SummaryRow[] {
-  return isRanked(results) ? rows : inPlanOrder(rows, results);
-}
-
-/** Every metric of every row that the main table leaves out. */
-export function otherFigures(results: Results, rows: readonly SummaryRow[]): Table {
-  const others = results.metrics.filter(({ key }) => !results.layout.columns.includes(key));
-  const fields = others.map(({ key }) => value(results, key));
-  return tableOf('Other figures, medians', [cell(results), ...fields], inOrder(rows, results));
-}
-
-/** The leading metric, round by round. */
-export function roundsTable(results: Results, rows: readonly SummaryRow[]): Table {
-  const { layout } = results;
-  const { title, unit } = metricOf(results, layout.lead);
-  const found = new Set(
-    rows.flatMap(({ values }) => values[layout.lead]?.byRound.map(([round]) => round) ?? []),
+/** A comparison for each point of the plan. */
+export const comparisons = (results: Results): Table[] =>
+  groupsOf(results).map(({ point, rows }, _, { length }) =>
+    length === 1 ? mainTable(results, rows) : mainTable(results, rows, pointText(results, point)),
   );
-  const fields = [...found]
-    .sort((a, b) => a - b)
-    .map(
-      (round): Field => ({
-        title: `round ${round}`,
-        align: 'right',
-        text: ({ values }) => {
-          const own = values[layout.lead]?.byRound.find(([number]) => number === round);
-          return own === undefined ? none : figure(own[1], unit);
-        },
-      }),
-    );
-  return tableOf(`${title} in every round`, [cell(results), ...fields], inOrder(rows, results));
+
+/** Every metric that the main table leaves out, and the rounds behind the medians of the leading one. */
+function otherFigures(results: Results, rows: Rows): Table {
+  const { lead, columns } = results.layout;
+  const { title, unit } = metricOf(results, lead);
+  const others = results.metrics.filter(({ key }) => !columns.includes(key));
+  const rounds = ({ values }: SummaryRow): string => {
+    const all = values[lead]?.byRound ?? [];
+    return all.length < 2 ? none : all.map(([, value]) => figure(value, unit)).join(' · ');
+  };
+  const fields = others.map(({ key }) => figures(results, key));
+  const byRound: Field = [`${title}, round by round`, 'left', rounds];
+  return tableOf('Other figures', results, rows, [cellField(results), ...fields, byRound]);
 }
+
+const signs = { reached: '✓', missed: '✗', 'not measured': '?' } as const;
 
 export function goalsTable(results: Results): Table {
-  return {
-    title: 'Goals',
-    columns: [
-      ['goal', 'left'],
-      ['bound', 'left'],
-      ['median', 'right'],
-      ['lowest … highest', 'right'],
-      ['verdict', 'left'],
-    ],
-    rows: results.goals.map((goal) => {
-      const unit = goalUnit(results, goal);
-      const values = goal.byRound.map(([, value]) => value);
-      const ends = [Math.min(...values), Math.max(...values)].map((end) => figure(end, unit)).join(' … ');
-      return [
-        goalName(goal),
-        goalBound(goal, unit),
-        goal.value === null
-          ? none
-          : goal.over === null
-            ? withUnit(goal.value.median, unit)
-            : figure(goal.value.median, unit),
-        values.length < 2 ? none : ends,
-        goal.verdict,
-      ];
-    }),
-  };
+  const rows = results.goals.map((goal) => {
+    const { value, verdict } = goal;
+    const text = (amount: number): string => goalFigure(results, goal, amount);
+    const interval = value === null || value.rounds < 2 ? none : `${text(value.low)} … ${text(value.high)}`;
+    const median = value === null ? none : text(value.median);
+    return [goalName(goal), goalBound(results, goal), median, interval, `${signs[verdict]} ${verdict}`];
+  });
+  const figureColumns: Column[] = [
+    ['median', 'right'],
+    ['95 %', 'right'],
+  ];
+  const columns: Column[] = [['goal', 'left'], ['bound', 'left'], ...figureColumns, ['verdict', 'left']];
+  return { title: 'Goals', columns, rows };
 }
 
 /** One metric along an axis: a line for each cell, a column for each value. Null: the axis was not swept. */
@@ -167,53 +138,57 @@ export function sweepTable(all: readonly Results[], axis: string, key: string): 
     const wrong = row.verdict === 'fail' || row.verdict === 'unknown' ? ` (${row.verdict})` : '';
     return `${figure(found.median, unit)}${wrong}`;
   };
-  const rounds = Math.max(0, ...rows.map(({ values }) => values[key]?.rounds ?? 0));
+  const rounds = Math.max(0, ...rows.map((row) => row.values[key]?.rounds ?? 0));
   return {
     title: `${title} by ${axisOf(results, axis).title}, ${quantity(rounds, 'round')}`,
-    columns: [[results.layout.noun, 'left'], ...values.map((value): Column => [number(value), 'right'])],
-    rows: [...new Set(rows.map(({ cell }) => cell))].map((name) => [
-      name,
-      ...values.map((value) => text(name, value)),
-    ]),
+    columns: columnsOf([results.layout.noun, ...values.map(number)], 'right'),
+    rows: cellsIn(rows).map((name) => [name, ...values.map((at) => text(name, at))]),
   };
 }
 
-/** The tables that only this suite has: columns of figures are aligned to the right. */
-export function extraTables({ tables }: Results): Table[] {
-  return tables.map(({ title, columns, rows }) => ({
-    title,
-    columns: columns.map((name, index): Column => {
-      const texts = rows.map((row) => row[index] ?? '').filter((text) => text !== '' && text !== none);
-      return [name, texts.length > 0 && texts.every((text) => /^[−<>~]?\d/.test(text)) ? 'right' : 'left'];
-    }),
-    rows,
-  }));
+/** The first column is a text, the others are of that kind. */
+const columnsOf = (titles: readonly string[], kind: Column[1]): Column[] =>
+  titles.map((title, n) => [title, n === 0 ? 'left' : kind]);
+
+/** The tables that only this suite has: a text, then figures. */
+export const extraTables = ({ tables }: Results): Table[] =>
+  tables.map((table) => ({ ...table, columns: columnsOf(table.columns, 'right') }));
+
+const tieHelp =
+  'By the median. 1= is a tie: the difference from the first row of that rank is within the noise.';
+const intervalHelp = 'Where the median of a repeated run is expected: a bootstrap over the rounds.';
+
+/** What was compared, and what the words mean. */
+export function glossary({ metrics, checks, summary, plan, layout }: Results): Table[] {
+  const used = metrics.filter(({ key }) => summary.some(({ values }) => values[key] !== undefined));
+  const words = [...used, ...checks].map(({ title, help = '' }) => [title, help]);
+  const cells = plan.cells.map(({ name, summary, control }) => [name, control ? '' : summary]);
+  const table = (title: string, first: string, rows: readonly (readonly string[])[]): Table => {
+    const meant = rows.filter(([, meaning]) => meaning !== '');
+    return { title, columns: columnsOf([first, 'meaning'], 'left'), rows: meant };
+  };
+  const statistics = [
+    ['rank, 1=', tieHelp],
+    ['95 %', intervalHelp],
+  ];
+  const all = [
+    table('What was compared', layout.noun, cells),
+    table('Words', 'word', [...words, ...statistics]),
+  ];
+  return all.filter(({ rows }) => rows.length > 0);
 }
 
 /** Every table of a report, in the order in which both formats show them. */
 export function allTables(results: Results, sweeps: readonly Results[]): Table[] {
-  const groups = groupsOf(results);
-  const [group] = groups;
-  if (group === undefined) return [];
-  const axes = results.layout.sections.flatMap(({ charts }) =>
-    charts.flatMap((chart) =>
-      chart.kind === 'sweep' ? (sweepTable([results, ...sweeps], chart.axis, chart.metric) ?? []) : [],
-    ),
-  );
-  const main = groups.map(({ point, rows }) => ({
-    ...mainTable(results, rows),
-    title: groups.length === 1 ? 'The comparison' : pointText(results, point),
-  }));
-  const rounds = Math.max(...group.rows.map(({ trials }) => trials));
-  const details =
-    groups.length === 1
-      ? [otherFigures(results, group.rows), ...(rounds > 1 ? [roundsTable(results, group.rows)] : [])]
-      : [];
-  return [
-    ...(results.goals.length === 0 ? [] : [goalsTable(results)]),
-    ...main,
+  const { layout, goals } = results;
+  const [group, ...more] = groupsOf(results);
+  const swept = layout.sections.flatMap(({ charts }) => charts.filter((chart) => chart.kind === 'sweep'));
+  const tables = [
+    ...(goals.length === 0 ? [] : [goalsTable(results)]),
+    ...comparisons(results),
     ...extraTables(results),
-    ...axes,
-    ...details.filter(({ columns }) => columns.length > 1),
+    ...swept.flatMap(({ axis, metric }) => sweepTable([results, ...sweeps], axis, metric) ?? []),
+    ...(group !== undefined && more.length === 0 ? [otherFigures(results, group.rows)] : []),
   ];
+  return tables.filter(({ columns, rows }) => columns.length > 1 && rows.length > 0);
 }

@@ -1,11 +1,21 @@
 /** What a report says in sentences: the verdict of the run, its noise, its origin. */
 import { shortCommit } from '../machine.ts';
 import type { Results } from '../results.ts';
-import type { Point, Unit } from '../suite.ts';
+import type { Point } from '../suite.ts';
 import type { GoalRow, SummaryRow } from '../summary.ts';
 import { number } from '../text.ts';
 import { figure, plural, quantity, range, when, withUnit } from './numbers.ts';
-import { axisOf, compared, groupsOf, hasRanking, isCorrect, isRanked, metricOf } from './rows.ts';
+import {
+  axisOf,
+  cellsIn,
+  compared,
+  findingsOf,
+  groupsOf,
+  hasRanking,
+  isCorrect,
+  isRanked,
+  metricOf,
+} from './rows.ts';
 
 /** What the run shows, in two or three sentences: correctness, the first of the ranking, goals. */
 export function sentence(results: Results): string {
@@ -16,65 +26,57 @@ export function sentence(results: Results): string {
 function audited(results: Results): string {
   const { summary, layout } = results;
   const rows = compared(summary).filter(({ verdict }) => verdict !== null);
-  const cells = [...new Set(rows.map(({ cell }) => cell))].map((cell) =>
-    rows.filter((row) => row.cell === cell),
-  );
+  const cells = cellsIn(rows).map((cell) => rows.filter((row) => row.cell === cell));
   const safe = cells.filter((own) => own.every(({ unsafe }) => !unsafe));
-  const unsafe = cells.filter((own) => !safe.includes(own));
   const passed = safe.filter((own) => own.every(({ verdict }) => verdict === 'pass')).length;
+  const unsafe = cells.filter((own) => !safe.includes(own));
   const what = quantity(safe.length, `${unsafe.length > 0 ? 'safe ' : ''}${layout.noun}`);
-  const parts = [
-    ...(safe.length === 0 ? [] : [`${passed} of ${what} ${layout.passed ?? 'passed every check'}`]),
-    ...unsafe.map((own) => {
-      const failed = own.filter(({ verdict }) => verdict?.startsWith('fail'));
-      const found = failed.map((row) => worstCheck(row, results)).find((text) => text !== '');
-      return failed.length === 0
-        ? `${own[0]?.cell} must fail, but was not seen to: this load does not show the difference`
-        : `${own[0]?.cell} failed, as it must${found === undefined ? '' : ` (${found})`}`;
-    }),
-  ];
+  const parts = unsafe.map((own) => {
+    const failed = own.filter(({ verdict }) => verdict?.startsWith('fail'));
+    const found = failed.map((row) => worstCheck(row, results)).find((text) => text !== '');
+    return failed.length === 0
+      ? `${own[0]?.cell} must fail, but was not seen to: this load does not show the difference`
+      : `${own[0]?.cell} failed, as it must${found === undefined ? '' : ` (${found})`}`;
+  });
+  if (safe.length > 0) parts.unshift(`${passed} of ${what} ${layout.passed ?? 'passed every check'}`);
   return parts.length === 0 ? '' : `${parts.join('; ')}.`;
 }
 
-/** The first of the ranking, and how far ahead it is; empty where nothing is ranked. */
+/** The first of the ranking, how far ahead it is, and which cell leads when each has the step of the ladder that suits it. */
 function fastest(results: Results): string {
   const { layout, plan } = results;
   const groups = groupsOf(results);
-  const [group] = groups;
-  if (group === undefined || groups.length > 1 || !isRanked(results)) return '';
-  const rows = compared(group.rows).filter(isCorrect);
+  const rows = compared(groups[0]?.rows ?? []).filter(isCorrect);
   const leaders = rows.filter(({ rank }) => rank === 1);
   const [first] = leaders;
   const value = first?.values[layout.lead];
-  if (first === undefined || value === undefined) return '';
-  const text = `${number(Math.round(value.median))} ${layout.leadText}`;
-  const at =
-    plan.ladder === null ? '' : ` at ${number(plan.ladder.lead)} ${axisOf(results, plan.ladder.axis).title}`;
-  if (leaders.length > 1)
-    return `Tied for first: ${leaders.map(({ cell }) => cell).join(', ')}, up to ${text}${at}.`;
-  const times =
-    first.toBaseline !== null && first.comparison === 'faster'
-      ? `, ${figure(first.toBaseline.median, '×')} times ${plan.baseline}`
-      : '';
-  return `First: ${first.cell} with ${text}${at}${times}.${best(results, rows)}`;
+  if (groups.length > 1 || !isRanked(results) || first === undefined || value === undefined) return '';
+  const { axis = '', lead = 0 } = plan.ladder ?? {};
+  const at = plan.ladder === null ? '' : ` at ${number(lead)} ${axisOf(results, axis).title}`;
+  const text = `${number(Math.round(value.median))} ${layout.leadText}${at}`;
+  if (leaders.length > 1) return `Tied for first: ${cellsIn(leaders).join(', ')}, up to ${text}.`;
+  const isAhead = first.toBaseline !== null && first.comparison === 'faster';
+  const times = isAhead ? `, ${figure(first.toBaseline.median, '×')} times ${plan.baseline}` : '';
+  const most = rows.find(({ best }) => best?.rank === 1);
+  const isElsewhere = most !== undefined && (most !== first || most.best?.point[axis] !== lead);
+  const atBest = isElsewhere ? ` Each at its best: ${most.cell} with ${bestText(most, results)}.` : '';
+  return `First: ${first.cell} with ${text}${times}.${atBest}`;
 }
 
-/** Which cell leads when each has the step of the ladder that suits it. */
-function best(results: Results, rows: readonly SummaryRow[]): string {
-  const first = rows.find((row) => row.best?.rank === 1);
-  if (first?.best == null || results.plan.ladder === null) return '';
-  const { axis, lead } = results.plan.ladder;
-  const step = first.best.point[axis] ?? lead;
-  if (step === lead && first.rank === 1) return '';
-  return ` Each at its best: ${first.cell} with ${number(Math.round(first.best.value.median))} at ${number(step)}.`;
+/** "13,020 at 256": the leading metric where the cell does best on the ladder. */
+export function bestText({ best }: SummaryRow, results: Results): string {
+  const { layout, plan } = results;
+  if (best === null || plan.ladder === null) return '–';
+  const { unit } = metricOf(results, layout.lead);
+  return `${figure(best.value.median, unit)} at ${number(best.point[plan.ladder.axis] ?? plan.ladder.lead)}`;
 }
 
 /** A smoke run is too small to judge a goal. */
 function goalsReached({ goals, smoke }: Results): string {
   if (goals.length === 0 || smoke) return '';
-  const missed = goals.filter(({ verdict }) => verdict !== 'reached');
-  const list = missed.map(goalName).join(', ');
-  return `${goals.length - missed.length} of ${quantity(goals.length, 'goal')} reached${missed.length === 0 ? '' : `; not reached: ${list}`}.`;
+  const missed = goals.filter(({ verdict }) => verdict !== 'reached').map(goalName);
+  const reached = `${goals.length - missed.length} of ${quantity(goals.length, 'goal')} reached`;
+  return missed.length === 0 ? `${reached}.` : `${reached}; not reached: ${missed.join(', ')}.`;
 }
 
 /** "lua-durable ÷ bare", "sold-out ÷ bare, 128 connections", "for-update: p99 of admitted attempts". */
@@ -83,18 +85,17 @@ export function goalName({ of, over, what, at = {} }: GoalRow): string {
   return `${over === null ? `${of}: ${what}` : `${of} ÷ ${over}`}${where.join('')}`;
 }
 
-/** "at least 0.40", "0.85 … 1.15". */
-export function goalBound(goal: GoalRow, unit: Unit): string {
-  const { atLeast, atMost } = goal;
-  const text = (value: number): string => (goal.over === null ? withUnit(value, unit) : figure(value, '×'));
-  if (atLeast !== null && atMost !== null) return `${text(atLeast)} … ${text(atMost)}`;
-  if (atLeast !== null) return `at least ${text(atLeast)}`;
-  return atMost === null ? '–' : `at most ${text(atMost)}`;
-}
+/** A value of the goal's metric; a ratio has no unit. */
+export const goalFigure = (results: Results, { metric, over }: GoalRow, value: number): string =>
+  over === null ? withUnit(value, metricOf(results, metric).unit) : figure(value, '×');
 
-/** The unit of a goal's value: a ratio has none of its metric. */
-export function goalUnit(results: Results, { metric, over }: GoalRow): Unit {
-  return over === null ? metricOf(results, metric).unit : '×';
+/** "at least 0.40", "0.85 … 1.15". */
+export function goalBound(results: Results, goal: GoalRow): string {
+  const { atLeast, atMost } = goal;
+  const least = atLeast === null ? '' : goalFigure(results, goal, atLeast);
+  const most = atMost === null ? '' : goalFigure(results, goal, atMost);
+  if (least !== '' && most !== '') return `${least} … ${most}`;
+  return least === '' ? `at most ${most}` : `at least ${least}`;
 }
 
 /** How far apart two identical rows of the run were. */
@@ -109,7 +110,7 @@ export function noiseText({ noise, layout }: Results): string {
   );
 }
 
-const serverNames: Readonly<Record<string, string>> = {
+const names: Readonly<Record<string, string>> = {
   postgres: 'Postgres',
   redis: 'Redis',
   zookeeper: 'ZooKeeper',
@@ -118,9 +119,7 @@ const serverNames: Readonly<Record<string, string>> = {
 /** When, at which commit and on which machine the run was made. */
 export function originText({ startedAt, commit, machine, generator }: Results): string {
   const { cores, cpu, memoryBytes, os, node, ...servers } = machine;
-  const versions = Object.entries(servers).map(
-    ([name, version]) => `${serverNames[name] ?? name} ${version}`,
-  );
+  const versions = Object.entries(servers).map(([name, version]) => `${names[name] ?? name} ${version}`);
   return (
     `${when(startedAt)}, commit ${shortCommit(commit)}, ${quantity(cores, 'core')} (${cpu}, ${Math.round(memoryBytes / 2 ** 30)} GiB) for load, ` +
     `service and stores together, ${os}, Node ${node}, ${versions.join(', ')}; load by ${generator}.`
@@ -130,24 +129,31 @@ export function originText({ startedAt, commit, machine, generator }: Results): 
 /** What limits the meaning of the whole run, to be read before any figure. */
 export function notices(results: Results): string[] {
   const { partial, smoke, plan, trials, summary, failures, broken } = results;
-  const finished = new Set(
-    trials.map(({ cell, round, startedAt }) => JSON.stringify([cell, round, startedAt])),
-  ).size;
-  const rounds = Math.max(0, ...summary.map((row) => row.trials));
-  return [
-    ...(partial
-      ? [
-          `Partial run: ${number(Math.min(finished, plan.trials))} of ${quantity(plan.trials, 'trial')} finished in ${quantity(rounds, 'round')}.`,
-        ]
-      : []),
-    ...(smoke
-      ? ['Smoke run: it shows that everything works. Its one round ranks nothing.']
-      : rounds === 1 && plan.rounds === 1 && hasRanking(results)
-        ? ['One round: it cannot separate differences from noise, so nothing is ranked.']
-        : []),
-    ...failures,
-    ...broken.map(({ cell, round, reason }) => `${cell}, round ${round}: ${reason}`),
-  ];
+  const all: string[] = [];
+  if (partial) {
+    const keys = trials.map(({ cell, round, startedAt }) => `${cell} ${round} ${startedAt}`);
+    const done = number(Math.min(new Set(keys).size, plan.trials)); // a trial may have several results
+    all.push(`Partial run: ${done} of ${quantity(plan.trials, 'trial')} finished.`);
+  }
+  if (smoke) all.push('Smoke run: it shows that everything works. Its one round ranks nothing.');
+  else if (plan.rounds === 1 && summary.length > 0 && hasRanking(results))
+    all.push('One round: it cannot separate differences from noise, so nothing is ranked.');
+  const reasons = broken.map(({ cell, round, reason }) => `${cell}, round ${round}: ${reason}`);
+  return [...all, ...failures, ...reasons];
+}
+
+/** The parts of a report that are lists of sentences; an empty one is left out. */
+export function prose(results: Results): (readonly [title: string, items: readonly string[]])[] {
+  const { layout, summary, noise } = results;
+  const found = findingsOf(summary);
+  const findings = found.flatMap(({ cell, findings }) => findings.map((text) => `${cell}: ${text}`));
+  const parts = [
+    ['Findings', findings],
+    ['How it was measured', layout.notes],
+    ['What it does not show', layout.limits ?? []],
+    ['Origin', [originText(results), ...(noise === null ? [] : [noiseText(results)])]],
+  ] as const;
+  return parts.filter(([, items]) => items.length > 0);
 }
 
 /** The first check that a row fails, such as "323 oversold"; empty: it fails none. */
@@ -162,10 +168,9 @@ export function rankText({ rank, tie }: SummaryRow): string {
 
 /** "2 ms added to each round trip, 64 connections". */
 export function pointText(results: Results, point: Point): string {
-  return Object.entries(point)
-    .map(
-      ([axis, value]) =>
-        `${number(value)} ${value === 1 ? axisOf(results, axis).title.replace(/s$/, '') : axisOf(results, axis).title}`,
-    )
-    .join(', ');
+  const parts = Object.entries(point).map(([axis, value]) => {
+    const { title } = axisOf(results, axis);
+    return `${number(value)} ${value === 1 ? title.replace(/s$/, '') : title}`;
+  });
+  return parts.join(', ');
 }

@@ -1,147 +1,149 @@
 /** What is measured against the platform, and which ratios have a goal (section 10 of the design). */
-import type { CellBase, Goal } from '../../kit/suite.ts';
+import type { CellBase, Chart, Goal } from '../../kit/suite.ts';
 
-/** The service, and the answer that every attempt must have. */
-export interface ServiceSubject {
-  readonly kind: 'service';
+export interface LimitCell extends CellBase {
+  readonly kind: 'service' | 'bare' | 'pgbench';
+  /** The rest is of the service. */
   readonly strategy: string;
   readonly confirm: 'durable' | 'accepted';
-  readonly answer: 'accepted' | 'sold-out';
+  /** The answer that every attempt must have. */
+  readonly answer: 'accepted' | 'sold-out' | 'any';
   /** Sales, and how many of them the measured attempts are spread over. The warm-up is spread over all. */
   readonly sales: number;
   readonly targets: number;
   /** Earlier buyers of each sale. */
   readonly buyers: number;
+  /** Units of each sale, beyond those of earlier buyers. */
+  readonly stock: number;
 }
 
-export type Subject = { readonly kind: 'bare' } | ServiceSubject | { readonly kind: 'pgbench' };
-
-export interface LimitCell extends CellBase {
-  readonly subject: Subject;
-}
-
-const cell = (name: string, summary: string, subject: Subject): LimitCell => ({
-  name,
-  summary,
-  subject,
-  unsafe: false,
-  control: false,
-});
-
-const service = (strategy: string, more: Partial<ServiceSubject> = {}): ServiceSubject => ({
-  kind: 'service',
-  strategy,
-  confirm: 'durable',
-  answer: 'accepted',
-  sales: 1,
-  targets: 1,
-  buyers: 0,
-  ...more,
-});
-
+const usual: Omit<LimitCell, 'name' | 'summary'> = {
+  ...{ kind: 'service', strategy: 'lua', confirm: 'durable', answer: 'accepted' },
+  ...{ sales: 1, targets: 1, buyers: 0, stock: 1_000_000_000, unsafe: false, control: false },
+};
+const cell = (name: string, summary: string, more: Partial<LimitCell> = {}): LimitCell => {
+  return { ...usual, name, summary, ...more };
+};
 /** A strategy that has no goal. */
 export const strategyCell = (strategy: string): LimitCell =>
-  cell(strategy, `\`${strategy}\`, every attempt a sale, 201 after the commit`, service(strategy));
+  cell(strategy, `\`${strategy}\`, every attempt a sale, 201 after the commit`, { strategy });
 
-export const limitCells: readonly LimitCell[] = [
-  cell('bare', 'a node:http server that reads the same POST to its end and answers with a fixed reply', {
-    kind: 'bare',
-  }),
+const posts = 'a node:http server that reads the same POST to its end and answers with a fixed reply';
+const early = '`lua`, every attempt a sale, 202 before the commit (`CONFIRM=accepted`)';
+const hundred = { strategy: 'group-commit', sales: 100, targets: 100 };
+const statements = 'the statements of `for-update`, prepared, on as many connections as the service has';
+const limitCells: readonly LimitCell[] = [
+  cell('bare', posts, { kind: 'bare' }),
   strategyCell('group-commit'),
   strategyCell('lua'),
-  cell(
-    'lua-accepted',
-    '`lua`, every attempt a sale, 202 before the commit (`CONFIRM=accepted`)',
-    service('lua', { confirm: 'accepted' }),
-  ),
-  cell('sold-out', '`lua`, a sale whose one unit is sold: 409', service('lua', { answer: 'sold-out' })),
-  cell(
-    'group-commit-100',
-    '`group-commit` on 100 sales in turn',
-    service('group-commit', { sales: 100, targets: 100 }),
-  ),
+  cell('lua-accepted', early, { confirm: 'accepted' }),
+  cell('sold-out', '`lua`, a sale whose one unit is sold: 409', { answer: 'sold-out', stock: 1 }),
+  cell('group-commit-100', '`group-commit` on 100 sales in turn', hundred),
   strategyCell('for-update'),
-  cell('pgbench', 'the statements of `for-update`, prepared, on as many connections as the service has', {
-    kind: 'pgbench',
-  }),
+  cell('pgbench', statements, { kind: 'pgbench' }),
 ];
 
-const bounded = (atLeast: number | null, atMost: number | null) => ({ atLeast, atMost });
-const ratio = (of: string, over: string, atLeast: number, what: string, connections?: number): Goal => ({
-  metric: 'perSecond',
-  of,
-  over,
-  ...bounded(atLeast, null),
-  what,
+/** A bound of a metric, or with `over` of its ratio to that of another cell. */
+type Bound = readonly [
+  of: string,
+  metric: string,
+  over: string | null,
+  least: number | null,
+  most: number | null,
+];
+const goal = ([of, metric, over, atLeast, atMost]: Bound, what: string, connections?: number): Goal => ({
+  ...{ of, metric, over, atLeast, atMost, what },
   ...(connections !== undefined && { at: { connections } }),
 });
-const ladder = [64, 128, 256, 512] as const;
-const shares: Readonly<Record<string, readonly number[]>> = {
-  'group-commit': [0.4, 0.45, 0.5, 0.55],
-  lua: [0.32, 0.36, 0.45, 0.52],
-};
-const utilizations = [0.85, 0.9, 0.9, 0.9];
+const rate = 'perSecond';
 
-export const limitGoals: readonly Goal[] = [
-  ...Object.entries(shares).flatMap(([of, values]) =>
-    ladder.map((connections, n) =>
-      ratio(
-        of,
-        'bare',
-        values[n]!,
-        `committed sales at ${connections} connections, as a share of what node:http answers`,
-        connections,
-      ),
-    ),
+const steps = [64, 128, 256, 512] as const;
+/** Committed sales as a share of what node:http answers, and how busy the service's processor is, at each step. */
+const committed = { 'group-commit': [0.4, 0.45, 0.5, 0.55], lua: [0.32, 0.36, 0.45, 0.52] };
+const busy = [0.85, 0.9, 0.9, 0.9];
+const ladder = Object.entries(committed).flatMap(([of, shares]) =>
+  steps.flatMap((connections, n) => [
+    goal([of, rate, 'bare', shares[n]!, null], 'committed sales against fixed answers', connections),
+    goal([of, 'utilization', null, busy[n]!, null], 'the service’s processor is busy', connections),
+  ]),
+);
+const limitGoals: readonly Goal[] = [
+  ...ladder,
+  goal(['lua-accepted', rate, 'bare', 0.55, null], 'sales that Redis decided, against fixed answers'),
+  goal(['sold-out', rate, 'bare', 0.95, null], 'sold-out answers, against fixed answers'),
+  goal(['group-commit', 'serviceCpuUs', 'bare', null, 1.8], 'CPU of the service for an attempt'),
+  goal(['group-commit-100', rate, 'group-commit', 0.85, null], 'speed on 100 sales, against one'),
+  goal(
+    ['group-commit', rate, 'for-update', 30, null],
+    'orders of one hot sale, in batches against one by one',
   ),
-  ...Object.keys(shares).flatMap((of) =>
-    ladder.map(
-      (connections, n): Goal => ({
-        metric: 'utilization',
-        of,
-        over: null,
-        ...bounded(utilizations[n]!, null),
-        what: `the service's processor is busy at ${connections} connections`,
-        at: { connections },
-      }),
-    ),
+  goal(
+    ['for-update', rate, 'pgbench', 0.8, null],
+    'the service, against pgbench with the same statements',
+    64,
   ),
-  ratio('lua-accepted', 'bare', 0.55, 'sales that Redis decided, as a share of what node:http answers'),
-  ratio('sold-out', 'bare', 0.95, 'sold-out answers, as a share of what node:http answers'),
-  {
-    metric: 'serviceCpuUs',
-    of: 'group-commit',
-    over: 'bare',
-    ...bounded(null, 1.8),
-    what: 'CPU of the service for an attempt, as a multiple of that of node:http',
-  },
-  ratio('group-commit-100', 'group-commit', 0.85, 'speed on 100 sales, as a share of that on one'),
-  ratio('group-commit', 'for-update', 30, 'orders of one hot sale, in batches against one by one'),
-  ratio('for-update', 'pgbench', 0.8, 'the service, against pgbench with the same statements', 64),
 ];
-
-const flatCell = (name: string, more: Partial<ServiceSubject>, summary: string): LimitCell =>
-  cell(name, summary, service('lua', more));
 
 /** Whether the cost of an attempt stays flat. */
-export const flatCells: readonly LimitCell[] = [
-  flatCell('sales-1', {}, '`lua`, 201 after the commit, one sale'),
-  flatCell('sales-1000', { sales: 1_000 }, 'the same on one of 1,000 sales'),
-  flatCell(
-    'sales-1000-spread',
-    { sales: 1_000, targets: 1_000 },
-    'the same spread evenly over 1,000 sales: attempts share nothing',
-  ),
-  flatCell('buyers-1000', { buyers: 1_000 }, 'the same on one sale with 1,000 earlier buyers'),
-  flatCell('buyers-1000000', { buyers: 1_000_000 }, 'the same on one sale with 1,000,000 earlier buyers'),
+const spread = { sales: 1_000, targets: 1_000 };
+const flatCells: readonly LimitCell[] = [
+  cell('sales-1', '`lua`, 201 after the commit, one sale'),
+  cell('sales-1000', 'the same on one of 1,000 sales', { sales: 1_000 }),
+  cell('sales-1000-spread', 'the same on 1,000 sales in turn: attempts share nothing', spread),
+  cell('buyers-1000', 'the same on one sale with 1,000 earlier buyers', { buyers: 1_000 }),
+  cell('buyers-1000000', 'the same on one sale with 1,000,000 earlier buyers', { buyers: 1_000_000 }),
+];
+const flatGoals: readonly Goal[] = [
+  goal(['sales-1000', rate, 'sales-1', 0.85, 1.15], 'speed with 1,000 sales, against one'),
+  goal(['sales-1000-spread', rate, 'sales-1', 0.85, 1.15], 'speed on 1,000 sales in turn, against one'),
+  goal(['buyers-1000000', rate, 'buyers-1000', 0.85, 1.15], 'speed with 1,000,000 buyers, against 1,000'),
 ];
 
-const flat = (of: string, over: string, what: string): Goal => ({
-  ...ratio(of, over, 0.85, what),
-  atMost: 1.15,
-});
-export const flatGoals: readonly Goal[] = [
-  flat('sales-1000', 'sales-1', 'speed with 1,000 sales, as a share of that with one'),
-  flat('sales-1000-spread', 'sales-1', 'speed of attempts on 1,000 sales in turn, as a share of that on one'),
-  flat('buyers-1000000', 'buyers-1000', 'speed with 1,000,000 buyers, as a share of that with 1,000'),
+const million = { answer: 'any', stock: 1_000_000 } as const;
+const memoryCells: readonly LimitCell[] = [
+  cell('mixed', '`lua`: a million attempts is sold, the others are sold out', million),
+  cell('accepted', early, { answer: 'any', confirm: 'accepted' }),
 ];
+const memoryGoals = memoryCells.map(({ name }) =>
+  goal([name, 'growth', null, null, 0.15], 'memory stays flat'),
+);
+
+/** What one suite measures. */
+export interface Kind {
+  /** In the list of suites, and over the report. */
+  readonly title: string;
+  readonly report: string;
+  readonly cells: readonly LimitCell[];
+  readonly goals: readonly Goal[];
+  readonly connections: readonly number[];
+  /** Of each step. */
+  readonly seconds: number;
+  readonly rounds: number;
+  readonly lead: 'perSecond' | 'growth';
+  readonly charts: readonly Chart[];
+}
+
+const usualKind = { connections: [512], seconds: 4, rounds: 5, lead: 'perSecond' } as const;
+export const kinds: Readonly<Record<'limits' | 'flat' | 'memory', Kind>> = {
+  limits: {
+    ...{ ...usualKind, cells: limitCells, goals: limitGoals, connections: steps },
+    title: 'Measures the service against the limits of the platform under it.',
+    report: 'Stampede against the limits of its platform',
+    charts: [
+      { kind: 'sweep', title: 'Answers by connections', metric: 'perSecond', axis: 'connections' },
+      { kind: 'bars', title: 'CPU of the server for an answer', metrics: ['serviceCpuUs'], stacked: false },
+    ],
+  },
+  flat: {
+    ...{ ...usualKind, cells: flatCells, goals: flatGoals },
+    title: 'Measures whether the cost of an attempt stays flat with many sales and many buyers.',
+    report: 'Whether the cost of an attempt stays flat',
+    charts: [{ kind: 'bars', title: 'Answers a second', metrics: ['perSecond'], stacked: false }],
+  },
+  memory: {
+    ...{ ...usualKind, cells: memoryCells, goals: memoryGoals, seconds: 240, rounds: 1, lead: 'growth' },
+    title: 'Measures the memory of one service under millions of attempts.',
+    report: 'Memory of one service',
+    charts: [{ kind: 'curves', curve: 'memory' }],
+  },
+};

@@ -1,10 +1,9 @@
-/** Where the suites against the platform run: processors, generator and stores, always local. */
+/** Where the suites against the platform run: processors, generator and stores. */
 import { type Environment, needBuild } from '../../kit/environment.ts';
-import type { Given, OptionSpecs } from '../../kit/options.ts';
 import { wrongPgbench } from '../../kit/pgbench.ts';
 import { type Layout, layoutOf, pin, processorsHere } from '../../kit/pin.ts';
-import { type BenchStores, openStores } from '../../kit/stores.ts';
-import { chooseGenerator, generatorNames } from '../../load/generator.ts';
+import type { BenchStores } from '../../kit/stores.ts';
+import { chooseGenerator, type generatorNames } from '../../load/generator.ts';
 import type { Generator } from '../../load/rate.ts';
 
 export interface PlaceOptions {
@@ -13,62 +12,42 @@ export interface PlaceOptions {
   readonly generator: (typeof generatorNames)[number];
 }
 
-export const placeSpecs: OptionSpecs = {
-  pin: {
-    kind: 'choice',
-    choices: ['auto', 'split', 'none'],
-    help: 'split: the server has the first processor alone, the load the last one, the stores all but the first (auto)',
-  },
-  generator: {
-    kind: 'choice',
-    choices: generatorNames,
-    help: 'what makes the load (wrk where it is installed)',
-  },
-};
-
-export const readPlace = (given: Given): PlaceOptions => ({
-  pin: given.choice('pin', 'auto'),
-  generator: given.choice('generator', 'auto'),
-});
-
-export interface Place extends AsyncDisposable {
+export interface Place {
   readonly layout: Layout;
   readonly generator: Generator;
   readonly stores: BenchStores;
-  /** For the report. */
+  readonly signal: AbortSignal;
+  readonly scratch: string;
+  /** The folder of the run's results. */
+  readonly folder: string;
+  /** What makes the load, and how it is held to processors. */
   readonly text: string;
 }
 
 /** @throws what is wrong with the options or the machine */
-export async function openPlace(
-  { pin: wanted, generator }: PlaceOptions,
-  { scratch, say }: Environment,
-): Promise<Place> {
-  const wrong = wrongPgbench();
-  if (wrong !== null) throw new Error(wrong);
+export async function openPlace(options: PlaceOptions, environment: Environment): Promise<Place> {
+  const { scratch, signal, folder } = environment;
   await needBuild();
   const here = processorsHere();
-  const split = wanted === 'none' ? null : layoutOf(true, here);
-  if (wanted === 'split' && typeof split === 'string') throw new Error(`--pin split: ${split}`);
-  const layout = split === null || typeof split === 'string' ? layoutOf(false, here) : split;
+  const split = options.pin === 'none' ? 'not wanted' : layoutOf(true, here);
+  if (options.pin === 'split' && typeof split === 'string') throw new Error(`--pin split: ${split}`);
+  const layout = typeof split === 'string' ? layoutOf(false, here) : split;
   if (typeof layout === 'string') throw new Error(layout);
-  const chosen = chooseGenerator(generator, layout, scratch);
-  if (typeof chosen === 'string') throw new Error(chosen);
+  const generator = chooseGenerator(options.generator, layout, scratch);
+  if (typeof generator === 'string') throw new Error(generator);
+  const wrong = wrongPgbench();
+  if (wrong !== null) throw new Error(wrong);
   // What the bench starts runs where it does itself; servers and generators are moved by their starters.
   await pin(process.pid, layout.stores);
-  const stores = await openStores({
-    databaseUrl: undefined,
-    redisUrl: undefined,
-    keep: false,
-    mayDelete: false,
-    say,
-  });
-  const text = `${chosen.name}; ${layout.text}`;
+  const stores = await environment.stores();
+  const given = stores.postgresPid === null ? '; the given stores are not pinned' : '';
   return {
     layout,
-    generator: chosen,
+    generator,
     stores,
-    text,
-    [Symbol.asyncDispose]: () => stores[Symbol.asyncDispose](),
+    signal,
+    scratch,
+    folder,
+    text: `${generator.name}; ${layout.text}${given}`,
   };
 }

@@ -1,19 +1,24 @@
-/** `npm run bench -- limits` and `-- flat`: the service against its platform, and whether an attempt's cost stays flat. */
+/**
+ * `npm run bench -- limits`, `-- flat` and `-- memory`: the service against its platform, and whether the cost of an attempt
+ * and the memory of the service stay flat.
+ */
 import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import type { ReportLayout, Suite } from '../../kit/suite.ts';
-import { flatCells, flatGoals, type LimitCell, limitCells, limitGoals, strategyCell } from './cells.ts';
+import type { OptionSpecs } from '../../kit/options.ts';
+import type { Curve, ReportLayout, Suite } from '../../kit/suite.ts';
+import { percent } from '../../kit/text.ts';
+import { generatorNames } from '../../load/generator.ts';
+import { type Kind, kinds, type LimitCell, strategyCell } from './cells.ts';
 import { type LimitResult, measureCell } from './measure.ts';
-import { openPlace, type PlaceOptions, placeSpecs, readPlace } from './place.ts';
+import { openPlace, type PlaceOptions } from './place.ts';
 
 interface LimitOptions extends PlaceOptions {
   readonly cells: readonly string[];
-  /** More strategies, as cells without a goal. */
-  readonly strategies: readonly string[];
   readonly durationMs: number;
   readonly warmupMs: number;
   readonly connections: readonly number[];
+  readonly profile: boolean;
 }
 
 const rows: readonly MetricRow<LimitResult>[] = [
@@ -22,14 +27,31 @@ const rows: readonly MetricRow<LimitResult>[] = [
   ['p99Ms', 'p99', 'ms', '-', (r) => r.latencyMs?.p99],
   ['serviceCpuUs', 'server CPU', 'µs', '-', (r) => r.serviceCpuUs],
   ['utilization', 'server busy', '%', '+', (r) => r.utilization],
-  ['others', 'other answers', '', '-', (r) => r.others + r.unanswered],
+  ['others', 'other answers', '', '-', (r) => r.others],
 ];
+const memoryRows: readonly MetricRow<LimitResult>[] = [
+  ['growth', 'growth', '%', '-', growthOf],
+  ['firstMiB', 'after a fifth', 'MiB', '-', ({ memory }) => memory[fifthOf(memory)]?.[1]],
+  ['lastMiB', 'at the end', 'MiB', '-', ({ memory }) => memory.at(-1)?.[1]],
+  ['answers', 'answers', '', '', (r) => r.answers],
+];
+
+const fifthOf = ({ length }: readonly unknown[]): number => Math.floor(length / 5);
+
+/** From a fifth of the time, when the process has grown to its size; null: it was not read often enough. */
+function growthOf({ memory }: LimitResult): number | null {
+  const [first, last] = [memory[fifthOf(memory)], memory.at(-1)];
+  return memory.length < 5 || first === undefined || last === undefined ? null : last[1] / first[1] - 1;
+}
+
 const help = {
   perSecond: 'Answers of the expected kind a second; of pgbench, transactions.',
   p50Ms: 'Median latency, as the generator reports it.',
   p99Ms: '99th percentile of the latency, as the generator reports it.',
   serviceCpuUs: 'CPU of the server for an answer.',
   utilization: 'Share of one processor that the server used.',
+  growth:
+    'Resident memory at the end ÷ that after a fifth of the time, less one; garbage collection makes up to 15 % of noise.',
   others: 'Answers of another kind, and requests without an answer.',
 };
 
@@ -37,138 +59,95 @@ const notes = [
   'Each cell has a server and empty stores in each round: a warm-up, then the same closed loop at each number of connections. Every attempt is another customer’s. Ratios are taken within a round.',
   'After the load an audit counts orders, counters and points in Postgres, compares them with Redis and with the answers.',
 ];
+const goalText = 'Medians over the rounds, with their interval.';
+const goalSection = { title: 'Goals', text: goalText, charts: [{ kind: 'goals' }] } as const;
 
-const layout = (title: string, charts: ReportLayout['sections'][number]['charts']): ReportLayout => ({
-  title,
-  lead: 'perSecond',
-  leadText: 'answers a second',
-  noun: 'cell',
-  passed: 'agree in all stores',
-  columns: ['perSecond', 'p50Ms', 'p99Ms', 'serviceCpuUs', 'utilization', 'others'],
-  axes: { connections: { title: 'connections', unit: '' } },
-  sections: [
-    { title: 'Goals', text: 'Medians over the rounds, with their interval.', charts: [{ kind: 'goals' }] },
-    { title: 'Figures', text: '', charts },
-  ],
-  notes,
+const curve: Curve<LimitResult> = {
+  ...{ key: 'memory', title: 'Memory of the service' },
+  ...{ x: { title: 'time', unit: 's' }, y: { title: 'resident', unit: 'MiB' } },
+  read: ({ memory }) => memory,
+};
+
+const layoutOf = ({ report: title, lead, charts }: Kind): ReportLayout => ({
+  ...{ title, lead, leadText: 'answers a second', noun: 'cell', passed: 'agree in all stores', notes },
+  columns: (lead === 'growth' ? [...memoryRows, ...rows.slice(0, 1)] : rows).map(([key]) => key),
+  sections: [goalSection, { title: 'Figures', text: '', charts }],
 });
 
-interface Kind {
-  readonly name: 'limits' | 'flat';
-  readonly title: string;
-  readonly cells: readonly LimitCell[];
-  readonly goals: typeof limitGoals;
-  readonly connections: readonly number[];
-  readonly report: ReportLayout;
-}
+const pins = ['auto', 'split', 'none'] as const;
+const pinned =
+  'the server alone on the first processor, the load on the last, the stores on all but the first';
+const specs = ({ connections, seconds }: Kind): OptionSpecs => ({
+  cells: { kind: 'names', help: 'which cells; a goal needs both of its cells (all)' },
+  profile: { kind: 'flag', help: 'profile the service: with lua, unless --cells names others' },
+  duration: { kind: 'seconds', min: 0.1, max: 3_600, help: `seconds of each step (${seconds}; smoke 0.5)` },
+  warmup: { kind: 'seconds', min: 0, max: 3_600, help: 'seconds of the same load before (10; smoke 0.5)' },
+  connections: { kind: 'numbers', min: 1, max: 10_000, help: `the last one leads (${connections.join()})` },
+  pin: { kind: 'choice', choices: pins, help: `split: ${pinned} (auto)` },
+  generator: { kind: 'choice', choices: generatorNames, help: 'what makes the load (wrk, if installed)' },
+});
+const programs =
+  'wrk, pgbench (PGBENCH may name it) and taskset are used where they are installed; stores that are given are not pinned.';
 
-function suiteOf(kind: Kind): Suite<LimitOptions, LimitCell, LimitResult> {
-  const known = [...strategies.keys()];
+function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, LimitResult> {
+  const kind = kinds[name];
   return {
-    name: kind.name,
-    title: kind.title,
-    help: `Cells: ${kind.cells.map(({ name }) => name).join(', ')}.
-Stores are always local. wrk, pgbench (PGBENCH may name it) and taskset are used where they are installed.`,
-    options: {
-      cells: { kind: 'names', help: 'which cells; a goal needs both of its cells (all)' },
-      strategies: { kind: 'names', help: 'more strategies, as cells without a goal (none)' },
-      duration: {
-        kind: 'seconds',
-        min: 0.1,
-        max: 3_600,
-        help: 'seconds that are measured at each step (4; smoke 0.5)',
-      },
-      warmup: {
-        kind: 'seconds',
-        min: 0,
-        max: 3_600,
-        help: 'seconds of the same load before: young code is slow (10; smoke 0.5)',
-      },
-      connections: {
-        kind: 'numbers',
-        min: 1,
-        max: 10_000,
-        help: `connections of the load; the last one leads (${kind.connections.join()})`,
-      },
-      ...placeSpecs,
-    },
-    rounds: { canonical: 5, smoke: 1 },
-    read(given, { smoke }, mistakes) {
-      const more = given.names('strategies', []);
-      for (const name of more.filter((one) => !known.includes(one))) {
-        mistakes.push(`--strategies: there is no strategy "${name}"${suggestion(name, known)}`);
-      }
+    ...{ name, title: kind.title, options: specs(kind) },
+    help: `Cells: ${kind.cells.map((cell) => cell.name).join(', ')}; every strategy is one, too.\n${programs}`,
+    rounds: { canonical: kind.rounds, smoke: 1 },
+    read(given, { smoke, canonical }, mistakes) {
+      const profile = given.has('profile');
+      if (profile && canonical) mistakes.push('--profile slows the service: it goes without --canonical');
+      const all = kind.cells.map((cell) => cell.name);
       return {
-        ...readPlace(given),
-        cells: given.names('cells', smoke ? kind.cells.slice(0, 2).map(({ name }) => name) : ['all']),
-        strategies: more,
-        durationMs: given.number('duration', smoke ? 500 : 4_000),
+        profile,
+        pin: given.choice('pin', 'auto'),
+        generator: given.choice('generator', 'auto'),
+        cells: given.names('cells', profile ? ['lua'] : smoke ? all.slice(0, 2) : all),
+        durationMs: given.number('duration', smoke ? 500 : kind.seconds * 1_000),
         warmupMs: given.number('warmup', smoke ? 500 : 10_000),
-        connections: given.numbers('connections', smoke ? [64] : kind.connections),
+        connections: given.numbers(
+          'connections',
+          smoke ? [64] : profile ? kind.connections.slice(-1) : kind.connections,
+        ),
       };
     },
-    async plan({ cells: wanted, strategies: more, connections, ...shown }) {
-      const all = [...kind.cells, ...more.map(strategyCell)];
-      const names = all.map(({ name }) => name);
-      const wrong = wanted.filter((name) => name !== 'all' && !names.includes(name));
-      if (wrong.length > 0)
-        return {
-          mistakes: wrong.map((name) => `--cells: there is no cell "${name}"${suggestion(name, names)}`),
-        };
-      const cells = wanted.includes('all')
-        ? all
-        : all.filter(({ name }) => wanted.includes(name) || more.includes(name));
+    async plan({ cells: names, connections, ...shown }) {
+      const known = [...new Set([...kind.cells.map((cell) => cell.name), ...strategies.keys()])];
+      const wrong = names.filter((one) => !known.includes(one));
+      const mistakes = wrong.map((one) => `--cells: there is no cell "${one}"${suggestion(one, known)}`);
+      if (mistakes.length > 0) return { mistakes };
       const lead = connections.at(-1)!;
-      const ladder = { axis: 'connections', values: connections, lead };
       return {
-        cells,
-        points: [{ connections: lead }],
-        baseline: null,
-        control: false,
-        ladder,
+        cells: names.map((one) => kind.cells.find((cell) => cell.name === one) ?? strategyCell(one)),
+        ...{ points: [{ connections: lead }], baseline: null, control: false },
+        ladder: { axis: 'connections', values: connections, lead },
         shown: { ...shown, connections },
       };
     },
     async open(options, environment) {
       const place = await openPlace(options, environment);
-      const { durationMs, warmupMs, connections } = options;
-      const { scratch, signal } = environment;
       return {
         generator: place.text,
-        versions: place.stores.versions,
-        runTrial: (trial, onStep) =>
-          measureCell(trial, { ...place, durationMs, warmupMs, connections, scratch, signal, onStep }),
-        [Symbol.asyncDispose]: () => place[Symbol.asyncDispose](),
+        runTrial: (trial, onStep) => measureCell(trial, { ...options, ...place, onStep }),
+        [Symbol.asyncDispose]: async () => {},
       };
     },
-    metrics: metricsOf(rows, help),
-    curves: [],
-    checks: [],
-    goals: kind.goals,
+    metrics: metricsOf([...rows, ...memoryRows], help),
+    curves: name === 'memory' ? [curve] : [],
+    ...{ checks: [], goals: kind.goals, report: layoutOf(kind) },
     verdict: ({ passed }: LimitResult) => (passed === null ? null : passed ? 'pass' : 'fail'),
-    report: kind.report,
+    tables(results) {
+      const profiled = results.filter(({ shares }) => shares.length > 0).slice(0, 1);
+      return profiled.map(({ cell, shares }) => ({
+        title: `CPU profile of the service with ${cell}`,
+        columns: ['owner', 'share'],
+        rows: shares.map(([owner, share]) => [owner, percent(share, 1)]),
+      }));
+    },
   };
 }
 
-export const limits = suiteOf({
-  name: 'limits',
-  title: 'Measures the service against the limits of the platform under it.',
-  cells: limitCells,
-  goals: limitGoals,
-  connections: [64, 128, 256, 512],
-  report: layout('Stampede against the limits of its platform', [
-    { kind: 'sweep', title: 'Answers by connections', metric: 'perSecond', axis: 'connections' },
-    { kind: 'bars', title: 'CPU of the server for an answer', metrics: ['serviceCpuUs'], stacked: false },
-  ]),
-});
-
-export const flat = suiteOf({
-  name: 'flat',
-  title: 'Measures whether the cost of an attempt stays flat with many sales and many buyers.',
-  cells: flatCells,
-  goals: flatGoals,
-  connections: [512],
-  report: layout('Whether the cost of an attempt stays flat', [
-    { kind: 'bars', title: 'Answers a second', metrics: ['perSecond'], stacked: false },
-  ]),
-});
+export const limits = suiteOf('limits');
+export const flat = suiteOf('flat');
+export const memory = suiteOf('memory');
