@@ -127,8 +127,8 @@ describe('every strategy', () => {
 
   it.each(strategies)('has its explanation, a diagram, and its use: %s', (name) => {
     const part = section(text('docs/explanation/strategies.md'), `## \`${name}\``);
-    expect(part.split('```'), 'one diagram').toHaveLength(3);
-    expect(part).toContain('**Choose it**');
+    expect(part.split('```').length, `one diagram in the section of ${name}`).toBe(3);
+    expect(part, `a paragraph on when to choose ${name}`).toContain('**Choose it**');
     expect(text('docs/how-to/choose-a-strategy.md')).toContain(`\`${name}\``);
   });
 });

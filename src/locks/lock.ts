@@ -69,7 +69,7 @@ export const LEASE_CAPABILITIES = [
   /** An acquire whose reply was lost is retried or compensated, and blocks no one. */
   'ambiguous-acquire-resolved',
   /** Work longer than the TTL keeps the lock. */
-  'outlives-ttl',
+  'held-while-working',
   /** The lease's signal fires before another claim can hold the lock. */
   'loss-signalled-before-expiry',
 ] as const;

@@ -35,7 +35,7 @@ function lateHolder(harness: Harness, { capabilities }: LockDescription): void {
     const r = harness.resource();
     const late = await hold(a, r, { ttlMs: TTL_MS });
     if (!capabilities.includes('expires-after-holder-death')) await harness.fixture.evict!(r);
-    else if (capabilities.includes('outlives-ttl')) a.link.set('refuse');
+    else if (capabilities.includes('held-while-working')) a.link.set('refuse');
     const next = await hold(b, r, { ttlMs: 10_000, waitMs: 10_000 });
     a.link.set('pass');
     await sleep(300); // for a new connection
@@ -98,14 +98,14 @@ function lostReplies({ process, resource }: Harness, { capabilities }: LockDescr
 }
 
 function longWork({ process, resource }: Harness, { capabilities }: LockDescription): void {
-  const outlivesTtl = capabilities.includes('outlives-ttl');
+  const heldWhileWorking = capabilities.includes('held-while-working');
   it(
-    outlivesTtl ? 'keeps the lock for work longer than its TTL' : 'admits a second holder after the TTL',
+    heldWhileWorking ? 'keeps the lock for work longer than its TTL' : 'admits a second holder after the TTL',
     async () => {
       const [a, b] = [await process(), await process()];
       const r = resource();
       const lease = await hold(a, r, { ttlMs: TTL_MS });
-      if (outlivesTtl) {
+      if (heldWhileWorking) {
         expect(await kindOf(b, r, { waitMs: EXPIRED_MS })).toBe('contended');
         expect(lease.signal.aborted).toBe(false);
         expect(lease.deadlineMs).toBeGreaterThan(performance.now());

@@ -262,7 +262,7 @@ describe('the service', () => {
     );
     expect(unsafe?.guarantees).toMatchObject({ neverOversells: false });
     const setnx = (body.locks as { name: string }[]).find((l) => l.name === 'redis-setnx');
-    expect(setnx).toMatchObject({ flaw: expect.any(String), capabilities: ['outlives-ttl'] });
+    expect(setnx).toMatchObject({ flaw: expect.any(String), capabilities: ['held-while-working'] });
   });
 
   it('is healthy, ready, and measured', async () => {

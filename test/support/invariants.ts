@@ -1,6 +1,7 @@
 /**
  * The invariants of a sale, read past the service: in Postgres at one instant, which may be any, and in Redis once no work is
- * left between the stores. Each violation is one sentence that begins with the promise it breaks.
+ * left between the stores. Each violation is one sentence that begins with the promise it breaks:
+ * P1 to P5 as in domain/guarantees.ts; P6: no answer turns out to be false.
  */
 import type { Redis } from 'ioredis';
 import type pg from 'pg';

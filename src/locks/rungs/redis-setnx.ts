@@ -14,7 +14,7 @@ export const description: LockDescription = {
   summary: 'One Redis: SETNX to acquire, DEL to release.',
   flaw: 'It has no expiry: a holder that dies blocks everyone until an operator deletes the key.',
   needs: 'REDIS_URL',
-  capabilities: ['outlives-ttl'],
+  capabilities: ['held-while-working'],
 };
 
 export async function create({ redis: { redis } }: { readonly redis: RedisStore }): Promise<Lock> {

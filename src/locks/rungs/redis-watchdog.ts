@@ -25,7 +25,7 @@ export const description: LockDescription = {
     'expires-after-holder-death',
     'release-checks-ownership',
     'ambiguous-acquire-resolved',
-    'outlives-ttl',
+    'held-while-working',
   ],
 };
 

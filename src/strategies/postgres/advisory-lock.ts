@@ -10,7 +10,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSold, insertOrder, lockNumber, readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, classify, type Decision, postgresStrategy, RETRY } from './base.ts';
+import { accepted, type Decision, outcomeOf, postgresStrategy, RETRY } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'advisory-lock',
@@ -26,7 +26,7 @@ export function create(context: StrategyContext): CommittingStrategy {
     inTransaction<Decision>(context.postgres.pool, async (client) => {
       await lockNumber(client, 'attempts', attempt.saleId);
       const seen = await readSaleAndOrders(client, attempt.saleId, [attempt.userId]);
-      const decision = classify(attempt, seen);
+      const decision = outcomeOf(attempt, seen);
       if (decision.kind !== 'retry') return { commit: false, value: decision };
       if (!(await insertOrder(client, attempt, context.paymentWindowS)))
         return { commit: false, value: RETRY };

@@ -142,7 +142,7 @@ export function rejectionOf(sale: SaleState | null): CommitOutcome | null {
 }
 
 /** The outcome of an attempt that wrote nothing, from the state read afterwards; RETRY if a unit has become free. */
-export function classify(attempt: Attempt, seen: SaleAndOrders | null): Answered {
+export function outcomeOf(attempt: Attempt, seen: SaleAndOrders | null): Answered {
   const order = seen?.orders.get(attempt.userId);
   if (order !== undefined) return existing(attempt, order);
   return rejectionOf(seen?.sale ?? null) ?? RETRY;

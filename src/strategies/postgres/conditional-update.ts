@@ -15,7 +15,7 @@ import { IN_WINDOW, insertIf, placeOne } from '../../store/postgres/insert-order
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, classify, postgresStrategy } from './base.ts';
+import { accepted, outcomeOf, postgresStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'conditional-update',
@@ -37,6 +37,6 @@ export function create(context: StrategyContext): CommittingStrategy {
   return postgresStrategy(context, description, async (attempt) => {
     const placed = await placeOne(postgres, SELL_IF_FREE, attempt, context.paymentWindowS);
     if (placed !== false) return placed === true ? accepted(attempt) : placed;
-    return classify(attempt, await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]));
+    return outcomeOf(attempt, await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]));
   });
 }

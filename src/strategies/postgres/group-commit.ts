@@ -23,7 +23,7 @@ import { classifyPostgresError, isRowError } from '../../store/postgres/failures
 import { IN_WINDOW, insertUpToStock, type Placed, placeMany } from '../../store/postgres/insert-orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, classify, type Decision, postgresStrategy } from './base.ts';
+import { accepted, type Decision, outcomeOf, postgresStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'group-commit',
@@ -60,7 +60,7 @@ export function create(context: StrategyContext): CommittingStrategy {
     if (rest.length === 0) return;
     const users = rest.map(({ userId }) => userId);
     const seen = await readSaleAndOrders(pool, saleId, users);
-    const decisions = rest.map((attempt) => [attempt, classify(attempt, seen)] as const);
+    const decisions = rest.map((attempt) => [attempt, outcomeOf(attempt, seen)] as const);
     const retried = decisions.flatMap(([attempt, { kind }]) => (kind === 'retry' ? [attempt] : []));
     const isProgress = retried.length < batch.length;
     for (const [attempt, decision] of decisions) {

@@ -18,7 +18,7 @@ import type { Attempt } from '../../domain/order.ts';
 import { insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, classify, type Decision, postgresStrategy } from './base.ts';
+import { accepted, type Decision, outcomeOf, postgresStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'optimistic',
@@ -47,7 +47,7 @@ export function create(context: StrategyContext): CommittingStrategy {
   async function decide(attempt: Attempt): Promise<Decision> {
     for (let retries = 0; ; retries++) {
       const seen = await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]);
-      const decision = classify(attempt, seen);
+      const decision = outcomeOf(attempt, seen);
       if (decision.kind !== 'retry') return decision;
       const version = seen?.sale.version;
       const placed = await placeOne(postgres, SELL_IF_UNCHANGED, attempt, context.paymentWindowS, [version]);

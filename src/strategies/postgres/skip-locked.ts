@@ -25,7 +25,7 @@ import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { stockUnits } from '../../store/postgres/stock-units.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, classify, type Decision, postgresStrategy, RETRY } from './base.ts';
+import { accepted, type Decision, outcomeOf, postgresStrategy, RETRY } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'skip-locked',
@@ -80,7 +80,7 @@ export function create(context: StrategyContext): CommittingStrategy {
     const { saleId, userId } = attempt;
     const placed = await placeOne(context.postgres, SKIPPING, attempt, context.paymentWindowS);
     if (placed !== false) return placed === true ? accepted(attempt) : placed;
-    const decision = classify(attempt, await readSaleAndOrders(pool, saleId, [userId]));
+    const decision = outcomeOf(attempt, await readSaleAndOrders(pool, saleId, [userId]));
     if (decision.kind !== 'retry') return decision;
     if (await units.lacking(saleId)) {
       const late = sleep(ROWS_WAIT_MS, 'late' as const, { ref: false });
