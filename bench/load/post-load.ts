@@ -5,7 +5,7 @@
  *   accepted ──paid──▶ paid
  *       └──cancelled──▶ cancelled (one answer is 200, the other 409) ──every other one is paid too late──▶ refund-due
  *
- * It is in neither history nor figures. Nothing here judges what the orders have become; an unexpected answer is reported.
+ * It is in neither history nor figures. An unexpected answer is reported; what became of the orders is the audit's matter.
  */
 
 export interface PostLoad {
@@ -40,94 +40,83 @@ const most = 50;
 /** Pairs in flight. */
 const lanes = 8;
 const requestTimeoutMs = 10_000;
-/** Of an answer that is quoted. */
 const quotedLength = 200;
 
-/** One request that is sent twice. */
-interface Pair {
-  readonly becomes: keyof PostLoadCounts;
-  readonly orderId: string;
-  readonly path: string;
-  readonly body: object | null;
-  /** The two answers that it must have, in alphabetical order. */
-  readonly answers: string;
-}
+/** What becomes of an order, and the two answers that it then has, in alphabetical order. */
+const answersOf: Readonly<Record<keyof PostLoadCounts, string>> = {
+  paid: '200 paid, 200 paid',
+  cancelled: '200 cancelled, 409 invalid-transition',
+  refundDue: '200 refund-due, 200 refund-due',
+};
 
 /** Never throws for what the service does or does not answer. */
 export async function runPostLoad(load: PostLoad): Promise<PostLoadResult> {
-  const done = { paid: new Set<string>(), cancelled: new Set<string>(), refundDue: new Set<string>() };
+  const { orderIds, mayCancel, signal, durationMs = 20_000 } = load;
+  const untilMs = performance.now() + durationMs;
   const strange: string[] = [];
   let unsent = 0;
-  const untilMs = performance.now() + (load.durationMs ?? 20_000);
-  const send = async (pairs: readonly Pair[]): Promise<void> => {
-    const rest = pairs.values();
+  /** @returns the orders that became it */
+  const make = async (becomes: keyof PostLoadCounts, orders: readonly string[]): Promise<string[]> => {
+    const rest = orders.values();
+    const done: string[] = [];
     const lane = async (): Promise<void> => {
-      for (const pair of rest) {
-        if (load.signal.aborted || performance.now() > untilMs) {
+      for (const id of rest) {
+        if (signal.aborted || performance.now() > untilMs) {
           unsent += 1;
           continue;
         }
-        const both = (await Promise.all([answerTo(pair, load), answerTo(pair, load)])).sort().join(', ');
-        if (both === pair.answers) done[pair.becomes].add(pair.orderId);
-        else strange.push(`POST ${pair.path} twice: ${both} instead of ${pair.answers}`);
+        const both = await Promise.all([request(becomes, id, load), request(becomes, id, load)]);
+        const answers = both.sort().join(', ');
+        if (answers === answersOf[becomes]) done.push(id);
+        else strange.push(`${becomes} ${id} twice: ${answers} instead of ${answersOf[becomes]}`);
       }
     };
     await Promise.all(Array.from({ length: lanes }, lane));
+    return done;
   };
-  const payment = (orderId: string, becomes: 'paid' | 'refundDue'): Pair => {
-    const answer = { paid: '200 paid', refundDue: '200 refund-due' }[becomes];
-    const body = { notificationId: `bench-${orderId}`, orderId, amountCents: load.priceCents };
-    return { becomes, orderId, path: '/payments/notifications', body, answers: `${answer}, ${answer}` };
-  };
-  const cancellation = (orderId: string): Pair => {
-    const answers = '200 cancelled, 409 invalid-transition';
-    return { becomes: 'cancelled', orderId, path: `/orders/${orderId}/cancel`, body: null, answers };
-  };
-  const picked = spread(load.orderIds, 2 * Math.min(most, Math.floor(load.orderIds.length / 3)));
-  const pairs = picked.map((id, n) => (n % 2 === 0 ? payment(id, 'paid') : cancellation(id)));
-  await send(pairs.filter(({ becomes }) => load.mayCancel || becomes === 'paid'));
-  await send([...done.cancelled].filter((_, n) => n % 2 === 0).map((id) => payment(id, 'refundDue')));
+  const count = 2 * Math.min(most, Math.floor(orderIds.length / 3));
+  const picked = Array.from(
+    { length: count },
+    (_, n) => orderIds[Math.floor((n * orderIds.length) / count)]!,
+  );
+  const paid = await make(
+    'paid',
+    picked.filter((_, n) => n % 2 === 0),
+  );
+  const cancelled = await make('cancelled', mayCancel ? picked.filter((_, n) => n % 2 === 1) : []);
+  const refundDue = await make(
+    'refundDue',
+    cancelled.filter((_, n) => n % 2 === 0),
+  );
+  const findings: string[] = [];
   const examples = strange.slice(0, 3).join(' | ');
-  return {
-    paid: done.paid.size,
-    cancelled: done.cancelled.size,
-    refundDue: done.refundDue.size,
-    findings: [
-      ...(strange.length > 0
-        ? [`unexpected pairs of answers after the load: ${strange.length}, such as ${examples}`]
-        : []),
-      ...(unsent > 0 ? [`payments and cancellations for which there was no time: ${unsent}`] : []),
-    ],
-  };
+  if (strange.length > 0) {
+    findings.push(`unexpected pairs of answers after the load: ${strange.length}, such as ${examples}`);
+  }
+  if (unsent > 0) findings.push(`payments and cancellations for which there was no time: ${unsent}`);
+  return { paid: paid.length, cancelled: cancelled.length, refundDue: refundDue.length, findings };
 }
 
-/** "200 paid", "409 invalid-transition", or why there is none. */
-async function answerTo({ path, body }: Pair, { url, signal }: PostLoad): Promise<string> {
+/** @returns "200 paid", "409 invalid-transition", or why there is no answer */
+async function request(becomes: keyof PostLoadCounts, orderId: string, load: PostLoad): Promise<string> {
+  const [path, payment] =
+    becomes === 'cancelled'
+      ? [`/orders/${orderId}/cancel`, null]
+      : [
+          '/payments/notifications',
+          { notificationId: `bench-${orderId}`, orderId, amountCents: load.priceCents },
+        ];
   try {
-    const response = await fetch(`${url}${path}`, {
+    const response = await fetch(`${load.url}${path}`, {
       method: 'POST',
-      ...(body && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
-      signal: AbortSignal.any([signal, AbortSignal.timeout(requestTimeoutMs)]),
+      ...(payment && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(payment) }),
+      signal: AbortSignal.any([load.signal, AbortSignal.timeout(requestTimeoutMs)]),
     });
-    return `${response.status} ${named(await response.text())}`;
+    const body = await response.text();
+    // The last part of a problem's type, the status of an order, or the answer itself.
+    const name = /"type":"(?:[^"]*\/)?([^"/]+)"/.exec(body)?.[1] ?? /"status":"([^"]+)"/.exec(body)?.[1];
+    return `${response.status} ${name ?? body.slice(0, quotedLength)}`;
   } catch (error) {
     return `no answer (${error instanceof Error ? error.message : error})`.slice(0, quotedLength);
   }
-}
-
-/** The status of an order, the last part of a problem's type, or the answer itself. */
-function named(body: string): string {
-  try {
-    const { type, status } = JSON.parse(body) as { type?: unknown; status?: unknown };
-    if (typeof type === 'string') return type.slice(type.lastIndexOf('/') + 1);
-    if (typeof status === 'string') return status;
-  } catch {
-    // Not JSON: quoted.
-  }
-  return body.slice(0, quotedLength);
-}
-
-/** So many of them, evenly spread. */
-function spread(ids: readonly string[], count: number): string[] {
-  return Array.from({ length: count }, (_, n) => ids[Math.floor((n * ids.length) / count)] ?? '');
 }

@@ -10,11 +10,11 @@ import { createSale } from '../../bench/kit/admin.ts';
 import { cpuSeconds, startCpu } from '../../bench/kit/cpu.ts';
 import { expand, type Layout, layoutOf } from '../../bench/kit/pin.ts';
 import { findProgram } from '../../bench/kit/processes.ts';
-import { merged, shareOf, type WorkerNumbers } from '../../bench/load/autocannon.ts';
+import { merged, shareOf } from '../../bench/load/autocannon.ts';
 import { chooseGenerator } from '../../bench/load/generator.ts';
 import { findK6, runK6 } from '../../bench/load/k6.ts';
-import { type RateLoad, type RateResult, requestParts } from '../../bench/load/rate.ts';
-import { parseWrk, wrkScript } from '../../bench/load/wrk.ts';
+import type { RateLoad, RateNumbers, RateResult } from '../../bench/load/rate.ts';
+import { parseWrk, requestParts, wrkScript } from '../../bench/load/wrk.ts';
 import { startService } from '../support/service.ts';
 import { openTestStores } from '../support/stores.ts';
 
@@ -174,7 +174,7 @@ describe('a load', () => {
       [2, 2, 2, 3],
       [1, 2, 3, 3],
     ]);
-    const numbers: WorkerNumbers = {
+    const numbers: RateNumbers = {
       durationMs: 5,
       answers: 2,
       refused: 1,
