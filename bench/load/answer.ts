@@ -31,6 +31,6 @@ export const quotedLength = 300;
 /** The line of `readLines` (recorder.ts) for the answer to attempt n. */
 export function answerLine(n: number, us: number, status: number, body: string): string {
   const { outcome, orderId } = readAnswer(status, body);
-  const quoted = outcome === 'unexpected' ? ` ${JSON.stringify(body.slice(0, quotedLength))}` : '';
-  return `${n} ${us} ${status} ${outcome} ${orderId ?? '-'}${quoted}`;
+  const quoted = outcome === 'unexpected' ? [body.slice(0, quotedLength)] : [];
+  return JSON.stringify([n, us, status, outcome, orderId, ...quoted]);
 }

@@ -1,10 +1,9 @@
 /**
- * A worker of autocannon: one load, then its numbers. The context that autocannon hands to `setupRequest` and `onResponse`
- * belongs to one connection and one request.
+ * A worker of autocannon: one load, then its numbers. The context of `setupRequest` and `onResponse` belongs to one
+ * connection and one request. autocannon builds each request anew, so that an attempt costs 50 µs of CPU.
  *
  * autocannon 9 keeps half an answer of a lost connection in its parser, and may take it for the begin of a later one. An
- * accepted answer therefore counts for its attempt only if it names the customer, and no attempt has two answers. Building each
- * request anew makes an attempt cost 50 µs of CPU; hooks into autocannon's client instead cost 25, and its next version.
+ * accepted answer therefore counts for its attempt only if it names the customer, and no attempt has two answers.
  */
 import { writeFile } from 'node:fs/promises';
 import { createHistogram } from 'node:perf_hooks';
@@ -14,25 +13,21 @@ import type { FromWorker, WorkerLoad } from './autocannon.ts';
 import { answerTimeoutMs, attemptOf, type RateNumbers } from './rate.ts';
 
 interface Attempt {
-  n: number;
-  userId: string;
-  /** 0: it was answered. */
-  sentUs: number;
+  readonly n: number;
+  readonly userId: string;
+  readonly sentUs: number;
+  isAnswered: boolean;
 }
 
 const tellEveryMs = 100;
-
 const send = (message: FromWorker): void => void process.send?.(message);
 const nowUs = (): number => Math.round(Number(process.hrtime.bigint()) / 1_000);
 
 process.on('disconnect', () => process.exit(0));
-process.once(
-  'message',
-  (load: WorkerLoad) => void fire(load).then((numbers) => send({ kind: 'done', numbers })),
-);
-send({ kind: 'ready' });
+process.once('message', (load: WorkerLoad) => void fire(load));
+send({ sent: 0, numbers: null });
 
-async function fire(load: WorkerLoad): Promise<RateNumbers> {
+async function fire(load: WorkerLoad): Promise<void> {
   const { url, connections, durationMs, attempts, first, step, lines: path } = load;
   const attempt = attemptOf(load);
   const latencyUs = createHistogram();
@@ -45,16 +40,17 @@ async function fire(load: WorkerLoad): Promise<RateNumbers> {
       const n = first + sent++ * step;
       const { saleId, userId } = attempt(n);
       const sentUs = nowUs();
-      Object.assign(context, { n, userId, sentUs } satisfies Attempt);
-      if (path !== null) lines.push(`${n} ${sentUs}`);
+      Object.assign(context, { n, userId, sentUs, isAnswered: false } satisfies Attempt);
+      if (path !== null) lines.push(`[${n},${sentUs}]`);
       request.path = `/sales/${saleId}/orders`;
       request.body = `{"userId":"${userId}"}`;
       return request;
     },
     onResponse(status, body, context) {
-      const { n, userId, sentUs } = context as Attempt;
-      if (sentUs === 0 || (status < 300 && !body.includes(userId))) return;
-      Object.assign(context, { sentUs: 0 });
+      const current = context as Attempt;
+      const { n, userId, sentUs } = current;
+      if (current.isAnswered || (status < 300 && !body.includes(userId))) return;
+      current.isAnswered = true;
       const us = nowUs();
       if (path !== null) lines.push(answerLine(n, us, status, body));
       answers++;
@@ -64,7 +60,7 @@ async function fire(load: WorkerLoad): Promise<RateNumbers> {
   };
   const ends = attempts === null ? { duration: durationMs! / 1_000 } : { amount: attempts };
   const options = { url, connections, timeout: answerTimeoutMs / 1_000, sampleInt: 20, ...ends };
-  const told = setInterval(() => send({ kind: 'sent', sent }), tellEveryMs);
+  const told = setInterval(() => send({ sent, numbers: null }), tellEveryMs);
   const [cpuBefore, beganMs] = [process.cpuUsage(), performance.now()];
   const { errors } = await autocannon({ ...options, requests: [purchase], skipAggregateResult: true });
   clearInterval(told);
@@ -72,12 +68,15 @@ async function fire(load: WorkerLoad): Promise<RateNumbers> {
   const { user, system } = process.cpuUsage(cpuBefore);
   if (path !== null) await writeFile(path, lines.map((line) => `${line}\n`).join(''));
   const atMs = (percent: number): number => latencyUs.percentile(percent) / 1_000;
-  return {
+  const latencyMs = answers === 0 ? null : { p50: atMs(50), p99: atMs(99) };
+  const cpuS = (user + system) / 1e6;
+  const counts: RateNumbers = {
     durationMs: elapsedMs,
     answers,
     refused,
     unanswered: errors,
-    latencyMs: answers === 0 ? null : { p50: atMs(50), p99: atMs(99) },
-    cpuS: (user + system) / 1e6,
+    latencyMs,
+    cpuS,
   };
+  send({ sent, numbers: counts });
 }

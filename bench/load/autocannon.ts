@@ -4,25 +4,25 @@
  */
 import { join } from 'node:path';
 import { type Layout, pin } from '../kit/pin.ts';
-import { type Program, startProgram } from '../kit/processes.ts';
+import { startProgram } from '../kit/processes.ts';
 import { attemptOf, type Generator, type RateLoad, type RateNumbers, resultWithinMs } from './rate.ts';
 import { readLines } from './recorder.ts';
 
 /** The part of one worker: it makes attempts `first`, `first + step`, `first + 2 × step`, … */
-export interface WorkerLoad
-  extends Pick<RateLoad, 'url' | 'saleIds' | 'connections' | 'prefix' | 'durationMs' | 'attempts'> {
+export interface WorkerLoad extends Omit<RateLoad, 'record' | 'onSent' | 'signal'> {
   readonly first: number;
   readonly step: number;
   /** A file for `readLines`; null: nothing is recorded. */
   readonly lines: string | null;
 }
 
-export type FromWorker =
-  | { readonly kind: 'ready' }
-  | { readonly kind: 'sent'; readonly sent: number }
-  | { readonly kind: 'done'; readonly numbers: RateNumbers };
+/** Sent when the worker is ready, now and then under load, and with the numbers at the end. */
+export interface FromWorker {
+  readonly sent: number;
+  readonly numbers: RateNumbers | null;
+}
+type Done = FromWorker & { readonly numbers: RateNumbers };
 
-type Worker = Program<WorkerLoad, FromWorker>;
 const mostWorkers = 4;
 
 export function autocannonGenerator(
@@ -33,54 +33,34 @@ export function autocannonGenerator(
   return {
     name: `autocannon 9 in ${most === 1 ? 'one worker process' : `${most} worker processes`}`,
     async run(load) {
-      load.signal.throwIfAborted();
-      const count = Math.min(most, load.connections);
-      const workers = Array.from({ length: count }, (): Worker => startProgram('load/autocannon-worker.ts'));
+      const { signal, durationMs, record, onSent } = load;
+      signal.throwIfAborted();
+      const workers = Array.from({ length: Math.min(most, load.connections) }, () =>
+        startProgram<WorkerLoad, FromWorker>('load/autocannon-worker.ts'),
+      );
       const end = async () => void (await Promise.all(workers.map((one) => one[Symbol.asyncDispose]())));
       await using _ = { [Symbol.asyncDispose]: end };
-      await Promise.all(workers.map((worker) => received(worker, 'ready', load.signal)));
+      const isReady = (message: FromWorker): message is FromWorker => message.sent === 0;
+      await Promise.all(workers.map((worker) => worker.receive(isReady, { signal })));
       for (const { pid } of workers) await pin(pid, processors);
       const files = workers.map((_, index) => join(folder, `lines-${index}.txt`));
-      const numbers = await fire(workers, load, load.record ? files : []);
-      const recorded = await readLines(load.record ? files : [], attemptOf(load));
-      return { ...numbers, ...recorded };
+      // A load without an end in time ends after its attempts, or with the signal.
+      const withinMs = durationMs === null ? 2 ** 31 - 1 : durationMs + resultWithinMs;
+      const isDone = (message: FromWorker): message is Done => message.numbers !== null;
+      const sent = workers.map(() => 0);
+      const results = workers.map((worker, index) => {
+        worker.onMessage((message) => {
+          sent[index] = message.sent;
+          onSent?.(sent.reduce((sum, one) => sum + one, 0));
+        });
+        worker.send({ ...shareOf(load, index, workers.length), lines: record ? files[index]! : null });
+        return worker.receive(isDone, { signal, withinMs });
+      });
+      const numbers = merged((await Promise.all(results)).map((result) => result.numbers));
+      signal.throwIfAborted();
+      return { ...numbers, ...(await readLines(record ? files : [], attemptOf(load))) };
     },
   };
-}
-
-function received<K extends FromWorker['kind']>(
-  worker: Worker,
-  kind: K,
-  signal: AbortSignal,
-  withinMs?: number,
-): Promise<Extract<FromWorker, { kind: K }>> {
-  const isWanted = (message: FromWorker): message is Extract<FromWorker, { kind: K }> =>
-    message.kind === kind;
-  return worker.receive(isWanted, withinMs === undefined ? { signal } : { signal, withinMs });
-}
-
-/** All workers begin at the same time. */
-async function fire(
-  workers: readonly Worker[],
-  load: RateLoad,
-  files: readonly string[],
-): Promise<RateNumbers> {
-  const { signal, durationMs, onSent } = load;
-  const sent = workers.map(() => 0);
-  // A load without an end in time ends after its attempts, or with the signal.
-  const withinMs = durationMs === null ? 2 ** 31 - 1 : durationMs + resultWithinMs;
-  const results = workers.map((worker, index) => {
-    worker.onMessage((message) => {
-      if (message.kind !== 'sent') return;
-      sent[index] = message.sent;
-      onSent?.(sent.reduce((sum, one) => sum + one, 0));
-    });
-    worker.send({ ...shareOf(load, index, workers.length), lines: files[index] ?? null });
-    return received(worker, 'done', signal, withinMs);
-  });
-  const done = await Promise.all(results);
-  signal.throwIfAborted();
-  return merged(done.map(({ numbers }) => numbers));
 }
 
 /** What one worker does of a load. */

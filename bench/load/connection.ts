@@ -4,12 +4,11 @@
  */
 import { Client, type Dispatcher } from 'undici';
 
-interface Place {
-  /** Where the service answers, without a path. */
-  readonly url: string;
-  readonly saleId: number;
-  /** For an answer, and for a part of it; undici checks every half second. */
-  readonly requestTimeoutMs: number;
+export interface Connection {
+  /** Connects with a request that is not recorded. @throws when there is no server; attempts then find none, too */
+  open(signal: AbortSignal | undefined): Promise<void>;
+  send(attempt: number, user: string): void;
+  close(): Promise<void>;
 }
 
 /** What happens to the attempt of a connection. */
@@ -22,58 +21,38 @@ export interface Events {
   finished(attempt: number, connection: Connection): void;
 }
 
-export class Connection implements Dispatcher.DispatchHandler {
-  readonly #client: Client;
-  readonly #events: Events;
-  readonly #request: Dispatcher.DispatchOptions;
-  #attempt = 0;
-  #status = 0;
-  #body = '';
-
-  constructor({ url, saleId, requestTimeoutMs: timeout }: Place, events: Events) {
-    this.#events = events;
-    const timeouts = { headersTimeout: timeout, bodyTimeout: timeout, connectTimeout: timeout };
-    this.#client = new Client(url, { pipelining: 1, ...timeouts });
-    const headers = ['content-type', 'application/json'];
-    this.#request = { path: `/sales/${saleId}/orders`, method: 'POST', headers, blocking: false };
-  }
-
-  /** Connects with a request that is not recorded. A server that is missing is no error: attempts will find none. */
-  async open(signal: AbortSignal | undefined): Promise<void> {
-    const answer = await this.#client.request({ path: '/healthz', method: 'GET', signal }).catch(() => null);
-    await answer?.body.dump().catch(() => {});
-  }
-
-  async close(): Promise<void> {
-    await this.#client.destroy();
-  }
-
-  send(attempt: number, user: string): void {
-    this.#attempt = attempt;
-    this.#body = '';
-    this.#request.body = `{"userId":"${user}"}`;
-    this.#client.dispatch(this.#request, this);
-  }
-
-  // undici calls these.
-  onRequestStart(): void {
-    this.#events.sent(this.#attempt);
-  }
-
-  onResponseStart(_controller: Dispatcher.DispatchController, status: number): void {
-    this.#status = status;
-  }
-
-  onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    this.#body += chunk.toString();
-  }
-
-  onResponseEnd(): void {
-    this.#events.answered(this.#attempt, this.#status, this.#body);
-    this.#events.finished(this.#attempt, this);
-  }
-
-  onResponseError(): void {
-    this.#events.finished(this.#attempt, this);
-  }
+/** @param timeoutMs for an answer, and for a part of it; undici checks every half second */
+export function connectionTo(url: string, path: string, timeoutMs: number, events: Events): Connection {
+  const timeouts = { headersTimeout: timeoutMs, bodyTimeout: timeoutMs, connectTimeout: timeoutMs };
+  const client = new Client(url, { pipelining: 1, ...timeouts });
+  const headers = ['content-type', 'application/json'];
+  const request: Dispatcher.DispatchOptions = { path, method: 'POST', headers, blocking: false };
+  let [current, status, answer] = [0, 0, ''];
+  const connection: Connection = {
+    async open(signal) {
+      const { body } = await client.request({ path: '/healthz', method: 'GET', signal });
+      await body.dump();
+    },
+    send(attempt, user) {
+      [current, answer] = [attempt, ''];
+      request.body = `{"userId":"${user}"}`;
+      client.dispatch(request, handler);
+    },
+    close: () => client.destroy(),
+  };
+  const handler: Dispatcher.DispatchHandler = {
+    onRequestStart: () => events.sent(current),
+    onResponseStart(_controller, code) {
+      status = code;
+    },
+    onResponseData(_controller, chunk) {
+      answer += chunk.toString();
+    },
+    onResponseEnd() {
+      events.answered(current, status, answer);
+      events.finished(current, connection);
+    },
+    onResponseError: () => events.finished(current, connection),
+  };
+  return connection;
 }

@@ -10,28 +10,21 @@ import { homedir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findProgram, isProgram } from '../kit/processes.ts';
+import type { OpenLoad } from './open.ts';
 import { type Recorded, readLines } from './recorder.ts';
 import { runTool } from './tool.ts';
 
-export interface K6Load {
-  /** Where the service answers, without a path. */
-  readonly url: string;
-  readonly saleId: number;
-  /** The customer of each attempt, in order. */
-  readonly users: readonly string[];
+export interface K6Load
+  extends Pick<OpenLoad, 'url' | 'saleId' | 'users' | 'connections' | 'requestTimeoutMs'> {
   /** `fixed`: all attempts, as fast as they are answered. `rush`: arrivals that grow to the rate, then hold. */
   readonly script: 'rush' | 'fixed';
-  /** Virtual users; each has a connection. */
-  readonly connections: number;
   /** Of a rush. */
   readonly ratePerSecond: number;
   /** No attempt begins after this; at least 1,000, k6 takes no less. */
   readonly durationMs: number;
-  /** An attempt without an answer after this is `unknown`. */
-  readonly requestTimeoutMs: number;
   /** A folder for temporary files is made in it, and removed. */
   readonly folder: string;
-  /** Ends the load at once: the service is gone, or the user wants to stop. */
+  /** Ends the load at once. */
   readonly signal: AbortSignal;
 }
 
@@ -71,12 +64,8 @@ export async function runK6(load: K6Load): Promise<K6Result> {
   const folder = await mkdtemp(join(resolve(load.folder), 'k6-'));
   const file = (name: string): string => join(folder, name);
   try {
-    for (const [name, text] of [
-      ['config.json', '{}'],
-      ['users.json', JSON.stringify(users)],
-      ['lines.txt', ''],
-    ])
-      await writeFile(file(name!), text!);
+    const files = { 'config.json': '{}', 'users.json': JSON.stringify(users), 'lines.txt': '' };
+    for (const [name, text] of Object.entries(files)) await writeFile(file(name), text);
     const { how, cpuS, tail } = await runTool({
       command: [program, ...k6Arguments(load, file)],
       env: k6Environment(),
@@ -97,30 +86,17 @@ export async function runK6(load: K6Load): Promise<K6Result> {
 }
 
 function k6Arguments(load: K6Load, file: (name: string) => string): string[] {
-  const given: Readonly<Record<string, string | number>> = {
-    SCRIPT: load.script,
-    URL: load.url,
-    SALE_ID: load.saleId,
-    USERS: file('users.json'),
-    VUS: load.connections,
-    DURATION_S: load.durationMs / 1_000,
-    RATE: load.ratePerSecond,
-    TIMEOUT_MS: load.requestTimeoutMs,
-    RESULT: file('result.json'),
+  const { script, url, saleId, connections, durationMs, ratePerSecond, requestTimeoutMs } = load;
+  const given = {
+    ...{ SCRIPT: script, URL: url, SALE_ID: saleId, VUS: connections, RATE: ratePerSecond },
+    ...{ DURATION_S: durationMs / 1_000, TIMEOUT_MS: requestTimeoutMs },
+    ...{ USERS: file('users.json'), RESULT: file('result.json') },
   };
-  const quiet = [
-    '--quiet',
-    '--no-color',
-    '--no-usage-report',
-    '--address',
-    '',
-    '--config',
-    file('config.json'),
-  ];
-  const output = ['--log-format', 'raw', '--console-output', file('lines.txt')];
+  const alone = ['--config', file('config.json'), '--include-system-env-vars=false', '--no-usage-report'];
+  const output = ['--quiet', '--no-color', '--log-format', 'raw', '--console-output', file('lines.txt')];
   const variables = Object.entries(given).flatMap(([name, value]) => ['-e', `${name}=${value}`]);
-  const script = fileURLToPath(new URL('k6/purchase.ts', import.meta.url));
-  return ['run', ...quiet, ...output, '--include-system-env-vars=false', ...variables, script];
+  const path = fileURLToPath(new URL('k6/purchase.ts', import.meta.url));
+  return ['run', '--address', '', ...alone, ...output, ...variables, path];
 }
 
 function k6Environment(): NodeJS.ProcessEnv {

@@ -17,7 +17,7 @@ import type { AddressInfo } from 'node:net';
 import { performance } from 'node:perf_hooks';
 import { type Answer, readAnswer } from './answer.ts';
 import { buyerName, poisson } from './attempts.ts';
-import { Connection, type Events } from './connection.ts';
+import { type Connection, connectionTo, type Events } from './connection.ts';
 import { type Recorded, Recorder } from './recorder.ts';
 import { percentiles, type Sending, whyInvalid } from './sending.ts';
 
@@ -64,11 +64,14 @@ export async function runOpenLoop(load: OpenLoad): Promise<OpenResult> {
   }
   if (signal) setMaxListeners(0, signal);
   const loop = new OpenLoop(load);
-  const connections = Array.from({ length: load.connections }, () => new Connection(load, loop));
+  const path = `/sales/${load.saleId}/orders`;
+  const connections = Array.from({ length: load.connections }, () =>
+    connectionTo(load.url, path, load.requestTimeoutMs, loop),
+  );
   const progress = setInterval(() => load.onProgress?.(loop.answers), progressEveryMs);
   try {
     for (let from = 0; from < connections.length && !signal?.aborted; from += openAtOnce) {
-      await Promise.all(connections.slice(from, from + openAtOnce).map((one) => one.open(signal)));
+      await Promise.allSettled(connections.slice(from, from + openAtOnce).map((one) => one.open(signal)));
     }
     await loop.run(connections);
   } finally {

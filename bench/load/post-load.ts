@@ -22,13 +22,8 @@ export interface PostLoad {
   readonly signal: AbortSignal;
 }
 
-/** How many orders became what. */
-export interface PostLoadCounts {
-  readonly paid: number;
-  /** Also those that were then paid too late. */
-  readonly cancelled: number;
-  readonly refundDue: number;
-}
+/** How many orders became what; the cancelled ones include those that were then paid too late. */
+export type PostLoadCounts = Readonly<Record<'paid' | 'cancelled' | 'refundDue', number>>;
 
 export interface PostLoadResult extends PostLoadCounts {
   /** Pairs of requests with unexpected answers, and pairs for which there was no time, in words. */
@@ -37,57 +32,51 @@ export interface PostLoadResult extends PostLoadCounts {
 
 /** Orders that are paid, and orders that are cancelled, at most. */
 const most = 50;
-/** Pairs in flight. */
-const lanes = 8;
+const pairsInFlight = 8;
 const requestTimeoutMs = 10_000;
 const quotedLength = 200;
 
-/** What becomes of an order, and the two answers that it then has, in alphabetical order. */
-const answersOf: Readonly<Record<keyof PostLoadCounts, string>> = {
-  paid: '200 paid, 200 paid',
-  cancelled: '200 cancelled, 409 invalid-transition',
-  refundDue: '200 refund-due, 200 refund-due',
-};
-
 /** Never throws for what the service does or does not answer. */
 export async function runPostLoad(load: PostLoad): Promise<PostLoadResult> {
-  const { orderIds, mayCancel, signal, durationMs = 20_000 } = load;
-  const untilMs = performance.now() + durationMs;
+  const { orderIds, priceCents, mayCancel, signal } = load;
+  const untilMs = performance.now() + (load.durationMs ?? 20_000);
   const strange: string[] = [];
   let unsent = 0;
-  /** @returns the orders that became it */
-  const make = async (becomes: keyof PostLoadCounts, orders: readonly string[]): Promise<string[]> => {
-    const rest = orders.values();
-    const done: string[] = [];
+  /** @returns the orders whose two answers, in alphabetical order, were `wanted` */
+  const send = async (orders: readonly string[], isPayment: boolean, wanted: string): Promise<string[]> => {
+    const [rest, done] = [orders.values(), [] as string[]];
     const lane = async (): Promise<void> => {
-      for (const id of rest) {
+      for (const orderId of rest) {
         if (signal.aborted || performance.now() > untilMs) {
           unsent += 1;
           continue;
         }
-        const both = await Promise.all([request(becomes, id, load), request(becomes, id, load)]);
-        const answers = both.sort().join(', ');
-        if (answers === answersOf[becomes]) done.push(id);
-        else strange.push(`${becomes} ${id} twice: ${answers} instead of ${answersOf[becomes]}`);
+        const payment = { notificationId: `bench-${orderId}`, orderId, amountCents: priceCents };
+        const one = () =>
+          isPayment
+            ? answerTo(load, '/payments/notifications', payment)
+            : answerTo(load, `/orders/${orderId}/cancel`, null);
+        const both = (await Promise.all([one(), one()])).sort().join(', ');
+        if (both === wanted) done.push(orderId);
+        else
+          strange.push(
+            `order ${orderId} ${isPayment ? 'paid' : 'cancelled'} twice: ${both} instead of ${wanted}`,
+          );
       }
     };
-    await Promise.all(Array.from({ length: lanes }, lane));
+    await Promise.all(Array.from({ length: pairsInFlight }, lane));
     return done;
   };
-  const count = 2 * Math.min(most, Math.floor(orderIds.length / 3));
-  const picked = Array.from(
-    { length: count },
-    (_, n) => orderIds[Math.floor((n * orderIds.length) / count)]!,
-  );
-  const paid = await make(
-    'paid',
-    picked.filter((_, n) => n % 2 === 0),
-  );
-  const cancelled = await make('cancelled', mayCancel ? picked.filter((_, n) => n % 2 === 1) : []);
-  const refundDue = await make(
-    'refundDue',
-    cancelled.filter((_, n) => n % 2 === 0),
-  );
+  const count = Math.min(most, Math.floor(orderIds.length / 3));
+  const pick = (half: 0 | 1): string[] =>
+    Array.from(
+      { length: count },
+      (_, n) => orderIds[Math.floor(((n + half / 2) * orderIds.length) / count)]!,
+    );
+  const paid = await send(pick(0), true, '200 paid, 200 paid');
+  const cancelled = await send(mayCancel ? pick(1) : [], false, '200 cancelled, 409 invalid-transition');
+  const late = cancelled.filter((_, n) => n % 2 === 0);
+  const refundDue = await send(late, true, '200 refund-due, 200 refund-due');
   const findings: string[] = [];
   const examples = strange.slice(0, 3).join(' | ');
   if (strange.length > 0) {
@@ -98,24 +87,17 @@ export async function runPostLoad(load: PostLoad): Promise<PostLoadResult> {
 }
 
 /** @returns "200 paid", "409 invalid-transition", or why there is no answer */
-async function request(becomes: keyof PostLoadCounts, orderId: string, load: PostLoad): Promise<string> {
-  const [path, payment] =
-    becomes === 'cancelled'
-      ? [`/orders/${orderId}/cancel`, null]
-      : [
-          '/payments/notifications',
-          { notificationId: `bench-${orderId}`, orderId, amountCents: load.priceCents },
-        ];
+async function answerTo({ url, signal }: PostLoad, path: string, body: object | null): Promise<string> {
   try {
-    const response = await fetch(`${load.url}${path}`, {
+    const response = await fetch(`${url}${path}`, {
       method: 'POST',
-      ...(payment && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(payment) }),
-      signal: AbortSignal.any([load.signal, AbortSignal.timeout(requestTimeoutMs)]),
+      ...(body && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
+      signal: AbortSignal.any([signal, AbortSignal.timeout(requestTimeoutMs)]),
     });
-    const body = await response.text();
+    const text = await response.text();
     // The last part of a problem's type, the status of an order, or the answer itself.
-    const name = /"type":"(?:[^"]*\/)?([^"/]+)"/.exec(body)?.[1] ?? /"status":"([^"]+)"/.exec(body)?.[1];
-    return `${response.status} ${name ?? body.slice(0, quotedLength)}`;
+    const name = /"type":"(?:[^"]*\/)?([^"/]+)"/.exec(text)?.[1] ?? /"status":"([^"]+)"/.exec(text)?.[1];
+    return `${response.status} ${name ?? text.slice(0, quotedLength)}`;
   } catch (error) {
     return `no answer (${error instanceof Error ? error.message : error})`.slice(0, quotedLength);
   }

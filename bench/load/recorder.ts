@@ -58,46 +58,39 @@ export class Recorder {
   }
 }
 
+type Line = readonly [
+  n: number,
+  us: number,
+  status?: number,
+  outcome?: AttemptOutcome,
+  orderId?: string | null,
+  body?: string,
+];
+
 /**
- * Reads files of one clock, one event a line: `n µs` when attempt n was sent, `n µs status outcome order` when it was
- * answered, with the body as JSON behind it if the answer is outside the contract. An incomplete last line is left out:
- * its writer was ended. Times of the history are µs since the first attempt.
- * @throws for a line that is none of these
+ * Reads files of one clock with a JSON array a line: `[n,µs]` when attempt n was sent, `[n,µs,status,outcome,order]` when it
+ * was answered, with the body behind it if the answer is outside the contract. An incomplete last line is left out: its
+ * writer was ended. Times of the history are µs since the first attempt.
+ * @throws for a line that is not JSON, or an answer to an attempt that was not sent
  */
 export async function readLines(
   paths: readonly string[],
   attempt: (n: number) => { readonly saleId: number; readonly userId: string },
 ): Promise<Recorded> {
   const recorder = new Recorder();
+  let originUs = Number.POSITIVE_INFINITY;
   for (const path of paths) {
-    const lines = (await readFile(path, 'utf8')).split('\n').slice(0, -1);
-    for (const line of lines) takeLine(line, recorder, attempt);
+    for (const line of (await readFile(path, 'utf8')).split('\n').slice(0, -1)) {
+      const [n, us, status, outcome = 'unknown', orderId = null, body = ''] = JSON.parse(line) as Line;
+      originUs = Math.min(originUs, us);
+      if (status !== undefined) recorder.answered(n, us, status, { outcome, orderId }, body);
+      else recorder.sent(n, attempt(n).saleId, attempt(n).userId, us);
+    }
   }
-  const history = recorder.history();
-  const originUs = history.reduce(
-    (least, { invokedUs }) => Math.min(least, invokedUs),
-    Number.POSITIVE_INFINITY,
-  );
-  const since = (us: number): number => us - originUs;
-  return {
-    history: history.map((record) => ({
-      ...record,
-      invokedUs: since(record.invokedUs),
-      completedUs: record.completedUs === null ? null : since(record.completedUs),
-    })),
-    strangeAnswers: recorder.strangeAnswers,
-  };
-}
-
-function takeLine(line: string, recorder: Recorder, attempt: Parameters<typeof readLines>[1]): void {
-  const [, n, us, status, outcome = '', order, body] =
-    /^(\d+) (\d+)(?: (\d+) (\S+) (\S+)(?: (".*"))?)?$/.exec(line) ?? [];
-  const id = Number(n);
-  if (n !== undefined && status === undefined) {
-    const { saleId, userId } = attempt(id);
-    recorder.sent(id, saleId, userId, Number(us));
-  } else if (Object.hasOwn(resultOf, outcome)) {
-    const answer = { outcome: outcome as AttemptOutcome, orderId: order === '-' ? null : order! };
-    recorder.answered(id, Number(us), Number(status), answer, body === undefined ? '' : JSON.parse(body));
-  } else throw new Error(`not a line of attempts: "${line}"`);
+  const history = recorder.history().map((record) => {
+    const { invokedUs, completedUs } = record;
+    const doneUs = completedUs === null ? null : completedUs - originUs;
+    return { ...record, invokedUs: invokedUs - originUs, completedUs: doneUs };
+  });
+  return { history, strangeAnswers: recorder.strangeAnswers };
 }

@@ -25,9 +25,6 @@ export interface Sending {
   readonly utilization: number;
 }
 
-/** Beyond these the schedule counts as not kept. */
-const bounds = { utilization: 0.95, lagMs: 50, unsentShare: 0.01 };
-
 export function percentiles(valuesUs: ArrayLike<number>): Percentiles {
   const sorted = Float64Array.from(valuesUs).sort();
   const atMs = (percent: number): number =>
@@ -37,7 +34,7 @@ export function percentiles(valuesUs: ArrayLike<number>): Percentiles {
 
 /**
  * Why the schedule counts as not kept; empty: it was kept.
- * @param mayWait the server may be slower than attempts come: waits for a connection, and drops, are its doing
+ * @param load `mayWait`: the server may be slower than attempts come: waits for a connection, and drops, are its doing
  */
 export function whyInvalid(
   { scheduled, dropped, unconnected, lagMs, ownLagMs, utilization }: Sending,
@@ -45,26 +42,22 @@ export function whyInvalid(
 ): string[] {
   const { connections, maxOutstanding, mayWait = false } = load;
   const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
+  const [drops, misses] = [mayWait ? 0 : dropped / scheduled, unconnected / scheduled];
   const lateMs = (mayWait ? ownLagMs : lagMs).p99;
-  const why = ownLagMs.p99 > bounds.lagMs ? 'the generator was late' : `${connections} connections were busy`;
-  const [most, busiest] = [percent(bounds.unsentShare), percent(bounds.utilization)];
-  const rules: readonly (readonly [holds: boolean, reason: string])[] = [
+  const why = ownLagMs.p99 > 50 ? 'the generator was late' : `${connections} connections were busy`;
+  const rules: readonly (readonly [found: number, most: number, reason: string])[] = [
+    [utilization, 0.95, `the generator was busy ${percent(utilization)} of the time, at most 95 % may be`],
     [
-      utilization <= bounds.utilization,
-      `the generator was busy ${percent(utilization)} of the time, at most ${busiest} may be`,
+      lateMs,
+      50,
+      `1 of 100 attempts was sent ${Math.round(lateMs)} ms late or more, at most 50 ms may be: ${why}`,
     ],
     [
-      lateMs <= bounds.lagMs,
-      `1 of 100 attempts was sent ${Math.round(lateMs)} ms late or more, at most ${bounds.lagMs} ms may be: ${why}`,
+      drops,
+      0.01,
+      `${percent(drops)} of the attempts were dropped, at most 1 % may be: ${maxOutstanding} were outstanding`,
     ],
-    [
-      mayWait || dropped <= scheduled * bounds.unsentShare,
-      `${percent(dropped / scheduled)} of the attempts were dropped, at most ${most} may be: ${maxOutstanding} were outstanding`,
-    ],
-    [
-      unconnected <= scheduled * bounds.unsentShare,
-      `${percent(unconnected / scheduled)} of the attempts found no connection, at most ${most} may`,
-    ],
+    [misses, 0.01, `${percent(misses)} of the attempts found no connection, at most 1 % may`],
   ];
-  return rules.flatMap(([holds, reason]) => (holds ? [] : [reason]));
+  return rules.flatMap(([found, most, reason]) => (found > most ? [reason] : []));
 }

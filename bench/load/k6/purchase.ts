@@ -119,7 +119,7 @@ export default function ({ saleId }: Sale): void {
   if (user === undefined) return;
   clock ??= exec.instance;
   const begunMs = clock.currentTestRunDuration;
-  if (resultPath !== null) console.log(`${n} ${Math.round(begunMs * 1_000)}`);
+  if (resultPath !== null) console.log(`[${n},${Math.round(begunMs * 1_000)}]`);
   const response = http.post(`${url}/sales/${saleId}/orders`, `{"userId":"${user}"}`, params);
   const doneMs = clock.currentTestRunDuration;
   const { status, body, error_code: code } = response;

@@ -5,25 +5,23 @@
 import type { AttemptOutcome, HistoryRecord } from '../../kit/history.ts';
 import { percentiles } from '../../load/sending.ts';
 
+type Points = readonly (readonly [x: number, y: number])[];
+
 export interface Overload {
   /** Admitted: accepted or replayed. */
   readonly admittedP99Ms: number | null;
   readonly busyP99Ms: number | null;
-  readonly admitted: number;
-  readonly busy: number;
   /** Sent, and neither admitted nor busy. */
   readonly other: number;
-  /** Of each second with admitted attempts: their number, and their p99. */
-  readonly admittedBySecond: readonly (readonly [second: number, attempts: number])[];
-  readonly p99BySecond: readonly (readonly [second: number, ms: number])[];
+  /** Of each second with admitted attempts: their number, and their p99 in ms. */
+  readonly admittedBySecond: Points;
+  readonly p99BySecond: Points;
 }
 
 /** @param schedule when each attempt was due, µs */
 export function overloadOf(history: readonly HistoryRecord[], schedule: Float64Array): Overload {
-  const latencies = (records: readonly HistoryRecord[]): number[] =>
-    records.map(({ id, completedUs }) => completedUs! - schedule[id]!);
   const p99Ms = (records: readonly HistoryRecord[]): number | null =>
-    records.length === 0 ? null : percentiles(latencies(records)).p99;
+    records.length === 0 ? null : percentiles(records.map((r) => r.completedUs! - schedule[r.id]!)).p99;
   const ended = (...outcomes: readonly AttemptOutcome[]): HistoryRecord[] =>
     history.filter(({ outcome, completedUs }) => completedUs !== null && outcomes.includes(outcome));
   const [admitted, busy] = [ended('accepted', 'replayed'), ended('busy')];
@@ -36,8 +34,6 @@ export function overloadOf(history: readonly HistoryRecord[], schedule: Float64A
   return {
     admittedP99Ms: p99Ms(admitted),
     busyP99Ms: p99Ms(busy),
-    admitted: admitted.length,
-    busy: busy.length,
     other: history.length - admitted.length - busy.length,
     admittedBySecond: seconds.map(([second, records]) => [second, records.length]),
     p99BySecond: seconds.map(([second, records]) => [second, p99Ms(records) ?? 0]),
@@ -48,21 +44,17 @@ export interface Recovery {
   /** From the end of the overload to the end of the first half second with 90 % of the capacity; null: there was none. */
   readonly fullSpeedAfterMs: number | null;
   /** In each 100 ms since the end of the overload, as a rate a second. */
-  readonly acceptedPerSecond: readonly (readonly [ms: number, rate: number])[];
+  readonly acceptedPerSecond: Points;
 }
 
 /** @param acceptedMs when attempts that were due after the overload were accepted, since its end */
-export function recoveryOf(
-  acceptedMs: readonly number[],
-  { durationMs, capacityPerSecond }: { readonly durationMs: number; readonly capacityPerSecond: number },
-): Recovery {
+export function recoveryOf(acceptedMs: readonly number[], durationMs: number, capacity: number): Recovery {
   const rate = (fromMs: number, lengthMs: number): number =>
     acceptedMs.filter((ms) => ms >= fromMs && ms < fromMs + lengthMs).length * (1_000 / lengthMs);
-  const every = (stepMs: number): number[] =>
-    Array.from({ length: Math.floor(durationMs / stepMs) }, (_, n) => n * stepMs);
+  const every = (stepMs: number, untilMs = durationMs): number[] =>
+    Array.from({ length: Math.floor(untilMs / stepMs) }, (_, n) => n * stepMs);
   const windowMs = 500;
-  const isFull = (ms: number) => ms + windowMs <= durationMs && rate(ms, windowMs) >= 0.9 * capacityPerSecond;
-  const full = every(50).find(isFull);
+  const full = every(50, durationMs - windowMs + 50).find((ms) => rate(ms, windowMs) >= 0.9 * capacity);
   return {
     fullSpeedAfterMs: full === undefined ? null : full + windowMs,
     acceptedPerSecond: every(100).map((ms) => [ms, rate(ms, 100)]),

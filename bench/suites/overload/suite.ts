@@ -12,47 +12,26 @@ import { strategies } from '../../../src/strategies/registry.ts';
 import { type StoresToAudit, settle } from '../../audit/reader.ts';
 import { auditSale } from '../../audit/sale.ts';
 import { createSale } from '../../kit/admin.ts';
-import { residentBytes } from '../../kit/cpu.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
+import type { Given } from '../../kit/options.ts';
 import { layoutOf, processorsHere } from '../../kit/pin.ts';
 import { type Service, startService } from '../../kit/service.ts';
-import type { Bare, CellBase, Curve, Goal, Suite, Trial, TrialBase, Verdict } from '../../kit/suite.ts';
+import type { Bare, CellBase, Curve, Goal, Suite, Trial, TrialBase, Unit, Verdict } from '../../kit/suite.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
 import { chooseGenerator, generatorNames } from '../../load/generator.ts';
 import { type OpenResult, runOpenLoop, warmGeneratorUp } from '../../load/open.ts';
 import type { Generator } from '../../load/rate.ts';
 import { type Overload, overloadOf, type Recovery, recoveryOf } from './figures.ts';
 
-interface OverloadOptions {
-  readonly strategies: readonly string[];
-  readonly durationMs: number;
-  readonly warmupMs: number;
-  /** How many times its capacity. */
-  readonly times: number;
-  /** As much as one generator can send; where it is less than `times` × capacity, the load is less. */
-  readonly mostPerSecond: number;
-  /** Of the open loop; attempts that come while all are busy are dropped. */
-  readonly connections: number;
-  readonly generator: (typeof generatorNames)[number];
-}
-
-interface OverloadResult extends TrialBase {
+interface OverloadResult extends TrialBase, Overload, Recovery {
   /** Accepted a second, in a closed loop, after a warm-up. */
   readonly capacityPerSecond: number;
   /** Mean rate at which attempts were due ÷ capacity. */
   readonly times: number;
   readonly sending: OpenResult['sending'];
-  readonly overload: Overload;
-  readonly recovery: Recovery;
-  readonly memory: readonly (readonly [s: number, mebibytes: number])[];
   readonly crashes: number;
   readonly verdict: Verdict;
-}
-
-interface Context extends Pick<Environment, 'stores' | 'signal'> {
-  readonly generator: Generator;
-  readonly onStep: (step: string) => void;
 }
 
 const capacityMs = 5_000;
@@ -67,10 +46,30 @@ const mostAdmitted = 5;
 /** Longer than any wait inside the service. */
 const requestTimeoutMs = 10_000;
 
+const known = [...strategies.keys()];
+type Options = ReturnType<typeof readOptions>;
+function readOptions(given: Given, smoke: boolean, mistakes: string[]) {
+  const wanted = given.names('strategies', smoke ? ['for-update'] : ['for-update', 'lua']);
+  for (const name of wanted.filter((one) => !known.includes(one))) {
+    mistakes.push(`--strategies: there is no strategy "${name}"${suggestion(name, known)}`);
+  }
+  return {
+    strategies: wanted,
+    durationMs: given.number('duration', smoke ? 2_000 : 60_000),
+    warmupMs: given.number('warmup', smoke ? 1_000 : 12_000),
+    times: given.number('times', 10),
+    mostPerSecond: given.number('most', 10_000),
+    connections: given.number('connections', 1_024),
+    generator: given.choice<(typeof generatorNames)[number]>('generator', 'auto'),
+  };
+}
+
 async function runOverload(
   { cell, seed, number }: Trial<CellBase>,
-  options: OverloadOptions,
-  { stores: allStores, signal, generator, onStep }: Context,
+  options: Options,
+  generator: Generator,
+  { stores: allStores, signal }: Environment,
+  onStep: (step: string) => void,
 ): Promise<Bare<OverloadResult>> {
   onStep('starting');
   await using stores = await (await allStores()).fresh(String(number));
@@ -78,79 +77,54 @@ async function runOverload(
   await using service = await startService({ strategy: cell.name, lock: null, ...stores }, { signal });
   const end = AbortSignal.any([signal, service.died]);
   onStep('measuring the capacity');
-  const closed = { warmupMs: options.warmupMs, connections: closedConnections(cell.name) };
-  const capacityPerSecond = await capacityOf(service, closed, generator, end);
+  const capacityPerSecond = await capacityOf(service, cell.name, options.warmupMs, generator, end);
   const { durationMs, times, mostPerSecond, connections } = options;
   const ratePerSecond = Math.min(times * capacityPerSecond, mostPerSecond);
   const during = poisson({ ratePerSecond, durationMs, seed });
   // As many as the service can serve: faster arrivals are shed, before and after.
   const after = poisson({ ratePerSecond: capacityPerSecond, durationMs: recoveryMs, seed });
-  const schedule = new Float64Array(during.length + after.length);
-  schedule.set(during);
-  for (const [n, us] of after.entries()) schedule[during.length + n] = durationMs * 1_000 + us;
+  const schedule = Float64Array.from([...during, ...after.map((us) => durationMs * 1_000 + us)]);
   const admitted = Math.ceil((capacityPerSecond * mostAdmitted * durationMs) / 1_000);
   const saleId = await createSale(service.url, Math.min(during.length, admitted) + after.length);
   const users = Array.from(schedule, (_, n) => buyerName(n));
-  const memory = watchMemory(service.pid);
-  const load = await runOpenLoop({
-    ...{ url: service.url, saleId, users, schedule, requestTimeoutMs, signal: end },
-    ...{ connections, maxOutstanding: connections },
-    onProgress: (answers) => onStep(`overload: ${answers} of ${schedule.length} answered`),
-  }).finally(memory.stop);
+  const load = { url: service.url, saleId, users, schedule, connections, requestTimeoutMs, signal: end };
+  const onProgress = (n: number) => onStep(`overload: ${n} of ${schedule.length} answered`);
+  const { history, ...sent } = await runOpenLoop({ ...load, maxOutstanding: connections, onProgress });
   signal.throwIfAborted();
   onStep('settling and audit');
-  const judged = await judge(service, stores, saleId, load);
-  const acceptedMs = load.history.flatMap(({ id, outcome, completedUs }) =>
+  const judged = await judge(service, stores, saleId, { history, ...sent });
+  const acceptedMs = history.flatMap(({ id, outcome, completedUs }) =>
     id >= during.length && outcome === 'accepted' ? [completedUs! / 1_000 - durationMs] : [],
   );
+  const overload = history.filter(({ id }) => id < during.length);
   return {
     point: {},
     capacityPerSecond,
     times: (during.length / durationMs / capacityPerSecond) * 1_000,
-    sending: load.sending,
-    overload: overloadOf(
-      load.history.filter(({ id }) => id < during.length),
-      schedule,
-    ),
-    recovery: recoveryOf(acceptedMs, { durationMs: recoveryMs, capacityPerSecond }),
-    memory: memory.readings,
-    invalid: load.reasons,
+    sending: sent.sending,
+    ...overloadOf(overload, schedule),
+    ...recoveryOf(acceptedMs, recoveryMs, capacityPerSecond),
+    invalid: sent.reasons,
     ...judged,
   };
 }
 
 async function capacityOf(
   { url, tail }: Service,
-  { warmupMs, connections }: { readonly warmupMs: number; readonly connections: number },
+  strategy: string,
+  warmupMs: number,
   generator: Generator,
   signal: AbortSignal,
 ): Promise<number> {
   const saleIds = [await createSale(url, capacityUnits)];
-  const load = { url, saleIds, connections, attempts: null, record: false, signal };
+  const shape = { connections: closedConnections(strategy), attempts: null, record: false };
+  const load = { url, saleIds, ...shape, signal };
   // A young service is slow: group-commit did 3,400/s after 3 s of load, and 7,000/s after half a minute.
   if (warmupMs > 0) await generator.run({ ...load, prefix: 'w', durationMs: warmupMs });
   const result = await generator.run({ ...load, prefix: 'c', durationMs: capacityMs });
   const accepted = result.answers - result.refused;
   if (accepted > 0) return Math.round(accepted / (result.durationMs / 1_000));
-  const last = tail().join('\n');
-  throw new Error(`nothing was accepted before the overload; the service logged last:\n${last}`);
-}
-
-/** Reads the resident memory of a process now, every 5 s, and when it is stopped. */
-function watchMemory(pid: number) {
-  const beganMs = performance.now();
-  const readings: [s: number, mebibytes: number][] = [];
-  const read = (): void => {
-    const bytes = residentBytes(pid);
-    if (bytes !== null) readings.push([Math.round((performance.now() - beganMs) / 1_000), bytes / 2 ** 20]);
-  };
-  read();
-  const timer = setInterval(read, 5_000);
-  const stop = (): void => {
-    clearInterval(timer);
-    read();
-  };
-  return { readings, stop };
+  throw new Error(`nothing was accepted before the overload; the service logged:\n${tail().join('\n')}`);
 }
 
 async function judge(
@@ -160,7 +134,7 @@ async function judge(
   { history, strangeAnswers }: OpenResult,
 ): Promise<Pick<OverloadResult, 'findings' | 'verdict' | 'crashes'>> {
   const settled = await settle(stores, [saleId]);
-  const { aborted: hasDied } = service.died;
+  const hasDied = service.died.aborted;
   const isInOrder = await service.stop();
   const audited = await auditSale({ ...stores, saleId, history, settled });
   const findings = [...audited.findings];
@@ -174,56 +148,33 @@ async function judge(
 const rows: readonly MetricRow<OverloadResult>[] = [
   ['capacityPerSecond', 'capacity', '/s', '+', (r) => r.capacityPerSecond],
   ['times', 'load', '×', '', (r) => r.times],
-  ['admittedP99Ms', 'p99 of admitted', 'ms', '-', (r) => r.overload.admittedP99Ms],
-  ['busyP99Ms', 'p99 of busy', 'ms', '-', (r) => r.overload.busyP99Ms],
-  ['other', 'neither', '', '-', (r) => r.overload.other],
+  ['admittedP99Ms', 'p99 of admitted', 'ms', '-', (r) => r.admittedP99Ms],
+  ['busyP99Ms', 'p99 of busy', 'ms', '-', (r) => r.busyP99Ms],
+  ['other', 'neither', '', '-', (r) => r.other],
   ['crashes', 'crashes', '', '-', (r) => r.crashes],
-  ['recoveryMs', 'full speed after', 'ms', '-', (r) => r.recovery.fullSpeedAfterMs],
+  ['recoveryMs', 'full speed after', 'ms', '-', (r) => r.fullSpeedAfterMs],
 ];
-const help: Readonly<Record<string, string>> = {
+const metrics = metricsOf(rows, {
   capacityPerSecond: 'Accepted attempts a second in a closed loop, before the overload.',
   times: 'Attempts due a second ÷ capacity.',
   admittedP99Ms: 'From the intended start, of accepted attempts.',
   busyP99Ms: 'From the intended start, of busy answers.',
   other: 'Attempts that were sent, and neither admitted nor answered busy.',
   crashes: 'Service processes that ended by themselves.',
-  recoveryMs: 'From the end of the load to the end of the first half second with 90 % of the capacity.',
-};
-const metrics = metricsOf(rows, help);
+  recoveryMs: 'From the end of the overload to the end of the first half second with 90 % of the capacity.',
+});
 
-const x = { title: 'second of the load', unit: 's' } as const;
+const second = { title: 'second of the overload', unit: 's' } as const;
 const after = { title: 'after the overload', unit: 'ms' } as const;
-const title = {
-  admitted: 'Admitted attempts',
-  p99: 'p99 of admitted attempts',
-  memory: 'Memory of the service',
-};
+const y = (title: string, unit: Unit) => ({ title, unit });
 const curves: readonly Curve<OverloadResult>[] = [
-  {
-    key: 'admitted',
-    title: title.admitted,
-    x,
-    y: { title: 'admitted', unit: '/s' },
-    read: (r) => r.overload.admittedBySecond,
-  },
-  { key: 'p99', title: title.p99, x, y: { title: 'p99', unit: 'ms' }, read: (r) => r.overload.p99BySecond },
-  {
-    key: 'recovery',
-    title: 'Recovery',
-    x: after,
-    y: { title: 'accepted', unit: '/s' },
-    read: (r) => r.recovery.acceptedPerSecond,
-  },
-  { key: 'memory', title: title.memory, x, y: { title: 'resident', unit: 'MiB' }, read: (r) => r.memory },
+  { key: 'admitted', title: 'Admitted', x: second, y: y('admitted', '/s'), read: (r) => r.admittedBySecond },
+  { key: 'p99', title: 'p99 of admitted', x: second, y: y('p99', 'ms'), read: (r) => r.p99BySecond },
+  { key: 'recovery', title: 'Recovery', x: after, y: y('accepted', '/s'), read: (r) => r.acceptedPerSecond },
 ];
 
-const known = [...strategies.keys()];
-const bounds: readonly (readonly [
-  metric: string,
-  atLeast: number | null,
-  atMost: number | null,
-  what: string,
-])[] = [
+type Bound = readonly [metric: string, atLeast: number | null, atMost: number | null, what: string];
+const bounds: readonly Bound[] = [
   ['times', 9.5, null, 'the load is ten times the capacity'],
   ['admittedP99Ms', null, 250, 'admitted attempts stay fast'],
   ['busyP99Ms', null, 250, 'shed attempts are answered at once'],
@@ -235,7 +186,7 @@ const goals = known.flatMap((of) =>
   bounds.map(([metric, atLeast, atMost, what]): Goal => ({ metric, of, over: null, atLeast, atMost, what })),
 );
 
-export const overloadSuite: Suite<OverloadOptions, CellBase, OverloadResult> = {
+export const overloadSuite: Suite<Options, CellBase, OverloadResult> = {
   name: 'overload',
   title: 'Sends many times its capacity to a service, and shows what becomes of it and how soon it recovers.',
   help: 'Stores as for npm run bench. Load shedding has the settings of the service.',
@@ -259,43 +210,27 @@ export const overloadSuite: Suite<OverloadOptions, CellBase, OverloadResult> = {
     generator: {
       kind: 'choice',
       choices: generatorNames,
-      help: 'what measures the capacity (wrk if installed)',
+      help: 'what measures the capacity (wrk, if installed)',
     },
   },
   rounds: { canonical: 1, smoke: 1 },
-  read(given, { smoke }, mistakes) {
-    const wanted = given.names('strategies', smoke ? ['for-update'] : ['for-update', 'lua']);
-    for (const name of wanted.filter((one) => !known.includes(one))) {
-      mistakes.push(`--strategies: there is no strategy "${name}"${suggestion(name, known)}`);
-    }
-    return {
-      strategies: wanted,
-      durationMs: given.number('duration', smoke ? 2_000 : 60_000),
-      warmupMs: given.number('warmup', smoke ? 1_000 : 12_000),
-      times: given.number('times', 10),
-      mostPerSecond: given.number('most', 10_000),
-      connections: given.number('connections', 1_024),
-      generator: given.choice('generator', 'auto'),
-    };
-  },
+  read: (given, { smoke }, mistakes) => readOptions(given, smoke, mistakes),
   async plan({ strategies: names, ...shown }) {
     const oversells = (name: string) => strategies.get(name)?.description.guarantees.neverOversells === false;
     const cells = names.map((name) => ({ name, summary: '', unsafe: oversells(name), control: false }));
     return { cells, points: [{}], baseline: null, control: false, ladder: null, shown };
   },
-  async open(options, { stores, scratch, signal, say }) {
+  async open(options, environment) {
     await needBuild();
     const layout = layoutOf(false, processorsHere());
-    const generator =
-      typeof layout === 'string' ? layout : chooseGenerator(options.generator, layout, scratch);
+    if (typeof layout === 'string') throw new Error(layout);
+    const generator = chooseGenerator(options.generator, layout, environment.scratch);
     if (typeof generator === 'string') throw new Error(generator);
-    say('warming the load generator up');
-    await warmGeneratorUp(options.connections, signal);
+    environment.say('warming the load generator up');
+    await warmGeneratorUp(options.connections, environment.signal);
     return {
       generator: `${generator.name} (capacity), undici (overload)`,
-      runTrial: async (trial, onStep) => [
-        await runOverload(trial, options, { stores, signal, generator, onStep }),
-      ],
+      runTrial: async (...trial) => [await runOverload(trial[0], options, generator, environment, trial[1])],
       async [Symbol.asyncDispose]() {},
     };
   },
