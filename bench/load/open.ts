@@ -203,15 +203,17 @@ class OpenLoop implements Events {
 
   result(): OpenResult {
     const { schedule } = this.#load;
-    const history = this.#recorder.history();
-    const [scheduled, sent] = [schedule.length, history.length];
-    const [dropped, unconnected] = [this.#dropped, this.#unconnected];
-    const notBegun = scheduled - sent - dropped - unconnected;
-    const lagMs = percentiles(history.map(({ id, invokedUs }) => invokedUs - schedule[id]!));
-    const ownLagMs = percentiles(this.#ownLagUs);
-    const utilization = this.#utilization ?? 0;
-    const sending = { scheduled, sent, dropped, unconnected, notBegun, lagMs, ownLagMs, utilization };
     const { strangeAnswers } = this.#recorder;
+    const history = this.#recorder.history();
+    const counts = { sent: history.length, dropped: this.#dropped, unconnected: this.#unconnected };
+    const sending: Sending = {
+      scheduled: schedule.length,
+      ...counts,
+      notBegun: schedule.length - counts.sent - counts.dropped - counts.unconnected,
+      lagMs: percentiles(history.map(({ id, invokedUs }) => invokedUs - schedule[id]!)),
+      ownLagMs: percentiles(this.#ownLagUs),
+      utilization: this.#utilization ?? 0,
+    };
     return { history, strangeAnswers, sending, reasons: whyInvalid(sending, this.#load) };
   }
 }

@@ -102,15 +102,6 @@ describe('arrivals at a constant rate', () => {
     expect(variance).toBeGreaterThan(45);
     expect(variance).toBeLessThan(55);
   });
-
-  it('are the logarithms of the seed’s numbers, added up', () => {
-    const random = seededRandom(7);
-    let us = 0;
-    for (const start of schedule.subarray(0, 100)) {
-      us += -Math.log(random() + 2 ** -33) * 200;
-      expect(start).toBeCloseTo(us, 4);
-    }
-  });
 });
 
 describe('a schedule', () => {
@@ -193,23 +184,17 @@ describe('the recorder', () => {
     const folder = mkdtempSync(join(tmpdir(), 'stampede-lines-'));
     const files = ['a', 'b', 'bad'].map((name) => join(folder, name));
     writeFileSync(files[0]!, '[3,1100]\n[1,1000]\n[3,1250,201,"accepted","o-3"]\n[1,13');
-    writeFileSync(
-      files[1]!,
-      '[2,1010]\n[2,1020,500,"unexpected",null,"a \\\\"b"]\n'.replaceAll('\\\\', '\\'),
-    );
+    writeFileSync(files[1]!, '[2,1010]\n[2,1020,500,"unexpected",null,"<b>"]\n');
     writeFileSync(files[2]!, '[1,2]\n[4,3,201,"accepted","o"]\n');
     const attempt = (n: number) => ({ saleId: 7, userId: `u${n}` });
     const { history, strangeAnswers } = await readLines(files.slice(0, 2), attempt);
-    expect(
-      history.map(({ id, userId, invokedUs, completedUs, outcome, orderId }) => [
-        ...[id, userId, invokedUs, completedUs, outcome, orderId],
-      ]),
-    ).toEqual([
-      [1, 'u1', 0, null, 'unknown', null],
-      [2, 'u2', 10, 20, 'unexpected', null],
-      [3, 'u3', 100, 250, 'accepted', 'o-3'],
+    const seen = history.map((one) => [one.userId, one.invokedUs, one.completedUs, one.outcome, one.orderId]);
+    expect(seen).toEqual([
+      ['u1', 0, null, 'unknown', null],
+      ['u2', 10, 20, 'unexpected', null],
+      ['u3', 100, 250, 'accepted', 'o-3'],
     ]);
-    expect(strangeAnswers).toEqual([{ status: 500, body: 'a "b' }]);
+    expect(strangeAnswers).toEqual([{ status: 500, body: '<b>' }]);
     await expect(readLines(files.slice(2), attempt)).rejects.toThrow('attempt 4');
     rmSync(folder, { recursive: true });
   });

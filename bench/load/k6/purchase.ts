@@ -5,8 +5,7 @@
  *   SCRIPT       rush: arrivals that grow to RATE over the first quarter of the time and then hold, whether earlier ones
  *                were answered or not (default). fixed: the attempts of USERS, as fast as VUS virtual users send them
  *   URL          where the service answers, without a path (http://127.0.0.1:3000)
- *   SALE_ID      the sale; without it, one with STOCK units is created
- *   STOCK        units of the sale that is created (100)
+ *   SALE_ID      the sale; without it, one with STOCK units (100) is created
  *   ADMIN_TOKEN  the administrator's token, if the service has one
  *   VUS          virtual users, each with a connection (200)
  *   DURATION_S   no attempt begins after this (20)
@@ -31,33 +30,28 @@ const knownSale = __ENV.SALE_ID ? number('SALE_ID', 0) : null;
 const stock = number('STOCK', 100);
 const timeoutMs = number('TIMEOUT_MS', 10_000);
 const resultPath = __ENV.RESULT || null;
-const virtualUsers = number('VUS', 200);
 const durationMs = Math.round(number('DURATION_S', 20) * 1_000);
-/** One list for all virtual users. */
-const users = __ENV.USERS
-  ? new SharedArray<string>('users', () => JSON.parse(open(__ENV.USERS!)) as string[])
-  : null;
+const readUsers = (): string[] => (__ENV.USERS ? (JSON.parse(open(__ENV.USERS)) as string[]) : []);
+/** One list for all virtual users; empty: customers are named by number. */
+const users = new SharedArray<string>('users', readUsers);
 
 const accepted = new Counter('stampede_accepted');
+const refused = new Counter('stampede_refused');
 const unknown = new Counter('stampede_unknown');
 const unexpected = new Counter('stampede_unexpected');
-const refused = new Counter('stampede_refused');
 /** Of accepted attempts, from before the request until its answer was read, ms. */
 const latency = new Trend('stampede_latency', true);
 /** Units that the server says it sold beyond the stock, and to this load. */
 const oversold = new Counter('stampede_oversold');
 const serverSold = new Gauge('stampede_server_sold');
 
-/** How long k6 waits for answers when no more attempts begin: longer than any attempt waits. */
+/** k6 waits so long for answers when no more attempts begin: longer than any attempt waits. */
 const gracefulStop = `${timeoutMs + 1_000}ms`;
-const vus = Math.min(virtualUsers, users?.length ?? virtualUsers);
-const fixed: Scenario = {
-  executor: 'shared-iterations',
-  vus,
-  iterations: users?.length ?? vus,
-  maxDuration: `${durationMs}ms`,
-  gracefulStop,
-};
+const virtualUsers = number('VUS', 200);
+const vus = Math.min(virtualUsers, users.length);
+const iterations = users.length;
+const maxDuration = `${durationMs}ms`;
+const fixed: Scenario = { executor: 'shared-iterations', vus, iterations, maxDuration, gracefulStop };
 const rampMs = Math.round(durationMs / 4);
 const target = Math.round(number('RATE', 1_000) * 1_000);
 const rush: Scenario = {
@@ -65,10 +59,7 @@ const rush: Scenario = {
   startRate: 0,
   timeUnit: '1000s', // k6 takes whole numbers only, and a rate may have a fraction
   preAllocatedVUs: virtualUsers, // all of them at the start: one that is added under load makes k6 late
-  stages: [
-    { target, duration: `${rampMs}ms` },
-    { target, duration: `${durationMs - rampMs}ms` },
-  ],
+  stages: [rampMs, durationMs - rampMs].map((ms) => ({ target, duration: `${ms}ms` })),
   gracefulStop,
 };
 
@@ -89,38 +80,35 @@ export const options: Options = {
 
 const headers = { 'content-type': 'application/json' };
 const params: RefinedParams<'text'> = { headers, timeout: timeoutMs, redirects: 0, responseType: 'text' };
-const authorization = { authorization: `Bearer ${__ENV.ADMIN_TOKEN}` };
-const adminParams: RefinedParams<'text'> = {
-  headers: __ENV.ADMIN_TOKEN ? { ...headers, ...authorization } : headers,
-  timeout: 10_000,
-  responseType: 'text',
-};
+const token = __ENV.ADMIN_TOKEN ? { authorization: `Bearer ${__ENV.ADMIN_TOKEN}` } : {};
+const adminParams = { headers: { ...headers, ...token }, timeout: 10_000, responseType: 'text' } as const;
 // Sold-out and busy answers are no failures: k6's own `http_req_failed` then counts failures.
 http.setResponseCallback(http.expectedStatuses(200, 201, 202, 409, 503));
 
 interface Sale {
-  readonly saleId: number;
-  readonly soldBefore: number;
+  readonly id: number;
+  readonly stock: number;
+  readonly sold: number;
 }
 
 export function setup(): Sale {
+  if (knownSale !== null) return readSale(knownSale);
   const body = JSON.stringify({ name: 'k6', stock, priceCents: 1_000 });
-  const saleId = knownSale ?? readSale('POST /sales', http.post(`${url}/sales`, body, adminParams)).id;
-  return { saleId, soldBefore: getSale(saleId).sold };
+  return readSale(saleIn('POST /sales', http.post(`${url}/sales`, body, adminParams)).id);
 }
 
 /** k6's clock, ms since the test began with a fraction; `Date.now()` knows whole ms only. */
 let clock: typeof exec.instance | undefined;
 
 /** Attempt `n` of the scenario; nothing when the list is at its end. */
-export default function ({ saleId }: Sale): void {
+export default function ({ id }: Sale): void {
   const n = exec.scenario.iterationInTest;
-  const user = users === null ? buyerName(n + 1) : users[n];
+  const user = users.length === 0 ? buyerName(n + 1) : users[n];
   if (user === undefined) return;
   clock ??= exec.instance;
   const begunMs = clock.currentTestRunDuration;
   if (resultPath !== null) console.log(`[${n},${Math.round(begunMs * 1_000)}]`);
-  const response = http.post(`${url}/sales/${saleId}/orders`, `{"userId":"${user}"}`, params);
+  const response = http.post(`${url}/sales/${id}/orders`, `{"userId":"${user}"}`, params);
   const doneMs = clock.currentTestRunDuration;
   const { status, body, error_code: code } = response;
   // k6 gives statuses of 400 and more codes from 1400 to 1599; all others: no answer came, or not the whole of it.
@@ -130,15 +118,15 @@ export default function ({ saleId }: Sale): void {
   }
   const { outcome } = readAnswer(status, body);
   if (outcome === 'accepted') latency.add(doneMs - begunMs);
-  const counters = { accepted, unknown, unexpected };
-  (outcome in counters ? counters[outcome as keyof typeof counters] : refused).add(1);
+  const counters: Readonly<Record<string, Counter>> = { accepted, unknown, unexpected };
+  (counters[outcome] ?? refused).add(1);
   if (resultPath !== null) console.log(answerLine(n, Math.round(doneMs * 1_000), status, body));
 }
 
-export function teardown({ saleId, soldBefore }: Sale): void {
-  const { sold, stock: units } = getSale(saleId);
-  serverSold.add(sold - soldBefore);
-  oversold.add(Math.max(0, sold - units));
+export function teardown(before: Sale): void {
+  const { sold } = readSale(before.id);
+  serverSold.add(sold - before.sold);
+  oversold.add(Math.max(0, sold - before.stock));
 }
 
 interface Metric {
@@ -148,38 +136,31 @@ interface Metric {
 
 /** The only place where k6 shows a script its own counts. Without an answer from here it prints its usual summary. */
 export function handleSummary({ metrics }: { metrics: Record<string, Metric> }) {
-  const value = (metric: string, field: string): number => metrics[metric]?.values[field] ?? 0;
+  const value = (metric: string, field = 'count'): number => metrics[metric]?.values[field] ?? 0;
   if (resultPath !== null) {
     const thresholds = Object.entries(metrics).flatMap(([metric, { thresholds: rules = {} }]) =>
       Object.entries(rules).map(([rule, { ok }]) => ({ name: `${metric} ${rule}`, passed: ok })),
     );
-    return { [resultPath]: JSON.stringify({ dropped: value('dropped_iterations', 'count'), thresholds }) };
+    return { [resultPath]: JSON.stringify({ dropped: value('dropped_iterations'), thresholds }) };
   }
-  const [seen, sold] = [value('stampede_accepted', 'count'), value('stampede_server_sold', 'value')];
-  const perhaps = `${value('stampede_unknown', 'count')} attempts have an unknown outcome`;
+  const [seen, sold] = [value('stampede_accepted'), value('stampede_server_sold', 'value')];
+  const perhaps = `${value('stampede_unknown')} attempts have an unknown outcome`;
   if (sold !== seen) console.warn(`${seen} attempts were accepted, the server sold ${sold}; ${perhaps}`);
   return undefined;
 }
 
-interface ServerSale {
-  readonly id: number;
-  readonly stock: number;
-  readonly sold: number;
-}
+const readSale = (id: number): Sale =>
+  saleIn(`GET /sales/${id}`, http.get(`${url}/sales/${id}`, adminParams));
 
-const getSale = (id: number): ServerSale =>
-  readSale(`GET /sales/${id}`, http.get(`${url}/sales/${id}`, adminParams));
-
-function readSale(what: string, answer: { status: number; body: string; error: string }): ServerSale {
+function saleIn(what: string, answer: { status: number; body: string; error: string }): Sale {
   const { status, body, error } = answer;
   if (status !== 200 && status !== 201) throw new Error(`${what} answered ${status} ${error || body}`);
-  return JSON.parse(body) as ServerSale;
+  return JSON.parse(body) as Sale;
 }
 
 /** A number from outside; a malformed one is refused. */
 function number(name: string, otherwise: number): number {
-  const text = __ENV[name];
-  if (!text) return otherwise;
+  const text = __ENV[name] || String(otherwise);
   if (!/^\d+(\.\d+)?$/.test(text)) throw new Error(`${name}=${text} is not a number`);
   return Number(text);
 }
