@@ -1,43 +1,36 @@
-/** What an HTTP answer to a purchase means. Called for every answer while the load runs, so it parses no JSON. */
+/** What an HTTP answer to a purchase means. Called for every answer of a load, also inside k6, so it parses no JSON. */
 import type { AttemptOutcome } from '../kit/history.ts';
 
 export interface Answer {
   readonly outcome: AttemptOutcome;
-  /** The order that the answer names; null where there is none. */
+  /** The order that the answer names; null: none. */
   readonly orderId: string | null;
 }
 
-const soldOut: Answer = { outcome: 'sold-out', orderId: null };
-const notOpen: Answer = { outcome: 'not-open', orderId: null };
-const busy: Answer = { outcome: 'busy', orderId: null };
-const unknown: Answer = { outcome: 'unknown', orderId: null };
-const unexpected: Answer = { outcome: 'unexpected', orderId: null };
-
-/** An outcome by its status and the last part of the problem's `type`. */
-const problems: Readonly<Record<string, Answer>> = {
-  '409 sold-out': soldOut,
-  '409 sale-not-open': notOpen,
-  '503 busy': busy,
-  '503 unknown-outcome': unknown,
+/** Outcomes by status and the last part of the problem's `type`. */
+const problems: Readonly<Record<string, AttemptOutcome>> = {
+  '409 sold-out': 'sold-out',
+  '409 sale-not-open': 'not-open',
+  '503 busy': 'busy',
+  '503 unknown-outcome': 'unknown',
 };
+const orderIn = /"orderId":"([^"]+)"/;
+const problemIn = /"type":"(?:[^"]*\/)?([^"/]+)"/;
 
 export function readAnswer(status: number, body: string): Answer {
-  if (status === 201 || status === 202 || status === 200) {
-    const orderId = textField(body, 'orderId');
-    if (orderId === null) return unexpected;
-    return { outcome: status === 200 ? 'replayed' : 'accepted', orderId };
+  if (status === 200 || status === 201 || status === 202) {
+    const orderId = orderIn.exec(body)?.[1] ?? null;
+    return { outcome: orderId === null ? 'unexpected' : status === 200 ? 'replayed' : 'accepted', orderId };
   }
-  const type = textField(body, 'type');
-  if (type === null) return unexpected;
-  return problems[`${status} ${type.slice(type.lastIndexOf('/') + 1)}`] ?? unexpected;
+  return { outcome: problems[`${status} ${problemIn.exec(body)?.[1]}`] ?? 'unexpected', orderId: null };
 }
 
-/** The value of the first text field called `name`; values with escapes do not occur in ids and problem types. */
-function textField(body: string, name: string): string | null {
-  const key = `"${name}":"`;
-  const at = body.indexOf(key);
-  if (at === -1) return null;
-  const from = at + key.length;
-  const to = body.indexOf('"', from);
-  return to === -1 ? null : body.slice(from, to);
+/** Characters of an answer outside the contract that are kept. */
+export const quotedLength = 300;
+
+/** The line of `readLines` (recorder.ts) for the answer to attempt n. */
+export function answerLine(n: number, us: number, status: number, body: string): string {
+  const { outcome, orderId } = readAnswer(status, body);
+  const quoted = outcome === 'unexpected' ? [body.slice(0, quotedLength)] : [];
+  return JSON.stringify([n, us, status, outcome, orderId, ...quoted]);
 }

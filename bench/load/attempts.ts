@@ -1,24 +1,13 @@
-/** The list of attempts of a trial, known before it starts: the same seed gives the same list to every strategy. */
+/** What comes in an open loop, computed from a seed before the load begins: every strategy meets the same attempts. */
 import { seededRandom } from '../kit/random.ts';
 
-/** The name of the n-th customer; all names are equally long, so that all requests are. */
-export function buyerName(index: number): string {
-  return `buyer-${String(index).padStart(nameDigits, '0')}`;
-}
-
-const nameDigits = 7;
-
-/** The sale that a customer comes for: of several, each has as many customers, and a repeat goes to the same one. */
-export function saleOf(saleIds: readonly number[], user: string): number {
-  const [first = 0] = saleIds;
-  if (saleIds.length === 1) return first;
-  return saleIds[Number(user.slice(-nameDigits)) % saleIds.length] ?? first;
-}
+/** The name of the n-th customer; all names, and so all requests, are equally long. */
+export const buyerName = (index: number): string => `buyer-${String(index).padStart(7, '0')}`;
 
 /**
- * The customer of each attempt, in order. Each of the `buyers` comes once; the other attempts are repeats by customers chosen at
- * random. A repeat never stands before its customer's first attempt, and the distance between them is log-uniform:
- * as many repeats fall within 1 to 10 attempts (so that both are in flight together) as within 1,000 to 10,000.
+ * The customer of each attempt, in order. Each of the `buyers` comes once; the other attempts are repeats by customers
+ * chosen at random. A repeat comes after its customer's first attempt, at a log-uniform distance: as many repeats fall
+ * within 1 to 10 attempts (both are in flight together) as within 1,000 to 10,000.
  */
 export function attemptList(options: { attempts: number; buyers: number; seed: number }): string[] {
   const { attempts, buyers, seed } = options;
@@ -28,9 +17,26 @@ export function attemptList(options: { attempts: number; buyers: number; seed: n
   for (let repeat = buyers; repeat < attempts; repeat++) {
     const buyer = Math.floor(random() * buyers);
     const first = (buyer * attempts) / buyers;
-    const distance = Math.max(attempts - first, 1) ** random();
-    placed.push({ at: first + distance, buyer });
+    placed.push({ at: first + Math.max(attempts - first, 1) ** random(), buyer });
   }
   placed.sort((a, b) => a.at - b.at || a.buyer - b.buyer);
   return placed.map(({ buyer }) => buyerName(buyer));
+}
+
+/**
+ * The intended starts of attempts, µs since the load began, ascending: a Poisson process, since customers are independent.
+ * Gaps are exponential with mean 1, stretched to the rate: the same seed gives the same crowd, denser or less dense.
+ * @throws RangeError when the rate is not more than 0, or one of the numbers is not finite
+ */
+export function poisson(options: { ratePerSecond: number; durationMs: number; seed: number }): Float64Array {
+  const { ratePerSecond, durationMs, seed } = options;
+  if (!(ratePerSecond > 0 && durationMs >= 0 && Number.isFinite(ratePerSecond * durationMs))) {
+    throw new RangeError(`schedule: ${ratePerSecond} attempts/s for ${durationMs} ms`);
+  }
+  const random = seededRandom(seed);
+  // Half a step of `random` keeps the logarithm from 0 and from 1: a gap is finite, and more than 0.
+  const gapUs = (): number => (-Math.log(random() + 2 ** -33) * 1e6) / ratePerSecond;
+  const starts: number[] = [];
+  for (let us = gapUs(); us < durationMs * 1_000; us += gapUs()) starts.push(us);
+  return Float64Array.from(starts);
 }

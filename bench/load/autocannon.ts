@@ -4,64 +4,63 @@
  */
 import { join } from 'node:path';
 import { type Layout, pin } from '../kit/pin.ts';
-import { type Program, startProgram } from '../kit/processes.ts';
-import { readLines } from './lines.ts';
-import { customerOf, type Generator, type RateLoad, type RateResult } from './rate.ts';
+import { startProgram } from '../kit/processes.ts';
+import { attemptOf, type Generator, type RateLoad, type RateNumbers, resultWithinMs } from './rate.ts';
+import { readLines } from './recorder.ts';
 
 /** The part of one worker: it makes attempts `first`, `first + step`, `first + 2 × step`, … */
-export interface WorkerLoad
-  extends Pick<RateLoad, 'url' | 'saleIds' | 'connections' | 'prefix' | 'durationMs' | 'attempts'> {
+export interface WorkerLoad extends Omit<RateLoad, 'record' | 'onSent' | 'signal'> {
   readonly first: number;
   readonly step: number;
-  /** A file for lines.ts; null: nothing is recorded. */
+  /** A file for `readLines`; null: nothing is recorded. */
   readonly lines: string | null;
 }
 
-export type ToWorker = { readonly kind: 'load'; readonly load: WorkerLoad } | { readonly kind: 'go' };
-export type WorkerNumbers = Omit<RateResult, 'history' | 'strangeAnswers'>;
-export type FromWorker =
-  | { readonly kind: 'ready' }
-  | { readonly kind: 'sent'; readonly sent: number }
-  | { readonly kind: 'done'; readonly numbers: WorkerNumbers };
+/** Sent when the worker is ready, now and then under load, and with the numbers at the end. */
+export interface FromWorker {
+  readonly sent: number;
+  readonly numbers: RateNumbers | null;
+}
+type Done = FromWorker & { readonly numbers: RateNumbers };
 
 const mostWorkers = 4;
-/** After its end, the load may take so long to report its result. */
-const resultMs = 30_000;
 
 export function autocannonGenerator(
-  layout: Pick<Layout, 'generator' | 'generatorCount'>,
+  { generatorCount, generator: processors }: Pick<Layout, 'generator' | 'generatorCount'>,
   folder: string,
 ): Generator {
-  const workers = Math.max(1, Math.min(mostWorkers, Math.floor(layout.generatorCount / 2)));
+  const most = Math.max(1, Math.min(mostWorkers, Math.floor(generatorCount / 2)));
   return {
-    name: `autocannon 9 in ${workers === 1 ? 'one worker process' : `${workers} worker processes`}`,
+    name: `autocannon 9 in ${most === 1 ? 'one worker process' : `${most} worker processes`}`,
     async run(load) {
-      load.signal.throwIfAborted();
-      const count = Math.min(workers, load.connections);
-      const programs = Array.from({ length: count }, () =>
-        startProgram<ToWorker, FromWorker>('load/autocannon-worker.ts'),
+      const { signal, durationMs, record, onSent } = load;
+      signal.throwIfAborted();
+      const workers = Array.from({ length: Math.min(most, load.connections) }, () =>
+        startProgram<WorkerLoad, FromWorker>('load/autocannon-worker.ts'),
       );
-      await using _ = { [Symbol.asyncDispose]: () => endAll(programs) };
-      const files = programs.map((_, index) => join(folder, `lines-${index}.txt`));
-      for (const [index, program] of programs.entries()) {
-        await pin(program.pid, layout.generator);
-        const lines = load.record ? files[index]! : null;
-        program.send({ kind: 'load', load: { ...shareOf(load, index, count), lines } });
-      }
-      const numbers = await fire(programs, load);
-      if (!load.record) return { ...numbers, history: [], strangeAnswers: [] };
-      const { prefix, saleIds } = load;
-      const attempts = {
-        user: (n: number) => customerOf(prefix, n),
-        sale: (n: number) => saleIds[n % saleIds.length] ?? 0,
-      };
-      return { ...numbers, ...(await readLines(files.slice(0, count), attempts)) };
+      const end = async () => void (await Promise.all(workers.map((one) => one[Symbol.asyncDispose]())));
+      await using _ = { [Symbol.asyncDispose]: end };
+      const isReady = (message: FromWorker): message is FromWorker => message.sent === 0;
+      await Promise.all(workers.map((worker) => worker.receive(isReady, { signal })));
+      for (const { pid } of workers) await pin(pid, processors);
+      const files = workers.map((_, index) => join(folder, `lines-${index}.txt`));
+      // A load without an end in time ends after its attempts, or with the signal.
+      const withinMs = durationMs === null ? 2 ** 31 - 1 : durationMs + resultWithinMs;
+      const isDone = (message: FromWorker): message is Done => message.numbers !== null;
+      const sent = workers.map(() => 0);
+      const results = workers.map((worker, index) => {
+        worker.onMessage((message) => {
+          sent[index] = message.sent;
+          onSent?.(sent.reduce((sum, one) => sum + one, 0));
+        });
+        worker.send({ ...shareOf(load, index, workers.length), lines: record ? files[index]! : null });
+        return worker.receive(isDone, { signal, withinMs });
+      });
+      const numbers = merged((await Promise.all(results)).map((result) => result.numbers));
+      signal.throwIfAborted();
+      return { ...numbers, ...(await readLines(record ? files : [], attemptOf(load))) };
     },
   };
-}
-
-async function endAll(programs: readonly AsyncDisposable[]): Promise<void> {
-  await Promise.all(programs.map((program) => program[Symbol.asyncDispose]()));
 }
 
 /** What one worker does of a load. */
@@ -73,45 +72,17 @@ export function shareOf(load: RateLoad, index: number, count: number): Omit<Work
 }
 
 /** Sums; a percentile is that of the slowest worker, since percentiles cannot be added. */
-export function merged(parts: readonly WorkerNumbers[]): WorkerNumbers {
-  const sum = (read: (numbers: WorkerNumbers) => number | null): number =>
-    parts.reduce((total, numbers) => total + (read(numbers) ?? 0), 0);
+export function merged(parts: readonly RateNumbers[]): RateNumbers {
+  const sum = (key: 'answers' | 'refused' | 'unanswered' | 'cpuS'): number =>
+    parts.reduce((total, part) => total + (part[key] ?? 0), 0);
   const latencies = parts.flatMap(({ latencyMs }) => latencyMs ?? []);
-  const slowest = (read: (latency: { p50: number; p99: number }) => number): number =>
-    Math.max(...latencies.map(read));
+  const slowest = (key: 'p50' | 'p99'): number => Math.max(...latencies.map((latency) => latency[key]));
   return {
     durationMs: Math.max(...parts.map(({ durationMs }) => durationMs)),
-    answers: sum(({ answers }) => answers),
-    refused: sum(({ refused }) => refused),
-    unanswered: sum(({ unanswered }) => unanswered),
-    latencyMs:
-      latencies.length === 0 ? null : { p50: slowest(({ p50 }) => p50), p99: slowest(({ p99 }) => p99) },
-    cpuS: sum(({ cpuS }) => cpuS),
+    answers: sum('answers'),
+    refused: sum('refused'),
+    unanswered: sum('unanswered'),
+    latencyMs: latencies.length === 0 ? null : { p50: slowest('p50'), p99: slowest('p99') },
+    cpuS: sum('cpuS'),
   };
-}
-
-/** All begin at the same time. */
-async function fire(
-  programs: readonly Program<ToWorker, FromWorker>[],
-  { signal, durationMs, onSent }: RateLoad,
-): Promise<WorkerNumbers> {
-  const isReady = (message: FromWorker): message is Extract<FromWorker, { kind: 'ready' }> =>
-    message.kind === 'ready';
-  const isDone = (message: FromWorker): message is Extract<FromWorker, { kind: 'done' }> =>
-    message.kind === 'done';
-  await Promise.all(programs.map((program) => program.receive(isReady, { signal })));
-  const sent = programs.map(() => 0);
-  for (const [index, program] of programs.entries()) {
-    program.onMessage((message) => {
-      if (message.kind !== 'sent') return;
-      sent[index] = message.sent;
-      onSent?.(sent.reduce((sum, one) => sum + one, 0));
-    });
-    program.send({ kind: 'go' });
-  }
-  // Without an end in time, its attempts end it, or the signal.
-  const withinMs = durationMs === null ? 2 ** 31 - 1 : durationMs + resultMs;
-  const done = await Promise.all(programs.map((program) => program.receive(isDone, { signal, withinMs })));
-  signal.throwIfAborted();
-  return merged(done.map(({ numbers }) => numbers));
 }

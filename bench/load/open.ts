@@ -1,7 +1,7 @@
 /**
- * Open loop on undici: each attempt is sent at its intended start, whether earlier ones were answered or not. Latency
- * counts from the intended start, so that a stall of the server or of this generator is seen by all attempts due meanwhile
- * (no coordinated omission).
+ * Open loop: each attempt is sent at its intended start, whether earlier ones were answered or not. Latency counts from the
+ * intended start, so that all attempts due during a stall of the server or of this generator show it (no coordinated
+ * omission).
  *
  *   scheduled ─due─▶ taken ─▶ handed to a free connection ─▶ sent ─▶ answered | unknown (reset, timeout)
  *       │              │                     ▲     └─ no connection: `unconnected`, never sent
@@ -9,19 +9,17 @@
  *       │              └─ `maxOutstanding` in flight, or waited for a whole timeout: `dropped`, never sent
  *       └─ the load was ended before its time: `notBegun`
  *
- * Every scheduled attempt is counted in exactly one of these ends. Late sending is measured as lag; when lag, drops or
- * the generator's own load show that the schedule was not kept, the result says why it is not valid.
- *
- * One undici `Client` a connection and a ring of free ones, instead of undici's `Pool`: the pool scans its connections
- * (42 µs of CPU a request with 512 of them, instead of 31), and its queue would hide waiting. 10,000 requests/s keep 65 %
- * of one core busy; half a ms of lag is normal. The first ten thousand requests of a process are later: warm up first.
+ * 10,000 requests/s keep 65 % of one core busy; half a ms of lag is normal.
  */
+import { setMaxListeners } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { performance } from 'node:perf_hooks';
-import type { HistoryRecord } from '../kit/history.ts';
 import { type Answer, readAnswer } from './answer.ts';
-import { Lane, type Lanekeeper } from './lane.ts';
-import { AttemptRecorder, type StrangeAnswer } from './recorder.ts';
-import { lagOf, never, type Sending, whyInvalid } from './sending.ts';
+import { buyerName, poisson } from './attempts.ts';
+import { type Connection, connectionTo, type Events } from './connection.ts';
+import { type Recorded, Recorder } from './recorder.ts';
+import { percentiles, type Sending, whyInvalid } from './sending.ts';
 
 export interface OpenLoad {
   /** Where the service answers, without a path. */
@@ -29,7 +27,7 @@ export interface OpenLoad {
   readonly saleId: number;
   /** The customer of each attempt, in order. */
   readonly users: readonly string[];
-  /** The intended start of each attempt, µs since the load began, ascending; as long as `users` (schedule.ts). */
+  /** The intended start of each attempt, µs since the load began, ascending; as long as `users` (attempts.ts). */
   readonly schedule: Float64Array;
   /** Opened before the load begins, and kept alive; an attempt has one of them for itself. */
   readonly connections: number;
@@ -42,167 +40,130 @@ export interface OpenLoad {
   /** Ends the load at once: the service is gone, or the user wants to stop. */
   readonly signal?: AbortSignal;
   /** Called a few times a second with the attempts answered so far. */
-  readonly onProgress?: (completed: number) => void;
-  /** Called when the last attempt of the schedule was taken; answers may be outstanding. */
-  readonly onScheduleEnd?: () => void;
+  readonly onProgress?: (answers: number) => void;
   /** Called for each answer. @returns true: no attempt begins from now on; outstanding answers are awaited */
   readonly onAnswer?: (answer: Answer) => boolean;
 }
 
 /** Times of the history count from the load's begin: an intended start is `schedule[record.id]`. */
-export interface OpenResult {
-  readonly history: readonly HistoryRecord[];
-  readonly strangeAnswers: readonly StrangeAnswer[];
+export interface OpenResult extends Recorded {
   readonly sending: Sending;
   /** Why the figures say more about the generator than about the service; empty: they do not. */
   readonly reasons: readonly string[];
 }
 
 const progressEveryMs = 200;
-/** Connections opened at the same time: fewer than any server lets wait. */
+/** Connections opened at the same time: fewer than the backlog of any server. */
 const openAtOnce = 64;
-/** undici's timers are this coarse. */
-const timerSlackMs = 1_000;
 
-/** Throws a RangeError when `users` and `schedule` differ in length; whatever the server does ends in the result. */
+/** Whatever the server does ends in the result. @throws RangeError when `users` and `schedule` differ in length */
 export async function runOpenLoop(load: OpenLoad): Promise<OpenResult> {
-  if (load.users.length !== load.schedule.length) {
-    throw new RangeError(`open loop: ${load.users.length} users, ${load.schedule.length} intended starts`);
+  const { users, schedule, signal } = load;
+  if (users.length !== schedule.length) {
+    throw new RangeError(`open loop: ${users.length} users, ${schedule.length} intended starts`);
   }
-  const generator = new Generator(load);
-  const progress = setInterval(() => load.onProgress?.(generator.completed), progressEveryMs);
-  const abort = (): void => generator.stop();
-  load.signal?.addEventListener('abort', abort);
-  if (load.signal?.aborted) abort();
+  if (signal) setMaxListeners(0, signal);
+  const loop = new OpenLoop(load);
+  const path = `/sales/${load.saleId}/orders`;
+  const connections = Array.from({ length: load.connections }, () =>
+    connectionTo(load.url, path, load.requestTimeoutMs, loop),
+  );
+  const progress = setInterval(() => load.onProgress?.(loop.answers), progressEveryMs);
   try {
-    await generator.openConnections();
-    await generator.run();
+    for (let from = 0; from < connections.length && !signal?.aborted; from += openAtOnce) {
+      await Promise.allSettled(connections.slice(from, from + openAtOnce).map((one) => one.open(signal)));
+    }
+    await loop.run(connections);
   } finally {
     clearInterval(progress);
-    load.signal?.removeEventListener('abort', abort);
-    await generator.closeConnections();
+    await Promise.all(connections.map((one) => one.close()));
   }
-  return generator.result();
+  return loop.result();
 }
 
-class Generator implements Lanekeeper {
+class OpenLoop implements Events {
   readonly #load: OpenLoad;
-  readonly #recorder: AttemptRecorder;
-  readonly #lanes: readonly Lane[];
-  /** Lanes without an attempt; the longest idle one is next, so that none is closed for idleness. */
-  readonly #free: Ring<Lane>;
-  readonly #waiting: Ring<number>;
-  /** When each attempt was sent and answered: µs since the load began. */
-  readonly #sentUs: Float64Array;
-  readonly #doneUs: Float64Array;
-  /** When an attempt began to wait for a connection; then for how long it did, µs. */
-  readonly #waitedUs: Float64Array;
-  readonly #ended: Promise<void>;
-  #end = (): void => {};
-  #originMs = 0;
-  #next = 0;
+  readonly #recorder = new Recorder();
+  /** Connections without an attempt; the longest idle one is next, so that none is closed for idleness. */
+  #free: Connection[] = [];
+  readonly #waiting: number[] = [];
+  /** Of each attempt that was taken, µs from its intended start. */
+  readonly #ownLagUs: number[] = [];
+  /** Attempts from here on do not begin. */
+  #last: number;
   #outstanding = 0;
   #dropped = 0;
   #unconnected = 0;
-  #utilization = 0;
+  #originMs = 0;
   #idleBefore = performance.eventLoopUtilization();
-  #scheduleEnded = false;
-  /** No attempt begins any more. */
-  #closed = false;
-  #stopped = false;
+  #utilization: number | null = null;
+  #end = (): void => {};
+  #isOver = false;
   #timer: NodeJS.Timeout | undefined;
-  #immediate: NodeJS.Immediate | undefined;
-  #deadline: NodeJS.Timeout | undefined;
+  #soon: NodeJS.Immediate | undefined;
 
   constructor(load: OpenLoad) {
-    const { users, saleId, connections, maxOutstanding } = load;
     this.#load = load;
-    this.#recorder = new AttemptRecorder([saleId], users);
-    this.#sentUs = new Float64Array(users.length).fill(never);
-    this.#doneUs = new Float64Array(users.length).fill(never);
-    this.#waitedUs = new Float64Array(users.length);
-    this.#lanes = Array.from({ length: connections }, () => new Lane(load, this));
-    this.#free = new Ring(connections);
-    for (const lane of this.#lanes) this.#free.push(lane);
-    this.#waiting = new Ring(maxOutstanding);
-    this.#ended = new Promise((resolve) => {
-      this.#end = resolve;
-    });
+    this.#last = load.schedule.length;
   }
 
-  get completed(): number {
-    return this.#recorder.completed;
+  get answers(): number {
+    return this.#recorder.answers;
   }
 
-  /** A server that is missing is no error here: the attempts end as unconnected. */
-  async openConnections(): Promise<void> {
-    for (let from = 0; from < this.#lanes.length && !this.#stopped; from += openAtOnce) {
-      const opened = Promise.all(this.#lanes.slice(from, from + openAtOnce).map((lane) => lane.open()));
-      await Promise.race([opened, this.#ended]);
-    }
-  }
-
-  async closeConnections(): Promise<void> {
-    await Promise.all(this.#lanes.map((lane) => lane.close()));
-  }
-
-  /** Resolves when every attempt has come to its end, or after `stop`. */
-  async run(): Promise<void> {
+  /** Resolves when every attempt has come to its end, or when the load's signal fires. */
+  async run(connections: readonly Connection[]): Promise<void> {
+    const { signal } = this.#load;
+    this.#free = [...connections];
     this.#originMs = performance.now();
     this.#idleBefore = performance.eventLoopUtilization();
-    if (!this.#stopped) this.#tick();
-    await this.#ended;
-    this.#stopped = true;
-    this.#endSchedule();
+    await new Promise<void>((resolve) => {
+      this.#end = resolve;
+      signal?.addEventListener('abort', this.#end);
+      if (signal?.aborted) this.#end();
+      else this.#advance();
+    });
+    this.#isOver = true;
+    this.#scheduleEnded();
+    signal?.removeEventListener('abort', this.#end);
     clearTimeout(this.#timer);
-    clearTimeout(this.#deadline);
-    clearImmediate(this.#immediate);
+    clearImmediate(this.#soon);
   }
 
-  stop(): void {
-    this.#stopped = true;
-    this.#end();
-  }
-
-  /** Takes attempts that are due, after waiting ones. Called by the timer, and soon after every answer. */
-  #tick(): void {
+  /** Hands waiting attempts to connections, then takes those that are due. Runs when one is due, and after answers. */
+  readonly #advance = (): void => {
     const { schedule, requestTimeoutMs } = this.#load;
     const nowUs = this.#nowUs();
     while (this.#waiting.length > 0 && this.#free.length > 0) {
-      const attempt = this.#waiting.shift();
-      this.#waitedUs[attempt] = nowUs - (this.#waitedUs[attempt] ?? 0);
-      if (nowUs - (schedule[attempt] ?? 0) < requestTimeoutMs * 1_000) this.#hand(attempt);
+      const attempt = this.#waiting.shift()!;
+      if (nowUs - schedule[attempt]! < requestTimeoutMs * 1_000) this.#hand(attempt);
       else this.#drop();
     }
-    const last = this.#closed ? this.#next : schedule.length;
-    while (this.#next < last && (schedule[this.#next] ?? 0) <= nowUs) this.#take(this.#next++);
-    if (this.#next === last) this.#endSchedule();
-    else this.#timer ??= setTimeout(this.#onTimer, Math.ceil(((schedule[this.#next] ?? 0) - nowUs) / 1_000));
-    this.#endIfOver();
-  }
-
-  readonly #onTimer = (): void => {
-    this.#timer = undefined;
-    this.#tick();
-  };
-
-  readonly #onImmediate = (): void => {
-    this.#immediate = undefined;
-    this.#tick();
-  };
-
-  #take(attempt: number): void {
-    this.#outstanding += 1;
-    if (this.#outstanding > this.#load.maxOutstanding) this.#drop();
-    else if (this.#free.length > 0) this.#hand(attempt);
-    else {
-      this.#waitedUs[attempt] = this.#nowUs();
-      this.#waiting.push(attempt);
+    for (let next = this.#taken; next < this.#last && schedule[next]! <= nowUs; next = this.#taken) {
+      this.#ownLagUs.push(nowUs - schedule[next]!);
+      this.#outstanding += 1;
+      if (this.#outstanding > this.#load.maxOutstanding) this.#drop();
+      else if (this.#free.length > 0) this.#hand(next);
+      else this.#waiting.push(next);
     }
+    if (this.#taken < this.#last) {
+      const delayMs = Math.ceil((schedule[this.#taken]! - nowUs) / 1_000);
+      this.#timer ??= setTimeout(() => {
+        this.#timer = undefined;
+        this.#advance();
+      }, delayMs);
+      return;
+    }
+    this.#scheduleEnded();
+    if (this.#outstanding === 0) this.#end();
+  };
+
+  get #taken(): number {
+    return this.#ownLagUs.length;
   }
 
   #hand(attempt: number): void {
-    this.#free.shift().send(attempt, this.#load.users[attempt] ?? '');
+    this.#free.shift()!.send(attempt, this.#load.users[attempt]!);
   }
 
   #drop(): void {
@@ -211,105 +172,70 @@ class Generator implements Lanekeeper {
   }
 
   sent(attempt: number): void {
-    this.#recorder.invoked(attempt);
-    this.#sentUs[attempt] = this.#nowUs();
+    this.#recorder.sent(attempt, this.#load.saleId, this.#load.users[attempt]!, this.#nowUs());
   }
 
   answered(attempt: number, status: number, body: string): void {
-    const nowUs = this.#nowUs();
     const answer = readAnswer(status, body);
-    this.#recorder.answered(attempt, status, answer, body);
-    this.#doneUs[attempt] = nowUs;
-    if (this.#load.onAnswer?.(answer)) this.#closed = true;
+    this.#recorder.answered(attempt, this.#nowUs(), status, answer, body);
+    if (this.#load.onAnswer?.(answer)) this.#last = this.#taken;
   }
 
-  finished(lane: Lane, attempt: number): void {
-    if (this.#stopped) return;
-    if (this.#sentUs[attempt] === never) this.#unconnected += 1;
+  finished(attempt: number, connection: Connection): void {
+    if (this.#isOver) return;
+    if (!this.#recorder.hasSent(attempt)) this.#unconnected += 1;
     this.#outstanding -= 1;
-    this.#free.push(lane);
-    // Not at once: undici is inside its parser, and must not be entered again.
-    this.#immediate ??= setImmediate(this.#onImmediate);
+    this.#free.push(connection);
+    this.#soon ??= setImmediate(() => {
+      this.#soon = undefined;
+      this.#advance();
+    });
   }
 
-  #endSchedule(): void {
-    if (this.#scheduleEnded) return;
-    this.#scheduleEnded = true;
-    this.#utilization = performance.eventLoopUtilization(this.#idleBefore).utilization;
-    // An attempt may wait for a connection for a whole timeout, and then for its answer.
-    this.#deadline = setTimeout(this.#end, 2 * (this.#load.requestTimeoutMs + timerSlackMs));
-    if (!this.#stopped) this.#load.onScheduleEnd?.();
+  #scheduleEnded(): void {
+    this.#utilization ??= performance.eventLoopUtilization(this.#idleBefore).utilization;
   }
 
-  #endIfOver(): void {
-    if (this.#scheduleEnded && this.#outstanding === 0) this.#end();
-  }
-
+  /** Whole µs, up: no attempt is sent before its intended start. */
   #nowUs(): number {
-    return (performance.now() - this.#originMs) * 1_000;
+    return Math.ceil((performance.now() - this.#originMs) * 1_000);
   }
 
   result(): OpenResult {
-    const sending = this.#sending();
-    const { strangeAnswers } = this.#recorder;
-    return { history: this.#history(), strangeAnswers, sending, reasons: whyInvalid(sending, this.#load) };
-  }
-
-  /** The recorder's clock began with the recorder; the history shares the schedule's. */
-  #history(): HistoryRecord[] {
-    return this.#recorder.records().map((record) => ({
-      ...record,
-      invokedUs: Math.round(this.#sentUs[record.id] ?? never),
-      completedUs: record.completedUs === null ? null : Math.round(this.#doneUs[record.id] ?? never),
-    }));
-  }
-
-  #sending(): Sending {
     const { schedule } = this.#load;
-    const scheduled = schedule.length;
-    const withoutWait = this.#sentUs.map((us, n) => (us === never ? never : us - (this.#waitedUs[n] ?? 0)));
-    const sent = this.#sentUs.reduce((count, us) => (us === never ? count : count + 1), 0);
-    const dropped = this.#dropped;
-    const unconnected = this.#unconnected;
-    return {
-      scheduled,
-      sent,
-      dropped,
-      unconnected,
-      notBegun: scheduled - sent - dropped - unconnected,
-      lagMs: lagOf(this.#sentUs, schedule),
-      ownLagMs: lagOf(withoutWait, schedule),
-      utilization: this.#utilization,
+    const { strangeAnswers } = this.#recorder;
+    const history = this.#recorder.history();
+    const counts = { sent: history.length, dropped: this.#dropped, unconnected: this.#unconnected };
+    const sending: Sending = {
+      scheduled: schedule.length,
+      ...counts,
+      notBegun: schedule.length - counts.sent - counts.dropped - counts.unconnected,
+      lagMs: percentiles(history.map(({ id, invokedUs }) => invokedUs - schedule[id]!)),
+      ownLagMs: percentiles(this.#ownLagUs),
+      utilization: this.#utilization ?? 0,
     };
+    return { history, strangeAnswers, sending, reasons: whyInvalid(sending, this.#load) };
   }
 }
 
-/** First in, first out, with a bound that is known: taking the oldest costs the same however many there are. */
-class Ring<T> {
-  readonly #items: T[];
-  readonly #capacity: number;
-  #head = 0;
-  #length = 0;
-
-  constructor(capacity: number) {
-    this.#items = new Array<T>(capacity);
-    this.#capacity = capacity;
-  }
-
-  get length(): number {
-    return this.#length;
-  }
-
-  push(item: T): void {
-    this.#items[(this.#head + this.#length) % this.#capacity] = item;
-    this.#length += 1;
-  }
-
-  /** The oldest; to be asked for only when there is one. */
-  shift(): T {
-    const item = this.#items[this.#head] as T;
-    this.#head = (this.#head + 1) % this.#capacity;
-    this.#length -= 1;
-    return item;
+/**
+ * A young process sends its first ten thousand requests late, and drops some, until its code is compiled. A server in this
+ * process takes 2.5 s of these, so that no service under test has a part in it.
+ * @param connections as many as will be used afterwards
+ */
+export async function warmGeneratorUp(connections: number, signal: AbortSignal): Promise<void> {
+  const server = createServer((request, response) => {
+    request.resume().once('end', () => response.writeHead(503).end('{"type":"busy"}'));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const schedule = poisson({ ratePerSecond: 5_000, durationMs: 2_500, seed: 1 });
+  const users = Array.from(schedule, (_, n) => buyerName(n));
+  const bounds = { connections, maxOutstanding: connections, requestTimeoutMs: 10_000, signal };
+  try {
+    await runOpenLoop({ url, saleId: 1, users, schedule, ...bounds });
+  } finally {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
   }
 }

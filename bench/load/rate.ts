@@ -1,9 +1,5 @@
-/**
- * A closed loop at full rate: every connection sends the next attempt when its last one was answered, each attempt by
- * another customer. It measures what a server can do. wrk makes the load where it is installed, else autocannon.
- */
-import type { HistoryRecord } from '../kit/history.ts';
-import type { StrangeAnswer } from './recorder.ts';
+/** A closed loop: every connection sends the next attempt when its last one was answered, each by another customer. */
+import type { Recorded } from './recorder.ts';
 
 export interface RateLoad {
   /** Where the server answers, without a path. */
@@ -13,7 +9,7 @@ export interface RateLoad {
   readonly connections: number;
   /** Letters in front of the customers' numbers: loads with different letters have different customers. */
   readonly prefix: string;
-  /** What ends it: the first of the two. Null: not that. */
+  /** What ends it: one of the two. Null: the other. */
   readonly durationMs: number | null;
   readonly attempts: number | null;
   /** Whether each attempt is recorded, for an audit; costs the generator some µs an attempt. */
@@ -24,7 +20,7 @@ export interface RateLoad {
   readonly signal: AbortSignal;
 }
 
-export interface RateResult {
+export interface RateNumbers {
   readonly durationMs: number;
   readonly answers: number;
   /** Answers with a status of 400 or more. */
@@ -35,10 +31,10 @@ export interface RateResult {
   readonly latencyMs: { readonly p50: number; readonly p99: number } | null;
   /** CPU time of the generator; null: the system does not report it. */
   readonly cpuS: number | null;
-  /** Empty: not recorded. */
-  readonly history: readonly HistoryRecord[];
-  readonly strangeAnswers: readonly StrangeAnswer[];
 }
+
+/** Without `record`, the history is empty. */
+export interface RateResult extends RateNumbers, Recorded {}
 
 export interface Generator {
   /** With its version, for the report. */
@@ -49,21 +45,12 @@ export interface Generator {
 
 /** An attempt without an answer after this counts as unanswered: longer than any wait inside the service. */
 export const answerTimeoutMs = 15_000;
-/** Customers are numbered from here, so that all names, and all requests, are equally long. */
+/** After its end, a load may take so long to report its result. */
+export const resultWithinMs = 30_000;
+/** Customers are numbered from here: all names, and so all requests, are equally long. */
 export const firstCustomer = 1_000_000_000;
 
-/** The customer of attempt n. */
-export const customerOf = (prefix: string, n: number): string => `${prefix}${firstCustomer + n}`;
-
-/** The parts of a request before the customer's number and after it. */
-export function requestParts(url: string, saleId: number, prefix: string): readonly [string, string] {
-  const body = [`{"userId":"${prefix}`, '"}'] as const;
-  const length = body[0].length + String(firstCustomer).length + body[1].length;
-  const head = [
-    `POST /sales/${saleId}/orders HTTP/1.1`,
-    `Host: ${new URL(url).host}`,
-    'Content-Type: application/json',
-    `Content-Length: ${length}`,
-  ];
-  return [`${head.join('\r\n')}\r\n\r\n${body[0]}`, body[1]];
-}
+/** The sale and the customer of attempt n. */
+export const attemptOf =
+  ({ saleIds, prefix }: Pick<RateLoad, 'saleIds' | 'prefix'>) =>
+  (n: number) => ({ saleId: saleIds[n % saleIds.length]!, userId: `${prefix}${firstCustomer + n}` });

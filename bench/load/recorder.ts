@@ -1,93 +1,96 @@
-/** Gathers what happens to each attempt in flat arrays: writing a number costs the generator almost nothing. */
+/** Records what happens to each attempt, and reads what generators outside this process recorded in files. */
+import { readFile } from 'node:fs/promises';
 import { type AttemptOutcome, type HistoryRecord, resultOf } from '../kit/history.ts';
-import type { Answer } from './answer.ts';
-import { saleOf } from './attempts.ts';
+import { type Answer, quotedLength } from './answer.ts';
 
-/** A time that has not come. */
-const never = -1;
-
-/** An answer that the contract does not have, kept so that a report can quote it. */
+/** An answer outside the contract, kept for the report. */
 export interface StrangeAnswer {
   readonly status: number;
-  /** The first characters of the body. */
+  /** Its first characters. */
   readonly body: string;
 }
 
-export const strangeKept = 3;
-const strangeBodyLength = 300;
+export interface Recorded {
+  /** Every attempt that was sent, by id; one without an answer is `unknown`. */
+  readonly history: readonly HistoryRecord[];
+  readonly strangeAnswers: readonly StrangeAnswer[];
+}
 
-export class AttemptRecorder {
-  readonly #saleIds: readonly number[];
-  readonly #users: readonly string[];
-  readonly #invokedUs: Float64Array;
-  readonly #completedUs: Float64Array;
-  readonly #status: Uint16Array;
-  readonly #answers: (Answer | undefined)[];
-  readonly #originMs = performance.now();
+const strangeKept = 3;
+
+export class Recorder {
   readonly strangeAnswers: StrangeAnswer[] = [];
-  #completed = 0;
+  readonly #records = new Map<number, HistoryRecord>();
+  #answers = 0;
 
-  /** @param saleIds the sales that are attempted; the sale of each customer: see attempts.ts */
-  constructor(saleIds: readonly number[], users: readonly string[]) {
-    this.#saleIds = saleIds;
-    this.#users = users;
-    this.#invokedUs = new Float64Array(users.length).fill(never);
-    this.#completedUs = new Float64Array(users.length).fill(never);
-    this.#status = new Uint16Array(users.length);
-    this.#answers = new Array<Answer | undefined>(users.length);
+  get answers(): number {
+    return this.#answers;
   }
 
-  /** Attempts that were answered so far. */
-  get completed(): number {
-    return this.#completed;
+  /** @param us when the request was handed to its socket, µs of the load's clock */
+  sent(id: number, saleId: number, userId: string, us: number): void {
+    const open = {
+      completedUs: null,
+      result: 'info',
+      outcome: 'unknown',
+      orderId: null,
+      status: null,
+    } as const;
+    this.#records.set(id, { id, op: 'purchase', saleId, userId, invokedUs: us, ...open });
   }
 
-  /** The attempt is handed to a socket now. */
-  invoked(attempt: number): void {
-    this.#invokedUs[attempt] = this.#nowUs();
+  hasSent(id: number): boolean {
+    return this.#records.has(id);
   }
 
-  /** The attempt was never sent after all: its connection was not established. */
-  withdrawn(attempt: number): void {
-    this.#invokedUs[attempt] = never;
+  /** @throws when the attempt was not sent, or has an answer */
+  answered(id: number, completedUs: number, status: number, answer: Answer, body: string): void {
+    const record = this.#records.get(id);
+    if (record?.completedUs !== null) throw new Error(`attempt ${id} was not sent, or answered twice`);
+    this.#records.set(id, { ...record, completedUs, result: resultOf[answer.outcome], ...answer, status });
+    this.#answers += 1;
+    if (answer.outcome !== 'unexpected' || this.strangeAnswers.length >= strangeKept) return;
+    this.strangeAnswers.push({ status, body: body.slice(0, quotedLength) });
   }
 
-  /** The attempt's answer is complete now. */
-  answered(attempt: number, status: number, answer: Answer, body: string): void {
-    this.#completedUs[attempt] = this.#nowUs();
-    this.#status[attempt] = status;
-    this.#answers[attempt] = answer;
-    this.#completed += 1;
-    if (answer.outcome === 'unexpected' && this.strangeAnswers.length < strangeKept) {
-      this.strangeAnswers.push({ status, body: body.slice(0, strangeBodyLength) });
+  history(): HistoryRecord[] {
+    return [...this.#records.values()].sort((a, b) => a.id - b.id);
+  }
+}
+
+type Line = readonly [
+  n: number,
+  us: number,
+  status?: number,
+  outcome?: AttemptOutcome,
+  orderId?: string | null,
+  body?: string,
+];
+
+/**
+ * Reads files of one clock with a JSON array a line: `[n,µs]` when attempt n was sent, `[n,µs,status,outcome,order]` when it
+ * was answered, with the body behind it if the answer is outside the contract. An incomplete last line is left out: its
+ * writer was ended. Times of the history are µs since the first attempt.
+ * @throws for a line that is not JSON, or an answer to an attempt that was not sent
+ */
+export async function readLines(
+  paths: readonly string[],
+  attempt: (n: number) => { readonly saleId: number; readonly userId: string },
+): Promise<Recorded> {
+  const recorder = new Recorder();
+  let originUs = Number.POSITIVE_INFINITY;
+  for (const path of paths) {
+    for (const line of (await readFile(path, 'utf8')).split('\n').slice(0, -1)) {
+      const [n, us, status, outcome = 'unknown', orderId = null, body = ''] = JSON.parse(line) as Line;
+      originUs = Math.min(originUs, us);
+      if (status !== undefined) recorder.answered(n, us, status, { outcome, orderId }, body);
+      else recorder.sent(n, attempt(n).saleId, attempt(n).userId, us);
     }
   }
-
-  /** The history: every attempt that was sent, in the order of the list, those without an answer as `unknown`. */
-  records(): HistoryRecord[] {
-    const records: HistoryRecord[] = [];
-    for (const [id, userId] of this.#users.entries()) {
-      const invokedUs = this.#invokedUs[id] ?? never;
-      if (invokedUs === never) continue;
-      const answer = this.#answers[id];
-      const outcome: AttemptOutcome = answer?.outcome ?? 'unknown';
-      records.push({
-        id,
-        op: 'purchase',
-        saleId: saleOf(this.#saleIds, userId),
-        userId,
-        invokedUs,
-        completedUs: answer === undefined ? null : (this.#completedUs[id] ?? null),
-        result: resultOf[outcome],
-        outcome,
-        orderId: answer?.orderId ?? null,
-        status: answer === undefined ? null : (this.#status[id] ?? null),
-      });
-    }
-    return records;
-  }
-
-  #nowUs(): number {
-    return Math.round((performance.now() - this.#originMs) * 1_000);
-  }
+  const history = recorder.history().map((record) => {
+    const { invokedUs, completedUs } = record;
+    const doneUs = completedUs === null ? null : completedUs - originUs;
+    return { ...record, invokedUs: invokedUs - originUs, completedUs: doneUs };
+  });
+  return { history, strangeAnswers: recorder.strangeAnswers };
 }

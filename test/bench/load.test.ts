@@ -1,9 +1,12 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { seededRandom } from '../../bench/kit/random.ts';
 import { readAnswer } from '../../bench/load/answer.ts';
-import { attemptList, buyerName } from '../../bench/load/attempts.ts';
-import { AttemptRecorder } from '../../bench/load/recorder.ts';
+import { attemptList, buyerName, poisson } from '../../bench/load/attempts.ts';
+import { Recorder, readLines } from '../../bench/load/recorder.ts';
 
 describe('the list of attempts', () => {
   it('has every buyer, and repeats for the rest', () => {
@@ -56,6 +59,81 @@ describe('the list of attempts', () => {
   });
 });
 
+/** How many starts lie in each `windowMs`. */
+function counts(schedule: Float64Array, windowMs: number, windows: number): number[] {
+  const found = new Array<number>(windows).fill(0);
+  for (const us of schedule) found[Math.floor(us / 1_000 / windowMs)]! += 1;
+  return found;
+}
+
+const mean = (values: ArrayLike<number>): number =>
+  Array.from(values).reduce((sum, value) => sum + value, 0) / values.length;
+
+/** What a count of independent arrivals may differ from what is expected, once in 15,000 times. */
+const within4Sigma = (count: number, expected: number): boolean =>
+  Math.abs(count - expected) < 4 * Math.sqrt(expected);
+
+describe('arrivals at a constant rate', () => {
+  const schedule = poisson({ ratePerSecond: 5_000, durationMs: 20_000, seed: 7 });
+  const gaps = schedule.map((us, n) => us - (schedule[n - 1] ?? 0));
+
+  it('are as many as the rate says', () => {
+    expect(within4Sigma(schedule.length, 100_000)).toBe(true);
+    for (const count of counts(schedule, 1_000, 20)) expect(within4Sigma(count, 5_000)).toBe(true);
+  });
+
+  it('have exponential gaps that know nothing of each other', () => {
+    const meanUs = mean(gaps);
+    expect(meanUs).toBeGreaterThan(198);
+    expect(meanUs).toBeLessThan(202);
+    for (const times of [0.1, 0.5, 1, 2, 3]) {
+      const share = gaps.filter((us) => us > times * 200).length / gaps.length;
+      expect(Math.abs(share - Math.exp(-times)), `longer than ${times} × the mean`).toBeLessThan(0.007);
+    }
+    const deviation = Math.sqrt(mean(gaps.map((us) => (us - meanUs) ** 2)));
+    expect(deviation / meanUs).toBeCloseTo(1, 1);
+    const together = mean(gaps.subarray(1).map((us, n) => (us - meanUs) * (gaps[n]! - meanUs)));
+    expect(Math.abs(together / deviation ** 2)).toBeLessThan(0.015);
+  });
+
+  it('come in bursts, as those of independent customers do', () => {
+    const perWindow = counts(schedule, 10, 2_000);
+    const variance = mean(perWindow.map((count) => (count - 50) ** 2));
+    expect(variance).toBeGreaterThan(45);
+    expect(variance).toBeLessThan(55);
+  });
+});
+
+describe('a schedule', () => {
+  it('is ascending, ends in time, and depends on the seed alone', () => {
+    const rate = fc.double({ min: 1, max: 5_000, noNaN: true });
+    const time = fc.double({ min: 0, max: 500, noNaN: true });
+    fc.assert(
+      fc.property(rate, time, fc.nat(), (ratePerSecond, durationMs, seed) => {
+        const schedule = poisson({ ratePerSecond, durationMs, seed });
+        let before = 0;
+        for (const us of schedule) {
+          expect(us).toBeGreaterThan(before);
+          before = us;
+        }
+        expect(before).toBeLessThanOrEqual(durationMs * 1_000);
+        expect(poisson({ ratePerSecond, durationMs, seed })).toEqual(schedule);
+      }),
+    );
+    const busy = { ratePerSecond: 1_000, durationMs: 1_000 };
+    expect(poisson({ ...busy, seed: 1 })).not.toEqual(poisson({ ...busy, seed: 2 }));
+  });
+
+  it.each([
+    ['no rate', { ratePerSecond: 0, durationMs: 1, seed: 1 }],
+    ['a negative rate', { ratePerSecond: -1, durationMs: 1, seed: 1 }],
+    ['an endless one', { ratePerSecond: 1, durationMs: Number.POSITIVE_INFINITY, seed: 1 }],
+    ['no number', { ratePerSecond: Number.NaN, durationMs: 1, seed: 1 }],
+  ])('refuses %s', (_name, options) => {
+    expect(() => poisson(options)).toThrow(RangeError);
+  });
+});
+
 describe('an answer', () => {
   const order = '{"orderId":"0190-a","saleId":1,"userId":"u","status":"pending","replayed":false}';
   const problem = (slug: string): string => `{"type":"https://x/problems/${slug}","title":"t","status":1}`;
@@ -83,23 +161,41 @@ describe('an answer', () => {
 
 describe('the recorder', () => {
   it('leaves out what was never sent, and keeps what was never answered', () => {
-    const recorder = new AttemptRecorder([9], ['a', 'b', 'c', 'd']);
-    recorder.invoked(0);
-    recorder.answered(0, 201, { outcome: 'accepted', orderId: 'o' }, '');
-    recorder.invoked(1);
-    recorder.invoked(2);
-    recorder.withdrawn(2);
-    expect(recorder.completed).toBe(1);
-    expect(recorder.records()).toEqual([
-      expect.objectContaining({ id: 0, userId: 'a', saleId: 9, result: 'ok', orderId: 'o', status: 201 }),
-      expect.objectContaining({
-        id: 1,
-        userId: 'b',
-        result: 'info',
-        outcome: 'unknown',
-        completedUs: null,
-        status: null,
-      }),
+    const recorder = new Recorder();
+    recorder.sent(1, 9, 'b', 7);
+    recorder.sent(0, 9, 'a', 5);
+    recorder.answered(0, 8, 201, { outcome: 'accepted', orderId: 'o' }, '');
+    expect(recorder.answers).toBe(1);
+    const nothing = { completedUs: null, result: 'info', outcome: 'unknown', orderId: null, status: null };
+    const known = { completedUs: 8, result: 'ok', outcome: 'accepted', orderId: 'o', status: 201 };
+    expect(recorder.history()).toEqual([
+      { id: 0, op: 'purchase', saleId: 9, userId: 'a', invokedUs: 5, ...known },
+      { id: 1, op: 'purchase', saleId: 9, userId: 'b', invokedUs: 7, ...nothing },
     ]);
+    expect(() => recorder.answered(0, 9, 201, { outcome: 'accepted', orderId: 'p' }, '')).toThrow(
+      'attempt 0',
+    );
+    expect(() => recorder.answered(2, 9, 201, { outcome: 'accepted', orderId: 'p' }, '')).toThrow(
+      'attempt 2',
+    );
+  });
+
+  it('reads lines of several files, without what an ended writer left of its last one', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'stampede-lines-'));
+    const files = ['a', 'b', 'bad'].map((name) => join(folder, name));
+    writeFileSync(files[0]!, '[3,1100]\n[1,1000]\n[3,1250,201,"accepted","o-3"]\n[1,13');
+    writeFileSync(files[1]!, '[2,1010]\n[2,1020,500,"unexpected",null,"<b>"]\n');
+    writeFileSync(files[2]!, '[1,2]\n[4,3,201,"accepted","o"]\n');
+    const attempt = (n: number) => ({ saleId: 7, userId: `u${n}` });
+    const { history, strangeAnswers } = await readLines(files.slice(0, 2), attempt);
+    const seen = history.map((one) => [one.userId, one.invokedUs, one.completedUs, one.outcome, one.orderId]);
+    expect(seen).toEqual([
+      ['u1', 0, null, 'unknown', null],
+      ['u2', 10, 20, 'unexpected', null],
+      ['u3', 100, 250, 'accepted', 'o-3'],
+    ]);
+    expect(strangeAnswers).toEqual([{ status: 500, body: '<b>' }]);
+    await expect(readLines(files.slice(2), attempt)).rejects.toThrow('attempt 4');
+    rmSync(folder, { recursive: true });
   });
 });

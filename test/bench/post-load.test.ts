@@ -1,31 +1,15 @@
-import { createServer, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { afterEach, describe, expect, it } from 'vitest';
+import type { ServerResponse } from 'node:http';
+import { describe, expect, it } from 'vitest';
 import { type PostLoad, runPostLoad } from '../../bench/load/post-load.ts';
+import { serve } from './fake-service.ts';
 
 /** What is done to an order: "pay a", "cancel b". */
 type Deed = string;
 
-interface Fake {
-  readonly url: string;
-  readonly deeds: Deed[];
-  readonly notifications: Set<string>;
-  /** Requests under way at the same time, at most. */
-  mostAtOnce: number;
-}
-
-const open: ReturnType<typeof createServer>[] = [];
-afterEach(() => {
-  for (const server of open.splice(0)) {
-    server.closeAllConnections();
-    server.close();
-  }
-});
-
 /** A service whose orders go from state to state as they should, but for the deeds that `behave` answers itself. */
 async function fakeService(
   behave: (deed: Deed, n: number, response: ServerResponse) => boolean = () => false,
-): Promise<Fake> {
+) {
   const states = new Map<string, string>();
   let atOnce = 0;
   const respond = (deed: Deed, response: ServerResponse): void => {
@@ -40,38 +24,24 @@ async function fakeService(
     states.set(id, status);
     response.writeHead(200).end(JSON.stringify({ orderId: id, status }));
   };
-  const server = createServer((request, response) => {
+  const fake = { deeds: [] as Deed[], notifications: new Set<string>(), mostAtOnce: 0 };
+  const url = await serve((body, response, request) => {
     atOnce += 1;
     fake.mostAtOnce = Math.max(fake.mostAtOnce, atOnce);
     response.once('close', () => {
       atOnce -= 1;
     });
-    let body = '';
-    request.on('data', (chunk: Buffer) => {
-      body += chunk.toString();
-    });
-    request.on('end', () => {
-      const cancelled = /^\/orders\/(.+)\/cancel$/.exec(request.url ?? '')?.[1];
-      const told = body === '' ? {} : (JSON.parse(body) as Record<string, string>);
-      const deed = cancelled === undefined ? `pay ${told.orderId}` : `cancel ${cancelled}`;
-      if (told.notificationId !== undefined) fake.notifications.add(told.notificationId);
-      const n = fake.deeds.filter((earlier) => earlier === deed).length;
-      fake.deeds.push(deed);
-      setTimeout(() => {
-        if (!behave(deed, n, response)) respond(deed, response);
-      }, 5);
-    });
+    const cancelled = /^\/orders\/(.+)\/cancel$/.exec(request.url ?? '')?.[1];
+    const told = body === '' ? {} : (JSON.parse(body) as Record<string, string>);
+    const deed = cancelled === undefined ? `pay ${told.orderId}` : `cancel ${cancelled}`;
+    if (told.notificationId !== undefined) fake.notifications.add(told.notificationId);
+    const n = fake.deeds.filter((earlier) => earlier === deed).length;
+    fake.deeds.push(deed);
+    setTimeout(() => {
+      if (!behave(deed, n, response)) respond(deed, response);
+    }, 5);
   });
-  open.push(server);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  const fake: Fake = {
-    url: `http://127.0.0.1:${port}`,
-    deeds: [],
-    notifications: new Set(),
-    mostAtOnce: 0,
-  };
-  return fake;
+  return Object.assign(fake, { url });
 }
 
 const orders = (count: number): string[] => Array.from({ length: count }, (_, n) => `order-${n}`);

@@ -1,54 +1,39 @@
 /** The closed loops on a server that counts, and every generator on the real service. */
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer, type ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { auditSale } from '../../bench/audit/sale.ts';
 import { createSale } from '../../bench/kit/admin.ts';
 import { cpuSeconds, startCpu } from '../../bench/kit/cpu.ts';
 import { expand, type Layout, layoutOf } from '../../bench/kit/pin.ts';
 import { findProgram } from '../../bench/kit/processes.ts';
-import { merged, shareOf, type WorkerNumbers } from '../../bench/load/autocannon.ts';
+import { merged, shareOf } from '../../bench/load/autocannon.ts';
 import { chooseGenerator } from '../../bench/load/generator.ts';
 import { findK6, runK6 } from '../../bench/load/k6.ts';
-import { type RateLoad, type RateResult, requestParts } from '../../bench/load/rate.ts';
-import { parseWrk, wrkScript } from '../../bench/load/wrk.ts';
+import type { RateLoad, RateNumbers, RateResult } from '../../bench/load/rate.ts';
+import { requestHead, wrkScript } from '../../bench/load/wrk.ts';
 import { startService } from '../support/service.ts';
 import { openTestStores } from '../support/stores.ts';
+import { halfAnswer, serve, users } from './fake-service.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'stampede-rate-'));
-const servers: ReturnType<typeof createServer>[] = [];
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
-afterEach(async () => {
-  for (const server of servers.splice(0)) {
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
-  }
-});
 
-type Behave = (n: number, accept: () => void, response: ServerResponse, socket: Socket) => void;
+type Behave = (n: number, accept: () => void, response: ServerResponse, request: IncomingMessage) => void;
 
 /** Accepts every purchase, unless `behave` answers otherwise. */
 async function fakeService(behave: Behave): Promise<{ readonly url: string; readonly seen: string[] }> {
   const seen: string[] = [];
-  const server = createServer((request, response) => {
-    let body = '';
-    request.on('data', (chunk: Buffer) => {
-      body += chunk.toString();
-    });
-    request.on('end', () => {
-      const { userId } = JSON.parse(body) as { userId: string };
-      const saleId = Number(request.url!.split('/')[2]);
-      const order = { orderId: `order-of-${userId}`, saleId, userId, status: 'pending', replayed: false };
-      const accept = (): void => void response.writeHead(201).end(JSON.stringify(order));
-      behave(seen.push(userId) - 1, accept, response, request.socket);
-    });
+  const url = await serve((body, response, request) => {
+    const { userId } = JSON.parse(body) as { userId: string };
+    const saleId = Number(request.url!.split('/')[2]);
+    const order = { orderId: `order-of-${userId}`, saleId, userId, status: 'pending', replayed: false };
+    const accept = (): void => void response.writeHead(201).end(JSON.stringify(order));
+    behave(seen.push(userId) - 1, accept, response, request);
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  servers.push(server);
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, seen };
+  return { url, seen };
 }
 
 const shared = layoutOf(false, { allowed: [], taskset: false }) as Layout;
@@ -109,10 +94,9 @@ describe.each(kinds)('a closed loop with %s', (kind) => {
   });
 
   it('takes no half answer for one of a later attempt', async () => {
-    const fake = await fakeService((n, accept, _response, socket) => {
-      if (n % 10 !== 3) return accept();
-      socket.write('HTTP/1.1 201 Created\r\nContent-Length: 90\r\n\r\n{"orderId":"half","a":1');
-      setTimeout(() => socket.resetAndDestroy(), 3);
+    const fake = await fakeService((n, accept, _response, request) => {
+      if (n % 10 === 3) halfAnswer(request);
+      else accept();
     });
     const { history } = await attack(kind, fake.url);
     const accepted = history.filter(({ outcome }) => outcome === 'accepted');
@@ -138,24 +122,14 @@ describe.each(kinds)('a closed loop with %s', (kind) => {
 });
 
 describe('a load', () => {
-  it('has requests that are complete and equally long', () => {
-    const [head, tail] = requestParts('http://127.0.0.1:80', 12, 'b');
-    const [headers, body] = `${head}1000000001${tail}`.split('\r\n\r\n');
+  it('is a script of wrk, with requests that are complete and equally long', () => {
+    const load = { ...base, url: 'http://127.0.0.1:80', signal: new AbortController().signal };
+    const [headers, body] = `${requestHead(load, 12)}1000000001"}`.split('\r\n\r\n');
     expect(JSON.parse(body!)).toEqual({ userId: 'b1000000001' });
     expect(headers).toContain(`Content-Length: ${body!.length}`);
-  });
-
-  it('is a script of wrk, whose last line is read', () => {
-    const load = { ...base, url: 'http://127.0.0.1:80', signal: new AbortController().signal };
     expect(wrkScript({ ...load, attempts: 5_000 }, null)).toContain('sent % 100 == 0');
     expect(wrkScript(load, null)).not.toContain('function response');
     expect(wrkScript(load, '/tmp/"x"')).toContain('io.open("/tmp/\\"x\\"", "w")');
-    const line = 'measured duration_us=2000000 answers=10 refused=2 unanswered=1 p50_us=500 p99_us=900';
-    expect(parseWrk(line)).toEqual({
-      ...{ durationMs: 2_000, answers: 10, refused: 2, unanswered: 1 },
-      latencyMs: { p50: 0.5, p99: 0.9 },
-    });
-    expect(parseWrk('sent 20000')).toBeNull();
   });
 
   it('is divided among workers, and their numbers are added up', () => {
@@ -174,7 +148,7 @@ describe('a load', () => {
       [2, 2, 2, 3],
       [1, 2, 3, 3],
     ]);
-    const numbers: WorkerNumbers = {
+    const numbers: RateNumbers = {
       durationMs: 5,
       answers: 2,
       refused: 1,
@@ -222,7 +196,6 @@ describe('on the real service', () => {
     }
     if (findK6() === null) return;
     const saleId = await createSale(service.url, 50);
-    const users = Array.from({ length: 120 }, (_, n) => `k6-${n}`);
     const load = {
       connections: 8,
       ratePerSecond: 100,
@@ -231,7 +204,13 @@ describe('on the real service', () => {
       folder,
       signal,
     };
-    const { history } = await runK6({ url: service.url, saleId, users, script: 'fixed', ...load });
+    const { history } = await runK6({
+      url: service.url,
+      saleId,
+      users: users(120),
+      script: 'fixed',
+      ...load,
+    });
     await check(saleId, history, 49);
   }, 120_000);
 });

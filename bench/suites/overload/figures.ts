@@ -1,91 +1,62 @@
 /**
- * The figures of an overload, from the history. Pure. An attempt belongs to the second in which it was due, whenever its
- * answer came, and its latency counts from that moment. Admitted means accepted or replayed.
+ * The figures of an overload, from the history of one open loop: the overload, then arrivals at the capacity. An attempt
+ * belongs to the second in which it was due, whenever its answer came, and its latency counts from that moment.
  */
-import type { HistoryRecord } from '../../kit/history.ts';
+import type { AttemptOutcome, HistoryRecord } from '../../kit/history.ts';
 import { percentiles } from '../../load/sending.ts';
 
+type Points = readonly (readonly [x: number, y: number])[];
+
 export interface Overload {
+  /** Admitted: accepted or replayed. */
   readonly admittedP99Ms: number | null;
   readonly busyP99Ms: number | null;
-  readonly admitted: number;
-  readonly busy: number;
   /** Sent, and neither admitted nor busy. */
   readonly other: number;
-  /** Of each second: admitted attempts, and their p99. */
-  readonly admittedBySecond: readonly (readonly [second: number, attempts: number])[];
-  readonly p99BySecond: readonly (readonly [second: number, ms: number])[];
+  /** Of each second with admitted attempts: their number, and their p99 in ms. */
+  readonly admittedBySecond: Points;
+  readonly p99BySecond: Points;
 }
-
-const usPerSecond = 1_000_000;
-/** The share of the capacity that counts as full speed. */
-const fullSpeedShare = 0.9;
-const windowUs = usPerSecond / 2;
-const stepUs = 50_000;
-const binUs = 100_000;
 
 /** @param schedule when each attempt was due, µs */
 export function overloadOf(history: readonly HistoryRecord[], schedule: Float64Array): Overload {
-  const bySecond = new Map<number, number[]>();
-  const admittedUs: number[] = [];
-  const busyUs: number[] = [];
-  let other = 0;
-  for (const { id, outcome, completedUs } of history) {
-    const dueUs = schedule[id] ?? 0;
-    if (completedUs === null || !['accepted', 'replayed', 'busy'].includes(outcome)) {
-      other++;
-      continue;
-    }
-    const latencyUs = completedUs - dueUs;
-    if (outcome === 'busy') {
-      busyUs.push(latencyUs);
-      continue;
-    }
-    admittedUs.push(latencyUs);
-    const second = Math.floor(dueUs / usPerSecond);
-    bySecond.set(second, [...(bySecond.get(second) ?? []), latencyUs]);
+  const p99Ms = (records: readonly HistoryRecord[]): number | null =>
+    records.length === 0 ? null : percentiles(records.map((r) => r.completedUs! - schedule[r.id]!)).p99;
+  const ended = (...outcomes: readonly AttemptOutcome[]): HistoryRecord[] =>
+    history.filter(({ outcome, completedUs }) => completedUs !== null && outcomes.includes(outcome));
+  const [admitted, busy] = [ended('accepted', 'replayed'), ended('busy')];
+  const bySecond = new Map<number, HistoryRecord[]>();
+  for (const record of admitted) {
+    const second = Math.floor(schedule[record.id]! / 1e6);
+    if (!bySecond.get(second)?.push(record)) bySecond.set(second, [record]);
   }
   const seconds = [...bySecond].sort(([a], [b]) => a - b);
   return {
-    admittedP99Ms: p99Ms(admittedUs),
-    busyP99Ms: p99Ms(busyUs),
-    admitted: admittedUs.length,
-    busy: busyUs.length,
-    other,
-    admittedBySecond: seconds.map(([second, latencies]) => [second, latencies.length]),
-    p99BySecond: seconds.map(([second, latencies]) => [second, p99Ms(latencies) ?? 0]),
+    admittedP99Ms: p99Ms(admitted),
+    busyP99Ms: p99Ms(busy),
+    other: history.length - admitted.length - busy.length,
+    admittedBySecond: seconds.map(([second, records]) => [second, records.length]),
+    p99BySecond: seconds.map(([second, records]) => [second, p99Ms(records) ?? 0]),
   };
 }
 
-const p99Ms = (valuesUs: readonly number[]): number | null =>
-  valuesUs.length === 0 ? null : percentiles(Float64Array.from(valuesUs).sort()).p99;
-
 export interface Recovery {
-  /** From the end of the load to the end of the first half second with 90 % of the capacity; null: there was none. */
+  /** From the end of the overload to the end of the first half second with 90 % of the capacity; null: there was none. */
   readonly fullSpeedAfterMs: number | null;
-  /** In each 100 ms since the end of the load, as a rate a second. */
-  readonly acceptedPerSecond: readonly (readonly [ms: number, rate: number])[];
+  /** In each 100 ms since the end of the overload, as a rate a second. */
+  readonly acceptedPerSecond: Points;
 }
 
-/** @param history of the load that began when the overload ended */
-export function recoveryOf(
-  history: readonly HistoryRecord[],
-  { durationMs, capacityPerSecond }: { readonly durationMs: number; readonly capacityPerSecond: number },
-): Recovery {
-  const accepted = history.flatMap(({ outcome, completedUs }) =>
-    outcome === 'accepted' ? [completedUs ?? 0] : [],
-  );
-  const untilUs = durationMs * 1_000;
-  const within = (fromUs: number, toUs: number): number =>
-    accepted.filter((us) => us >= fromUs && us < toUs).length;
-  const enough = fullSpeedShare * capacityPerSecond * (windowUs / usPerSecond);
-  let fullSpeedAfterMs: number | null = null;
-  for (let us = 0; us + windowUs <= untilUs && fullSpeedAfterMs === null; us += stepUs) {
-    if (within(us, us + windowUs) >= enough) fullSpeedAfterMs = (us + windowUs) / 1_000;
-  }
-  const acceptedPerSecond = Array.from({ length: Math.floor(untilUs / binUs) }, (_, bin) => {
-    const rate = within(bin * binUs, (bin + 1) * binUs) * (usPerSecond / binUs);
-    return [(bin * binUs) / 1_000, rate] as const;
-  });
-  return { fullSpeedAfterMs, acceptedPerSecond };
+/** @param acceptedMs when attempts that were due after the overload were accepted, since its end */
+export function recoveryOf(acceptedMs: readonly number[], durationMs: number, capacity: number): Recovery {
+  const rate = (fromMs: number, lengthMs: number): number =>
+    acceptedMs.filter((ms) => ms >= fromMs && ms < fromMs + lengthMs).length * (1_000 / lengthMs);
+  const every = (stepMs: number, untilMs = durationMs): number[] =>
+    Array.from({ length: Math.floor(untilMs / stepMs) }, (_, n) => n * stepMs);
+  const windowMs = 500;
+  const full = every(50, durationMs - windowMs + 50).find((ms) => rate(ms, windowMs) >= 0.9 * capacity);
+  return {
+    fullSpeedAfterMs: full === undefined ? null : full + windowMs,
+    acceptedPerSecond: every(100).map((ms) => [ms, rate(ms, 100)]),
+  };
 }

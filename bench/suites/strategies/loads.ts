@@ -13,12 +13,11 @@ import type { HistoryRecord } from '../../kit/history.ts';
 import type { Service } from '../../kit/service.ts';
 import type { Trial } from '../../kit/suite.ts';
 import { number, percent } from '../../kit/text.ts';
-import { attemptList } from '../../load/attempts.ts';
+import { attemptList, poisson } from '../../load/attempts.ts';
 import { runK6 } from '../../load/k6.ts';
 import { runOpenLoop } from '../../load/open.ts';
 import type { Generator, RateLoad } from '../../load/rate.ts';
 import type { StrangeAnswer } from '../../load/recorder.ts';
-import { poisson } from '../../load/schedule.ts';
 import type { StrategyCell, StrategyOptions } from './options.ts';
 import type { Cost, StrategyPoint, StrategyResult } from './result.ts';
 

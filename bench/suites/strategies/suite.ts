@@ -16,7 +16,7 @@ import type {
 } from '../../kit/suite.ts';
 import { chooseGenerator } from '../../load/generator.ts';
 import { findK6, k6Hint } from '../../load/k6.ts';
-import { warmGeneratorUp } from '../../load/warm-up.ts';
+import { warmGeneratorUp } from '../../load/open.ts';
 import { checks, metrics } from './metrics.ts';
 import { cellsOf, readStrategyOptions, type StrategyCell, type StrategyOptions, specs } from './options.ts';
 import type { StrategyResult } from './result.ts';

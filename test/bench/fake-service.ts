@@ -1,0 +1,39 @@
+/** HTTP servers for tests of load generators, closed after each test of the file that imports this. */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterEach } from 'vitest';
+
+const servers: ReturnType<typeof createServer>[] = [];
+
+export async function closeServers(): Promise<void> {
+  for (const server of servers.splice(0)) {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+}
+afterEach(closeServers);
+
+/** @returns where it answers */
+export async function serve(
+  answer: (body: string, response: ServerResponse, request: IncomingMessage) => void,
+): Promise<string> {
+  const server = createServer((request, response) => {
+    let body = '';
+    request.on('data', (chunk: Buffer) => {
+      body += chunk.toString();
+    });
+    request.on('end', () => answer(body, response, request));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  servers.push(server);
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+/** Names of customers. */
+export const users = (count: number): string[] => Array.from({ length: count }, (_, n) => `user-${n}`);
+
+/** Sends a part of an accepted answer, then resets the connection. */
+export function halfAnswer({ socket }: IncomingMessage): void {
+  socket.write('HTTP/1.1 201 Created\r\nContent-Length: 90\r\n\r\n{"orderId":"half","a":1');
+  setTimeout(() => socket.resetAndDestroy(), 3);
+}
