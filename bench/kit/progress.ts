@@ -14,39 +14,30 @@ const clear = '\r\u001b[2K';
 
 export class Progress {
   readonly #out: Output;
-  readonly #trials: readonly Trial<CellBase>[];
+  readonly #trials: number;
   readonly #rounds: number;
   readonly #beganMs = performance.now();
-  /** How long finished trials took, by cell. */
-  readonly #tookMs = new Map<string, number>();
-  #current: Trial<CellBase> | undefined;
-  #currentMs = 0;
-  #step = '';
+  #line = '';
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(out: Output, trials: readonly Trial<CellBase>[], rounds: number) {
+  constructor(out: Output, trials: number, rounds: number) {
     this.#out = out;
     this.#trials = trials;
     this.#rounds = rounds;
   }
 
-  begin(trial: Trial<CellBase>): void {
-    this.#current = trial;
-    this.#currentMs = performance.now();
-    this.#step = 'starting';
+  /** What a trial does now. */
+  step({ number, round, cell }: Trial<CellBase>, text: string): void {
+    const where = `trial ${number} of ${this.#trials}  round ${round} of ${this.#rounds}`;
+    const isFirst = !this.#line.startsWith(where);
+    this.#line = `${where}  ${cell.name}: ${text}  (${this.#time(number - 1)})`;
     if (this.#out.isTTY) this.#timer ??= setInterval(() => this.#redraw(), tickMs);
-    else this.#out.write(`${this.#line()}\n`);
-  }
-
-  step(text: string): void {
-    this.#step = text;
+    else if (isFirst) this.#out.write(`${this.#line}\n`);
   }
 
   /** Leaves a line that stays. */
   end({ round, cell }: Trial<CellBase>, text: string): void {
-    this.#tookMs.set(cell.name, performance.now() - this.#currentMs);
-    if (this.#out.isTTY) this.#out.write(clear);
-    this.#out.write(`  round ${round}  ${cell.name.padEnd(24)} ${text}\n`);
+    this.#out.write(`${this.#out.isTTY ? clear : ''}  round ${round}  ${cell.name.padEnd(24)} ${text}\n`);
   }
 
   /** Ends the changing line. */
@@ -56,26 +47,13 @@ export class Progress {
   }
 
   #redraw(): void {
-    const width = Math.max(20, (this.#out.columns ?? 80) - 1);
-    this.#out.write(`${clear}${this.#line().slice(0, width)}`);
+    this.#out.write(clear + this.#line.slice(0, Math.max(20, (this.#out.columns ?? 80) - 1)));
   }
 
-  #line(): string {
-    const trial = this.#current;
-    if (trial === undefined) return '';
-    const left = this.#leftMs(trial.number);
-    const time = `${clock(performance.now() - this.#beganMs)}${left === null ? '' : `, about ${clock(left)} left`}`;
-    const where = `trial ${trial.number} of ${this.#trials.length}  round ${trial.round} of ${this.#rounds}`;
-    return `${where}  ${trial.cell.name}: ${this.#step}  (${time})`;
-  }
-
-  /** From how long trials took so far: of the same cell where there is one, else of all. */
-  #leftMs(from: number): number | null {
-    const all = [...this.#tookMs.values()];
-    if (all.length === 0) return null;
-    const mean = all.reduce((sum, ms) => sum + ms, 0) / all.length;
-    return this.#trials
-      .slice(from - 1)
-      .reduce((sum, { cell }) => sum + (this.#tookMs.get(cell.name) ?? mean), 0);
+  #time(done: number): string {
+    const tookMs = performance.now() - this.#beganMs;
+    return done === 0
+      ? clock(tookMs)
+      : `${clock(tookMs)}, about ${clock((tookMs / done) * (this.#trials - done))} left`;
   }
 }

@@ -2,13 +2,13 @@
  * The interface of a suite. A suite is data and one function: the cells it compares, how to run one of them, what its
  * results mean, and which goals it has. The kit plans, rotates, measures noise, summarizes, writes and reports.
  *
- *   Suite.plan(options) ─▶ cells × points × rounds ─▶ Suite.runTrial ─▶ results ─▶ summary ─▶ results.json, report.*
+ *   Suite.plan(options) ─▶ cells × points × rounds ─▶ Session.runTrial ─▶ results ─▶ summary ─▶ results.json, report.*
  *
  * A trial is one cell at one point in one round. It gives one result or several: one for each load, shape or step of a
  * ladder. The results of a cell at a point over all rounds are one row of the summary.
  */
 import type { Environment } from './environment.ts';
-import type { CommonOptions, Given, OptionSpecs } from './options.ts';
+import type { Optioned } from './options.ts';
 
 /** What is compared: a row of the summary. */
 export interface CellBase {
@@ -25,13 +25,11 @@ export interface CellBase {
 /** Where on the axes a trial is measured, such as `{ rttMs: 0, connections: 64, sales: 1 }`; empty: there are no axes. */
 export type Point = Readonly<Record<string, number>>;
 
-/** One trial to run. */
-export interface Trial<Cell extends CellBase> {
+/** One trial to run; `number` and `round` count from 1. */
+export interface Trial<Cell extends CellBase = CellBase> {
   readonly cell: Cell;
   readonly point: Point;
-  /** Counted from 1 over the whole run. */
   readonly number: number;
-  /** Counted from 1. */
   readonly round: number;
   /** The same for all cells of a round. */
   readonly seed: number;
@@ -42,14 +40,14 @@ export interface TrialBase {
   /** The cell's name. */
   readonly cell: string;
   readonly control: boolean;
-  /** The point this result belongs to: that of the trial, or a step of the suite's ladder. */
+  /** That of the trial, or a step of the suite's ladder. */
   readonly point: Point;
   readonly round: number;
   /** ISO 8601 UTC. */
   readonly startedAt: string;
   /** Of the whole trial, set-up and audit included. */
   readonly durationMs: number;
-  /** Share of the machine that other work used right before the trial, 0 to 1; 0 in a smoke run, which does not look. */
+  /** Share of the machine that other work used right before the trial, 0 to 1; 0 where `--idle` did not look. */
   readonly busyBefore: number;
   /** Why the figures do not count, such as a generator that was the bottleneck; empty: they count. */
   readonly invalid: readonly string[];
@@ -57,10 +55,11 @@ export interface TrialBase {
   readonly findings: readonly string[];
 }
 
-/** What the kit adds to the results of a trial. */
-export type StampedByKit = 'cell' | 'control' | 'round' | 'startedAt' | 'durationMs' | 'busyBefore';
-/** A result as a suite returns it. */
-export type Bare<Result extends TrialBase> = Omit<Result, StampedByKit>;
+/** A result as a suite returns it, without what the kit adds. */
+export type Bare<Result extends TrialBase> = Omit<
+  Result,
+  'cell' | 'control' | 'round' | 'startedAt' | 'durationMs' | 'busyBefore'
+>;
 
 /** `null`: there is nothing to judge. `unknown`: a check could not be made. */
 export type Verdict = 'pass' | 'fail' | 'fail (expected)' | 'unknown' | null;
@@ -80,23 +79,29 @@ export interface MetricInfo {
   readonly help: string;
 }
 
-/** A figure of a result. */
-export interface Metric<Result> extends MetricInfo {
+export interface Metric<Result = TrialBase> extends MetricInfo {
   /** Null: this result does not have it. At most one result of a trial at a point has it. */
-  readonly read: (result: Result) => number | null;
+  read(result: Result): number | null;
 }
 
-/** A curve of a result, such as the units left over time. The summary keeps that of the round in the middle. */
-export interface Curve<Result> extends CurveInfo {
-  readonly read: (result: Result) => readonly (readonly [x: number, y: number])[] | null;
+interface Axis {
+  readonly title: string;
+  readonly unit: Unit;
 }
 
 /** A curve as results.json describes it. */
 export interface CurveInfo {
   readonly key: string;
   readonly title: string;
-  readonly x: { readonly title: string; readonly unit: Unit };
-  readonly y: { readonly title: string; readonly unit: Unit };
+  readonly x: Axis;
+  readonly y: Axis;
+}
+
+export type CurvePoint = readonly [x: number, y: number];
+
+/** A curve of a result, such as the units left over time. The summary keeps that of the round in the middle. */
+export interface Curve<Result = TrialBase> extends CurveInfo {
+  read(result: Result): readonly CurvePoint[] | null;
 }
 
 /** A figure, or a ratio of two cells in the same round, that the design asks for. */
@@ -113,13 +118,13 @@ export interface Goal {
 }
 
 /** A count that must be 0, such as what an audit counts. */
-export interface CheckInfo<Result> {
+export interface CheckInfo<Result = TrialBase> {
   readonly key: string;
   readonly title: string;
   /** One sentence for the glossary. */
   readonly help?: string;
   /** Null: it could not be counted. */
-  readonly read: (result: Result) => number | null;
+  read(result: Result): number | null;
 }
 
 /** One chart of the page. Every chart shows all cells; checkboxes of the page switch them in all charts at once. */
@@ -170,7 +175,7 @@ export interface ReportLayout {
   /** What a passed audit says: "sold exactly the stock". */
   readonly passed?: string;
   /** The axes of the points. */
-  readonly axes?: Readonly<Record<string, { readonly title: string; readonly unit: Unit }>>;
+  readonly axes?: Readonly<Record<string, Axis>>;
 }
 
 /** A table that only one suite has, such as the shares of a CPU profile. */
@@ -180,8 +185,18 @@ export interface ExtraTable {
   readonly rows: readonly (readonly string[])[];
 }
 
+/**
+ * An axis of which one trial measures several values, such as connections: `values` are measured at each point, and `lead`
+ * is the one that all cells are ranked at; each cell's best is also shown.
+ */
+export interface Ladder {
+  readonly axis: string;
+  readonly values: readonly number[];
+  readonly lead: number;
+}
+
 /** What a suite plans; the kit multiplies it by rounds. */
-export interface Planned<Cell extends CellBase> {
+export interface Planned<Cell extends CellBase = CellBase> {
   /** Without the A/A control: the kit adds it. */
   readonly cells: readonly Cell[];
   /** At least one; several are a sweep. */
@@ -190,21 +205,14 @@ export interface Planned<Cell extends CellBase> {
   readonly baseline: string | null;
   /** Whether the baseline is measured a second time in each round, as the A/A control. */
   readonly control: boolean;
-  /**
-   * An axis of which one trial measures several values, such as connections: `values` are measured at each point, and
-   * `lead` is the one that all cells are ranked at; each cell's best is also shown. Null: there is no ladder.
-   */
-  readonly ladder: {
-    readonly axis: string;
-    readonly values: readonly number[];
-    readonly lead: number;
-  } | null;
+  readonly ladder: Ladder | null;
   /** Options as results.json shows them. Never URLs: they may hold passwords. */
   readonly shown: Readonly<Record<string, unknown>>;
 }
 
 /** What a suite decides once, before the first trial; disposed of after the last one. */
-export interface Session<Cell extends CellBase, Result extends TrialBase> extends AsyncDisposable {
+export interface Session<Cell extends CellBase = CellBase, Result extends TrialBase = TrialBase>
+  extends AsyncDisposable {
   runTrial(trial: Trial<Cell>, onStep: (step: string) => void): Promise<readonly Bare<Result>[]>;
   /** Versions of servers the suite started by itself, for results.json. */
   readonly versions?: Readonly<Record<string, string>>;
@@ -212,17 +220,15 @@ export interface Session<Cell extends CellBase, Result extends TrialBase> extend
   readonly generator: string;
 }
 
-export interface Suite<Options, Cell extends CellBase, Result extends TrialBase> {
+export interface Suite<
+  Options = unknown,
+  Cell extends CellBase = CellBase,
+  Result extends TrialBase = TrialBase,
+> extends Optioned<Options> {
   readonly name: string;
   readonly title: string;
   /** Under the list of options of `--help`. */
   readonly help: string;
-  /** Its own options, on top of the common ones. */
-  readonly options: OptionSpecs;
-  /** Differences from the common defaults. */
-  readonly rounds: { readonly canonical: number; readonly smoke: number };
-  /** Reads its own options; each mistake is added to `mistakes`. */
-  read(given: Given, common: CommonOptions, mistakes: string[]): Options;
   /** @returns the plan, or every mistake in names */
   plan(
     options: Options,

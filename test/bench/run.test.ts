@@ -1,5 +1,5 @@
 /** The plan, the summary and the run of the kit, with a suite whose trials are made up; everything else is real. */
-import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
+import { existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -92,7 +92,6 @@ async function run(
 ) {
   let shown = '';
   const said: string[] = [];
-  const canonical: Results[] = [];
   const common: CommonOptions = {
     ...{ rounds: 2, seed: 5, out, idleMs: 0, keep: false, yes: false },
     ...{ smoke: false, strict: false, canonical: false },
@@ -100,33 +99,27 @@ async function run(
   };
   const context: RunContext = {
     common,
-    databaseUrl: undefined,
-    redisUrl: undefined,
+    stores: { databaseUrl: undefined, redisUrl: undefined },
     out: { write: (text) => (shown += text) },
     signal,
     say: (line) => said.push(line),
-    writeReports: async () => {},
-    terminalReport: () => 'THE TABLE',
-    writeCanonical: async (results) => {
-      canonical.push(results);
-      return 'canonical.json';
-    },
+    canonical: join(out, 'canonical'),
   };
   const code = await runSuite(of, null, context);
   const results = (): Results =>
     JSON.parse(readFileSync(join(out, 'latest', 'results.json'), 'utf8')) as Results;
-  return { code, shown, said, results, canonical };
+  return { code, shown, said, results };
 }
 
 describe('a run', () => {
   it('writes results.json and results.csv, points latest at them, and shows the table', async () => {
     const { code, shown, results } = await run();
     expect(code).toBe(0);
-    expect(shown).toContain('THE TABLE');
+    expect(shown).toMatch(/1 +fast +300/);
     expect(shown).toMatch(/trial 1 of 8 {2}round 1 of 2 {2}unsafe: starting/);
     expect(lstatSync(join(out, 'latest')).isSymbolicLink()).toBe(true);
     const folder = join(out, readlinkSync(join(out, 'latest')));
-    expect(readdirSync(folder).sort()).toEqual(['results.csv', 'results.json']);
+    expect(readdirSync(folder).sort()).toEqual(['report.html', 'report.md', 'results.csv', 'results.json']);
     const { schema, suite: name, plan, trials, summary, machine, failures, partial } = results();
     expect({ schema, name, failures, partial }).toEqual({
       schema: 2,
@@ -216,9 +209,14 @@ describe('a run', () => {
     expect((await run(suite({ goals: [goal] }))).code).toBe(0);
     expect((await run(suite({ goals: [goal] }), { strict: true })).code).toBe(1);
     expect((await run(suite({ goals: [{ ...goal, atLeast: 2 }] }), { strict: true })).code).toBe(0);
-    expect((await run(suite(), { canonical: true })).canonical).toHaveLength(1);
-    const failing = suite({}, () => ({ ...good(1), verdict: 'fail' }));
-    expect((await run(failing, { canonical: true })).canonical).toEqual([]);
+    const committed = join(out, 'canonical', 'made-up.json');
+    await run(
+      suite({}, () => ({ ...good(1), verdict: 'fail' })),
+      { canonical: true },
+    );
+    expect(existsSync(committed)).toBe(false);
+    await run(suite(), { canonical: true });
+    expect((await readResults(committed)).summary).toHaveLength(4);
   });
 });
 

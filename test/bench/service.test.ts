@@ -23,7 +23,7 @@ const listening = `
     if (request.url === '/die') process.exit(3);
     response.end(JSON.stringify({
       env: process.env, lock: process.env.LOCK,
-      strategies: [{ name: process.env.STRATEGY, usesLock: true, guarantees: { neverOversells: true } }],
+      strategies: [{ name: process.env.STRATEGY, summary: 'one', usesLock: true, guarantees: { neverOversells: true } }],
     }));
   });
   console.log('not JSON');
@@ -54,7 +54,7 @@ describe('a service process', () => {
     expect(env.PAYMENT_WINDOW_S).toBeUndefined();
     expect(await readCatalogue(service.url)).toEqual({
       lock: 'redis',
-      strategies: [{ name: 'lua', summary: '', usesLock: true, inPostgres: false, neverOversells: true }],
+      strategies: [{ name: 'lua', summary: 'one', usesLock: true, inPostgres: false, neverOversells: true }],
     });
     expect(await service.stop()).toBe(true);
     expect(service.died.aborted).toBe(false);
@@ -96,15 +96,13 @@ describe('a service process', () => {
       `console.log('{"msg":"migrating"}'); console.error('no database'); process.exit(1);`,
     );
     await expect(startService(settings, { entry })).rejects.toThrow(
-      /STRATEGY=lua\) ended with code 1; it logged last:\n[\s\S]*no database/,
+      /STRATEGY=lua\) ended with code 1; its last lines:\n[\s\S]*no database/,
     );
   });
 
   it('is ended when it does not get ready in time', async () => {
     const entry = program('slow', `console.log('still here'); setInterval(() => {}, 1000);`);
-    await expect(startService(settings, { entry, readyTimeoutMs: 500 })).rejects.toThrow(
-      /did not listen in time/,
-    );
+    await expect(startService(settings, { entry, withinMs: 500 })).rejects.toThrow(/was silent for 500 ms/);
   });
 
   it('is ended when the user interrupts its start', async () => {

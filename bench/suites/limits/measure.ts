@@ -4,6 +4,7 @@ import { migrate } from '../../../src/store/postgres/migrate.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { auditCounts, settleAll } from '../../audit/counts.ts';
 import { cpuSeconds } from '../../kit/cpu.ts';
+import { MissingServersError } from '../../kit/environment.ts';
 import { measureReference } from '../../kit/pgbench.ts';
 import { type Layout, pin } from '../../kit/pin.ts';
 import { startProgram } from '../../kit/processes.ts';
@@ -77,7 +78,9 @@ export async function measureCell(
     folder,
     signal,
   };
-  const { how, perSecond } = await measureReference(options);
+  const reference = await measureReference(options);
+  if (reference === null) throw new MissingServersError('pgbench is not installed');
+  const { how, perSecond } = reference;
   const empty = {
     others: 0,
     unanswered: 0,

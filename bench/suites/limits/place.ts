@@ -1,7 +1,6 @@
 /** Where the suites against the platform run: processors, generator and stores, always local. */
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import type { Given, OptionSpecs } from '../../kit/options.ts';
-import { wrongPgbench } from '../../kit/pgbench.ts';
 import { type Layout, layoutOf, pin, processorsHere } from '../../kit/pin.ts';
 import { type BenchStores, openStores } from '../../kit/stores.ts';
 import { chooseGenerator, generatorNames } from '../../load/generator.ts';
@@ -44,8 +43,6 @@ export async function openPlace(
   { pin: wanted, generator }: PlaceOptions,
   { scratch, say }: Environment,
 ): Promise<Place> {
-  const wrong = wrongPgbench();
-  if (wrong !== null) throw new Error(wrong);
   await needBuild();
   const here = processorsHere();
   const split = wanted === 'none' ? null : layoutOf(true, here);

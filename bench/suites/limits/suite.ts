@@ -68,7 +68,7 @@ function suiteOf(kind: Kind): Suite<LimitOptions, LimitCell, LimitResult> {
     name: kind.name,
     title: kind.title,
     help: `Cells: ${kind.cells.map(({ name }) => name).join(', ')}.
-Stores are always local. wrk, pgbench (PGBENCH may name it) and taskset are used where they are installed.`,
+Stores are always local. wrk, pgbench and taskset are used where they are installed.`,
     options: {
       cells: { kind: 'names', help: 'which cells; a goal needs both of its cells (all)' },
       strategies: { kind: 'names', help: 'more strategies, as cells without a goal (none)' },
