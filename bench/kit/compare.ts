@@ -9,8 +9,8 @@
  *   after:  row ÷ baseline of each round ─▶ median ┘
  *
  * The interval is widened by the mean noise of both A/A controls. A change counts when the wider interval does not span 1 and
- * the change exceeds a margin. In 1,500 simulated pairs of runs with five rounds and 3 % noise in each trial, 0.3 % of identical
- * rows counted as changed, and 95 % of those that became 15 % slower.
+ * the change exceeds a margin. Of 1,500 simulated pairs of runs with five rounds and 3 % noise, 0.3 % of identical rows counted
+ * as changed, and 95 % of those that became 15 % slower.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { shortCommit } from './machine.ts';

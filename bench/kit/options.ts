@@ -53,23 +53,13 @@ export class Given {
   }
 }
 
-/** The options that every suite has. */
-export interface CommonOptions {
+/** The options that every suite has, as `commonSpecs` explains them. */
+export interface CommonOptions
+  extends Readonly<Record<'keep' | 'yes' | 'smoke' | 'strict' | 'canonical', boolean>> {
   readonly rounds: number;
   readonly seed: number;
-  /** Results are written to a folder named by the UTC time in here. */
   readonly out: string;
-  /** How long to wait before each trial, at most, until the machine is idle. */
   readonly idleMs: number;
-  /** Keep the databases of the trials. */
-  readonly keep: boolean;
-  /** Agree that `stampede:*` keys in a given Redis are deleted. */
-  readonly yes: boolean;
-  readonly smoke: boolean;
-  /** A missed goal is a failure. */
-  readonly strict: boolean;
-  /** Also replace the committed results of this suite. */
-  readonly canonical: boolean;
 }
 
 const commonSpecs: OptionSpecs = {
@@ -77,15 +67,18 @@ const commonSpecs: OptionSpecs = {
     kind: 'whole',
     min: 1,
     max: 100,
-    help: 'each runs every cell once (5; memory, overload and smoke 1)',
+    help: 'each runs every cell once (5; memory, overload, smoke 1)',
   },
   seed: { kind: 'whole', max: 4_294_967_295, help: 'of arrivals and of the order of customers (1)' },
   idle: {
     kind: 'seconds',
     max: 3_600,
-    help: 'wait before each trial until the machine is idle, at most so long (0)',
+    help: 'wait at most so long for an idle machine before each trial (0)',
   },
-  out: { kind: 'text', help: 'folder for results (bench/results)' },
+  out: {
+    kind: 'text',
+    help: 'folder for results, which are in a folder named by the UTC time (bench/results)',
+  },
   keep: { kind: 'flag', help: 'keep the databases of the trials' },
   yes: { kind: 'flag', help: 'agree that stampede:* keys in the Redis of REDIS_URL are deleted' },
   smoke: { kind: 'flag', help: 'one small round that only shows that everything works' },
@@ -111,17 +104,13 @@ export function parseOptions<Options>(suite: Optioned<Options>, args: readonly s
   const given = readOptions({ ...suite.options, ...commonSpecs }, args, mistakes);
   mistakes.push(...given.files.map((word) => `"${word}" is not an option; --help lists them`));
   if (given.has('help') && mistakes.length === 0) return { kind: 'help' };
-  const smoke = given.has('smoke');
+  const [has, smoke] = [(name: string) => given.has(name), given.has('smoke')];
   const common: CommonOptions = {
+    ...{ keep: has('keep'), yes: has('yes'), smoke, strict: has('strict'), canonical: has('canonical') },
     rounds: given.number('rounds', smoke ? suite.rounds.smoke : suite.rounds.canonical),
     seed: given.number('seed', 1),
     out: given.text('out', 'bench/results'),
     idleMs: given.number('idle', 0),
-    keep: given.has('keep'),
-    yes: given.has('yes'),
-    smoke,
-    strict: given.has('strict'),
-    canonical: given.has('canonical'),
   };
   const options = suite.read(given, common, mistakes);
   return mistakes.length > 0 ? { kind: 'mistakes', mistakes } : { kind: 'run', options, common };
@@ -147,12 +136,8 @@ function placeholder({ kind, choices = [] }: OptionSpec): string {
 /** Reads options that are in the table; each mistake is added to the list. */
 export function readOptions(specs: OptionSpecs, args: readonly string[], mistakes: string[]): Given {
   const given = new Given();
-  const options = Object.fromEntries(
-    Object.entries(specs).map(([name, { kind }]) => [
-      name,
-      { type: kind === 'flag' ? ('boolean' as const) : ('string' as const) },
-    ]),
-  );
+  const type = ({ kind }: OptionSpec) => ({ type: kind === 'flag' ? 'boolean' : 'string' }) as const;
+  const options = Object.fromEntries(Object.entries(specs).map(([name, spec]) => [name, type(spec)]));
   const parsed = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true });
   for (const token of parsed.tokens) {
     if (token.kind === 'positional') given.files.push(token.value);
@@ -181,25 +166,21 @@ export function readOptions(specs: OptionSpecs, args: readonly string[], mistake
 }
 
 /** @returns null when it is not what the option takes */
-function parsedValue(
-  { kind, min = 0, max = Number.POSITIVE_INFINITY, choices }: OptionSpec,
-  text: string,
-): unknown {
-  if (kind === 'text') return text;
-  if (kind === 'choice') return choices?.includes(text) ? text : null;
+function parsedValue({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec, text: string): unknown {
   const parts = [...new Set(text.split(','))];
-  if (kind === 'names') return parts.every((part) => /^[a-z0-9-]+$/.test(part)) ? parts : null;
   const written = kind === 'whole' ? /^\d+$/ : /^\d+(\.\d+)?$/;
   const fits = (part: string): boolean => written.test(part) && Number(part) >= min && Number(part) <= max;
+  if (kind === 'text') return text;
+  if (kind === 'choice') return choices.includes(text) ? text : null;
+  if (kind === 'names') return parts.every((part) => /^[a-z0-9-]+$/.test(part)) ? parts : null;
   if (kind === 'numbers') return parts.every(fits) ? parts.map(Number) : null;
   if (!fits(text)) return null;
   return kind === 'seconds' ? Math.round(Number(text) * 1_000) : Number(text);
 }
 
-function wanted({ kind, min = 0, max = Number.POSITIVE_INFINITY, choices = [] }: OptionSpec): string {
+function wanted({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec): string {
   if (kind === 'choice') return `one of ${choices.join(', ')}`;
   if (kind === 'names') return 'names with commas between them, without spaces';
-  const what =
-    kind === 'whole' ? 'a whole number' : kind === 'numbers' ? 'numbers with commas, each' : 'a number';
-  return `${what} from ${min} to ${Number.isFinite(max) ? max : 'any'}`;
+  const whats = { whole: 'a whole number', numbers: 'numbers with commas, each', number: 'a number' };
+  return `${whats[kind as keyof typeof whats] ?? whats.number} from ${min} to ${max}`;
 }

@@ -57,7 +57,7 @@ export function startProgram<To extends object, From>(
     env: { ...process.env, NODE_ENV: 'production' },
     detached: true,
   });
-  const started = watched(child, path, 5_000);
+  const started = watched(child, { name: path });
   return {
     ...started,
     send: (message) => void child.send(message, () => {}),
@@ -73,11 +73,7 @@ export function startProgram<To extends object, From>(
   };
 }
 
-export interface ToolOptions {
-  readonly command: readonly string[];
-  readonly cwd?: string;
-  /** All of the environment; left out: that of the bench. */
-  readonly env?: NodeJS.ProcessEnv;
+interface Watched {
   /** For messages; left out: the program. */
   readonly name?: string;
   /** Between SIGTERM and SIGKILL when it is disposed of. */
@@ -85,19 +81,21 @@ export interface ToolOptions {
   readonly onLine?: (line: string) => void;
 }
 
-/** Never throws: a tool that cannot be started ends at once and says why. */
-export function startTool({ command, cwd, env = process.env, name, exitMs, onLine }: ToolOptions): Started {
-  const [program = '', ...args] = command;
-  const child = spawn(program, args, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
-  return watched(child, name ?? program, exitMs ?? 5_000, onLine);
+export interface ToolOptions extends Watched {
+  readonly command: readonly string[];
+  readonly cwd?: string;
+  /** All of the environment; left out: that of the bench. */
+  readonly env?: NodeJS.ProcessEnv;
 }
 
-function watched(
-  child: ChildProcess,
-  name: string,
-  exitMs: number,
-  onLine?: (line: string) => void,
-): Started {
+/** Never throws: a tool that cannot be started ends at once and says why. */
+export function startTool({ command, cwd, env = process.env, ...watch }: ToolOptions): Started {
+  const [program = '', ...args] = command;
+  const child = spawn(program, args, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
+  return watched(child, { name: program, ...watch });
+}
+
+function watched(child: ChildProcess, { name, exitMs = 5_000, onLine }: Watched): Started {
   running.add(child);
   const lines: string[] = [];
   // Read for as long as the process runs: a full pipe would block it.

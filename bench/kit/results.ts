@@ -14,10 +14,10 @@ import type {
 } from './suite.ts';
 import type { Broken, GoalRow, Noise, SummaryRow } from './summary.ts';
 
+/** docs/reference/results-json.md has each field. */
 export interface Results {
   /** Grows when a field changes its meaning or goes. */
   readonly schema: 2;
-  /** "strategies", "locks", "limits", … */
   readonly suite: string;
   /** ISO 8601 UTC. */
   readonly startedAt: string;
@@ -26,24 +26,21 @@ export interface Results {
   readonly partial: boolean;
   /** A smoke run: no report draws a ranking from it. */
   readonly smoke: boolean;
-  /** With `-dirty` when files differ from it; `unknown` outside a repository. */
   readonly commit: string;
   readonly machine: Machine;
-  /** What made the load, and how it was held to processors. */
   readonly generator: string;
   readonly plan: PlanInfo;
   readonly trials: readonly TrialBase[];
   /** Ranked rows first, then unfinished audits, then failed ones, then the control; point by point. */
   readonly summary: readonly SummaryRow[];
-  /** What the A/A control says of this run's noise; null: there is none. */
+  /** Null: the run has no A/A control. */
   readonly noise: Noise | null;
   readonly goals: readonly GoalRow[];
   readonly metrics: readonly MetricInfo[];
   readonly curves: readonly CurveInfo[];
-  readonly checks: readonly Omit<CheckInfo<never>, 'read'>[];
+  readonly checks: readonly Omit<CheckInfo, 'read'>[];
   readonly layout: ReportLayout;
   readonly tables: readonly ExtraTable[];
-  /** Trials that could not be run. */
   readonly broken: readonly Broken[];
   /** Why the run is not a success; empty: it is one. */
   readonly failures: readonly string[];

@@ -85,7 +85,7 @@ export async function runSuite(suite: Suite, options: unknown, context: RunConte
 async function runTrials(run: Run): Promise<void> {
   const { trials, environment, context, results, broken } = run;
   const { common, signal, out } = context;
-  const progress = new Progress(out, trials.length, common.rounds);
+  const progress = new Progress(out, { trials: trials.length, rounds: common.rounds });
   let inARow = 0;
   for (const trial of trials) {
     if (signal.aborted || inARow === brokenInARow) break;

@@ -22,7 +22,7 @@ export interface CellBase {
   readonly control: boolean;
 }
 
-/** Where on the axes a trial is measured, such as `{ rttMs: 0, connections: 64, sales: 1 }`; empty: there are no axes. */
+/** Where on the axes a trial is measured, such as `{ rttMs: 0, connections: 64 }`; empty: there are no axes. */
 export type Point = Readonly<Record<string, number>>;
 
 /** One trial to run; `number` and `round` count from 1. */
@@ -37,13 +37,11 @@ export interface Trial<Cell extends CellBase = CellBase> {
 
 /** What every result of every suite has. */
 export interface TrialBase {
-  /** The cell's name. */
   readonly cell: string;
   readonly control: boolean;
   /** That of the trial, or a step of the suite's ladder. */
   readonly point: Point;
   readonly round: number;
-  /** ISO 8601 UTC. */
   readonly startedAt: string;
   /** Of the whole trial, set-up and audit included. */
   readonly durationMs: number;
@@ -66,11 +64,9 @@ export type Verdict = 'pass' | 'fail' | 'fail (expected)' | 'unknown' | null;
 
 export type Unit = '/s' | 'ms' | 's' | 'µs' | 'MiB' | '%' | '×' | '';
 
-/** A metric as results.json keeps it. */
+/** A metric as results.json keeps it: its key is stable, its title that of a column ("accepted/s", "p99 ms"). */
 export interface MetricInfo {
-  /** Stable: it names the metric in results.json, results.csv and in `--compare`. */
   readonly key: string;
-  /** A column's title: "accepted/s", "p99 ms". */
   readonly title: string;
   /** `%`: the value is a share from 0 to 1. */
   readonly unit: Unit;
@@ -89,20 +85,19 @@ interface Axis {
   readonly unit: Unit;
 }
 
-/** A curve as results.json describes it. */
-export interface CurveInfo {
+export type CurvePoint = readonly [x: number, y: number];
+
+/** A curve of a result, such as the units left over time. The summary keeps that of the round in the middle. */
+export interface Curve<Result = TrialBase> {
   readonly key: string;
   readonly title: string;
   readonly x: Axis;
   readonly y: Axis;
-}
-
-export type CurvePoint = readonly [x: number, y: number];
-
-/** A curve of a result, such as the units left over time. The summary keeps that of the round in the middle. */
-export interface Curve<Result = TrialBase> extends CurveInfo {
   read(result: Result): readonly CurvePoint[] | null;
 }
+
+/** As results.json describes it. */
+export type CurveInfo = Omit<Curve, 'read'>;
 
 /** A figure, or a ratio of two cells in the same round, that the design asks for. */
 export interface Goal {
@@ -156,11 +151,9 @@ export interface Section {
 
 /** What a report needs to know of a suite. results.json holds it, so that a report needs the file alone. */
 export interface ReportLayout {
-  /** The page's title. */
   readonly title: string;
-  /** The metric that ranks, and by which the sentence sums up. */
+  /** The metric that ranks, and by which the sentence sums up; in words, "accepted attempts a second". */
   readonly lead: string;
-  /** In words, for that sentence: "accepted attempts a second". */
   readonly leadText: string;
   /** What a cell is called: "strategy", "lock". */
   readonly noun: string;
@@ -168,13 +161,11 @@ export interface ReportLayout {
   readonly columns: readonly string[];
   /** The first one is the first screen. */
   readonly sections: readonly Section[];
-  /** Paragraphs: what was measured, and how to read it. */
+  /** Paragraphs: what was measured and how to read it; what the measurement does not show. */
   readonly notes: readonly string[];
-  /** What the measurement does not show. */
   readonly limits?: readonly string[];
   /** What a passed audit says: "sold exactly the stock". */
   readonly passed?: string;
-  /** The axes of the points. */
   readonly axes?: Readonly<Record<string, Axis>>;
 }
 
@@ -195,9 +186,8 @@ export interface Ladder {
   readonly lead: number;
 }
 
-/** What a suite plans; the kit multiplies it by rounds. */
+/** What a suite plans; the kit multiplies it by rounds and adds the A/A control. */
 export interface Planned<Cell extends CellBase = CellBase> {
-  /** Without the A/A control: the kit adds it. */
   readonly cells: readonly Cell[];
   /** At least one; several are a sweep. */
   readonly points: readonly Point[];
@@ -210,7 +200,7 @@ export interface Planned<Cell extends CellBase = CellBase> {
   readonly shown: Readonly<Record<string, unknown>>;
 }
 
-/** What a suite decides once, before the first trial; disposed of after the last one. */
+/** From before the first trial until after the last one. */
 export interface Session<Cell extends CellBase = CellBase, Result extends TrialBase = TrialBase>
   extends AsyncDisposable {
   runTrial(trial: Trial<Cell>, onStep: (step: string) => void): Promise<readonly Bare<Result>[]>;
@@ -234,7 +224,6 @@ export interface Suite<
     options: Options,
     environment: Environment,
   ): Promise<Planned<Cell> | { readonly mistakes: readonly string[] }>;
-  /** Starts what lives as long as the run: a generator, warm code. */
   open(options: Options, environment: Environment): Promise<Session<Cell, Result>>;
   readonly metrics: readonly Metric<Result>[];
   readonly curves: readonly Curve<Result>[];

@@ -8,56 +8,33 @@ import {
   noiseFloor,
   quotients,
 } from './statistics.ts';
-import type {
-  CellBase,
-  CheckInfo,
-  Curve,
-  CurvePoint,
-  Goal,
-  Ladder,
-  Metric,
-  Point,
-  TrialBase,
-  Verdict,
-} from './suite.ts';
+import type { CellBase, CurvePoint, Goal, Planned, Point, Suite, TrialBase, Verdict } from './suite.ts';
 
-/** A metric of a row over the rounds that count. */
-export interface MetricSummary extends Interval {
-  readonly byRound: readonly (readonly [round: number, value: number])[];
-}
+/** A value for each round, ascending. */
+type ByRound = readonly (readonly [round: number, value: number])[];
 
+/** `rank` is by the median of the leading metric among those that passed, from 1; null: no passed audit, or the control. */
 interface Place {
-  /** By the median of the leading metric among those that passed, from 1; null: no passed audit, or the control. */
   readonly rank: number | null;
   /** The rounds do not tell it from the first of the same rank. */
   readonly tie: boolean;
 }
 
-/** The leading metric at the step of the ladder where the cell does best, ranked among all cells at their best. */
-export interface Best extends Place {
-  readonly point: Point;
-  readonly value: Interval;
-}
-
-/** One cell at one point. */
-export interface SummaryRow extends Place {
+/** One cell at one point; docs/reference/results-json.md has each field. */
+export interface SummaryRow extends Place, Pick<CellBase, 'unsafe' | 'control'> {
   readonly cell: string;
-  readonly unsafe: boolean;
-  /** The A/A control; its `cell` is "<baseline>, A/A control". */
-  readonly control: boolean;
   readonly point: Point;
-  /** Rounds that were finished. */
+  /** Rounds that were finished, and results that do not count. */
   readonly trials: number;
-  /** Results that do not count. */
   readonly invalid: number;
-  /** By the metric's key; absent: it was not measured in any round that counts. */
-  readonly values: Readonly<Record<string, MetricSummary>>;
+  /** By the metric's key, over the rounds that count; absent: it was not measured in any. */
+  readonly values: Readonly<Record<string, Interval & { readonly byRound: ByRound }>>;
   /** The leading metric ÷ that of the baseline (the mean of it and its control) in the same round; null for the baseline. */
   readonly toBaseline: Interval | null;
   /** What `toBaseline` says, given the noise of the control. */
   readonly comparison: Comparison | null;
-  /** Null: there is no ladder, or this is not the row of the leading point. */
-  readonly best: Best | null;
+  /** The step of the ladder where the cell does best, ranked among all at their best; null: this is not the leading step. */
+  readonly best: (Place & { readonly point: Point; readonly value: Interval }) | null;
   /** Of the round in the middle, by the curve's key. */
   readonly curves: Readonly<Record<string, readonly CurvePoint[]>>;
   /** The worst round's count of each check; null: it could be made in no round. */
@@ -68,10 +45,10 @@ export interface SummaryRow extends Place {
   readonly findings: readonly string[];
 }
 
-/** How far apart two identical rows of a run are. */
+/** How far apart two identical rows of a run are: the control's leading metric ÷ that of the baseline. */
 export interface Noise {
   readonly baseline: string;
-  /** The control's leading metric ÷ that of the baseline; null: no round has both. */
+  /** Null: no round has both. */
   readonly control: Interval | null;
   /** The typical distance of such a quotient from 1. Differences within it are ties. */
   readonly floor: number;
@@ -80,25 +57,28 @@ export interface Noise {
 export interface GoalRow extends Goal {
   /** Null: not measured. */
   readonly value: Interval | null;
-  readonly byRound: MetricSummary['byRound'];
+  readonly byRound: ByRound;
   /** By the median. */
   readonly verdict: 'reached' | 'missed' | 'not measured';
 }
 
-/** What the summary needs of a suite. */
-export interface Judged {
-  readonly metrics: readonly Metric[];
-  readonly curves: readonly Curve[];
-  readonly checks: readonly CheckInfo[];
-  verdict(result: TrialBase, cell: CellBase): Verdict;
-  readonly report: { readonly lead: string };
+/** A trial that could not be run. `missing`: this machine does not have its servers, which is no failure. */
+export interface Broken {
+  readonly cell: string;
+  readonly round: number;
+  readonly reason: string;
+  readonly missing: boolean;
 }
 
+/** What the summary needs of a suite. */
+export type Judged = Pick<Suite, 'metrics' | 'curves' | 'checks' | 'verdict' | 'report'>;
+
 /** What the summary needs of a plan; the cells with the control. */
-interface Measured {
-  readonly cells: readonly CellBase[];
-  readonly baseline: string | null;
-  readonly ladder: Ladder | null;
+type Measured = Pick<Planned, 'cells' | 'baseline' | 'ladder'>;
+/** By which metric rows are ranked, and differences within which they are ties. */
+interface Scale {
+  readonly lead: string;
+  readonly floor: number;
 }
 
 /** Ranked rows first, then unfinished audits, then failed ones, then the control; point by point. */
@@ -108,18 +88,18 @@ export function summarize(
   results: readonly TrialBase[],
 ): { readonly rows: readonly SummaryRow[]; readonly noise: Noise | null } {
   const { lead } = suite.report;
-  const bare = groupBy(results, ({ cell, point }) => `${cell} ${pointKey(point)}`).map((group) => {
+  const groups = groupBy(results, ({ cell, point }) => `${cell} ${pointKey(point)}`);
+  const bare = groups.map((group) => {
     const cell = cells.find(({ name }) => name === group[0]?.cell);
     if (cell === undefined) throw new Error(`a result of ${group[0]?.cell}, which is not in the plan`);
     return rowOf(suite, cell, group);
   });
   const leading = bare.filter(({ point }) => ladder === null || point[ladder.axis] === ladder.lead);
   const noise = noiseOf(leading, baseline, lead);
-  const floor = noise?.floor ?? 0;
-  const rows = groupBy(bare, ({ point }) => pointKey(point)).flatMap((here) =>
-    ranked(compared(here, baseline, lead, floor), lead, floor),
-  );
-  return { rows: withBest(rows, ladder, lead, floor), noise };
+  const scale = { lead, floor: noise?.floor ?? 0 };
+  const points = groupBy(bare, ({ point }) => pointKey(point));
+  const rows = points.flatMap((here) => ranked(compared(here, baseline, scale), scale));
+  return { rows: withBest(rows, ladder, scale), noise };
 }
 
 const pointKey = (point: Point): string => JSON.stringify(point);
@@ -132,46 +112,45 @@ function groupBy<T>(items: readonly T[], key: (item: T) => string): T[][] {
 
 function rowOf(suite: Judged, cell: CellBase, results: readonly TrialBase[]): SummaryRow {
   const counted = results.filter(({ invalid }) => invalid.length === 0);
+  const verdicts = results.map((result) => suite.verdict(result, cell));
   return {
-    cell: cell.name,
-    unsafe: cell.unsafe,
-    control: cell.control,
+    ...{ cell: cell.name, unsafe: cell.unsafe, control: cell.control },
     point: results[0]?.point ?? {},
     trials: new Set(results.map(({ round }) => round)).size,
     invalid: results.length - counted.length,
-    values: Object.fromEntries(suite.metrics.flatMap((metric) => valueOver(metric, counted))),
+    values: valuesOf(suite, counted),
     ...{ toBaseline: null, comparison: null, best: null, rank: null, tie: false },
     curves: curvesOf(suite, counted),
     checks: Object.fromEntries(suite.checks.map(({ key, read }) => [key, worst(results.map(read))])),
-    verdict: worstVerdict(
-      results.map((result) => suite.verdict(result, cell)),
-      cell.unsafe,
-    ),
+    verdict: worstVerdict(verdicts, cell.unsafe),
     findings: results.flatMap(({ round, findings, invalid }) =>
       [...findings, ...invalid.map((why) => `not counted: ${why}`)].map((text) => `round ${round}: ${text}`),
     ),
   };
 }
 
-function valueOver({ key, read }: Metric, results: readonly TrialBase[]): [string, MetricSummary][] {
-  const all = results.map((result) => [result.round, read(result)] as const);
-  const known = new Map(all.filter((one): one is [number, number] => one[1] !== null));
-  const over = interval([...known.values()]);
-  return over === null ? [] : [[key, { ...over, byRound: [...known].sort(([a], [b]) => a - b) }]];
+type Values = SummaryRow['values'];
+
+function valuesOf({ metrics }: Judged, results: readonly TrialBase[]): Values {
+  const values = metrics.flatMap((metric): [string, Values[string]][] => {
+    const rounds = results.map((result) => [result.round, metric.read(result)] as const);
+    const byRound = [...new Map(rounds.filter((one): one is [number, number] => one[1] !== null))];
+    const over = interval(byRound.map(([, value]) => value));
+    return over === null ? [] : [[metric.key, { ...over, byRound: byRound.sort(([a], [b]) => a - b) }]];
+  });
+  return Object.fromEntries(values);
 }
 
 /** Of the result whose leading metric is in the middle, among those that have the curve. */
 function curvesOf({ metrics, curves, report }: Judged, results: readonly TrialBase[]): SummaryRow['curves'] {
   const lead = metrics.find(({ key }) => key === report.lead);
-  const ofCurve = ({ key, read }: Curve): [string, readonly CurvePoint[]][] => {
-    const drawn = results
-      .map((result) => ({ points: read(result) ?? [], value: lead?.read(result) ?? 0 }))
-      .filter(({ points }) => points.length > 0)
-      .sort((a, b) => a.value - b.value);
-    const middle = drawn[(drawn.length - 1) >> 1];
-    return middle === undefined ? [] : [[key, middle.points]];
-  };
-  return Object.fromEntries(curves.flatMap(ofCurve));
+  const rate = (result: TrialBase): number => lead?.read(result) ?? 0;
+  const drawn = curves.flatMap((curve): [string, readonly CurvePoint[]][] => {
+    const having = results.filter((result) => (curve.read(result) ?? []).length > 0);
+    const middle = having.sort((a, b) => rate(a) - rate(b))[(having.length - 1) >> 1];
+    return middle === undefined ? [] : [[curve.key, curve.read(middle) ?? []]];
+  });
+  return Object.fromEntries(drawn);
 }
 
 function worst(counts: readonly (number | null)[]): number | null {
@@ -203,8 +182,7 @@ function noiseOf(rows: readonly SummaryRow[], baseline: string | null, lead: str
 function compared(
   rows: readonly SummaryRow[],
   baseline: string | null,
-  lead: string,
-  floor: number,
+  { lead, floor }: Scale,
 ): readonly SummaryRow[] {
   const own = rows.find(({ cell }) => cell === baseline);
   if (own === undefined) return rows;
@@ -219,25 +197,27 @@ function compared(
 }
 
 /** Ranks rows that passed by their median. */
-function ranked(rows: readonly SummaryRow[], lead: string, floor: number): SummaryRow[] {
+function ranked(rows: readonly SummaryRow[], scale: Scale): SummaryRow[] {
   const group = ({ control, verdict }: SummaryRow): number =>
     control ? 3 : verdict === 'pass' || verdict === null ? 0 : verdict === 'unknown' ? 1 : 2;
-  const sorted = rows.toSorted((a, b) => group(a) - group(b) || byMedian(lead)(a, b));
-  const rankable = sorted.filter((row) => group(row) === 0 && row.values[lead] !== undefined);
-  const places = placesOf(rankable, lead, floor);
+  const sorted = rows.toSorted((a, b) => group(a) - group(b) || byMedian(scale)(a, b));
+  const rankable = sorted.filter((row) => group(row) === 0 && row.values[scale.lead] !== undefined);
+  const places = placesOf(rankable, scale);
   return sorted.map((row) => ({ ...row, ...places.get(row) }));
 }
 
 /** The largest first. */
-const byMedian = (lead: string) => (a: SummaryRow | undefined, b: SummaryRow | undefined) =>
-  (b?.values[lead]?.median ?? 0) - (a?.values[lead]?.median ?? 0);
+const byMedian =
+  ({ lead }: Scale) =>
+  (a: SummaryRow, b: SummaryRow) =>
+    (b.values[lead]?.median ?? 0) - (a.values[lead]?.median ?? 0);
 
 /**
  * A row that the rounds do not tell from the first row of a rank shares that rank. One round alone tells nothing apart: then
  * the figures as they are decide.
  * @param rows the largest median first
  */
-function placesOf(rows: readonly SummaryRow[], lead: string, floor: number): ReadonlyMap<SummaryRow, Place> {
+function placesOf(rows: readonly SummaryRow[], { lead, floor }: Scale): ReadonlyMap<SummaryRow, Place> {
   let first = 0;
   const ranks = rows.map((row, index) => {
     const quotient = interval(quotients(ratesOf(row, lead), ratesOf(rows[first], lead)));
@@ -252,30 +232,28 @@ function placesOf(rows: readonly SummaryRow[], lead: string, floor: number): Rea
 /** Adds to each row of the leading step where the cell does best, and its rank among all at their best. */
 function withBest(
   rows: readonly SummaryRow[],
-  ladder: Ladder | null,
-  lead: string,
-  floor: number,
+  ladder: Planned['ladder'],
+  scale: Scale,
 ): readonly SummaryRow[] {
   if (ladder === null || ladder.values.length < 2) return rows;
-  const { axis } = ladder;
-  const roundsOf = (row: SummaryRow): number => row.values[lead]?.rounds ?? 0;
-  // One lucky round is no best step where the leading one has more.
-  const bestOf = (row: SummaryRow): SummaryRow | undefined =>
-    rows
-      .filter(
-        ({ cell, point }) =>
-          cell === row.cell && pointKey({ ...point, [axis]: 0 }) === pointKey({ ...row.point, [axis]: 0 }),
-      )
-      .filter((other) => other.rank !== null && roundsOf(other) >= Math.min(2, roundsOf(row)))
-      .sort(byMedian(lead))[0];
-  const leading = rows.filter(({ point }) => point[axis] === ladder.lead);
-  const bests = new Map(leading.map((row) => [row, bestOf(row)]));
+  const { axis, lead } = ladder;
+  const lane = ({ cell, point }: SummaryRow): string => `${cell} ${pointKey({ ...point, [axis]: 0 })}`;
+  const roundsOf = (row: SummaryRow): number => row.values[scale.lead]?.rounds ?? 0;
+  const leading = rows.filter(({ point }) => point[axis] === lead);
+  const bests = new Map<SummaryRow, SummaryRow>();
+  for (const row of leading) {
+    // One lucky round is no best step where the leading one has more.
+    const counts = (other: SummaryRow): boolean => roundsOf(other) >= Math.min(2, roundsOf(row));
+    const steps = rows.filter((other) => lane(other) === lane(row) && other.rank !== null && counts(other));
+    const [best] = steps.sort(byMedian(scale));
+    if (best !== undefined) bests.set(row, best);
+  }
   const passed = leading.flatMap((row) => (row.rank === null ? [] : (bests.get(row) ?? [])));
-  const places = placesOf(passed.sort(byMedian(lead)), lead, floor);
+  const places = placesOf(passed.sort(byMedian(scale)), scale);
   return rows.map((row) => {
     const best = bests.get(row);
     if (best === undefined) return row;
-    const { byRound: _, ...value } = best.values[lead]!;
+    const { byRound: _, ...value } = best.values[scale.lead]!;
     return { ...row, best: { rank: null, tie: false, ...places.get(best), point: best.point, value } };
   });
 }
@@ -295,31 +273,22 @@ export function goalRows(
   });
   return planned.map((goal) => {
     const { metric, of, over, atLeast, atMost, at = lead } = goal;
-    const find = (name: string | null): SummaryRow | undefined =>
-      rows.find(
-        ({ cell, point }) => cell === name && Object.entries(at).every(([axis, n]) => point[axis] === n),
-      );
-    const [row, by] = [find(of), find(over)];
+    const isAt = ({ point }: SummaryRow): boolean =>
+      Object.entries(at).every(([axis, n]) => point[axis] === n);
+    const [row, by] = [of, over].map((name) => rows.find((one) => one.cell === name && isAt(one)));
     const counts = row?.verdict !== 'fail' && by?.verdict !== 'fail';
+    const own = ratesOf(counts ? row : undefined, metric);
     const under = ratesOf(by, metric);
-    const byRound = [...(counts ? ratesOf(row, metric) : [])].flatMap(([round, own]): [number, number][] => {
+    const byRound = [...own].flatMap(([round, rate]): [number, number][] => {
       const divisor = over === null ? 1 : under.get(round);
-      return divisor ? [[round, own / divisor]] : [];
+      return divisor ? [[round, rate / divisor]] : [];
     });
     const value = interval(byRound.map(([, quotient]) => quotient));
     if (value === null) return { ...goal, value, byRound, verdict: 'not measured' };
-    const isReached =
-      (atLeast === null || value.median >= atLeast) && (atMost === null || value.median <= atMost);
+    const { median } = value;
+    const isReached = (atLeast === null || median >= atLeast) && (atMost === null || median <= atMost);
     return { ...goal, value, byRound, verdict: isReached ? 'reached' : 'missed' };
   });
-}
-
-/** A trial that could not be run. `missing`: this machine does not have its servers, which is no failure. */
-export interface Broken {
-  readonly cell: string;
-  readonly round: number;
-  readonly reason: string;
-  readonly missing: boolean;
 }
 
 /** Why a run is not a success; empty: every safe cell passed, and every unsafe one was seen to fail. */

@@ -1,11 +1,6 @@
 /** Two runs side by side: what counts as a change, and what does not. */
 import { describe, expect, it } from 'vitest';
-import {
-  type ComparisonReport,
-  compareResults,
-  comparisonText,
-  regressions,
-} from '../../bench/kit/compare.ts';
+import { compareResults, comparisonText, regressions } from '../../bench/kit/compare.ts';
 import { type Random, seededRandom } from '../../bench/kit/random.ts';
 import type { Results } from '../../bench/kit/results.ts';
 import { type MadeUpCell, resultsOf } from './report-fixture.ts';
@@ -34,21 +29,11 @@ interface Simulation {
   readonly control?: boolean;
   /** Changes of a cell. */
   readonly cell?: Readonly<Record<string, Partial<MadeUpCell>>>;
-  readonly run?: Partial<Results>;
 }
 
 /** Rounds that are not equally fast (30 %), and trials with noise of their own (3 %, and 5 % of their p99). */
 function simulate(simulation: Simulation): Results {
-  const {
-    seed,
-    speed = 1,
-    faster = {},
-    slowerP99 = {},
-    rounds = 5,
-    control = true,
-    cell = {},
-    run,
-  } = simulation;
+  const { seed, speed = 1, faster = {}, slowerP99 = {}, rounds = 5, control = true, cell = {} } = simulation;
   const random = seededRandom(seed);
   const machine = Array.from({ length: rounds }, () => speed * lognormal(random, 0.3));
   const made = (name: string, like: string): MadeUpCell => ({
@@ -62,7 +47,7 @@ function simulate(simulation: Simulation): Results {
     ...cell[name],
   });
   const controls = control ? [made('for-update, A/A control', 'for-update')] : [];
-  return resultsOf([...Object.keys(cells).map((name) => made(name, name)), ...controls], run);
+  return resultsOf([...Object.keys(cells).map((name) => made(name, name)), ...controls]);
 }
 
 const found = (before: Results, after: Results, margin = 5): string[] =>
@@ -189,7 +174,7 @@ describe('warnings', () => {
       'the run after has no A/A control',
     );
     const { summary } = before;
-    const report: ComparisonReport = compareResults(before, { ...before, summary: summary.slice(0, -2) }, 5);
+    const report = compareResults(before, { ...before, summary: summary.slice(0, -2) }, 5);
     expect(report.warnings.join()).toMatch(/is only in the run before/);
     const invalid = summary.map((row) => ({ ...row, invalid: 1 }));
     expect(warned(before, { ...before, summary: invalid })).toContain('5 results that do not count');

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { readCatalogue } from '../../bench/kit/admin.ts';
+import { lockVariable, missingLockServers } from '../../bench/kit/lock-servers.ts';
 import { startService } from '../../bench/kit/service.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'stampede-service-'));
@@ -61,22 +62,19 @@ describe('a service process', () => {
     await expect(fetch(service.url)).rejects.toThrow();
   });
 
-  it('is told of the servers of its lock, and of no other', async () => {
+  it('has the servers of its lock in its environment, and no other', async () => {
     const entry = program('locks', `${listening} process.on('SIGTERM', () => process.exit(0));`);
     const servers = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', ZOOKEEPER_URL: 'zoo:2181' };
-    const told = async (lock: string | null) => {
+    const given = async (lock: string | null) => {
       await using service = await startService({ ...settings, lock }, { entry });
       const { env } = (await (await fetch(service.url)).json()) as { env: Record<string, string> };
-      return Object.fromEntries(
-        Object.keys(servers).flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
-      );
+      return Object.keys(servers).filter((name) => env[name]);
     };
     Object.assign(process.env, servers);
     try {
-      const { REDLOCK_URLS, ZOOKEEPER_URL } = servers;
-      expect(await told('redlock')).toEqual({ REDLOCK_URLS });
-      expect(await told('zookeeper')).toEqual({ ZOOKEEPER_URL });
-      for (const lock of ['redis', 'postgres-row', null]) expect(await told(lock)).toEqual({});
+      expect(await given('redlock')).toEqual(['REDLOCK_URLS']);
+      expect(await given('zookeeper')).toEqual(['ZOOKEEPER_URL']);
+      for (const lock of ['redis', null]) expect(await given(lock)).toEqual([]);
     } finally {
       for (const name of Object.keys(servers)) delete process.env[name];
     }
@@ -107,8 +105,28 @@ describe('a service process', () => {
 
   it('is ended when the user interrupts its start', async () => {
     const entry = program('slow2', `setInterval(() => {}, 1000);`);
-    const interrupt = new AbortController();
-    setTimeout(() => interrupt.abort(new Error('interrupted')), 100);
-    await expect(startService(settings, { entry, signal: interrupt.signal })).rejects.toThrow('interrupted');
+    const signal = AbortSignal.timeout(100);
+    await expect(startService(settings, { entry, signal })).rejects.toThrow(/timeout/);
+  });
+});
+
+describe('the servers of locks', () => {
+  it('are named by a variable of their own, where a lock has any', () => {
+    expect(lockVariable('redlock')).toBe('REDLOCK_URLS');
+    expect(lockVariable('zookeeper')).toBe('ZOOKEEPER_URL');
+    // The stores of a trial are the bench's own, whatever the environment says.
+    for (const lock of ['redis', 'redis-fair', 'postgres-row', 'no-such-lock', null])
+      expect(lockVariable(lock)).toBeNull();
+  });
+
+  it('are asked for when nobody named them, each with its variable', () => {
+    const locks = ['redis', 'redlock', 'postgres-row', 'zookeeper', 'no-such-lock'];
+    const mistakes = missingLockServers(locks, { ZOOKEEPER_URL: '' });
+    expect(mistakes).toEqual([
+      expect.stringMatching(/^--locks redlock needs REDLOCK_URLS: .*at least three/),
+      expect.stringMatching(/^--locks zookeeper needs ZOOKEEPER_URL: .*host:port/),
+    ]);
+    const env = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', ZOOKEEPER_URL: 'a:2181' };
+    expect(missingLockServers(locks, env)).toEqual([]);
   });
 });
