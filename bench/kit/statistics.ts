@@ -54,15 +54,10 @@ export function interval(values: readonly number[], seed = 1): Interval | null {
  * The median of one run's values ÷ that of another's. Nothing is paired: both are resampled on their own. Null where one
  * has no values, or the divisor is 0.
  */
-export function quotientOfMedians(
-  over: readonly number[],
-  under: readonly number[],
-  seed = 1,
-): Interval | null {
+export function quotientOfMedians(over: readonly number[], under: readonly number[]): Interval | null {
   const divisor = median(under);
   if (over.length === 0 || under.length === 0 || divisor === 0) return null;
-  const drawOver = resampledMedians(over, seed);
-  const drawUnder = resampledMedians(under, seed + 1);
+  const [drawOver, drawUnder] = [resampledMedians(over, 1), resampledMedians(under, 2)];
   return {
     median: median(over) / divisor,
     ...bootstrap(() => drawOver() / drawUnder()),
@@ -90,8 +85,11 @@ function bootstrap(draw: () => number): { readonly low: number; readonly high: n
   return { low: at(tail), high: at(1 - tail) };
 }
 
+/** A value by round. */
+export type Rates = ReadonlyMap<number, number>;
+
 /** `over` ÷ `under`, round by round; rounds that only one of them has, or whose divisor is 0, are left out. */
-export function quotients(over: ReadonlyMap<number, number>, under: ReadonlyMap<number, number>): number[] {
+export function quotients(over: Rates, under: Rates): number[] {
   return [...over].flatMap(([round, value]) => {
     const divisor = under.get(round);
     return divisor === undefined || divisor === 0 ? [] : [value / divisor];
@@ -100,22 +98,18 @@ export function quotients(over: ReadonlyMap<number, number>, under: ReadonlyMap<
 
 /** How far from 1 the quotients of two identical rows typically are: the median of their distances. 0 of none. */
 export function noiseFloor(controlQuotients: readonly number[]): number {
-  return controlQuotients.length === 0
-    ? 0
-    : median(controlQuotients.map((quotient) => Math.abs(quotient - 1)));
+  const distances = controlQuotients.map((quotient) => Math.abs(quotient - 1));
+  return distances.length === 0 ? 0 : median(distances);
 }
 
 export type Comparison = 'faster' | 'slower' | 'tie';
 
 /** What others are divided by: in each round the mean of the two, or the one that the round has. */
-export function meanOf(
-  baseline: ReadonlyMap<number, number>,
-  control: ReadonlyMap<number, number> | undefined,
-): ReadonlyMap<number, number> {
+export function meanOf(baseline: Rates, control: Rates): Rates {
   const both = [...baseline].map(
-    ([round, value]) => [round, (value + (control?.get(round) ?? value)) / 2] as const,
+    ([round, value]) => [round, (value + (control.get(round) ?? value)) / 2] as const,
   );
-  return new Map([...(control ?? []), ...both]);
+  return new Map([...control, ...both]);
 }
 
 /**

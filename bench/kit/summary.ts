@@ -7,6 +7,7 @@ import {
   meanOf,
   noiseFloor,
   quotients,
+  type Rates,
 } from './statistics.ts';
 import type { CellBase, CurvePoint, Goal, Planned, Point, Suite, TrialBase, Verdict } from './suite.ts';
 
@@ -167,7 +168,7 @@ function worstVerdict(verdicts: readonly Verdict[], unsafe: boolean): Verdict {
 }
 
 /** A metric by round. */
-export const ratesOf = (row: SummaryRow | undefined, metric: string): ReadonlyMap<number, number> =>
+export const ratesOf = (row: SummaryRow | undefined, metric: string): Rates =>
   new Map(row?.values[metric]?.byRound ?? []);
 
 function noiseOf(rows: readonly SummaryRow[], baseline: string | null, lead: string): Noise | null {

@@ -136,7 +136,7 @@ describe('rounds', () => {
   it('have the mean of baseline and twin, or the one that is there', () => {
     const baseline = byRound(10, 20);
     expect(meanOf(baseline, byRound(20, null, 5))).toEqual(byRound(15, 20, 5));
-    expect(meanOf(baseline, undefined)).toEqual(baseline);
+    expect(meanOf(baseline, new Map())).toEqual(baseline);
   });
 
   it('of a twin say how far apart identical rows are', () => {
