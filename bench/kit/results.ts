@@ -2,16 +2,7 @@
 import { cp, mkdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Machine } from './machine.ts';
-import type {
-  CellBase,
-  CheckInfo,
-  CurveInfo,
-  ExtraTable,
-  MetricInfo,
-  Planned,
-  ReportLayout,
-  TrialBase,
-} from './suite.ts';
+import type * as suite from './suite.ts';
 import type { Broken, GoalRow, Noise, SummaryRow } from './summary.ts';
 
 /** docs/reference/results-json.md has each field. */
@@ -30,24 +21,24 @@ export interface Results {
   readonly machine: Machine;
   readonly generator: string;
   readonly plan: PlanInfo;
-  readonly trials: readonly TrialBase[];
+  readonly trials: readonly suite.TrialBase[];
   /** Ranked rows first, then unfinished audits, then failed ones, then the control; point by point. */
   readonly summary: readonly SummaryRow[];
   /** Null: the run has no A/A control. */
   readonly noise: Noise | null;
   readonly goals: readonly GoalRow[];
-  readonly metrics: readonly MetricInfo[];
-  readonly curves: readonly CurveInfo[];
-  readonly checks: readonly Omit<CheckInfo, 'read'>[];
-  readonly layout: ReportLayout;
-  readonly tables: readonly ExtraTable[];
+  readonly metrics: readonly suite.MetricInfo[];
+  readonly curves: readonly suite.CurveInfo[];
+  readonly checks: readonly Omit<suite.CheckInfo, 'read'>[];
+  readonly layout: suite.ReportLayout;
+  readonly tables: readonly suite.ExtraTable[];
   readonly broken: readonly Broken[];
   /** Why the run is not a success; empty: it is one. */
   readonly failures: readonly string[];
 }
 
 /** `cells` with the control; `trials` that were planned; `options` of the suite. */
-export interface PlanInfo extends Pick<Planned<CellBase>, 'cells' | 'points' | 'baseline' | 'ladder'> {
+export interface PlanInfo extends Pick<suite.Planned, 'cells' | 'points' | 'baseline' | 'ladder'> {
   readonly rounds: number;
   readonly seed: number;
   readonly trials: number;
@@ -103,7 +94,7 @@ export function forCommit(results: Results): string {
 }
 
 /** One row for each result, RFC 4180: every number, text and list of texts, with the names that they have in results.json. */
-export function toCsv(trials: readonly TrialBase[]): string {
+export function toCsv(trials: readonly suite.TrialBase[]): string {
   const rows = trials.map((trial) => new Map(flat(trial)));
   const columns = [...new Set(rows.flatMap((row) => [...row.keys()]))];
   const lines = rows.map((row) => columns.map((column) => quoted(row.get(column) ?? '')));

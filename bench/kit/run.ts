@@ -113,16 +113,13 @@ async function runTrials(run: Run): Promise<void> {
 }
 
 /** The whole trial or nothing of it. */
-async function runTrial(
-  { session, context: { common, signal } }: Run,
-  trial: Trial,
-  onStep: (step: string) => void,
-): Promise<TrialBase[]> {
+async function runTrial(run: Run, trial: Trial, onStep: (step: string) => void): Promise<TrialBase[]> {
+  const { common, signal } = run.context;
   if (common.idleMs > 0) onStep('waiting until the machine is idle');
-  const busyBefore = common.smoke || common.idleMs === 0 ? 0 : await untilIdle(common.idleMs, signal);
+  const busyBefore = common.idleMs > 0 ? await untilIdle(common.idleMs, signal) : 0;
   signal.throwIfAborted();
   const [startedAt, beganMs] = [new Date().toISOString(), performance.now()];
-  const bare = await session.runTrial(trial, onStep);
+  const bare = await run.session.runTrial(trial, onStep);
   const { cell, round } = trial;
   const durationMs = Math.round(performance.now() - beganMs);
   const stamp = { cell: cell.name, control: cell.control, round, startedAt, durationMs, busyBefore };
@@ -135,11 +132,8 @@ function lineOf({ suite }: Run, results: readonly TrialBase[], cell: CellBase): 
   const values = results.map((result) => lead?.read(result) ?? null).filter((value) => value !== null);
   const texts = values.map((value) => figure(value, lead?.unit ?? ''));
   const verdicts = new Set(results.map((result) => suite.verdict(result, cell)).filter(Boolean));
-  const odd = results.flatMap(({ invalid, findings }) => [
-    ...invalid.map((why) => `not counted: ${why}`),
-    ...findings,
-  ]);
-  const notes = [...new Set(odd)];
+  const ignored = results.flatMap(({ invalid }) => invalid.map((why) => `not counted: ${why}`));
+  const notes = [...new Set([...ignored, ...results.flatMap(({ findings }) => findings)])];
   const more = notes.length > 1 ? ` (and ${notes.length - 1} more)` : '';
   const note = notes.length === 0 ? '' : ` – ${notes[0]}${more}`;
   return `${texts.join(' · ').padStart(8)} ${lead?.title ?? ''}  ${[...verdicts].join(', ')}${note}`;
@@ -202,11 +196,7 @@ async function finish(run: Run): Promise<number> {
 }
 
 /** report.md and report.html of a run, with the sweeps that belong to it. */
-export async function writeReports(
-  folder: string,
-  results: Results,
-  sweeps: readonly Results[] = [],
-): Promise<void> {
+export async function writeReports(folder: string, results: Results, sweeps: Results[] = []): Promise<void> {
   await writeWhole(join(folder, 'report.md'), markdownReport(results, sweeps));
   await writeWhole(join(folder, 'report.html'), htmlReport(results, sweeps));
 }

@@ -10,10 +10,9 @@
  *                             └─ otherwise ─────────────────────────────────▶ faster or slower
  *
  * The percentile bootstrap is Efron's (B. Efron, R. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). Of up to
- * five rounds its interval of the median is their range, which covers what is true in 1 − 2^(1 − rounds) of all runs: 94 % of
- * those with five rounds, 75 % of those with three. The A/A control, one strategy measured twice in each round, mends
- * that in two ways: it says how far apart two identical rows of this very run are, and what others are divided by is the
- * mean of the two, which is less noisy than either (`meanOf`).
+ * five rounds its interval of the median is their range, which covers the true one in 1 − 2^(1 − rounds) of all runs: 94 % of
+ * those with five rounds, 75 % with three. The A/A control, one strategy measured twice in each round, mends that: it says how
+ * far apart identical rows of this run are, and the mean of the two, by which others are divided, is less noisy (`meanOf`).
  */
 import { seededRandom } from './random.ts';
 

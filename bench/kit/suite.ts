@@ -122,19 +122,16 @@ export interface CheckInfo<Result = TrialBase> {
   read(result: Result): number | null;
 }
 
+type Keys = readonly string[];
+
 /** One chart of the page. Every chart shows all cells; checkboxes of the page switch them in all charts at once. */
 export type Chart =
   /** Bars by rank with interval, and the verdict beside each. */
   | { readonly kind: 'ranking'; readonly metric: string }
   /** Bars of one metric, or of several stacked or side by side. */
-  | {
-      readonly kind: 'bars';
-      readonly title: string;
-      readonly metrics: readonly string[];
-      readonly stacked: boolean;
-    }
+  | { readonly kind: 'bars'; readonly title: string; readonly metrics: Keys; readonly stacked: boolean }
   /** One line a cell from percentile to percentile: p50, p90, p99. */
-  | { readonly kind: 'range'; readonly title: string; readonly metrics: readonly string[] }
+  | { readonly kind: 'range'; readonly title: string; readonly metrics: Keys }
   /** One metric along an axis of the points, as small multiples. */
   | { readonly kind: 'sweep'; readonly title: string; readonly metric: string; readonly axis: string }
   /** A curve of each cell, as small multiples. */
@@ -142,9 +139,9 @@ export type Chart =
   /** Each goal with its figure, its interval and its bound. */
   | { readonly kind: 'goals' };
 
+/** Charts with a sentence or two above them. */
 export interface Section {
   readonly title: string;
-  /** One or two sentences above the charts. */
   readonly text: string;
   readonly charts: readonly Chart[];
 }

@@ -1,29 +1,15 @@
 /** Trials become rows: rank, ratios with interval, noise and verdict. Pure. */
-import {
-  type Comparison,
-  compare,
-  type Interval,
-  interval,
-  meanOf,
-  noiseFloor,
-  quotients,
-  type Rates,
-} from './statistics.ts';
+import { compare, type Interval, interval, meanOf, noiseFloor, quotients, type Rates } from './statistics.ts';
 import type { CellBase, CurvePoint, Goal, Planned, Point, Suite, TrialBase, Verdict } from './suite.ts';
 
 /** A value for each round, ascending. */
 type ByRound = readonly (readonly [round: number, value: number])[];
 
-/** `rank` is by the median of the leading metric among those that passed, from 1; null: no passed audit, or the control. */
-interface Place {
-  readonly rank: number | null;
-  /** The rounds do not tell it from the first of the same rank. */
-  readonly tie: boolean;
-}
-
 /** One cell at one point; docs/reference/results-json.md has each field. */
-export interface SummaryRow extends Place, Pick<CellBase, 'unsafe' | 'control'> {
+export interface SummaryRow {
   readonly cell: string;
+  readonly unsafe: boolean;
+  readonly control: boolean;
   readonly point: Point;
   /** Rounds that were finished, and results that do not count. */
   readonly trials: number;
@@ -33,7 +19,7 @@ export interface SummaryRow extends Place, Pick<CellBase, 'unsafe' | 'control'> 
   /** The leading metric ÷ that of the baseline (the mean of it and its control) in the same round; null for the baseline. */
   readonly toBaseline: Interval | null;
   /** What `toBaseline` says, given the noise of the control. */
-  readonly comparison: Comparison | null;
+  readonly comparison: ReturnType<typeof compare> | null;
   /** The step of the ladder where the cell does best, ranked among all at their best; null: this is not the leading step. */
   readonly best: (Place & { readonly point: Point; readonly value: Interval }) | null;
   /** Of the round in the middle, by the curve's key. */
@@ -42,9 +28,16 @@ export interface SummaryRow extends Place, Pick<CellBase, 'unsafe' | 'control'> 
   readonly checks: Readonly<Record<string, number | null>>;
   /** The worst of all results. */
   readonly verdict: Verdict;
+  /** By the median of the leading metric among those that passed, from 1; null: no passed audit, or the control. */
+  readonly rank: number | null;
+  /** The rounds do not tell it from the first of the same rank. */
+  readonly tie: boolean;
   /** What went wrong, with the round in front. */
   readonly findings: readonly string[];
 }
+
+type Rows = readonly SummaryRow[];
+type Place = Pick<SummaryRow, 'rank' | 'tie'>;
 
 /** How far apart two identical rows of a run are: the control's leading metric ÷ that of the baseline. */
 export interface Noise {
@@ -76,18 +69,15 @@ export type Judged = Pick<Suite, 'metrics' | 'curves' | 'checks' | 'verdict' | '
 
 /** What the summary needs of a plan; the cells with the control. */
 type Measured = Pick<Planned, 'cells' | 'baseline' | 'ladder'>;
-/** By which metric rows are ranked, and differences within which they are ties. */
-interface Scale {
-  readonly lead: string;
-  readonly floor: number;
-}
+/** The metric by which rows are ranked, and the noise within which they are ties. */
+type Scale = Readonly<{ lead: string; floor: number }>;
 
 /** Ranked rows first, then unfinished audits, then failed ones, then the control; point by point. */
 export function summarize(
   suite: Judged,
   { cells, baseline, ladder }: Measured,
   results: readonly TrialBase[],
-): { readonly rows: readonly SummaryRow[]; readonly noise: Noise | null } {
+): { readonly rows: Rows; readonly noise: Noise | null } {
   const { lead } = suite.report;
   const groups = groupBy(results, ({ cell, point }) => `${cell} ${pointKey(point)}`);
   const bare = groups.map((group) => {
@@ -171,7 +161,7 @@ function worstVerdict(verdicts: readonly Verdict[], unsafe: boolean): Verdict {
 export const ratesOf = (row: SummaryRow | undefined, metric: string): Rates =>
   new Map(row?.values[metric]?.byRound ?? []);
 
-function noiseOf(rows: readonly SummaryRow[], baseline: string | null, lead: string): Noise | null {
+function noiseOf(rows: Rows, baseline: string | null, lead: string): Noise | null {
   const control = rows.find((row) => row.control);
   const own = rows.find(({ cell }) => cell === baseline);
   if (control === undefined || own === undefined) return null;
@@ -180,11 +170,7 @@ function noiseOf(rows: readonly SummaryRow[], baseline: string | null, lead: str
 }
 
 /** Divides each row by the baseline of its point, round by round. */
-function compared(
-  rows: readonly SummaryRow[],
-  baseline: string | null,
-  { lead, floor }: Scale,
-): readonly SummaryRow[] {
+function compared(rows: Rows, baseline: string | null, { lead, floor }: Scale): Rows {
   const own = rows.find(({ cell }) => cell === baseline);
   if (own === undefined) return rows;
   const ownRates = ratesOf(own, lead);
@@ -198,7 +184,7 @@ function compared(
 }
 
 /** Ranks rows that passed by their median. */
-function ranked(rows: readonly SummaryRow[], scale: Scale): SummaryRow[] {
+function ranked(rows: Rows, scale: Scale): SummaryRow[] {
   const group = ({ control, verdict }: SummaryRow): number =>
     control ? 3 : verdict === 'pass' || verdict === null ? 0 : verdict === 'unknown' ? 1 : 2;
   const sorted = rows.toSorted((a, b) => group(a) - group(b) || byMedian(scale)(a, b));
@@ -208,17 +194,16 @@ function ranked(rows: readonly SummaryRow[], scale: Scale): SummaryRow[] {
 }
 
 /** The largest first. */
-const byMedian =
-  ({ lead }: Scale) =>
-  (a: SummaryRow, b: SummaryRow) =>
-    (b.values[lead]?.median ?? 0) - (a.values[lead]?.median ?? 0);
+const byMedian = ({ lead }: Scale): ((a: SummaryRow, b: SummaryRow) => number) => {
+  return (a, b) => (b.values[lead]?.median ?? 0) - (a.values[lead]?.median ?? 0);
+};
 
 /**
  * A row that the rounds do not tell from the first row of a rank shares that rank. One round alone tells nothing apart: then
  * the figures as they are decide.
  * @param rows the largest median first
  */
-function placesOf(rows: readonly SummaryRow[], { lead, floor }: Scale): ReadonlyMap<SummaryRow, Place> {
+function placesOf(rows: Rows, { lead, floor }: Scale): ReadonlyMap<SummaryRow, Place> {
   let first = 0;
   const ranks = rows.map((row, index) => {
     const quotient = interval(quotients(ratesOf(row, lead), ratesOf(rows[first], lead)));
@@ -231,11 +216,7 @@ function placesOf(rows: readonly SummaryRow[], { lead, floor }: Scale): Readonly
 }
 
 /** Adds to each row of the leading step where the cell does best, and its rank among all at their best. */
-function withBest(
-  rows: readonly SummaryRow[],
-  ladder: Planned['ladder'],
-  scale: Scale,
-): readonly SummaryRow[] {
+function withBest(rows: Rows, ladder: Planned['ladder'], scale: Scale): Rows {
   if (ladder === null || ladder.values.length < 2) return rows;
   const { axis, lead } = ladder;
   const lane = ({ cell, point }: SummaryRow): string => `${cell} ${pointKey({ ...point, [axis]: 0 })}`;
@@ -260,11 +241,8 @@ function withBest(
 }
 
 /** A row for each goal of which a cell was planned; a ratio is taken within a round. */
-export function goalRows(
-  goals: readonly Goal[],
-  rows: readonly SummaryRow[],
-  { cells, ladder }: Omit<Measured, 'baseline'>,
-): GoalRow[] {
+export function goalRows(goals: readonly Goal[], rows: Rows, plan: Omit<Measured, 'baseline'>): GoalRow[] {
+  const { cells, ladder } = plan;
   const names = new Set(cells.map(({ name }) => name));
   const lead: Point = ladder === null ? {} : { [ladder.axis]: ladder.lead };
   const planned = goals.filter(({ of, over, at = {} }) => {
@@ -274,8 +252,8 @@ export function goalRows(
   });
   return planned.map((goal) => {
     const { metric, of, over, atLeast, atMost, at = lead } = goal;
-    const isAt = ({ point }: SummaryRow): boolean =>
-      Object.entries(at).every(([axis, n]) => point[axis] === n);
+    const axes = Object.entries(at);
+    const isAt = ({ point }: SummaryRow): boolean => axes.every(([axis, n]) => point[axis] === n);
     const [row, by] = [of, over].map((name) => rows.find((one) => one.cell === name && isAt(one)));
     const counts = row?.verdict !== 'fail' && by?.verdict !== 'fail';
     const own = ratesOf(counts ? row : undefined, metric);
@@ -293,14 +271,14 @@ export function goalRows(
 }
 
 /** Why a run is not a success; empty: every safe cell passed, and every unsafe one was seen to fail. */
-export function failuresOf(rows: readonly SummaryRow[], broken: readonly Broken[]): string[] {
+export function failuresOf(rows: Rows, broken: readonly Broken[]): string[] {
   if (rows.length === 0) return ['nothing was measured'];
   const failed = broken.filter(({ missing }) => !missing);
   const judged = groupBy(rows, ({ cell }) => cell).flatMap((own) => {
     const { cell, unsafe } = own[0]!;
     const has = (wanted: Verdict): boolean => own.some(({ verdict }) => verdict === wanted);
-    if (unsafe)
-      return has('fail (expected)') ? [] : [`${cell} is declared unsafe, but this load did not show it`];
+    if (unsafe && has('fail (expected)')) return [];
+    if (unsafe) return [`${cell} is declared unsafe, but this load did not show it`];
     if (has('fail')) return [`${cell}: the audit failed`];
     return has('unknown') ? [`${cell}: the audit could not be finished`] : [];
   });
