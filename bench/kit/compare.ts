@@ -60,7 +60,8 @@ export function compareResults(before: Results, after: Results, marginPercent: n
   const isCell = (name: string | null) =>
     runs.every(({ summary }) => summary.some(({ cell }) => cell === name));
   const baseline = runs.map(({ plan }) => plan.baseline).find(isCell) ?? null;
-  const [old, now] = [figuresOf(before, baseline), figuresOf(after, baseline)];
+  const nameOf = namer(runs);
+  const [old, now] = [figuresOf(before, baseline, nameOf), figuresOf(after, baseline, nameOf)];
   const same = (one: Figure) => (other: Figure) =>
     one.row === other.row && one.metric.key === other.metric.key;
   const changes = old.flatMap((figure) => now.filter(same(figure)).flatMap(changeOf(figure, marginPercent)));
@@ -70,16 +71,25 @@ export function compareResults(before: Results, after: Results, marginPercent: n
   const weak = [...weaknesses('before', before), ...weaknesses('after', after)];
   const suspicion = baseline === null ? ['there is no common baseline'] : suspicions(baseline, changes);
   const warnings = [...differences(before, after), ...weak, ...suspicion, ...missing];
-  return { marginPercent, baseline, changes, warnings, audits: auditsOf(before, after) };
+  return { marginPercent, baseline, changes, warnings, audits: auditsOf(before, after, nameOf) };
 }
 
 const at = (point: Point): string =>
   Object.entries(point)
     .map(([axis, value]) => `, ${axis} ${value}`)
     .join('');
-const nameOf = ({ cell, point }: SummaryRow): string => cell + at(point);
+type NameOf = (row: SummaryRow) => string;
 
-function figuresOf({ summary, goals, metrics, layout }: Results, baseline: string | null): Figure[] {
+/** A cell with its point, as far as the runs have several values of an axis. */
+function namer(runs: readonly Results[]): NameOf {
+  const points = runs.flatMap(({ summary }) => summary.map(({ point }) => point));
+  const isSwept = (axis: string): boolean => new Set(points.map((point) => point[axis])).size > 1;
+  return ({ cell, point }) =>
+    cell + at(Object.fromEntries(Object.entries(point).filter(([axis]) => isSwept(axis))));
+}
+
+function figuresOf(run: Results, baseline: string | null, nameOf: NameOf): Figure[] {
+  const { summary, goals, metrics, layout } = run;
   const keys = [...new Set([layout.lead, ...layout.columns])];
   const shown = keys.flatMap((key) => metrics.filter((one) => one.key === key && one.better !== null));
   const ofCells = summary.flatMap((row): Figure[] => {
@@ -129,7 +139,7 @@ const changeOf =
   };
 
 /** The control is the baseline: its audit counts as well. */
-function auditsOf(before: Results, after: Results): string[] {
+function auditsOf(before: Results, after: Results, nameOf: NameOf): string[] {
   const badness = (row: SummaryRow): number => ['unknown', 'fail'].indexOf(row.verdict ?? '') + 1;
   return before.summary.flatMap((old) => {
     const now = after.summary.find((row) => nameOf(row) === nameOf(old));
