@@ -11,7 +11,6 @@ export const FULL_ONLY = [
   'test/bench/k6.test.ts',
   'test/bench/link.test.ts',
   'test/bench/load.test.ts',
-  'test/bench/lock-servers.test.ts',
   'test/bench/locks.test.ts',
   'test/bench/open.test.ts',
   'test/bench/post-load.test.ts',

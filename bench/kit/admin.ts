@@ -6,18 +6,13 @@ export const priceCents = 1_000;
 
 /** Creates the sale of a trial and returns its id. */
 export async function createSale(url: string, stock: number): Promise<number> {
-  const sale = await request(url, '/sales', {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ name: 'bench', stock, priceCents }),
-  });
-  if (!isObject(sale) || typeof sale.id !== 'number') {
-    throw new Error(`POST /sales answered without an id: ${JSON.stringify(sale)}`);
-  }
+  const headers = { 'content-type': 'application/json' };
+  const body = JSON.stringify({ name: 'bench', stock, priceCents });
+  const sale = await request<{ readonly id: number }>(`${url}/sales`, { method: 'POST', headers, body });
   return sale.id;
 }
 
-/** A strategy as `GET /strategies` describes it, as far as the bench needs it. */
+/** A strategy as the service describes it, as far as the bench needs it. */
 export interface CatalogueEntry {
   readonly name: string;
   readonly summary: string;
@@ -36,39 +31,28 @@ export interface Catalogue {
   readonly lock: string | null;
 }
 
+/** `GET /strategies`, as far as the bench reads it. */
+interface Answer {
+  readonly lock: string;
+  readonly strategies: readonly (Pick<CatalogueEntry, 'name' | 'summary' | 'usesLock'> & {
+    readonly store: string;
+    readonly guarantees: Pick<CatalogueEntry, 'neverOversells'>;
+  })[];
+}
+
 export async function readCatalogue(url: string): Promise<Catalogue> {
-  const answer = await request(url, '/strategies', {});
-  if (!isObject(answer) || !Array.isArray(answer.strategies)) {
-    throw new Error('GET /strategies answered without a list of strategies');
-  }
+  const { lock, strategies } = await request<Answer>(`${url}/strategies`);
   return {
-    strategies: answer.strategies.map(readEntry),
-    lock: typeof answer.lock === 'string' ? answer.lock : null,
+    lock,
+    strategies: strategies.map(({ name, summary, usesLock, store, guarantees: { neverOversells } }) => {
+      return { name, summary, usesLock, inPostgres: store === 'postgres', neverOversells };
+    }),
   };
 }
 
-function readEntry(strategy: unknown): CatalogueEntry {
-  if (!isObject(strategy) || typeof strategy.name !== 'string' || !isObject(strategy.guarantees)) {
-    throw new Error(
-      `GET /strategies lists a strategy without name or guarantees: ${JSON.stringify(strategy)}`,
-    );
-  }
-  return {
-    name: strategy.name,
-    summary: typeof strategy.summary === 'string' ? strategy.summary : '',
-    usesLock: strategy.usesLock === true,
-    inPostgres: strategy.store === 'postgres',
-    neverOversells: strategy.guarantees.neverOversells === true,
-  };
-}
-
-async function request(url: string, path: string, init: RequestInit): Promise<unknown> {
-  const response = await fetch(`${url}${path}`, { ...init, signal: AbortSignal.timeout(timeoutMs) });
+async function request<Body>(url: string, init: RequestInit = {}): Promise<Body> {
+  const response = await fetch(url, { ...init, signal: AbortSignal.timeout(timeoutMs) });
   const body = await response.text();
-  if (!response.ok) throw new Error(`${init.method ?? 'GET'} ${path} answered ${response.status}: ${body}`);
-  return JSON.parse(body) as unknown;
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null;
+  if (!response.ok) throw new Error(`${init.method ?? 'GET'} ${url} answered ${response.status}: ${body}`);
+  return JSON.parse(body) as Body;
 }

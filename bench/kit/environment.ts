@@ -3,10 +3,10 @@ import { access, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { serviceEntry } from './service.ts';
-import { type BenchStores, openStores } from './stores.ts';
+import { type BenchStores, openStores, type StoresOptions } from './stores.ts';
 
 export interface Environment {
-  /** Local stores, or those of DATABASE_URL and REDIS_URL; started when first asked for, stopped with the run. */
+  /** Started when first asked for, stopped with the run. */
   stores(): Promise<BenchStores>;
   /** The folder of this run's results, for histories. */
   readonly folder: string;
@@ -18,25 +18,17 @@ export interface Environment {
   readonly say: (line: string) => void;
 }
 
-export interface EnvironmentOptions extends Pick<Environment, 'folder' | 'signal' | 'say'> {
-  /** Undefined: a local one is started. */
-  readonly databaseUrl: string | undefined;
-  readonly redisUrl: string | undefined;
-  readonly keep: boolean;
-  readonly yes: boolean;
-}
-
-export async function openEnvironment(options: EnvironmentOptions): Promise<Environment & AsyncDisposable> {
-  const { folder, signal, say, databaseUrl, redisUrl, keep, yes } = options;
+export async function openEnvironment(
+  place: Pick<Environment, 'folder' | 'signal' | 'say'>,
+  options: StoresOptions,
+): Promise<Environment & AsyncDisposable> {
   const scratch = await mkdtemp(join(tmpdir(), 'stampede-bench-run-'));
   let stores: Promise<BenchStores> | null = null;
   return {
-    folder,
+    ...place,
     scratch,
-    signal,
-    say,
     stores() {
-      stores ??= openStores({ databaseUrl, redisUrl, keep, mayDelete: yes, say });
+      stores ??= openStores(options);
       return stores;
     },
     async [Symbol.asyncDispose]() {

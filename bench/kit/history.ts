@@ -4,34 +4,26 @@
  */
 import { createWriteStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 
 /** `ok`: it happened. `fail`: it certainly did not happen. `info`: unknown (timeout, reset, unexpected answer). */
 export type AttemptResult = 'ok' | 'fail' | 'info';
 
-/** How an attempt ended, as the client saw it. */
-export type AttemptOutcome =
-  | 'accepted'
-  | 'replayed'
-  | 'sold-out'
-  | 'not-open'
-  | 'busy'
-  /** No answer came, or the service answered that the outcome is unknown. */
-  | 'unknown'
-  /** An answer that the contract does not have for a purchase in a benchmark: 4xx, 500, a body without an order. */
-  | 'unexpected';
-
 /** What each outcome says about whether an order exists. */
-export const resultOf: Readonly<Record<AttemptOutcome, AttemptResult>> = {
+export const resultOf = {
   accepted: 'ok',
   replayed: 'ok',
   'sold-out': 'fail',
   'not-open': 'fail',
   busy: 'fail',
+  /** No answer came, or the service answered that the outcome is unknown. */
   unknown: 'info',
+  /** An answer that the contract does not have for a purchase in a benchmark: 4xx, 500, a body without an order. */
   unexpected: 'info',
-};
+} as const satisfies Readonly<Record<string, AttemptResult>>;
+
+/** How an attempt ended, as the client saw it. */
+export type AttemptOutcome = keyof typeof resultOf;
 
 /** One attempt that was sent. */
 export interface HistoryRecord {
@@ -57,42 +49,35 @@ const chunkLines = 2_000;
 
 /** Writes the history to `path`, after the load, so that writing costs the load nothing. */
 export async function writeHistory(path: string, records: readonly HistoryRecord[]): Promise<void> {
-  await pipeline(Readable.from(chunks(records)), createWriteStream(path));
-}
-
-function* chunks(records: readonly HistoryRecord[]): Generator<string> {
-  for (let from = 0; from < records.length; from += chunkLines) {
-    const lines = records.slice(from, from + chunkLines).map((record) => JSON.stringify(record));
-    yield `${lines.join('\n')}\n`;
+  function* chunks(): Generator<string> {
+    for (let from = 0; from < records.length; from += chunkLines) {
+      const lines = records.slice(from, from + chunkLines).map((record) => `${JSON.stringify(record)}\n`);
+      yield lines.join('');
+    }
   }
+  await pipeline(chunks, createWriteStream(path));
 }
 
-/** Reads a history back; a malformed line is an error that names its number. */
+/** Reads a history back. @throws with the number of a malformed line */
 export async function readHistory(path: string): Promise<HistoryRecord[]> {
   const lines = (await readFile(path, 'utf8')).split('\n');
-  const records: HistoryRecord[] = [];
-  for (const [index, line] of lines.entries()) {
-    if (line !== '') records.push(parseRecord(line, `${path}:${index + 1}`));
-  }
-  return records;
+  return lines.flatMap((line, index) => (line === '' ? [] : [parsed(line, `${path}:${index + 1}`)]));
 }
 
-function parseRecord(line: string, where: string): HistoryRecord {
+function parsed(line: string, where: string): HistoryRecord {
   let record: Partial<HistoryRecord>;
   try {
     record = JSON.parse(line) as Partial<HistoryRecord>;
   } catch (cause) {
     throw new Error(`${where}: not a JSON object`, { cause });
   }
-  const { outcome, result } = record;
-  if (outcome === undefined || resultOf[outcome] === undefined || resultOf[outcome] !== result) {
+  const { outcome, result, userId, saleId, invokedUs, completedUs } = record;
+  if (outcome === undefined || result === undefined || resultOf[outcome] !== result) {
     throw new Error(`${where}: outcome "${outcome}" with result "${result}" is not a history record`);
   }
-  if (typeof record.userId !== 'string' || typeof record.saleId !== 'number') {
-    throw new Error(`${where}: a record needs a saleId and a userId`);
-  }
-  if (typeof record.invokedUs !== 'number' || record.completedUs === undefined) {
-    throw new Error(`${where}: a record needs invokedUs and completedUs`);
-  }
+  const isOfSale = typeof userId === 'string' && typeof saleId === 'number';
+  if (!isOfSale) throw new Error(`${where}: a record needs a saleId and a userId`);
+  const hasTimes = typeof invokedUs === 'number' && completedUs !== undefined;
+  if (!hasTimes) throw new Error(`${where}: a record needs invokedUs and completedUs`);
   return record as HistoryRecord;
 }

@@ -1,4 +1,4 @@
-/** How busy the machine is: before a trial, when other work would spoil its figures, and per processor while it runs. */
+/** How busy the machine is before a trial, when other work would spoil its figures. */
 import { cpus } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -11,11 +11,10 @@ interface Ticks {
   readonly all: number;
 }
 
-const perProcessor = (): Ticks[] =>
-  cpus().map(({ times: { idle, user, nice, sys, irq } }) => ({ idle, all: idle + user + nice + sys + irq }));
-
-function total(): Ticks {
-  return perProcessor().reduce((sum, { idle, all }) => ({ idle: sum.idle + idle, all: sum.all + all }));
+function ticks(): Ticks {
+  const all = cpus().map(({ times }) => times);
+  const sum = (numbers: number[]): number => numbers.reduce((total, one) => total + one, 0);
+  return { idle: sum(all.map(({ idle }) => idle)), all: sum(all.flatMap((times) => Object.values(times))) };
 }
 
 /** Share of the time between two samples that was not idle; 1 when no time has passed. */
@@ -25,7 +24,7 @@ export function busyShare(before: Ticks, after: Ticks): number {
 }
 
 /** Samples until the machine is idle, for at most so long, and at least once. @returns the last sample, 0 to 1 */
-export async function untilIdle(withinMs: number, signal: AbortSignal, sample = total): Promise<number> {
+export async function untilIdle(withinMs: number, signal: AbortSignal, sample = ticks): Promise<number> {
   const untilMs = performance.now() + withinMs;
   for (;;) {
     const before = sample();

@@ -2,7 +2,7 @@
  * The way from the service to its stores as a network with a known round-trip time, and a count of the round trips on it:
  * two proxies in a process (link-proxy.ts), which ends with this one.
  */
-import { startProgram } from './processes.ts';
+import { type Started, startProgram } from './processes.ts';
 
 /** How often a lone attempt waits for a store: requests and answers that alternate. */
 export interface RoundTrips {
@@ -17,14 +17,10 @@ export interface LinkOptions {
   readonly rttMs: number;
 }
 
-export interface Link extends AsyncDisposable {
-  /** Postgres through the proxy; user, database and query are those that were given. */
+export interface Link extends Pick<Started, 'pid' | 'died'>, AsyncDisposable {
+  /** Through the proxy; user, database and query are those that were given. */
   readonly databaseUrl: string;
-  /** Redis through the proxy. */
   readonly redisUrl: string;
-  readonly pid: number;
-  /** Fires when the proxies end before they are disposed of. */
-  readonly died: AbortSignal;
   /**
    * Since the last reset: on each connection, an answer counts that is the first after a request. A pipeline is one; two
    * connections at the same time are two; what has not been answered yet is none.
@@ -40,46 +36,39 @@ export interface Endpoint {
   readonly port: number;
 }
 
-type Order =
-  | { readonly do: 'count' }
-  | { readonly do: 'reset' }
-  | { readonly do: 'delay'; readonly rttMs: number };
-/** `open` comes first, and once. */
-export type ToProxy =
-  | { readonly do: 'open'; readonly postgres: Endpoint; readonly redis: Endpoint }
-  | (Order & { readonly number: number });
-/** The ports of the proxies, or the round trips so far. */
-export type FromProxy =
-  | { readonly done: 'open'; readonly postgres: number; readonly redis: number }
-  | { readonly done: Order['do']; readonly number: number; readonly trips: RoundTrips };
-
-const answerMs = 10_000;
+/** The first message opens the proxies. Each is answered with its number. */
+export interface ToProxy {
+  readonly number: number;
+  readonly open?: { readonly postgres: Endpoint; readonly redis: Endpoint };
+  readonly delayMs?: number;
+  readonly reset?: boolean;
+}
+export interface FromProxy {
+  readonly number: number;
+  readonly ports: RoundTrips;
+  readonly trips: RoundTrips;
+}
 
 /** @throws when a URL names no host, or the proxies cannot be started */
 export async function openLink({ databaseUrl, redisUrl, rttMs }: LinkOptions): Promise<Link> {
-  const [postgres, redis] = [endpoint(databaseUrl, 5_432), endpoint(redisUrl, 6_379)];
+  const open = { postgres: endpoint(databaseUrl, 5_432), redis: endpoint(redisUrl, 6_379) };
   const program = startProgram<ToProxy, FromProxy>('kit/link-proxy.ts');
   let orders = 0;
-  const order = async (what: Order): Promise<RoundTrips> => {
+  const order = (what: Omit<ToProxy, 'number'>): Promise<FromProxy> => {
     const number = ++orders;
     program.send({ ...what, number });
-    const isAnswer = (message: FromProxy): message is Extract<FromProxy, { done: Order['do'] }> =>
-      message.done !== 'open' && message.number === number;
-    return (await program.receive(isAnswer, { withinMs: answerMs })).trips;
+    return program.receive((answer): answer is FromProxy => answer.number === number);
   };
-  const delay = async (ms: number): Promise<void> => void (await order({ do: 'delay', rttMs: ms }));
   try {
-    program.send({ do: 'open', postgres, redis });
-    const ports = await program.receive((message) => message.done === 'open');
-    await delay(rttMs);
+    const { ports } = await order({ open, delayMs: rttMs });
     return {
       databaseUrl: through(databaseUrl, ports.postgres),
       redisUrl: through(redisUrl, ports.redis),
       pid: program.pid,
       died: program.died,
-      roundTrips: () => order({ do: 'count' }),
-      reset: async () => void (await order({ do: 'reset' })),
-      delay,
+      roundTrips: async () => (await order({})).trips,
+      reset: async () => void (await order({ reset: true })),
+      delay: async (delayMs) => void (await order({ delayMs })),
       [Symbol.asyncDispose]: () => program[Symbol.asyncDispose](),
     };
   } catch (error) {
@@ -92,7 +81,7 @@ function endpoint(url: string, defaultPort: number): Endpoint {
   const { hostname, port } = new URL(url);
   // A socket file has no host, and nothing on a machine is farther away than a proxy on it.
   if (hostname === '') throw new Error('a network between service and store needs a URL that names a host');
-  return { host: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? defaultPort : Number(port) };
+  return { host: hostname.replace(/^\[|\]$/g, ''), port: Number(port) || defaultPort };
 }
 
 function through(url: string, port: number): string {

@@ -1,7 +1,4 @@
-/**
- * The servers that some locks have beside the stores of the trials. The environment names them; the bench
- * passes them on with the locks that need them, and leaves them alone. They may hold passwords: no report shows them.
- */
+/** The servers that some locks have beside the stores: the environment names them. No report shows them, for passwords. */
 import { locks } from '../../src/locks/registry.ts';
 
 /** What each variable must name. */
@@ -18,15 +15,11 @@ export function lockVariable(lock: string | null): LockVariable | null {
 }
 
 /** Every lock whose servers are not named, in words. */
-export function missingLockServers(
-  names: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
-): string[] {
+export function missingLockServers(names: readonly string[], env: NodeJS.ProcessEnv): string[] {
   return names.flatMap((name) => {
     const variable = lockVariable(name);
     if (variable === null || env[variable]) return [];
-    return [
-      `--locks ${name} needs ${variable}: set it to ${variables[variable]}; see docs/how-to/choose-a-lock.md`,
-    ];
+    const what = `set it to ${variables[variable]}; see docs/how-to/choose-a-lock.md`;
+    return [`--locks ${name} needs ${variable}: ${what}`];
   });
 }

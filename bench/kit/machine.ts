@@ -1,7 +1,6 @@
 /** Where and with what a run was made. */
 import { execFile } from 'node:child_process';
 import { cpus, release, totalmem, type } from 'node:os';
-import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
 export interface Machine {
@@ -25,13 +24,10 @@ export function describeMachine(versions: Readonly<Record<string, string>>): Mac
     memoryBytes: totalmem(),
     os: `${type()} ${release()} ${process.arch}`,
     node: process.version,
-    postgres: 'not used',
-    redis: 'not used',
+    ...{ postgres: 'not used', redis: 'not used' },
     ...versions,
   };
 }
-
-const run = promisify(execFile);
 
 /** As a person reads it: what `describeCommit` says, with the first digits only. */
 export const shortCommit = (commit: string): string => commit.replace(/^([0-9a-f]{7})[0-9a-f]{33}/, '$1');
@@ -39,7 +35,7 @@ export const shortCommit = (commit: string): string => commit.replace(/^([0-9a-f
 /** The commit that was measured, with `-dirty` when files differ from it; `unknown` outside a repository. */
 export async function describeCommit(): Promise<string> {
   const git = async (...args: string[]): Promise<string> =>
-    (await run('git', args, { cwd: fileURLToPath(new URL('../..', import.meta.url)) })).stdout.trim();
+    (await promisify(execFile)('git', args, { cwd: import.meta.dirname })).stdout.trim();
   try {
     const head = await git('rev-parse', '--verify', 'HEAD');
     return (await git('status', '--porcelain')) === '' ? head : `${head}-dirty`;

@@ -1,10 +1,12 @@
 /** The one option parser: options are data, every mistake is reported at once, and `--help` is made from the same data. */
 import { parseArgs } from 'node:util';
-import { suggestion } from '../../src/config/suggest.ts';
+import { nearest } from '../../src/config/suggest.ts';
+
+/** `seconds` become ms. `names` and `numbers` are lists with commas. */
+type Kind = 'flag' | 'whole' | 'number' | 'seconds' | 'numbers' | 'names' | 'choice' | 'text';
 
 export interface OptionSpec {
-  /** `seconds` become ms. `names` and `numbers` are lists with commas. */
-  readonly kind: 'flag' | 'whole' | 'number' | 'seconds' | 'numbers' | 'names' | 'choice' | 'text';
+  readonly kind: Kind;
   /** With the default in brackets at its end. */
   readonly help: string;
   readonly min?: number;
@@ -14,18 +16,15 @@ export interface OptionSpec {
 }
 
 export type OptionSpecs = Readonly<Record<string, OptionSpec>>;
-type Value = true | string | number | readonly string[] | readonly number[];
 
 /** The options that were given, parsed; what was not given has the caller's default. */
 export class Given {
-  readonly #values: ReadonlyMap<string, Value>;
-
-  constructor(values: ReadonlyMap<string, Value>) {
-    this.#values = values;
-  }
+  /** Arguments that belong to no option. */
+  readonly files: string[] = [];
+  readonly values = new Map<string, unknown>();
 
   has(name: string): boolean {
-    return this.#values.has(name);
+    return this.values.has(name);
   }
 
   /** Of `whole` and `number`; of `seconds` in ms. */
@@ -41,8 +40,8 @@ export class Given {
     return this.#get(name, otherwise);
   }
 
-  names<T extends readonly string[] | null>(name: string, otherwise: T): readonly string[] | T {
-    return this.#get<readonly string[] | T>(name, otherwise);
+  names(name: string, otherwise: readonly string[]): readonly string[] {
+    return this.#get(name, otherwise);
   }
 
   numbers(name: string, otherwise: readonly number[]): readonly number[] {
@@ -50,27 +49,17 @@ export class Given {
   }
 
   #get<T>(name: string, otherwise: T): T {
-    return this.#values.has(name) ? (this.#values.get(name) as T) : otherwise;
+    return this.values.has(name) ? (this.values.get(name) as T) : otherwise;
   }
 }
 
-/** The options that every suite has. */
-export interface CommonOptions {
+/** The options that every suite has, as `commonSpecs` explains them. */
+export interface CommonOptions
+  extends Readonly<Record<'keep' | 'yes' | 'smoke' | 'strict' | 'canonical', boolean>> {
   readonly rounds: number;
   readonly seed: number;
-  /** Results are written to a folder named by the UTC time in here. */
   readonly out: string;
-  /** How long to wait before each trial, at most, until the machine is idle. */
   readonly idleMs: number;
-  /** Keep the databases of the trials. */
-  readonly keep: boolean;
-  /** Agree that `stampede:*` keys in a given Redis are deleted. */
-  readonly yes: boolean;
-  readonly smoke: boolean;
-  /** A missed goal is a failure. */
-  readonly strict: boolean;
-  /** Also replace the committed results of this suite. */
-  readonly canonical: boolean;
 }
 
 const commonSpecs: OptionSpecs = {
@@ -78,16 +67,18 @@ const commonSpecs: OptionSpecs = {
     kind: 'whole',
     min: 1,
     max: 100,
-    help: 'rounds; each runs every cell once (5; memory, overload and smoke 1)',
+    help: 'each runs every cell once (5; memory, overload, smoke 1)',
   },
-  seed: { kind: 'whole', min: 0, max: 4_294_967_295, help: 'of arrivals and of the order of customers (1)' },
+  seed: { kind: 'whole', max: 4_294_967_295, help: 'of arrivals and of the order of customers (1)' },
   idle: {
     kind: 'seconds',
-    min: 0,
     max: 3_600,
-    help: 'wait so long at most before each trial until the machine is idle (0)',
+    help: 'wait at most so long for an idle machine before each trial (0)',
   },
-  out: { kind: 'text', help: 'folder for results (bench/results)' },
+  out: {
+    kind: 'text',
+    help: 'folder for results, which are in a folder named by the UTC time (bench/results)',
+  },
   keep: { kind: 'flag', help: 'keep the databases of the trials' },
   yes: { kind: 'flag', help: 'agree that stampede:* keys in the Redis of REDIS_URL are deleted' },
   smoke: { kind: 'flag', help: 'one small round that only shows that everything works' },
@@ -111,18 +102,15 @@ export type Parsed<Options> =
 export function parseOptions<Options>(suite: Optioned<Options>, args: readonly string[]): Parsed<Options> {
   const mistakes: string[] = [];
   const given = readOptions({ ...suite.options, ...commonSpecs }, args, mistakes);
+  mistakes.push(...given.files.map((word) => `"${word}" is not an option; --help lists them`));
   if (given.has('help') && mistakes.length === 0) return { kind: 'help' };
-  const smoke = given.has('smoke');
+  const [has, smoke] = [(name: string) => given.has(name), given.has('smoke')];
   const common: CommonOptions = {
+    ...{ keep: has('keep'), yes: has('yes'), smoke, strict: has('strict'), canonical: has('canonical') },
     rounds: given.number('rounds', smoke ? suite.rounds.smoke : suite.rounds.canonical),
     seed: given.number('seed', 1),
     out: given.text('out', 'bench/results'),
     idleMs: given.number('idle', 0),
-    keep: given.has('keep'),
-    yes: given.has('yes'),
-    smoke,
-    strict: given.has('strict'),
-    canonical: given.has('canonical'),
   };
   const options = suite.read(given, common, mistakes);
   return mistakes.length > 0 ? { kind: 'mistakes', mistakes } : { kind: 'run', options, common };
@@ -132,104 +120,67 @@ const column = 26;
 
 /** The lines of `--help`: the suite's own options first. */
 export function optionLines(specs: OptionSpecs): string {
-  return Object.entries({ ...specs, ...commonSpecs })
-    .map(([name, spec]) => {
-      const left = `  --${name}${spec.kind === 'flag' ? '' : ` ${placeholder(spec)}`}`;
-      return left.length < column
-        ? `${left.padEnd(column)}${spec.help}`
-        : `${left}\n${' '.repeat(column)}${spec.help}`;
-    })
-    .join('\n');
+  const lines = Object.entries({ ...specs, ...commonSpecs }).map(([name, spec]) => {
+    const left = `  --${name} ${placeholder(spec)}`;
+    return `${left.length < column ? left.padEnd(column) : `${left}\n${' '.repeat(column)}`}${spec.help}`;
+  });
+  return lines.join('\n');
 }
 
 function placeholder({ kind, choices = [] }: OptionSpec): string {
-  const texts = {
-    flag: '',
-    whole: 'n',
-    number: 'n',
-    seconds: 's',
-    numbers: 'n,m',
-    names: 'a,b',
-    text: 'text',
-  };
-  return kind === 'choice' ? choices.join('|') : texts[kind];
+  if (kind === 'choice') return choices.join('|');
+  const n = 'n';
+  return { flag: '', whole: n, number: n, seconds: 's', numbers: 'n,m', names: 'a,b', text: 'text' }[kind];
 }
 
 /** Reads options that are in the table; each mistake is added to the list. */
 export function readOptions(specs: OptionSpecs, args: readonly string[], mistakes: string[]): Given {
-  const known = Object.keys(specs);
-  const values = new Map<string, Value>();
-  const options = Object.fromEntries(
-    Object.entries(specs).map(([name, { kind }]) => [
-      name,
-      { type: kind === 'flag' ? 'boolean' : 'string' } as const,
-    ]),
-  );
-  const { tokens } = parseArgs({
-    args: [...args],
-    options,
-    strict: false,
-    allowPositionals: true,
-    tokens: true,
-  });
-  const seen = new Set<string>();
-  for (const token of tokens) {
-    if (token.kind === 'positional') mistakes.push(`"${token.value}" is not an option; --help lists them`);
+  const given = new Given();
+  const type = ({ kind }: OptionSpec) => ({ type: kind === 'flag' ? 'boolean' : 'string' }) as const;
+  const options = Object.fromEntries(Object.entries(specs).map(([name, spec]) => [name, type(spec)]));
+  const parsed = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true });
+  for (const token of parsed.tokens) {
+    if (token.kind === 'positional') given.files.push(token.value);
     if (token.kind !== 'option') continue;
     const { name, rawName, value } = token;
     const spec = specs[name];
     if (spec === undefined) {
-      mistakes.push(`there is no option ${rawName}${nearOption(name, known)}`);
+      const near = nearest(name, Object.keys(specs));
+      const hint = near === null ? '--help lists them' : `did you mean "--${near}"?`;
+      mistakes.push(`there is no option ${rawName}; ${hint}`);
       continue;
     }
-    if (seen.has(name)) mistakes.push(`${rawName} is given twice`);
-    seen.add(name);
+    if (given.has(name)) mistakes.push(`${rawName} is given twice`);
     if (spec.kind === 'flag') {
       if (value !== undefined) mistakes.push(`${rawName} takes no value`);
-      values.set(name, true);
-    } else if (value === undefined || value === '' || value.startsWith('--')) {
+      given.values.set(name, true);
+    } else if (!value || value.startsWith('--')) {
       mistakes.push(`${rawName} needs a value: ${rawName} ${placeholder(spec)}`);
     } else {
-      const read = parsed(spec, value);
-      if (typeof read === 'object' && 'mistake' in read)
-        mistakes.push(`${rawName} ${value}: ${read.mistake}`);
-      else values.set(name, read);
+      const read = parsedValue(spec, value);
+      if (read === null) mistakes.push(`${rawName} ${value}: must be ${wanted(spec)}`);
+      else given.values.set(name, read);
     }
   }
-  return new Given(values);
+  return given;
 }
 
-function nearOption(name: string, known: readonly string[]): string {
-  const hint = suggestion(name, known);
-  return hint.startsWith('; did') ? hint.replace('"', '"--') : '; --help lists them';
-}
-
-function parsed(spec: OptionSpec, text: string): Exclude<Value, true> | { readonly mistake: string } {
-  const { kind, choices = [] } = spec;
-  if (kind === 'text') return text;
-  if (kind === 'choice') {
-    return choices.includes(text) ? text : { mistake: `must be one of ${choices.join(', ')}` };
-  }
-  if (kind === 'names') {
-    if (/^[a-z0-9-]+(,[a-z0-9-]+)*$/.test(text)) return [...new Set(text.split(','))];
-    return { mistake: 'must be names with commas between them, without spaces' };
-  }
-  const numbers = text.split(',').map((part) => numberOf(spec, part));
-  const [first] = numbers;
-  if (first === undefined || numbers.includes(null) || (kind !== 'numbers' && numbers.length > 1)) {
-    const what =
-      kind === 'whole' ? 'a whole number' : kind === 'numbers' ? 'numbers with commas, each' : 'a number';
-    return { mistake: `must be ${what} from ${spec.min ?? 0} to ${spec.max ?? 'any'}` };
-  }
-  if (kind === 'numbers') return [...new Set(numbers as number[])];
-  return kind === 'seconds' ? Math.round(first! * 1_000) : first!;
-}
-
-function numberOf(
-  { kind, min = 0, max = Number.POSITIVE_INFINITY }: OptionSpec,
-  text: string,
-): number | null {
+/** @returns null when it is not what the option takes */
+function parsedValue({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec, text: string): unknown {
+  const parts = [...new Set(text.split(','))];
   const written = kind === 'whole' ? /^\d+$/ : /^\d+(\.\d+)?$/;
-  const value = Number(text);
-  return written.test(text) && value >= min && value <= max ? value : null;
+  const fits = (part: string): boolean => written.test(part) && Number(part) >= min && Number(part) <= max;
+  if (kind === 'text') return text;
+  if (kind === 'choice') return choices.includes(text) ? text : null;
+  if (kind === 'names') return parts.every((part) => /^[a-z0-9-]+$/.test(part)) ? parts : null;
+  if (kind === 'numbers') return parts.every(fits) ? parts.map(Number) : null;
+  if (!fits(text)) return null;
+  return kind === 'seconds' ? Math.round(Number(text) * 1_000) : Number(text);
+}
+
+function wanted({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec): string {
+  if (kind === 'choice') return `one of ${choices.join(', ')}`;
+  if (kind === 'names') return 'names with commas between them, without spaces';
+  const whats = { whole: 'a whole number', numbers: 'numbers with commas, each', number: 'a number' };
+  return `${whats[kind as keyof typeof whats] ?? whats.number} from ${min} to ${max}`;
 }

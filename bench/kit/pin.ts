@@ -3,9 +3,9 @@
  * stores all but the first. All servers of a suite are held to theirs in the same way, after they started.
  */
 import { execFile, spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { promisify } from 'node:util';
+import { procFile } from './cpu.ts';
 
 /** Lists of processors as the system writes them, such as "0" or "1-3"; null: wherever the system puts it. */
 export interface Layout {
@@ -25,9 +25,9 @@ export interface Processors {
 }
 
 export function processorsHere(): Processors {
-  const list = processorsOf(process.pid);
+  const list = /^Cpus_allowed_list:\s*(\S+)/m.exec(procFile(process.pid, 'status') ?? '')?.[1];
   const taskset = spawnSync('taskset', ['--version'], { stdio: 'ignore' }).status === 0;
-  return { allowed: list === null ? [] : expand(list), taskset };
+  return { allowed: list === undefined ? [] : expand(list), taskset };
 }
 
 /** "0,2-4" → 0, 2, 3, 4. */
@@ -40,17 +40,15 @@ export function expand(list: string): number[] {
 
 /** Pure. @returns the layout, or why processors cannot be split */
 export function layoutOf(split: boolean, { allowed, taskset }: Processors): Layout | string {
-  if (!split) {
-    const generatorCount = Math.max(1, allowed.length || cpus().length);
-    return { server: null, generator: null, stores: null, generatorCount, text: 'processors shared by all' };
-  }
-  const [first, ...others] = allowed;
+  const text = 'processors shared by all';
+  const generatorCount = allowed.length || cpus().length;
+  if (!split) return { server: null, generator: null, stores: null, generatorCount, text };
+  const [first, ...others] = allowed.map(String);
   const last = others.at(-1);
   if (!taskset) return 'there is no taskset';
   if (first === undefined || last === undefined) return 'there are not two processors';
-  const stores = others.join(',');
-  const text = `server on processor ${first}, load on ${last}, stores on ${stores}`;
-  return { server: String(first), generator: String(last), stores, generatorCount: 1, text };
+  const layout = { server: first, generator: last, stores: others.join(','), generatorCount: 1 };
+  return { ...layout, text: `server on processor ${first}, load on ${last}, stores on ${layout.stores}` };
 }
 
 /** Holds a running process, its threads, and what it will start, to these processors; null: leaves it. */
@@ -61,13 +59,4 @@ export async function pin(pid: number, processors: string | null): Promise<void>
 /** A command that runs on these processors from its first moment; null: anywhere. */
 export function pinned(command: readonly string[], processors: string | null): readonly string[] {
   return processors === null ? command : ['taskset', '-c', processors, ...command];
-}
-
-/** The processors a process may use, as a list in text; null: the system does not report it. */
-export function processorsOf(pid: number): string | null {
-  try {
-    return /^Cpus_allowed_list:\s*(\S+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? null;
-  } catch {
-    return null;
-  }
 }

@@ -7,12 +7,18 @@ import { fileURLToPath } from 'node:url';
 
 const loader = import.meta.resolve('tsx');
 const keptLines = 40;
-const readyMs = 60_000;
 
 const running = new Set<ChildProcess>();
 process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });
+
+/** How long to wait, at most. */
+export interface Wait {
+  /** 60 s by default. */
+  readonly withinMs?: number;
+  readonly signal?: AbortSignal;
+}
 
 export interface Started extends AsyncDisposable {
   readonly pid: number;
@@ -23,16 +29,15 @@ export interface Started extends AsyncDisposable {
   /** The last lines of its output, the oldest first. */
   tail(): readonly string[];
   signal(name: NodeJS.Signals): void;
+  /** Resolves when `watch` calls back. @throws when the process ends, the signal fires, or nothing comes in time */
+  until<T>(watch: (found: (value: T) => void) => void, wait?: Wait): Promise<T>;
 }
 
 /** A program of bench/ that talks over a channel; it ends when the channel does. */
 export interface Program<To, From> extends Started {
   send(message: To): void;
-  /** Waits for a message. @throws when the process ends, the signal fires, or nothing comes in time */
-  receive<M extends From>(
-    wanted: (message: From) => message is M,
-    options?: { readonly withinMs?: number; readonly signal?: AbortSignal },
-  ): Promise<M>;
+  /** Waits for a message. @throws as `until` does */
+  receive<M extends From>(wanted: (message: From) => message is M, wait?: Wait): Promise<M>;
   onMessage(take: (message: From) => void): void;
 }
 
@@ -52,71 +57,65 @@ export function startProgram<To extends object, From>(
     env: { ...process.env, NODE_ENV: 'production' },
     detached: true,
   });
-  const started = watch(child, path, 5_000);
+  const started = watched(child, { name: path });
   return {
     ...started,
     send: (message) => void child.send(message, () => {}),
     onMessage: (take) => void child.on('message', (message) => take(message as From)),
-    receive: (wanted, { withinMs = readyMs, signal } = {}) =>
-      new Promise((resolve, reject) => {
-        const done = (outcome: () => void): void => {
-          clearTimeout(timer);
-          child.off('message', take);
-          signal?.removeEventListener('abort', abort);
-          outcome();
-        };
-        const fail = (why: string): void => done(() => reject(new Error(why)));
-        const take = (message: unknown): void => {
-          if (wanted(message as From)) done(() => resolve(message as never));
-        };
-        const abort = (): void => fail('interrupted');
-        const timer = setTimeout(() => fail(`${path} was silent for ${withinMs} ms`), withinMs);
+    async receive<M extends From>(wanted: (message: From) => message is M, wait?: Wait) {
+      let take = (_message: unknown): void => {};
+      const watch = (found: (message: M) => void): void => {
+        take = (message) => wanted(message as From) && found(message as M);
         child.on('message', take);
-        signal?.addEventListener('abort', abort, { once: true });
-        if (signal?.aborted) abort();
-        void started.ended.then((how) => fail([`${path} ${how}`, ...started.tail()].join('\n')));
-      }),
+      };
+      return started.until(watch, wait).finally(() => child.off('message', take));
+    },
   };
 }
 
-export interface ToolOptions {
-  readonly command: readonly string[];
-  readonly cwd?: string;
-  /** All of the environment; left out: that of the bench. */
-  readonly env?: NodeJS.ProcessEnv;
+interface Watched {
+  /** For messages; left out: the program. */
+  readonly name?: string;
   /** Between SIGTERM and SIGKILL when it is disposed of. */
   readonly exitMs?: number;
   readonly onLine?: (line: string) => void;
 }
 
-/** Never throws: a tool that cannot be started ends at once and says why. */
-export function startTool({ command, cwd, env = process.env, exitMs = 5_000, onLine }: ToolOptions): Started {
-  const [program = '', ...args] = command;
-  const child = spawn(program, args, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
-  return watch(child, program, exitMs, onLine);
+export interface ToolOptions extends Watched {
+  readonly command: readonly string[];
+  readonly cwd?: string;
+  /** All of the environment; left out: that of the bench. */
+  readonly env?: NodeJS.ProcessEnv;
 }
 
-function watch(child: ChildProcess, name: string, exitMs: number, onLine?: (line: string) => void): Started {
+/** Never throws: a tool that cannot be started ends at once and says why. */
+export function startTool({ command, cwd, env = process.env, ...watch }: ToolOptions): Started {
+  const [program = '', ...args] = command;
+  const child = spawn(program, args, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
+  return watched(child, { name: program, ...watch });
+}
+
+function watched(child: ChildProcess, { name, exitMs = 5_000, onLine }: Watched): Started {
   running.add(child);
   const lines: string[] = [];
   // Read for as long as the process runs: a full pipe would block it.
-  const keep = (line: string): void => {
-    lines.push(line);
-    if (lines.length > keptLines) lines.shift();
-  };
-  if (child.stderr !== null) createInterface({ input: child.stderr }).on('line', keep);
-  if (child.stdout !== null) {
-    createInterface({ input: child.stdout }).on('line', (line) => {
-      keep(line);
-      onLine?.(line);
+  const read = (input: NodeJS.ReadableStream | null, take?: (line: string) => void): void => {
+    if (input === null) return;
+    createInterface({ input }).on('line', (line) => {
+      lines.push(line);
+      if (lines.length > keptLines) lines.shift();
+      take?.(line);
     });
-  }
+  };
+  read(child.stderr);
+  read(child.stdout, onLine);
   let ending = false;
   const died = new AbortController();
+  const failure = (how: string): Error => new Error([`${name} ${how}; its last lines:`, ...lines].join('\n'));
   const ended = new Promise<string>((resolve) => {
     const end = (how: string): void => {
       running.delete(child);
-      if (!ending) died.abort(new Error([`${name} ${how}`, ...lines.slice(-12)].join('\n')));
+      if (!ending) died.abort(failure(how));
       resolve(how);
     };
     child.once('error', (error) => end(`could not be run: ${error.message}`));
@@ -128,7 +127,23 @@ function watch(child: ChildProcess, name: string, exitMs: number, onLine?: (line
     ended,
     died: died.signal,
     tail: () => [...lines],
-    signal: (name) => void child.kill(name),
+    signal: (signal) => void child.kill(signal),
+    until: (watch, { withinMs = 60_000, signal } = {}) =>
+      new Promise((resolve, reject) => {
+        const timer = setTimeout(() => reject(failure(`was silent for ${withinMs} ms`)), withinMs);
+        const abort = (): void => reject(signal?.reason);
+        const settle = (): void => {
+          clearTimeout(timer);
+          signal?.removeEventListener('abort', abort);
+        };
+        void ended.then((how) => reject(failure(how))).then(settle);
+        watch((value) => {
+          settle();
+          resolve(value);
+        });
+        signal?.addEventListener('abort', abort);
+        if (signal?.aborted) abort();
+      }),
     async [Symbol.asyncDispose]() {
       ending = true;
       if (!running.has(child)) return;

@@ -2,22 +2,13 @@
 import { cp, mkdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Machine } from './machine.ts';
-import type {
-  CellBase,
-  CheckInfo,
-  CurveInfo,
-  ExtraTable,
-  MetricInfo,
-  Point,
-  ReportLayout,
-  TrialBase,
-} from './suite.ts';
-import type { GoalRow, Noise, SummaryRow } from './summary.ts';
+import type * as suite from './suite.ts';
+import type { Broken, GoalRow, Noise, SummaryRow } from './summary.ts';
 
-export interface Results<Result extends TrialBase = TrialBase> {
+/** docs/reference/results-json.md has each field. */
+export interface Results {
   /** Grows when a field changes its meaning or goes. */
   readonly schema: 2;
-  /** "strategies", "locks", "limits", … */
   readonly suite: string;
   /** ISO 8601 UTC. */
   readonly startedAt: string;
@@ -26,48 +17,31 @@ export interface Results<Result extends TrialBase = TrialBase> {
   readonly partial: boolean;
   /** A smoke run: no report draws a ranking from it. */
   readonly smoke: boolean;
-  /** With `-dirty` when files differ from it; `unknown` outside a repository. */
   readonly commit: string;
   readonly machine: Machine;
-  /** What made the load, and how it was held to processors. */
   readonly generator: string;
   readonly plan: PlanInfo;
-  readonly trials: readonly Result[];
+  readonly trials: readonly suite.TrialBase[];
   /** Ranked rows first, then unfinished audits, then failed ones, then the control; point by point. */
   readonly summary: readonly SummaryRow[];
-  /** What the A/A control says of this run's noise; null: there is none. */
+  /** Null: the run has no A/A control. */
   readonly noise: Noise | null;
   readonly goals: readonly GoalRow[];
-  readonly metrics: readonly MetricInfo[];
-  readonly curves: readonly CurveInfo[];
-  readonly checks: readonly Omit<CheckInfo<never>, 'read'>[];
-  readonly layout: ReportLayout;
-  readonly tables: readonly ExtraTable[];
-  /** Trials that could not be run. */
-  readonly broken: readonly {
-    readonly cell: string;
-    readonly round: number;
-    readonly reason: string;
-    readonly missing: boolean;
-  }[];
+  readonly metrics: readonly suite.MetricInfo[];
+  readonly curves: readonly suite.CurveInfo[];
+  readonly checks: readonly Omit<suite.CheckInfo, 'read'>[];
+  readonly layout: suite.ReportLayout;
+  readonly tables: readonly suite.ExtraTable[];
+  readonly broken: readonly Broken[];
   /** Why the run is not a success; empty: it is one. */
   readonly failures: readonly string[];
 }
 
-export interface PlanInfo {
+/** `cells` with the control; `trials` that were planned; `options` of the suite. */
+export interface PlanInfo extends Pick<suite.Planned, 'cells' | 'points' | 'baseline' | 'ladder'> {
   readonly rounds: number;
   readonly seed: number;
-  /** Trials that were planned. */
   readonly trials: number;
-  readonly cells: readonly CellBase[];
-  readonly points: readonly Point[];
-  readonly baseline: string | null;
-  readonly ladder: {
-    readonly axis: string;
-    readonly values: readonly number[];
-    readonly lead: number;
-  } | null;
-  /** The suite's own options. */
   readonly options: Readonly<Record<string, unknown>>;
 }
 
@@ -100,11 +74,8 @@ export async function writeWhole(path: string, text: string): Promise<void> {
 
 /** @throws when the file is not a result of this schema */
 export async function readResults(path: string): Promise<Results> {
-  const results = JSON.parse(await readFile(path, 'utf8')) as {
-    readonly schema?: unknown;
-    readonly suite?: unknown;
-  };
-  if (results.schema === 2 && typeof results.suite === 'string') return results as Results;
+  const results = JSON.parse(await readFile(path, 'utf8')) as Results;
+  if (results.schema === 2) return results;
   throw new Error(`${path}: not results of schema 2, but of ${JSON.stringify(results.schema) ?? 'none'}`);
 }
 
@@ -123,7 +94,7 @@ export function forCommit(results: Results): string {
 }
 
 /** One row for each result, RFC 4180: every number, text and list of texts, with the names that they have in results.json. */
-export function toCsv(trials: readonly TrialBase[]): string {
+export function toCsv(trials: readonly suite.TrialBase[]): string {
   const rows = trials.map((trial) => new Map(flat(trial)));
   const columns = [...new Set(rows.flatMap((row) => [...row.keys()]))];
   const lines = rows.map((row) => columns.map((column) => quoted(row.get(column) ?? '')));
@@ -133,10 +104,10 @@ export function toCsv(trials: readonly TrialBase[]): string {
 function flat(value: object, prefix = ''): [string, string][] {
   return Object.entries(value).flatMap(([key, field]): [string, string][] => {
     const name = `${prefix}${key}`;
-    if (field === null || field === undefined) return [[name, '']];
-    if (!Array.isArray(field))
-      return typeof field === 'object' ? flat(field, `${name}.`) : [[name, String(field)]];
-    return field.every((one) => typeof one === 'string') ? [[name, field.join('; ')]] : []; // a curve has no cell
+    if (Array.isArray(field))
+      return field.every((one) => typeof one === 'string') ? [[name, field.join('; ')]] : [];
+    if (typeof field === 'object' && field !== null) return flat(field, `${name}.`);
+    return [[name, String(field ?? '')]];
   });
 }
 

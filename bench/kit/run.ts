@@ -7,41 +7,46 @@
  *
  * A trial that could not be run is noted, and the next one begins. Whatever ends a run, what was finished is reported.
  */
-import { rm } from 'node:fs/promises';
+import { mkdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { type Environment, MissingServersError, openEnvironment } from './environment.ts';
 import { untilIdle } from './idle.ts';
 import { describeCommit, describeMachine } from './machine.ts';
 import type { CommonOptions } from './options.ts';
 import { cellsWithControl, schedule } from './plan.ts';
 import { type Output, Progress } from './progress.ts';
-import { makeFolder, pointLatest, type Results, writeData } from './results.ts';
+import { htmlReport, markdownReport, terminalReport } from './report/index.ts';
+import { figure } from './report/numbers.ts';
+import { forCommit, makeFolder, pointLatest, type Results, writeData, writeWhole } from './results.ts';
+import type { StoresOptions } from './stores.ts';
 import type { CellBase, Planned, Session, Suite, Trial, TrialBase } from './suite.ts';
-import { failuresOf, goalRows, summarize } from './summary.ts';
+import { type Broken, failuresOf, goalRows, summarize } from './summary.ts';
 import { reasonOf } from './text.ts';
 
 export const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as const;
 
 export interface RunContext {
   readonly common: CommonOptions;
-  readonly databaseUrl: string | undefined;
-  readonly redisUrl: string | undefined;
+  readonly stores: Pick<StoresOptions, 'databaseUrl' | 'redisUrl'>;
   readonly out: Output;
   readonly signal: AbortSignal;
   readonly say: (line: string) => void;
-  /** Writes report.md and report.html. */
-  readonly writeReports: (folder: string, results: Results) => Promise<void>;
-  /** What the terminal shows at the end. */
-  readonly terminalReport: (results: Results) => string;
-  /** Replaces the committed results. @returns the path */
-  readonly writeCanonical: (results: Results) => Promise<string>;
+  /** The folder of the committed results. */
+  readonly canonical: string;
 }
 
-/** What has come of a run so far. */
-interface State<Result extends TrialBase> {
+/** What a run works with, and what has come of it so far. */
+interface Run {
+  readonly suite: Suite;
+  readonly planned: Planned;
+  readonly trials: readonly Trial[];
+  readonly session: Session;
+  readonly environment: Environment;
+  readonly context: RunContext;
   readonly startedAt: Date;
   readonly commit: string;
-  readonly results: Result[];
-  readonly broken: Results['broken'][number][];
+  readonly results: TrialBase[];
+  readonly broken: Broken[];
   /** Trials that were begun and came to an end. */
   done: number;
   ended: 'running' | 'finished' | 'interrupted' | 'broken off';
@@ -50,25 +55,15 @@ interface State<Result extends TrialBase> {
 const brokenInARow = 3;
 
 /** @returns the exit code */
-export async function runSuite<Options, Cell extends CellBase, Result extends TrialBase>(
-  suite: Suite<Options, Cell, Result>,
-  options: Options,
-  context: RunContext,
-): Promise<number> {
-  const { common, signal, say, databaseUrl, redisUrl } = context;
+export async function runSuite(suite: Suite, options: unknown, context: RunContext): Promise<number> {
+  const { common, signal, say } = context;
   const startedAt = new Date();
+  const commit = await describeCommit();
   const folder = await makeFolder(common.out, startedAt);
-  const place = { folder, signal, say, databaseUrl, redisUrl, keep: common.keep, yes: common.yes };
-  const state: State<Result> = {
-    startedAt,
-    commit: await describeCommit(),
-    results: [],
-    broken: [],
-    done: 0,
-    ended: 'running',
-  };
+  const results: TrialBase[] = [];
+  const stores = { ...context.stores, keep: common.keep, mayDelete: common.yes, say };
   try {
-    await using environment = await openEnvironment(place);
+    await using environment = await openEnvironment({ folder, signal, say }, stores);
     const planned = await suite.plan(options, environment);
     if ('mistakes' in planned) {
       for (const mistake of planned.mistakes) say(mistake);
@@ -76,140 +71,95 @@ export async function runSuite<Options, Cell extends CellBase, Result extends Tr
     }
     await using session = await suite.open(options, environment);
     signal.throwIfAborted();
-    const run = { suite, planned, session, environment, context, state };
+    const run: Run = {
+      ...{ suite, planned, trials: schedule(planned, common), session, environment, context },
+      ...{ startedAt, commit, results, broken: [], done: 0, ended: 'running' },
+    };
     await runTrials(run);
-    return await finish(run, await resultsOf(run));
+    return await finish(run);
   } finally {
-    if (state.results.length === 0) await rm(folder, { recursive: true, force: true });
+    if (results.length === 0) await rm(folder, { recursive: true, force: true });
   }
 }
 
-interface Run<Options, Cell extends CellBase, Result extends TrialBase> {
-  readonly suite: Suite<Options, Cell, Result>;
-  readonly planned: Planned<Cell>;
-  readonly session: Session<Cell, Result>;
-  readonly environment: Environment;
-  readonly context: RunContext;
-  readonly state: State<Result>;
-}
-
-async function runTrials<Options, Cell extends CellBase, Result extends TrialBase>(
-  run: Run<Options, Cell, Result>,
-): Promise<void> {
-  const { planned, environment, context, state } = run;
+async function runTrials(run: Run): Promise<void> {
+  const { trials, environment, context, results, broken } = run;
   const { common, signal, out } = context;
-  const trials = schedule(planned, common);
-  const progress = new Progress(out, trials, common.rounds);
+  const progress = new Progress(out, { trials: trials.length, rounds: common.rounds });
   let inARow = 0;
-  try {
-    for (const trial of trials) {
-      if (signal.aborted || inARow === brokenInARow) break;
-      if (state.broken.some(({ cell, missing }) => missing && cell === trial.cell.name)) continue;
-      progress.begin(trial);
-      try {
-        const results = await runTrial(run, trial, (step) => progress.step(step));
-        state.results.push(...results);
-        inARow = 0;
-        progress.end(trial, lineOf(run, results, trial.cell));
-      } catch (error) {
-        if (signal.aborted) break;
-        const missing = error instanceof MissingServersError;
-        const reason = reasonOf(error);
-        state.broken.push({ cell: trial.cell.name, round: trial.round, reason, missing });
-        if (!missing) inARow++;
-        progress.end(trial, `${missing ? 'left out' : 'FAILED'}: ${reason}`);
-      }
-      state.done++;
-      if (state.results.length > 0) await writeData(environment.folder, await resultsOf(run));
+  for (const trial of trials) {
+    if (signal.aborted || inARow === brokenInARow) break;
+    const { cell, round } = trial;
+    if (broken.some((one) => one.missing && one.cell === cell.name)) continue;
+    progress.step(trial, 'starting');
+    try {
+      const own = await runTrial(run, trial, (step) => progress.step(trial, step));
+      results.push(...own);
+      inARow = 0;
+      progress.end(trial, lineOf(run, own, cell));
+    } catch (error) {
+      if (signal.aborted) break;
+      const missing = error instanceof MissingServersError;
+      const reason = reasonOf(error);
+      broken.push({ cell: cell.name, round, reason, missing });
+      if (!missing) inARow++;
+      progress.end(trial, `${missing ? 'left out' : 'FAILED'}: ${reason}`);
     }
-  } finally {
-    progress.stop();
+    run.done++;
+    if (results.length > 0) await writeData(environment.folder, await resultsOf(run));
   }
-  state.ended = signal.aborted ? 'interrupted' : inARow === brokenInARow ? 'broken off' : 'finished';
+  progress.stop();
+  run.ended = signal.aborted ? 'interrupted' : inARow === brokenInARow ? 'broken off' : 'finished';
 }
 
 /** The whole trial or nothing of it. */
-async function runTrial<Options, Cell extends CellBase, Result extends TrialBase>(
-  { session, context }: Run<Options, Cell, Result>,
-  trial: Trial<Cell>,
-  onStep: (step: string) => void,
-): Promise<Result[]> {
-  const { smoke, idleMs } = context.common;
-  onStep('waiting until the machine is idle');
-  const busyBefore = smoke || idleMs === 0 ? 0 : await untilIdle(idleMs, context.signal);
-  context.signal.throwIfAborted();
+async function runTrial(run: Run, trial: Trial, onStep: (step: string) => void): Promise<TrialBase[]> {
+  const { common, signal } = run.context;
+  if (common.idleMs > 0) onStep('waiting until the machine is idle');
+  const busyBefore = common.idleMs > 0 ? await untilIdle(common.idleMs, signal) : 0;
+  signal.throwIfAborted();
   const [startedAt, beganMs] = [new Date().toISOString(), performance.now()];
-  const bare = await session.runTrial(trial, onStep);
+  const bare = await run.session.runTrial(trial, onStep);
   const { cell, round } = trial;
   const durationMs = Math.round(performance.now() - beganMs);
   const stamp = { cell: cell.name, control: cell.control, round, startedAt, durationMs, busyBefore };
-  return bare.map((result) => ({ ...stamp, ...result }) as unknown as Result);
+  return bare.map((result) => ({ ...stamp, ...result }));
 }
 
-/** "1,234 accepted/s  pass", for each result. */
-function lineOf<Options, Cell extends CellBase, Result extends TrialBase>(
-  { suite }: Run<Options, Cell, Result>,
-  results: readonly Result[],
-  cell: Cell,
-): string {
+/** "1,234 · 1,240 accepted/s  pass – the first of what was odd". */
+function lineOf({ suite }: Run, results: readonly TrialBase[], cell: CellBase): string {
   const lead = suite.metrics.find(({ key }) => key === suite.report.lead);
-  const texts = results.flatMap((result) => {
-    const value = lead?.read(result) ?? null;
-    return value === null
-      ? []
-      : [`${value >= 100 ? Math.round(value).toLocaleString('en-US') : value.toFixed(2)}`];
-  });
-  const verdicts = [...new Set(results.map((result) => suite.verdict(result, cell)).filter(Boolean))];
-  const notes = [
-    ...new Set(
-      results.flatMap(({ invalid, findings }) => [
-        ...invalid.map((why) => `not counted: ${why}`),
-        ...findings,
-      ]),
-    ),
-  ];
-  const note =
-    notes[0] === undefined
-      ? ''
-      : ` – ${notes[0]}${notes.length > 1 ? ` (and ${notes.length - 1} more)` : ''}`;
-  return `${texts.join(' · ').padStart(8)} ${lead?.title ?? ''}  ${verdicts.join(', ')}${note}`;
+  const values = results.map((result) => lead?.read(result) ?? null).filter((value) => value !== null);
+  const texts = values.map((value) => figure(value, lead?.unit ?? ''));
+  const verdicts = new Set(results.map((result) => suite.verdict(result, cell)).filter(Boolean));
+  const ignored = results.flatMap(({ invalid }) => invalid.map((why) => `not counted: ${why}`));
+  const notes = [...new Set([...ignored, ...results.flatMap(({ findings }) => findings)])];
+  const more = notes.length > 1 ? ` (and ${notes.length - 1} more)` : '';
+  const note = notes.length === 0 ? '' : ` – ${notes[0]}${more}`;
+  return `${texts.join(' · ').padStart(8)} ${lead?.title ?? ''}  ${[...verdicts].join(', ')}${note}`;
 }
 
-async function resultsOf<Options, Cell extends CellBase, Result extends TrialBase>({
-  suite,
-  planned,
-  session,
-  environment,
-  context,
-  state,
-}: Run<Options, Cell, Result>): Promise<Results<Result>> {
-  const { rounds, seed, smoke } = context.common;
+async function resultsOf(run: Run): Promise<Results> {
+  const { suite, planned, trials, session, environment, results, broken } = run;
+  const { rounds, seed, smoke } = run.context.common;
   const { points, baseline, ladder, shown } = planned;
-  const cells = cellsWithControl(planned, rounds);
-  const { rows: summary, noise } = summarize(suite, { cells, baseline, ladder }, state.results);
-  const plain = <T extends object>(items: readonly T[]): T[] =>
-    items.map((item) => JSON.parse(JSON.stringify(item)) as T); // without the functions
+  const cells = cellsWithControl(planned, rounds).map(({ name, summary, unsafe, control }) => {
+    return { name, summary, unsafe, control };
+  });
+  const { rows: summary, noise } = summarize(suite, { cells, baseline, ladder }, results);
+  const plain = <T extends object>(items: readonly T[]): T[] => JSON.parse(JSON.stringify(items)); // without functions
   return {
     schema: 2,
     suite: suite.name,
-    startedAt: state.startedAt.toISOString(),
+    startedAt: run.startedAt.toISOString(),
     finishedAt: new Date().toISOString(),
-    partial: state.ended !== 'finished',
+    partial: run.ended !== 'finished',
     smoke,
-    commit: state.commit,
-    machine: describeMachine({ ...(await versionsOf(session, environment)) }),
+    commit: run.commit,
+    machine: describeMachine(session.versions ?? (await environment.stores()).versions),
     generator: session.generator,
-    plan: {
-      rounds,
-      seed,
-      trials: schedule(planned, { rounds, seed }).length,
-      cells: cells.map(({ name, summary, unsafe, control }) => ({ name, summary, unsafe, control })),
-      points,
-      baseline,
-      ladder,
-      options: shown,
-    },
-    trials: [...state.results],
+    plan: { rounds, seed, trials: trials.length, cells, points, baseline, ladder, options: shown },
+    trials: [...results],
     summary,
     noise,
     goals: goalRows(suite.goals, summary, { cells, ladder }),
@@ -217,25 +167,18 @@ async function resultsOf<Options, Cell extends CellBase, Result extends TrialBas
     curves: plain(suite.curves),
     checks: plain(suite.checks),
     layout: suite.report,
-    tables: suite.tables?.(state.results) ?? [],
-    broken: state.broken,
-    failures: failuresOf(summary, state.broken),
+    tables: suite.tables?.(results) ?? [],
+    broken: [...broken],
+    failures: failuresOf(summary, broken),
   };
 }
 
-async function versionsOf(
-  { versions }: { readonly versions?: Readonly<Record<string, string>> },
-  environment: Environment,
-): Promise<Readonly<Record<string, string>>> {
-  return versions ?? (await environment.stores()).versions;
-}
-
 /** Writes and shows everything. @returns the exit code */
-async function finish<Options, Cell extends CellBase, Result extends TrialBase>(
-  { environment: { folder }, context, state, planned }: Run<Options, Cell, Result>,
-  results: Results<Result>,
-): Promise<number> {
-  const { common, out, terminalReport, writeReports, writeCanonical } = context;
+async function finish(run: Run): Promise<number> {
+  const { environment, context, trials, done, ended } = run;
+  const { common, out, canonical } = context;
+  const { folder } = environment;
+  const results = await resultsOf(run);
   if (results.trials.length > 0) {
     await writeData(folder, results);
     await writeReports(folder, results);
@@ -244,11 +187,25 @@ async function finish<Options, Cell extends CellBase, Result extends TrialBase>(
   }
   for (const text of results.failures) out.write(`WARNING: ${text}\n`);
   if (results.trials.length > 0) out.write(`\nreport: ${folder}/report.html, report.md\n`);
-  const all = schedule(planned, common).length;
-  if (state.ended !== 'finished') out.write(`${state.ended}: ${state.done} of ${all} trials were finished\n`);
-  if (state.ended === 'interrupted') return exitCodes.interrupted;
-  if (results.failures.length > 0 || state.ended === 'broken off') return exitCodes.failure;
-  if (common.canonical) out.write(`and ${await writeCanonical(results)}\n`);
+  if (ended !== 'finished') out.write(`${ended}: ${done} of ${trials.length} trials were finished\n`);
+  if (ended === 'interrupted') return exitCodes.interrupted;
+  if (results.failures.length > 0 || ended === 'broken off') return exitCodes.failure;
+  if (common.canonical) out.write(`and ${await writeCanonical(canonical, results)}\n`);
   const missed = results.goals.some(({ verdict }) => verdict !== 'reached');
   return common.strict && missed ? exitCodes.failure : exitCodes.success;
+}
+
+/** report.md and report.html of a run, with the sweeps that belong to it. */
+export async function writeReports(folder: string, results: Results, sweeps: Results[] = []): Promise<void> {
+  await writeWhole(join(folder, 'report.md'), markdownReport(results, sweeps));
+  await writeWhole(join(folder, 'report.html'), htmlReport(results, sweeps));
+}
+
+/** Replaces the committed results of the suite; those of a sweep have a name of their own. @returns the path */
+async function writeCanonical(folder: string, results: Results): Promise<string> {
+  const { sweep } = results.plan.options;
+  const path = join(folder, `${typeof sweep === 'string' ? `sweep-${sweep}` : results.suite}.json`);
+  await mkdir(folder, { recursive: true });
+  await writeWhole(path, forCommit(results));
+  return path;
 }

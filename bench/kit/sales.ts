@@ -1,16 +1,15 @@
 /** Sales that exist before a load: inserted into Postgres before the service starts and loads them. */
-import pg from 'pg';
+import { withPostgres } from './stores.ts';
 
 export interface Sales {
   /** Numbered from 1. */
   readonly sales: number;
-  /** Buyers that each of them has. */
+  /** Buyers that each of them has; no load has the same customers. */
   readonly buyers: number;
   /** Units that each of them offers, sold ones included. */
   readonly stock: number;
 }
 
-/** Customers that no load has. */
 const SALES = `
   INSERT INTO sales (name, price_cents, stock, sold)
   SELECT 'bench', 1000, $2::int, $3::int FROM generate_series(1, $1::int)`;
@@ -26,17 +25,12 @@ const BUYERS = `
 
 /** Into a database that is migrated and has no sale. */
 export async function insertSales(databaseUrl: string, { sales, buyers, stock }: Sales): Promise<void> {
-  const client = new pg.Client({ connectionString: databaseUrl });
-  client.on('error', () => {}); // the statement in flight fails as well
-  try {
-    await client.connect();
+  await withPostgres(databaseUrl, async (client) => {
     await client.query(SALES, [sales, stock, buyers]);
     if (buyers === 0) return;
     await client.query(BUYERS, [buyers]);
-    // Or else autovacuum does it in the middle of the load. Tables that are empty are left alone, as autovacuum leaves
-    // them: of those, the planner would then believe that they stay empty, and a prepared statement keeps its plan.
+    // Or else autovacuum does it in the middle of the load. Empty tables are left alone, as autovacuum leaves them: the
+    // planner would believe that they stay empty, and a prepared statement keeps its plan.
     await client.query('VACUUM ANALYZE orders, points_entries');
-  } finally {
-    await client.end();
-  }
+  });
 }

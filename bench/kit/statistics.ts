@@ -10,10 +10,9 @@
  *                             └─ otherwise ─────────────────────────────────▶ faster or slower
  *
  * The percentile bootstrap is Efron's (B. Efron, R. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). Of up to
- * five rounds its interval of the median is their range, which covers what is true in 1 − 2^(1 − rounds) of all runs: 94 % of
- * those with five rounds, 75 % of those with three. The A/A control, one strategy measured twice in each round, mends
- * that in two ways: it says how far apart two identical rows of this very run are, and what others are divided by is the
- * mean of the two, which is less noisy than either (`meanOf`).
+ * five rounds its interval of the median is their range, which covers the true one in 1 − 2^(1 − rounds) of all runs: 94 % of
+ * those with five rounds, 75 % with three. The A/A control, one strategy measured twice in each round, mends that: it says how
+ * far apart identical rows of this run are, and the mean of the two, by which others are divided, is less noisy (`meanOf`).
  */
 import { seededRandom } from './random.ts';
 
@@ -54,15 +53,10 @@ export function interval(values: readonly number[], seed = 1): Interval | null {
  * The median of one run's values ÷ that of another's. Nothing is paired: both are resampled on their own. Null where one
  * has no values, or the divisor is 0.
  */
-export function quotientOfMedians(
-  over: readonly number[],
-  under: readonly number[],
-  seed = 1,
-): Interval | null {
+export function quotientOfMedians(over: readonly number[], under: readonly number[]): Interval | null {
   const divisor = median(under);
   if (over.length === 0 || under.length === 0 || divisor === 0) return null;
-  const drawOver = resampledMedians(over, seed);
-  const drawUnder = resampledMedians(under, seed + 1);
+  const [drawOver, drawUnder] = [resampledMedians(over, 1), resampledMedians(under, 2)];
   return {
     median: median(over) / divisor,
     ...bootstrap(() => drawOver() / drawUnder()),
@@ -90,8 +84,11 @@ function bootstrap(draw: () => number): { readonly low: number; readonly high: n
   return { low: at(tail), high: at(1 - tail) };
 }
 
+/** A value by round. */
+export type Rates = ReadonlyMap<number, number>;
+
 /** `over` ÷ `under`, round by round; rounds that only one of them has, or whose divisor is 0, are left out. */
-export function quotients(over: ReadonlyMap<number, number>, under: ReadonlyMap<number, number>): number[] {
+export function quotients(over: Rates, under: Rates): number[] {
   return [...over].flatMap(([round, value]) => {
     const divisor = under.get(round);
     return divisor === undefined || divisor === 0 ? [] : [value / divisor];
@@ -100,22 +97,18 @@ export function quotients(over: ReadonlyMap<number, number>, under: ReadonlyMap<
 
 /** How far from 1 the quotients of two identical rows typically are: the median of their distances. 0 of none. */
 export function noiseFloor(controlQuotients: readonly number[]): number {
-  return controlQuotients.length === 0
-    ? 0
-    : median(controlQuotients.map((quotient) => Math.abs(quotient - 1)));
+  const distances = controlQuotients.map((quotient) => Math.abs(quotient - 1));
+  return distances.length === 0 ? 0 : median(distances);
 }
 
 export type Comparison = 'faster' | 'slower' | 'tie';
 
 /** What others are divided by: in each round the mean of the two, or the one that the round has. */
-export function meanOf(
-  baseline: ReadonlyMap<number, number>,
-  control: ReadonlyMap<number, number> | undefined,
-): ReadonlyMap<number, number> {
+export function meanOf(baseline: Rates, control: Rates): Rates {
   const both = [...baseline].map(
-    ([round, value]) => [round, (value + (control?.get(round) ?? value)) / 2] as const,
+    ([round, value]) => [round, (value + (control.get(round) ?? value)) / 2] as const,
   );
-  return new Map([...(control ?? []), ...both]);
+  return new Map([...control, ...both]);
 }
 
 /**

@@ -2,13 +2,13 @@
  * The interface of a suite. A suite is data and one function: the cells it compares, how to run one of them, what its
  * results mean, and which goals it has. The kit plans, rotates, measures noise, summarizes, writes and reports.
  *
- *   Suite.plan(options) ─▶ cells × points × rounds ─▶ Suite.runTrial ─▶ results ─▶ summary ─▶ results.json, report.*
+ *   Suite.plan(options) ─▶ cells × points × rounds ─▶ Session.runTrial ─▶ results ─▶ summary ─▶ results.json, report.*
  *
  * A trial is one cell at one point in one round. It gives one result or several: one for each load, shape or step of a
  * ladder. The results of a cell at a point over all rounds are one row of the summary.
  */
 import type { Environment } from './environment.ts';
-import type { CommonOptions, Given, OptionSpecs } from './options.ts';
+import type { Optioned } from './options.ts';
 
 /** What is compared: a row of the summary. */
 export interface CellBase {
@@ -22,16 +22,14 @@ export interface CellBase {
   readonly control: boolean;
 }
 
-/** Where on the axes a trial is measured, such as `{ rttMs: 0, connections: 64, sales: 1 }`; empty: there are no axes. */
+/** Where on the axes a trial is measured, such as `{ rttMs: 0, connections: 64 }`; empty: there are no axes. */
 export type Point = Readonly<Record<string, number>>;
 
-/** One trial to run. */
-export interface Trial<Cell extends CellBase> {
+/** One trial to run; `number` and `round` count from 1. */
+export interface Trial<Cell extends CellBase = CellBase> {
   readonly cell: Cell;
   readonly point: Point;
-  /** Counted from 1 over the whole run. */
   readonly number: number;
-  /** Counted from 1. */
   readonly round: number;
   /** The same for all cells of a round. */
   readonly seed: number;
@@ -39,17 +37,15 @@ export interface Trial<Cell extends CellBase> {
 
 /** What every result of every suite has. */
 export interface TrialBase {
-  /** The cell's name. */
   readonly cell: string;
   readonly control: boolean;
-  /** The point this result belongs to: that of the trial, or a step of the suite's ladder. */
+  /** That of the trial, or a step of the suite's ladder. */
   readonly point: Point;
   readonly round: number;
-  /** ISO 8601 UTC. */
   readonly startedAt: string;
   /** Of the whole trial, set-up and audit included. */
   readonly durationMs: number;
-  /** Share of the machine that other work used right before the trial, 0 to 1; 0 in a smoke run, which does not look. */
+  /** Share of the machine that other work used right before the trial, 0 to 1; 0 where `--idle` did not look. */
   readonly busyBefore: number;
   /** Why the figures do not count, such as a generator that was the bottleneck; empty: they count. */
   readonly invalid: readonly string[];
@@ -57,21 +53,20 @@ export interface TrialBase {
   readonly findings: readonly string[];
 }
 
-/** What the kit adds to the results of a trial. */
-export type StampedByKit = 'cell' | 'control' | 'round' | 'startedAt' | 'durationMs' | 'busyBefore';
-/** A result as a suite returns it. */
-export type Bare<Result extends TrialBase> = Omit<Result, StampedByKit>;
+/** A result as a suite returns it, without what the kit adds. */
+export type Bare<Result extends TrialBase> = Omit<
+  Result,
+  'cell' | 'control' | 'round' | 'startedAt' | 'durationMs' | 'busyBefore'
+>;
 
 /** `null`: there is nothing to judge. `unknown`: a check could not be made. */
 export type Verdict = 'pass' | 'fail' | 'fail (expected)' | 'unknown' | null;
 
 export type Unit = '/s' | 'ms' | 's' | 'µs' | 'MiB' | '%' | '×' | '';
 
-/** A metric as results.json keeps it. */
+/** A metric as results.json keeps it: its key is stable, its title that of a column ("accepted/s", "p99 ms"). */
 export interface MetricInfo {
-  /** Stable: it names the metric in results.json, results.csv and in `--compare`. */
   readonly key: string;
-  /** A column's title: "accepted/s", "p99 ms". */
   readonly title: string;
   /** `%`: the value is a share from 0 to 1. */
   readonly unit: Unit;
@@ -80,24 +75,29 @@ export interface MetricInfo {
   readonly help: string;
 }
 
-/** A figure of a result. */
-export interface Metric<Result> extends MetricInfo {
+export interface Metric<Result = TrialBase> extends MetricInfo {
   /** Null: this result does not have it. At most one result of a trial at a point has it. */
-  readonly read: (result: Result) => number | null;
+  read(result: Result): number | null;
 }
+
+interface Axis {
+  readonly title: string;
+  readonly unit: Unit;
+}
+
+export type CurvePoint = readonly [x: number, y: number];
 
 /** A curve of a result, such as the units left over time. The summary keeps that of the round in the middle. */
-export interface Curve<Result> extends CurveInfo {
-  readonly read: (result: Result) => readonly (readonly [x: number, y: number])[] | null;
-}
-
-/** A curve as results.json describes it. */
-export interface CurveInfo {
+export interface Curve<Result = TrialBase> {
   readonly key: string;
   readonly title: string;
-  readonly x: { readonly title: string; readonly unit: Unit };
-  readonly y: { readonly title: string; readonly unit: Unit };
+  readonly x: Axis;
+  readonly y: Axis;
+  read(result: Result): readonly CurvePoint[] | null;
 }
+
+/** As results.json describes it. */
+export type CurveInfo = Omit<Curve, 'read'>;
 
 /** A figure, or a ratio of two cells in the same round, that the design asks for. */
 export interface Goal {
@@ -113,28 +113,25 @@ export interface Goal {
 }
 
 /** A count that must be 0, such as what an audit counts. */
-export interface CheckInfo<Result> {
+export interface CheckInfo<Result = TrialBase> {
   readonly key: string;
   readonly title: string;
   /** One sentence for the glossary. */
   readonly help?: string;
   /** Null: it could not be counted. */
-  readonly read: (result: Result) => number | null;
+  read(result: Result): number | null;
 }
+
+type Keys = readonly string[];
 
 /** One chart of the page. Every chart shows all cells; checkboxes of the page switch them in all charts at once. */
 export type Chart =
   /** Bars by rank with interval, and the verdict beside each. */
   | { readonly kind: 'ranking'; readonly metric: string }
   /** Bars of one metric, or of several stacked or side by side. */
-  | {
-      readonly kind: 'bars';
-      readonly title: string;
-      readonly metrics: readonly string[];
-      readonly stacked: boolean;
-    }
+  | { readonly kind: 'bars'; readonly title: string; readonly metrics: Keys; readonly stacked: boolean }
   /** One line a cell from percentile to percentile: p50, p90, p99. */
-  | { readonly kind: 'range'; readonly title: string; readonly metrics: readonly string[] }
+  | { readonly kind: 'range'; readonly title: string; readonly metrics: Keys }
   /** One metric along an axis of the points, as small multiples. */
   | { readonly kind: 'sweep'; readonly title: string; readonly metric: string; readonly axis: string }
   /** A curve of each cell, as small multiples. */
@@ -142,20 +139,18 @@ export type Chart =
   /** Each goal with its figure, its interval and its bound. */
   | { readonly kind: 'goals' };
 
+/** Charts with a sentence or two above them. */
 export interface Section {
   readonly title: string;
-  /** One or two sentences above the charts. */
   readonly text: string;
   readonly charts: readonly Chart[];
 }
 
 /** What a report needs to know of a suite. results.json holds it, so that a report needs the file alone. */
 export interface ReportLayout {
-  /** The page's title. */
   readonly title: string;
-  /** The metric that ranks, and by which the sentence sums up. */
+  /** The metric that ranks, and by which the sentence sums up; in words, "accepted attempts a second". */
   readonly lead: string;
-  /** In words, for that sentence: "accepted attempts a second". */
   readonly leadText: string;
   /** What a cell is called: "strategy", "lock". */
   readonly noun: string;
@@ -163,14 +158,12 @@ export interface ReportLayout {
   readonly columns: readonly string[];
   /** The first one is the first screen. */
   readonly sections: readonly Section[];
-  /** Paragraphs: what was measured, and how to read it. */
+  /** Paragraphs: what was measured and how to read it; what the measurement does not show. */
   readonly notes: readonly string[];
-  /** What the measurement does not show. */
   readonly limits?: readonly string[];
   /** What a passed audit says: "sold exactly the stock". */
   readonly passed?: string;
-  /** The axes of the points. */
-  readonly axes?: Readonly<Record<string, { readonly title: string; readonly unit: Unit }>>;
+  readonly axes?: Readonly<Record<string, Axis>>;
 }
 
 /** A table that only one suite has, such as the shares of a CPU profile. */
@@ -180,9 +173,18 @@ export interface ExtraTable {
   readonly rows: readonly (readonly string[])[];
 }
 
-/** What a suite plans; the kit multiplies it by rounds. */
-export interface Planned<Cell extends CellBase> {
-  /** Without the A/A control: the kit adds it. */
+/**
+ * An axis of which one trial measures several values, such as connections: `values` are measured at each point, and `lead`
+ * is the one that all cells are ranked at; each cell's best is also shown.
+ */
+export interface Ladder {
+  readonly axis: string;
+  readonly values: readonly number[];
+  readonly lead: number;
+}
+
+/** What a suite plans; the kit multiplies it by rounds and adds the A/A control. */
+export interface Planned<Cell extends CellBase = CellBase> {
   readonly cells: readonly Cell[];
   /** At least one; several are a sweep. */
   readonly points: readonly Point[];
@@ -190,21 +192,14 @@ export interface Planned<Cell extends CellBase> {
   readonly baseline: string | null;
   /** Whether the baseline is measured a second time in each round, as the A/A control. */
   readonly control: boolean;
-  /**
-   * An axis of which one trial measures several values, such as connections: `values` are measured at each point, and
-   * `lead` is the one that all cells are ranked at; each cell's best is also shown. Null: there is no ladder.
-   */
-  readonly ladder: {
-    readonly axis: string;
-    readonly values: readonly number[];
-    readonly lead: number;
-  } | null;
+  readonly ladder: Ladder | null;
   /** Options as results.json shows them. Never URLs: they may hold passwords. */
   readonly shown: Readonly<Record<string, unknown>>;
 }
 
-/** What a suite decides once, before the first trial; disposed of after the last one. */
-export interface Session<Cell extends CellBase, Result extends TrialBase> extends AsyncDisposable {
+/** From before the first trial until after the last one. */
+export interface Session<Cell extends CellBase = CellBase, Result extends TrialBase = TrialBase>
+  extends AsyncDisposable {
   runTrial(trial: Trial<Cell>, onStep: (step: string) => void): Promise<readonly Bare<Result>[]>;
   /** Versions of servers the suite started by itself, for results.json. */
   readonly versions?: Readonly<Record<string, string>>;
@@ -212,23 +207,20 @@ export interface Session<Cell extends CellBase, Result extends TrialBase> extend
   readonly generator: string;
 }
 
-export interface Suite<Options, Cell extends CellBase, Result extends TrialBase> {
+export interface Suite<
+  Options = unknown,
+  Cell extends CellBase = CellBase,
+  Result extends TrialBase = TrialBase,
+> extends Optioned<Options> {
   readonly name: string;
   readonly title: string;
   /** Under the list of options of `--help`. */
   readonly help: string;
-  /** Its own options, on top of the common ones. */
-  readonly options: OptionSpecs;
-  /** Differences from the common defaults. */
-  readonly rounds: { readonly canonical: number; readonly smoke: number };
-  /** Reads its own options; each mistake is added to `mistakes`. */
-  read(given: Given, common: CommonOptions, mistakes: string[]): Options;
   /** @returns the plan, or every mistake in names */
   plan(
     options: Options,
     environment: Environment,
   ): Promise<Planned<Cell> | { readonly mistakes: readonly string[] }>;
-  /** Starts what lives as long as the run: a generator, warm code. */
   open(options: Options, environment: Environment): Promise<Session<Cell, Result>>;
   readonly metrics: readonly Metric<Result>[];
   readonly curves: readonly Curve<Result>[];

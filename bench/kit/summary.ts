@@ -1,60 +1,29 @@
 /** Trials become rows: rank, ratios with interval, noise and verdict. Pure. */
-import {
-  type Comparison,
-  compare,
-  type Interval,
-  interval,
-  meanOf,
-  noiseFloor,
-  quotients,
-} from './statistics.ts';
-import type {
-  CellBase,
-  CheckInfo,
-  Curve,
-  Goal,
-  Metric,
-  Planned,
-  Point,
-  TrialBase,
-  Verdict,
-} from './suite.ts';
+import { compare, type Interval, interval, meanOf, noiseFloor, quotients, type Rates } from './statistics.ts';
+import type { CellBase, CurvePoint, Goal, Planned, Point, Suite, TrialBase, Verdict } from './suite.ts';
 
-/** A metric of a row over the rounds that count. */
-export interface MetricSummary extends Interval {
-  readonly byRound: readonly (readonly [round: number, value: number])[];
-}
+/** A value for each round, ascending. */
+type ByRound = readonly (readonly [round: number, value: number])[];
 
-/** The leading metric at the step of the ladder where the cell does best. */
-export interface Best {
-  readonly point: Point;
-  readonly value: Interval;
-  /** Among all cells, each at its best. */
-  readonly rank: number | null;
-  readonly tie: boolean;
-}
-
-/** One cell at one point. */
+/** One cell at one point; docs/reference/results-json.md has each field. */
 export interface SummaryRow {
   readonly cell: string;
   readonly unsafe: boolean;
-  /** The A/A control; its `cell` is "<baseline>, A/A control". */
   readonly control: boolean;
   readonly point: Point;
-  /** Rounds that were finished. */
+  /** Rounds that were finished, and results that do not count. */
   readonly trials: number;
-  /** Results that do not count. */
   readonly invalid: number;
-  /** By the metric's key; absent: it was not measured in any round that counts. */
-  readonly values: Readonly<Record<string, MetricSummary>>;
+  /** By the metric's key, over the rounds that count; absent: it was not measured in any. */
+  readonly values: Readonly<Record<string, Interval & { readonly byRound: ByRound }>>;
   /** The leading metric ÷ that of the baseline (the mean of it and its control) in the same round; null for the baseline. */
   readonly toBaseline: Interval | null;
   /** What `toBaseline` says, given the noise of the control. */
-  readonly comparison: Comparison | null;
-  /** Null: there is no ladder, or this is not the row of the leading point. */
-  readonly best: Best | null;
+  readonly comparison: ReturnType<typeof compare> | null;
+  /** The step of the ladder where the cell does best, ranked among all at their best; null: this is not the leading step. */
+  readonly best: (Place & { readonly point: Point; readonly value: Interval }) | null;
   /** Of the round in the middle, by the curve's key. */
-  readonly curves: Readonly<Record<string, readonly (readonly [x: number, y: number])[]>>;
+  readonly curves: Readonly<Record<string, readonly CurvePoint[]>>;
   /** The worst round's count of each check; null: it could be made in no round. */
   readonly checks: Readonly<Record<string, number | null>>;
   /** The worst of all results. */
@@ -67,10 +36,13 @@ export interface SummaryRow {
   readonly findings: readonly string[];
 }
 
-/** How far apart two identical rows of a run are. */
+type Rows = readonly SummaryRow[];
+type Place = Pick<SummaryRow, 'rank' | 'tie'>;
+
+/** How far apart two identical rows of a run are: the control's leading metric ÷ that of the baseline. */
 export interface Noise {
   readonly baseline: string;
-  /** The control's leading metric ÷ that of the baseline; null: no round has both. */
+  /** Null: no round has both. */
   readonly control: Interval | null;
   /** The typical distance of such a quotient from 1. Differences within it are ties. */
   readonly floor: number;
@@ -79,38 +51,46 @@ export interface Noise {
 export interface GoalRow extends Goal {
   /** Null: not measured. */
   readonly value: Interval | null;
-  readonly byRound: readonly (readonly [round: number, value: number])[];
+  readonly byRound: ByRound;
   /** By the median. */
   readonly verdict: 'reached' | 'missed' | 'not measured';
 }
 
-/** What the summary needs of a suite. */
-export interface Judged<Result extends TrialBase> {
-  readonly metrics: readonly Metric<Result>[];
-  readonly curves: readonly Curve<Result>[];
-  readonly checks: readonly CheckInfo<Result>[];
-  verdict(result: Result, cell: CellBase): Verdict;
-  readonly report: { readonly lead: string };
+/** A trial that could not be run. `missing`: this machine does not have its servers, which is no failure. */
+export interface Broken {
+  readonly cell: string;
+  readonly round: number;
+  readonly reason: string;
+  readonly missing: boolean;
 }
 
+/** What the summary needs of a suite. */
+export type Judged = Pick<Suite, 'metrics' | 'curves' | 'checks' | 'verdict' | 'report'>;
+
+/** What the summary needs of a plan; the cells with the control. */
+type Measured = Pick<Planned, 'cells' | 'baseline' | 'ladder'>;
+/** The metric by which rows are ranked, and the noise within which they are ties. */
+type Scale = Readonly<{ lead: string; floor: number }>;
+
 /** Ranked rows first, then unfinished audits, then failed ones, then the control; point by point. */
-export function summarize<Result extends TrialBase>(
-  suite: Judged<Result>,
-  planned: Pick<Planned<CellBase>, 'baseline' | 'ladder'> & { readonly cells: readonly CellBase[] },
-  results: readonly Result[],
-): { readonly rows: readonly SummaryRow[]; readonly noise: Noise | null } {
+export function summarize(
+  suite: Judged,
+  { cells, baseline, ladder }: Measured,
+  results: readonly TrialBase[],
+): { readonly rows: Rows; readonly noise: Noise | null } {
   const { lead } = suite.report;
   const groups = groupBy(results, ({ cell, point }) => `${cell} ${pointKey(point)}`);
   const bare = groups.map((group) => {
-    const cell = planned.cells.find(({ name }) => name === group[0]?.cell);
+    const cell = cells.find(({ name }) => name === group[0]?.cell);
     if (cell === undefined) throw new Error(`a result of ${group[0]?.cell}, which is not in the plan`);
     return rowOf(suite, cell, group);
   });
-  const noise = noiseOf(bare, planned, lead);
-  const byPoint = groupBy(bare, ({ point }) => pointKey(point));
-  const floor = noise?.floor ?? 0;
-  const ranks = byPoint.flatMap((rows) => ranked(compared(rows, planned.baseline, lead, floor), lead, floor));
-  return { rows: withBest(ranks, planned.ladder, lead, floor), noise };
+  const leading = bare.filter(({ point }) => ladder === null || point[ladder.axis] === ladder.lead);
+  const noise = noiseOf(leading, baseline, lead);
+  const scale = { lead, floor: noise?.floor ?? 0 };
+  const points = groupBy(bare, ({ point }) => pointKey(point));
+  const rows = points.flatMap((here) => ranked(compared(here, baseline, scale), scale));
+  return { rows: withBest(rows, ladder, scale), noise };
 }
 
 const pointKey = (point: Point): string => JSON.stringify(point);
@@ -121,68 +101,47 @@ function groupBy<T>(items: readonly T[], key: (item: T) => string): T[][] {
   return [...groups.values()];
 }
 
-function rowOf<Result extends TrialBase>(
-  suite: Judged<Result>,
-  cell: CellBase,
-  results: readonly Result[],
-): SummaryRow {
+function rowOf(suite: Judged, cell: CellBase, results: readonly TrialBase[]): SummaryRow {
   const counted = results.filter(({ invalid }) => invalid.length === 0);
   const verdicts = results.map((result) => suite.verdict(result, cell));
   return {
-    cell: cell.name,
-    unsafe: cell.unsafe,
-    control: cell.control,
+    ...{ cell: cell.name, unsafe: cell.unsafe, control: cell.control },
     point: results[0]?.point ?? {},
     trials: new Set(results.map(({ round }) => round)).size,
     invalid: results.length - counted.length,
-    values: valuesOf(suite.metrics, counted),
-    toBaseline: null,
-    comparison: null,
-    best: null,
+    values: valuesOf(suite, counted),
+    ...{ toBaseline: null, comparison: null, best: null, rank: null, tie: false },
     curves: curvesOf(suite, counted),
     checks: Object.fromEntries(suite.checks.map(({ key, read }) => [key, worst(results.map(read))])),
     verdict: worstVerdict(verdicts, cell.unsafe),
-    rank: null,
-    tie: false,
     findings: results.flatMap(({ round, findings, invalid }) =>
       [...findings, ...invalid.map((why) => `not counted: ${why}`)].map((text) => `round ${round}: ${text}`),
     ),
   };
 }
 
-function valuesOf<Result extends TrialBase>(
-  metrics: readonly Metric<Result>[],
-  results: readonly Result[],
-): Record<string, MetricSummary> {
-  const values: Record<string, MetricSummary> = {};
-  for (const { key, read } of metrics) {
-    const rounds = new Map<number, number>();
-    for (const result of results) {
-      const value = read(result);
-      if (value !== null) rounds.set(result.round, value);
-    }
-    const over = interval([...rounds.values()]);
-    if (over !== null) values[key] = { ...over, byRound: [...rounds].sort(([a], [b]) => a - b) };
-  }
-  return values;
+type Values = SummaryRow['values'];
+
+function valuesOf({ metrics }: Judged, results: readonly TrialBase[]): Values {
+  const values = metrics.flatMap((metric): [string, Values[string]][] => {
+    const rounds = results.map((result) => [result.round, metric.read(result)] as const);
+    const byRound = [...new Map(rounds.filter((one): one is [number, number] => one[1] !== null))];
+    const over = interval(byRound.map(([, value]) => value));
+    return over === null ? [] : [[metric.key, { ...over, byRound: byRound.sort(([a], [b]) => a - b) }]];
+  });
+  return Object.fromEntries(values);
 }
 
 /** Of the result whose leading metric is in the middle, among those that have the curve. */
-function curvesOf<Result extends TrialBase>(
-  { metrics, curves, report }: Judged<Result>,
-  results: readonly Result[],
-): SummaryRow['curves'] {
+function curvesOf({ metrics, curves, report }: Judged, results: readonly TrialBase[]): SummaryRow['curves'] {
   const lead = metrics.find(({ key }) => key === report.lead);
-  return Object.fromEntries(
-    curves.flatMap(({ key, read }) => {
-      const drawn = results
-        .map((result) => ({ points: read(result), value: lead?.read(result) ?? 0 }))
-        .filter(({ points }) => points !== null && points.length > 0)
-        .sort((a, b) => a.value - b.value);
-      const points = drawn[(drawn.length - 1) >> 1]?.points;
-      return points ? [[key, points]] : [];
-    }),
-  );
+  const rate = (result: TrialBase): number => lead?.read(result) ?? 0;
+  const drawn = curves.flatMap((curve): [string, readonly CurvePoint[]][] => {
+    const having = results.filter((result) => (curve.read(result) ?? []).length > 0);
+    const middle = having.sort((a, b) => rate(a) - rate(b))[(having.length - 1) >> 1];
+    return middle === undefined ? [] : [[curve.key, curve.read(middle) ?? []]];
+  });
+  return Object.fromEntries(drawn);
 }
 
 function worst(counts: readonly (number | null)[]): number | null {
@@ -198,34 +157,25 @@ function worstVerdict(verdicts: readonly Verdict[], unsafe: boolean): Verdict {
   return order.find((verdict) => verdicts.includes(verdict)) ?? null;
 }
 
-const ratesOf = ({ values }: SummaryRow, metric: string): ReadonlyMap<number, number> =>
-  new Map(values[metric]?.byRound ?? []);
+/** A metric by round. */
+export const ratesOf = (row: SummaryRow | undefined, metric: string): Rates =>
+  new Map(row?.values[metric]?.byRound ?? []);
 
-function noiseOf(
-  rows: readonly SummaryRow[],
-  { baseline, ladder }: Pick<Planned<CellBase>, 'baseline' | 'ladder'>,
-  lead: string,
-): Noise | null {
-  const atLead = ({ point }: SummaryRow): boolean => ladder === null || point[ladder.axis] === ladder.lead;
-  const control = rows.find((row) => row.control && atLead(row));
-  const own = rows.find((row) => row.cell === baseline && atLead(row));
+function noiseOf(rows: Rows, baseline: string | null, lead: string): Noise | null {
+  const control = rows.find((row) => row.control);
+  const own = rows.find(({ cell }) => cell === baseline);
   if (control === undefined || own === undefined) return null;
   const all = quotients(ratesOf(control, lead), ratesOf(own, lead));
   return { baseline: own.cell, control: interval(all), floor: noiseFloor(all) };
 }
 
 /** Divides each row by the baseline of its point, round by round. */
-function compared(
-  rows: readonly SummaryRow[],
-  baseline: string | null,
-  lead: string,
-  floor: number,
-): readonly SummaryRow[] {
+function compared(rows: Rows, baseline: string | null, { lead, floor }: Scale): Rows {
   const own = rows.find(({ cell }) => cell === baseline);
   if (own === undefined) return rows;
-  const control = rows.find((row) => row.control);
   const ownRates = ratesOf(own, lead);
-  const both = meanOf(ownRates, control && ratesOf(control, lead));
+  const control = rows.find((row) => row.control);
+  const both = meanOf(ownRates, ratesOf(control, lead));
   return rows.map((row) => {
     if (row === own) return row;
     const toBaseline = interval(quotients(ratesOf(row, lead), row.control ? ownRates : both));
@@ -233,147 +183,106 @@ function compared(
   });
 }
 
+/** Ranks rows that passed by their median. */
+function ranked(rows: Rows, scale: Scale): SummaryRow[] {
+  const group = ({ control, verdict }: SummaryRow): number =>
+    control ? 3 : verdict === 'pass' || verdict === null ? 0 : verdict === 'unknown' ? 1 : 2;
+  const sorted = rows.toSorted((a, b) => group(a) - group(b) || byMedian(scale)(a, b));
+  const rankable = sorted.filter((row) => group(row) === 0 && row.values[scale.lead] !== undefined);
+  const places = placesOf(rankable, scale);
+  return sorted.map((row) => ({ ...row, ...places.get(row) }));
+}
+
+/** The largest first. */
+const byMedian = ({ lead }: Scale): ((a: SummaryRow, b: SummaryRow) => number) => {
+  return (a, b) => (b.values[lead]?.median ?? 0) - (a.values[lead]?.median ?? 0);
+};
+
 /**
- * Ranks rows that passed by their median. A row that the rounds do not tell from the first row of a rank shares that rank.
- * One round alone tells nothing apart: then the figures as they are decide.
+ * A row that the rounds do not tell from the first row of a rank shares that rank. One round alone tells nothing apart: then
+ * the figures as they are decide.
+ * @param rows the largest median first
  */
-function ranked(rows: readonly SummaryRow[], lead: string, floor: number): SummaryRow[] {
-  const median = (row: SummaryRow): number => row.values[lead]?.median ?? Number.NEGATIVE_INFINITY;
-  const place = ({ control, verdict }: SummaryRow): number => {
-    if (control) return 3;
-    return verdict === 'pass' || verdict === null ? 0 : verdict === 'unknown' ? 1 : 2;
-  };
-  const sorted = [...rows].sort((a, b) => place(a) - place(b) || median(b) - median(a));
-  const rankable = sorted.filter((row) => place(row) === 0 && row.values[lead] !== undefined);
-  const ranks = rankOf(
-    rankable.map((row) => ratesOf(row, lead)),
-    floor,
-  );
-  return sorted.map((row) => ({ ...row, ...(ranks[rankable.indexOf(row)] ?? { rank: null, tie: false }) }));
-}
-
-interface Rank {
-  readonly rank: number;
-  readonly tie: boolean;
-}
-
-/** @param rates of each row by round, the largest median first */
-function rankOf(rates: readonly ReadonlyMap<number, number>[], floor: number): Rank[] {
-  let leader = 0;
-  const ranks = rates.map((own, index) => {
-    const first = rates[leader];
-    const quotient = index === 0 || first === undefined ? null : interval(quotients(own, first));
-    const tied = quotient !== null && quotient.rounds > 1 && compare(quotient, floor) === 'tie';
-    if (!tied) leader = index;
-    return leader + 1;
+function placesOf(rows: Rows, { lead, floor }: Scale): ReadonlyMap<SummaryRow, Place> {
+  let first = 0;
+  const ranks = rows.map((row, index) => {
+    const quotient = interval(quotients(ratesOf(row, lead), ratesOf(rows[first], lead)));
+    const isTied = quotient !== null && quotient.rounds > 1 && compare(quotient, floor) === 'tie';
+    if (!isTied) first = index;
+    return first + 1;
   });
-  return ranks.map((rank) => ({ rank, tie: ranks.filter((other) => other === rank).length > 1 }));
+  const tie = (rank: number): boolean => ranks.filter((other) => other === rank).length > 1;
+  return new Map(rows.map((row, index) => [row, { rank: ranks[index]!, tie: tie(ranks[index]!) }]));
 }
 
 /** Adds to each row of the leading step where the cell does best, and its rank among all at their best. */
-function withBest(
-  rows: readonly SummaryRow[],
-  ladder: Planned<CellBase>['ladder'],
-  lead: string,
-  floor: number,
-): readonly SummaryRow[] {
+function withBest(rows: Rows, ladder: Planned['ladder'], scale: Scale): Rows {
   if (ladder === null || ladder.values.length < 2) return rows;
-  const elsewhere = ({ point }: SummaryRow): string => pointKey({ ...point, [ladder.axis]: 0 });
-  const roundsOf = (row: SummaryRow): number => row.values[lead]?.rounds ?? 0;
-  // One lucky round is no best step where the leading one has more.
-  const bestOf = (row: SummaryRow): SummaryRow | undefined =>
-    rows
-      .filter((other) => other.cell === row.cell && elsewhere(other) === elsewhere(row))
-      .filter((other) => other.rank !== null && roundsOf(other) >= Math.min(2, roundsOf(row)))
-      .sort((a, b) => (b.values[lead]?.median ?? 0) - (a.values[lead]?.median ?? 0))[0];
-  const leading = rows.filter(({ point }) => point[ladder.axis] === ladder.lead);
-  const passed = leading
-    .flatMap((row) => (row.rank === null ? [] : [{ row, best: bestOf(row) }]))
-    .sort((a, b) => (b.best?.values[lead]?.median ?? 0) - (a.best?.values[lead]?.median ?? 0));
-  const ranks = rankOf(
-    passed.map(({ best }) => (best ? ratesOf(best, lead) : new Map())),
-    floor,
-  );
+  const { axis, lead } = ladder;
+  const lane = ({ cell, point }: SummaryRow): string => `${cell} ${pointKey({ ...point, [axis]: 0 })}`;
+  const roundsOf = (row: SummaryRow): number => row.values[scale.lead]?.rounds ?? 0;
+  const leading = rows.filter(({ point }) => point[axis] === lead);
+  const bests = new Map<SummaryRow, SummaryRow>();
+  for (const row of leading) {
+    // One lucky round is no best step where the leading one has more.
+    const counts = (other: SummaryRow): boolean => roundsOf(other) >= Math.min(2, roundsOf(row));
+    const steps = rows.filter((other) => lane(other) === lane(row) && other.rank !== null && counts(other));
+    const [best] = steps.sort(byMedian(scale));
+    if (best !== undefined) bests.set(row, best);
+  }
+  const passed = leading.flatMap((row) => (row.rank === null ? [] : (bests.get(row) ?? [])));
+  const places = placesOf(passed.sort(byMedian(scale)), scale);
   return rows.map((row) => {
-    const best = leading.includes(row) ? bestOf(row) : undefined;
+    const best = bests.get(row);
     if (best === undefined) return row;
-    const { median, low, high, rounds } = best.values[lead]!;
-    const own = ranks[passed.findIndex((other) => other.row === row)];
-    const place = own ?? { rank: null, tie: false };
-    return { ...row, best: { point: best.point, value: { median, low, high, rounds }, ...place } };
+    const { byRound: _, ...value } = best.values[scale.lead]!;
+    return { ...row, best: { rank: null, tie: false, ...places.get(best), point: best.point, value } };
   });
 }
 
 /** A row for each goal of which a cell was planned; a ratio is taken within a round. */
-export function goalRows(
-  goals: readonly Goal[],
-  rows: readonly SummaryRow[],
-  { cells, ladder }: Pick<Planned<CellBase>, 'ladder'> & { readonly cells: readonly CellBase[] },
-): GoalRow[] {
+export function goalRows(goals: readonly Goal[], rows: Rows, plan: Omit<Measured, 'baseline'>): GoalRow[] {
+  const { cells, ladder } = plan;
   const names = new Set(cells.map(({ name }) => name));
   const lead: Point = ladder === null ? {} : { [ladder.axis]: ladder.lead };
-  const find = (cell: string, at: Point): SummaryRow | undefined =>
-    rows.find(
-      (row) => row.cell === cell && Object.entries(at).every(([axis, value]) => row.point[axis] === value),
-    );
   const planned = goals.filter(({ of, over, at = {} }) => {
-    const measured = Object.entries(at).every(
-      ([axis, value]) => axis !== ladder?.axis || ladder.values.includes(value),
-    );
-    return measured && names.has(of) && (over === null || names.has(over));
+    const step = ladder === null ? undefined : at[ladder.axis];
+    const isMeasured = step === undefined || ladder?.values.includes(step);
+    return isMeasured && names.has(of) && (over === null || names.has(over));
   });
   return planned.map((goal) => {
     const { metric, of, over, atLeast, atMost, at = lead } = goal;
-    const row = find(of, at);
-    const by = over === null ? undefined : find(over, at);
-    const usable = [row, by].every((one) => one === undefined || one.verdict !== 'fail');
-    const own = row === undefined || !usable ? new Map<number, number>() : ratesOf(row, metric);
-    const under = by === undefined ? new Map<number, number>() : ratesOf(by, metric);
-    const byRound =
-      over === null
-        ? [...own]
-        : [...own].flatMap(([round, value]): [number, number][] => {
-            const divisor = under.get(round);
-            return divisor ? [[round, value / divisor]] : [];
-          });
+    const axes = Object.entries(at);
+    const isAt = ({ point }: SummaryRow): boolean => axes.every(([axis, n]) => point[axis] === n);
+    const [row, by] = [of, over].map((name) => rows.find((one) => one.cell === name && isAt(one)));
+    const counts = row?.verdict !== 'fail' && by?.verdict !== 'fail';
+    const own = ratesOf(counts ? row : undefined, metric);
+    const under = ratesOf(by, metric);
+    const byRound = [...own].flatMap(([round, rate]): [number, number][] => {
+      const divisor = over === null ? 1 : under.get(round);
+      return divisor ? [[round, rate / divisor]] : [];
+    });
     const value = interval(byRound.map(([, quotient]) => quotient));
-    const isReached =
-      value !== null &&
-      (atLeast === null || value.median >= atLeast) &&
-      (atMost === null || value.median <= atMost);
-    return {
-      ...goal,
-      value,
-      byRound,
-      verdict: value === null ? 'not measured' : isReached ? 'reached' : 'missed',
-    };
+    if (value === null) return { ...goal, value, byRound, verdict: 'not measured' };
+    const { median } = value;
+    const isReached = (atLeast === null || median >= atLeast) && (atMost === null || median <= atMost);
+    return { ...goal, value, byRound, verdict: isReached ? 'reached' : 'missed' };
   });
 }
 
 /** Why a run is not a success; empty: every safe cell passed, and every unsafe one was seen to fail. */
-export function failuresOf(
-  rows: readonly SummaryRow[],
-  broken: readonly {
-    readonly cell: string;
-    readonly round: number;
-    readonly reason: string;
-    readonly missing: boolean;
-  }[],
-): string[] {
+export function failuresOf(rows: Rows, broken: readonly Broken[]): string[] {
   if (rows.length === 0) return ['nothing was measured'];
-  const failed = broken
-    .filter(({ missing }) => !missing)
-    .map(({ cell, round, reason }) => `${cell}: the trial of round ${round} could not be run: ${reason}`);
-  const cells = groupBy(rows, ({ cell }) => cell).flatMap((own) => {
-    const [first] = own;
-    const verdicts = own.map(({ verdict }) => verdict);
-    if (first === undefined) return [];
-    if (first.unsafe) {
-      if (verdicts.includes('fail (expected)')) return [];
-      return [`${first.cell} is declared unsafe, but this load did not show it`];
-    }
-    if (verdicts.includes('fail')) return [`${first.cell}: the audit failed`];
-    return verdicts.includes('unknown') ? [`${first.cell}: the audit could not be finished`] : [];
+  const failed = broken.filter(({ missing }) => !missing);
+  const judged = groupBy(rows, ({ cell }) => cell).flatMap((own) => {
+    const { cell, unsafe } = own[0]!;
+    const has = (wanted: Verdict): boolean => own.some(({ verdict }) => verdict === wanted);
+    if (unsafe && has('fail (expected)')) return [];
+    if (unsafe) return [`${cell} is declared unsafe, but this load did not show it`];
+    if (has('fail')) return [`${cell}: the audit failed`];
+    return has('unknown') ? [`${cell}: the audit could not be finished`] : [];
   });
-  return [...failed, ...cells];
+  const text = ({ cell, round, reason }: Broken): string =>
+    `${cell}: the trial of round ${round} could not be run: ${reason}`;
+  return [...failed.map(text), ...judged];
 }

@@ -39,14 +39,7 @@ describe('options', () => {
   });
 
   it('are read', () => {
-    const given = [
-      '--strategies',
-      'lua,unsafe,lua',
-      '--locks=redis,zookeeper',
-      '--duration',
-      '2.5',
-      '--load=k6',
-    ];
+    const given = '--strategies lua,unsafe,lua --locks=redis,zookeeper --duration 2.5 --load=k6'.split(' ');
     expect(run(...given, '--connections', '128,32')).toMatchObject({
       strategies: ['lua', 'unsafe'],
       locks: ['redis', 'zookeeper'],
@@ -64,24 +57,12 @@ describe('options', () => {
   });
 
   it('are refused together, each with what is wrong', () => {
-    expect(
-      mistakes(
-        '--rounds',
-        '0',
-        '--durations',
-        '2',
-        '--connections',
-        '1e3',
-        '--sales',
-        '1,2',
-        '--load',
-        'open,wide',
-      ),
-    ).toEqual([
+    const given = '--rounds 0 --durations 2 --connections 1e3 --sales 1,2 --load open,wide';
+    expect(mistakes(...given.split(' '))).toEqual([
       '--rounds 0: must be a whole number from 1 to 100',
       'there is no option --durations; did you mean "--duration"?',
-      '"2" is not an option; --help lists them',
       '--connections 1e3: must be numbers with commas, each from 1 to 10000',
+      '"2" is not an option; --help lists them',
       '--sales 1,2: takes one number, or a list with --sweep sales',
       '--load wide: there is closed (capacity), open (selling out) and k6 (its scripts)',
     ]);

@@ -1,9 +1,10 @@
 /** The plan, the summary and the run of the kit, with a suite whose trials are made up; everything else is real. */
-import { lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
+import { existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MissingServersError } from '../../bench/kit/environment.ts';
+import { metricsOf } from '../../bench/kit/metrics.ts';
 import type { CommonOptions } from '../../bench/kit/options.ts';
 import { schedule } from '../../bench/kit/plan.ts';
 import { forCommit, type Results, readResults, toCsv } from '../../bench/kit/results.ts';
@@ -28,14 +29,9 @@ const planned = (changes: Partial<Planned<CellBase>> = {}): Planned<CellBase> =>
   ...changes,
 });
 
-const good = (rate: number) => ({
-  point: {},
-  rate,
-  oversold: 0,
-  verdict: 'pass' as const,
-  invalid: [],
-  findings: [],
-});
+const good = (rate: number) => {
+  return { point: {}, rate, oversold: 0, verdict: 'pass' as const, invalid: [], findings: [] };
+};
 const usual = ({ cell: { name } }: Trial<CellBase>) =>
   name === 'unsafe'
     ? { ...good(9_000), oversold: 3, verdict: 'fail' as const, findings: ['3 oversold'] }
@@ -59,21 +55,15 @@ function suite(
       runTrial: async (trial) => [(await runTrial(trial)) as Made],
       async [Symbol.asyncDispose]() {},
     }),
-    metrics: [
-      { key: 'rate', title: 'rate', unit: '/s', better: 'higher', help: '', read: ({ rate }) => rate },
-    ],
+    metrics: metricsOf([['rate', 'rate', '/s', '+', ({ rate }) => rate]], {}),
     curves: [],
     checks: [{ key: 'oversold', title: 'oversold', read: ({ oversold }) => oversold }],
     goals: [],
     verdict: ({ verdict }, { unsafe }) => (unsafe && verdict === 'fail' ? 'fail (expected)' : verdict),
     report: {
-      title: '',
+      ...{ title: '', leadText: '', noun: 'cell', sections: [], notes: [] },
       lead: 'rate',
-      leadText: '',
-      noun: 'cell',
       columns: ['rate'],
-      sections: [],
-      notes: [],
     },
     ...changes,
   };
@@ -92,7 +82,6 @@ async function run(
 ) {
   let shown = '';
   const said: string[] = [];
-  const canonical: Results[] = [];
   const common: CommonOptions = {
     ...{ rounds: 2, seed: 5, out, idleMs: 0, keep: false, yes: false },
     ...{ smoke: false, strict: false, canonical: false },
@@ -100,40 +89,29 @@ async function run(
   };
   const context: RunContext = {
     common,
-    databaseUrl: undefined,
-    redisUrl: undefined,
+    stores: { databaseUrl: undefined, redisUrl: undefined },
     out: { write: (text) => (shown += text) },
     signal,
     say: (line) => said.push(line),
-    writeReports: async () => {},
-    terminalReport: () => 'THE TABLE',
-    writeCanonical: async (results) => {
-      canonical.push(results);
-      return 'canonical.json';
-    },
+    canonical: join(out, 'canonical'),
   };
   const code = await runSuite(of, null, context);
   const results = (): Results =>
     JSON.parse(readFileSync(join(out, 'latest', 'results.json'), 'utf8')) as Results;
-  return { code, shown, said, results, canonical };
+  return { code, shown, said, results };
 }
 
 describe('a run', () => {
   it('writes results.json and results.csv, points latest at them, and shows the table', async () => {
     const { code, shown, results } = await run();
     expect(code).toBe(0);
-    expect(shown).toContain('THE TABLE');
+    expect(shown).toMatch(/1 +fast +300/);
     expect(shown).toMatch(/trial 1 of 8 {2}round 1 of 2 {2}unsafe: starting/);
     expect(lstatSync(join(out, 'latest')).isSymbolicLink()).toBe(true);
     const folder = join(out, readlinkSync(join(out, 'latest')));
-    expect(readdirSync(folder).sort()).toEqual(['results.csv', 'results.json']);
-    const { schema, suite: name, plan, trials, summary, machine, failures, partial } = results();
-    expect({ schema, name, failures, partial }).toEqual({
-      schema: 2,
-      name: 'made-up',
-      failures: [],
-      partial: false,
-    });
+    expect(readdirSync(folder).sort()).toEqual(['report.html', 'report.md', 'results.csv', 'results.json']);
+    const { plan, trials, summary, machine } = results();
+    expect(results()).toMatchObject({ schema: 2, suite: 'made-up', failures: [], partial: false });
     expect(plan).toMatchObject({ rounds: 2, seed: 5, trials: 8, options: { some: 'option' } });
     expect(plan.cells.map((one) => one.name)).toEqual(['unsafe', 'base', 'fast', 'base, A/A control']);
     expect(machine).toMatchObject({ redis: '7', postgres: 'not used', node: process.version });
@@ -216,9 +194,14 @@ describe('a run', () => {
     expect((await run(suite({ goals: [goal] }))).code).toBe(0);
     expect((await run(suite({ goals: [goal] }), { strict: true })).code).toBe(1);
     expect((await run(suite({ goals: [{ ...goal, atLeast: 2 }] }), { strict: true })).code).toBe(0);
-    expect((await run(suite(), { canonical: true })).canonical).toHaveLength(1);
-    const failing = suite({}, () => ({ ...good(1), verdict: 'fail' }));
-    expect((await run(failing, { canonical: true })).canonical).toEqual([]);
+    const committed = join(out, 'canonical', 'made-up.json');
+    await run(
+      suite({}, () => ({ ...good(1), verdict: 'fail' })),
+      { canonical: true },
+    );
+    expect(existsSync(committed)).toBe(false);
+    await run(suite(), { canonical: true });
+    expect((await readResults(committed)).summary).toHaveLength(4);
   });
 });
 
@@ -236,15 +219,8 @@ describe('files of results', () => {
   });
 
   it('have a cell for each number and text of a result, quoted', () => {
-    const trial = {
-      ...good(1.5),
-      cell: 'a,"b"',
-      control: false,
-      round: 1,
-      startedAt: '',
-      durationMs: 1,
-      busyBefore: 0,
-    };
+    const stamp = { control: false, round: 1, startedAt: '', durationMs: 1, busyBefore: 0 };
+    const trial = { ...good(1.5), ...stamp, cell: 'a,"b"' };
     const more = { latencyMs: { p50: 1, p99: null }, curve: [[1, 2]], findings: ['x', 'y, z'] };
     const [head, row] = toCsv([{ ...trial, ...more }]).split('\r\n');
     const at = (name: string): number => head!.split(',').indexOf(name);
@@ -258,14 +234,7 @@ describe('files of results', () => {
 describe('the plan', () => {
   it('begins each round one cell further, with the same seed for all cells of a round', () => {
     const order = schedule(planned({ control: false }), { rounds: 2, seed: 5 });
-    expect(order.map((trial) => trial.cell.name)).toEqual([
-      'unsafe',
-      'base',
-      'fast',
-      'base',
-      'fast',
-      'unsafe',
-    ]);
+    expect(order.map(({ cell }) => cell.name).join()).toBe('unsafe,base,fast,base,fast,unsafe');
     expect(order.map(({ seed }) => seed)).toEqual([5, 5, 5, 6, 6, 6]);
     expect(order.map(({ number }) => number)).toEqual([1, 2, 3, 4, 5, 6]);
   });
@@ -304,20 +273,12 @@ describe('the summary', () => {
     const b = all.find((row) => row.cell === 'b')!;
     expect(b.toBaseline).toMatchObject({ median: 3 });
     expect(b.comparison).toBe('faster');
-    expect(b.values.rate!.byRound).toEqual([
-      [1, 300],
-      [2, 600],
-      [3, 310],
-    ]);
+    expect(b.values.rate!.byRound.map(String)).toEqual(['1,300', '2,600', '3,310']);
   });
 
   it('gives one rank to rows that the rounds do not tell apart', () => {
     const { rows: all } = summary(rows({ a: [100, 102, 98], b: [101, 99, 103], c: [10, 11, 10] }));
-    expect(all.map(({ rank, tie }) => [rank, tie])).toEqual([
-      [1, true],
-      [1, true],
-      [3, false],
-    ]);
+    expect(all.map(({ rank, tie }) => `${rank}, ${tie}`)).toEqual(['1, true', '1, true', '3, false']);
   });
 
   it('leaves out results that do not count, and gives no rank without a passed audit', () => {
@@ -326,16 +287,9 @@ describe('the summary', () => {
       ...rows({ b: [900, 900] }, {}, { verdict: 'unknown' }),
       ...rows({ c: [500] }, {}, { invalid: ['the generator was busy'] }),
     ]);
-    expect(all.map((row) => [row.cell, row.rank])).toEqual([
-      ['a', 1],
-      ['c', null],
-      ['b', null],
-    ]);
-    expect(all[1]).toMatchObject({
-      invalid: 1,
-      values: {},
-      findings: ['round 1: not counted: the generator was busy'],
-    });
+    expect(all.map(({ cell, rank }) => `${cell} ${rank}`)).toEqual(['a 1', 'c null', 'b null']);
+    const findings = ['round 1: not counted: the generator was busy'];
+    expect(all[1]).toMatchObject({ invalid: 1, values: {}, findings });
   });
 
   it('shows the best step of a ladder, and ranks cells at their best', () => {

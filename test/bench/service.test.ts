@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { readCatalogue } from '../../bench/kit/admin.ts';
+import { lockVariable, missingLockServers } from '../../bench/kit/lock-servers.ts';
 import { startService } from '../../bench/kit/service.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'stampede-service-'));
@@ -23,7 +24,7 @@ const listening = `
     if (request.url === '/die') process.exit(3);
     response.end(JSON.stringify({
       env: process.env, lock: process.env.LOCK,
-      strategies: [{ name: process.env.STRATEGY, usesLock: true, guarantees: { neverOversells: true } }],
+      strategies: [{ name: process.env.STRATEGY, summary: 'one', usesLock: true, guarantees: { neverOversells: true } }],
     }));
   });
   console.log('not JSON');
@@ -54,29 +55,26 @@ describe('a service process', () => {
     expect(env.PAYMENT_WINDOW_S).toBeUndefined();
     expect(await readCatalogue(service.url)).toEqual({
       lock: 'redis',
-      strategies: [{ name: 'lua', summary: '', usesLock: true, inPostgres: false, neverOversells: true }],
+      strategies: [{ name: 'lua', summary: 'one', usesLock: true, inPostgres: false, neverOversells: true }],
     });
     expect(await service.stop()).toBe(true);
     expect(service.died.aborted).toBe(false);
     await expect(fetch(service.url)).rejects.toThrow();
   });
 
-  it('is told of the servers of its lock, and of no other', async () => {
+  it('has the servers of its lock in its environment, and no other', async () => {
     const entry = program('locks', `${listening} process.on('SIGTERM', () => process.exit(0));`);
     const servers = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', ZOOKEEPER_URL: 'zoo:2181' };
-    const told = async (lock: string | null) => {
+    const given = async (lock: string | null) => {
       await using service = await startService({ ...settings, lock }, { entry });
       const { env } = (await (await fetch(service.url)).json()) as { env: Record<string, string> };
-      return Object.fromEntries(
-        Object.keys(servers).flatMap((name) => (env[name] ? [[name, env[name]]] : [])),
-      );
+      return Object.keys(servers).filter((name) => env[name]);
     };
     Object.assign(process.env, servers);
     try {
-      const { REDLOCK_URLS, ZOOKEEPER_URL } = servers;
-      expect(await told('redlock')).toEqual({ REDLOCK_URLS });
-      expect(await told('zookeeper')).toEqual({ ZOOKEEPER_URL });
-      for (const lock of ['redis', 'postgres-row', null]) expect(await told(lock)).toEqual({});
+      expect(await given('redlock')).toEqual(['REDLOCK_URLS']);
+      expect(await given('zookeeper')).toEqual(['ZOOKEEPER_URL']);
+      for (const lock of ['redis', null]) expect(await given(lock)).toEqual([]);
     } finally {
       for (const name of Object.keys(servers)) delete process.env[name];
     }
@@ -96,21 +94,39 @@ describe('a service process', () => {
       `console.log('{"msg":"migrating"}'); console.error('no database'); process.exit(1);`,
     );
     await expect(startService(settings, { entry })).rejects.toThrow(
-      /STRATEGY=lua\) ended with code 1; it logged last:\n[\s\S]*no database/,
+      /STRATEGY=lua\) ended with code 1; its last lines:\n[\s\S]*no database/,
     );
   });
 
   it('is ended when it does not get ready in time', async () => {
     const entry = program('slow', `console.log('still here'); setInterval(() => {}, 1000);`);
-    await expect(startService(settings, { entry, readyTimeoutMs: 500 })).rejects.toThrow(
-      /did not listen in time/,
-    );
+    await expect(startService(settings, { entry, withinMs: 500 })).rejects.toThrow(/was silent for 500 ms/);
   });
 
   it('is ended when the user interrupts its start', async () => {
     const entry = program('slow2', `setInterval(() => {}, 1000);`);
-    const interrupt = new AbortController();
-    setTimeout(() => interrupt.abort(new Error('interrupted')), 100);
-    await expect(startService(settings, { entry, signal: interrupt.signal })).rejects.toThrow('interrupted');
+    const signal = AbortSignal.timeout(100);
+    await expect(startService(settings, { entry, signal })).rejects.toThrow(/timeout/);
+  });
+});
+
+describe('the servers of locks', () => {
+  it('are named by a variable of their own, where a lock has any', () => {
+    expect(lockVariable('redlock')).toBe('REDLOCK_URLS');
+    expect(lockVariable('zookeeper')).toBe('ZOOKEEPER_URL');
+    // The stores of a trial are the bench's own, whatever the environment says.
+    for (const lock of ['redis', 'redis-fair', 'postgres-row', 'no-such-lock', null])
+      expect(lockVariable(lock)).toBeNull();
+  });
+
+  it('are asked for when nobody named them, each with its variable', () => {
+    const locks = ['redis', 'redlock', 'postgres-row', 'zookeeper', 'no-such-lock'];
+    const mistakes = missingLockServers(locks, { ZOOKEEPER_URL: '' });
+    expect(mistakes).toEqual([
+      expect.stringMatching(/^--locks redlock needs REDLOCK_URLS: .*at least three/),
+      expect.stringMatching(/^--locks zookeeper needs ZOOKEEPER_URL: .*host:port/),
+    ]);
+    const env = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', ZOOKEEPER_URL: 'a:2181' };
+    expect(missingLockServers(locks, env)).toEqual([]);
   });
 });

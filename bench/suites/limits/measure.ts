@@ -4,6 +4,7 @@ import { migrate } from '../../../src/store/postgres/migrate.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { auditCounts, settleAll } from '../../audit/counts.ts';
 import { cpuSeconds, residentBytes } from '../../kit/cpu.ts';
+import { MissingServersError } from '../../kit/environment.ts';
 import { measureReference } from '../../kit/pgbench.ts';
 import { pin } from '../../kit/pin.ts';
 import { startProgram } from '../../kit/processes.ts';
@@ -80,6 +81,7 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
   await using own = await stores.fresh(name);
   const load = { warmupMs: Math.min(2_000, measuring.warmupMs), durationMs, layout, folder, signal };
   const reference = await measureReference({ strategy: 'for-update', databaseUrl: own.databaseUrl, ...load });
+  if (reference === null) throw new MissingServersError('pgbench is not installed');
   // Its connections are those of the service's pool: it belongs to the first step.
   return [{ ...nothing, ...reference, point: { connections: connections[0]! } }];
 }

@@ -1,6 +1,5 @@
 /** Where the suites against the platform run: processors, generator and stores. */
 import { type Environment, needBuild } from '../../kit/environment.ts';
-import { wrongPgbench } from '../../kit/pgbench.ts';
 import { type Layout, layoutOf, pin, processorsHere } from '../../kit/pin.ts';
 import type { BenchStores } from '../../kit/stores.ts';
 import { chooseGenerator, type generatorNames } from '../../load/generator.ts';
@@ -35,8 +34,6 @@ export async function openPlace(options: PlaceOptions, environment: Environment)
   if (typeof layout === 'string') throw new Error(layout);
   const generator = chooseGenerator(options.generator, layout, scratch);
   if (typeof generator === 'string') throw new Error(generator);
-  const wrong = wrongPgbench();
-  if (wrong !== null) throw new Error(wrong);
   // What the bench starts runs where it does itself; servers and generators are moved by their starters.
   await pin(process.pid, layout.stores);
   const stores = await environment.stores();

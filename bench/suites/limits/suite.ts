@@ -87,7 +87,7 @@ const specs = ({ connections, seconds }: Kind): OptionSpecs => ({
   generator: { kind: 'choice', choices: generatorNames, help: 'what makes the load (wrk, if installed)' },
 });
 const programs =
-  'wrk, pgbench (PGBENCH may name it) and taskset are used where they are installed; stores that are given are not pinned.';
+  'wrk, pgbench and taskset are used where they are installed; stores that are given are not pinned.';
 
 function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, LimitResult> {
   const kind = kinds[name];

@@ -155,7 +155,7 @@ export const strategies: Suite<StrategyOptions, StrategyCell, StrategyResult> = 
   help: `Stores: a local Postgres and Redis are started unless DATABASE_URL and REDIS_URL name running ones. There the bench
 creates and drops databases (stampede_bench_*) and deletes stampede:* keys, nothing else.
 SEGMENTS, LOCK_TTL_MS and LOCK_WAIT_MS are passed on to the service, REDLOCK_URLS and ZOOKEEPER_URL with the locks that need
-them. pgbench (PGBENCH may name it) and wrk are used where they are installed.`,
+them. pgbench and wrk are used where they are installed.`,
   options: specs,
   rounds: { canonical: 5, smoke: 1 },
   read: readStrategyOptions,
