@@ -2,6 +2,7 @@
 import type { Logger } from 'pino';
 import type { Config } from './config/env.ts';
 import { StartError } from './config/errors.ts';
+import { withoutCredentials } from './config/redis-url.ts';
 import { startLocalStores } from './local/stores.ts';
 import { LOCAL_FOLDER } from './local/urls.ts';
 import { migrate } from './store/postgres/migrate.ts';
@@ -47,10 +48,9 @@ export async function reach<T>(
   try {
     return await connect();
   } catch (cause) {
-    const { hostname, port, pathname } = new URL(url);
     const message = (cause as Error).message || String((cause as { code?: unknown }).code ?? cause);
     throw new StartError(
-      `Cannot use ${store} at ${hostname}:${port}${pathname}: ${message}\nCheck ${variable}, or leave it empty to start a local ${store}.`,
+      `Cannot use ${store} at ${withoutCredentials(url)}: ${message}\nCheck ${variable}, or leave it empty to start a local ${store}.`,
       { cause },
     );
   }

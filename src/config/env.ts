@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { ConfigError } from './errors.ts';
+import { parseRedisUrl } from './redis-url.ts';
 import { nearest } from './suggest.ts';
 
 export interface Config {
@@ -58,6 +59,13 @@ const url = (...protocols: string[]) =>
   z.string().refine((text) => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
     error: `must be a URL starting with ${protocols.map((p) => `${p}//`).join(' or ')}`,
   });
+
+const redisUrl = z.string().check((context) => {
+  const address = parseRedisUrl(context.value);
+  if (typeof address === 'string') {
+    context.issues.push({ code: 'custom', message: address, input: context.value });
+  }
+});
 
 /** The valid names, passed in by the composition root because configuration must not import the registries. */
 export interface Choices {
@@ -116,7 +124,7 @@ function schema(choices: Choices) {
     PORT: integer(0, 65_535).default(3000),
     HOST: z.string().default('127.0.0.1'),
     DATABASE_URL: url('postgres:', 'postgresql:').optional(),
-    REDIS_URL: url('redis:', 'rediss:').optional(),
+    REDIS_URL: redisUrl.optional(),
     REDLOCK_URLS: z
       .string()
       .transform((text) => text.split(',').map((part) => part.trim()))

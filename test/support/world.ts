@@ -44,10 +44,12 @@ export class Service implements AsyncDisposable {
   /** @param env with the URLs of the stores, which the service reaches through proxies */
   static async open(env: { DATABASE_URL: string; REDIS_URL: string } & Environment): Promise<Service> {
     const postgres = await TcpProxy.to(env.DATABASE_URL);
-    const redis = await TcpProxy.to(env.REDIS_URL);
+    // Sentinels name servers themselves: no proxy can be in between.
+    const hasProxy = !env.REDIS_URL.includes('+');
+    const redis = await TcpProxy.to(hasProxy ? env.REDIS_URL : 'redis://127.0.0.1:1');
     const through = {
       DATABASE_URL: postgres.through(env.DATABASE_URL),
-      REDIS_URL: redis.through(env.REDIS_URL),
+      ...(hasProxy && { REDIS_URL: redis.through(env.REDIS_URL) }),
     };
     return new Service({ LOG_LEVEL: 'info', ...env, ...through }, { postgres, redis });
   }
