@@ -1,7 +1,8 @@
 import { defineConfig } from 'vitest/config';
 import { FULL_ONLY, IN_BOTH, QUICK_ONLY } from './test/tiers.ts';
 
-const timeouts = { testTimeout: 60_000, hookTimeout: 120_000 };
+/** They end a test that hangs; a slow machine must not reach them. */
+const timeouts = { testTimeout: 180_000, hookTimeout: 180_000 };
 
 export default defineConfig({
   test: {

@@ -104,9 +104,9 @@ describe('the replicas', () => {
       },
       (kind) => kind === 'held',
     );
-    const lease = await held(a.lock, 'failover', { ttlMs: 2_000 });
+    const lease = await held(a.lock, 'failover', { ttlMs: 5_000 });
     const loss = watchLoss(lease);
-    await sleep(1_000); // renewed once
+    await sleep(2_000); // renewed once
     pair.replication[0]!.set('black-hole'); // the replica receives nothing beyond what it acknowledged
     await pair.primary.kill();
     const replica = new Redis(promoted!.port);
