@@ -39,7 +39,7 @@ export interface PostgresSnapshot {
   readonly payments: readonly PaymentRow[];
   readonly tasks: readonly TaskRow[];
   /** Units of the sale that were returned or taken again, not yet published to Redis. */
-  readonly untold: number;
+  readonly unpublished: number;
   /** Rows of `stock_units` of the sale that name an order which is not active. */
   readonly heldUnits: number;
 }
@@ -84,7 +84,7 @@ export type Check = (evidence: Evidence) => CheckResult;
 
 /** As much of the evidence as checks of counters need: orders may have been counted by the database. */
 export interface Counts extends Pick<Evidence, 'redis'> {
-  readonly postgres: Pick<PostgresSnapshot, 'sale' | 'untold'>;
+  readonly postgres: Pick<PostgresSnapshot, 'sale' | 'unpublished'>;
   readonly active: { readonly length: number };
 }
 
@@ -112,7 +112,7 @@ export function tally(...faults: readonly Fault[]): CheckResult {
  * itself, still counts; while changes are in flight between the stores nothing can be said.
  */
 export function compareStores(
-  { postgres: { untold }, redis }: Counts,
+  { postgres: { unpublished }, redis }: Counts,
   alone: Fault,
   compare: (redis: RedisSnapshot) => readonly Fault[],
 ): CheckResult {
@@ -123,7 +123,7 @@ export function compareStores(
   const { settling, unsettled } = redis;
   const inFlight = tally(
     [unsettled, `${quantity(unsettled, 'reservation was', 'reservations were')} still being settled`],
-    [untold, `Redis was still being told of ${quantity(untold, 'unit')}`],
+    [unpublished, `${quantity(unpublished, 'change')} still being published to Redis`],
   ).finding;
   if (!settling || inFlight === null) return tally(alone, ...compare(redis));
   return { count: null, finding: `${inFlight} when the audit stopped waiting` };

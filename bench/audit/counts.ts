@@ -78,7 +78,7 @@ export async function auditCounts(counts: CountsToAudit): Promise<string[]> {
 }
 
 async function readSales(redisUrl: string, sales: readonly SaleRow[]) {
-  const settled = { unsettled: 0, untold: 0, settling: false };
+  const settled = { unsettled: 0, unpublished: 0, settling: false };
   const read = (redis: Redis) => Promise.all(sales.map(({ id }) => readRedis(redis, id, settled)));
   const found = await withRedis(redisUrl, read).catch(unreadable);
   return 'unreadable' in found ? sales.map(() => found) : found;
@@ -86,7 +86,7 @@ async function readSales(redisUrl: string, sales: readonly SaleRow[]) {
 
 function wrongOf(sale: SaleRow, redis: RedisSnapshot | Unreadable): string[] {
   const { id, orders, points } = sale;
-  const counts = { postgres: { sale, untold: 0 }, redis, active: { length: orders } };
+  const counts = { postgres: { sale, unpublished: 0 }, redis, active: { length: orders } };
   const entries = `${number(orders)} orders, ${number(points)} entries of points`;
   return [oversold(counts), drift(counts), tally([Math.abs(orders - points), entries])].flatMap(
     ({ finding }) => (finding === null ? [] : [`sale ${id}: ${finding}`]),

@@ -36,7 +36,7 @@ export const unreadable = (error: unknown): Unreadable => ({ unreadable: reasonO
 
 /** What was left between the stores when the wait ended: reservations, and changes that Redis has not received. */
 export type Settled =
-  | (Pick<RedisSnapshot, 'unsettled' | 'settling'> & Pick<PostgresSnapshot, 'untold'>)
+  | (Pick<RedisSnapshot, 'unsettled' | 'settling'> & Pick<PostgresSnapshot, 'unpublished'>)
   | Unreadable;
 
 const keyPrefix = (saleId: number): string => `stampede:{sale:${saleId}}`;
@@ -56,21 +56,23 @@ export async function settle(
   const seen = new Map<number, { readonly state: string; readonly sinceMs: number }>();
   const look = async (redis: Redis): Promise<Map<number, Exclude<Settled, Unreadable>>> => {
     const nowMs = performance.now();
-    const all = await withPostgres(databaseUrl, (client) => countUntold(client, saleIds)).catch(() => null);
+    const all = await withPostgres(databaseUrl, (client) => countUnpublished(client, saleIds)).catch(
+      () => null,
+    );
     const lookAt = async (id: number) => {
       const unsettled = await redis.zcard(`${keyPrefix(id)}:reservations`);
-      const untold = all?.get(id) ?? 0;
-      const state = `${unsettled} ${untold}`;
+      const unpublished = all?.get(id) ?? 0;
+      const state = `${unsettled} ${unpublished}`;
       if (seen.get(id)?.state !== state) seen.set(id, { state, sinceMs: nowMs });
       const isMoving = nowMs - seen.get(id)!.sinceMs < stuckAfterMs;
-      return [id, { unsettled, untold, settling: unsettled + untold > 0 && isMoving }] as const;
+      return [id, { unsettled, unpublished, settling: unsettled + unpublished > 0 && isMoving }] as const;
     };
     return new Map(await Promise.all(saleIds.map(lookAt)));
   };
   const left = await withRedis(redisUrl, async (redis) => {
     for (;;) {
       const found = await look(redis);
-      const isDone = [...found.values()].every(({ unsettled, untold }) => unsettled + untold === 0);
+      const isDone = [...found.values()].every(({ unsettled, unpublished }) => unsettled + unpublished === 0);
       if (isDone || performance.now() - beganMs >= timeoutMs) return found;
       await sleep(settlePollMs);
     }
@@ -78,15 +80,15 @@ export async function settle(
   return 'unreadable' in left ? new Map(saleIds.map((id) => [id, left])) : left;
 }
 
-async function countUntold(
+async function countUnpublished(
   db: Pick<pg.Client, 'query'>,
   saleIds: readonly number[],
 ): Promise<ReadonlyMap<number, number>> {
-  const { rows } = await db.query<{ id: number; untold: number }>(
-    'SELECT sale_id AS id, count(*)::int AS untold FROM mirror_outbox WHERE sale_id = ANY($1) GROUP BY 1',
+  const { rows } = await db.query<{ id: number; unpublished: number }>(
+    'SELECT sale_id AS id, count(*)::int AS unpublished FROM mirror_outbox WHERE sale_id = ANY($1) GROUP BY 1',
     [saleIds],
   );
-  return new Map(rows.map(({ id, untold }) => [id, untold]));
+  return new Map(rows.map(({ id, unpublished }) => [id, unpublished]));
 }
 
 /** Takes the snapshots. To be called when the service has stopped, so that nothing moves between the two stores. */
@@ -138,11 +140,11 @@ function readPostgres(
       payments: (await client.query<PaymentRow>(PAYMENTS)).rows,
       tasks: (await client.query<TaskRow>(TASKS)).rows,
     };
-    const untold = await countUntold(client, saleIds);
+    const unpublished = await countUnpublished(client, saleIds);
     return new Map(
       sales.rows.map(({ held, ...sale }) => [
         sale.id,
-        { sale, ...rows, untold: untold.get(sale.id) ?? 0, heldUnits: held },
+        { sale, ...rows, unpublished: unpublished.get(sale.id) ?? 0, heldUnits: held },
       ]),
     );
   }).catch(unreadable);

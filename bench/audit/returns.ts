@@ -8,16 +8,16 @@ import { type CheckResult, compareStores, type Evidence } from './check.ts';
  * not compared while there are unacknowledged reservations, which drift counts.
  */
 export function returns(evidence: Evidence): CheckResult {
-  const { heldUnits, untold } = evidence.postgres;
+  const { heldUnits, unpublished } = evidence.postgres;
   const orders = evidence.active.length;
   const held = `${quantity(heldUnits, 'unit is', 'units are')} still held by closed orders`;
-  const units = quantity(untold, 'unit that was', 'units that were');
+  const units = quantity(unpublished, 'unit that was', 'units that were');
   return compareStores(evidence, [heldUnits, held], ({ unsettled, buyers }) => {
     const known = unsettled > 0 ? orders : (buyers ?? orders);
     return [
-      [untold, `Redis was never told of ${units} returned or taken again`],
+      [unpublished, `never published to Redis: ${units} returned or taken again`],
       [
-        Math.max(0, Math.abs(known - orders) - untold),
+        Math.max(0, Math.abs(known - orders) - unpublished),
         `Redis knows ${quantity(known, 'customer')}, active orders are ${number(orders)}`,
       ],
     ];

@@ -12,7 +12,7 @@ export function undersold({ history, postgres, active, closed }: Evidence): Chec
   const refused = history.filter(({ outcome }) => outcome === 'sold-out').length;
   const free = Math.max(0, stock - active.length - closed.length);
   const count = Math.min(free, refused);
-  const told = `${quantity(refused, 'attempt was', 'attempts were')} told "sold out"`;
-  const words = `${number(free)} of ${number(stock)} units were still free, yet ${told}`;
+  const denied = `${quantity(refused, 'attempt was', 'attempts were')} answered "sold out"`;
+  const words = `${number(free)} of ${number(stock)} units were still free, yet ${denied}`;
   return tally([count, `${words}: ${number(count)} undersold`]);
 }

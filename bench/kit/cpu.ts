@@ -10,8 +10,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { redisClient } from './stores.ts';
 
 export interface CpuTargets {
-  /** The service's first process; with WORKERS its children count, too. */
-  readonly servicePid: number;
+  /** The service's first process; with WORKERS its children count, too. Null: it runs elsewhere. */
+  readonly servicePid: number | null;
   /** Not through a proxy. */
   readonly redisUrl: string;
   /** The first process of Postgres; null: it runs elsewhere. */
@@ -32,13 +32,14 @@ export async function startCpu(targets: CpuTargets): Promise<() => Promise<CpuUs
   const { servicePid, redisUrl, postgresPid } = targets;
   const redis = redisClient(redisUrl);
   await redis.connect().catch(() => {});
+  const cpuOf = (pid: number | null): number => (pid === null ? null : cpuSeconds(pid)) ?? Number.NaN;
   const read = async () => {
     const info = await redis.info().catch(() => '');
     const field = (name: string) => Number(new RegExp(`^${name}:(\\S+)`, 'm').exec(info)?.[1] ?? Number.NaN);
     return {
-      serviceS: cpuSeconds(servicePid) ?? Number.NaN,
+      serviceS: cpuOf(servicePid),
       redisS: field('used_cpu_sys') + field('used_cpu_user'),
-      postgresS: (postgresPid === null ? null : cpuSeconds(postgresPid)) ?? Number.NaN,
+      postgresS: cpuOf(postgresPid),
       redisCommands: field('total_commands_processed'),
       elapsedS: performance.now() / 1_000,
     };

@@ -1,6 +1,6 @@
 /**
  * What clients sent and received, one JSON object a line. The history is the only thing that the audit knows about the
- * load: whoever writes it in another way (k6, a script) can be audited as well.
+ * load: a history from elsewhere (k6, a script) can be audited as well.
  */
 import { createWriteStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';

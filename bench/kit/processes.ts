@@ -86,12 +86,22 @@ export interface ToolOptions extends Watched {
   readonly cwd?: string;
   /** All of the environment; left out: that of the bench. */
   readonly env?: NodeJS.ProcessEnv;
+  /** The end of its standard input ends it, not SIGTERM. */
+  readonly endsWithInput?: boolean;
 }
 
 /** Never throws: a tool that cannot be started ends at once and says why. */
-export function startTool({ command, cwd, env = process.env, ...watch }: ToolOptions): Started {
+export function startTool({
+  command,
+  cwd,
+  env = process.env,
+  endsWithInput,
+  ...watch
+}: ToolOptions): Started {
   const [program = '', ...args] = command;
-  const child = spawn(program, args, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
+  const input = endsWithInput ? 'pipe' : 'ignore';
+  const child = spawn(program, args, { cwd, env, stdio: [input, 'pipe', 'pipe'], detached: true });
+  child.stdin?.on('error', () => {}); // it has ended
   return watched(child, { name: program, ...watch });
 }
 
@@ -147,7 +157,8 @@ function watched(child: ChildProcess, { name, exitMs = 5_000, onLine }: Watched)
     async [Symbol.asyncDispose]() {
       ending = true;
       if (!running.has(child)) return;
-      child.kill('SIGTERM');
+      if (child.stdin === null) child.kill('SIGTERM');
+      else child.stdin.end();
       const kill = setTimeout(() => child.kill('SIGKILL'), exitMs);
       await ended;
       clearTimeout(kill);

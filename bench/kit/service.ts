@@ -1,8 +1,9 @@
-/** The service under test: the compiled program in a process, as a user runs it. */
+/** The service under test: the compiled program in a process, as a user runs it; here, or on another machine (remote.ts). */
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { lockVariable } from './lock-servers.ts';
 import { type Started, startTool, type Wait } from './processes.ts';
+import { remoteService, sshCommand } from './remote.ts';
 
 /** The compiled entry of the service. */
 export const serviceEntry = fileURLToPath(new URL('../../dist/main.js', import.meta.url));
@@ -17,8 +18,7 @@ export const youngGeneration = '--max-semi-space-size=64';
 export const noShedding = { ADMISSION_MS: '60000', PAYMENT_WINDOW_S: '86400' };
 
 export interface ServiceSettings {
-  /** Null: the service's default. */
-  readonly strategy: string | null;
+  readonly strategy: string;
   /** Null: the service's default. */
   readonly lock: string | null;
   readonly databaseUrl: string;
@@ -27,7 +27,9 @@ export interface ServiceSettings {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-export interface Service extends Pick<Started, 'pid' | 'died' | 'tail'>, AsyncDisposable {
+export interface Service extends Pick<Started, 'died' | 'tail'>, AsyncDisposable {
+  /** Null: it runs on another machine. */
+  readonly pid: number | null;
   /** Where it answers, without a path. */
   readonly url: string;
   /** SIGTERM, then SIGKILL. @returns whether it ended by itself with exit code 0 */
@@ -53,11 +55,15 @@ export async function startService(
   { entry = serviceEntry, nodeOptions = [], withinMs = 30_000, signal }: ServiceOptions = {},
 ): Promise<Service> {
   let onLine = (_line: string): void => {};
+  const remote = remoteService();
+  const flags = [youngGeneration, ...nodeOptions];
+  const there = remote && sshCommand(remote, [...flags, 'dist/main.js'], serviceEnv(settings, '0.0.0.0'));
   const started = startTool({
-    command: [process.execPath, youngGeneration, ...nodeOptions, entry],
-    cwd: dirname(entry), // not where a file .env may be: it would change what is measured
-    env: serviceEnv(settings),
-    name: `the service${settings.strategy === null ? '' : ` (STRATEGY=${settings.strategy})`}`,
+    ...(there === null
+      ? // not where a file .env may be: it would change what is measured
+        { command: [process.execPath, ...flags, entry], cwd: dirname(entry), env: localEnv(settings) }
+      : { command: there, endsWithInput: true }),
+    name: `the service (STRATEGY=${settings.strategy})`,
     exitMs: stopTimeoutMs,
     onLine: (line) => onLine(line),
   });
@@ -73,8 +79,9 @@ export async function startService(
   };
   try {
     const port = await started.until(watch, { withinMs, ...(signal && { signal }) });
-    const { pid, died, tail } = started;
-    const url = `http://127.0.0.1:${port}`;
+    const { died, tail } = started;
+    const url = `http://${remote?.host ?? '127.0.0.1'}:${port}`;
+    const pid = remote === null ? started.pid : null;
     return { url, pid, died, tail, stop, [Symbol.asyncDispose]: async () => void (await stop()) };
   } catch (error) {
     await stop();
@@ -82,13 +89,23 @@ export async function startService(
   }
 }
 
-function serviceEnv({ strategy, lock, databaseUrl, redisUrl, env }: ServiceSettings): NodeJS.ProcessEnv {
-  const own = [...inherited, ...tunable, lockVariable(lock) ?? ''];
+/** Those of the caller's variables that are set. */
+function ofCaller(names: readonly string[]): Record<string, string> {
+  return Object.fromEntries(names.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : [])));
+}
+
+const localEnv = (settings: ServiceSettings): Record<string, string> => ({
+  ...ofCaller(inherited),
+  ...serviceEnv(settings, '127.0.0.1'),
+});
+
+function serviceEnv(settings: ServiceSettings, host: string): Record<string, string> {
+  const { strategy, lock, databaseUrl, redisUrl, env } = settings;
   return {
-    ...Object.fromEntries(own.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : []))),
-    ...(strategy !== null && { STRATEGY: strategy }),
+    ...ofCaller([...tunable, lockVariable(lock) ?? '', 'ADMIN_TOKEN']),
+    STRATEGY: strategy,
     ...(lock !== null && { LOCK: lock }),
-    ...{ DATABASE_URL: databaseUrl, REDIS_URL: redisUrl, HOST: '127.0.0.1', PORT: '0' },
+    ...{ DATABASE_URL: databaseUrl, REDIS_URL: redisUrl, HOST: host, PORT: '0' },
     ...{ LOG_LEVEL: 'info', NODE_ENV: 'production' },
     ...env,
   };

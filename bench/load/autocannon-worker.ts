@@ -60,10 +60,10 @@ async function fire(load: WorkerLoad): Promise<void> {
   };
   const ends = attempts === null ? { duration: durationMs! / 1_000 } : { amount: attempts };
   const options = { url, connections, timeout: answerTimeoutMs / 1_000, sampleInt: 20, ...ends };
-  const told = setInterval(() => send({ sent, numbers: null }), tellEveryMs);
+  const progress = setInterval(() => send({ sent, numbers: null }), tellEveryMs);
   const [cpuBefore, beganMs] = [process.cpuUsage(), performance.now()];
   const { errors } = await autocannon({ ...options, requests: [purchase], skipAggregateResult: true });
-  clearInterval(told);
+  clearInterval(progress);
   const elapsedMs = performance.now() - beganMs;
   const { user, system } = process.cpuUsage(cpuBefore);
   if (path !== null) await writeFile(path, lines.map((line) => `${line}\n`).join(''));

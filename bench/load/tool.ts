@@ -1,4 +1,4 @@
-/** Runs a load generator that is a program of its own. */
+/** Runs a load generator that is a separate program. */
 import { cpuSeconds } from '../kit/cpu.ts';
 import { startTool, type ToolOptions } from '../kit/processes.ts';
 

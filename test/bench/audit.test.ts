@@ -65,7 +65,7 @@ function judge(world: World): AuditReport {
   return audit(history, { postgres, redis: { remaining, buyers, unsettled, settling: false } });
 }
 
-/** Orders that a customer was told of. */
+/** Orders in the answers to a customer. */
 function acknowledged({ history, orders }: World): Order[] {
   return orders.filter(({ id }) => history.some(({ orderId }) => orderId === id));
 }
@@ -224,7 +224,7 @@ const faults: Record<string, Fault> = {
     'returnsMismatch',
     (world) => {
       if (world.remaining === null || world.buyers === null || closed(world).length === 0) return false;
-      world.untold = 1;
+      world.unpublished = 1;
       world.remaining -= 1;
       world.buyers += 1;
       return true;
@@ -270,7 +270,7 @@ const faults: Record<string, Fault> = {
 };
 
 describe('a model sale', () => {
-  it('passes, whatever happens to it', () => {
+  it('passes under any sequence of events', () => {
     const seen = new Set<string>();
     fc.assert(
       fc.property(worlds, (world) => {

@@ -137,7 +137,7 @@ describe('two runs', () => {
     expect(comparisonText(compareResults(run(0.4), run(0.3), 5))).toMatch(/lua ÷ bare +rate +0\.40 → 0\.30/);
   });
 
-  it('show every audit that became worse, also that of the control, but of no cell that must fail', () => {
+  it("show every audit that became worse, also the control's, except of cells that must fail", () => {
     const failing = (name: string, oversold: number | null, unsafe = false): Results =>
       simulate({ seed: 1, cell: { [name]: { oversold, unsafe } } });
     expect(found(before, failing('lua', 3))).toEqual(['lua (audit pass → fail)']);
@@ -185,7 +185,7 @@ describe('warnings', () => {
     expect(warned(before, simulate({ seed: 2, faster }))).toContain('rather for-update became faster');
   });
 
-  it('say that nothing is divided where there is no common baseline', () => {
+  it('say that nothing is divided without a common baseline', () => {
     const plan = { ...before.plan, baseline: null };
     expect(warned({ ...before, plan }, { ...before, plan })).toContain('there is no common baseline');
   });

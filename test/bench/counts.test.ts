@@ -36,11 +36,11 @@ describe('the audit', () => {
     expect(rows).toEqual([{ orders: 10 }]);
   });
 
-  it('sees orders that were promised and are not there', async () => {
+  it('finds promised orders that are missing', async () => {
     expect(await check(11)).toEqual(['11 answers promised an order, Postgres has 10 orders']);
   });
 
-  it('sees counters and points that do not agree with the orders', async () => {
+  it('finds counters and points that disagree with the orders', async () => {
     await stores.sql.query(sold, [1]);
     await stores.sql.query(`DELETE FROM points_entries WHERE ctid IN (SELECT ctid FROM points_entries
       WHERE source_id IN (SELECT id::text FROM orders WHERE sale_id = 2) LIMIT 2)`);
@@ -50,7 +50,7 @@ describe('the audit', () => {
     ]);
   });
 
-  it('sees more orders than units, and two orders of a customer', async () => {
+  it('finds more orders than units, and two orders of a customer', async () => {
     await stores.sql.query('DROP INDEX orders_one_active_per_customer');
     await stores.sql.query(`WITH placed AS (
         INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
@@ -65,7 +65,7 @@ describe('the audit', () => {
     ]);
   });
 
-  it('sees a Redis that would sell another number, or that has not settled', async () => {
+  it('finds a Redis with another number of units, or with unsettled reservations', async () => {
     expect(await check(0, true)).toEqual(['Redis has no sale']);
     await redis.hset(keyOf(1, 'state'), 'remaining', 3);
     await redis.hset(keyOf(2, 'segments'), { 0: 1, 1: 2 });
@@ -92,7 +92,7 @@ describe('the audit', () => {
 });
 
 describe('the statements of a strategy', () => {
-  it('are a script of those that the strategy sends', async () => {
+  it('are a script of the statements that the strategy sends', async () => {
     await insertSales(stores.databaseUrl, { sales: 2, buyers: 0, stock: 8 });
     const lines = (await pgbenchScript('for-update', stores.databaseUrl, 2)).trim().split('\n');
     expect(lines.slice(0, 2)).toEqual(['\\set sale 2', '\\set n :n + 1']);

@@ -24,17 +24,17 @@ interface Fake {
   /** The users of the purchases that arrived, in order. */
   readonly seen: string[];
   readonly orders: Map<string, string>;
-  readonly told: Map<string, number>;
+  readonly answered: Map<string, number>;
   readonly administered: string[];
 }
 
 afterEach(() => void vi.unstubAllEnvs());
 
-/** Sells `stock` units of sale 5, one to a customer, and counts what it told. */
+/** Sells `stock` units of sale 5, one to a customer, and counts its answers. */
 async function fakeService({ stock, deaf = false, plant }: Shop): Promise<Fake> {
-  const fake = { seen: [] as string[], orders: new Map(), told: new Map(), administered: [] as string[] };
+  const fake = { seen: [] as string[], orders: new Map(), answered: new Map(), administered: [] as string[] };
   const tell = (response: ServerResponse, what: AttemptOutcome, status: number, body: object): void => {
-    fake.told.set(what, (fake.told.get(what) ?? 0) + 1);
+    fake.answered.set(what, (fake.answered.get(what) ?? 0) + 1);
     response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
   };
   const sell = (userId: string, response: ServerResponse): void => {
@@ -103,7 +103,7 @@ const needsK6 = missing ? ` (skipped: ${k6Hint})` : '';
 describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
   afterEach(() => expect(readdirSync(folder)).toEqual([]));
 
-  it('sends every attempt of a fixed list exactly once, and tells outcomes apart as the server does', async () => {
+  it('sends every attempt of a fixed list exactly once, and classifies outcomes as the server does', async () => {
     const list = [...users(500), ...users(100)];
     const hung = new Set<string>();
     const fake = await fakeService({
@@ -118,10 +118,10 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
 
     expect(fake.seen).toHaveLength(600);
     expectHistory(result.history, fake, list);
-    const server = new Map([...fake.told, ['unexpected', 1], ['unknown', 1]]);
+    const server = new Map([...fake.answered, ['unexpected', 1], ['unknown', 1]]);
     expect(counts(result.history)).toEqual(server);
-    expect(fake.told.get('accepted')).toBe(50);
-    expect(fake.told.get('replayed')).toBeGreaterThan(0);
+    expect(fake.answered.get('accepted')).toBe(50);
+    expect(fake.answered.get('replayed')).toBeGreaterThan(0);
     expect(result.history.filter(({ outcome }) => outcome === 'unknown').map(({ userId }) => userId)).toEqual(
       [...hung],
     );
@@ -136,7 +136,7 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     expect(result.thresholds).toContainEqual({ name: 'stampede_latency p(99)<1000', passed: true });
   });
 
-  it('keeps its thresholds with a server that does well, whatever K6_ variables say', async () => {
+  it('meets its thresholds with a fast server, and ignores K6_ variables', async () => {
     vi.stubEnv('K6_ITERATIONS', '3');
     vi.stubEnv('URL', 'http://127.0.0.1:1');
     const fake = await fakeService({ stock: 50 });
@@ -145,7 +145,7 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     expect(thresholds.map(({ passed }) => passed)).toEqual([true, true, true]);
   });
 
-  it('begins what arrives in a rush, from nothing to its rate', async () => {
+  it('ramps the arrivals of a rush up to its rate', async () => {
     const fake = await fakeService({ stock: 40 });
     const load = { script: 'rush', users: users(1_000), durationMs: 2_000, connections: 50 } as const;
     const { history, dropped } = await attack(fake, load);
@@ -153,14 +153,14 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     const arrivals = 300 * 2 * 0.875;
     expect(Math.abs(history.length + dropped - arrivals)).toBeLessThan(30);
     expectHistory(history, fake, load.users);
-    expect(counts(history)).toEqual(fake.told);
+    expect(counts(history)).toEqual(fake.answered);
     const before = (ms: number): number => history.filter(({ invokedUs }) => invokedUs < ms * 1_000).length;
     expect(before(270)).toBeLessThan(before(2_100) / 8);
     const ids = history.map(({ id }) => id).sort((a, b) => a - b);
     expect(ids).toEqual(Array.from({ length: history.length }, (_, n) => n));
   });
 
-  it('records attempts as unknown that meet a reset or half an answer', async () => {
+  it('records attempts with a reset or half an answer as unknown', async () => {
     const harmed = new Set<string>();
     const fake = await fakeService({
       stock: 600,
@@ -204,7 +204,7 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     },
   );
 
-  it('fails with what k6 says when there is no service', async () => {
+  it('fails with the output of k6 when there is no service', async () => {
     const fake = await fakeService({ stock: 1 });
     await closeServers();
     await expect(attack(fake, {})).rejects.toThrow(/k6 ended with code 107[\s\S]*GET \/sales\/5/);
@@ -212,20 +212,20 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
 });
 
 describe('finding k6', () => {
-  it('looks at $K6 alone where it is set', () => {
+  it('uses only $K6 if it is set', () => {
     vi.stubEnv('K6', process.execPath);
     expect(findK6()).toBe(process.execPath);
     vi.stubEnv('K6', join(folder, 'nowhere'));
     expect(findK6()).toBeNull();
   });
 
-  it('finds none in empty places, and says how to get it', async () => {
+  it('finds none in empty folders, and names the command that installs it', async () => {
     vi.stubEnv('K6', '');
     vi.stubEnv('PATH', folder);
     vi.stubEnv('GOPATH', folder);
     expect(findK6()).toBeNull();
     expect(k6Hint).toContain('go install go.k6.io/k6@latest');
-    const nobody = { url: '', seen: [], orders: new Map(), told: new Map(), administered: [] };
+    const nobody = { url: '', seen: [], orders: new Map(), answered: new Map(), administered: [] };
     await expect(attack(nobody, {})).rejects.toThrow(k6Hint);
   });
 });

@@ -80,7 +80,7 @@ describe('a link', () => {
     expect(await redis.client('INFO')).toContain(` db=${database} `);
   });
 
-  it('is refused where there is no host', async () => {
+  it('rejects an address without a host', async () => {
     const databaseUrl = 'postgresql:///x?host=/run/postgresql';
     await expect(openLink({ databaseUrl, redisUrl: stores.redisUrl, rttMs: 0 })).rejects.toThrow(/host/);
   });
@@ -106,7 +106,7 @@ describe('a link', () => {
     }
   });
 
-  it('delays each request by itself: many at a time are not slower than one', async () => {
+  it('delays each request independently: concurrent ones are not slower than one', async () => {
     await using link = await open(50);
     await using redis = await redisAt(link.redisUrl);
     const startMs = performance.now();
@@ -122,7 +122,7 @@ describe('a link', () => {
 });
 
 describe('a delay', () => {
-  it('can be changed, and nothing overtakes what was sent before', async () => {
+  it('can be changed, and later bytes do not overtake earlier ones', async () => {
     await using link = await open(0);
     await using redis = await redisAt(link.redisUrl);
     await link.delay(80);
@@ -138,7 +138,7 @@ describe('a delay', () => {
   });
 });
 
-describe('what passes', () => {
+describe('traffic', () => {
   it.each([0, 3])('is whole and in order, megabytes of it both ways (%i ms)', async (rttMs) => {
     await using link = await open(rttMs);
     await using redis = await redisAt(link.redisUrl);
@@ -285,7 +285,7 @@ describe('round trips', () => {
     expect(await link.roundTrips()).toEqual({ redis: 10, postgres: 0 });
   });
 
-  it('of introducing oneself are counted, and forgotten', async () => {
+  it('of the handshake are counted, and reset', async () => {
     await using link = await open(0);
     await using _redis = await redisAt(link.redisUrl);
     await using _sql = await postgresAt(link.databaseUrl);
@@ -298,7 +298,7 @@ describe('round trips', () => {
 });
 
 describe('an end', () => {
-  it('of a store is seen by its client, and the other store goes on', async () => {
+  it('of a store is seen by its client, and the other store continues', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'stampede-test-link-'));
     const server = await startRedisServer({ folder, args: ['--appendonly', 'no'] });
     await using link = await open(1, server.url);
@@ -331,7 +331,7 @@ describe('an end', () => {
     await expect.poll(count, { timeout: 5_000 }).toBe(0);
   });
 
-  it('of the proxies is told, and only when nobody wanted it', async () => {
+  it('of the proxies is reported, unless it was requested', async () => {
     await using link = await open(0);
     process.kill(link.pid, 'SIGKILL');
     await expect.poll(() => link.died.aborted).toBe(true);
@@ -343,7 +343,7 @@ describe('an end', () => {
     expect(other.died.aborted).toBe(false);
   });
 
-  it.each(['SIGTERM', 'SIGKILL'] as const)('of its owner by %s is its own', async (signal) => {
+  it.each(['SIGTERM', 'SIGKILL'] as const)('of its owner by %s ends it', async (signal) => {
     const owner = startOwner();
     const [line] = (await once(createInterface({ input: owner.stdout! }), 'line')) as [string];
     const { pid, redisUrl } = JSON.parse(line) as { pid: number; redisUrl: string };

@@ -82,7 +82,7 @@ describe('arrivals at a constant rate', () => {
     for (const count of counts(schedule, 1_000, 20)) expect(within4Sigma(count, 5_000)).toBe(true);
   });
 
-  it('have exponential gaps that know nothing of each other', () => {
+  it('have independent exponential gaps', () => {
     const meanUs = mean(gaps);
     expect(meanUs).toBeGreaterThan(198);
     expect(meanUs).toBeLessThan(202);
@@ -160,7 +160,7 @@ describe('an answer', () => {
 });
 
 describe('the recorder', () => {
-  it('leaves out what was never sent, and keeps what was never answered', () => {
+  it('omits attempts that were not sent, and keeps unanswered ones', () => {
     const recorder = new Recorder();
     recorder.sent(1, 9, 'b', 7);
     recorder.sent(0, 9, 'a', 5);
@@ -180,7 +180,7 @@ describe('the recorder', () => {
     );
   });
 
-  it('reads lines of several files, without what an ended writer left of its last one', async () => {
+  it('reads lines of several files, without a truncated last line', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'stampede-lines-'));
     const files = ['a', 'b', 'bad'].map((name) => join(folder, name));
     writeFileSync(files[0]!, '[3,1100]\n[1,1000]\n[3,1250,201,"accepted","o-3"]\n[1,13');

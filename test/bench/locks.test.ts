@@ -69,14 +69,14 @@ describe('fairness', () => {
     expect(fairness(stack, [], 3, all)).toMatchObject({ order: -1 });
   });
 
-  it('counts who is never served', () => {
+  it('counts contenders that are never served', () => {
     const greedy = [cycle(0, 5, 10, 11), cycle(0, 11, 12, 13), cycle(0, 13, 14, 15)];
     const starving = [{ waiter: 1, askedNs: 0 }];
     expect(fairness(greedy, starving, 2, all)).toEqual({ order: -1, jain: 0.5 });
     expect(fairness(greedy, [], 2, () => false)).toBeNull();
   });
 
-  it('compares with those only who wait at that moment', () => {
+  it('compares only with contenders that wait at that moment', () => {
     // Waiter 2 is passed over by waiter 0; waiter 1 asks when both have been served.
     const cycles = [cycle(0, 5, 10, 11), cycle(2, 1, 12, 13), cycle(1, 20, 21, 22)];
     expect(fairness(cycles, [], 3, all)).toMatchObject({ order: -1, jain: 1 });
@@ -94,7 +94,7 @@ describe('the numbers of a measurement', () => {
   const noServer = { fromNs: 0, toNs: 1_000 * ms, commands: null, requests: null };
   const span = { startNs: 100 * ms, endNs: 1_000 * ms };
 
-  it('count what was granted in its time, in the order of all processes', () => {
+  it('count grants within the duration, in the order of all processes', () => {
     const one = report([cycle(0, 0, 50, 60), cycle(0, 60, 300, 310)], 7);
     const other = report([cycle(1, 0, 200, 210), cycle(1, 210, 1_001, 1_002)], 5);
     const numbers = numbersOf([one, other], noServer, 2, span);
@@ -106,7 +106,7 @@ describe('the numbers of a measurement', () => {
     expect(numbers.requestsPerGrant).toBe(4);
   });
 
-  it('know of those who were granted nothing', () => {
+  it('include contenders without a grant', () => {
     const stuck = { ...report([]), waiting: [{ waiter: 0, askedNs: 0 }], refusals: { contended: 2 } };
     const numbers = numbersOf([stuck, stuck], { ...noServer, commands: 9 }, 2, span);
     expect(numbers).toMatchObject({ grants: 0, perSecond: 0, waitMs: null, handOffMs: null, fairness: null });
@@ -117,7 +117,7 @@ describe('the numbers of a measurement', () => {
     });
   });
 
-  it('take the count of the server where only the server counts', () => {
+  it("use the server's count if only the server counts", () => {
     const server = { fromNs: 100 * ms, toNs: 250 * ms, commands: 30, requests: 12 };
     const numbers = numbersOf([report([cycle(0, 0, 50, 60), cycle(0, 60, 200, 210)], 99)], server, 1, span);
     expect(numbers).toMatchObject({ requestsPerGrant: 12, commandsPerGrant: 30 });
@@ -148,7 +148,7 @@ describe('a machine', () => {
     expect(busyShare({ idle: 100, all: 200 }, { idle: 100, all: 200 })).toBe(1);
   });
 
-  it('is waited for until it is idle, but not longer than asked, nor when interrupted', async () => {
+  it('is awaited until it is idle, within the bound, or until interrupted', async () => {
     const looks = (...idle: number[]) => {
       let all = 0;
       return () => {

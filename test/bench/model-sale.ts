@@ -16,7 +16,7 @@ export interface World {
   payments: PaymentRow[];
   tasks: TaskRow[];
   sale: { id: number; stock: number; sold: number };
-  untold: number;
+  unpublished: number;
   heldUnits: number;
   remaining: number | null;
   buyers: number | null;
@@ -79,7 +79,7 @@ type Luck = 'fine' | 'busy' | 'lost-before' | 'lost-after';
 function attempt(world: World, buyer: number, luck: Luck): void {
   const userId = `buyer-${buyer}`;
   const existing = world.orders.find((order) => order.userId === userId);
-  // Who buys again after his order was closed is told of two orders, which the audit takes for a mistake.
+  // A customer who buys again after an order was closed has answers with two orders, which the audit counts as an error.
   if (existing !== undefined && !isActive(existing)) return;
   const free = active(world).length < world.sale.stock;
   if (luck === 'busy') record(world, userId, 'busy', null);
@@ -87,8 +87,8 @@ function attempt(world: World, buyer: number, luck: Luck): void {
   else if (existing === undefined && !free) record(world, userId, 'sold-out', null);
   else {
     const orderId = existing?.id ?? place(world, userId);
-    const told = existing === undefined ? 'accepted' : 'replayed';
-    record(world, userId, luck === 'fine' ? told : 'unknown', luck === 'fine' ? orderId : null);
+    const answer = existing === undefined ? 'accepted' : 'replayed';
+    record(world, userId, luck === 'fine' ? answer : 'unknown', luck === 'fine' ? orderId : null);
   }
 }
 
@@ -147,7 +147,7 @@ export const worlds = fc
         tasks: [],
         sale: { id: saleId, stock, sold: 0 },
       },
-      ...{ untold: 0, heldUnits: 0, remaining: counter, buyers: counter, unsettled: 0 },
+      ...{ unpublished: 0, heldUnits: 0, remaining: counter, buyers: counter, unsettled: 0 },
     };
     for (const [what, n, luck] of steps) {
       const order = world.orders[n];

@@ -81,7 +81,7 @@ describe('open loop', () => {
     }
   });
 
-  it('drops what comes beyond the bound, and what waited in vain, and counts both', async () => {
+  it('drops and counts attempts beyond the bound and attempts that waited too long', async () => {
     const silent = await fakeService(() => {});
     const schedule = evenly(100, 0.01);
     const load = { connections: 10, maxOutstanding: 20, requestTimeoutMs: 1_000 };
@@ -98,7 +98,7 @@ describe('open loop', () => {
     expect(reasons).toContainEqual(expect.stringContaining('90.0 % of the attempts were dropped'));
   });
 
-  it('keeps what it has when it is ended from outside', async () => {
+  it('keeps its results when it is stopped', async () => {
     const end = new AbortController();
     const fake = await fakeService((n, answer) => {
       if (n < 100) answer();
@@ -116,7 +116,7 @@ describe('open loop', () => {
     expect(total(sending)).toBe(10_000);
   });
 
-  it('sends nothing when it is ended before it begins', async () => {
+  it('sends nothing when it is stopped before it begins', async () => {
     const fake = await fakeService((_n, answer) => answer());
     const { history, sending } = await rush(fake.url, evenly(10, 1), { signal: AbortSignal.abort() });
     expect(history).toEqual([]);
@@ -124,7 +124,7 @@ describe('open loop', () => {
     expect(fake.seen).toEqual([]);
   });
 
-  it.each(['reset', 'half an answer'])('records attempts as unknown that meet a %s', async (harm) => {
+  it.each(['reset', 'half an answer'])('records attempts with a %s as unknown', async (harm) => {
     const harmed = new Set<string>();
     const fake = await fakeService((n, answer, request) => {
       if (n % 5 !== 3) return answer();
@@ -141,7 +141,7 @@ describe('open loop', () => {
     expect(history.filter(({ outcome }) => outcome === 'accepted')).toHaveLength(240);
   });
 
-  it('tells apart what could not be sent, when nobody listens', async () => {
+  it('counts unsent attempts separately when no server listens', async () => {
     const fake = await fakeService(() => {});
     await closeServers();
     const { history, sending, reasons } = await rush(fake.url, evenly(50, 1), {});
@@ -167,7 +167,7 @@ describe('open loop', () => {
     expect(Math.max(...history.map((record) => latencyMs(record, evenly(1_000, 1))))).toBeGreaterThan(80);
   });
 
-  it('ends its schedule when an answer says so, and awaits outstanding answers', async () => {
+  it('ends its schedule on an answer, and awaits outstanding answers', async () => {
     const fake = await fakeService((_n, answer) => setTimeout(answer, 50));
     let answers = 0;
     const onAnswer = (): boolean => ++answers >= 20;
@@ -177,7 +177,7 @@ describe('open loop', () => {
     expect(sending.notBegun).toBe(1_000 - history.length);
   });
 
-  it('refuses a schedule of another length', async () => {
+  it('rejects a schedule of another length', async () => {
     await expect(rush('http://127.0.0.1:1', evenly(3, 1), { users: users(2) })).rejects.toThrow(
       'open loop: 2 users, 3 intended starts',
     );
@@ -231,7 +231,7 @@ describe('whether a schedule was kept', () => {
     expect(whyInvalid({ ...kept, ...change }, load)).toEqual(expected);
   });
 
-  it('is not judged by a server that lets attempts wait, where it may', () => {
+  it('is not invalid because the server lets attempts wait', () => {
     const slow = { ...kept, lagMs: { ...lag, p99: 9_000 }, dropped: 500 };
     expect(whyInvalid(slow, { ...load, mayWait: true })).toEqual([]);
   });

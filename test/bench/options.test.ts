@@ -4,6 +4,7 @@ import { limits } from '../../bench/suites/limits/suite.ts';
 import { locks } from '../../bench/suites/locks/suite.ts';
 import { cellsOf, type StrategyOptions } from '../../bench/suites/strategies/options.ts';
 import { strategies } from '../../bench/suites/strategies/suite.ts';
+import { ALL_GUARANTEES } from '../../src/strategies/strategy.ts';
 
 function run(...args: string[]): StrategyOptions {
   const parsed = parseOptions(strategies, args);
@@ -33,7 +34,7 @@ describe('options', () => {
     });
   });
 
-  it('are smaller for a smoke run, and may still be chosen', () => {
+  it('are smaller for a smoke run, and can be overridden', () => {
     expect(run('--smoke')).toMatchObject({ durationMs: 600, ladder: [32], stock: 200, isBrief: true });
     expect(parseOptions(strategies, ['--smoke', '--rounds', '2'])).toMatchObject({ common: { rounds: 2 } });
   });
@@ -56,7 +57,7 @@ describe('options', () => {
     expect(parseOptions(strategies, ['--help'])).toEqual({ kind: 'help' });
   });
 
-  it('are refused together, each with what is wrong', () => {
+  it('are rejected together, each with its error', () => {
     const given = '--rounds 0 --durations 2 --connections 1e3 --sales 1,2 --load open,wide';
     expect(mistakes(...given.split(' '))).toEqual([
       '--rounds 0: must be a whole number from 1 to 100',
@@ -89,27 +90,28 @@ describe('options', () => {
 });
 
 describe('the rows of a comparison', () => {
-  const entry = { summary: '', usesLock: false, inPostgres: true, neverOversells: true };
-  const catalogue = [
-    { ...entry, name: 'unsafe', neverOversells: false },
+  const guarantees = ALL_GUARANTEES;
+  const entry = { summary: '', usesLock: false, store: 'postgres', guarantees } as const;
+  const known = [
+    { ...entry, name: 'unsafe', guarantees: { ...guarantees, neverOversells: false } },
     { ...entry, name: 'global-lock', usesLock: true },
     { ...entry, name: 'for-update' },
   ];
   const all = { strategies: 'all', locks: ['redis', 'zookeeper'], baseline: null } as const;
 
   it('are every strategy, once for each lock where it uses one', () => {
-    const { cells, baseline } = cellsOf(all, catalogue);
+    const { cells, baseline } = cellsOf(all, known);
     const names = ['unsafe', 'global-lock (redis)', 'global-lock (zookeeper)', 'for-update'];
     expect(cells.map(({ name }) => name)).toEqual(names);
     expect(cells.map(({ unsafe }) => unsafe)).toEqual([true, false, false, false]);
     expect(baseline).toBe('for-update');
   });
 
-  it('are divided by the one that is named, else by the first safe one', () => {
+  it('are divided by the named baseline, else by the first safe strategy', () => {
     const two = { ...all, strategies: ['unsafe', 'global-lock'] };
-    expect(cellsOf(two, catalogue).baseline).toBe('global-lock (redis)');
-    expect(cellsOf({ ...two, baseline: 'unsafe' }, catalogue).baseline).toBe('unsafe');
-    expect(cellsOf({ ...two, strategies: ['lua'], baseline: 'for-update' }, catalogue).mistakes).toEqual([
+    expect(cellsOf(two, known).baseline).toBe('global-lock (redis)');
+    expect(cellsOf({ ...two, baseline: 'unsafe' }, known).baseline).toBe('unsafe');
+    expect(cellsOf({ ...two, strategies: ['lua'], baseline: 'for-update' }, known).mistakes).toEqual([
       '--strategies: there is no strategy "lua"; known names: unsafe, global-lock, for-update',
       '--baseline: "for-update" is not among the strategies that are compared',
     ]);

@@ -32,9 +32,9 @@ async function fakeService(
       atOnce -= 1;
     });
     const cancelled = /^\/orders\/(.+)\/cancel$/.exec(request.url ?? '')?.[1];
-    const told = body === '' ? {} : (JSON.parse(body) as Record<string, string>);
-    const deed = cancelled === undefined ? `pay ${told.orderId}` : `cancel ${cancelled}`;
-    if (told.notificationId !== undefined) fake.notifications.add(told.notificationId);
+    const sent = body === '' ? {} : (JSON.parse(body) as Record<string, string>);
+    const deed = cancelled === undefined ? `pay ${sent.orderId}` : `cancel ${cancelled}`;
+    if (sent.notificationId !== undefined) fake.notifications.add(sent.notificationId);
     const n = fake.deeds.filter((earlier) => earlier === deed).length;
     fake.deeds.push(deed);
     setTimeout(() => {
@@ -82,7 +82,7 @@ describe('after a load', () => {
     expect(await run({ ...fake, orderIds: orders(2) })).toEqual({ paid: 0, ...none });
   });
 
-  it('reports unexpected answers, and goes on', async () => {
+  it('reports unexpected answers, and continues', async () => {
     const fake = await fakeService((deed, n, response) => {
       const [what] = deed.split(' ');
       if (deed === 'pay order-0') response.writeHead(500).end('broken <b>');
@@ -93,9 +93,9 @@ describe('after a load', () => {
     });
     const { paid, cancelled, refundDue, findings } = await run({ ...fake, orderIds: orders(12) });
     expect({ paid, cancelled, refundDue }).toEqual({ paid: 2, cancelled: 0, refundDue: 0 });
-    const [told] = findings;
-    expect(told).toContain('unexpected pairs of answers after the load: 6');
-    expect(told).toMatch(/twice: .+ instead of 200 (paid|cancelled), /);
+    const [sent] = findings;
+    expect(sent).toContain('unexpected pairs of answers after the load: 6');
+    expect(sent).toMatch(/twice: .+ instead of 200 (paid|cancelled), /);
   });
 
   it('ends in time when nothing is answered, when no server listens, and when it is aborted', async () => {

@@ -55,7 +55,7 @@ function attack(kind: 'wrk' | 'autocannon', url: string, load: Partial<RateLoad>
 const kinds = findProgram('wrk') === null ? (['autocannon'] as const) : (['wrk', 'autocannon'] as const);
 
 describe.each(kinds)('a closed loop with %s', (kind) => {
-  it('sends each attempt by another customer, over all sales, and records every answer', async () => {
+  it('sends each attempt for another customer, over all sales, and records every answer', async () => {
     const fake = await fakeService((_n, accept) => accept());
     const { history, answers, refused, unanswered, latencyMs, cpuS } = await attack(kind, fake.url);
     expect(new Set(fake.seen).size).toBe(fake.seen.length);
@@ -78,7 +78,7 @@ describe.each(kinds)('a closed loop with %s', (kind) => {
     expect(cpuS).toBeGreaterThanOrEqual(0); // in ticks of 10 ms
   });
 
-  it('counts refusals, and never takes one for an order', async () => {
+  it('counts rejections, and mistakes none for an order', async () => {
     const fake = await fakeService((n, accept, response) => {
       if (n % 4 === 0) response.writeHead(503).end('{"type":"/problems/busy"}');
       else accept();
@@ -93,7 +93,7 @@ describe.each(kinds)('a closed loop with %s', (kind) => {
     expect(named.length).toBeGreaterThanOrEqual(answers - refused - base.connections);
   });
 
-  it('takes no half answer for one of a later attempt', async () => {
+  it('does not attribute half an answer to a later attempt', async () => {
     const fake = await fakeService((n, accept, _response, request) => {
       if (n % 10 === 3) halfAnswer(request);
       else accept();
@@ -132,7 +132,7 @@ describe('a load', () => {
     expect(wrkScript(load, '/tmp/"x"')).toContain('io.open("/tmp/\\"x\\"", "w")');
   });
 
-  it('is divided among workers, and their numbers are added up', () => {
+  it('is divided among workers, whose numbers are added up', () => {
     const load = {
       ...base,
       url: 'http://x',
@@ -164,7 +164,7 @@ describe('a load', () => {
 });
 
 describe('processors', () => {
-  it('are split so that the server has one alone, where they can be', () => {
+  it('are split so that the server has one alone, if there are enough', () => {
     expect(expand('0,2-4')).toEqual([0, 2, 3, 4]);
     const split = { server: '1', generator: '5', stores: '3,5', generatorCount: 1 };
     expect(layoutOf(true, { allowed: [1, 3, 5], taskset: true })).toMatchObject(split);
@@ -216,14 +216,14 @@ describe('on the real service', () => {
 });
 
 describe('CPU time', () => {
-  it('of this process grows with its work, and that of a missing process is not known', async () => {
+  it('of this process grows with its work; that of a missing process is unknown', async () => {
     const before = cpuSeconds(process.pid)!;
     for (const until = performance.now() + 1_000; performance.now() < until; );
     expect(cpuSeconds(process.pid)! - before).toBeGreaterThan(0.05);
     expect(cpuSeconds(2 ** 30)).toBeNull();
   });
 
-  it('and commands of Redis are those of Redis; what cannot be read is null', async () => {
+  it('and commands of Redis are its own counters; unreadable ones are null', async () => {
     await using stores = await openTestStores();
     const end = await startCpu({ servicePid: 2 ** 30, redisUrl: stores.redisUrl, postgresPid: null });
     const { redisCommands, serviceS, postgresS, redisS } = await end();

@@ -37,7 +37,7 @@ describe('the page', () => {
     expect(chartFile(resultsOf([...usual, cell]))).not.toContain('<script');
   });
 
-  it('needs nothing else, and is small', () => {
+  it('is self-contained and small', () => {
     expect(whole).not.toMatch(/(src|href)="(?!#)|url\(|@import/);
     expect(whole.length).toBeLessThan(100_000);
   });

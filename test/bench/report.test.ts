@@ -15,7 +15,7 @@ const changed = (name: string, change: Partial<MadeUpCell>): MadeUpCell[] =>
   usual.map((cell) => (cell.name === name ? { ...cell, ...change } : cell));
 
 describe('the sentence', () => {
-  it('says what passed, what failed as it must, and what is first by how much', () => {
+  it('says what passed, what failed as expected, and what leads by how much', () => {
     expect(sentence(whole)).toBe(
       '4 of 4 safe strategies sold exactly the stock; unsafe failed, as it must (48 oversold). ' +
         'First: lua with 3,000 accepted attempts a second, 5.97 times for-update.',
@@ -27,7 +27,7 @@ describe('the sentence', () => {
     expect(sentence(tie)).toContain('Tied for first: skip-locked, unique-key, up to 1,500');
   });
 
-  it('does not praise an unsafe cell that was not seen to fail', () => {
+  it('reports an unsafe cell that did not fail', () => {
     const text = sentence(resultsOf(changed('unsafe', { oversold: 0 })));
     expect(text).toContain('unsafe must fail, but was not seen to');
   });
@@ -61,7 +61,7 @@ describe('the sentence', () => {
 });
 
 describe('the ranking', () => {
-  it('has ties, no rank for the control, and none for what failed', () => {
+  it('has ties, and no rank for the control or failed cells', () => {
     expect(ranks(whole)).toEqual([
       '1 lua',
       '2= skip-locked',
@@ -123,7 +123,7 @@ describe('every format', () => {
     },
   );
 
-  it('ends Markdown cells where they end', () => {
+  it('escapes cells in Markdown', () => {
     const text = markdownReport(resultsOf([{ name: 'a|b', rates: [1, 2] }]));
     expect(text).toContain('| a\\|b |');
   });

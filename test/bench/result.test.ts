@@ -53,7 +53,7 @@ const records = fc
   );
 
 describe('a history', () => {
-  it('comes back as it was written', async () => {
+  it('is read back as it was written', async () => {
     const path = join(folder, 'round-trip.jsonl');
     await fc.assert(
       fc.asyncProperty(records, async (history) => {
@@ -64,7 +64,7 @@ describe('a history', () => {
     );
   });
 
-  it('comes back when it is long', async () => {
+  it('is read back when it is long', async () => {
     const path = join(folder, 'long.jsonl');
     const history = Array.from({ length: 10_001 }, (_, id) => attempt(id, 'accepted', id, id + 5));
     await writeHistory(path, history);
@@ -122,7 +122,7 @@ describe('the numbers of a trial', () => {
     });
   });
 
-  it('divide by the times that their definitions name', () => {
+  it('divide by the durations in their definitions', () => {
     // First invoked at 1 ms; last accepted at 101 ms: 2 in 100 ms. Last completed at 201 ms: 8 in 200 ms.
     expect(loadNumbers(history, facts())).toMatchObject({
       acceptedPerSecond: 20,
@@ -144,7 +144,7 @@ describe('the numbers of a trial', () => {
     });
   });
 
-  it('count latency from the intended start, where there is a schedule', () => {
+  it('count latency from the intended start, if there is a schedule', () => {
     // Meant for 0, 1 and 2 ms; the generator was late with the second, and lost the third. Ids, not places, are looked up.
     const late = [
       attempt(2, 'unknown', 2_000, null),
@@ -162,7 +162,7 @@ describe('the numbers of a trial', () => {
     expect(loadNumbers(late, facts()).acceptedLatencyMs).toMatchObject({ p50: 2, max: 2 });
   });
 
-  it('keep latencies of accepted and of refused attempts apart', () => {
+  it('separate latencies of accepted and of rejected attempts', () => {
     const numbers = loadNumbers(history, facts());
     expect(numbers.acceptedLatencyMs).toEqual({ p50: 2, p90: 99.5, p99: 99.5, max: 99.5 });
     expect(numbers.refusedLatencyMs).toEqual({ p50: 1, p90: 1, p99: 1, max: 1 });
@@ -218,7 +218,7 @@ describe('the share of first comers', () => {
     expect(share(history)).toBe(1);
   });
 
-  it('goes by the intended start, where there is a schedule', () => {
+  it('follows the intended start, if there is a schedule', () => {
     const first = attempt(0, 'accepted', 9_000, 9_500); // sent late
     const others = [attempt(1, 'sold-out', 1_000, 1_500), attempt(2, 'sold-out', 2_000, 2_500)];
     expect(share([first, ...others])).toBe(0);
@@ -232,7 +232,7 @@ describe('units left over time', () => {
   const accepted = (count: number) =>
     Array.from({ length: count }, (_, n) => attempt(n, 'accepted', 0, (n + 1) * 1_000));
 
-  it('begin with the stock and decrease with each sale, below zero when it was oversold', () => {
+  it('begin with the stock and decrease with each sale, below zero when oversold', () => {
     const history = [
       attempt(0, 'accepted', 1_000, 3_000),
       attempt(1, 'accepted', 1_500, 2_040),

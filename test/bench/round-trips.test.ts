@@ -45,7 +45,7 @@ async function serve(attempt: (n: number) => Promise<void>, status = 201) {
   return { url: `http://127.0.0.1:${port}`, [Symbol.dispose]: stop };
 }
 
-it('counts what a customer waits for, and neither leftovers nor what happens once in a while', async () => {
+it('counts round trips that a customer waits for, and no background work', async () => {
   using service = await serve(async () => {
     await redis.get('a');
     await pool.query('SELECT 1');
@@ -65,7 +65,7 @@ it('counts what a customer waits for, and neither leftovers nor what happens onc
   }
 });
 
-it('tells of every second one', async () => {
+it('counts every second one', async () => {
   using service = await serve(async (n) => {
     await redis.get('a');
     if (n % 2 === 0) await redis.get('b');
@@ -76,7 +76,7 @@ it('tells of every second one', async () => {
   expect(postgres).toBe(0);
 });
 
-it('refuses attempts that are not accepted, and leaves the link as it was', async () => {
+it('rejects attempts that are not accepted, and restores the link', async () => {
   using service = await serve(async () => {}, 409);
   await expect(measureRoundTrips(link, service.url, 1)).rejects.toThrow(/not accepted.*409/);
 });

@@ -124,7 +124,7 @@ describe('a run', () => {
     ]);
   });
 
-  it('is no success when a safe cell fails, an audit is unfinished, or the unsafe one looks fine', async () => {
+  it('fails when a safe cell fails, an audit is unfinished, or the unsafe cell passes', async () => {
     const with_ = (name: string, result: object) =>
       run(suite({}, (trial) => (trial.cell.name === name ? { ...usual(trial), ...result } : usual(trial))));
     const failed = await with_('fast', { verdict: 'fail' });
@@ -152,7 +152,7 @@ describe('a run', () => {
     expect(results().trials).toHaveLength(2);
   });
 
-  it('goes on after a trial that could not be run, and breaks off after three in a row', async () => {
+  it('continues after a failed trial, and stops after three in a row', async () => {
     const once = suite({}, (trial) => {
       if (trial.number === 2) throw new Error('no luck');
       return usual(trial);
@@ -171,7 +171,7 @@ describe('a run', () => {
     expect(broken.results().broken).toHaveLength(3);
   });
 
-  it('leaves a cell out whose servers are missing, without a failure', async () => {
+  it('skips a cell whose servers are missing, without a failure', async () => {
     let tries = 0;
     const { code, results } = await run(
       suite({}, (trial) => {
@@ -184,7 +184,7 @@ describe('a run', () => {
     expect(results().broken).toMatchObject([{ missing: true, reason: 'no ZooKeeper' }]);
   });
 
-  it('refuses a plan with mistakes, and leaves no folder', async () => {
+  it('rejects an invalid plan, and leaves no folder', async () => {
     const { code, said } = await run(suite({ plan: async () => ({ mistakes: ['no such cell'] }) }));
     expect({ code, said, left: readdirSync(out) }).toEqual({ code: 2, said: ['no such cell'], left: [] });
   });
@@ -206,7 +206,7 @@ describe('a run', () => {
 });
 
 describe('files of results', () => {
-  it('are read back, refused when they are something else, and short when they are committed', async () => {
+  it('are read back, rejected when invalid, and short when committed', async () => {
     await run();
     const path = join(out, 'latest', 'results.json');
     const results = await readResults(path);
@@ -276,12 +276,12 @@ describe('the summary', () => {
     expect(b.values.rate!.byRound.map(String)).toEqual(['1,300', '2,600', '3,310']);
   });
 
-  it('gives one rank to rows that the rounds do not tell apart', () => {
+  it('ranks indistinguishable rows equally', () => {
     const { rows: all } = summary(rows({ a: [100, 102, 98], b: [101, 99, 103], c: [10, 11, 10] }));
     expect(all.map(({ rank, tie }) => `${rank}, ${tie}`)).toEqual(['1, true', '1, true', '3, false']);
   });
 
-  it('leaves out results that do not count, and gives no rank without a passed audit', () => {
+  it('omits results that do not count, and ranks no cell without a passed audit', () => {
     const { rows: all } = summary([
       ...rows({ a: [100, 100] }),
       ...rows({ b: [900, 900] }, {}, { verdict: 'unknown' }),

@@ -1,9 +1,9 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { readCatalogue } from '../../bench/kit/admin.ts';
 import { lockVariable, missingLockServers } from '../../bench/kit/lock-servers.ts';
+import { remoteService } from '../../bench/kit/remote.ts';
 import { startService } from '../../bench/kit/service.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'stampede-service-'));
@@ -22,10 +22,7 @@ const listening = `
   import { createServer } from 'node:http';
   const server = createServer((request, response) => {
     if (request.url === '/die') process.exit(3);
-    response.end(JSON.stringify({
-      env: process.env, lock: process.env.LOCK,
-      strategies: [{ name: process.env.STRATEGY, summary: 'one', usesLock: true, guarantees: { neverOversells: true } }],
-    }));
+    response.end(JSON.stringify({ env: process.env }));
   });
   console.log('not JSON');
   server.listen(0, '127.0.0.1', () => {
@@ -34,7 +31,7 @@ const listening = `
 `;
 
 describe('a service process', () => {
-  it('is ready when it says so, has a clean environment, and ends in order', async () => {
+  it('is ready when it logs so, has a clean environment, and stops gracefully', async () => {
     process.env.PAYMENT_WINDOW_S = '1';
     process.env.SEGMENTS = '7';
     const entry = program('good', `${listening} process.on('SIGTERM', () => process.exit(0));`);
@@ -53,10 +50,6 @@ describe('a service process', () => {
       SEGMENTS: '7',
     });
     expect(env.PAYMENT_WINDOW_S).toBeUndefined();
-    expect(await readCatalogue(service.url)).toEqual({
-      lock: 'redis',
-      strategies: [{ name: 'lua', summary: 'one', usesLock: true, inPostgres: false, neverOversells: true }],
-    });
     expect(await service.stop()).toBe(true);
     expect(service.died.aborted).toBe(false);
     await expect(fetch(service.url)).rejects.toThrow();
@@ -88,7 +81,7 @@ describe('a service process', () => {
     expect(await service.stop()).toBe(false);
   });
 
-  it('is shown with its last words when it does not start', async () => {
+  it('is reported with its last lines when it does not start', async () => {
     const entry = program(
       'broken',
       `console.log('{"msg":"migrating"}'); console.error('no database'); process.exit(1);`,
@@ -98,20 +91,56 @@ describe('a service process', () => {
     );
   });
 
-  it('is ended when it does not get ready in time', async () => {
+  it('is stopped when it is not ready in time', async () => {
     const entry = program('slow', `console.log('still here'); setInterval(() => {}, 1000);`);
     await expect(startService(settings, { entry, withinMs: 500 })).rejects.toThrow(/was silent for 500 ms/);
   });
 
-  it('is ended when the user interrupts its start', async () => {
+  it('is stopped when the user interrupts its start', async () => {
     const entry = program('slow2', `setInterval(() => {}, 1000);`);
     const signal = AbortSignal.timeout(100);
     await expect(startService(settings, { entry, signal })).rejects.toThrow(/timeout/);
   });
 });
 
+describe('a service on another machine', () => {
+  it('is started there by ssh with its environment, and ends with the connection', async () => {
+    const there = join(folder, "it's there");
+    mkdirSync(join(there, 'dist'), { recursive: true });
+    writeFileSync(join(there, 'package.json'), '{"type":"module"}');
+    writeFileSync(join(there, 'dist/main.js'), `${listening} process.on('SIGTERM', () => process.exit(0));`);
+    // Runs the command of ssh here.
+    writeFileSync(join(folder, 'ssh'), '#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nexec sh -c "$1"\n');
+    chmodSync(join(folder, 'ssh'), 0o755);
+    const variables = { BENCH_SERVICE: `me@localhost:${there}`, DATABASE_URL: 'x', REDIS_URL: 'x' };
+    Object.assign(process.env, variables, {
+      ADMIN_TOKEN: "it's secret",
+      PATH: `${folder}:${process.env.PATH}`,
+    });
+    try {
+      const service = await startService(settings);
+      expect(new URL(service.url).hostname).toBe('localhost');
+      expect(service.pid).toBeNull();
+      const { env } = (await (await fetch(service.url)).json()) as { env: Record<string, string> };
+      expect(env).toMatchObject({ STRATEGY: 'lua', HOST: '0.0.0.0', ADMIN_TOKEN: "it's secret" });
+      expect(await service.stop()).toBe(true);
+      await expect(fetch(service.url)).rejects.toThrow();
+    } finally {
+      for (const name of [...Object.keys(variables), 'ADMIN_TOKEN']) delete process.env[name];
+      process.env.PATH = process.env.PATH!.slice(folder.length + 1);
+    }
+  });
+
+  it.each([
+    ['app1', /must be \[user@\]host:\/folder/],
+    ['app1:/srv', /also needs DATABASE_URL and REDIS_URL/],
+  ])('is refused as %s', (BENCH_SERVICE, problem) => {
+    expect(() => remoteService({ BENCH_SERVICE })).toThrow(problem);
+  });
+});
+
 describe('the servers of locks', () => {
-  it('are named by a variable of their own, where a lock has any', () => {
+  it('are named by a separate variable, if a lock has any', () => {
     expect(lockVariable('redlock')).toBe('REDLOCK_URLS');
     expect(lockVariable('zookeeper')).toBe('ZOOKEEPER_URL');
     // The stores of a trial are the bench's own, whatever the environment says.
@@ -119,7 +148,7 @@ describe('the servers of locks', () => {
       expect(lockVariable(lock)).toBeNull();
   });
 
-  it('are asked for when nobody named them, each with its variable', () => {
+  it('are required, each by its variable', () => {
     const locks = ['redis', 'redlock', 'postgres-row', 'zookeeper', 'no-such-lock'];
     const mistakes = missingLockServers(locks, { ZOOKEEPER_URL: '' });
     expect(mistakes).toEqual([

@@ -26,7 +26,7 @@ function lognormal(count: number, deviation: number, seed: number): number[] {
 const values = fc.array(fc.double({ min: 0.001, max: 1e6, noNaN: true }), { minLength: 1, maxLength: 12 });
 
 describe('the median', () => {
-  it('is the middle value, or between the two in the middle', () => {
+  it('is the middle value, or the mean of the middle two', () => {
     expect(median([3, 1, 2])).toBe(2);
     expect(median([4, 1, 2, 10])).toBe(3);
     expect(median([7])).toBe(7);
@@ -45,7 +45,7 @@ describe('the median', () => {
 });
 
 describe('the interval', () => {
-  it('has no width where there is no spread, or one value', () => {
+  it('has no width without spread, or with one value', () => {
     expect(interval([5, 5, 5, 5, 5])).toEqual({ median: 5, low: 5, high: 5, rounds: 5 });
     expect(interval([5])).toEqual({ median: 5, low: 5, high: 5, rounds: 1 });
     expect(interval([])).toBeNull();
@@ -91,7 +91,7 @@ describe('the interval', () => {
     expect(width(100)).toBeLessThan(width(25) * 0.75);
   });
 
-  it('of 11 rounds covers what is true in about 95 % of all runs', () => {
+  it('of 11 rounds covers the true value in about 95 % of all runs', () => {
     // The bootstrap's ends are the third of 11 from below and from above, and now and then the value beside them. Such a
     // range covers the median with 93.5 % (1 − 2 × 67 / 2,048), that of the second with 98.8 %. Of 1,000 samples the share
     // has a standard deviation of 0.8 %: three of them below the one, and no more than halfway to the other.
@@ -113,7 +113,7 @@ describe('the quotient of two medians', () => {
     expect(quotientOfMedians([1, 2], [0, 0, 5])).toBeNull();
   });
 
-  it('is wider than what is above the line alone, and turns over with it', () => {
+  it('is wider than that of the dividend alone, and inverts with the quotient', () => {
     const [over, under] = [lognormal(9, 0.1, 1), lognormal(9, 0.1, 2)];
     const quotient = quotientOfMedians(over, under) as Interval;
     const single = interval(over) as Interval;
@@ -129,17 +129,17 @@ describe('rounds', () => {
   const byRound = (...all: readonly (number | null)[]): Map<number, number> =>
     new Map(all.flatMap((value, index) => (value === null ? [] : [[index + 1, value] as const])));
 
-  it('are divided pair by pair; what has no partner is left out', () => {
+  it('are divided pair by pair; unpaired ones are left out', () => {
     expect(quotients(byRound(10, 30, 50, null, 7), byRound(5, 10, 0, 1))).toEqual([2, 3]);
   });
 
-  it('have the mean of baseline and twin, or the one that is there', () => {
+  it('have the mean of baseline and control, or the one that exists', () => {
     const baseline = byRound(10, 20);
     expect(meanOf(baseline, byRound(20, null, 5))).toEqual(byRound(15, 20, 5));
     expect(meanOf(baseline, new Map())).toEqual(baseline);
   });
 
-  it('of a twin say how far apart identical rows are', () => {
+  it('of a control show how far apart identical rows are', () => {
     expect(noiseFloor([1.02, 0.9, 1.04])).toBeCloseTo(0.04, 12);
     expect(noiseFloor([])).toBe(0);
   });
@@ -251,7 +251,7 @@ describe('simulated runs of five rounds', () => {
     expect(found, percent(found)).toBeGreaterThanOrEqual(0.95);
   });
 
-  it('say nothing when rounds are not paired: the speed of the machine hides 10 %', () => {
+  it('show nothing when rounds are not paired: the speed of the machine hides 10 %', () => {
     const found = share('slower', 0.9, 0.03, { judge: acrossRounds });
     expect(found, percent(found)).toBeLessThan(0.2);
   });
@@ -265,7 +265,7 @@ describe('simulated runs of five rounds', () => {
 });
 
 describe('the simulated noise', () => {
-  it('is what the tests say that it is', () => {
+  it('has the documented size', () => {
     const logs = lognormal(20_000, 0.3, 5).map(Math.log);
     const mean = logs.reduce((sum, log) => sum + log, 0) / logs.length;
     const deviation = Math.sqrt(logs.reduce((sum, log) => sum + (log - mean) ** 2, 0) / logs.length);

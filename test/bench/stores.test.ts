@@ -64,7 +64,7 @@ describe("the audit's reader", () => {
     await redis.hset(`stampede:{sale:${saleId}}:state`, { remaining: 3 });
     await redis.hset(`stampede:{sale:${saleId}}:buyers`, { ann: `${id(0)} 0`, bob: `${id(1)} 0` });
     const settled = await settle(place(saleId));
-    expect(settled).toEqual({ unsettled: 0, untold: 0, settling: false });
+    expect(settled).toEqual({ unsettled: 0, unpublished: 0, settling: false });
     const snapshot = await readStores(place(saleId), settled);
     expect(snapshot).toEqual({
       postgres: {
@@ -79,7 +79,7 @@ describe("the audit's reader", () => {
         ],
         payments: [],
         tasks: [],
-        untold: 0,
+        unpublished: 0,
         heldUnits: 0,
       },
       redis: { remaining: 3, buyers: 2, unsettled: 0, settling: false },
@@ -88,7 +88,7 @@ describe("the audit's reader", () => {
     expect(audit([], snapshot)).toMatchObject({ verdict: 'fail', phantom: 2, drift: 0, ...mismatches });
   });
 
-  it('reads what has become of orders', async () => {
+  it('reads the status of orders', async () => {
     const { sql } = stores;
     const saleId = await makeSale(5, ['ann', 'bob', 'cyd'], 2);
     await sql.query(
@@ -118,7 +118,7 @@ describe("the audit's reader", () => {
       'INSERT INTO stock_units (sale_id, unit, order_id) VALUES ($1, 1, $2), ($1, 2, $3), ($1, 3, $4), ($1, 4, NULL)',
       [saleId, id(0), id(1), id(7)],
     );
-    const { postgres } = await readStores(place(saleId), { unsettled: 0, untold: 0, settling: false });
+    const { postgres } = await readStores(place(saleId), { unsettled: 0, unpublished: 0, settling: false });
     expect(postgres).toMatchObject({
       points: [{}, {}, {}, { userId: 'bob', sourceType: 'order-reversal', sourceId: id(1), points: -1 }],
       payments: [{ id: 'n', orderId: id(0), result: 'paid' }],
@@ -126,14 +126,14 @@ describe("the audit's reader", () => {
         { kind: 'ship', orderId: id(0), state: 'dead' },
         { kind: 'award', orderId: null, state: 'waiting' },
       ],
-      untold: 1,
+      unpublished: 1,
       heldUnits: 2,
     });
   });
 
-  it('adds up segments, and sees that a strategy keeps nothing in Redis', async () => {
+  it('adds up segments, and reads null for a strategy without state in Redis', async () => {
     const saleId = await makeSale(5, []);
-    const settled = { unsettled: 0, untold: 0, settling: false };
+    const settled = { unsettled: 0, unpublished: 0, settling: false };
     const nothing = { remaining: null, buyers: null };
     expect((await readStores(place(saleId), settled)).redis).toMatchObject(nothing);
     await redis.hset(`stampede:{sale:${saleId}}:segments`, { 0: 2, 1: 0, 2: 3 });
@@ -147,35 +147,35 @@ describe("the audit's reader", () => {
     const reservations = 'stampede:{sale:1}:reservations';
     for (let n = 0; n < 5; n++) await redis.zadd(reservations, n, `ann ${n} ${n}`);
     const drain = setInterval(() => void redis.del(reservations), 300);
-    expect(await settle(place(1))).toEqual({ unsettled: 0, untold: 0, settling: false });
+    expect(await settle(place(1))).toEqual({ unsettled: 0, unpublished: 0, settling: false });
     clearInterval(drain);
   });
 
-  it('waits until Redis was told of every unit, and says what it was not told of', async () => {
+  it('waits until every change is published to Redis, and counts those that are not', async () => {
     const saleId = await makeSale(5, []);
     const { sql } = stores;
     const move = `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change) VALUES ($1, $2, 'ann', 'release')`;
     await sql.query(move, [id(0), saleId]);
-    const telling = setTimeout(() => void sql.query('DELETE FROM mirror_outbox'), 300);
-    expect(await settle(place(saleId))).toEqual({ unsettled: 0, untold: 0, settling: false });
-    clearTimeout(telling);
+    const publishing = setTimeout(() => void sql.query('DELETE FROM mirror_outbox'), 300);
+    expect(await settle(place(saleId))).toEqual({ unsettled: 0, unpublished: 0, settling: false });
+    clearTimeout(publishing);
     await sql.query(move, [id(0), saleId]);
     const wait = { timeoutMs: 600, stuckAfterMs: 300 };
-    expect(await settle(place(saleId), wait)).toEqual({ unsettled: 0, untold: 1, settling: false });
+    expect(await settle(place(saleId), wait)).toEqual({ unsettled: 0, unpublished: 1, settling: false });
     await sql.query('DELETE FROM mirror_outbox');
   });
 
-  it('tells reservations that are stuck from those that are being settled', async () => {
+  it('distinguishes stuck reservations from those being settled', async () => {
     const reservations = 'stampede:{sale:1}:reservations';
     for (let n = 0; n < 500; n++) await redis.zadd(reservations, n, `ann ${n} ${n}`);
     const wait = { timeoutMs: 600, stuckAfterMs: 300 };
-    expect(await settle(place(1), wait)).toEqual({ unsettled: 500, untold: 0, settling: false });
+    expect(await settle(place(1), wait)).toEqual({ unsettled: 500, unpublished: 0, settling: false });
     const drain = setInterval(() => void redis.zpopmin(reservations), 30);
     expect(await settle(place(1), wait)).toMatchObject({ settling: true });
     clearInterval(drain);
   });
 
-  it('says what could not be read', async () => {
+  it('reports what could not be read', async () => {
     const saleId = await makeSale(5, []);
     const away = { databaseUrl: 'postgres://x:y@127.0.0.1:1/z', redisUrl: 'redis://127.0.0.1:1', saleId };
     const settled = await settle(away);
@@ -205,7 +205,7 @@ describe('stores for trials', () => {
     return rows.map(({ datname }) => datname);
   }
 
-  it('are made for each trial and leave nothing behind, but what is not theirs', async () => {
+  it('are created for each trial, and leave only foreign keys and databases', async () => {
     await redis.set('somebody-else', '1');
     {
       await using bench = await openStores(options());
@@ -228,7 +228,7 @@ describe('stores for trials', () => {
     expect(await redis.keys('*')).toEqual(['somebody-else']);
   });
 
-  it('refuse a Redis that serves a Stampede, unless its keys may go', async () => {
+  it('reject a Redis that serves a Stampede, unless its keys may be deleted', async () => {
     await redis.set('stampede:{sale:1}:state', 'x');
     await expect(openStores(options())).rejects.toThrow(/already holds keys of a Stampede .*--yes/s);
     expect(await redis.exists('stampede:{sale:1}:state')).toBe(1);
@@ -237,7 +237,7 @@ describe('stores for trials', () => {
     expect(await redis.keys('*')).toEqual([]);
   });
 
-  it('keep the databases when that is asked for', async () => {
+  it('keep the databases on request', async () => {
     const before = await databases();
     {
       await using bench = await openStores(options({ keep: true }));

@@ -89,7 +89,7 @@ describe('npm run bench', () => {
     expect(await leftDatabases()).toBe(0);
   }, 180_000);
 
-  it('measures by way of a network, with k6, and at several numbers of connections', async () => {
+  it('measures with an added round-trip time, with k6, and at several numbers of connections', async () => {
     const args = ['--strategies', 'lua', '--rtt-ms', '1', '--load', 'closed,k6', '--connections', '8,4'];
     const { results } = await finished(...args, ...small);
     const trials = results.trials as readonly StrategyResult[];
@@ -103,7 +103,7 @@ describe('npm run bench', () => {
     expect(results.summary.find(({ point }) => point.connections === 8)!.best).not.toBeNull();
   }, 180_000);
 
-  it('reports what was finished when it is interrupted, and stops what it started', async () => {
+  it('reports finished trials when it is interrupted, and stops its processes', async () => {
     const run = start(
       '--strategies',
       'lua,for-update',
@@ -127,7 +127,7 @@ describe('npm run bench', () => {
     expect(await leftDatabases()).toBe(0);
   }, 180_000);
 
-  it('refuses what it does not understand before anything starts', async () => {
+  it('rejects invalid options before anything starts', async () => {
     for (const [args, why] of [
       [['--strategies', 'lau'], 'did you mean "lua"?'],
       [['--locks', 'redsi'], 'there is no lock "redsi"; did you mean "redis"?'],

@@ -54,7 +54,7 @@ it('sheds requests that waited too long, and leaves no timer', async () => {
 
 it('keeps the queue short after a timeout, until it is forgotten', () => {
   arrive(11);
-  vi.advanceTimersByTime(150); // one waited in vain; and nobody left, so that the room shrank
+  vi.advanceTimersByTime(150); // one timed out, and none finished, so that the limit shrank
   const { limit } = admission.state;
   expect(limit).toBe(5);
   expect(arrive(20).filter((answer) => answer === false)).toHaveLength(20 - limit);

@@ -331,7 +331,7 @@ describe('the service', () => {
       status: 429,
       problem: 'too-many-requests',
     });
-    // Whoever has the right token is not kept out.
+    // The right token is accepted meanwhile.
     expect((await call(`${guarded.url}/sales`, asked)).status).toBe(201);
     expect(await guarded.stop()).toBe(0);
     expect(guarded.log.join('\n')).not.toContain(token);

@@ -155,7 +155,7 @@ const endBackends = () =>
     ),
   );
 
-/** Nobody listens where a store was; @returns listens again */
+/** Nothing listens at the store's port. @returns a function that listens again */
 async function unplug(store: 'postgres' | 'redis'): Promise<() => Promise<void>> {
   const { port: listen } = links[store];
   await links[store].close();

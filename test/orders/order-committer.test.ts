@@ -67,7 +67,7 @@ const reservation = (saleId: number, userId: string, orderId: string = randomUUI
   untilMs: performance.now() + limits.claimMs,
 });
 
-/** In one batch: all statements are under way meanwhile, with orders of another sale. */
+/** In one batch: other statements are in progress meanwhile, with orders of another sale. */
 async function commitTogether(
   committer: OrderCommitter,
   fillerSale: number,
@@ -83,7 +83,7 @@ async function commitTogether(
   return results;
 }
 
-const told = (results: readonly CommitResult[]) =>
+const kindsOf = (results: readonly CommitResult[]) =>
   results.map((result) => (result.kind === 'rejected' ? result.reason : result.kind));
 
 async function counts(saleId: number) {
@@ -102,7 +102,7 @@ it('commits the rest of a batch with existing orders, customers with another ord
   const [saleId, fillerSale] = [await makeSale(10), await makeSale(10)];
   const ann = reservation(saleId, 'ann');
   const bob = reservation(saleId, 'bob');
-  expect(told(await Promise.all([committer.commit(ann), committer.commit(bob)]))).toEqual([
+  expect(kindsOf(await Promise.all([committer.commit(ann), committer.commit(bob)]))).toEqual([
     'committed',
     'committed',
   ]);
@@ -114,7 +114,7 @@ it('commits the rest of a batch with existing orders, customers with another ord
     reservation(saleId, 'eve'),
   ];
   const results = await commitTogether(committer, fillerSale, members);
-  expect(told(results)).toEqual(['committed', 'committed', 'existing', 'unknown-sale', 'committed']);
+  expect(kindsOf(results)).toEqual(['committed', 'committed', 'existing', 'unknown-sale', 'committed']);
   expect(results[2]).toMatchObject({ order: { orderId: bob.orderId, userId: 'bob' } });
   expect(await counts(saleId)).toEqual({ sold: 4, orders: 4, points: 4 * 2 });
 });
@@ -125,7 +125,7 @@ it('sells the last units of a batch with existing orders, and rejects the rest',
   const first = reservation(saleId, 'user-0');
   expect((await committer.commit(first)).kind).toBe('committed');
   const members = Array.from({ length: 8 }, (_, i) => reservation(saleId, `user-${i}`));
-  const results = told(await commitTogether(committer, fillerSale, members));
+  const results = kindsOf(await commitTogether(committer, fillerSale, members));
   expect([...results].sort()).toEqual([
     ...Array<string>(3).fill('committed'),
     'existing',
@@ -142,7 +142,7 @@ it('commits an order once when two processes commit it at the same time', async 
     ...members.map((member) => one.commit(member)),
     ...members.toReversed().map((member) => other.commit(member)),
   ]);
-  expect(new Set(told(results))).toEqual(new Set(['committed']));
+  expect(new Set(kindsOf(results))).toEqual(new Set(['committed']));
   for (const saleId of saleIds)
     expect(await counts(saleId)).toEqual({ sold: 50, orders: 50, points: 50 * 2 });
 });
@@ -162,7 +162,7 @@ it('commits the other sales of a batch at once when one has too few units', asyn
   expect(results.filter((_, i) => members[i]!.saleId === other).map(({ kind }) => kind)).toEqual(
     Array(50).fill('committed'),
   );
-  expect(told(results.filter((_, i) => members[i]!.saleId === short))).toEqual([
+  expect(kindsOf(results.filter((_, i) => members[i]!.saleId === short))).toEqual([
     ...Array<string>(20).fill('committed'), // the first that came
     ...Array<string>(130).fill('sold-out'),
   ]);

@@ -132,8 +132,8 @@ it('commits the other reservations when one fails, and retries that one', async 
     committed.push(userId);
     return { kind: 'committed' };
   };
-  const told: string[] = [];
-  const background = testHealth((what) => told.push(what));
+  const reported: string[] = [];
+  const background = testHealth((what) => reported.push(what));
   context = {
     ...context,
     health: background.loop('reservation-reaper'),
@@ -141,7 +141,7 @@ it('commits the other reservations when one fails, and retries that one', async 
   };
   for (let passes = 0; passes < 3; passes++) await reapOnce(context);
   expect(committed.slice(0, 2)).toEqual(['bob', 'eve']);
-  expect(told).toEqual([`order ${orderOf(0)}`]);
+  expect(reported).toEqual([`order ${orderOf(0)}`]);
   expect(background.degraded()).toEqual([
     { what: 'reservation-reaper', detail: `1 failing; order ${orderOf(0)}: only ann` },
   ]);
@@ -153,5 +153,5 @@ it('commits the other reservations when one fails, and retries that one', async 
   await reapOnce(context);
   expect(committed).toContain('ann');
   expect(background.degraded()).toEqual([]);
-  expect(told).toHaveLength(1);
+  expect(reported).toHaveLength(1);
 });

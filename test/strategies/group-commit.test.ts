@@ -240,10 +240,10 @@ it('keeps its orders when the read for the others fails', async () => {
   );
   const { ahead, batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 6));
   // Who of the batch was not placed was not looked for; one of those ahead may have come after it.
-  const told = tally([...ahead, ...batch]);
-  expect(told.accepted).toBe(5);
+  const counts = tally([...ahead, ...batch]);
+  expect(counts.accepted).toBe(5);
   expect(tally(batch).busy).toBeGreaterThanOrEqual(1);
-  expect((told.busy ?? 0) + (told['sold-out'] ?? 0)).toBe(3);
+  expect((counts.busy ?? 0) + (counts['sold-out'] ?? 0)).toBe(3);
   expect(await bench.counts(saleId)).toEqual({ sold: 5, active: 5, points: 5 });
 });
 

@@ -1,4 +1,4 @@
-/** A cut takes what nobody has reserved, also of a sale that Redis has to be told of first. Both stores are real. */
+/** A cut takes unreserved units only, also of a sale that Redis must load first. Both stores are real. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { createRedisLock } from '../../src/locks/rungs/redis.ts';
 import { storeFailure } from '../../src/store/failures.ts';

@@ -74,7 +74,7 @@ describe('a sale with its rows', () => {
       strategy.reserve(attemptOf(saleId, 'u')),
     );
     expect(outcome).toEqual({ kind: 'busy', reason: 'lock-timeout' });
-    expect(await rowsOf(saleId)).toEqual({ free: 2, taken: 0 }); // and nobody has made more rows
+    expect(await rowsOf(saleId)).toEqual({ free: 2, taken: 0 }); // no rows were added
   });
 
   it('does not count a unit for the second order of one customer', async () => {

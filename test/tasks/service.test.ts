@@ -24,7 +24,7 @@ beforeAll(async () => {
   stores = await openTestStores();
   outside.listen(0, '127.0.0.1');
   await once(outside, 'listening');
-  webhookUrl = new URL(`http://ann:secret-of-ann@127.0.0.1:${(outside.address() as AddressInfo).port}/told`);
+  webhookUrl = new URL(`http://ann:secret-of-ann@127.0.0.1:${(outside.address() as AddressInfo).port}/tasks`);
   env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, TASK_WEBHOOK_URL: webhookUrl.href };
 });
 

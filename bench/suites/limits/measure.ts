@@ -97,11 +97,14 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   const settings = { strategy, lock: null, ...own, env: { ...noShedding, CONFIRM: confirm } };
   const nodeOptions = profile ? profileFlags(profileTo) : [];
   await using service = await startService(settings, { signal, nodeOptions });
-  await pin(service.pid, layout.server);
+  const pid = service.pid!; // it runs here: see place.ts
+  await pin(pid, layout.server);
   await untilSelling(service.url, signal);
   const ended = new AbortController();
   const samples = cell.answer === 'sold-out' ? sample(service.url, ended.signal) : [];
-  const { result, promised } = await attack(service, cell, measuring).finally(() => ended.abort());
+  const { result, promised } = await attack({ ...service, pid }, cell, measuring).finally(() =>
+    ended.abort(),
+  );
   const strange = [...(await samples)].filter((answer) => answer !== '409 sold-out');
   onStep('settling and audit');
   await settleAll(own);

@@ -1,6 +1,7 @@
 /** Where the suites against the platform run: processors, generator and stores. */
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type Layout, layoutOf, pin, processorsHere } from '../../kit/pin.ts';
+import { remoteService } from '../../kit/remote.ts';
 import type { BenchStores } from '../../kit/stores.ts';
 import { chooseGenerator, type generatorNames } from '../../load/generator.ts';
 import type { Generator } from '../../load/rate.ts';
@@ -26,6 +27,7 @@ export interface Place {
 /** @throws what is wrong with the options or the machine */
 export async function openPlace(options: PlaceOptions, environment: Environment): Promise<Place> {
   const { scratch, signal, folder } = environment;
+  if (remoteService() !== null) throw new Error('BENCH_SERVICE: this suite compares servers on this machine');
   await needBuild();
   const here = processorsHere();
   const split = options.pin === 'none' ? 'not wanted' : layoutOf(true, here);

@@ -21,7 +21,7 @@ import type { StrangeAnswer } from '../../load/recorder.ts';
 import type { StrategyCell, StrategyOptions } from './options.ts';
 import type { Cost, StrategyPoint, StrategyResult } from './result.ts';
 
-/** A load to run on sales of its own. */
+/** A load and the sales that it runs on. */
 interface Load extends Pick<StrategyResult, 'load' | 'point'> {
   /** Tells the loads of a trial apart, in names of files: "", "c256", "sell-out", "k6-rush". */
   readonly name: string;

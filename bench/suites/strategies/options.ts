@@ -1,7 +1,7 @@
 /** What `npm run bench` compares, and under which loads. */
 import { suggestion } from '../../../src/config/suggest.ts';
+import type { StrategyDescription } from '../../../src/domain/guarantees.ts';
 import { locks as registry } from '../../../src/locks/registry.ts';
-import type { CatalogueEntry } from '../../kit/admin.ts';
 import type { CommonOptions, Given, OptionSpec, OptionSpecs } from '../../kit/options.ts';
 import type { CellBase } from '../../kit/suite.ts';
 import { generatorNames } from '../../load/generator.ts';
@@ -113,21 +113,22 @@ export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mist
 /** The rows of the comparison and the name of the baseline, or every mistake in the names. */
 export function cellsOf(
   options: Pick<StrategyOptions, 'strategies' | 'locks' | 'baseline'>,
-  catalogue: readonly CatalogueEntry[],
+  known: readonly Pick<StrategyDescription, 'name' | 'summary' | 'store' | 'usesLock' | 'guarantees'>[],
 ): { readonly cells: StrategyCell[]; readonly baseline: string | null; readonly mistakes: string[] } {
-  const known = catalogue.map(({ name }) => name);
-  const wanted = options.strategies === 'all' ? known : options.strategies;
+  const names = known.map(({ name }) => name);
+  const wanted = options.strategies === 'all' ? names : options.strategies;
   const mistakes = wanted
-    .filter((name) => !known.includes(name))
-    .map((name) => `--strategies: there is no strategy "${name}"${suggestion(name, known)}`);
+    .filter((name) => !names.includes(name))
+    .map((name) => `--strategies: there is no strategy "${name}"${suggestion(name, names)}`);
   if (options.baseline !== null && !wanted.includes(options.baseline)) {
     mistakes.push(`--baseline: "${options.baseline}" is not among the strategies that are compared`);
   }
   const cells = wanted.flatMap((strategy): StrategyCell[] => {
-    const entry = catalogue.find(({ name }) => name === strategy);
-    if (entry === undefined) return [];
-    const { neverOversells, usesLock, summary, inPostgres } = entry;
-    const base = { strategy, summary, inPostgres, unsafe: !neverOversells, control: false };
+    const one = known.find(({ name }) => name === strategy);
+    if (one === undefined) return [];
+    const { usesLock, summary, store, guarantees } = one;
+    const unsafe = !guarantees.neverOversells;
+    const base = { strategy, summary, inPostgres: store === 'postgres', unsafe, control: false };
     if (!usesLock) return [{ ...base, name: strategy, lock: null }];
     return options.locks.map((lock) => ({ ...base, name: `${strategy} (${lock})`, lock }));
   });

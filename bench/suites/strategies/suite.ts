@@ -1,9 +1,10 @@
 /** `npm run bench`: the stock-deduction strategies side by side: capacity, selling out, latency, cost, correctness. */
-import { readCatalogue } from '../../kit/admin.ts';
+import { strategies as registry } from '../../../src/strategies/registry.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { missingLockServers } from '../../kit/lock-servers.ts';
 import { layoutOf, processorsHere } from '../../kit/pin.ts';
-import { startService, tunable } from '../../kit/service.ts';
+import { remoteService } from '../../kit/remote.ts';
+import { tunable } from '../../kit/service.ts';
 import type {
   CellBase,
   Chart,
@@ -100,18 +101,20 @@ const report: ReportLayout = {
   ],
 };
 
-/** Asks a service which strategies there are. */
 async function plan(
   options: StrategyOptions,
-  { stores, signal }: Environment,
 ): Promise<Planned<StrategyCell> | { readonly mistakes: readonly string[] }> {
   const missing = missingLockServers(options.locks, process.env);
   if (options.load.includes('k6') && findK6() === null) missing.push(`--load k6: ${k6Hint}`);
+  if (remoteService() !== null && options.points.some(({ rttMs }) => rttMs > 0)) {
+    missing.push(
+      '--rtt-ms: the proxy that delays runs here, where a service named by BENCH_SERVICE does not',
+    );
+  }
   if (missing.length > 0) return { mistakes: missing };
   await needBuild();
-  await using empty = await (await stores()).fresh('catalogue');
-  await using service = await startService({ strategy: null, lock: null, ...empty }, { signal });
-  const { cells, baseline, mistakes } = cellsOf(options, (await readCatalogue(service.url)).strategies);
+  const known = [...registry.values()].map(({ description }) => description);
+  const { cells, baseline, mistakes } = cellsOf(options, known);
   if (mistakes.length > 0) return { mistakes };
   const { points, ladder, isBrief: _isBrief, ...shown } = options;
   const [lead = 0] = ladder;
@@ -155,7 +158,7 @@ export const strategies: Suite<StrategyOptions, StrategyCell, StrategyResult> = 
   help: `Stores: a local Postgres and Redis are started unless DATABASE_URL and REDIS_URL name running ones. There the bench
 creates and drops databases (stampede_bench_*) and deletes stampede:* keys, nothing else.
 SEGMENTS, LOCK_TTL_MS and LOCK_WAIT_MS are passed on to the service, REDLOCK_URLS and ZOOKEEPER_URL with the locks that need
-them. pgbench and wrk are used where they are installed.`,
+them. pgbench and wrk are used where they are installed. BENCH_SERVICE=[user@]host:/folder starts the service there, by ssh.`,
   options: specs,
   rounds: { canonical: 5, smoke: 1 },
   read: readStrategyOptions,

@@ -12,6 +12,7 @@ import { createSale, priceCents } from '../../kit/admin.ts';
 import { readHistory, writeHistory } from '../../kit/history.ts';
 import { openLink } from '../../kit/link.ts';
 import { measureReference } from '../../kit/pgbench.ts';
+import { remoteService } from '../../kit/remote.ts';
 import { noShedding, startService } from '../../kit/service.ts';
 import type { BenchStores } from '../../kit/stores.ts';
 import type { Bare, Trial } from '../../kit/suite.ts';
@@ -181,7 +182,7 @@ async function measureOnce(
   const { load, isBrief, durationMs, warmupMs } = options;
   let roundTrips: StrategyResult['roundTrips'] = null;
   if (isBrief || control || !load.includes('closed')) return { roundTrips, reference: null };
-  if (round === 1) {
+  if (round === 1 && remoteService() === null) {
     onStep('counting round trips');
     await using link = await openLink({ databaseUrl, redisUrl, rttMs: 0 });
     const reached = { databaseUrl: link.databaseUrl, redisUrl: link.redisUrl };
