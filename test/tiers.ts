@@ -33,6 +33,7 @@ export const FULL_ONLY = [
   'test/orders/random-faults.test.ts',
   'test/orders/reconcile.test.ts',
   'test/orders/sentinel.test.ts',
+  'test/orders/standby.test.ts',
 ];
 
 /** Have tests of both tiers, and ask test/support/tier.ts which ones are due. */

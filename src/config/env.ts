@@ -3,6 +3,7 @@
  * default. All mistakes are reported together.
  */
 import { z } from 'zod';
+import { parseDatabaseUrl } from './database-url.ts';
 import { ConfigError } from './errors.ts';
 import { parseRedisUrl } from './redis-url.ts';
 import { nearest } from './suggest.ts';
@@ -60,12 +61,12 @@ const url = (...protocols: string[]) =>
     error: `must be a URL starting with ${protocols.map((p) => `${p}//`).join(' or ')}`,
   });
 
-const redisUrl = z.string().check((context) => {
-  const address = parseRedisUrl(context.value);
-  if (typeof address === 'string') {
-    context.issues.push({ code: 'custom', message: address, input: context.value });
-  }
-});
+/** @param parse returns what is wrong as a text */
+const address = (parse: (text: string) => unknown) =>
+  z.string().check(({ value, issues }) => {
+    const result = parse(value);
+    if (typeof result === 'string') issues.push({ code: 'custom', message: result, input: value });
+  });
 
 /** The valid names, passed in by the composition root because configuration must not import the registries. */
 export interface Choices {
@@ -123,8 +124,8 @@ function schema(choices: Choices) {
     LOCK: oneOf(choices.locks).default('redis'),
     PORT: integer(0, 65_535).default(3000),
     HOST: z.string().default('127.0.0.1'),
-    DATABASE_URL: url('postgres:', 'postgresql:').optional(),
-    REDIS_URL: redisUrl.optional(),
+    DATABASE_URL: address(parseDatabaseUrl).optional(),
+    REDIS_URL: address(parseRedisUrl).optional(),
     REDLOCK_URLS: z
       .string()
       .transform((text) => text.split(',').map((part) => part.trim()))

@@ -23,6 +23,13 @@ const START_TRIES = 5;
 const PATIENCE_MS = 240_000;
 const IDLE_MS = 60_000;
 
+/** A proxy to a server, and the URL through it. Of several servers the service chooses one, and no proxy is in between. */
+async function linkTo(url: string): Promise<[TcpProxy, string]> {
+  if (url.includes('+') || url.includes(',')) return [await TcpProxy.open({ port: 1 }), url];
+  const proxy = await TcpProxy.to(url);
+  return [proxy, proxy.through(url)];
+}
+
 export class Service implements AsyncDisposable {
   readonly links: { readonly postgres: TcpProxy; readonly redis: TcpProxy };
   /** Resolves once it listens. */
@@ -43,15 +50,9 @@ export class Service implements AsyncDisposable {
 
   /** @param env with the URLs of the stores, which the service reaches through proxies */
   static async open(env: { DATABASE_URL: string; REDIS_URL: string } & Environment): Promise<Service> {
-    const postgres = await TcpProxy.to(env.DATABASE_URL);
-    // Sentinels name servers themselves: no proxy can be in between.
-    const hasProxy = !env.REDIS_URL.includes('+');
-    const redis = await TcpProxy.to(hasProxy ? env.REDIS_URL : 'redis://127.0.0.1:1');
-    const through = {
-      DATABASE_URL: postgres.through(env.DATABASE_URL),
-      ...(hasProxy && { REDIS_URL: redis.through(env.REDIS_URL) }),
-    };
-    return new Service({ LOG_LEVEL: 'info', ...env, ...through }, { postgres, redis });
+    const [postgres, DATABASE_URL] = await linkTo(env.DATABASE_URL);
+    const [redis, REDIS_URL] = await linkTo(env.REDIS_URL);
+    return new Service({ LOG_LEVEL: 'info', ...env, DATABASE_URL, REDIS_URL }, { postgres, redis });
   }
 
   get pid(): number {

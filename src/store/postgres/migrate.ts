@@ -13,6 +13,7 @@ import { PrismaPg } from '@prisma/adapter-pg';
 import { bindMigrationAwareSqlAdapterFactory } from '@prisma/driver-adapter-utils';
 import type * as EngineModule from '@prisma/schema-engine-wasm';
 import pg from 'pg';
+import { serverOf } from './pool.ts';
 
 // Node 20's types declare the namespace and not the value.
 declare const WebAssembly: {
@@ -34,7 +35,7 @@ const MIGRATION_LOCK = 7_261_737;
 export async function migrate(databaseUrl: string): Promise<readonly string[]> {
   // One connection, never closed while idle: it has the transaction.
   const pool = new pg.Pool({
-    connectionString: databaseUrl,
+    ...serverOf(databaseUrl),
     max: 1,
     idleTimeoutMillis: 0,
     connectionTimeoutMillis: 10_000,

@@ -4,10 +4,12 @@
  */
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
+import { parseDatabaseUrl } from '../../config/database-url.ts';
 import { limits } from '../../config/limits.ts';
 import { PrismaClient } from '../../generated/prisma/client.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
 import { classifyPostgresError, isRowError } from './failures.ts';
+import { type PrimaryFinder, primaryFinder } from './primary.ts';
 
 export interface PostgresStore {
   readonly pool: pg.Pool;
@@ -29,8 +31,7 @@ export function openPostgres(
   connections: number = limits.postgresPoolSize,
 ): PostgresStore {
   const pool = new pg.Pool({
-    Client: StrictClient,
-    connectionString: databaseUrl,
+    ...serverOf(databaseUrl),
     max: Math.max(4, Math.ceil(connections)),
     connectionTimeoutMillis: limits.postgresConnectMs,
     statement_timeout: limits.postgresStatementMs,
@@ -71,20 +72,54 @@ export function openPostgres(
   };
 }
 
+/** What a pool needs to connect to the server, or of several servers to the one that accepts writes. */
+export function serverOf(databaseUrl: string): pg.PoolConfig {
+  const address = parseDatabaseUrl(databaseUrl);
+  if (typeof address === 'string') throw new Error(`the URL ${address}`);
+  const { url, hosts, readWrite } = address;
+  const primary = readWrite ? primaryFinder(url, hosts) : null;
+  class Client extends StrictClient {
+    override readonly primary = primary;
+  }
+  return { Client, connectionString: url };
+}
+
 /**
- * A connection with more informative errors that closes when a reply is late.
+ * A connection with more informative errors that closes when a reply is late, or when its server becomes read-only.
  *
  * An error while connecting is marked as such: no statement was sent (see failures.ts). Prisma returns the connection of a failed
  * transaction to the pool as if it were clean; unless the connection is closed, its next user would run inside that
  * transaction.
  */
 class StrictClient extends pg.Client {
+  /** Null: there is one server. */
+  readonly primary: PrimaryFinder | null = null;
+
   // biome-ignore lint/suspicious/noExplicitAny: the pool gives a callback, others await
   override connect(callback?: any): any {
-    if (callback === undefined)
-      return super.connect().catch((error) => Promise.reject(whileConnecting(error)));
-    // biome-ignore lint/suspicious/noExplicitAny: what the pool awaits
-    return super.connect((error: any, ...rest: any[]) => callback(error && whileConnecting(error), ...rest));
+    const connected = this.#connect().catch((error) => {
+      this.primary?.forget();
+      throw whileConnecting(error);
+    });
+    if (callback === undefined) return connected;
+    connected.then(() => callback(null, this), callback);
+  }
+
+  async #connect(): Promise<void> {
+    if (this.primary !== null) {
+      Object.assign(this, await this.primary.locate());
+      this.once('end', () => this.primary?.forget());
+      // Postgres reports it with the connection, and when it changes.
+      this.connection.on('parameterStatus', ({ parameterName, parameterValue }) => {
+        if (READ_ONLY.includes(parameterName) && parameterValue === 'on') this.#leave();
+      });
+    }
+    await super.connect();
+  }
+
+  #leave(): void {
+    this.primary?.forget();
+    this.connection.stream.destroy();
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: passes its arguments on in any of their forms
@@ -92,13 +127,18 @@ class StrictClient extends pg.Client {
     // biome-ignore lint/suspicious/noExplicitAny: see above
     const result = (super.query as any)(...given);
     if (result instanceof Promise) {
-      result.catch((error: Error) => {
+      result.catch((error: Error & { readonly code?: string }) => {
         if (error.message === 'Query read timeout') this.connection.stream.destroy();
+        if (error.code === READ_ONLY_TRANSACTION && this.primary !== null) this.#leave();
       });
     }
     return result;
   }
 }
+
+/** Parameters that say that a server takes no writes (Postgres 14 and later report them). */
+const READ_ONLY = ['in_hot_standby', 'default_transaction_read_only'];
+const READ_ONLY_TRANSACTION = '25006';
 
 function whileConnecting(error: Error): Error {
   return 'syscall' in error && error.syscall === 'getaddrinfo'

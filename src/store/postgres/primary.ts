@@ -1,0 +1,66 @@
+/**
+ * Finds which of several Postgres servers accepts writes.
+ *
+ *   unknown ──ask all at the same time: the first that is not read-only──▶ known
+ *      ▲                                                                     │
+ *      └── a connection failed, or its server became read-only ◀────────────┘
+ *
+ * Two servers that accept writes cannot be told apart here: an old primary must be stopped or cut off before a standby is
+ * promoted, as every failover manager for Postgres does.
+ */
+import pg from 'pg';
+import type { DatabaseHost } from '../../config/database-url.ts';
+import { limits } from '../../config/limits.ts';
+
+export interface PrimaryFinder {
+  /** @throws an error of a server when none accepts writes */
+  locate(): Promise<DatabaseHost>;
+  /** Makes the next `locate` ask again. */
+  forget(): void;
+}
+
+/** @param url of the database, with any host */
+export function primaryFinder(url: string, hosts: readonly DatabaseHost[]): PrimaryFinder {
+  let known: Promise<DatabaseHost> | null = null;
+
+  async function ask(host: DatabaseHost): Promise<DatabaseHost> {
+    const client = new pg.Client({
+      connectionString: url,
+      connectionTimeoutMillis: limits.postgresConnectMs,
+      query_timeout: limits.postgresConnectMs,
+      application_name: 'stampede-primary',
+    });
+    Object.assign(client, host);
+    client.on('error', () => {}); // the statement in progress fails as well
+    try {
+      await client.connect();
+      const { rows } = await client.query<{ transaction_read_only: string }>('SHOW transaction_read_only');
+      if (rows[0]?.transaction_read_only === 'off') return host;
+    } finally {
+      void client.end().catch(() => {});
+    }
+    throw new Error(`Postgres at ${host.host}:${host.port} is read-only`);
+  }
+
+  async function find(): Promise<DatabaseHost> {
+    try {
+      return await Promise.any(hosts.map(ask));
+    } catch (error) {
+      known = null;
+      const { errors } = error as AggregateError;
+      throw new Error(
+        `no Postgres accepts writes: ${errors.map(({ message, code }) => message || code).join('; ')}`,
+      );
+    }
+  }
+
+  return {
+    locate() {
+      known ??= find();
+      return known;
+    },
+    forget() {
+      known = null;
+    },
+  };
+}
