@@ -2,7 +2,7 @@
 import type { Logger } from 'pino';
 import type { Config } from './config/env.ts';
 import { StartError } from './config/errors.ts';
-import { withoutCredentials } from './config/redis-url.ts';
+import { serversOf } from './config/redis-url.ts';
 import { startLocalStores } from './local/stores.ts';
 import { LOCAL_FOLDER } from './local/urls.ts';
 import { migrate } from './store/postgres/migrate.ts';
@@ -50,7 +50,7 @@ export async function reach<T>(
   } catch (cause) {
     const message = (cause as Error).message || String((cause as { code?: unknown }).code ?? cause);
     throw new StartError(
-      `Cannot use ${store} at ${withoutCredentials(url)}: ${message}\nCheck ${variable}, or leave it empty to start a local ${store}.`,
+      `Cannot use ${store} at ${serversOf(url)}: ${message}\nCheck ${variable}, or leave it empty to start a local ${store}.`,
       { cause },
     );
   }

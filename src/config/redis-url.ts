@@ -73,7 +73,7 @@ function credentialsOf(text: string | undefined): [string | null | undefined, st
   }
 }
 
-/** A URL for messages: without user and password. */
-export function withoutCredentials(text: string): string {
-  return text.replace(/^([a-z+]+:\/\/)[^/]*@/, '$1');
+/** The servers and the database of a URL, for messages: without protocol, user, password and parameters. */
+export function serversOf(url: string): string {
+  return url.replace(/^[a-z+]+:\/\/(?:[^/]*@)?/, '').replace(/\?.*$/, '');
 }

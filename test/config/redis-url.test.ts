@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseRedisUrl, withoutCredentials } from '../../src/config/redis-url.ts';
+import { parseRedisUrl, serversOf } from '../../src/config/redis-url.ts';
 
 const sentinel = { kind: 'sentinel', service: 'main', db: 0, tls: false, username: null, password: null };
 const at = (host: string, port = 26_379) => ({ host, port });
@@ -35,7 +35,8 @@ describe('an address of Redis', () => {
   });
 
   it('is shown without user and password', () => {
-    expect(withoutCredentials('rediss+sentinel://ann:p@a:1,b:2/main')).toBe('rediss+sentinel://a:1,b:2/main');
-    expect(withoutCredentials('redis://h:1/0')).toBe('redis://h:1/0');
+    expect(serversOf('rediss+sentinel://ann:p@a:1,b:2/main')).toBe('a:1,b:2/main');
+    expect(serversOf('postgresql://u:p@h:1/db?sslmode=require')).toBe('h:1/db');
+    expect(serversOf('redis://h:1/0')).toBe('h:1/0');
   });
 });
