@@ -109,6 +109,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   'docs/reference/strategies.md': { strategies: strategyTable },
   'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },
   'docs/reference/measurements.md': {
+    strategies: () => measured('strategies', comparisons),
     measured: () => measured('locks', comparisons),
     sweeps: sweepTables,
     limits: () => measured('limits', (one) => [...goals(one), ...comparisons(one), ...extraTables(one)]),
