@@ -32,7 +32,6 @@ export const FULL_ONLY = [
   'test/orders/oversold.test.ts',
   'test/orders/random-faults.test.ts',
   'test/orders/reconcile.test.ts',
-  'test/orders/sentinel.test.ts',
   'test/orders/standby.test.ts',
 ];
 

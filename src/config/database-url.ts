@@ -47,3 +47,8 @@ export function parseDatabaseUrl(text: string): DatabaseAddress | string {
   if (!URL.canParse(url)) return 'must be a URL with percent-encoded user and password';
   return { url, hosts, readWrite: hosts.length > 1 || wanted !== null };
 }
+
+/** The servers and the database of a URL, for messages: without protocol, user, password and parameters. */
+export function serversOf(url: string): string {
+  return url.replace(/^[a-z+]+:\/\/(?:[^/]*@)?/, '').replace(/\?.*$/, '');
+}
