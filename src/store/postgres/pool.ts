@@ -97,24 +97,29 @@ class StrictClient extends pg.Client {
 
   // biome-ignore lint/suspicious/noExplicitAny: the pool gives a callback, others await
   override connect(callback?: any): any {
-    const connected = this.#connect().catch((error) => {
-      this.primary?.forget();
-      throw whileConnecting(error);
-    });
-    if (callback === undefined) return connected;
-    connected.then(() => callback(null, this), callback);
+    if (callback === undefined) {
+      const connected = this.primary === null ? super.connect() : this.#locate().then(() => super.connect());
+      return connected.catch((error) => Promise.reject(this.#failed(error)));
+    }
+    // The pool listens for errors from its callback on, so the callback must run before the next message is read.
+    // biome-ignore lint/suspicious/noExplicitAny: what the pool awaits
+    const done = (error: any, ...rest: any[]) => callback(error && this.#failed(error), ...rest);
+    if (this.primary === null) return super.connect(done);
+    this.#locate().then(() => super.connect(done), done);
   }
 
-  async #connect(): Promise<void> {
-    if (this.primary !== null) {
-      Object.assign(this, await this.primary.locate());
-      this.once('end', () => this.primary?.forget());
-      // Postgres reports it with the connection, and when it changes.
-      this.connection.on('parameterStatus', ({ parameterName, parameterValue }) => {
-        if (READ_ONLY.includes(parameterName) && parameterValue === 'on') this.#leave();
-      });
-    }
-    await super.connect();
+  #failed(error: Error): Error {
+    this.primary?.forget();
+    return whileConnecting(error);
+  }
+
+  async #locate(): Promise<void> {
+    Object.assign(this, await this.primary!.locate());
+    this.once('end', () => this.primary?.forget());
+    // Postgres reports it with the connection, and when it changes.
+    this.connection.on('parameterStatus', ({ parameterName, parameterValue }) => {
+      if (READ_ONLY.includes(parameterName) && parameterValue === 'on') this.#leave();
+    });
   }
 
   #leave(): void {
