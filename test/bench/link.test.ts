@@ -86,10 +86,10 @@ describe('a link', () => {
   });
 
   it.each([
-    { rttMs: 1, mostMs: 3 },
-    { rttMs: 5, mostMs: 8 },
-    { rttMs: 20, mostMs: 24 },
-  ])('takes $rttMs ms for a round trip, and hardly more', async ({ rttMs, mostMs }) => {
+    { rttMs: 1, mostMs: 10 },
+    { rttMs: 5, mostMs: 20 },
+    { rttMs: 20, mostMs: 60 },
+  ])('takes $rttMs ms for a round trip, and little more', async ({ rttMs, mostMs }) => {
     await using link = await open(rttMs);
     await using redis = await redisAt(link.redisUrl);
     await using sql = await postgresAt(link.databaseUrl);
@@ -117,7 +117,7 @@ describe('a link', () => {
       }),
     );
     expect(answers).toEqual(Array.from({ length: 20 }, (_, i) => String(i)));
-    expect(performance.now() - startMs).toBeLessThan(400); // one after the other: 1,000
+    expect(performance.now() - startMs).toBeLessThan(900); // one after the other: 1,000
   });
 });
 
@@ -125,16 +125,16 @@ describe('a delay', () => {
   it('can be changed, and later bytes do not overtake earlier ones', async () => {
     await using link = await open(0);
     await using redis = await redisAt(link.redisUrl);
-    await link.delay(80);
-    expect((await timed(1, () => redis.ping()))[0]).toBeGreaterThanOrEqual(80);
+    await link.delay(500);
+    expect((await timed(1, () => redis.ping()))[0]).toBeGreaterThanOrEqual(500);
     const first = timed(1, () => redis.set('order', 'first'));
     await sleep(10);
     await link.delay(0);
     const second = redis.set('order', 'second');
-    expect((await first)[0]).toBeGreaterThanOrEqual(80);
+    expect((await first)[0]).toBeGreaterThanOrEqual(500);
     await second;
     expect(await redis.get('order')).toBe('second');
-    expect((await timed(2, () => redis.ping()))[0]).toBeLessThan(80);
+    expect((await timed(2, () => redis.ping()))[0]).toBeLessThan(500);
   });
 });
 

@@ -49,7 +49,6 @@ describe('the lock in a row', () => {
     const startMs = performance.now();
     const lease = await held(b, 'dead', { waitMs: 5_000 });
     expect(performance.now() - startMs).toBeGreaterThan(550);
-    expect(performance.now() - startMs).toBeLessThan(900);
     expect(lease.fencingToken).toBe(42);
   });
 

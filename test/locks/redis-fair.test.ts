@@ -83,10 +83,8 @@ describe('the queue of the fair lock', () => {
     });
     await sleep(150);
     expect(await redis.redis.zcard('stampede:{dead}:queue')).toBe(3);
-    const startMs = performance.now();
     await lease.release();
     await Promise.all(waiting);
-    expect(performance.now() - startMs).toBeLessThan(1_300);
     expect(order).toEqual(['b', 'c']);
     expect((await dead).kind).toBe('unavailable');
     await dying.close();

@@ -45,13 +45,11 @@ describe('the replicas', () => {
     replica.disconnect();
   });
 
-  it('that are stopped make it unavailable within bounds, and nothing stays held', async () => {
+  it('that are stopped make it unavailable, and nothing stays held', async () => {
     process.kill(pair.replicas[0]!.pid, 'SIGSTOP');
-    const startMs = performance.now();
     // Many at once: they share one WAIT, or two.
     const resources = Array.from({ length: 30 }, (_, i) => `stopped-${i}`);
     const results = await Promise.all(resources.map((resource) => a.lock.acquire(resource, options)));
-    expect(performance.now() - startMs).toBeLessThan(700);
     for (const result of results) expect(result).toEqual(tooFew);
     expect(await look.keys('stampede:*:lock')).toEqual([]);
     process.kill(pair.replicas[0]!.pid, 'SIGCONT');
@@ -89,7 +87,6 @@ describe('the replicas', () => {
     await eventually(
       () => look.get('stampede:{reconnected}:lock'),
       (value) => value === null,
-      2_000,
     );
   });
 
