@@ -10,12 +10,10 @@ export interface DatabaseHost {
 }
 
 export interface DatabaseAddress {
-  /** Without `target_session_attrs`, and with the first host only: node-postgres knows neither. */
+  /** Of one server. With several in the text: of the first, without `target_session_attrs`, as node-postgres knows neither. */
   readonly url: string;
-  /** At least one. */
+  /** The servers among which the one that accepts writes is used. Empty: `url` names the only one. */
   readonly hosts: readonly DatabaseHost[];
-  /** Whether to use only a server that accepts writes; always so with several hosts. */
-  readonly readWrite: boolean;
 }
 
 const PORT = 5_432;
@@ -28,6 +26,17 @@ const WRITES = ['read-write', 'primary'];
 export function parseDatabaseUrl(text: string): DatabaseAddress | string {
   const [, before = '', list = '', path = '', query = ''] = PARTS.exec(text) ?? [];
   if (before === '') return 'must be a URL starting with postgresql:// or postgres://';
+  const [first] = list.split(',');
+  const parameters = new URLSearchParams(query);
+  const wanted = parameters.get('target_session_attrs');
+  parameters.delete('target_session_attrs');
+  const isOne = first === list && (wanted ?? 'any') === 'any';
+  const url = isOne ? text : `${before}${first}${path}${parameters.size > 0 ? `?${parameters}` : ''}`;
+  if (!URL.canParse(url)) return 'must be a URL with percent-encoded user and password';
+  if (isOne) return { url, hosts: [] };
+  if (wanted !== null && !WRITES.includes(wanted)) {
+    return 'has target_session_attrs that a service cannot use: it writes, so it needs read-write';
+  }
   const hosts: DatabaseHost[] = [];
   for (const entry of list.split(',')) {
     const [, host, port = PORT] = HOST.exec(entry) ?? [];
@@ -36,16 +45,7 @@ export function parseDatabaseUrl(text: string): DatabaseAddress | string {
     }
     hosts.push({ host: host.replace(/^\[|\]$/g, ''), port: Number(port) });
   }
-  const parameters = new URLSearchParams(query);
-  const wanted = parameters.get('target_session_attrs');
-  parameters.delete('target_session_attrs');
-  if (wanted !== null && !WRITES.includes(wanted)) {
-    return 'has target_session_attrs that a service cannot use: it writes, so it needs read-write';
-  }
-  const [first] = list.split(',');
-  const url = `${before}${first}${path}${parameters.size > 0 ? `?${parameters}` : ''}`;
-  if (!URL.canParse(url)) return 'must be a URL with percent-encoded user and password';
-  return { url, hosts, readWrite: hosts.length > 1 || wanted !== null };
+  return { url, hosts };
 }
 
 /** The servers and the database of a URL, for messages: without protocol, user, password and parameters. */

@@ -1,6 +1,6 @@
 /**
- * The one statement that inserts orders. Every strategy but `for-update-prisma` and the order committer use it; they differ in which rows they
- * insert (`before` and `rows`) and when they count the units.
+ * The one statement that inserts orders, for the order committer and every strategy that commits, except `for-update-prisma`.
+ * They differ in which rows they insert (`before` and `rows`) and when they count the units.
  *
  *   WITH …before…, placed AS (INSERT INTO orders …), counted AS (UPDATE sales SET sold = …), earned AS (INSERT INTO points …)
  *

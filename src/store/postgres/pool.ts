@@ -76,8 +76,8 @@ export function openPostgres(
 export function serverOf(databaseUrl: string): pg.PoolConfig {
   const address = parseDatabaseUrl(databaseUrl);
   if (typeof address === 'string') throw new Error(`the URL ${address}`);
-  const { url, hosts, readWrite } = address;
-  const primary = readWrite ? primaryFinder(url, hosts) : null;
+  const { url, hosts } = address;
+  const primary = hosts.length > 0 ? primaryFinder(url, hosts) : null;
   class Client extends StrictClient {
     override readonly primary = primary;
   }

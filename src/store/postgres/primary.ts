@@ -46,7 +46,6 @@ export function primaryFinder(url: string, hosts: readonly DatabaseHost[]): Prim
     try {
       return await Promise.any(hosts.map(ask));
     } catch (error) {
-      known = null;
       const { errors } = error as AggregateError;
       throw new Error(
         `no Postgres accepts writes: ${errors.map(({ message, code }) => message || code).join('; ')}`,
@@ -56,8 +55,13 @@ export function primaryFinder(url: string, hosts: readonly DatabaseHost[]): Prim
 
   return {
     locate() {
-      known ??= find();
-      return known;
+      if (known !== null) return known;
+      const finding = find();
+      known = finding;
+      finding.catch(() => {
+        if (known === finding) known = null;
+      });
+      return finding;
     },
     forget() {
       known = null;
