@@ -5,11 +5,14 @@
 --
 -- KEYS 1 buyers        hash: user id -> "<order id> <reserved at>"
 --      2 reservations  sorted set of reservations that Postgres does not have yet (see sale/reserve.lua)
+--      3 state         hash: epoch
 -- ARGV 1 user id
 --      2 "<order id> <reserved at>"
 --      3 how long a claim holds, milliseconds
--- Reply  the new claim; 0 when another claim holds; -1 when the reservation was released. A buyer without a reservation is
---        recorded again: Postgres has the order, or Redis lost part of its memory.
+--      4 epoch in which the sale must have been loaded
+-- Reply  the new claim; 0 when another claim holds, or the sale is from another epoch; -1 when the reservation was released. A
+--        buyer without a reservation is recorded again: Postgres has the order, or Redis lost part of its memory.
+if redis.call('HGET', KEYS[3], 'epoch') ~= ARGV[4] then return 0 end
 local member = ARGV[1] .. ' ' .. ARGV[2]
 --#include clock
 local claimedMs = redis.call('ZSCORE', KEYS[2], member)

@@ -1,5 +1,6 @@
 -- Loads a sale, or the parts of it that are missing; of several processes that load it at the same time, the first wins. Data
--- from another epoch is replaced; its reservations are kept, except those that Postgres has.
+-- from another epoch is replaced. Its reservations are kept only if an answer depends on them: one that was released, and whose
+-- customer was answered "busy", may be back with an older snapshot or on a replica that missed the release.
 --
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, loadedMs, generation (see sold-out-latch.ts)
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
@@ -14,7 +15,8 @@
 --      4 first instant after the sale, or ''
 --      5 epoch
 --      6 numbers of the restocks that the free units include and Redis has not applied, joined by spaces
---      7 … reservations that Postgres has
+--      7 1: an answer may depend on a reservation without an order (CONFIRM=accepted), 0: none does
+--      8 … reservations that Postgres has
 -- Reply  1 when the sale was not loaded, 0 when it was
 local state, counters, buyers, reservations, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[7]
 local units, segments, epoch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[5]
@@ -30,7 +32,8 @@ if present then
   return 0
 end
 
-for i = 7, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
+if before and not known and ARGV[7] == '0' then redis.call('DEL', reservations) end
+for i = 8, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
 redis.call('HDEL', state, 'remaining')
 --#include clock
 redis.call('HSET', state, 'loadedMs', string.format('%.0f', nowMs))

@@ -65,6 +65,8 @@ export interface StrategyContext {
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
   readonly paymentWindowS: number;
+  /** What an accepted attempt waits for: see `CONFIRM`. */
+  readonly confirm: 'durable' | 'accepted';
   /** Receives the size of each batch of attempts. */
   readonly onBatch: (size: number) => void;
   /** Receives failures that do not affect an outcome. @param doing the operation, such as 'load-sale' */

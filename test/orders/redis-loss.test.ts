@@ -8,6 +8,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { scriptText } from '../../src/store/redis/script.ts';
 import { eventually, users } from '../support/client.ts';
 import { readRedis, unpublished } from '../support/invariants.ts';
+import { whileCommitsWait } from '../support/nemesis.ts';
 import { TcpProxy } from '../support/proxy.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { openStoresWithRedis } from '../support/stores.ts';
@@ -128,6 +129,30 @@ describeInFull('snapshots', () => {
       ]);
       expect(bought).toEqual({ '201': 18 });
       await expectLeft(sale, 2);
+    },
+  );
+
+  it.each(['lua', 'segmented-lock'])(
+    '%s: Redis goes back to a snapshot from before a reservation was released',
+    { timeout: TIMEOUT_MS },
+    async (strategy) => {
+      const sale = await open(strategy, 10);
+      const { sql, redis: client } = sale.world.stores;
+      await sale.buy('first');
+      const answer = await whileCommitsWait(sql, sale.id, async () => {
+        const denied = sale.request('purchase', 'denied');
+        await eventually(
+          () => readRedis(client, sale.id),
+          ({ reservations }) => reservations === 1,
+        );
+        await redis.snapshot();
+        return denied;
+      });
+      expect(answer).toMatchObject({ status: 503, problem: 'busy' });
+      await redis.kill();
+      await redis.start('snapshot');
+      await sale.buy('next');
+      await expectLeft(sale, 8); // the order that was answered "busy" is not placed
     },
   );
 });

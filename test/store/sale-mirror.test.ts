@@ -104,9 +104,27 @@ it('does not repair a sale with a pending reservation', async () => {
   expect(await sales.repair(saleId, seen, STOCK)).toBe(true);
 });
 
+/** As if Redis were another server, or went back to an older snapshot. */
+const changeEpoch = () => redis.redis.hset(sales.keys(saleId).state, 'epoch', 'of another Redis');
+
+it.each([
+  [true, 'keeps', { remaining: STOCK - 1, pending: 1, buyers: 1 }],
+  [false, 'drops', { remaining: STOCK, pending: 0, buyers: 0 }],
+])('a load in another epoch, when answers depend on reservations (%s), %s them', async (keeps, _, after) => {
+  const ann = await reserve('ann');
+  await age(ann, limits.claimMs + 1);
+  await changeEpoch();
+  expect(await sales.claim(ann)).toBe('claimed-by-another'); // perhaps it was released
+  expect(await sales.claimAbandoned(saleId, 9)).toEqual([]);
+  const opening = createSaleMirror(redis, redisEpochs(redis, postgres), orderTable(postgres), 0, keeps);
+  expect(await opening.load((await saleTable(postgres).get(saleId))!)).toBe(true);
+  expect(await sales.snapshot(saleId)).toMatchObject(after);
+  expect(typeof (await sales.claim(ann))).toBe(keeps ? 'object' : 'string');
+});
+
 it('counts a reservation that is committed and acknowledged during a load', async () => {
   const ann = await reserve('ann');
-  await redis.redis.hset(sales.keys(saleId).state, 'epoch', 'of another Redis');
+  await changeEpoch();
   const orders = orderTable(postgres);
   const meanwhile: typeof orders = {
     ...orders,
@@ -116,7 +134,7 @@ it('counts a reservation that is committed and acknowledged during a load', asyn
       return snapshot;
     },
   };
-  const opening = createSaleMirror(redis, redisEpochs(redis, postgres), meanwhile, 0);
+  const opening = createSaleMirror(redis, redisEpochs(redis, postgres), meanwhile, 0, true);
   expect(await opening.load((await saleTable(postgres).get(saleId))!)).toBe(true);
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
   await sales.acknowledge([ann]); // recovery does

@@ -39,6 +39,7 @@ async function openSale(sales: SaleTable = saleTable(postgres)) {
     segments: 0,
     lockTtlMs: 5_000,
     lockWaitMs: 2_000,
+    confirm: 'accepted',
     paymentWindowS: 900,
     onBatch: () => {},
     onError: () => {},

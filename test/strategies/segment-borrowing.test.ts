@@ -58,6 +58,7 @@ it('sells with segments what a single counter would sell', async () => {
           segments,
           lockTtlMs: 5_000,
           lockWaitMs: 2_000,
+          confirm: 'durable',
           paymentWindowS: 900,
           onBatch: () => {},
           onError: () => {},

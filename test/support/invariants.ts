@@ -175,7 +175,9 @@ export function unexplainedOrders(operations: readonly Operation[], orders: read
     if (mentions.some((one) => one.status === 201)) return [];
     const unknown = mentions.find(({ problem }) => problem === 'unknown-outcome');
     if (unknown === undefined)
-      return [`P6: ${user}: order ${id} (${status}) was placed, and every attempt was answered otherwise`];
+      return [
+        `P6: ${user}: order ${id} (${status}) was placed, and every attempt was answered otherwise: ${purchases.map(answerOf).join(', ')}`,
+      ];
     const denied = purchases.find(
       (one) =>
         one.status === 409 && one.invokedMs > unknown.completedMs + UNKNOWN_MS && one.completedMs < createdMs,
@@ -185,6 +187,9 @@ export function unexplainedOrders(operations: readonly Operation[], orders: read
       : [`P6: ${user}: order ${id} was placed after a repeat had been answered ${denied.problem}`];
   });
 }
+
+const answerOf = ({ status, problem, orderId }: Operation) =>
+  [status, problem, orderId].filter(Boolean).join(' ');
 
 function byUser(operations: readonly Operation[]): (readonly [string, readonly Operation[]])[] {
   const users = [...new Set(operations.map(({ userId }) => userId))];

@@ -96,12 +96,15 @@ export function withFirstClaim(reservation: Reservation, untilMs: number): Claim
 
 /**
  * @param segments how many counters a sale has; 0 for a single one
+ * @param keepsReservations whether an answer may depend on a reservation that Postgres does not have (CONFIRM=accepted). A load
+ *   then keeps those of an earlier epoch; otherwise their customers have no order, and may buy again.
  */
 export function createSaleMirror(
   { redis, scripts }: RedisStore,
   epochs: RedisEpochs,
   orders: OrderTable,
   segments: number,
+  keepsReservations = false,
 ): SaleMirror {
   const cached = new Map<number, SaleKeys>();
   /** Every attempt needs them. The cache is emptied when it is full. */
@@ -150,6 +153,7 @@ export function createSaleMirror(
         remaining: snapshot.remaining,
         restocks: snapshot.restocks,
         segments,
+        keepsReservations,
         startsMs: sale.startsAt === null ? null : Date.parse(sale.startsAt),
         endsMs: sale.endsAt === null ? null : Date.parse(sale.endsAt),
       });
@@ -173,13 +177,18 @@ export function createSaleMirror(
     },
     async claim(reservation) {
       const untilMs = claimEndMs();
-      const claimedAtMs = await scripts.claim(keys(reservation.saleId), reservation);
+      const epoch = epochs.known ?? (await epochs.current());
+      const claimedAtMs = await scripts.claim(keys(reservation.saleId), reservation, epoch);
       if (typeof claimedAtMs === 'string') return claimedAtMs;
       return { ...reservation, claimedAtMs, untilMs, isFirst: false };
     },
     async claimAbandoned(saleId, max) {
       const untilMs = claimEndMs();
-      const { claimedAtMs, members } = await scripts.claimAbandoned(keys(saleId), max);
+      const { claimedAtMs, members } = await scripts.claimAbandoned(
+        keys(saleId),
+        max,
+        await epochs.current(),
+      );
       return members.map((member) => {
         return { ...readMember(saleId, member), claimedAtMs, untilMs, isFirst: false };
       });

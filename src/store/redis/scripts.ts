@@ -217,8 +217,8 @@ function reserveReplyOf(line: string, ownOrderId: string): ReserveReply {
 /** The scripts of a reservation on its way to Postgres. */
 function reservationScripts(redis: Redis) {
   const release = defineScript<number>(redis, 'sale/release', 4);
-  const claim = defineScript<number>(redis, 'sale/claim', 2);
-  const claimAbandoned = defineScript(redis, 'sale/claim-abandoned', 1);
+  const claim = defineScript<number>(redis, 'sale/claim', 3);
+  const claimAbandoned = defineScript(redis, 'sale/claim-abandoned', 2);
   const unclaim = defineScript(redis, 'sale/unclaim', 1);
   const acknowledge = defineScript(redis, 'sale/acknowledge');
   const restoreBuyers = defineScript(redis, 'sale/restore-buyers', 2);
@@ -240,17 +240,19 @@ function reservationScripts(redis: Redis) {
     async claim(
       keys: SaleKeys,
       { userId, orderId, reservedAt }: SaleReservation,
+      epoch: number,
     ): Promise<number | 'claimed-by-another' | 'released'> {
+      const { buyers, reservations, state } = keys;
       const record = `${orderId} ${reservedAt}`;
-      const reply = await claim(keys.buyers, keys.reservations, userId, record, limits.claimMs);
+      const reply = await claim(buyers, reservations, state, userId, record, limits.claimMs, epoch);
       if (reply > 0) return reply;
       return reply === 0 ? 'claimed-by-another' : 'released';
     },
 
     /** Claims reservations whose claims have ended, oldest first. @returns them, and the one claim to all of them */
-    async claimAbandoned({ reservations }: SaleKeys, max: number) {
-      const reply = (await claimAbandoned(reservations, limits.claimMs, max)) as [number, ...string[]];
-      const [claimedAtMs, ...members] = reply;
+    async claimAbandoned({ reservations, state }: SaleKeys, max: number, epoch: number) {
+      const reply = await claimAbandoned(reservations, state, limits.claimMs, max, epoch);
+      const [claimedAtMs, ...members] = reply as [number, ...string[]];
       return { claimedAtMs, members };
     },
 
@@ -288,7 +290,7 @@ function changeScripts(redis: Redis) {
     /**
      * @param buyersKey a copy of the buyers that Postgres knows
      * @param sale `restocks`: numbers of restocks that `remaining` includes and Redis has not applied; `committed`: reservations
-     *   that Postgres has
+     *   that Postgres has; `keepsReservations`: of another epoch, too
      * @returns whether this call loaded the sale; false when it was loaded
      */
     async load(
@@ -302,11 +304,13 @@ function changeScripts(redis: Redis) {
         readonly epoch: number;
         readonly restocks: readonly string[];
         readonly committed: readonly Reservation[];
+        readonly keepsReservations: boolean;
       },
     ): Promise<boolean> {
       const all = [...unitKeys(keys), keys.segments, keys.restocks, buyersKey];
       const window = [sale.startsMs ?? '', sale.endsMs ?? ''];
-      const units = [sale.remaining, sale.segments, ...window, sale.epoch, sale.restocks.join(' ')];
+      const keeps = sale.keepsReservations ? 1 : 0;
+      const units = [sale.remaining, sale.segments, ...window, sale.epoch, sale.restocks.join(' '), keeps];
       return (await load(...all, ...units, ...sale.committed.map(memberOf))) === 1;
     },
 

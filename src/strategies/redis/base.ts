@@ -69,7 +69,8 @@ export function redisStrategy(
   segments: number,
   decide: (attempt: Attempt, place: SalePlace) => Promise<Decision>,
 ): ReservingStrategy {
-  const mirror = createSaleMirror(context.redis, context.epochs, context.orders, segments);
+  const { redis, epochs, orders, confirm } = context;
+  const mirror = createSaleMirror(redis, epochs, orders, segments, confirm === 'accepted');
   const resolve = resolver(context, mirror, decide);
   return {
     kind: 'reserves',
