@@ -1,8 +1,8 @@
 /** Finds the stores of a service: those that the configuration names, and local ones in place of the others. */
 import type { Logger } from 'pino';
-import { serversOf } from './config/database-url.ts';
 import type { Config } from './config/env.ts';
 import { StartError } from './config/errors.ts';
+import { serversOf } from './config/redis-url.ts';
 import { startLocalStores } from './local/stores.ts';
 import { LOCAL_FOLDER } from './local/urls.ts';
 import { migrate } from './store/postgres/migrate.ts';

@@ -47,8 +47,3 @@ export function parseDatabaseUrl(text: string): DatabaseAddress | string {
   }
   return { url, hosts };
 }
-
-/** The servers and the database of a URL, for messages: without protocol, user, password and parameters. */
-export function serversOf(url: string): string {
-  return url.replace(/^[a-z+]+:\/\/(?:[^/]*@)?/, '').replace(/\?.*$/, '');
-}

@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { parseDatabaseUrl } from './database-url.ts';
 import { ConfigError } from './errors.ts';
+import { parseRedisUrl } from './redis-url.ts';
 import { nearest } from './suggest.ts';
 
 export interface Config {
@@ -124,7 +125,7 @@ function schema(choices: Choices) {
     PORT: integer(0, 65_535).default(3000),
     HOST: z.string().default('127.0.0.1'),
     DATABASE_URL: address(parseDatabaseUrl).optional(),
-    REDIS_URL: url('redis:', 'rediss:').optional(),
+    REDIS_URL: address(parseRedisUrl).optional(),
     REDLOCK_URLS: z
       .string()
       .transform((text) => text.split(',').map((part) => part.trim()))

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseDatabaseUrl, serversOf } from '../../src/config/database-url.ts';
+import { parseDatabaseUrl } from '../../src/config/database-url.ts';
 
 const at = (host: string, port = 5_432) => ({ host, port });
 
@@ -36,10 +36,5 @@ describe('an address of Postgres', () => {
     const result = parseDatabaseUrl(text);
     expect(result).toMatch(problem);
     expect(result).not.toContain('secret');
-  });
-
-  it('is shown without protocol, user, password and parameters', () => {
-    expect(serversOf('postgresql://u:p@a:1,b:2/db?sslmode=require')).toBe('a:1,b:2/db');
-    expect(serversOf('redis://h:1/0')).toBe('h:1/0');
   });
 });

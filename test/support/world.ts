@@ -25,7 +25,7 @@ const IDLE_MS = 60_000;
 
 /** A proxy to a server, and the URL through it. Of several servers the service chooses one, and no proxy is in between. */
 async function linkTo(url: string): Promise<[TcpProxy, string]> {
-  if (url.includes(',')) return [await TcpProxy.open({ port: 1 }), url];
+  if (url.includes('+') || url.includes(',')) return [await TcpProxy.open({ port: 1 }), url];
   const proxy = await TcpProxy.to(url);
   return [proxy, proxy.through(url)];
 }

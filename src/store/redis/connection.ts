@@ -5,8 +5,9 @@
  * sent because the connection is down fails at once as *busy*: it did not run. ioredis is configured neither to queue commands
  * while the connection is down nor to resend them.
  */
-import { Redis } from 'ioredis';
+import { Redis, type RedisOptions } from 'ioredis';
 import { limits } from '../../config/limits.ts';
+import { parseRedisUrl, type RedisAddress } from '../../config/redis-url.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
 import { defineLockScripts } from './script.ts';
 import { defineSaleScripts, NOT_SENT, type SaleScripts } from './scripts.ts';
@@ -27,17 +28,9 @@ export interface RedisStore {
  * @throws when the first connection fails
  */
 export async function openRedis(redisUrl: string, onError: (error: Error) => void): Promise<RedisStore> {
-  const redis = new Redis(redisUrl, {
-    lazyConnect: true,
-    enableOfflineQueue: false,
-    autoResendUnfulfilledCommands: false,
-    maxRetriesPerRequest: 0,
-    commandTimeout: limits.redisCommandMs,
-    connectTimeout: limits.redisCommandMs,
-    retryStrategy: (times) => Math.min(25 * 2 ** Math.min(times, 5), 250), // short: the renewal of a lease may be waiting
-    // A primary that became a replica accepts no write: follow the host name to the new one.
-    reconnectOnError: ({ message }) => message.startsWith('READONLY'),
-  });
+  const address = parseRedisUrl(redisUrl);
+  if (typeof address === 'string') throw new Error(`the URL ${address}`);
+  const redis = clientOf(address);
   redis.on('error', onError);
   await redis.connect();
   const clock = storeClock(async () => {
@@ -59,6 +52,49 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
       redis.disconnect();
     },
   };
+}
+
+/** A lost connection is retried soon, because the renewal of a lease may be waiting. */
+const retryMs = (times: number) => Math.min(25 * 2 ** Math.min(times, 5), 250);
+
+const CLIENT = {
+  lazyConnect: true,
+  enableOfflineQueue: false,
+  autoResendUnfulfilledCommands: false,
+  maxRetriesPerRequest: 0,
+  commandTimeout: limits.redisCommandMs,
+  connectTimeout: limits.redisCommandMs,
+  retryStrategy: retryMs,
+  // A primary that became a replica accepts no write: find the new primary, or follow the host name to it.
+  reconnectOnError: ({ message }: Error) => message.startsWith('READONLY'),
+} satisfies RedisOptions;
+
+/**
+ * With Sentinel the client asks one Sentinel after the other for the primary. It also subscribes to their `+switch-master`
+ * events, so that it leaves an old primary that it still reaches (a split brain) when any Sentinel announces the new one.
+ */
+function clientOf(address: RedisAddress): Redis {
+  if (address.kind === 'server') return new Redis(address.url, CLIENT);
+  const { sentinels, service, db, tls, username, password } = address;
+  let wasReady = false;
+  const redis = new Redis({
+    ...CLIENT,
+    sentinels: [...sentinels],
+    name: service,
+    db,
+    ...(username !== null && { username }),
+    ...(password !== null && { password }),
+    ...(tls && { tls: {}, sentinelTLS: {}, enableTLSForSentinelMode: true }),
+    failoverDetector: true,
+    sentinelCommandTimeout: limits.redisCommandMs,
+    // Without Sentinels the first connection fails; a later one is retried for as long as it takes.
+    sentinelRetryStrategy: (times) => (wasReady ? retryMs(times) : null),
+    sentinelReconnectStrategy: retryMs,
+  });
+  redis.once('ready', () => {
+    wasReady = true;
+  });
+  return redis;
 }
 
 /** What a failed command means for its sender: see postgres/failures.ts. */
