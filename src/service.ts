@@ -43,6 +43,7 @@ import { createOutboxRelay, type OutboxRelay } from './store/outbox-relay.ts';
 import { type OrderTable, orderTable } from './store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from './store/postgres/pool.ts';
 import { type SaleTable, saleTable } from './store/postgres/sales.ts';
+import { missingSettings } from './store/postgres/settings.ts';
 import { openRedis, type RedisStore } from './store/redis/connection.ts';
 import { redisEpochs } from './store/redis/epochs.ts';
 import { strategies } from './strategies/registry.ts';
@@ -199,6 +200,12 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   if (policy !== 'noeviction')
     log.warn({ policy }, 'Redis may evict keys: set maxmemory-policy to noeviction');
 
+  const statements = await missingSettings(postgres.pool).catch(() => []); // it stopped since the migration
+  if (statements.length > 0)
+    log.warn(
+      { statements },
+      'A pooler drops settings of the connections to Postgres: run the statements as its user',
+    );
   const pipeline = createPipeline(config, core, reports);
   if (pipeline.committer !== null) await runReaper(pipeline, core, reports, log, closers);
   const expiry = background.loop('expiry');

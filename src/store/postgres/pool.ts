@@ -10,6 +10,7 @@ import { PrismaClient } from '../../generated/prisma/client.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
 import { classifyPostgresError, isRowError } from './failures.ts';
 import { type PrimaryFinder, primaryFinder } from './primary.ts';
+import { PLANNER, TIMEOUTS } from './settings.ts';
 
 export interface PostgresStore {
   readonly pool: pg.Pool;
@@ -34,14 +35,10 @@ export function openPostgres(
     ...serverOf(databaseUrl),
     max: Math.max(4, Math.ceil(connections)),
     connectionTimeoutMillis: limits.postgresConnectMs,
-    statement_timeout: limits.postgresStatementMs,
-    lock_timeout: limits.postgresLockMs,
-    idle_in_transaction_session_timeout: limits.postgresStatementMs,
+    ...TIMEOUTS,
     // By the client's clock, too: behind a broken network the server's timeouts never arrive.
     query_timeout: limits.postgresStatementMs + 500,
-    // A prepared statement keeps its first plan. For a table that was vacuumed while it was empty, that plan is a sequential
-    // scan, and stays one while the table grows. So sequential scans are off wherever an index exists.
-    options: '-c enable_seqscan=off',
+    options: `-c enable_seqscan=${PLANNER.enable_seqscan}`,
     keepAlive: true,
     application_name: 'stampede',
   });

@@ -1,0 +1,31 @@
+/**
+ * The settings that every connection relies on. A connection sends them when it starts; PgBouncer drops them there, and then the
+ * role must have them.
+ */
+import type pg from 'pg';
+import { limits } from '../../config/limits.ts';
+
+/** Milliseconds. */
+export const TIMEOUTS = {
+  statement_timeout: limits.postgresStatementMs,
+  lock_timeout: limits.postgresLockMs,
+  idle_in_transaction_session_timeout: limits.postgresStatementMs,
+} as const;
+
+/**
+ * A prepared statement keeps its first plan. For a table that was vacuumed while it was empty, that plan is a sequential scan, and
+ * stays one while the table grows. So sequential scans are off wherever an index exists.
+ */
+export const PLANNER = { enable_seqscan: 'off' } as const;
+
+/** @returns the statements that give the role what a connection of the pool lacks @throws what Postgres throws */
+export async function missingSettings(pool: pg.Pool): Promise<string[]> {
+  const wanted: Readonly<Record<string, unknown>> = { ...TIMEOUTS, ...PLANNER };
+  const { rows } = await pool.query<{ name: string; setting: string }>(
+    'SELECT name, setting FROM pg_settings WHERE name = ANY($1)',
+    [Object.keys(wanted)],
+  );
+  return rows
+    .filter(({ name, setting }) => setting !== String(wanted[name]))
+    .map(({ name }) => `ALTER ROLE CURRENT_USER SET ${name} = ${wanted[name]}`);
+}

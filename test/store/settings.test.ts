@@ -1,0 +1,38 @@
+/** What a connection lacks whose pooler dropped the settings that it sent. */
+import pg from 'pg';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { missingSettings } from '../../src/store/postgres/settings.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+const role = `stampede_settings_${process.pid}`;
+beforeAll(async () => {
+  stores = await openTestStores();
+  await stores.sql.query(`CREATE ROLE ${role} LOGIN PASSWORD 'secret'`);
+});
+afterAll(async () => {
+  await stores?.sql.query(`DROP ROLE ${role}`);
+  await stores?.[Symbol.asyncDispose]();
+});
+
+it("finds nothing missing on the service's own connections", async () => {
+  const postgres = openPostgres(stores.databaseUrl, () => {});
+  expect(await missingSettings(postgres.pool)).toEqual([]);
+  await postgres.close();
+});
+
+it('names the statements that give the role what a pooler drops', async () => {
+  const url = new URL(stores.databaseUrl);
+  url.username = role;
+  url.password = 'secret';
+  const connectionString = url.href;
+  const before = new pg.Pool({ connectionString });
+  const statements = await missingSettings(before);
+  expect(statements).toHaveLength(4);
+  for (const statement of statements) await before.query(statement);
+  await before.end();
+  const after = new pg.Pool({ connectionString });
+  expect(await missingSettings(after)).toEqual([]);
+  await after.end();
+});
