@@ -8,7 +8,7 @@
  * sale that looks the same in two passes is compared. Thousands of running sales, or one with a million buyers, then cost a
  * pass only the scan; a difference is harmless until Redis has sold out, and by then nothing changes any more.
  *
- * One pass is one call. Passes of several processes may overlap: each claims different reservations.
+ * One pass is one call, and begins with a look whether Postgres failed over. Passes of several processes may overlap: each claims different reservations.
  */
 import { repeatedly } from '../concurrency/periodic.ts';
 import { limits } from '../config/limits.ts';
@@ -62,6 +62,7 @@ export async function reapOnce(
   const counts: ReaperCounts = { committed: 0, released: 0, postponed: 0, repaired: 0, failed: 0 };
   const { health } = context;
   let unavailable: unknown = null;
+  await context.mirror.checkPostgres();
   const scanned = new Set<string>();
   for await (const sale of suspects(context, memory)) {
     if (isStopped()) return counts;

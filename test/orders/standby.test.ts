@@ -1,26 +1,30 @@
-/** Promotion of a standby of Postgres in the middle of a sale. With a synchronous one, every promise is kept. */
+/** Promotion of a standby of Postgres in the middle of a sale. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { users } from '../support/client.ts';
-import { openPostgresPair } from '../support/postgres-pair.ts';
+import { openPostgresPair, type PostgresPair } from '../support/postgres-pair.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 import { assertInvariants, World } from '../support/world.ts';
 
 const STOCK = 120;
 
+async function openWorld(pair: PostgresPair, strategy: string): Promise<World> {
+  const shared = await openTestStores();
+  const stores: TestStores = {
+    ...shared,
+    databaseUrl: pair.url,
+    get sql() {
+      return pair.sql();
+    },
+  };
+  return World.open({ strategy, services: 2, stores });
+}
+
 it.each(['lua', 'group-commit', 'for-update', 'skip-locked', 'global-lock'])(
   '%s keeps every promise when the synchronous standby is promoted',
   async (strategy) => {
     await using pair = await openPostgresPair(true);
-    const shared = await openTestStores();
-    const stores: TestStores = {
-      ...shared,
-      databaseUrl: pair.url,
-      get sql() {
-        return pair.sql();
-      },
-    };
-    await using world = await World.open({ strategy, services: 2, stores });
+    await using world = await openWorld(pair, strategy);
     const sale = await world.openSale(STOCK);
     await sale.rush(users(20, 'before'));
     const rush = sale.rush(users(60, 'during'), 3_000);
@@ -31,5 +35,27 @@ it.each(['lua', 'group-commit', 'for-update', 'skip-locked', 'global-lock'])(
     statuses.delete(null); // not answered
     expect([...statuses].filter((status) => status! >= 500 && status !== 503)).toEqual([]);
     await assertInvariants(sale);
+  },
+);
+
+it.each(['lua', 'segmented-lock', 'group-commit'])(
+  '%s: an asynchronous standby lacks the last orders, and their customers buy again',
+  async (strategy) => {
+    await using pair = await openPostgresPair(false);
+    await using world = await openWorld(pair, strategy);
+    const sale = await world.openSale(STOCK);
+    await sale.rush(users(20, 'before'));
+    await pair.cutReplication();
+    const lost = users(30, 'lost');
+    expect(await sale.rush(lost)).toEqual({ 201: lost.length });
+    await pair.failOver();
+    const again = await sale.rush(lost);
+    expect((again['201'] ?? 0) + (again['200'] ?? 0)).toBe(lost.length); // 200: an attempt before got no answer
+    expect(await sale.sellOut()).toEqual([]);
+    await sale.untilIdle();
+    const violations = await sale.violations();
+    const ofLost = violations.filter((one) => /^P[23]: \d+-lost-/.test(one));
+    expect(violations.filter((one) => !ofLost.includes(one))).toEqual([]);
+    expect(ofLost.filter((one) => one.startsWith('P2'))).toHaveLength(lost.length);
   },
 );

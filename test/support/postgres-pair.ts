@@ -8,6 +8,7 @@ import pg from 'pg';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { eventually } from './client.ts';
+import { TcpProxy } from './proxy.ts';
 
 const DATABASE = 'pair';
 const ARGS = ['-c', 'wal_sender_timeout=2s', '-c', 'wal_receiver_timeout=2s'];
@@ -17,6 +18,8 @@ export interface PostgresPair extends AsyncDisposable {
   readonly url: string;
   /** Connections to the server that is the primary now; each test asks anew. */
   sql(): pg.Pool;
+  /** Waits until the standby has everything; it gets nothing more, and nobody notices. */
+  cutReplication(): Promise<void>;
   /** SIGKILL of the primary; then the standby is promoted. */
   failOver(): Promise<void>;
 }
@@ -35,7 +38,8 @@ export async function openPostgresPair(synchronous: boolean): Promise<PostgresPa
   await promisify(execFile)('cp', ['-a', `${one}/.`, two]);
   primary = await startPostgresServer({ folder: one, port, args: ARGS });
   const { username, password } = new URL(primary.url());
-  const conninfo = `host=127.0.0.1 port=${port} user=${username} password=${decodeURIComponent(password)} application_name=standby`;
+  const link = await TcpProxy.open({ port });
+  const conninfo = `host=127.0.0.1 port=${link.port} user=${username} password=${decodeURIComponent(password)} application_name=standby`;
   const settings = path.join(two, 'data', 'postgresql.auto.conf');
   await appendFile(settings, `primary_conninfo = '${conninfo}'\n`);
   await writeFile(path.join(two, 'data', 'standby.signal'), '');
@@ -65,6 +69,13 @@ export async function openPostgresPair(synchronous: boolean): Promise<PostgresPa
   return {
     url: `${url.href.replace(url.host, hosts)}?target_session_attrs=read-write`,
     sql: () => sql,
+    async cutReplication() {
+      await eventually(
+        () => administer(primary, 'SELECT replay_lsn = pg_current_wal_lsn() AS all FROM pg_stat_replication'),
+        ({ rows }) => rows[0]?.all === true,
+      );
+      link.set('lose-replies');
+    },
     async failOver() {
       await primary.kill();
       await administer(standby, `ALTER SYSTEM SET synchronous_standby_names = ''`).catch(() => {});
@@ -73,7 +84,7 @@ export async function openPostgresPair(synchronous: boolean): Promise<PostgresPa
     },
     async [Symbol.asyncDispose]() {
       await Promise.all(pools.map((pool) => pool.end()));
-      await Promise.all([primary.kill(), standby.kill()]);
+      await Promise.all([primary.kill(), standby.kill(), link.close()]);
       await rm(folder, { recursive: true, force: true });
     },
   };

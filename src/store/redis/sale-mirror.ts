@@ -39,6 +39,8 @@ export interface SaleMirror {
   keys(saleId: number): SaleKeys;
   /** The epoch in which the sales must have been loaded: see epochs.ts. @throws when it cannot be determined now */
   epoch(): Promise<number>;
+  /** Has the sales loaded again if a standby of Postgres was promoted. @throws what Postgres throws */
+  checkPostgres(): Promise<void>;
   /** The epoch, if this process knows it; null: call `epoch`. */
   readonly knownEpoch: number | null;
   /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
@@ -134,6 +136,7 @@ export function createSaleMirror(
   return {
     keys,
     epoch: () => epochs.current(),
+    checkPostgres: () => epochs.checkPostgres(),
     get knownEpoch() {
       return epochs.known;
     },
