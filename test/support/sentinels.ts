@@ -1,7 +1,9 @@
 /**
  * A Redis primary with a replica, and three Sentinels that fail over to it:
  *
- *   services ──▶ Sentinels: where is the primary? ──▶ primary ══replication link══▶ replica
+ *   services ──▶ Sentinels: where is the primary? ──▶ [link] primary ══replication══▶ [link] replica
+ *
+ * All others reach a server through its link, a proxy whose address it announces, so that it can be cut off.
  */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -10,6 +12,7 @@ import { Redis } from 'ioredis';
 import { ensureRedisServer, type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { freePort, launch, type ServerProcess } from '../../src/local/server-process.ts';
 import { eventually } from './client.ts';
+import { TcpProxy } from './proxy.ts';
 
 const SERVICE = 'sale-primary';
 const SENTINELS = 3;
@@ -23,7 +26,13 @@ export interface Sentinels extends AsyncDisposable {
   primary(): Promise<RedisServer>;
   /** A client of the primary. The caller disconnects it. */
   client(): Promise<Redis>;
-  /** Starts a killed server again, on its port; the Sentinels make it a replica. */
+  /** Cuts a server off: what is sent to it, or by it, is lost. */
+  cut(server: RedisServer): void;
+  /** Ends the cut. */
+  heal(server: RedisServer): void;
+  /** From now on the replica gets nothing that the primary writes, and neither of them notices. */
+  cutReplication(): Promise<void>;
+  /** Starts a killed server again, on its port, as a replica. */
   restart(server: RedisServer): Promise<void>;
   /** Has the Sentinels promote the replica, as an operator does before maintenance, and waits until they have. */
   switchOver(): Promise<void>;
@@ -31,20 +40,33 @@ export interface Sentinels extends AsyncDisposable {
   untilPromoted(old: RedisServer): Promise<void>;
 }
 
-export async function openSentinels(): Promise<Sentinels> {
+/** @param failoverTimeoutMs so long the Sentinels leave what `cutReplication` did */
+export async function openSentinels(failoverTimeoutMs = 3_000): Promise<Sentinels> {
   const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-sentinel-'));
   const { path: program } = await ensureRedisServer();
   const args = ['--appendonly', 'no', '--repl-diskless-sync-delay', '0', '--repl-ping-replica-period', '1'];
-  const start = (n: number, more: readonly string[] = [], port?: number): Promise<RedisServer> =>
-    startRedisServer({
+  const servers: RedisServer[] = [];
+  const links: TcpProxy[] = [];
+  const linkOf = (server: RedisServer): TcpProxy => links[servers.indexOf(server)]!;
+  /** @param primary the port to replicate from; null: none */
+  const start = async (n: number, primary: number | null, port?: number): Promise<void> => {
+    const server = await startRedisServer({
       folder: path.join(folder, String(n)),
-      args: [...args, ...more],
+      args,
       ...(port !== undefined && { port }),
     });
-  const first = await start(0);
-  const servers = [first, await start(1, ['--replicaof', '127.0.0.1', String(first.port)])];
+    servers[n] = server;
+    links[n] ??= await TcpProxy.open({ port: server.port });
+    const client = new Redis(server.port);
+    await client.config('SET', 'replica-announce-ip', '127.0.0.1', 'replica-announce-port', links[n].port);
+    if (primary !== null) await client.replicaof('127.0.0.1', primary);
+    client.disconnect();
+  };
+  await start(0, null);
+  await start(1, links[0]!.port);
   const processes: ServerProcess[] = [];
   const ports: number[] = [];
+  const replicationLinks: TcpProxy[] = [];
   for (let n = 0; n < SENTINELS; n++) {
     const port = await freePort();
     const file = path.join(folder, `sentinel-${n}.conf`);
@@ -52,9 +74,9 @@ export async function openSentinels(): Promise<Sentinels> {
       `port ${port}`,
       'bind 127.0.0.1',
       `dir ${folder}`,
-      `sentinel monitor ${SERVICE} 127.0.0.1 ${first.port} 2`,
+      `sentinel monitor ${SERVICE} 127.0.0.1 ${links[0]!.port} 2`,
       `sentinel down-after-milliseconds ${SERVICE} ${DOWN_AFTER_MS}`,
-      `sentinel failover-timeout ${SERVICE} 3000`,
+      `sentinel failover-timeout ${SERVICE} ${failoverTimeoutMs}`,
     ];
     await writeFile(file, `${lines.join('\n')}\n`);
     const log = path.join(folder, `sentinel-${n}.log`);
@@ -71,7 +93,10 @@ export async function openSentinels(): Promise<Sentinels> {
   };
   const primary = async (): Promise<RedisServer> => {
     const port = await address();
-    return servers.find((server) => server.port === port)!;
+    return servers.find((server) => linkOf(server).port === port)!;
+  };
+  const untilPromoted = async (old: RedisServer): Promise<void> => {
+    await eventually(address, (port) => port !== linkOf(old).port, 30_000);
   };
   const info = async (): Promise<string> =>
     JSON.stringify(await sentinel.call('SENTINEL', 'master', SERVICE).catch(() => ''));
@@ -92,9 +117,24 @@ export async function openSentinels(): Promise<Sentinels> {
       client.on('error', () => {}); // the command in flight fails as well
       return client;
     },
+    cut: (server) => linkOf(server).set('black-hole'),
+    heal: (server) => linkOf(server).set('pass'),
+    async cutReplication() {
+      const old = await primary();
+      const link = await TcpProxy.open({ port: old.port });
+      replicationLinks.push(link);
+      const replica = new Redis(servers.find((server) => server !== old)!.port);
+      await replica.replicaof('127.0.0.1', link.port);
+      const linked = [`master_port:${link.port}`, 'master_link_status:up'];
+      await eventually(
+        () => replica.info('replication'),
+        (info) => linked.every((line) => info.includes(line)),
+      );
+      replica.disconnect();
+      link.set('lose-replies');
+    },
     async restart(server) {
-      const n = servers.indexOf(server);
-      servers[n] = await start(n, ['--replicaof', '127.0.0.1', String(await address())], server.port);
+      await start(servers.indexOf(server), await address(), server.port);
     },
     async switchOver() {
       const old = await primary();
@@ -103,13 +143,12 @@ export async function openSentinels(): Promise<Sentinels> {
         (reply) => reply === 'OK',
         30_000,
       );
-      await eventually(address, (port) => port !== old.port, 30_000);
+      await untilPromoted(old);
     },
-    async untilPromoted(old) {
-      await eventually(address, (port) => port !== old.port, 30_000);
-    },
+    untilPromoted,
     async [Symbol.asyncDispose]() {
       sentinel.disconnect();
+      await Promise.all([...links, ...replicationLinks].map((link) => link.close()));
       await Promise.all(processes.map((process) => process.kill()));
       await Promise.all(servers.map((server) => server.kill()));
       await rm(folder, { recursive: true, force: true });
