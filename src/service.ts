@@ -115,8 +115,9 @@ export async function openCore(
   const connections = limits.postgresPoolSize / config.workers;
   const postgres = openPostgres(databaseUrl, (error) => onError('postgres-connection', error), connections);
   closers.add(() => postgres.close());
+  const replicas = config.confirm === 'accepted' ? config.redisWait : 0; // otherwise a commit follows before the answer
   const redis = await reach('Redis', 'REDIS_URL', redisUrl, () =>
-    openRedis(redisUrl, (error) => onError('redis-connection', error)),
+    openRedis(redisUrl, (error) => onError('redis-connection', error), replicas),
   );
   closers.add(() => redis.close());
   const lock = await openLock(config, { redis, postgres, onError });
@@ -140,12 +141,12 @@ async function openLock(
   parts: Pick<LockContext, 'redis' | 'postgres' | 'onError'>,
 ): Promise<Lock> {
   const { description, create } = locks.get(config.lock)!;
-  const { lockTtlMs, redlockUrls, zookeeperUrl } = config;
+  const { lockTtlMs, redlockUrls, zookeeperUrl, redisWait } = config;
   const isMissing =
     (description.needs === 'REDLOCK_URLS' && redlockUrls.length === 0) ||
     (description.needs === 'ZOOKEEPER_URL' && zookeeperUrl === null);
   if (isMissing) throw new StartError(`LOCK=${config.lock} needs ${description.needs}: see .env.example.`);
-  return create({ ...parts, lockTtlMs, redlockUrls, zookeeperUrl }).catch((error: Error) => {
+  return create({ ...parts, lockTtlMs, redlockUrls, zookeeperUrl, redisWait }).catch((error: Error) => {
     const message = `LOCK=${config.lock} cannot start: ${error.message}. Check ${description.needs}.`;
     throw new StartError(message, { cause: error });
   });
@@ -199,13 +200,13 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const policy = await redis.evictionPolicy();
   if (policy !== 'noeviction')
     log.warn({ policy }, 'Redis may evict keys: set maxmemory-policy to noeviction');
-
   const statements = await missingSettings(postgres.pool).catch(() => []); // it stopped since the migration
   if (statements.length > 0)
     log.warn(
       { statements },
       'A pooler drops settings of the connections to Postgres: run the statements as its user',
     );
+
   const pipeline = createPipeline(config, core, reports);
   if (pipeline.committer !== null) await runReaper(pipeline, core, reports, log, closers);
   const expiry = background.loop('expiry');

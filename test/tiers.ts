@@ -32,6 +32,7 @@ export const FULL_ONLY = [
   'test/orders/oversold.test.ts',
   'test/orders/random-faults.test.ts',
   'test/orders/reconcile.test.ts',
+  'test/orders/replicated.test.ts',
   'test/orders/sentinel.test.ts',
   'test/orders/standby.test.ts',
 ];

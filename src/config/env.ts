@@ -23,6 +23,8 @@ export interface Config {
   readonly zookeeperUrl: string | null;
   /** `durable`: 201 after the Postgres commit. `accepted`: 202 after Redis decided. */
   readonly confirm: 'durable' | 'accepted';
+  /** Replicas that must have a reservation before a 202, or a lease of LOCK=redis-wait, counts; 0: none, or the lock decides. */
+  readonly redisWait: number;
   readonly segments: number;
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
@@ -102,6 +104,7 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     redlockUrls: value.REDLOCK_URLS ?? [],
     zookeeperUrl: value.ZOOKEEPER_URL ?? null,
     confirm: value.CONFIRM,
+    redisWait: value.REDIS_WAIT,
     segments: value.SEGMENTS,
     lockTtlMs: value.LOCK_TTL_MS,
     lockWaitMs: value.LOCK_WAIT_MS,
@@ -146,6 +149,7 @@ function schema(choices: Choices) {
         error: 'must be durable or accepted',
       })
       .default('durable'),
+    REDIS_WAIT: integer(0, 10).default(0),
     SEGMENTS: integer(1, 10_000).default(100),
     LOCK_TTL_MS: integer(100, 600_000).default(10_000),
     LOCK_WAIT_MS: integer(0, 60_000).default(500),

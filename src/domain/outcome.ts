@@ -58,12 +58,12 @@ export type CommitOutcome =
   | Rejection
   | Unknown;
 
-/** The answer of a strategy that reserves. */
+/** The answer of a strategy that reserves. `isReplicated`: as many replicas as REDIS_WAIT asks for have the reservation. */
 export type ReserveOutcome =
   /** Redis took a unit; the order committer commits it. */
-  | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation }
+  | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation; readonly isReplicated: boolean }
   /** Redis knows an earlier order of this customer; Postgres knows its state. */
-  | { readonly kind: 'held'; readonly reservation: Reservation }
+  | { readonly kind: 'held'; readonly reservation: Reservation; readonly isReplicated: boolean }
   | Rejection
   | Unknown;
 

@@ -25,6 +25,8 @@ export interface LockContext {
   readonly lockTtlMs: number;
   readonly redlockUrls: readonly string[];
   readonly zookeeperUrl: string | null;
+  /** Replicas that must have a lease, for LOCK=redis-wait; 0: it decides. */
+  readonly redisWait: number;
   /** Receives failures of background work. `doing` is an operation's name in kebab case. */
   readonly onError: (doing: string, error: unknown) => void;
 }

@@ -1,6 +1,7 @@
 /**
- * Settles a reservation: commits it before the response (CONFIRM=durable) or right after it (CONFIRM=accepted), or releases
- * it. Only the process with the claim may do so (domain/outcome.ts). A repeat that finds the reservation of an earlier attempt:
+ * Settles a reservation: commits it before the response (CONFIRM=durable) or right after it (CONFIRM=accepted, unless too few
+ * replicas have it), or releases it. Only the process with the claim may do so (domain/outcome.ts). A repeat that finds the
+ * reservation of an earlier attempt:
  *
  *   committed already ──▶ replayed
  *   this process has the claim ──▶ joins that attempt's outcome
@@ -38,6 +39,11 @@ export interface Settlement {
 
 export function createSettlement(context: SettlementContext): Settlement {
   const { mirror, committer } = context;
+  /**
+   * Also: a release may be undone. A failover to a replica that missed it brings the reservation back, to be committed (see
+   * lua/sale/load.lua), so after a release the answer is not that nothing happened.
+   */
+  const isAhead = context.confirm === 'accepted';
   const background = new Set<Promise<unknown>>();
   /** Commits in progress by order id; repeats join the pending promise. */
   const inProgress = new Map<string, Promise<Outcome>>();
@@ -63,7 +69,8 @@ export function createSettlement(context: SettlementContext): Settlement {
       .then(async (result) => {
         const outcome = result.kind === 'busy' ? result : await outcomeOf(reservation, result);
         const isLeftToReaper = outcome.kind === 'busy' && outcome.reason === CLAIM_EXPIRED;
-        if (outcome.kind !== 'accepted' && !isLeftToReaper) failed(new Error(outcome.kind));
+        if (outcome.kind === 'accepted' || isLeftToReaper) return;
+        failed(new Error(result.kind === 'rejected' ? result.reason : outcome.kind));
       })
       .catch(failed)
       .finally(() => background.delete(work));
@@ -87,7 +94,8 @@ export function createSettlement(context: SettlementContext): Settlement {
         return release(reservation, { discardUnit: true }, { kind: result.reason });
       case 'busy':
         // Under a later claim, the order may have been committed by the process with the earlier one.
-        return reservation.isFirst ? release(reservation, {}, result) : leave(reservation, result.reason);
+        if (!reservation.isFirst || isAhead) return leave(reservation, result.reason);
+        return release(reservation, {}, result);
     }
   }
 
@@ -98,7 +106,8 @@ export function createSettlement(context: SettlementContext): Settlement {
     outcome: Outcome,
   ): Promise<Outcome> {
     try {
-      if (await mirror.release(reservation, options)) return outcome;
+      const isReleased = await mirror.release(reservation, options);
+      if (isReleased && (outcome.kind === 'replayed' || !isAhead)) return outcome;
     } catch (error) {
       context.onError('release-reservation', error, idsOf(reservation));
     }
@@ -114,7 +123,7 @@ export function createSettlement(context: SettlementContext): Settlement {
   }
 
   /** Redis has an earlier order of the customer. */
-  async function replay(reservation: Reservation): Promise<Outcome> {
+  async function replay(reservation: Reservation, isReplicated: boolean): Promise<Outcome> {
     const { orderId, saleId, userId } = reservation;
     const untilMs = performance.now() + limits.replayWaitMs;
     try {
@@ -122,7 +131,7 @@ export function createSettlement(context: SettlementContext): Settlement {
         const [active] = await context.orders.activeOf([{ saleId, userId }]);
         const order = active ?? (await context.orders.get(orderId));
         if (order) return isActive(order) ? { kind: 'replayed', order: placed(order) } : ORDER_JUST_CLOSED;
-        if (context.confirm === 'accepted')
+        if (isAhead && isReplicated)
           return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
         const outcome = inProgress.get(orderId) ?? (await claimAndSettle(reservation));
         if (outcome !== null) return replayOf(await outcome);
@@ -146,10 +155,10 @@ export function createSettlement(context: SettlementContext): Settlement {
     async settle(outcome) {
       switch (outcome.kind) {
         case 'reserved':
-          if (context.confirm === 'accepted') return acceptAhead(outcome.reservation);
+          if (isAhead && outcome.isReplicated) return acceptAhead(outcome.reservation);
           return commitOrRelease(outcome.reservation);
         case 'held':
-          return replay(outcome.reservation);
+          return replay(outcome.reservation, outcome.isReplicated);
         default:
           return outcome;
       }

@@ -26,6 +26,7 @@ describe('the configuration', () => {
       redlockUrls: [],
       zookeeperUrl: null,
       confirm: 'durable',
+      redisWait: 0,
       segments: 100,
       lockTtlMs: 10_000,
       lockWaitMs: 500,

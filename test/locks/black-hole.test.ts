@@ -54,6 +54,7 @@ async function lockOn(redis: Redis): Promise<Lock> {
   const store: RedisStore = {
     redis,
     clock,
+    replication: null,
     scripts: {
       ...defineSaleScripts(redis, clock),
       ...defineLockScripts(redis),

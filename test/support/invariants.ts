@@ -105,9 +105,11 @@ function brokenOrder(order: Order): string[] {
 
 const isPlaced = ({ action, status }: Operation) => action === 'purchase' && (status ?? 500) < 300;
 
+const isNew = ({ status }: Operation) => status === 201 || status === 202;
+
 /** The answers that each request may have. */
 const ANSWERS: Record<Operation['action'], RegExp> = {
-  purchase: /^(null|200|201|409 sold-out|503 (busy|unknown-outcome))$/,
+  purchase: /^(null|200|201|202|409 sold-out|503 (busy|unknown-outcome))$/,
   cancel: /^(null|200|409 invalid-transition|503 (busy|unknown-outcome))$/,
   pay: /^(null|200|503 (busy|unknown-outcome))$/,
   expire: /^null$/,
@@ -130,7 +132,7 @@ function* falseTo(
   const ids = operations.filter(isPlaced).map(({ orderId }) => orderId!);
   for (const id of new Set(ids)) {
     if (orders.get(id)?.user !== userId) yield `P2: ${userId} has no order ${id}`;
-    const placed = count(operations, ({ status, orderId }) => status === 201 && orderId === id);
+    const placed = count(operations, (one) => isNew(one) && one.orderId === id);
     if (placed > 1) yield `P3: ${userId} placed order ${id} ${placed} times`;
   }
   const keeps = !operations.some(({ action }) => action === 'cancel' || action === 'expire');
@@ -172,7 +174,7 @@ export function unexplainedOrders(operations: readonly Operation[], orders: read
     const purchases = (customers.get(user) ?? []).filter(({ action }) => action === 'purchase');
     if (purchases.some((one) => one.status === null)) return [];
     const mentions = purchases.filter(({ orderId }) => orderId === id);
-    if (mentions.some((one) => one.status === 201)) return [];
+    if (mentions.some(isNew)) return [];
     const unknown = mentions.find(({ problem }) => problem === 'unknown-outcome');
     if (unknown === undefined)
       return [

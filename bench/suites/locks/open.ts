@@ -97,6 +97,7 @@ async function openOwn(name: string, urls: ServerUrls): Promise<BenchLock> {
     lockTtlMs: ttlMs,
     redlockUrls: urls.redlockUrls ?? [],
     zookeeperUrl: urls.zookeeperUrl ?? null,
+    redisWait: 0,
     onError: () => {},
   });
   return {

@@ -9,6 +9,7 @@ import { Redis, type RedisOptions } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import { parseRedisUrl, type RedisAddress } from '../../config/redis-url.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
+import { type Replication, waitingFor } from './replication.ts';
 import { defineLockScripts } from './script.ts';
 import { defineSaleScripts, NOT_SENT, type SaleScripts } from './scripts.ts';
 
@@ -16,6 +17,8 @@ export interface RedisStore {
   readonly redis: Redis;
   readonly scripts: SaleScripts & ReturnType<typeof defineLockScripts>;
   readonly clock: StoreClock;
+  /** Null: nothing waits for replicas. */
+  readonly replication: Replication | null;
   /** @throws when Redis does not answer. */
   ping(): Promise<void>;
   /** The eviction policy; null when Redis does not report it. Any other policy than `noeviction` loses sales. */
@@ -25,9 +28,14 @@ export interface RedisStore {
 
 /**
  * Connects, and reconnects in the background whenever Redis is unreachable.
+ * @param replicas that must have an attempt's reservation before it counts: see `REDIS_WAIT`
  * @throws when the first connection fails
  */
-export async function openRedis(redisUrl: string, onError: (error: Error) => void): Promise<RedisStore> {
+export async function openRedis(
+  redisUrl: string,
+  onError: (error: Error) => void,
+  replicas = 0,
+): Promise<RedisStore> {
   const address = parseRedisUrl(redisUrl);
   if (typeof address === 'string') throw new Error(`the URL ${address}`);
   const redis = clientOf(address);
@@ -41,6 +49,7 @@ export async function openRedis(redisUrl: string, onError: (error: Error) => voi
   return {
     redis,
     clock,
+    replication: replicas > 0 ? waitingFor(redis, replicas) : null,
     scripts: { ...defineSaleScripts(redis, clock), ...defineLockScripts(redis) },
     async ping() {
       await redis.ping();

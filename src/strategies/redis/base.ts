@@ -35,8 +35,9 @@ export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
 
 /** The reply from Redis, or none. */
 type Answered =
-  | Exclude<ReserveOutcome, { readonly kind: 'reserved' }>
-  | { readonly kind: 'reserved'; readonly reservation: Reservation };
+  | Exclude<ReserveOutcome, { readonly kind: 'reserved' | 'held' }>
+  | { readonly kind: 'reserved'; readonly reservation: Reservation }
+  | { readonly kind: 'held'; readonly reservation: Reservation };
 export type Decision = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
 /** The same for the control, which commits by itself. */
 export type CommitDecision = CommitOutcome | typeof NOT_LOADED | typeof LATE | Unanswered;
@@ -46,6 +47,10 @@ export interface SalePlace {
   readonly keys: SaleKeys;
   readonly epoch: number;
 }
+
+const TOO_FEW_REPLICAS = new Error(
+  'too few replicas have the reservation: it is committed before the answer',
+);
 
 /** How long an attempt waits for a sale to be loaded, milliseconds. */
 const LOAD_WAIT_MS = 1_000;
@@ -69,7 +74,8 @@ export function redisStrategy(
   segments: number,
   decide: (attempt: Attempt, place: SalePlace) => Promise<Decision>,
 ): ReservingStrategy {
-  const { redis, epochs, orders, confirm } = context;
+  const { redis, epochs, orders, confirm, onError } = context;
+  const { replication } = redis;
   const mirror = createSaleMirror(redis, epochs, orders, segments, confirm === 'accepted');
   const resolve = resolver(context, mirror, decide);
   return {
@@ -80,11 +86,16 @@ export function redisStrategy(
     load: (sale) => loadQuietly(context, mirror, sale),
     async reserve(attempt) {
       const untilMs = claimEndMs();
+      const connection = replication?.connection ?? 0;
       const outcome = await resolve(attempt);
       if (outcome.kind === 'unanswered')
         return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
-      if (outcome.kind !== 'reserved') return outcome;
-      return { kind: 'reserved', reservation: withFirstClaim(outcome.reservation, untilMs) };
+      if (outcome.kind !== 'reserved' && outcome.kind !== 'held') return outcome;
+      const isReplicated = replication === null || (await replication.confirm(connection));
+      if (!isReplicated) onError('replicate-reservation', TOO_FEW_REPLICAS, attempt);
+      if (outcome.kind === 'held') return { ...outcome, isReplicated };
+      const reservation = withFirstClaim(outcome.reservation, untilMs);
+      return { kind: 'reserved', reservation, isReplicated };
     },
     restock: (saleId, units) => restock(context, mirror, saleId, units),
   };

@@ -1,0 +1,78 @@
+/** A lease that is held while Sentinel fails over. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { Lock } from '../../src/locks/lock.ts';
+import * as redisWait from '../../src/locks/redis-wait.ts';
+import * as redis from '../../src/locks/rungs/redis.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { eventually } from '../support/client.ts';
+import { openSentinels, type Sentinels } from '../support/sentinels.ts';
+import { held } from './lock-checks.ts';
+
+let sentinels: Sentinels;
+const stores: RedisStore[] = [];
+beforeAll(async () => {
+  sentinels = await openSentinels(60_000);
+});
+afterAll(async () => {
+  await Promise.all(stores.map((store) => store.close()));
+  await sentinels?.[Symbol.asyncDispose]();
+});
+
+/** The locks of two processes. */
+async function twoOf({ create }: Pick<typeof redis | typeof redisWait, 'create'>): Promise<[Lock, Lock]> {
+  const open = async () => {
+    const store = await openRedis(sentinels.url, () => {});
+    stores.push(store);
+    return create({ redis: store, onError: () => {} });
+  };
+  return [await open(), await open()];
+}
+
+it('redis-wait keeps it, and grants none that a failover would lose', async () => {
+  const [a, b] = await twoOf(redisWait);
+  const ttlMs = 9_000;
+  const lease = await held(a, 'kept', { ttlMs });
+  const old = await sentinels.primary();
+  await old.kill();
+  await sentinels.untilPromoted(old);
+  await sentinels.restart(old); // the next renewal needs a replica
+  const untilMs = performance.now() + 2 * ttlMs;
+  await eventually(
+    async () => {
+      expect(lease.signal.aborted).toBe(false);
+      expect((await b.acquire('kept', { ttlMs, waitMs: 0 })).kind).not.toBe('held');
+      return performance.now();
+    },
+    (nowMs) => nowMs > untilMs,
+    60_000,
+  );
+  await lease.release();
+  await (await held(b, 'kept')).release();
+
+  await sentinels.cutReplication();
+  const result = await a.acquire('not replicated', { ttlMs, waitMs: 0 });
+  expect(result).toEqual({ kind: 'unavailable', reason: 'redis-too-few-replicas' });
+  await Promise.all([a.close(), b.close()]);
+});
+
+it('redis loses one that the replica lacks, and signals the loss before the lease ends', async () => {
+  const [a, b] = await twoOf(redis);
+  await sentinels.cutReplication();
+  const ttlMs = 24_000;
+  const untilMs = performance.now() + ttlMs;
+  const lease = await held(a, 'lost', { ttlMs });
+  let lostMs = Number.POSITIVE_INFINITY;
+  lease.signal.addEventListener('abort', () => {
+    lostMs = performance.now();
+  });
+  const old = await sentinels.primary();
+  await old.kill();
+  const second = await eventually(
+    () => b.acquire('lost', { ttlMs: 60_000, waitMs: 0 }),
+    ({ kind }) => kind === 'held',
+  );
+  expect(second.kind).toBe('held');
+  await eventually(async () => lostMs, Number.isFinite);
+  expect(lostMs).toBeLessThan(untilMs);
+  await Promise.all([a.close(), b.close()]);
+});

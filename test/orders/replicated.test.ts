@@ -1,0 +1,88 @@
+/**
+ * CONFIRM=accepted with a primary of Redis that loses the link to its replica, continues to answer, and dies. The replica takes
+ * its place. Until then no commit reaches Postgres, so Redis alone has the orders.
+ */
+import { Redis } from 'ioredis';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { create } from '../../src/locks/redis-wait.ts';
+import { users } from '../support/client.ts';
+import type { Operation } from '../support/ledger.ts';
+import { openReplicated, type Replicated } from '../support/redis-groups.ts';
+import { type TestSale, World } from '../support/world.ts';
+
+const BEFORE = 10_000;
+const AFTER = 300;
+const IN_FLIGHT = 64;
+
+let pair: Replicated;
+beforeEach(async () => {
+  pair = await openReplicated(create);
+});
+afterEach(() => pair.close());
+
+/** Each customer asks once. */
+async function rush(sale: TestSale, crowd: string[]): Promise<void> {
+  const customer = async () => {
+    for (let user = crowd.pop(); user !== undefined; user = crowd.pop()) await sale.request('purchase', user);
+  };
+  await Promise.all(Array.from({ length: IN_FLIGHT }, customer));
+}
+
+const accepted = ({ operations }: TestSale['ledger']): Operation[] =>
+  operations.filter(({ status }) => status === 202);
+
+/** Sells before and after the link is cut, and fails over. @returns the orders that were acknowledged after the cut */
+async function sellThroughFailover(world: World, sale: TestSale): Promise<Operation[]> {
+  const [service] = world.services as [World['services'][0]];
+  service.links.postgres.set('black-hole');
+  // On a slow machine the replica may be late; what it is late for is committed before its answer, so it is not accepted.
+  for (let n = 0; accepted(sale.ledger).length < BEFORE; n++)
+    await rush(sale, users(BEFORE - accepted(sale.ledger).length, `before-${n}`));
+  const before = accepted(sale.ledger).length;
+  pair.replication[0]!.set('black-hole');
+  await rush(sale, users(AFTER, 'after'));
+  const after = accepted(sale.ledger).slice(before);
+  await service.kill();
+  await pair.primary.kill();
+  const replica = new Redis(pair.replicas[0]!.port);
+  await replica.replicaof('NO', 'ONE');
+  replica.disconnect();
+  service.links.redis.lead(pair.replicas[0]!.port);
+  service.links.postgres.set('pass');
+  await service.start();
+  return after;
+}
+
+async function open(env: Record<string, string>): Promise<World> {
+  const fixed = { CONFIRM: 'accepted', ADMISSION_MS: '60000', REDIS_URL: pair.primary.url };
+  return World.open({ strategy: 'lua', env: { ...fixed, ...env } });
+}
+
+async function untilIdle(sale: TestSale): Promise<void> {
+  const redis = new Redis(pair.replicas[0]!.port);
+  await sale.untilIdle(redis);
+  redis.disconnect();
+}
+
+it('REDIS_WAIT=1 loses no order that was answered with 202', async () => {
+  await using world = await open({ REDIS_WAIT: '1' });
+  const sale = await world.openSale(3 * BEFORE);
+  await sale.buy('first');
+  expect(await sellThroughFailover(world, sale)).toEqual([]);
+  await untilIdle(sale);
+  expect(await sale.violations()).toEqual([]);
+});
+
+it('REDIS_WAIT=0 loses every order that was answered with 202 after the link was lost', async () => {
+  await using world = await open({ REDIS_WAIT: '0' });
+  const sale = await world.openSale(BEFORE + AFTER);
+  const after = await sellThroughFailover(world, sale);
+  expect(after).toHaveLength(AFTER);
+  await untilIdle(sale);
+  const ids = accepted(sale.ledger).map(({ orderId }) => orderId);
+  const { rows } = await world.stores.sql.query<{ id: string }>('SELECT id FROM orders WHERE id = ANY($1)', [
+    ids,
+  ]);
+  const found = new Set(rows.map(({ id }) => id));
+  expect(after.filter(({ orderId }) => found.has(orderId!))).toEqual([]);
+});
