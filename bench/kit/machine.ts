@@ -32,13 +32,14 @@ export function describeMachine(versions: Readonly<Record<string, string>>): Mac
 /** As a person reads it: what `describeCommit` says, with the first digits only. */
 export const shortCommit = (commit: string): string => commit.replace(/^([0-9a-f]{7})[0-9a-f]{33}/, '$1');
 
-/** The commit that was measured, with `-dirty` when files differ from it; `unknown` outside a repository. */
+/** The commit that was measured, with `-dirty` when files but results differ from it; `unknown` outside a repository. */
 export async function describeCommit(): Promise<string> {
   const git = async (...args: string[]): Promise<string> =>
     (await promisify(execFile)('git', args, { cwd: import.meta.dirname })).stdout.trim();
   try {
     const head = await git('rev-parse', '--verify', 'HEAD');
-    return (await git('status', '--porcelain')) === '' ? head : `${head}-dirty`;
+    const changes = await git('status', '--porcelain', '--', ':/', ':(exclude,top)bench/results');
+    return changes === '' ? head : `${head}-dirty`;
   } catch {
     return 'unknown';
   }

@@ -3,30 +3,43 @@
  *
  *   redis://[user:password@]host[:port][/db]                                one server
  *   redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]   the primary that the Sentinels name
+ *   redis+cluster://[user:password@]host[:port],host[:port]                 a cluster, some of whose servers are named
  *
- * rediss:// and rediss+sentinel:// use TLS. User and password are those of the Redis servers; percent-encode special characters.
+ * rediss://, rediss+sentinel:// and rediss+cluster:// use TLS. User and password are those of the Redis servers; percent-encode special characters.
  */
 export interface RedisHost {
   readonly host: string;
   readonly port: number;
 }
 
+interface RedisServers {
+  readonly hosts: readonly RedisHost[];
+  readonly tls: boolean;
+  readonly username: string | null;
+  readonly password: string | null;
+}
+
+export interface SentinelAddress extends RedisServers {
+  readonly kind: 'sentinel';
+  /** The name under which the Sentinels monitor the primary. */
+  readonly service: string;
+  readonly db: number;
+}
+
+export interface ClusterAddress extends RedisServers {
+  readonly kind: 'cluster';
+}
+
 export type RedisAddress =
   | { readonly kind: 'server'; readonly url: string }
-  | {
-      readonly kind: 'sentinel';
-      readonly sentinels: readonly RedisHost[];
-      /** The name under which the Sentinels monitor the primary. */
-      readonly service: string;
-      readonly db: number;
-      readonly tls: boolean;
-      readonly username: string | null;
-      readonly password: string | null;
-    };
+  | SentinelAddress
+  | ClusterAddress;
 
-const SENTINEL_PORT = 26_379;
-const FORMS = 'redis://host:port/db or redis+sentinel://host:port,host:port/service/db (rediss for TLS)';
-const PARTS = /^(rediss?)\+sentinel:\/\/(?:([^@/]*)@)?([^/?#]*)(?:\/([^/?#]*)(?:\/(\d+))?)?\/?$/;
+const PORTS = { sentinel: 26_379, cluster: 6_379 };
+const NAMES = { sentinel: 'Sentinel', cluster: 'server' };
+const FORMS =
+  'redis://host:port/db, redis+sentinel://host:port,host:port/service/db or redis+cluster://host:port,host:port (rediss for TLS)';
+const PARTS = /^(rediss?)\+(sentinel|cluster):\/\/(?:([^@/]*)@)?([^/?#]*)(?:\/([^/?#]*)(?:\/(\d+))?)?\/?$/;
 /** A host name, an IPv4 address, or an IPv6 address in brackets. */
 const HOST = /^(\[[0-9a-fA-F:.]+\]|[^\s:[\],@]+)(?::(\d{1,5}))?$/;
 
@@ -38,27 +51,23 @@ export function parseRedisUrl(text: string): RedisAddress | string {
   }
   const parts = PARTS.exec(text);
   if (parts === null) return `must be ${FORMS}`;
-  const [, protocol, credentials, list = '', service = '', db = '0'] = parts;
-  const sentinels: RedisHost[] = [];
+  const [, protocol, , credentials, list = '', service = '', db = '0'] = parts;
+  const kind = parts[2] as 'sentinel' | 'cluster';
+  const hosts: RedisHost[] = [];
   for (const entry of list.split(',')) {
-    const [, host, port = SENTINEL_PORT] = HOST.exec(entry) ?? [];
+    const [, host, port = PORTS[kind]] = HOST.exec(entry) ?? [];
     if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
-      return `names a Sentinel "${entry}", which must be host or host:port`;
+      return `names a ${NAMES[kind]} "${entry}", which must be host or host:port`;
     }
-    sentinels.push({ host: host.replace(/^\[|\]$/g, ''), port: Number(port) });
+    hosts.push({ host: host.replace(/^\[|\]$/g, ''), port: Number(port) });
   }
-  if (service === '') return 'must name the service that the Sentinels monitor: …/mymaster';
+  if (kind === 'sentinel' && service === '')
+    return 'must name the service that the Sentinels monitor: …/mymaster';
+  if (kind === 'cluster' && service !== '') return 'names a database, and a cluster has none';
   const [username, password] = credentialsOf(credentials);
   if (username === undefined) return 'has a user or password that is not percent-encoded';
-  return {
-    kind: 'sentinel',
-    sentinels,
-    service,
-    db: Number(db),
-    tls: protocol === 'rediss',
-    username,
-    password,
-  };
+  const servers = { hosts, tls: protocol === 'rediss', username, password };
+  return kind === 'cluster' ? { kind, ...servers } : { kind, ...servers, service, db: Number(db) };
 }
 
 /** Undefined: it cannot be decoded. */

@@ -8,8 +8,9 @@
  * store/redis/replication.ts.
  */
 import type { RedisStore } from '../store/redis/connection.ts';
-import { REPLICATION_MS, replicationOf } from '../store/redis/replication.ts';
+import { REPLICATION_MS, type Replication, sharedCheck } from '../store/redis/replication.ts';
 import { defineScript } from '../store/redis/script.ts';
+import type { RedisServer } from '../store/redis/server.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, fenceKey, lockKey, SERVER_CLOCK_FLAW } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
@@ -36,36 +37,42 @@ interface Context {
 }
 
 export async function create({ redis, redisWait = 0, onError }: Context): Promise<Lock> {
-  const dedicated = redis.redis.duplicate();
-  dedicated.on('error', (error) => onError('redis-wait-connection', error));
-  await dedicated.connect().catch((error) => {
-    dedicated.disconnect();
-    throw error;
-  });
-  const acquire = defineScript<number>(dedicated, 'lock/acquire', 2);
-  const scripts = defineTokenScripts(dedicated);
+  const dedicated = await redis.another((error) => onError('redis-wait-connection', error));
+  const acquire = defineScript<number>(dedicated.redis, 'lock/acquire', 2);
+  const scripts = defineTokenScripts(dedicated.redis);
+  const checks = new WeakMap<RedisServer, Replication>();
 
-  const replication = replicationOf(dedicated, async () => {
-    const online = (await dedicated.info('replication')).match(/^slave\d+:.*state=online/gm)?.length ?? 0;
-    const needed = redisWait > 0 ? redisWait : Math.max(1, Math.floor((online + 1) / 2));
-    return online >= needed && (await dedicated.wait(needed, REPLICATION_MS)) >= needed;
-  });
+  /** Requires acknowledgements that, with the primary, are more than half of the group; at least one. */
+  function newCheck({ redis: primary }: RedisServer): Replication {
+    return sharedCheck(async () => {
+      const online = (await primary.info('replication')).match(/^slave\d+:.*state=online/gm)?.length ?? 0;
+      const needed = redisWait > 0 ? redisWait : Math.max(1, Math.floor((online + 1) / 2));
+      return online >= needed && (await primary.wait(needed, REPLICATION_MS)) >= needed;
+    });
+  }
 
-  /** @throws unless the replicas certainly have what was written on this connection */
-  async function confirm(connection: number): Promise<void> {
-    if (!(await replication.confirm(connection)))
-      throw new TooFewReplicasError('too few replicas have the lease');
+  /** Notes the connection before a write. @returns a function that throws unless the replicas certainly have the write */
+  function watch(resource: string): () => Promise<void> {
+    const key = lockKey(resource);
+    const server = dedicated.serverOf(key);
+    const { connections } = server;
+    const check = checks.get(server) ?? newCheck(server);
+    checks.set(server, check);
+    return async () => {
+      if (!(await check.confirm(key)) || server.connections !== connections)
+        throw new TooFewReplicasError('too few replicas have the lease');
+    };
   }
 
   return polledLock({
     name: description.name,
     queuesAtServer: false,
     async tryAcquire({ resource, token, options }) {
-      const { connection } = replication;
+      const confirm = watch(resource);
       const fencingToken = await acquire(lockKey(resource), fenceKey(resource), token, options.ttlMs);
       if (fencingToken <= 0) return { kind: 'retry' };
       try {
-        await confirm(connection);
+        await confirm();
         return { kind: 'held', fencingToken };
       } catch {
         await scripts.release(resource, token);
@@ -73,12 +80,12 @@ export async function create({ redis, redisWait = 0, onError }: Context): Promis
       }
     },
     async renew({ resource, token, options }) {
-      const { connection } = replication;
+      const confirm = watch(resource);
       if (!(await scripts.renew(resource, token, options.ttlMs))) return false;
-      await confirm(connection); // a failure leaves the deadline unchanged
+      await confirm(); // a failure leaves the deadline unchanged
       return true;
     },
     release: ({ resource, token }) => scripts.release(resource, token),
-    close: () => dedicated.disconnect(),
+    close: () => void dedicated.close(),
   });
 }

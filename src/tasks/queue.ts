@@ -8,7 +8,6 @@
  * claimed. Entries therefore need no acknowledgement: the group keeps no pending list (NOACK), and all readers share one
  * consumer name, because Redis never removes consumers by itself.
  */
-import type { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
 import type { RedisStore } from '../store/redis/connection.ts';
 
@@ -35,7 +34,8 @@ export interface TaskReader {
   close(): void;
 }
 
-export function taskQueue({ redis }: RedisStore): TaskQueue {
+export function taskQueue(store: RedisStore): TaskQueue {
+  const { redis } = store;
   return {
     length: () => redis.xlen(STREAM),
     async enqueue(ids) {
@@ -45,17 +45,17 @@ export function taskQueue({ redis }: RedisStore): TaskQueue {
     },
     async trim(olderMs) {
       // An entry's id begins with its time by Redis's clock, in milliseconds.
-      const [seconds] = await redis.time();
+      const [seconds] = await store.serverOf(STREAM).redis.time();
       await redis.xtrim(STREAM, 'MINID', Number(seconds) * 1_000 - olderMs);
     },
-    reader: (blockMs) => openReader(redis, blockMs),
+    reader: (blockMs) => openReader(store, blockMs),
   };
 }
 
-function openReader(redis: Redis, blockMs: number): TaskReader {
+function openReader({ redis, serverOf, connectionTo }: RedisStore, blockMs: number): TaskReader {
   // A read without an answer well after its timeout is on a dead connection.
   const answerMs = blockMs + limits.redisCommandMs;
-  const connection = redis.duplicate({
+  const connection = connectionTo(STREAM, {
     lazyConnect: true,
     commandTimeout: answerMs,
     socketTimeout: answerMs,
@@ -83,6 +83,7 @@ function openReader(redis: Redis, blockMs: number): TaskReader {
       );
       return (reply as [key: string, entries: Entries][] | null)?.[0]?.[1] ?? [];
     } catch (error) {
+      if ((error as Error).message.startsWith('MOVED')) connection.disconnect(true); // to where the stream is now
       // The stream is new, or Redis lost its data, possibly during the read.
       if (!/^(NOGROUP|UNBLOCKED)/.test((error as Error).message)) throw error;
       await connection.xgroup('CREATE', STREAM, GROUP, '0', 'MKSTREAM').catch((failure: Error) => {
@@ -102,7 +103,7 @@ function openReader(redis: Redis, blockMs: number): TaskReader {
       return entries.map(([, [, id = '']]) => id).filter((id) => /^[1-9]\d{0,17}$/.test(id));
     },
     async interrupt() {
-      if (clientId !== null) await redis.client('UNBLOCK', clientId);
+      if (clientId !== null) await serverOf(STREAM).redis.client('UNBLOCK', clientId);
     },
     close: () => connection.disconnect(),
   };

@@ -21,10 +21,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { type Lease, LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/rungs/redis.ts';
-import { storeClock } from '../../src/store/late-requests.ts';
-import type { RedisStore } from '../../src/store/redis/connection.ts';
-import { defineLockScripts } from '../../src/store/redis/script.ts';
-import { defineSaleScripts } from '../../src/store/redis/scripts.ts';
+import { storeOn } from '../../src/store/redis/connection.ts';
 import { eventually } from '../support/client.ts';
 import { type LinkMode, TcpProxy } from '../support/proxy.ts';
 
@@ -49,21 +46,8 @@ async function connect(url: string): Promise<Redis> {
   return redis;
 }
 
-async function lockOn(redis: Redis): Promise<Lock> {
-  const clock = storeClock(async () => Date.now());
-  const store: RedisStore = {
-    redis,
-    clock,
-    replication: null,
-    scripts: {
-      ...defineSaleScripts(redis, clock),
-      ...defineLockScripts(redis),
-    },
-    ping: async () => void (await redis.ping()),
-    evictionPolicy: async () => null,
-    close: async () => redis.disconnect(),
-  };
-  return create({ redis: store });
+function lockOn(redis: Redis): Promise<Lock> {
+  return create({ redis: storeOn(redis, () => Promise.reject(new Error('not used'))) });
 }
 
 async function hold(lock: Lock, resource: string, ttlMs = TTL_MS): Promise<Lease> {

@@ -70,7 +70,7 @@ async function openSale(stock: number): Promise<void> {
 
 async function reserve(userId: string): Promise<ClaimedReservation> {
   const orderId = randomUUID();
-  const reply = await redis.scripts.reserve(mirror.keys(saleId), userId, orderId, await mirror.epoch());
+  const reply = await redis.scripts.reserve(mirror.keys(saleId), userId, orderId, await mirror.epoch(saleId));
   if (isUnanswered(reply)) throw new Error(reply.reason);
   const [word, , reservedAt] = reply;
   expect(word).toBe('reserved');

@@ -52,7 +52,7 @@ async function openSale(segments: number): Promise<void> {
 }
 
 async function reserve(userId: string, orderId: string = randomUUID()): Promise<ClaimedReservation> {
-  const reply = await redis.scripts.reserve(sales.keys(saleId), userId, orderId, await sales.epoch());
+  const reply = await redis.scripts.reserve(sales.keys(saleId), userId, orderId, await sales.epoch(saleId));
   if (isUnanswered(reply)) throw new Error(reply.reason);
   const [word, held, reservedAt] = reply;
   expect([word, held]).toEqual(['reserved', orderId]);
@@ -319,7 +319,7 @@ it('releases a unit once, into its own segment', async () => {
   const keys = sales.keys(saleId);
   const units = () => redis.redis.hgetall(keys.counters);
   const fence = { token: null, lock: 'none' };
-  const epoch = await sales.epoch();
+  const epoch = await sales.epoch(saleId);
   const orderId = randomUUID();
   const reply = await redis.scripts.fencedDeduct(keys, '1', 'ann', orderId, fence, epoch);
   if (isUnanswered(reply)) throw new Error(reply.reason);

@@ -38,6 +38,7 @@ async function reserve(sales: readonly number[]) {
   if (isUnanswered(replies)) throw new Error(replies.reason);
   return attempts.map(({ keys, members }, i) => ({
     keys,
+    epoch: EPOCH,
     members: members.map((member, j) => {
       const [word, orderId, reservedAt] = replies[2 * i + j]!;
       expect([word, orderId]).toEqual(['reserved', member.orderId]);
@@ -53,7 +54,7 @@ it('removes those of all sales, and keeps others', async () => {
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
   const settled = [committed[0]!, { ...committed[2]!, members: committed[2]!.members.slice(1) }];
-  await redis.scripts.acknowledge(settled, EPOCH);
+  await redis.scripts.acknowledge(settled);
   expect([await pending(1), await pending(2), await pending(3)]).toEqual([0, 2, 1]);
   const left = await redis.redis.zrange(keysOf(3).reservations, '0', '-1');
   expect(left.map((entry) => entry.split(' ')[0])).toEqual(['ann']);
@@ -65,7 +66,7 @@ it('restores the buyers missing from a reloaded sale, and reports that there are
   const committed = await reserve([1, 2]);
   await redis.redis.del(keysOf(2).buyers, keysOf(2).reservations);
   await open(2, Date.now() + 60_000);
-  await redis.scripts.acknowledge(committed, EPOCH);
+  await redis.scripts.acknowledge(committed);
   expect(await pending(1)).toBe(0);
   expect(await buyers(2)).toEqual({ ann: 'order-of-ann-2 0', bob: 'order-of-bob-2 0' });
   expect(await redis.redis.hget(keysOf(2).state, 'generation')).toBe('2');
@@ -76,7 +77,7 @@ it('keeps those of a sale that is not loaded: the next load counts them', async 
   const committed = await reserve([1, 2, 3]);
   await redis.redis.del(keysOf(1).state);
   await redis.redis.hset(keysOf(2).state, 'epoch', EPOCH + 1);
-  await redis.scripts.acknowledge(committed, EPOCH);
+  await redis.scripts.acknowledge(committed);
   expect([await pending(1), await pending(2), await pending(3)]).toEqual([2, 2, 0]);
 });
 
@@ -84,7 +85,7 @@ it('restores the buyers of a sale without state and reservations', async () => {
   await open(1, 0);
   const committed = await reserve([1]);
   await redis.redis.flushdb();
-  await redis.scripts.acknowledge(committed, EPOCH);
+  await redis.scripts.acknowledge(committed);
   expect(Object.keys(await buyers(1)).sort()).toEqual(['ann', 'bob']);
 });
 
@@ -97,7 +98,7 @@ it('restores no buyer whose reservation was released', async () => {
     ownerOrderId: '',
     claimedAtMs: Number(ann!.reservedAt),
   });
-  await redis.scripts.acknowledge(committed, EPOCH);
+  await redis.scripts.acknowledge(committed);
   expect(Object.keys(await buyers(1))).toEqual(['bob']);
 });
 
@@ -105,6 +106,6 @@ it("removes those of the other sales when one sale's key has another type, and r
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
   await redis.redis.set(keysOf(2).reservations, 'something else');
-  await expect(redis.scripts.acknowledge(committed, EPOCH)).rejects.toThrow('WRONGTYPE');
+  await expect(redis.scripts.acknowledge(committed)).rejects.toThrow('WRONGTYPE');
   expect([await pending(1), await pending(3)]).toEqual([0, 0]);
 });

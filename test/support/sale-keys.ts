@@ -1,5 +1,5 @@
 /** Keys of a sale under a test's name, for tests of single scripts; the service's layout is private to src/store/redis. */
-import type { SaleKeys } from '../../src/store/redis/scripts.ts';
+import type { SaleKeys } from '../../src/store/redis/sale-keys.ts';
 
 export function saleKeys(name: string): SaleKeys {
   const prefix = `stampede:{${name}}`;

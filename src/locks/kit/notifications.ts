@@ -9,6 +9,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
+import type { RedisStore } from '../../store/redis/connection.ts';
 import type { Waiter } from './waiting-lock.ts';
 
 /** Longest wait for the first subscription, in milliseconds. Until it succeeds, waiters poll. */
@@ -24,7 +25,7 @@ export interface Listener {
 }
 
 export class Notifications {
-  readonly #redis: Redis;
+  readonly #redis: RedisStore;
   readonly #onError: (doing: string, error: unknown) => void;
   readonly #channel = `stampede:notify:${randomUUID()}`;
   readonly #notify = new Map<string, () => void>();
@@ -34,7 +35,7 @@ export class Notifications {
   #isClosed = false;
   #retryAtMs = 0;
 
-  constructor(redis: Redis, onError: (doing: string, error: unknown) => void) {
+  constructor(redis: RedisStore, onError: (doing: string, error: unknown) => void) {
     this.#redis = redis;
     this.#onError = onError;
   }
@@ -84,7 +85,7 @@ export class Notifications {
 
   async #connect(): Promise<void> {
     // ioredis's own resubscription leaves an unhandled rejection, fatal to the process, if the new connection fails too.
-    const subscriber = this.#redis.duplicate({
+    const subscriber = this.#redis.connectionTo(this.#channel, {
       lazyConnect: true,
       enableOfflineQueue: true,
       autoResubscribe: false,

@@ -51,10 +51,11 @@ export class RedisCohort {
   readonly #notifications: Notifications;
   readonly #compensations: Compensations;
 
-  constructor({ redis }: RedisStore, notifications: Notifications, compensations: Compensations) {
+  constructor({ redis, isCluster }: RedisStore, notifications: Notifications, compensations: Compensations) {
     this.#acquire = defineScript<number>(redis, 'lock/reentrant-acquire', 3);
     this.#renew = defineScript<number>(redis, 'lock/reentrant-renew', 1);
-    this.#release = defineScript<number>(redis, 'lock/reentrant-release', 2);
+    const release = defineScript<number>(redis, 'lock/reentrant-release', 2);
+    this.#release = (...given: (string | number)[]) => release(...given, isCluster ? 1 : 0);
     this.#notifications = notifications;
     this.#compensations = compensations;
   }

@@ -53,7 +53,7 @@ export async function create(context: Context): Promise<Lock> {
 }
 
 export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
-  const notifications = new Notifications(redis.redis, onError);
+  const notifications = new Notifications(redis, onError);
   const compensations = new Compensations();
   const cohort = new RedisCohort(redis, notifications, compensations);
 

@@ -5,20 +5,31 @@
  * sent because the connection is down fails at once as *busy*: it did not run. ioredis is configured neither to queue commands
  * while the connection is down nor to resend them.
  */
-import { Redis, type RedisOptions } from 'ioredis';
-import { limits } from '../../config/limits.ts';
-import { parseRedisUrl, type RedisAddress } from '../../config/redis-url.ts';
-import { type StoreClock, storeClock } from '../late-requests.ts';
-import { type Replication, waitingFor } from './replication.ts';
+import type { Redis } from 'ioredis';
+import { type ClusterAddress, parseRedisUrl } from '../../config/redis-url.ts';
+import { clientOf } from './client.ts';
+import { type ConnectionOptions, redisCluster } from './cluster.ts';
 import { defineLockScripts } from './script.ts';
 import { defineSaleScripts, NOT_SENT, type SaleScripts } from './scripts.ts';
+import { type RedisServer, redisServer } from './server.ts';
 
 export interface RedisStore {
+  /** For commands that name keys. In a cluster, each goes to the server that has them. */
   readonly redis: Redis;
+  /** A script may name the keys of one sale only. */
+  readonly isCluster: boolean;
   readonly scripts: SaleScripts & ReturnType<typeof defineLockScripts>;
-  readonly clock: StoreClock;
-  /** Null: nothing waits for replicas. */
-  readonly replication: Replication | null;
+  /** The server that has a key. @throws when it is not connected (`busy`) */
+  serverOf(key: string): RedisServer;
+  /**
+   * Call it before a write to a key, and its result after the write.
+   * @returns whether as many replicas as `REDIS_WAIT` asks for have the write; always, when it asks for none. Never throws
+   */
+  watchReplication(key: string): () => boolean | Promise<boolean>;
+  /** Opens the same again, for the commands of one user. @throws when it cannot connect */
+  another(onError: (error: Error) => void): Promise<RedisStore>;
+  /** Another connection to the server that has a key, for commands that block it. It reconnects, and follows the key. */
+  connectionTo(key: string, options: ConnectionOptions): Redis;
   /** @throws when Redis does not answer. */
   ping(): Promise<void>;
   /** The eviction policy; null when Redis does not report it. Any other policy than `noeviction` loses sales. */
@@ -38,24 +49,65 @@ export async function openRedis(
 ): Promise<RedisStore> {
   const address = parseRedisUrl(redisUrl);
   if (typeof address === 'string') throw new Error(`the URL ${address}`);
+  if (address.kind === 'cluster') return openCluster(address, onError, replicas);
   const redis = clientOf(address);
   redis.on('error', onError);
   await redis.connect();
-  const clock = storeClock(async () => {
-    const [seconds, micros] = await redis.time();
-    return Number(seconds) * 1_000 + Number(micros) / 1_000;
-  });
-  redis.on('close', () => clock.invalidate()); // another server, with another clock, may answer next
+  return storeOn(redis, (listener) => openRedis(redisUrl, listener), replicas);
+}
+
+/** The store on a client of one server. */
+export function storeOn(redis: Redis, another: RedisStore['another'], replicas = 0): RedisStore {
+  const server = redisServer(redis, replicas);
+  return {
+    ...partsOf(
+      redis,
+      false,
+      () => server,
+      () => [redis],
+      replicas,
+    ),
+    another,
+    connectionTo: (_key, options) => redis.duplicate(options),
+  };
+}
+
+async function openCluster(
+  address: ClusterAddress,
+  onError: (error: Error) => void,
+  replicas: number,
+): Promise<RedisStore> {
+  const { cluster, connect, serverOf, connectionTo } = redisCluster(address, replicas, onError);
+  await connect();
+  // Of one key, the commands of both are the same.
+  const redis = cluster as unknown as Redis;
+  return {
+    ...partsOf(redis, true, serverOf, () => cluster.nodes('master'), replicas),
+    another: (listener) => openCluster(address, listener, 0),
+    connectionTo,
+  };
+}
+
+function partsOf(
+  redis: Redis,
+  isCluster: boolean,
+  serverOf: RedisStore['serverOf'],
+  servers: () => readonly Redis[],
+  replicas: number,
+): Omit<RedisStore, 'connectionTo' | 'another'> {
   return {
     redis,
-    clock,
-    replication: replicas > 0 ? waitingFor(redis, replicas) : null,
-    scripts: { ...defineSaleScripts(redis, clock), ...defineLockScripts(redis) },
+    isCluster,
+    serverOf,
+    scripts: { ...defineSaleScripts(redis, serverOf, isCluster), ...defineLockScripts(redis) },
+    watchReplication: (key) => (replicas === 0 ? ALWAYS : watchReplication(serverOf, key)),
     async ping() {
-      await redis.ping();
+      await Promise.all(servers().map((server) => server.ping()));
     },
     async evictionPolicy() {
-      return /^maxmemory_policy:(\S+)/m.exec(await redis.info('memory'))?.[1] ?? null;
+      const infos = await Promise.all(servers().map((server) => server.info('memory')));
+      const policies = infos.map((info) => /^maxmemory_policy:(\S+)/m.exec(info)?.[1] ?? null);
+      return policies.find((policy) => policy !== 'noeviction') ?? policies[0] ?? null;
     },
     async close() {
       redis.disconnect();
@@ -63,47 +115,17 @@ export async function openRedis(
   };
 }
 
-/** A lost connection is retried soon, because the renewal of a lease may be waiting. */
-const retryMs = (times: number) => Math.min(25 * 2 ** Math.min(times, 5), 250);
+const ALWAYS = () => true;
 
-const CLIENT = {
-  lazyConnect: true,
-  enableOfflineQueue: false,
-  autoResendUnfulfilledCommands: false,
-  maxRetriesPerRequest: 0,
-  commandTimeout: limits.redisCommandMs,
-  connectTimeout: limits.redisCommandMs,
-  retryStrategy: retryMs,
-  // A primary that became a replica accepts no write: find the new primary, or follow the host name to it.
-  reconnectOnError: ({ message }: Error) => message.startsWith('READONLY'),
-} satisfies RedisOptions;
-
-/**
- * With Sentinel the client asks one Sentinel after the other for the primary. It also subscribes to their `+switch-master`
- * events, so that it leaves an old primary that it still reaches (a split brain) when any Sentinel announces the new one.
- */
-function clientOf(address: RedisAddress): Redis {
-  if (address.kind === 'server') return new Redis(address.url, CLIENT);
-  const { sentinels, service, db, tls, username, password } = address;
-  let wasReady = false;
-  const redis = new Redis({
-    ...CLIENT,
-    sentinels: [...sentinels],
-    name: service,
-    db,
-    ...(username !== null && { username }),
-    ...(password !== null && { password }),
-    ...(tls && { tls: {}, sentinelTLS: {}, enableTLSForSentinelMode: true }),
-    failoverDetector: true,
-    sentinelCommandTimeout: limits.redisCommandMs,
-    // Without Sentinels the first connection fails; a later one is retried for as long as it takes.
-    sentinelRetryStrategy: (times) => (wasReady ? retryMs(times) : null),
-    sentinelReconnectStrategy: retryMs,
-  });
-  redis.once('ready', () => {
-    wasReady = true;
-  });
-  return redis;
+function watchReplication(serverOf: RedisStore['serverOf'], key: string): () => boolean | Promise<boolean> {
+  try {
+    const server = serverOf(key);
+    const { connections } = server;
+    return async () =>
+      (await server.replication!.confirm(`${key}:replicated`)) && server.connections === connections;
+  } catch {
+    return () => false; // it is not connected
+  }
 }
 
 /** What a failed command means for its sender: see postgres/failures.ts. */

@@ -8,6 +8,8 @@
  *
  *   every second: read Postgres's timeline ──another: a standby was promoted──▶ a new epoch
  *
+ * In a cluster each server has its epoch. A sale whose slot moves to another server is in another epoch there.
+ *
  * A run id ends with the process, and no connection outlives the process; after a failover another process answers. (A
  * replication id would not work: it changes when the first replica connects, without an effect on connections.) The data of a
  * sale carries the epoch in which it was written. In another epoch it is ignored, and the sale is loaded from Postgres again.
@@ -16,40 +18,33 @@
  */
 import type { PostgresStore } from '../postgres/pool.ts';
 import type { RedisStore } from './connection.ts';
+import type { RedisServer } from './server.ts';
 
 export interface RedisEpochs {
-  /** @throws what Redis or Postgres throws when it cannot be determined now */
-  current(): Promise<number>;
-  /** The epoch, if it is known; null: call `current`. */
-  readonly known: number | null;
+  /** Of the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
+  current(key: string): Promise<number>;
+  /** The same, if it is known; null: call `current`. @throws when the server is not connected */
+  known(key: string): number | null;
   /** Begins a new epoch if Postgres was promoted since this one was found. @throws what Postgres throws */
   checkPostgres(): Promise<void>;
 }
 
-interface Epoch {
+/** What is known about a server. */
+interface Found {
   readonly runId: string;
   readonly timeline: string;
   readonly epoch: number;
+  /** How often the server's connection had been lost when it was found. */
+  readonly connections: number;
 }
 
-export function redisEpochs({ redis }: RedisStore, { pool }: PostgresStore): RedisEpochs {
-  let known: Epoch | null = null;
-  let trusted = false;
-  let connections = 0;
-  let finding: Promise<number> | null = null;
-
-  redis.on('close', () => {
-    trusted = false;
-    connections++;
-  });
-
-  async function find(): Promise<number> {
-    const on = connections;
-    const runId = /^run_id:(\S+)/m.exec(await redis.info('server'))?.[1] ?? 'unknown';
-    if (known?.runId !== runId) known = await epochOf(runId);
-    trusted = on === connections;
-    return known.epoch;
-  }
+export function redisEpochs(
+  { serverOf }: Pick<RedisStore, 'serverOf'>,
+  { pool }: PostgresStore,
+): RedisEpochs {
+  const found = new WeakMap<RedisServer, Found>();
+  const finding = new WeakMap<RedisServer, Promise<number>>();
+  let timeline: string | null = null;
 
   async function timelineOfPostgres(): Promise<string> {
     const { rows } = await pool.query<{ timeline: string }>(
@@ -58,36 +53,46 @@ export function redisEpochs({ redis }: RedisStore, { pool }: PostgresStore): Red
     return rows[0]!.timeline;
   }
 
-  async function epochOf(runId: string): Promise<Epoch> {
-    const timeline = await timelineOfPostgres();
+  async function find(server: RedisServer): Promise<number> {
+    const { connections } = server;
+    const runId = /^run_id:(\S+)/m.exec(await server.redis.info('server'))?.[1] ?? 'unknown';
+    const before = found.get(server);
+    const isSame = before?.runId === runId && before.timeline === timeline;
+    const epoch = isSame ? before : await epochOf(runId);
+    found.set(server, { ...epoch, connections });
+    return epoch.epoch;
+  }
+
+  async function epochOf(runId: string): Promise<Omit<Found, 'connections'>> {
+    timeline = await timelineOfPostgres();
+    const now = timeline;
     // The update changes nothing; it makes RETURNING yield the row that another process wrote.
     const { rows } = await pool.query<{ epoch: number }>(
       `INSERT INTO redis_epochs (incarnation) VALUES ($1)
        ON CONFLICT (incarnation) DO UPDATE SET incarnation = excluded.incarnation RETURNING epoch`,
-      [`${runId} ${timeline}`],
+      [`${runId} ${now}`],
     );
-    return { runId, timeline, epoch: rows[0]!.epoch };
+    return { runId, timeline: now, epoch: rows[0]!.epoch };
   }
 
-  const knownEpoch = () => (trusted && known !== null ? known.epoch : null);
+  function knownOf(server: RedisServer): number | null {
+    const known = found.get(server);
+    const isCurrent = known?.connections === server.connections && known.timeline === timeline;
+    return isCurrent ? known.epoch : null;
+  }
 
   return {
-    get known() {
-      return knownEpoch();
-    },
-    async current() {
-      const epoch = knownEpoch();
+    known: (key) => knownOf(serverOf(key)),
+    async current(key) {
+      const server = serverOf(key);
+      const epoch = knownOf(server);
       if (epoch !== null) return epoch;
-      finding ??= find().finally(() => {
-        finding = null;
-      });
-      return finding;
+      const running = finding.get(server) ?? find(server).finally(() => finding.delete(server));
+      finding.set(server, running);
+      return running;
     },
     async checkPostgres() {
-      if (known === null || (await timelineOfPostgres()) === known.timeline) return;
-      const { runId } = known;
-      const next = await epochOf(runId);
-      if (known.runId === runId) known = next;
+      if (timeline !== null) timeline = await timelineOfPostgres();
     },
   };
 }

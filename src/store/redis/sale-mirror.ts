@@ -19,14 +19,8 @@ import { homeSegment } from '../../domain/segments.ts';
 import type { OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisEpochs } from './epochs.ts';
-import {
-  keysOf,
-  type MirrorSnapshot,
-  madeAtMs,
-  readMember,
-  type SaleDigest,
-  type SaleKeys,
-} from './scripts.ts';
+import { keysOf, type SaleKeys } from './sale-keys.ts';
+import { type MirrorSnapshot, madeAtMs, readMember, type SaleDigest } from './scripts.ts';
 
 /** Buyers written to Redis in one command while a sale is loaded. */
 const BUYERS_PAGE = 1_000;
@@ -37,12 +31,12 @@ const MAX_CACHED_KEYS = 10_000;
 
 export interface SaleMirror {
   keys(saleId: number): SaleKeys;
-  /** The epoch in which the sales must have been loaded: see epochs.ts. @throws when it cannot be determined now */
-  epoch(): Promise<number>;
+  /** The epoch in which a sale must have been loaded: see epochs.ts. @throws when it cannot be determined now */
+  epoch(saleId: number): Promise<number>;
   /** Has the sales loaded again if a standby of Postgres was promoted. @throws what Postgres throws */
   checkPostgres(): Promise<void>;
-  /** The epoch, if this process knows it; null: call `epoch`. */
-  readonly knownEpoch: number | null;
+  /** The same, if this process knows it; null: call `epoch`. @throws when the sale's server is not connected */
+  knownEpoch(saleId: number): number | null;
   /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
   load(sale: Sale): Promise<boolean>;
   /**
@@ -102,7 +96,7 @@ export function withFirstClaim(reservation: Reservation, untilMs: number): Claim
  *   then keeps those of an earlier epoch; otherwise their customers have no order, and may buy again.
  */
 export function createSaleMirror(
-  { redis, scripts }: RedisStore,
+  { redis, scripts, serverOf }: RedisStore,
   epochs: RedisEpochs,
   orders: OrderTable,
   segments: number,
@@ -120,6 +114,8 @@ export function createSaleMirror(
     return made;
   };
 
+  const epochOf = (saleId: number) => epochs.current(keys(saleId).state);
+
   /** Copies the buyers that Postgres knows to a new key. */
   async function copyBuyers(
     saleId: number,
@@ -135,13 +131,11 @@ export function createSaleMirror(
 
   return {
     keys,
-    epoch: () => epochs.current(),
+    epoch: epochOf,
     checkPostgres: () => epochs.checkPostgres(),
-    get knownEpoch() {
-      return epochs.known;
-    },
+    knownEpoch: (saleId) => epochs.known(keys(saleId).state),
     async load(sale) {
-      const epoch = await epochs.current();
+      const epoch = await epochOf(sale.id);
       const members = await redis.zrange(keys(sale.id).reservations, '0', '-1');
       const reserved = members.map((member) => readMember(sale.id, member));
       // Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox.
@@ -170,28 +164,23 @@ export function createSaleMirror(
       });
     },
     async acknowledge(committed) {
-      const sales = [...bySale(committed, (r) => r.saleId)];
-      if (sales.length === 0) return;
-      const epoch = epochs.known ?? (await epochs.current());
-      await scripts.acknowledge(
-        sales.map(([saleId, members]) => ({ keys: keys(saleId), members })),
-        epoch,
-      );
+      if (committed.length === 0) return;
+      const sales = [...bySale(committed, (r) => r.saleId)].map(async ([saleId, members]) => {
+        const epoch = epochs.known(keys(saleId).state) ?? (await epochOf(saleId));
+        return { keys: keys(saleId), epoch, members };
+      });
+      await scripts.acknowledge(await Promise.all(sales));
     },
     async claim(reservation) {
       const untilMs = claimEndMs();
-      const epoch = epochs.known ?? (await epochs.current());
+      const epoch = await epochOf(reservation.saleId);
       const claimedAtMs = await scripts.claim(keys(reservation.saleId), reservation, epoch);
       if (typeof claimedAtMs === 'string') return claimedAtMs;
       return { ...reservation, claimedAtMs, untilMs, isFirst: false };
     },
     async claimAbandoned(saleId, max) {
       const untilMs = claimEndMs();
-      const { claimedAtMs, members } = await scripts.claimAbandoned(
-        keys(saleId),
-        max,
-        await epochs.current(),
-      );
+      const { claimedAtMs, members } = await scripts.claimAbandoned(keys(saleId), max, await epochOf(saleId));
       return members.map((member) => {
         return { ...readMember(saleId, member), claimedAtMs, untilMs, isFirst: false };
       });
@@ -210,24 +199,28 @@ export function createSaleMirror(
       return record !== null && (await redis.zscore(reservations, `${userId} ${record}`)) !== null;
     },
     async countAbandoned(saleId) {
-      const [seconds, micros] = await redis.time();
+      const { reservations } = keys(saleId);
+      const [seconds, micros] = await serverOf(reservations).redis.time();
       const untilMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - limits.claimMs;
-      return redis.zcount(keys(saleId).reservations, '-inf', untilMs);
+      return redis.zcount(reservations, '-inf', untilMs);
     },
     async applyChange(change) {
       const { saleId } = change;
       if (change.change === 'restock') return (await this.restock(saleId, change.units, change.id)) !== null;
       const { userId, orderId } = change;
       const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
-      const epoch = await epochs.current();
+      const epoch = await epochOf(saleId);
       return (
         (await scripts.applyChange(keys(saleId), change.change, userId, orderId, counter, epoch)) !== null
       );
     },
     restock: async (saleId, units, restock) =>
-      scripts.restock(keys(saleId), units, await epochs.current(), restock),
-    scan: async (saleIds) => scripts.scan(saleIds.map(keys), await epochs.current()),
-    snapshot: async (saleId) => scripts.snapshot(keys(saleId), await epochs.current()),
+      scripts.restock(keys(saleId), units, await epochOf(saleId), restock),
+    scan: async (saleIds) =>
+      scripts.scan(
+        await Promise.all(saleIds.map(async (id) => ({ keys: keys(id), epoch: await epochOf(id) }))),
+      ),
+    snapshot: async (saleId) => scripts.snapshot(keys(saleId), await epochOf(saleId)),
     async repair(saleId, seen, remaining) {
       const copy = await copyBuyers(saleId, orders.buyers(saleId, BUYERS_PAGE));
       return scripts.repair(keys(saleId), copy, seen, remaining);

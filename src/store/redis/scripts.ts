@@ -7,37 +7,10 @@
 import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { Reservation } from '../../domain/outcome.ts';
-import type { StoreClock, Unanswered } from '../late-requests.ts';
+import type { Unanswered } from '../late-requests.ts';
+import { callsFor, type SaleInEpoch, type SaleKeys } from './sale-keys.ts';
 import { defineScript } from './script.ts';
-
-/** The keys of one sale; they share a hash tag, and so a cluster slot. */
-export interface SaleKeys {
-  /** Hash: remaining, startsMs, endsMs, epoch, loadedMs, generation, and the fences of locks. */
-  readonly state: string;
-  /** The hash that counts the units: the state, or `segments`. */
-  readonly counters: string;
-  /** Hash: segment → units, for a strategy with segments. */
-  readonly segments: string;
-  /** Hash: user id → "<order id> <reserved at>". */
-  readonly buyers: string;
-  /** Sorted set of reservations that Postgres does not have yet: "<user id> <order id> <reserved at>", scored by their claims. */
-  readonly reservations: string;
-  /** Set: numbers of the restocks that Redis has applied. */
-  readonly restocks: string;
-}
-
-/** @param segments how many counters a sale has; 0 for a single one */
-export function keysOf(saleId: number, segments: number): SaleKeys {
-  const prefix = `stampede:{sale:${saleId}}`;
-  const keys = {
-    state: `${prefix}:state`,
-    segments: `${prefix}:segments`,
-    buyers: `${prefix}:buyers`,
-    reservations: `${prefix}:reservations`,
-    restocks: `${prefix}:restocks`,
-  };
-  return { ...keys, counters: segments > 0 ? keys.segments : keys.state };
-}
+import type { RedisServer } from './server.ts';
 
 export type ReserveReply =
   | readonly ['reserved' | 'held', orderId: string, reservedAt: string]
@@ -85,8 +58,7 @@ export interface SaleAttempts {
 type SaleReservation = Omit<Reservation, 'saleId'>;
 
 /** Reservations of one sale. */
-export interface SaleReservations {
-  readonly keys: SaleKeys;
+export interface SaleReservations extends SaleInEpoch {
   readonly members: readonly SaleReservation[];
 }
 
@@ -118,20 +90,27 @@ export function madeAtMs({ reservedAt }: Pick<Reservation, 'reservedAt'>): numbe
 
 /** Errors from ioredis for a command that it did not send. */
 export const NOT_SENT =
-  /enableOfflineQueue|isn't writeable|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|^connect E|max number of clients reached/;
+  /enableOfflineQueue|isn't writeable|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|^connect E|max number of clients reached|Too many Cluster redirections/;
 
 /** Whether Redis rejected a command or never got it: it has no effect, now or later. */
 const hasNoEffect = ({ name, message }: Error) => name === 'ReplyError' || NOT_SENT.test(message);
 
+/** Sales of one call are on one server. The last one has its newest epoch: in an older one no sale is loaded. */
+const epochOf = (sales: readonly { readonly epoch: number }[]): number => sales.at(-1)!.epoch;
+
 /** The scripts of an attempt. */
-function attemptScripts(redis: Redis, clock: StoreClock) {
+function attemptScripts(redis: Redis, serverOf: (key: string) => RedisServer, isCluster: boolean) {
   const reserve = defineScript(redis, 'sale/reserve', 3);
   const reserveMany = defineScript<string>(redis, 'sale/reserve-many');
   const soldOut = defineScript(redis, 'sale/sold-out');
   const fencedRead = defineScript(redis, 'sale/fenced-read', 2);
   const fencedDeduct = defineScript(redis, 'sale/fenced-deduct', 4);
 
-  async function withDeadline<R>(send: (deadlineMs: number) => Promise<unknown>): Promise<R | Unanswered> {
+  async function withDeadline<R>(
+    { state }: SaleKeys,
+    send: (deadlineMs: number) => Promise<unknown>,
+  ): Promise<R | Unanswered> {
+    const { clock } = serverOf(state);
     await clock.synchronize();
     const deadlineMs = Math.ceil(clock.nowMs()) + limits.redisCommandMs;
     try {
@@ -144,18 +123,18 @@ function attemptScripts(redis: Redis, clock: StoreClock) {
 
   return {
     reserve: (keys: SaleKeys, userId: string, orderId: string, epoch: number) =>
-      withDeadline<ReserveReply>((deadlineMs) =>
+      withDeadline<ReserveReply>(keys, (deadlineMs) =>
         reserve(keys.state, keys.buyers, keys.reservations, userId, orderId, epoch, deadlineMs),
       ),
 
-    /** Decides like `reserve`, for many attempts at once. @returns a reply for each, sale by sale, in their order */
+    /** Decides like `reserve`, for many attempts of one call (see `callsFor`). @returns a reply for each, sale by sale, in their order */
     async reserveMany(
       sales: readonly SaleAttempts[],
       epoch: number,
     ): Promise<readonly ReserveReply[] | Unanswered> {
       const keys = sales.flatMap(({ keys: k }) => [k.state, k.buyers, k.reservations]);
       const pairs = sales.map(({ members }) => pairsOf(members));
-      const reply = await withDeadline<string>((deadlineMs) =>
+      const reply = await withDeadline<string>(sales[0]!.keys, (deadlineMs) =>
         reserveMany(keys.length, ...keys, epoch, deadlineMs, ...pairs),
       );
       if (typeof reply !== 'string') return reply;
@@ -168,13 +147,19 @@ function attemptScripts(redis: Redis, clock: StoreClock) {
     },
 
     /** @returns for each sale its state; null: a unit is free, or the sale is not open, or not in Redis */
-    async soldOut(sales: readonly SaleKeys[], epoch: number): Promise<readonly (SoldOut | null)[]> {
+    async soldOut(sales: readonly SaleInEpoch[]): Promise<readonly (SoldOut | null)[]> {
       type Entry = readonly [generation: string, endsInMs: number] | readonly [];
-      const states = sales.map(({ state }) => state);
-      const replies = (await soldOut(states.length, ...states, epoch)) as readonly Entry[];
-      return replies.map(([generation, endsInMs]) =>
-        generation === undefined ? null : { generation, endsInMs: endsInMs! },
+      const replies = await Promise.all(
+        callsFor(sales, isCluster).map((some) => {
+          const states = some.map(({ keys }) => keys.state);
+          return soldOut(states.length, ...states, epochOf(some)) as Promise<readonly Entry[]>;
+        }),
       );
+      return replies
+        .flat()
+        .map(([generation, endsInMs]) =>
+          generation === undefined ? null : { generation, endsInMs: endsInMs! },
+        );
     },
 
     fencedRead: async (keys: SaleKeys, counter: string, { token, lock }: Fence, epoch: number) =>
@@ -195,7 +180,7 @@ function attemptScripts(redis: Redis, clock: StoreClock) {
       { token, lock }: Fence,
       epoch: number,
     ) =>
-      withDeadline<FencedDeductReply>((deadlineMs) =>
+      withDeadline<FencedDeductReply>(keys, (deadlineMs) =>
         fencedDeduct(...unitKeys(keys), counter, userId, orderId, token ?? 0, lock, epoch, deadlineMs),
       ),
   };
@@ -215,7 +200,7 @@ function reserveReplyOf(line: string, ownOrderId: string): ReserveReply {
 }
 
 /** The scripts of a reservation on its way to Postgres. */
-function reservationScripts(redis: Redis) {
+function reservationScripts(redis: Redis, isCluster: boolean) {
   const release = defineScript<number>(redis, 'sale/release', 4);
   const claim = defineScript<number>(redis, 'sale/claim', 3);
   const claimAbandoned = defineScript(redis, 'sale/claim-abandoned', 2);
@@ -261,21 +246,28 @@ function reservationScripts(redis: Redis) {
     },
 
     /** Removes committed reservations, and restores the buyers that a sale loaded since does not know. */
-    async acknowledge(committed: readonly SaleReservations[], epoch: number): Promise<void> {
-      const keys = committed.flatMap((sale) => [sale.keys.reservations, sale.keys.state]);
-      const lists = committed.map(({ members }) => members.map(memberOf).join(' '));
-      const incomplete = (await acknowledge(keys.length, ...keys, epoch, ...lists)) as readonly number[];
-      for (const sale of incomplete) {
-        const { keys, members } = committed[sale - 1]!;
-        const buyers = members.flatMap(({ reservedAt, userId, orderId }) => [reservedAt, userId, orderId]);
-        await restoreBuyers(keys.state, keys.buyers, ...buyers);
-      }
+    async acknowledge(committed: readonly SaleReservations[]): Promise<void> {
+      const one = async (sales: readonly SaleReservations[]) => {
+        const keys = sales.flatMap((sale) => [sale.keys.reservations, sale.keys.state]);
+        const lists = sales.map(({ members }) => members.map(memberOf).join(' '));
+        const reply = await acknowledge(keys.length, ...keys, epochOf(sales), ...lists);
+        for (const sale of reply as readonly number[]) {
+          const { keys, members } = sales[sale - 1]!;
+          const buyers = members.flatMap(({ reservedAt, userId, orderId }) => [reservedAt, userId, orderId]);
+          await restoreBuyers(keys.state, keys.buyers, ...buyers);
+        }
+      };
+      await Promise.all(callsFor(committed, isCluster).map(one));
     },
 
     /** Whether an order is reserved in one of these sales. */
     async findReservation(sales: readonly SaleKeys[], orderId: string): Promise<boolean> {
-      const keys = sales.map(({ reservations }) => reservations);
-      return (await findReservation(keys.length, ...keys, orderId)) === 1;
+      const replies = await Promise.all(
+        callsFor(sales, isCluster).map((some) =>
+          findReservation(some.length, ...some.map(({ reservations }) => reservations), orderId),
+        ),
+      );
+      return replies.includes(1);
     },
   };
 }
@@ -337,16 +329,21 @@ function changeScripts(redis: Redis) {
 }
 
 /** The scripts that compare the mirror of a sale with Postgres, and repair it. */
-function driftScripts(redis: Redis) {
+function driftScripts(redis: Redis, isCluster: boolean) {
   const scan = defineScript(redis, 'sale/scan-sales');
   const snapshot = defineScript(redis, 'sale/snapshot', 4);
   const repair = defineScript<number>(redis, 'sale/repair', 5);
 
   return {
-    async scan(sales: readonly SaleKeys[], epoch: number): Promise<readonly SaleDigest[]> {
+    async scan(sales: readonly SaleInEpoch[]): Promise<readonly SaleDigest[]> {
       type Values = [free: number | null, pending: number, ageMs: number, buyers: number];
-      const keys = sales.flatMap((s) => [s.state, s.counters, s.reservations, s.buyers]);
-      const flat = (await scan(keys.length, ...keys, epoch)) as readonly (number | null)[];
+      const replies = await Promise.all(
+        callsFor(sales, isCluster).map((some) => {
+          const keys = some.flatMap(({ keys: k }) => [k.state, k.counters, k.reservations, k.buyers]);
+          return scan(keys.length, ...keys, epochOf(some)) as Promise<readonly (number | null)[]>;
+        }),
+      );
+      const flat = replies.flat();
       return sales.map((_, i) => {
         const [free, pending, ageMs, buyers] = flat.slice(4 * i, 4 * i + 4) as Values;
         return { free, pending, ageMs, buyers };
@@ -376,11 +373,11 @@ function driftScripts(redis: Redis) {
 export type SaleScripts = ReturnType<typeof defineSaleScripts>;
 
 /** Defines all of them on a connection. */
-export function defineSaleScripts(redis: Redis, clock: StoreClock) {
+export function defineSaleScripts(redis: Redis, serverOf: (key: string) => RedisServer, isCluster: boolean) {
   return {
-    ...attemptScripts(redis, clock),
-    ...reservationScripts(redis),
+    ...attemptScripts(redis, serverOf, isCluster),
+    ...reservationScripts(redis, isCluster),
     ...changeScripts(redis),
-    ...driftScripts(redis),
+    ...driftScripts(redis, isCluster),
   };
 }

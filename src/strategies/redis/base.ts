@@ -17,13 +17,14 @@ import type { Unanswered } from '../../store/late-requests.ts';
 import { relayOutbox } from '../../store/outbox-relay.ts';
 import { classifyPostgresError, wroteNothing } from '../../store/postgres/failures.ts';
 import { classifyRedisError, expectedRedisFailure } from '../../store/redis/connection.ts';
+import type { SaleInEpoch, SaleKeys } from '../../store/redis/sale-keys.ts';
 import {
   claimEndMs,
   createSaleMirror,
   type SaleMirror,
   withFirstClaim,
 } from '../../store/redis/sale-mirror.ts';
-import type { Fence, SaleKeys } from '../../store/redis/scripts.ts';
+import type { Fence } from '../../store/redis/scripts.ts';
 import type { CommittingStrategy, ReservingStrategy, RestockResult, StrategyContext } from '../strategy.ts';
 
 /** The sale is not in Redis, or is from another epoch. */
@@ -41,12 +42,6 @@ type Answered =
 export type Decision = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
 /** The same for the control, which commits by itself. */
 export type CommitDecision = CommitOutcome | typeof NOT_LOADED | typeof LATE | Unanswered;
-
-/** The keys of a sale, and the epoch in which it must have been loaded. */
-export interface SalePlace {
-  readonly keys: SaleKeys;
-  readonly epoch: number;
-}
 
 const TOO_FEW_REPLICAS = new Error(
   'too few replicas have the reservation: it is committed before the answer',
@@ -72,10 +67,9 @@ export function redisStrategy(
   context: StrategyContext,
   description: StrategyDescription,
   segments: number,
-  decide: (attempt: Attempt, place: SalePlace) => Promise<Decision>,
+  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<Decision>,
 ): ReservingStrategy {
   const { redis, epochs, orders, confirm, onError } = context;
-  const { replication } = redis;
   const mirror = createSaleMirror(redis, epochs, orders, segments, confirm === 'accepted');
   const resolve = resolver(context, mirror, decide);
   return {
@@ -86,12 +80,12 @@ export function redisStrategy(
     load: (sale) => loadQuietly(context, mirror, sale),
     async reserve(attempt) {
       const untilMs = claimEndMs();
-      const connection = replication?.connection ?? 0;
+      const hasReplicas = redis.watchReplication(mirror.keys(attempt.saleId).state);
       const outcome = await resolve(attempt);
       if (outcome.kind === 'unanswered')
         return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
       if (outcome.kind !== 'reserved' && outcome.kind !== 'held') return outcome;
-      const isReplicated = replication === null || (await replication.confirm(connection));
+      const isReplicated = await hasReplicas();
       if (!isReplicated) onError('replicate-reservation', TOO_FEW_REPLICAS, attempt);
       if (outcome.kind === 'held') return { ...outcome, isReplicated };
       const reservation = withFirstClaim(outcome.reservation, untilMs);
@@ -105,7 +99,7 @@ export function redisStrategy(
 export function unfencedStrategy(
   context: StrategyContext,
   description: StrategyDescription,
-  decide: (attempt: Attempt, place: SalePlace) => Promise<CommitDecision>,
+  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<CommitDecision>,
 ): CommittingStrategy {
   const mirror = createSaleMirror(context.redis, context.epochs, context.orders, 0);
   const resolve = resolver(context, mirror, decide);
@@ -136,7 +130,7 @@ async function loadQuietly(
 function resolver<D extends Decision | CommitDecision>(
   context: StrategyContext,
   mirror: SaleMirror,
-  decide: (attempt: Attempt, place: SalePlace) => Promise<D>,
+  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<D>,
 ): (attempt: Attempt) => Promise<Tried<D>> {
   const loadOnce = loader(context, mirror);
 
@@ -146,13 +140,13 @@ function resolver<D extends Decision | CommitDecision>(
     let untilMs = 0;
     try {
       for (;;) {
-        const epoch = mirror.knownEpoch ?? (await mirror.epoch());
+        const epoch = mirror.knownEpoch(saleId) ?? (await mirror.epoch(saleId));
         const decision = await decide(attempt, { keys, epoch });
         if (decision.kind !== 'not-loaded' && decision.kind !== 'late') return decision as Tried<D>;
         untilMs ||= performance.now() + LOAD_WAIT_MS;
         if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[decision.kind] };
         if (decision.kind === 'late') {
-          context.redis.clock.invalidate();
+          context.redis.serverOf(keys.state).clock.invalidate();
           continue;
         }
         const rejection = await loadOnce(saleId).catch(busyOf);
@@ -164,9 +158,10 @@ function resolver<D extends Decision | CommitDecision>(
   }
 
   /** Whether the commands of an unanswered try can no longer take effect. */
-  async function isOver(lateUntilMs: number): Promise<boolean> {
+  async function isOver({ saleId }: Attempt, lateUntilMs: number): Promise<boolean> {
     try {
-      return await context.redis.clock.hasPassed(lateUntilMs, 2 * limits.redisCommandMs);
+      const { clock } = context.redis.serverOf(mirror.keys(saleId).state); // the server that would execute it now
+      return await clock.hasPassed(lateUntilMs, 2 * limits.redisCommandMs);
     } catch (error) {
       expectedRedisFailure(error);
       return false;
@@ -175,7 +170,7 @@ function resolver<D extends Decision | CommitDecision>(
 
   return async (attempt) => {
     const first = await tryOnce(attempt);
-    if (first.kind !== 'unanswered' || !(await isOver(first.lateUntilMs))) return first;
+    if (first.kind !== 'unanswered' || !(await isOver(attempt, first.lateUntilMs))) return first;
     const second = await tryOnce(attempt);
     // A retry that was not executed proves nothing: the first try may have taken a unit.
     const isOpen = second.kind === 'busy' || second.kind === 'unanswered';
@@ -307,7 +302,7 @@ export function fenceOf({ lock }: StrategyContext, lease: Lease | null): Fence {
 /** Takes a unit under a lease: the write of a strategy with a lock. @param counter the counter of the unit */
 export async function deductUnderLease(
   context: StrategyContext,
-  { keys, epoch }: SalePlace,
+  { keys, epoch }: SaleInEpoch,
   attempt: Attempt,
   counter: string,
   lease: Lease,
@@ -328,7 +323,7 @@ export async function deductUnderLease(
  */
 export async function readSaleInRedis(
   context: StrategyContext,
-  { keys, epoch }: SalePlace,
+  { keys, epoch }: SaleInEpoch,
   attempt: Attempt,
   counter: string,
   lease: Lease | null,
@@ -341,7 +336,7 @@ export async function readSaleInRedis(
   const buyer = await redis.hget(keys.buyers, attempt.userId);
   return {
     units: Number(units),
-    rejection: await rejectionOfWindow(context, startsMs!, endsMs!),
+    rejection: await rejectionOfWindow(context, keys, startsMs!, endsMs!),
     held: buyer === null ? null : heldBy(attempt, buyer),
   };
 }
@@ -358,11 +353,12 @@ export function decisionOfHeld({ orderId }: Attempt, reservation: Reservation): 
 
 async function rejectionOfWindow(
   context: StrategyContext,
+  { state }: SaleKeys,
   startsMs: string,
   endsMs: string,
 ): Promise<Rejection | null> {
   if (startsMs === '' && endsMs === '') return null;
-  const [seconds, micros] = await context.redis.redis.time();
+  const [seconds, micros] = await context.redis.serverOf(state).redis.time();
   const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
   if (startsMs !== '' && nowMs < Number(startsMs)) return { kind: 'not-open', reason: 'not-started' };
   if (endsMs !== '' && nowMs >= Number(endsMs)) return { kind: 'not-open', reason: 'ended' };

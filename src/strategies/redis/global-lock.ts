@@ -6,6 +6,7 @@ import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { type Lease, using } from '../../locks/lock.ts';
+import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import { ALL_GUARANTEES, type ReservingStrategy, type StrategyContext } from '../strategy.ts';
 import {
   type Decision,
@@ -14,7 +15,6 @@ import {
   LEASE_LOST,
   readSaleInRedis,
   redisStrategy,
-  type SalePlace,
 } from './base.ts';
 
 export const description: StrategyDescription = {
@@ -27,7 +27,7 @@ export const description: StrategyDescription = {
 };
 
 export function create(context: StrategyContext): ReservingStrategy {
-  async function decide(attempt: Attempt, place: SalePlace, lease: Lease): Promise<Decision> {
+  async function decide(attempt: Attempt, place: SaleInEpoch, lease: Lease): Promise<Decision> {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', lease);
     if ('kind' in sale) return sale;
     if (sale.held !== null) return decisionOfHeld(attempt, sale.held);

@@ -4,8 +4,9 @@
  *   attempt ──▶ batch (see micro-batcher.ts) ──▶ lua/sale/reserve-many.lua decides all of them in one round trip
  *                                                  └─ sold out ──▶ the process caches it (see sold-out-latch.ts)
  *
- * A batch holds attempts on any sales: each sale in it costs one more read of its state. A single attempt is sent at once, to
- * lua/sale/reserve.lua, which makes the same decision for one.
+ * A batch holds attempts on any sales of one server: each sale in it costs one more read of its state or, in a cluster, one
+ * more call of the same round trip. A single attempt is sent at once, to lua/sale/reserve.lua, which makes the same decision for
+ * one.
  */
 import { microBatcher } from '../../concurrency/micro-batcher.ts';
 import { limits } from '../../config/limits.ts';
@@ -13,9 +14,10 @@ import { bySale } from '../../domain/by-sale.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { isRedisDefect } from '../../store/redis/connection.ts';
-import type { ReserveReply, SaleAttempts } from '../../store/redis/scripts.ts';
+import { callsFor, type SaleInEpoch } from '../../store/redis/sale-keys.ts';
+import type { ReserveReply } from '../../store/redis/scripts.ts';
 import { ALL_GUARANTEES, type ReservingStrategy, type StrategyContext } from '../strategy.ts';
-import { type Decision, LATE, NOT_LOADED, redisStrategy, type SalePlace } from './base.ts';
+import { type Decision, LATE, NOT_LOADED, redisStrategy } from './base.ts';
 import { type SoldOutLatch, soldOutLatch } from './sold-out-latch.ts';
 
 export const description: StrategyDescription = {
@@ -29,32 +31,33 @@ export const description: StrategyDescription = {
 
 interface Item {
   readonly attempt: Attempt;
-  readonly place: SalePlace;
+  readonly place: SaleInEpoch;
 }
 
-/** All attempts share one queue, whatever their sale. */
-const QUEUE = 0;
-
 export function create(context: StrategyContext): ReservingStrategy {
-  const { redis, scripts } = context.redis;
+  const { scripts, serverOf, isCluster } = context.redis;
 
-  async function work(_queue: number, items: readonly Item[], answer: Answer): Promise<void> {
+  async function work(_server: number, items: readonly Item[], answer: Answer): Promise<void> {
     const [first] = items as [Item];
     if (items.length === 1) {
       const { attempt, place } = first;
       const reply = await scripts.reserve(place.keys, attempt.userId, attempt.orderId, place.epoch);
       return answer(first, 'kind' in reply ? reply : decisionOf(attempt, reply, latch));
     }
-    const sales: SaleAttempts[] = [];
-    const inOrder: Item[] = [];
-    for (const members of bySale(items, ({ attempt }) => attempt.saleId).values()) {
-      sales.push({ keys: members[0]!.place.keys, members: members.map(({ attempt }) => attempt) });
-      inOrder.push(...members);
-    }
-    // The last attempt has the newest epoch; in an older epoch the sale is not loaded for the others either.
-    const replies = await scripts.reserveMany(sales, items.at(-1)!.place.epoch);
-    for (const [i, item] of inOrder.entries())
-      answer(item, 'kind' in replies ? replies : decisionOf(item.attempt, replies[i]!, latch));
+    const { epoch } = items.at(-1)!.place; // the newest: in an older one no sale is loaded
+    const sales = [...bySale(items, ({ attempt }) => attempt.saleId).values()];
+    const calls = callsFor(sales, isCluster).map(async (some) => {
+      const attempts = some.map((members) => ({
+        keys: members[0]!.place.keys,
+        members: members.map(({ attempt }) => attempt),
+      }));
+      const replies = await scripts.reserveMany(attempts, epoch);
+      for (const [i, item] of some.flat().entries())
+        answer(item, 'kind' in replies ? replies : decisionOf(item.attempt, replies[i]!, latch));
+    });
+    // A call that fails leaves the answers of the others.
+    const failed = (await Promise.allSettled(calls)).find((call) => call.status === 'rejected');
+    if (failed !== undefined) throw failed.reason;
   }
 
   const { submit } = microBatcher<Item, Decision>({
@@ -69,10 +72,10 @@ export function create(context: StrategyContext): ReservingStrategy {
     onBatch: context.onBatch,
   });
   const strategy = redisStrategy(context, description, 0, (attempt, place) =>
-    submit(QUEUE, { attempt, place }),
+    submit(serverOf(place.keys.state).id, { attempt, place }),
   );
   const { keys, epoch } = strategy.mirror;
-  const latch = soldOutLatch({ redis, soldOut: scripts.soldOut, keys, epoch, onError: context.onError });
+  const latch = soldOutLatch({ redis: context.redis, keys, epoch, onError: context.onError });
   return { ...strategy, latch, maxBatch: limits.scriptBatchSize };
 }
 

@@ -20,6 +20,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { homeSegment, lenderOf } from '../../domain/segments.ts';
 import { type Lease, using } from '../../locks/lock.ts';
+import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import { ALL_GUARANTEES, type ReservingStrategy, type StrategyContext } from '../strategy.ts';
 import {
   type Decision,
@@ -30,7 +31,6 @@ import {
   NOT_LOADED,
   readSaleInRedis,
   redisStrategy,
-  type SalePlace,
 } from './base.ts';
 
 export const description: StrategyDescription = {
@@ -67,7 +67,7 @@ export function create(context: StrategyContext): ReservingStrategy {
    */
   async function take(
     attempt: Attempt,
-    place: SalePlace,
+    place: SaleInEpoch,
     segment: number,
     leases: readonly [...Lease[], Lease],
     seen?: number,
@@ -79,7 +79,7 @@ export function create(context: StrategyContext): ReservingStrategy {
     return deductUnderLease(context, place, attempt, String(segment), leases.at(-1)!);
   }
 
-  async function unitsOf({ keys, epoch }: SalePlace, segment: number, lease: Lease) {
+  async function unitsOf({ keys, epoch }: SaleInEpoch, segment: number, lease: Lease) {
     const [state, units] = await scripts.fencedRead(keys, String(segment), fenceOf(context, lease), epoch);
     if (state === 'loaded') return Number(units);
     return state === 'not-loaded' ? NOT_LOADED : LEASE_LOST;
@@ -87,7 +87,7 @@ export function create(context: StrategyContext): ReservingStrategy {
 
   async function borrow(
     attempt: Attempt,
-    place: SalePlace,
+    place: SaleInEpoch,
     home: number,
     homeLease: Lease,
   ): Promise<Decision> {
@@ -113,7 +113,7 @@ export function create(context: StrategyContext): ReservingStrategy {
 
   async function decideAtHome(
     attempt: Attempt,
-    place: SalePlace,
+    place: SaleInEpoch,
     home: number,
     lease: Lease,
   ): Promise<Decision> {

@@ -16,7 +16,8 @@
  */
 import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
-import type { SaleKeys, SaleScripts } from '../../store/redis/scripts.ts';
+import type { RedisStore } from '../../store/redis/connection.ts';
+import type { SaleKeys } from '../../store/redis/sale-keys.ts';
 import { BloomFilter } from './bloom-filter.ts';
 
 export interface SoldOutLatch {
@@ -30,10 +31,9 @@ export interface SoldOutLatch {
 }
 
 export interface LatchContext {
-  readonly redis: Redis;
-  readonly soldOut: SaleScripts['soldOut'];
+  readonly redis: RedisStore;
   readonly keys: (saleId: number) => SaleKeys;
-  readonly epoch: () => Promise<number>;
+  readonly epoch: (saleId: number) => Promise<number>;
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
@@ -72,7 +72,8 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
   /** @returns for each sale its generation, and until when it is valid; null: not sold out */
   async function states(saleIds: readonly number[]): Promise<(Confirmed | null)[]> {
     const askedMs = performance.now();
-    const replies = await context.soldOut(saleIds.map(context.keys), await context.epoch());
+    const sales = saleIds.map(async (id) => ({ keys: context.keys(id), epoch: await context.epoch(id) }));
+    const replies = await context.redis.scripts.soldOut(await Promise.all(sales));
     return replies.map((reply) => {
       if (reply === null) return null;
       const endsMs = reply.endsInMs < 0 ? Number.POSITIVE_INFINITY : askedMs + reply.endsInMs;
@@ -83,7 +84,7 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
   async function arm(saleId: number): Promise<void> {
     const [before] = await states([saleId]);
     if (!before) return;
-    const buyers = await readBuyers(context.redis, context.keys(saleId).buyers);
+    const buyers = await readBuyers(context.redis.redis, context.keys(saleId).buyers);
     const [now] = await states([saleId]);
     if (now?.generation !== before.generation || closed) return;
     latched.set(saleId, { ...now, buyers, usedMs: performance.now() });
@@ -118,7 +119,7 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
   /** Subscribes to released units. Without a subscription, the next confirmation notices them. */
   function listen(): void {
     if (subscriber !== null || closed) return;
-    subscriber = context.redis.duplicate({
+    subscriber = context.redis.connectionTo(CHANNEL, {
       lazyConnect: true,
       enableOfflineQueue: true,
       autoResubscribe: false,

@@ -10,8 +10,9 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
 import { findActive } from '../../store/postgres/purchases.ts';
+import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import type { CommittingStrategy, StrategyContext } from '../strategy.ts';
-import { type CommitDecision, readSaleInRedis, type SalePlace, unfencedStrategy } from './base.ts';
+import { type CommitDecision, readSaleInRedis, unfencedStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'unsafe',
@@ -56,7 +57,7 @@ export function create(context: StrategyContext): CommittingStrategy {
     return { kind: 'replayed', order: { orderId: order.id, saleId, userId, status: order.status } };
   }
 
-  async function decide(attempt: Attempt, place: SalePlace): Promise<CommitDecision> {
+  async function decide(attempt: Attempt, place: SaleInEpoch): Promise<CommitDecision> {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', null);
     if ('kind' in sale) return sale;
     if (sale.held !== null) return replay(attempt);

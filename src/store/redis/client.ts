@@ -1,0 +1,89 @@
+/**
+ * The clients of ioredis, by address. None of them queues commands while its connection is down, or sends one again after it
+ * was lost: it may have run.
+ */
+import { Cluster, Redis, type RedisOptions } from 'ioredis';
+import { limits } from '../../config/limits.ts';
+import type { ClusterAddress, RedisAddress, SentinelAddress } from '../../config/redis-url.ts';
+
+/** A lost connection is retried soon, because the renewal of a lease may be waiting. */
+export const retryMs = (times: number) => Math.min(25 * 2 ** Math.min(times, 5), 250);
+
+/** Of every connection. */
+const CONNECTION = {
+  lazyConnect: true,
+  autoResendUnfulfilledCommands: false,
+  maxRetriesPerRequest: 0,
+  commandTimeout: limits.redisCommandMs,
+  connectTimeout: limits.redisCommandMs,
+  // A primary that became a replica accepts no write: find the new primary, or follow the host name to it.
+  reconnectOnError: ({ message }: Error) => message.startsWith('READONLY'),
+} satisfies RedisOptions;
+
+/** Of one that needs no queue: it connects before it is used. */
+const CLIENT = { ...CONNECTION, enableOfflineQueue: false, retryStrategy: retryMs } satisfies RedisOptions;
+
+export function clientOf(address: Exclude<RedisAddress, ClusterAddress>): Redis {
+  return address.kind === 'server' ? new Redis(address.url, CLIENT) : sentinelClient(address);
+}
+
+/**
+ * With Sentinel the client asks one Sentinel after the other for the primary. It also subscribes to their `+switch-master`
+ * events, so that it leaves an old primary that it still reaches (a split brain) when any Sentinel announces the new one.
+ */
+function sentinelClient(address: SentinelAddress): Redis {
+  let wasReady = false;
+  const redis = new Redis({
+    ...CLIENT,
+    sentinels: [...address.hosts],
+    name: address.service,
+    db: address.db,
+    ...credentialsOf(address),
+    ...(address.tls && { sentinelTLS: {}, enableTLSForSentinelMode: true }),
+    failoverDetector: true,
+    sentinelCommandTimeout: limits.redisCommandMs,
+    // Without Sentinels the first connection fails; a later one is retried for as long as it takes.
+    sentinelRetryStrategy: (times) => (wasReady ? retryMs(times) : null),
+    sentinelReconnectStrategy: retryMs,
+  });
+  redis.once('ready', () => {
+    wasReady = true;
+  });
+  return redis;
+}
+
+/** How often the map of the slots is read, milliseconds, besides whenever a server answers that a slot has moved. */
+const SLOTS_REFRESH_MS = 1_000;
+/** The answer while some keys of a slot have moved and others have not. */
+const TRY_AGAIN_MS = 25;
+const MAX_REDIRECTIONS = 40;
+
+/** The client of a cluster sends each command to the server that has its keys, and follows MOVED, ASK and TRYAGAIN. */
+export function clusterOf(address: ClusterAddress): Cluster {
+  return new Cluster([...address.hosts], {
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    slotsRefreshInterval: SLOTS_REFRESH_MS,
+    slotsRefreshTimeout: limits.redisCommandMs,
+    retryDelayOnFailover: 0,
+    retryDelayOnClusterDown: 0,
+    retryDelayOnTryAgain: TRY_AGAIN_MS,
+    maxRedirections: MAX_REDIRECTIONS,
+    clusterRetryStrategy: retryMs,
+    clusterNodeRetryStrategy: retryMs,
+    redisOptions: nodeOptions(address),
+  });
+}
+
+/** Of a connection to one server of a cluster. */
+export function nodeOptions(address: ClusterAddress) {
+  return { ...CONNECTION, ...credentialsOf(address) };
+}
+
+function credentialsOf({ tls, username, password }: ClusterAddress | SentinelAddress) {
+  return {
+    ...(username !== null && { username }),
+    ...(password !== null && { password }),
+    ...(tls && { tls: {} }),
+  };
+}

@@ -1,0 +1,124 @@
+/**
+ * A cluster of Redis. All keys of a sale have one hash tag, so a sale is on one server; so is a lock, and the queue of tasks.
+ *
+ *   key ──CRC16 of its tag──▶ slot ──the cluster's map──▶ server ──not connected──▶ busy, and the map is read again
+ *
+ * A slot can move to another server at any time. The client follows; the sales in it have another epoch there, so they are
+ * loaded again (see epochs.ts).
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Cluster, Command, Redis, type RedisOptions } from 'ioredis';
+import type { ClusterAddress } from '../../config/redis-url.ts';
+import { clusterOf, nodeOptions, retryMs } from './client.ts';
+import { type RedisServer, redisServer } from './server.ts';
+
+/** Options of a further connection. */
+export type ConnectionOptions = Pick<
+  RedisOptions,
+  'lazyConnect' | 'enableOfflineQueue' | 'autoResubscribe' | 'commandTimeout' | 'socketTimeout'
+>;
+
+/** How long a cluster may take to become ready at start, milliseconds. */
+const CONNECT_MS = 5_000;
+/** Keys whose slots are cached. */
+const MAX_CACHED_SLOTS = 10_000;
+
+export interface RedisCluster {
+  readonly cluster: Cluster;
+  /** @throws when the cluster does not become ready in time */
+  connect(): Promise<void>;
+  /** The master that has a key. @throws when it is not connected */
+  serverOf(key: string): RedisServer;
+  /** A connection of its own to the master that has a key; wherever that is whenever it connects. */
+  connectionTo(key: string, options: ConnectionOptions): Redis;
+}
+
+/** @param replicas see `REDIS_WAIT` */
+export function redisCluster(
+  address: ClusterAddress,
+  replicas: number,
+  onError: (error: Error) => void,
+): RedisCluster {
+  const cluster = clusterOf(address);
+  const nodes = new Map<string, Redis>();
+  const servers = new WeakMap<Redis, RedisServer>();
+  cluster.on('error', onError);
+  cluster.on('node error', onError);
+  cluster.on('+node', (node: Redis) => {
+    nodes.set(addressOf(node), node);
+    if (cluster.status === 'ready') connectAll();
+  });
+  cluster.on('-node', (node: Redis) => {
+    if (nodes.get(addressOf(node)) === node) nodes.delete(addressOf(node));
+  });
+
+  /** Replicas, too, so that a failover does not wait for it. Not earlier: the client's check of the cluster needs an idle node. */
+  function connectAll(): void {
+    for (const node of cluster.nodes()) if (node.status === 'wait') node.connect().catch(() => {});
+  }
+  cluster.on('ready', connectAll);
+
+  const slots = new Map<string, number>();
+  function slotOf(key: string): number {
+    let slot = slots.get(key);
+    if (slot === undefined) {
+      slot = new Command('get', [key]).getSlot()!;
+      if (slots.size >= MAX_CACHED_SLOTS) slots.clear();
+      slots.set(key, slot);
+    }
+    return slot;
+  }
+  const masterOf = (key: string): string | undefined => cluster.slots[slotOf(key)]?.[0];
+
+  return {
+    cluster,
+    async connect() {
+      const late = sleep(CONNECT_MS, true, { ref: false });
+      try {
+        // The client's promise stays open when the cluster is up and reports that it is not ready.
+        if (await Promise.race([cluster.connect().then(() => false), late]))
+          throw new Error('the cluster is not ready');
+        // A ping waits for the connection. A master that is down does not keep the others from being used.
+        await Promise.allSettled(cluster.nodes('master').map((node) => node.ping()));
+      } catch (error) {
+        cluster.disconnect();
+        throw error;
+      }
+    },
+    serverOf(key) {
+      const node = nodes.get(masterOf(key) ?? '');
+      if (node === undefined || !['ready', 'wait'].includes(node.status)) {
+        cluster.refreshSlotsCache();
+        throw new Error("Cluster isn't ready and enableOfflineQueue options is false");
+      }
+      let server = servers.get(node);
+      if (server === undefined) {
+        server = redisServer(node, replicas);
+        servers.set(node, server);
+      }
+      return server;
+    },
+    connectionTo(key, options) {
+      const place = () => {
+        const at = masterOf(key) ?? nodes.keys().next().value ?? '';
+        const colon = at.lastIndexOf(':');
+        return { host: at.slice(0, colon), port: Number(at.slice(colon + 1)) };
+      };
+      const retryStrategy = (times: number) => {
+        cluster.refreshSlotsCache();
+        Object.assign(connection.options, place());
+        return retryMs(times);
+      };
+      const connection: Redis = new Redis({
+        ...nodeOptions(address),
+        enableOfflineQueue: false,
+        ...options,
+        ...place(),
+        retryStrategy,
+      });
+      return connection;
+    },
+  };
+}
+
+const addressOf = ({ options }: Redis): string => `${options.host}:${options.port}`;

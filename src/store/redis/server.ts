@@ -1,0 +1,40 @@
+/** One server of Redis: the only one or, of a cluster, one of the masters. */
+import type { Redis } from 'ioredis';
+import { type StoreClock, storeClock } from '../late-requests.ts';
+import { type Replication, waitingFor } from './replication.ts';
+
+export interface RedisServer {
+  /** Distinguishes the servers in this process. */
+  readonly id: number;
+  /** For commands that name no key. */
+  readonly redis: Redis;
+  readonly clock: StoreClock;
+  /** Null: nothing waits for replicas. */
+  readonly replication: Replication | null;
+  /** How often its connection was lost. Afterwards another server may answer, with another clock and other data. */
+  readonly connections: number;
+}
+
+let lastId = 0;
+
+/** @param replicas that must have a reservation before it counts: see `REDIS_WAIT` */
+export function redisServer(redis: Redis, replicas: number): RedisServer {
+  let connections = 0;
+  const clock = storeClock(async () => {
+    const [seconds, micros] = await redis.time();
+    return Number(seconds) * 1_000 + Number(micros) / 1_000;
+  });
+  redis.on('close', () => {
+    connections++;
+    clock.invalidate();
+  });
+  return {
+    id: ++lastId,
+    redis,
+    clock,
+    replication: replicas > 0 ? waitingFor(redis, replicas) : null,
+    get connections() {
+      return connections;
+    },
+  };
+}

@@ -1,0 +1,53 @@
+/** Every lock in one Redis also works on a cluster, with resources on different masters. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type Lock, using } from '../../src/locks/lock.ts';
+import { locks } from '../../src/locks/registry.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { held } from '../locks/lock-checks.ts';
+import { openCluster, type TestCluster } from '../support/cluster.ts';
+
+const PROCESSES = 3;
+let cluster: TestCluster;
+const stores: RedisStore[] = [];
+
+beforeAll(async () => {
+  cluster = await openCluster();
+  for (let n = 0; n < PROCESSES; n++) stores.push(await openRedis(cluster.url, () => {}));
+});
+afterAll(async () => {
+  await Promise.all(stores.map((store) => store.close()));
+  await cluster?.[Symbol.asyncDispose]();
+});
+
+const onRedis = [...locks.values()].filter(({ description }) => description.needs === 'REDIS_URL');
+
+function open(name: string): Promise<Lock[]> {
+  const context = { lockTtlMs: 5_000, redlockUrls: [], zookeeperUrl: null, redisWait: 0, onError: () => {} };
+  // A lock uses those stores alone that its description names.
+  return Promise.all(
+    stores.map((redis) => locks.get(name)!.create({ ...context, redis, postgres: null as never })),
+  );
+}
+
+it.each(onRedis.map(({ description }) => description.name))('%s excludes on every master', async (name) => {
+  const processes = await open(name);
+  const counters = new Map<string, number>();
+  const resources = ['a', 'b', 'c', 'd', 'e', 'f'].map((one) => `${name}-${one}`);
+  for (const resource of resources) await (await held(processes[0]!, resource)).release();
+  const work = processes.flatMap((lock) =>
+    resources.flatMap((resource) =>
+      Array.from({ length: 5 }, async () => {
+        const result = await using(lock, resource, { ttlMs: 20_000, waitMs: 60_000 }, async () => {
+          const before = counters.get(resource) ?? 0;
+          await sleep(2);
+          counters.set(resource, before + 1);
+        });
+        expect(result.kind).toBe('done');
+      }),
+    ),
+  );
+  await Promise.all(work);
+  expect(resources.map((resource) => counters.get(resource))).toEqual(resources.map(() => 5 * PROCESSES));
+  await Promise.all(processes.map((lock) => lock.close()));
+});

@@ -1,0 +1,66 @@
+/** A Redis Cluster in the middle of a sale: failovers, and a slot that moves to another master. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { eventually, users } from '../support/client.ts';
+import { openCluster, type TestCluster } from '../support/cluster.ts';
+import { assertInvariants, type TestSale, World } from '../support/world.ts';
+
+const STOCK = 120;
+let cluster: TestCluster;
+
+beforeAll(async () => {
+  cluster = await openCluster();
+});
+afterAll(async () => {
+  await cluster?.[Symbol.asyncDispose]();
+});
+
+/** Answers that customers must not see. */
+const unexpected = ({ ledger }: TestSale) =>
+  ledger.operations.filter(({ status }) => status !== null && status >= 500 && status !== 503);
+
+async function check(sale: TestSale): Promise<void> {
+  const redis = await cluster.client();
+  await assertInvariants(sale, redis);
+  redis.disconnect();
+}
+
+describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
+  it('sells several sales, which are on different masters', async () => {
+    await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: cluster.url } });
+    const sales = await Promise.all(Array.from({ length: 6 }, () => world.openSale(20)));
+    await Promise.all(sales.map((sale) => sale.rush(users(30))));
+    await sales[0]!.pay('user-0');
+    for (const sale of sales) await check(sale);
+    const { sql } = world.stores;
+    const open = `SELECT count(*)::int AS open FROM tasks WHERE state <> 'done'`;
+    await eventually(
+      async () => (await sql.query<{ open: number }>(open)).rows[0]!.open,
+      (left) => left === 0,
+    );
+  });
+
+  it.each(['kill', 'switchOver'] as const)('keeps every promise through a %s of a master', async (fault) => {
+    await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: cluster.url } });
+    const sale = await world.openSale(STOCK);
+    await sale.rush(users(20, 'before'));
+    const rush = sale.rush(users(60, 'during'), 3_000);
+    await sleep(500);
+    await cluster[fault](`stampede:{sale:${sale.id}}:state`);
+    await rush;
+    expect(unexpected(sale)).toEqual([]);
+    await check(sale);
+  });
+
+  it('answers nobody with an error while the slot of its sale moves to another master', async () => {
+    await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: cluster.url } });
+    const sale = await world.openSale(STOCK);
+    await sale.rush(users(20, 'before'));
+    const rush = sale.rush(users(60, 'during'), 3_000);
+    await sleep(500);
+    await cluster.moveSlot(`stampede:{sale:${sale.id}}:state`, () => sleep(100));
+    await rush;
+    expect(sale.ledger.operations.filter(({ status }) => status !== 201 && status !== 200)).toEqual([]);
+    await check(sale);
+  });
+});
