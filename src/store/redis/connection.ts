@@ -52,24 +52,20 @@ export async function openRedis(
   if (address.kind === 'cluster') return openCluster(address, onError, replicas);
   const redis = clientOf(address);
   redis.on('error', onError);
-  await redis.connect();
+  await redis.connect().catch((error) => {
+    redis.disconnect();
+    throw error;
+  });
   return storeOn(redis, (listener) => openRedis(redisUrl, listener), replicas);
 }
 
 /** The store on a client of one server. */
 export function storeOn(redis: Redis, another: RedisStore['another'], replicas = 0): RedisStore {
   const server = redisServer(redis, replicas);
-  return {
-    ...partsOf(
-      redis,
-      false,
-      () => server,
-      () => [redis],
-      replicas,
-    ),
-    another,
-    connectionTo: (_key, options) => redis.duplicate(options),
-  };
+  const connectionTo: RedisStore['connectionTo'] = (_key, options) => redis.duplicate(options);
+  const servers = () => [redis];
+  const serverOf = () => server;
+  return storeWith({ redis, isCluster: false, serverOf, servers, another, connectionTo, replicas });
 }
 
 async function openCluster(
@@ -77,28 +73,23 @@ async function openCluster(
   onError: (error: Error) => void,
   replicas: number,
 ): Promise<RedisStore> {
-  const { cluster, connect, serverOf, connectionTo } = redisCluster(address, replicas, onError);
+  const { cluster, connect, ...toServers } = redisCluster(address, replicas, onError);
   await connect();
-  // Of one key, the commands of both are the same.
-  const redis = cluster as unknown as Redis;
-  return {
-    ...partsOf(redis, true, serverOf, () => cluster.nodes('master'), replicas),
-    another: (listener) => openCluster(address, listener, 0),
-    connectionTo,
-  };
+  const redis = cluster as unknown as Redis; // the commands that name keys are the same
+  const another: RedisStore['another'] = (listener) => openCluster(address, listener, 0);
+  const servers = () => cluster.nodes('master');
+  return storeWith({ redis, isCluster: true, servers, another, ...toServers, replicas });
 }
 
-function partsOf(
-  redis: Redis,
-  isCluster: boolean,
-  serverOf: RedisStore['serverOf'],
-  servers: () => readonly Redis[],
-  replicas: number,
-): Omit<RedisStore, 'connectionTo' | 'another'> {
+type Parts = Pick<RedisStore, 'redis' | 'isCluster' | 'serverOf' | 'another' | 'connectionTo'> & {
+  servers(): readonly Redis[];
+  readonly replicas: number;
+};
+
+function storeWith({ servers, replicas, ...parts }: Parts): RedisStore {
+  const { redis, isCluster, serverOf } = parts;
   return {
-    redis,
-    isCluster,
-    serverOf,
+    ...parts,
     scripts: { ...defineSaleScripts(redis, serverOf, isCluster), ...defineLockScripts(redis) },
     watchReplication: (key) => (replicas === 0 ? ALWAYS : watchReplication(serverOf, key)),
     async ping() {
