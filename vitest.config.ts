@@ -35,6 +35,7 @@ export default defineConfig({
       include: ['src/**/*.ts'],
       exclude: ['src/generated/**'],
       reporter: ['text-summary', 'json-summary', 'lcovonly'],
+      reportOnFailure: true,
     },
   },
 });

@@ -11,7 +11,7 @@ import { held } from './lock-checks.ts';
 let sentinels: Sentinels;
 const stores: RedisStore[] = [];
 beforeAll(async () => {
-  sentinels = await openSentinels(60_000);
+  sentinels = await openSentinels(15_000);
 });
 afterAll(async () => {
   await Promise.all(stores.map((store) => store.close()));
@@ -70,6 +70,7 @@ it('redis loses one that the replica lacks, and signals the loss before the leas
   const second = await eventually(
     () => b.acquire('lost', { ttlMs: 60_000, waitMs: 0 }),
     ({ kind }) => kind === 'held',
+    90_000,
   );
   expect(second.kind).toBe('held');
   await eventually(async () => lostMs, Number.isFinite);

@@ -32,6 +32,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
   it.each(Object.entries(faults))(
     'keeps every promise through a %s of the primary',
     async (name, fault) => {
+      await sentinels.flush();
       await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: sentinels.url } });
       for (const seed of SEEDS)
         await sellThrough(world, `sentinel ${name}`, seed, fault, () => sentinels.client());
