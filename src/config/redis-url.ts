@@ -5,7 +5,8 @@
  *   redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]   the primary that the Sentinels name
  *   redis+cluster://[user:password@]host[:port],host[:port]                 a cluster, some of whose servers are named
  *
- * rediss://, rediss+sentinel:// and rediss+cluster:// use TLS. User and password are those of the Redis servers; percent-encode special characters.
+ * rediss://, rediss+sentinel:// and rediss+cluster:// use TLS. User and password are those of the Redis servers; percent-encode
+ * special characters.
  */
 export interface RedisHost {
   readonly host: string;

@@ -48,7 +48,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     TIMEOUT_MS,
   );
 
-  it('answers nobody with an error while the slot of its sale moves to another master', async () => {
+  it('answers no customer with an error while the slot of its sale moves to another master', async () => {
     await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: cluster.url } });
     const sale = await world.openSale(120);
     await sale.rush(users(20, 'before'));

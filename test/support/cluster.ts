@@ -22,7 +22,7 @@ interface Member {
 export interface TestCluster extends AsyncDisposable {
   /** redis+cluster://… */
   readonly url: string;
-  /** Deletes all data: tests have databases of their own, and sales with the same ids. */
+  /** Deletes all data: each test has its database, and their sales have the same ids. */
   flush(): Promise<void>;
   /** A client of the whole cluster. The caller disconnects it. */
   client(): Promise<Redis>;

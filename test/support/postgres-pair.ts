@@ -18,7 +18,7 @@ export interface PostgresPair extends AsyncDisposable {
   readonly url: string;
   /** Connections to the server that is the primary now; each test asks anew. */
   sql(): pg.Pool;
-  /** Waits until the standby has everything; it gets nothing more, and nobody notices. */
+  /** Waits until the standby has everything; from then on it gets nothing, and no server notices. */
   cutReplication(): Promise<void>;
   /** SIGKILL of the primary; then the standby is promoted. */
   failOver(): Promise<void>;

@@ -26,7 +26,7 @@ export interface Sentinels extends AsyncDisposable {
   readonly url: string;
   /** The server that the Sentinels call the primary now. */
   primary(): Promise<RedisServer>;
-  /** Deletes all data: tests have databases of their own, and sales with the same ids. */
+  /** Deletes all data: each test has its database, and their sales have the same ids. */
   flush(): Promise<void>;
   /** A client of the primary. The caller disconnects it. */
   client(): Promise<Redis>;

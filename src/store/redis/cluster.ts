@@ -29,7 +29,7 @@ export interface RedisCluster {
   connect(): Promise<void>;
   /** The master that has a key. @throws when it is not connected */
   serverOf(key: string): RedisServer;
-  /** A connection of its own to the master that has a key; wherever that is whenever it connects. */
+  /** A dedicated connection to the master that has a key. Each reconnection looks up where the key is. */
   connectionTo(key: string, options: ConnectionOptions): Redis;
 }
 

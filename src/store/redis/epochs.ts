@@ -1,6 +1,6 @@
 /**
  * The epoch of Redis: whether this is the Redis that the service wrote to, or one that has since lost its memory or been
- * restored from an older snapshot; and whether Postgres still has what Redis was told.
+ * restored from an older snapshot; and whether Postgres still has the orders that Redis knows.
  *
  *   connected ──▶ read Redis's run id ──as before──▶ the same epoch
  *       ▲                   └──another──▶ Postgres numbers it ──▶ a new epoch

@@ -1,5 +1,5 @@
 /**
- * Whether replicas have what was written through a connection: `WAIT`, which counts acknowledgements of its own connection's
+ * Whether replicas have what was written through a connection: `WAIT`, which counts acknowledgements of its connection's
  * writes. It blocks the connection, so all callers that arrive during one WAIT share the next.
  *
  *   write ──answered──▶ confirm ──enough replicas acknowledged──▶ true
@@ -12,7 +12,7 @@ import type { Redis } from 'ioredis';
 
 /** Healthy replicas acknowledge within a round trip. The connection is blocked until then. */
 export const REPLICATION_MS = 200;
-/** After a failure nobody waits for that long: attempts must not queue behind a connection that is blocked again and again. */
+/** After a failure no attempt waits for that long: attempts must not queue behind a connection that is blocked again and again. */
 const PAUSE_MS = 1_000;
 
 export interface Replication {
