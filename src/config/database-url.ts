@@ -4,22 +4,17 @@
  *   postgresql://[user:password@]host[:port]/database[?parameters]
  *   postgresql://[user:password@]host[:port],host[:port]/database?target_session_attrs=read-write
  */
-export interface DatabaseHost {
-  readonly host: string;
-  readonly port: number;
-}
+import { type Host, parseHosts } from './hosts.ts';
 
 export interface DatabaseAddress {
   /** Of one server. With several in the text: of the first, without `target_session_attrs`, as node-postgres knows neither. */
   readonly url: string;
   /** The servers among which the one that accepts writes is used. Empty: `url` names the only one. */
-  readonly hosts: readonly DatabaseHost[];
+  readonly hosts: readonly Host[];
 }
 
 const PORT = 5_432;
 const PARTS = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(\/[^?#]*)?(?:\?([^#]*))?$/;
-/** A host name, an IPv4 address, or an IPv6 address in brackets. */
-const HOST = /^(\[[0-9a-fA-F:.]+\]|[^\s:[\],@]+)(?::(\d{1,5}))?$/;
 const WRITES = ['read-write', 'primary'];
 
 /** @returns the address, or what is wrong with the text, without its password */
@@ -37,13 +32,7 @@ export function parseDatabaseUrl(text: string): DatabaseAddress | string {
   if (wanted !== null && !WRITES.includes(wanted)) {
     return 'has target_session_attrs that a service cannot use: it writes, so it needs read-write';
   }
-  const hosts: DatabaseHost[] = [];
-  for (const entry of list.split(',')) {
-    const [, host, port = PORT] = HOST.exec(entry) ?? [];
-    if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
-      return `names a server "${entry}", which must be host or host:port`;
-    }
-    hosts.push({ host: host.replace(/^\[|\]$/g, ''), port: Number(port) });
-  }
+  const hosts = parseHosts(list, PORT);
+  if (typeof hosts === 'string') return `names a server "${hosts}", which must be host or host:port`;
   return { url, hosts };
 }

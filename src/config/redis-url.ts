@@ -8,13 +8,10 @@
  * rediss://, rediss+sentinel:// and rediss+cluster:// use TLS. User and password are those of the Redis servers; percent-encode
  * special characters.
  */
-export interface RedisHost {
-  readonly host: string;
-  readonly port: number;
-}
+import { type Host, parseHosts } from './hosts.ts';
 
 interface RedisServers {
-  readonly hosts: readonly RedisHost[];
+  readonly hosts: readonly Host[];
   readonly tls: boolean;
   readonly username: string | null;
   readonly password: string | null;
@@ -41,8 +38,6 @@ const NAMES = { sentinel: 'Sentinel', cluster: 'server' };
 const FORMS =
   'redis://host:port/db, redis+sentinel://host:port,host:port/service/db or redis+cluster://host:port,host:port (rediss for TLS)';
 const PARTS = /^(rediss?)\+(sentinel|cluster):\/\/(?:([^@/]*)@)?([^/?#]*)(?:\/([^/?#]*)(?:\/(\d+))?)?\/?$/;
-/** A host name, an IPv4 address, or an IPv6 address in brackets. */
-const HOST = /^(\[[0-9a-fA-F:.]+\]|[^\s:[\],@]+)(?::(\d{1,5}))?$/;
 
 /** @returns the address, or what is wrong with the text, without its password */
 export function parseRedisUrl(text: string): RedisAddress | string {
@@ -54,14 +49,8 @@ export function parseRedisUrl(text: string): RedisAddress | string {
   if (parts === null) return `must be ${FORMS}`;
   const [, protocol, , credentials, list = '', service = '', db = '0'] = parts;
   const kind = parts[2] as 'sentinel' | 'cluster';
-  const hosts: RedisHost[] = [];
-  for (const entry of list.split(',')) {
-    const [, host, port = PORTS[kind]] = HOST.exec(entry) ?? [];
-    if (host === undefined || Number(port) < 1 || Number(port) > 65_535) {
-      return `names a ${NAMES[kind]} "${entry}", which must be host or host:port`;
-    }
-    hosts.push({ host: host.replace(/^\[|\]$/g, ''), port: Number(port) });
-  }
+  const hosts = parseHosts(list, PORTS[kind]);
+  if (typeof hosts === 'string') return `names a ${NAMES[kind]} "${hosts}", which must be host or host:port`;
   if (kind === 'sentinel' && service === '')
     return 'must name the service that the Sentinels monitor: …/mymaster';
   if (kind === 'cluster' && service !== '') return 'names a database, and a cluster has none';

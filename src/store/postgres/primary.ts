@@ -9,21 +9,21 @@
  * promoted, as every failover manager for Postgres does.
  */
 import pg from 'pg';
-import type { DatabaseHost } from '../../config/database-url.ts';
+import type { Host } from '../../config/hosts.ts';
 import { limits } from '../../config/limits.ts';
 
 export interface PrimaryFinder {
   /** @throws an error of a server when none accepts writes */
-  locate(): Promise<DatabaseHost>;
+  locate(): Promise<Host>;
   /** Makes the next `locate` ask again. */
   forget(): void;
 }
 
 /** @param url of the database, with any host */
-export function primaryFinder(url: string, hosts: readonly DatabaseHost[]): PrimaryFinder {
-  let known: Promise<DatabaseHost> | null = null;
+export function primaryFinder(url: string, hosts: readonly Host[]): PrimaryFinder {
+  let known: Promise<Host> | null = null;
 
-  async function ask(host: DatabaseHost): Promise<DatabaseHost> {
+  async function ask(host: Host): Promise<Host> {
     const client = new pg.Client({
       connectionString: url,
       connectionTimeoutMillis: limits.postgresConnectMs,
@@ -42,7 +42,7 @@ export function primaryFinder(url: string, hosts: readonly DatabaseHost[]): Prim
     throw new Error(`Postgres at ${host.host}:${host.port} is read-only`);
   }
 
-  async function find(): Promise<DatabaseHost> {
+  async function find(): Promise<Host> {
     try {
       return await Promise.any(hosts.map(ask));
     } catch (error) {

@@ -1,0 +1,19 @@
+/** Lists of servers in addresses of Postgres and Redis: `host[:port],host[:port]`. */
+export interface Host {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** A host name, an IPv4 address, or an IPv6 address in brackets. */
+const HOST = /^(\[[0-9a-fA-F:.]+\]|[^\s:[\],@]+)(?::(\d{1,5}))?$/;
+
+/** @returns the servers, or the text of the first that is not valid */
+export function parseHosts(list: string, defaultPort: number): readonly Host[] | string {
+  const hosts: Host[] = [];
+  for (const entry of list.split(',')) {
+    const [, host, port = defaultPort] = HOST.exec(entry) ?? [];
+    if (host === undefined || Number(port) < 1 || Number(port) > 65_535) return entry;
+    hosts.push({ host: host.replace(/^\[|\]$/g, ''), port: Number(port) });
+  }
+  return hosts;
+}
