@@ -23,6 +23,8 @@ local units, segments, epoch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[5]
 local before = redis.call('HGET', state, 'epoch')
 local known = before == epoch
 local present = known and redis.call('HEXISTS', counters, segments > 0 and '0' or 'remaining') == 1
+-- Fences, too, are of an earlier epoch: Postgres, which numbers the leases of some locks, may have gone back.
+if not known then redis.call('DEL', state) end
 redis.call('HSET', state, 'startsMs', ARGV[3], 'endsMs', ARGV[4], 'epoch', epoch)
 
 if present then

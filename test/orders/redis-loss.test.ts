@@ -11,7 +11,7 @@ import { readRedis, unpublished } from '../support/invariants.ts';
 import { whileCommitsWait } from '../support/nemesis.ts';
 import { TcpProxy } from '../support/proxy.ts';
 import { OwnRedis } from '../support/servers.ts';
-import { openStoresWithRedis } from '../support/stores.ts';
+import { openStoresWithRedis, openTestStores } from '../support/stores.ts';
 import { describeInFull, tier } from '../support/tier.ts';
 import { assertInvariants, type TestSale, World } from '../support/world.ts';
 
@@ -32,10 +32,10 @@ afterEach(async () => {
   for (const end of endings.splice(0).reverse()) await end();
 });
 
-async function open(strategy: string, stock: number): Promise<TestSale> {
+async function open(strategy: string, stock: number, env: Record<string, string> = {}): Promise<TestSale> {
   const stores = await openStoresWithRedis();
   redis = stores.redisServer;
-  return kept(await World.open({ strategy, stores, services: 2 })).openSale(stock);
+  return kept(await World.open({ strategy, stores, services: 2, env })).openSale(stock);
 }
 
 /** Disturbs Redis when some of a rush have bought. */
@@ -153,6 +153,37 @@ describeInFull('snapshots', () => {
       await redis.start('snapshot');
       await sale.buy('next');
       await expectLeft(sale, 8); // the order that was answered "busy" is not placed
+    },
+  );
+});
+
+describeInFull('another database', () => {
+  it.each([
+    ['lua', 'redis'],
+    ['global-lock', 'postgres-row'],
+  ])(
+    '%s with LOCK=%s: what a sale of another database left in Redis is not taken for the sale with the same id',
+    { timeout: TIMEOUT_MS },
+    async (strategy, LOCK) => {
+      const old = await open(strategy, 10, { LOCK });
+      const { services, stores } = old.world;
+      await old.buy('user-0');
+      await stores.sql.query('UPDATE lock_rows SET fence = fence + 1000000');
+      expect(await old.rush(users(5))).toEqual({ '200': 1, '201': 4 });
+      await whileCommitsWait(stores.sql, old.id, async () => {
+        void old.request('purchase', 'reserved');
+        await eventually(
+          () => readRedis(stores.redis, old.id),
+          ({ reservations }) => reservations === 1,
+        );
+        await Promise.all(services.map((service) => service.kill()));
+      });
+      const { redisUrl, redis: client } = stores;
+      const another = { ...(await openTestStores()), redisUrl, redis: client };
+      const sale = await kept(await World.open({ strategy, stores: another, env: { LOCK } })).openSale(10);
+      expect(sale.id).toBe(old.id);
+      expect(await sale.rush(users(5))).toEqual({ '201': 5 });
+      await expectLeft(sale, 5);
     },
   );
 });

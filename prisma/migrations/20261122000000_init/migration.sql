@@ -111,9 +111,10 @@ CREATE TABLE "mirror_outbox" (
 CREATE INDEX "mirror_outbox_order_id_id_idx" ON "mirror_outbox" ("order_id", "id");
 
 -- Each incarnation of Redis that the service has met. The number is the epoch. Data of another epoch was written before
--- Redis lost its memory, was restored from an old snapshot or was replaced.
+-- Redis lost its memory, was restored from an old snapshot or was replaced. The number is random, so that a new database does
+-- not take what another one left in Redis for its own.
 CREATE TABLE "redis_epochs" (
-    "epoch" SERIAL NOT NULL,
+    "epoch" INTEGER NOT NULL DEFAULT (1 + floor(random() * 2147483646))::int,
     "incarnation" TEXT NOT NULL,
     "first_seen_at" TIMESTAMPTZ(3) NOT NULL DEFAULT CURRENT_TIMESTAMP,
     CONSTRAINT "redis_epochs_pkey" PRIMARY KEY ("epoch"),
