@@ -1,6 +1,6 @@
 /** A Redis Cluster in the middle of a sale: failovers, and a slot that moves to another master. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { eventually, users } from '../support/client.ts';
 import { openCluster, type TestCluster } from '../support/cluster.ts';
 import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
@@ -11,7 +11,6 @@ let cluster: TestCluster;
 beforeAll(async () => {
   cluster = await openCluster();
 });
-beforeEach(() => cluster.flush());
 afterAll(async () => {
   await cluster?.[Symbol.asyncDispose]();
 });

@@ -22,8 +22,6 @@ interface Member {
 export interface TestCluster extends AsyncDisposable {
   /** redis+cluster://… */
   readonly url: string;
-  /** Deletes all data: each test has its database, and their sales have the same ids. */
-  flush(): Promise<void>;
   /** A client of the whole cluster. The caller disconnects it. */
   client(): Promise<Redis>;
   /** SIGKILL of the master that has a key; waits until its replica is the master, and starts the old one again. */
@@ -146,9 +144,6 @@ export async function openCluster(): Promise<TestCluster> {
 
   return {
     url: `redis+cluster://${members.map(({ server }) => `127.0.0.1:${server.port}`).join(',')}`,
-    async flush() {
-      await Promise.all(members.map(({ client }) => client.flushall().catch(() => {}))); // a replica refuses
-    },
     async client() {
       const client = new Cluster(members.map(({ server }) => ({ host: '127.0.0.1', port: server.port })));
       client.on('error', () => {});

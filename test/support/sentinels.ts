@@ -26,12 +26,12 @@ export interface Sentinels extends AsyncDisposable {
   readonly url: string;
   /** The server that the Sentinels call the primary now. */
   primary(): Promise<RedisServer>;
-  /** Deletes all data: each test has its database, and their sales have the same ids. */
-  flush(): Promise<void>;
   /** A client of the primary. The caller disconnects it. */
   client(): Promise<Redis>;
   /** Cuts a server off: what is sent to it, or by it, is lost. */
   cut(server: RedisServer): void;
+  /** Stops the first Sentinel of the URL; it is asked first. @returns what lets it continue */
+  freezeFirst(): () => void;
   /** Ends the cut. */
   heal(server: RedisServer): void;
   /** From now on the replica gets nothing that the primary writes, and neither of them notices. */
@@ -89,7 +89,7 @@ export async function openSentinels(failoverTimeoutMs = 3_000): Promise<Sentinel
     );
     ports.push(port);
   }
-  const sentinel = new Redis({ port: ports[0]!, lazyConnect: true, retryStrategy: () => 100 });
+  const sentinel = new Redis({ port: ports.at(-1)!, lazyConnect: true, retryStrategy: () => 100 });
   sentinel.on('error', () => {}); // it may not listen yet
   const address = async (): Promise<number> => {
     const reply = (await sentinel.call('SENTINEL', 'get-master-addr-by-name', SERVICE)) as string[] | null;
@@ -116,17 +116,16 @@ export async function openSentinels(failoverTimeoutMs = 3_000): Promise<Sentinel
   return {
     url: `redis+sentinel://${ports.map((port) => `127.0.0.1:${port}`).join(',')}/${SERVICE}`,
     primary,
-    async flush() {
-      const client = new Redis((await primary()).port);
-      await client.flushall();
-      client.disconnect();
-    },
     async client() {
       const client = new Redis((await primary()).port);
       client.on('error', () => {}); // the command in flight fails as well
       return client;
     },
     cut: (server) => linkOf(server).set('black-hole'),
+    freezeFirst() {
+      process.kill(processes[0]!.pid, 'SIGSTOP');
+      return () => process.kill(processes[0]!.pid, 'SIGCONT');
+    },
     heal: (server) => linkOf(server).set('pass'),
     async cutReplication() {
       const old = await primary();
@@ -162,7 +161,7 @@ export async function openSentinels(failoverTimeoutMs = 3_000): Promise<Sentinel
     async [Symbol.asyncDispose]() {
       sentinel.disconnect();
       await Promise.all([...links, ...replicationLinks].map((link) => link.close()));
-      await Promise.all(processes.map((process) => process.kill()));
+      await Promise.all(processes.map((one) => one.kill()));
       await Promise.all(servers.map((server) => server.kill()));
       await rm(folder, { recursive: true, force: true });
     },

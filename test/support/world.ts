@@ -20,7 +20,7 @@ type Environment = Readonly<Record<string, string>>;
 
 const START_TRIES = 5;
 /** Longer than any recovery on a slow machine. */
-const PATIENCE_MS = 240_000;
+const PATIENCE_MS = 120_000;
 const IDLE_MS = 60_000;
 
 /** A proxy to a server, and the URL through it. Of several servers the service chooses one, and no proxy is in between. */

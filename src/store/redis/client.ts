@@ -2,7 +2,13 @@
  * The clients of ioredis, by address. None of them queues commands while its connection is down, or sends one again after it
  * was lost: it may have run.
  */
-import { Cluster, Redis, type RedisOptions } from 'ioredis';
+import {
+  Cluster,
+  Redis,
+  type RedisOptions,
+  type SentinelConnectionOptions,
+  SentinelConnector,
+} from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { ClusterAddress, RedisAddress, SentinelAddress } from '../../config/redis-url.ts';
 
@@ -28,6 +34,23 @@ export function clientOf(address: Exclude<RedisAddress, ClusterAddress>): Redis 
 }
 
 /**
+ * Ends the subscriptions of the last connection before it asks the Sentinels for the primary. A `+switch-master` event that
+ * arrives meanwhile would otherwise end the client: ioredis 6 takes it for a `disconnect()`, and never connects again.
+ */
+class Connector extends SentinelConnector {
+  // ioredis declares its type as that of any connector's options
+  constructor(options: unknown) {
+    super(options as SentinelConnectionOptions);
+  }
+
+  override connect(onError: (type: string, error: Error) => void) {
+    const detector: { cleanup(): void } | null = Reflect.get(this, 'failoverDetector');
+    detector?.cleanup();
+    return super.connect(onError);
+  }
+}
+
+/**
  * With Sentinel the client asks one Sentinel after the other for the primary. It also subscribes to their `+switch-master`
  * events, so that it leaves an old primary that it still reaches (a split brain) when any Sentinel announces the new one.
  */
@@ -35,6 +58,7 @@ function sentinelClient(address: SentinelAddress): Redis {
   let wasReady = false;
   const redis = new Redis({
     ...CLIENT,
+    Connector,
     sentinels: [...address.hosts],
     name: address.service,
     db: address.db,
