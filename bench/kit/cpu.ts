@@ -10,10 +10,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { redisClient } from './stores.ts';
 
 export interface CpuTargets {
-  /** The service's first process; with WORKERS its children count, too. Null: it runs elsewhere. */
-  readonly servicePid: number | null;
-  /** Not through a proxy. */
-  readonly redisUrl: string;
+  /** The first process of each service; with WORKERS its children count, too. Null: it runs elsewhere. */
+  readonly servicePids: readonly (number | null)[];
+  /** Of each Redis, not through a proxy. Empty: its figures are null. */
+  readonly redisUrls: readonly string[];
   /** The first process of Postgres; null: it runs elsewhere. */
   readonly postgresPid: number | null;
 }
@@ -29,15 +29,18 @@ export interface CpuUsage {
 
 /** Counts from now on. Nothing is thrown. @returns a function that ends it */
 export async function startCpu(targets: CpuTargets): Promise<() => Promise<CpuUsage>> {
-  const { servicePid, redisUrl, postgresPid } = targets;
-  const redis = redisClient(redisUrl);
-  await redis.connect().catch(() => {});
+  const { servicePids, redisUrls, postgresPid } = targets;
+  const clients = redisUrls.map(redisClient);
+  await Promise.all(clients.map((redis) => redis.connect().catch(() => {})));
   const cpuOf = (pid: number | null): number => (pid === null ? null : cpuSeconds(pid)) ?? Number.NaN;
+  const sum = (values: readonly number[]): number =>
+    values.length === 0 ? Number.NaN : values.reduce((total, value) => total + value);
   const read = async () => {
-    const info = await redis.info().catch(() => '');
-    const field = (name: string) => Number(new RegExp(`^${name}:(\\S+)`, 'm').exec(info)?.[1] ?? Number.NaN);
+    const infos = await Promise.all(clients.map((redis) => redis.info().catch(() => '')));
+    const field = (name: string) =>
+      sum(infos.map((info) => Number(new RegExp(`^${name}:(\\S+)`, 'm').exec(info)?.[1] ?? Number.NaN)));
     return {
-      serviceS: cpuOf(servicePid),
+      serviceS: sum(servicePids.map(cpuOf)),
       redisS: field('used_cpu_sys') + field('used_cpu_user'),
       postgresS: cpuOf(postgresPid),
       redisCommands: field('total_commands_processed'),
@@ -47,7 +50,7 @@ export async function startCpu(targets: CpuTargets): Promise<() => Promise<CpuUs
   const before = await read();
   return async () => {
     const after = await read();
-    redis.disconnect();
+    for (const redis of clients) redis.disconnect();
     const grown = (key: Exclude<keyof CpuUsage, 'elapsedS'>, own = 0): number | null => {
       const more = after[key] - before[key] - own;
       return Number.isNaN(more) ? null : Math.max(0, more);
@@ -56,7 +59,7 @@ export async function startCpu(targets: CpuTargets): Promise<() => Promise<CpuUs
       serviceS: grown('serviceS'),
       redisS: grown('redisS'),
       postgresS: grown('postgresS'),
-      redisCommands: grown('redisCommands', 1), // the INFO before
+      redisCommands: grown('redisCommands', clients.length), // the INFO before
       elapsedS: after.elapsedS - before.elapsedS,
     };
   };

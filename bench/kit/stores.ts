@@ -6,8 +6,9 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Redis } from 'ioredis';
+import { Cluster, Redis } from 'ioredis';
 import pg from 'pg';
+import { parseRedisUrl } from '../../src/config/redis-url.ts';
 import { type LocalStores, startLocalStores } from '../../src/local/stores.ts';
 import { reasonOf } from './text.ts';
 
@@ -162,9 +163,17 @@ export function redisClient(url: string): Redis {
   return redis.on('error', () => {}); // the command in flight fails as well
 }
 
-/** One connection for a few commands. @throws "Redis: …" */
+/** The commands that name keys are those of one server. */
+function clusterClient(hosts: readonly { readonly host: string; readonly port: number }[]): Redis {
+  const cluster = new Cluster([...hosts], { lazyConnect: true, clusterRetryStrategy: () => null });
+  return cluster.on('error', () => {}) as unknown as Redis; // the command in flight fails as well
+}
+
+/** One connection for a few commands, to a server or a cluster. @throws "Redis: …" */
 export async function withRedis<T>(url: string, use: (redis: Redis) => Promise<T>): Promise<T> {
-  const redis = redisClient(url);
+  const address = parseRedisUrl(url);
+  const isCluster = typeof address === 'object' && address.kind === 'cluster';
+  const redis = isCluster ? clusterClient(address.hosts) : redisClient(url);
   try {
     await redis.connect().catch((cause) => {
       throw new Error(`Redis: ${reasonOf(cause)}`, { cause });

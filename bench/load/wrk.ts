@@ -29,9 +29,10 @@ export function wrkGenerator({ program, name, layout, folder }: Wrk): rate.Gener
   return {
     name,
     async run(load) {
-      const { signal, record, attempts, durationMs, connections, url, onSent } = load;
+      const { signal, record, attempts, durationMs, connections, url, prefix, onSent } = load;
       signal.throwIfAborted();
-      const [script, lines] = [join(folder, 'load.lua'), join(folder, 'lines.txt')];
+      // Loads at the same time have different prefixes.
+      const [script, lines] = [join(folder, `load-${prefix}.lua`), join(folder, `lines-${prefix}.txt`)];
       await writeFile(script, wrkScript(load, record ? lines : null));
       const withinMs = durationMs === null ? null : durationMs + rate.resultWithinMs;
       const shape = ['-t', '1', '-c', `${connections}`, '-d', `${Math.ceil((withinMs ?? dayMs) / 1_000)}s`];

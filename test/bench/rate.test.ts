@@ -225,12 +225,16 @@ describe('CPU time', () => {
 
   it('and commands of Redis are its own counters; unreadable ones are null', async () => {
     await using stores = await openTestStores();
-    const end = await startCpu({ servicePid: 2 ** 30, redisUrl: stores.redisUrl, postgresPid: null });
+    const end = await startCpu({ servicePids: [2 ** 30], redisUrls: [stores.redisUrl], postgresPid: null });
     const { redisCommands, serviceS, postgresS, redisS } = await end();
     expect({ serviceS, postgresS }).toEqual({ serviceS: null, postgresS: null });
     expect(redisCommands).toBeGreaterThanOrEqual(0);
     expect(redisS).toBeGreaterThanOrEqual(0);
-    const away = await startCpu({ servicePid: 2 ** 30, redisUrl: 'redis://127.0.0.1:1', postgresPid: null });
+    const away = await startCpu({
+      servicePids: [2 ** 30],
+      redisUrls: ['redis://127.0.0.1:1'],
+      postgresPid: null,
+    });
     expect(await away()).toMatchObject({ redisS: null, redisCommands: null });
   });
 });

@@ -167,6 +167,7 @@ describe('the other suites', () => {
       4,
     ],
     ['flat', ['--cells', 'sales-1,buyers-1000', '--duration', '0.4'], 2],
+    ['scale', ['--cells', 'redis-3-service-2-sales-100', '--duration', '0.4'], 1],
     [
       'memory',
       ['--duration', '1', '--connections', '32', '--pin', 'none', '--profile', '--cells', 'mixed'],
@@ -185,6 +186,7 @@ describe('the other suites', () => {
         expect(findings.filter((text) => !text.includes('not counted'))).toEqual([]);
       }
       if (name === 'limits') expect(results.goals.map(({ of }) => of)).toContain('group-commit');
+      if (name === 'scale') expect(results.summary[0]!.values.redisCpuUs!.median).toBeGreaterThan(0);
       if (name === 'memory') expect(results.tables[0]!.rows.length).toBeGreaterThan(2);
     },
     180_000,

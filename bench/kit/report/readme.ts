@@ -19,7 +19,7 @@ import { noiseText, originText } from './words.ts';
 const root = new URL('../../../', import.meta.url);
 const folder = 'bench/results/canonical';
 /** Committed runs, each with its reports beside it. */
-const runs = ['strategies', 'locks', 'limits', 'flat', 'memory', 'overload'] as const;
+const runs = ['strategies', 'locks', 'limits', 'flat', 'memory', 'scale', 'overload'] as const;
 const axes = { rtt: 'rttMs', connections: 'connections', sales: 'sales' } as const;
 
 /** Null: there is none, or it has an older schema. */
@@ -116,6 +116,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
     overload: () => measured('overload', goals),
     memory: () => measured('memory', goals),
     flat: () => measured('flat', goals),
+    scale: () => measured('scale', comparisons),
   },
 };
 

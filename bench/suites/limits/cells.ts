@@ -15,11 +15,16 @@ export interface LimitCell extends CellBase {
   readonly buyers: number;
   /** Units of each sale, beyond those of earlier buyers. */
   readonly stock: number;
+  /** Masters of Redis: one is a plain server, several a cluster. */
+  readonly masters: number;
+  /** Processes of the service, which share the connections. */
+  readonly processes: number;
 }
 
 const usual: Omit<LimitCell, 'name' | 'summary'> = {
   ...{ kind: 'service', strategy: 'lua', confirm: 'durable', answer: 'accepted' },
   ...{ sales: 1, targets: 1, buyers: 0, stock: 1_000_000_000, unsafe: false, control: false },
+  ...{ masters: 1, processes: 1 },
 };
 const cell = (name: string, summary: string, more: Partial<LimitCell> = {}): LimitCell => {
   return { ...usual, name, summary, ...more };
@@ -108,6 +113,23 @@ const memoryGoals = memoryCells.map(({ name }) =>
   goal([name, 'growth', null, null, 0.15], 'memory stays flat'),
 );
 
+/** What an attempt costs on one server and on a cluster, from which machines can be computed that are not here. */
+const scaleCells: readonly LimitCell[] = [1, 3].flatMap((masters) =>
+  [1, 2].flatMap((processes) =>
+    [1, 100, 1_000].map((sales) =>
+      cell(
+        `redis-${masters}-service-${processes}-sales-${sales}`,
+        `\`lua\`, ${[
+          masters === 1 ? 'one Redis' : `a cluster of ${masters} masters`,
+          processes === 1 ? 'one process' : `${processes} processes`,
+          sales === 1 ? 'one sale' : `${sales} sales in turn`,
+        ].join(', ')}`,
+        { masters, processes, sales, targets: sales },
+      ),
+    ),
+  ),
+);
+
 /** What one suite measures. */
 export interface Kind {
   /** In the list of suites, and over the report. */
@@ -120,11 +142,13 @@ export interface Kind {
   readonly seconds: number;
   readonly rounds: number;
   readonly lead: 'perSecond' | 'growth';
+  /** How servers and load are held to processors, unless an option says otherwise. */
+  readonly pin: 'auto' | 'none';
   readonly charts: readonly Chart[];
 }
 
-const usualKind = { connections: [512], seconds: 4, rounds: 5, lead: 'perSecond' } as const;
-export const kinds: Readonly<Record<'limits' | 'flat' | 'memory', Kind>> = {
+const usualKind = { connections: [512], seconds: 4, rounds: 5, lead: 'perSecond', pin: 'auto' } as const;
+export const kinds: Readonly<Record<'limits' | 'flat' | 'memory' | 'scale', Kind>> = {
   limits: {
     ...{ ...usualKind, cells: limitCells, goals: limitGoals, connections: steps },
     title: 'Measures the service against the limits of the platform under it.',
@@ -145,5 +169,17 @@ export const kinds: Readonly<Record<'limits' | 'flat' | 'memory', Kind>> = {
     title: 'Measures the memory of one service under millions of attempts.',
     report: 'Memory of one service',
     charts: [{ kind: 'curves', curve: 'memory' }],
+  },
+  scale: {
+    ...{ ...usualKind, cells: scaleCells, goals: [], connections: [1, 64, 512], rounds: 3, pin: 'none' },
+    title: 'Measures what an attempt costs with one Redis and with a cluster, and with several processes.',
+    report: 'What an attempt costs, by servers and processes',
+    charts: [
+      {
+        ...{ kind: 'bars', title: 'CPU of an attempt by server', stacked: true },
+        metrics: ['serviceCpuUs', 'redisCpuUs', 'postgresCpuUs'],
+      },
+      { kind: 'sweep', title: 'Answers by connections', metric: 'perSecond', axis: 'connections' },
+    ],
   },
 };

@@ -3,13 +3,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { auditCounts, settleAll } from '../../audit/counts.ts';
-import { cpuSeconds, residentBytes } from '../../kit/cpu.ts';
+import { startRedisCluster } from '../../kit/cluster.ts';
+import { type CpuUsage, residentBytes, startCpu } from '../../kit/cpu.ts';
 import { MissingServersError } from '../../kit/environment.ts';
 import { measureReference } from '../../kit/pgbench.ts';
 import { pin } from '../../kit/pin.ts';
 import { startProgram } from '../../kit/processes.ts';
 import { insertSales } from '../../kit/sales.ts';
-import { noShedding, startService, youngGeneration } from '../../kit/service.ts';
+import { noShedding, type Service, startService, youngGeneration } from '../../kit/service.ts';
 import type { Bare, Trial, TrialBase } from '../../kit/suite.ts';
 import { percent } from '../../kit/text.ts';
 import type { RateResult } from '../../load/rate.ts';
@@ -30,7 +31,10 @@ export interface LimitResult extends TrialBase {
   readonly latencyMs: { readonly p50: number; readonly p99: number } | null;
   /** CPU of the server for an answer, µs; null: not known. */
   readonly serviceCpuUs: number | null;
-  /** Share of one processor that the server used. */
+  /** The same of all servers of Redis, and of Postgres. */
+  readonly redisCpuUs: number | null;
+  readonly postgresCpuUs: number | null;
+  /** Share of one processor that the server used, or all of several together. */
   readonly utilization: number | null;
   /** Resident memory of the server during the step. */
   readonly memory: readonly (readonly [s: number, mebibytes: number])[];
@@ -61,7 +65,8 @@ const mebibyte = 1_048_576;
 
 type Results = Bare<LimitResult>[];
 const nothing = {
-  ...{ others: 0, answers: 0, latencyMs: null, serviceCpuUs: null, utilization: null, passed: null },
+  ...{ others: 0, answers: 0, latencyMs: null, serviceCpuUs: null, passed: null },
+  ...{ redisCpuUs: null, postgresCpuUs: null, utilization: null },
   ...{ memory: [], shares: [], invalid: [], findings: [] },
 };
 
@@ -75,7 +80,7 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
     const { port } = await bare.receive((message): message is Listening => message.port > 0, measuring);
     await pin(bare.pid, layout.server);
     const server = { url: `http://127.0.0.1:${port}`, pid: bare.pid, died: bare.died };
-    return (await attack(server, cell, measuring)).result;
+    return (await attack([server], [], cell, measuring)).result;
   }
   measuring.onStep('pgbench');
   await using own = await stores.fresh(name);
@@ -87,93 +92,136 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
 }
 
 async function measureService(cell: LimitCell, name: string, measuring: Measuring): Promise<Results> {
-  const { folder, profile, signal, onStep, stores, layout } = measuring;
-  const { strategy, confirm, sales, buyers, stock } = cell;
+  const { folder, scratch, profile, signal, onStep, stores, layout } = measuring;
+  const { strategy, confirm, sales, buyers, stock, masters, processes } = cell;
   onStep('starting');
-  await using own = await stores.fresh(name);
+  await using empty = await stores.fresh(name);
+  await using cluster = masters > 1 ? await startRedisCluster(`${scratch}/${name}`, masters, 0) : null;
+  const own = { databaseUrl: empty.databaseUrl, redisUrl: cluster?.url ?? empty.redisUrl };
+  const redisUrls = cluster?.members.map(({ port }) => `redis://127.0.0.1:${port}`) ?? [own.redisUrl];
   await migrate(own.databaseUrl);
   await insertSales(own.databaseUrl, { sales, buyers, stock: stock + buyers });
   const profileTo = `${folder}/profile-${name}`;
   const settings = { strategy, lock: null, ...own, env: { ...noShedding, CONFIRM: confirm } };
   const nodeOptions = profile ? profileFlags(profileTo) : [];
-  await using service = await startService(settings, { signal, nodeOptions });
-  const pid = service.pid!; // it runs here: see place.ts
-  await pin(pid, layout.server);
-  await untilSelling(service.url, signal);
+  const services: Service[] = [];
+  await using _running = {
+    [Symbol.asyncDispose]: async () => {
+      await Promise.all(services.map((service) => service.stop()));
+    },
+  };
+  for (let n = 0; n < processes; n++) {
+    const service = await startService(settings, { signal, nodeOptions });
+    services.push(service);
+    await pin(service.pid!, layout.server); // it runs here: see place.ts
+    await untilSelling(service.url, signal);
+  }
   const ended = new AbortController();
-  const samples = cell.answer === 'sold-out' ? sample(service.url, ended.signal) : [];
-  const { result, promised } = await attack({ ...service, pid }, cell, measuring).finally(() =>
-    ended.abort(),
-  );
+  const samples = cell.answer === 'sold-out' ? sample(services[0]!.url, ended.signal) : [];
+  const servers = services.map((service) => ({ ...service, pid: service.pid! }));
+  const { result, promised } = await attack(servers, redisUrls, cell, measuring).finally(() => ended.abort());
   const strange = [...(await samples)].filter((answer) => answer !== '409 sold-out');
   onStep('settling and audit');
   await settleAll(own);
-  const isStopped = await service.stop();
+  const stopped = await Promise.all(services.map((service) => service.stop()));
   const inRedis = strategies.get(strategy)?.description.store === 'redis';
   const findings = [
-    ...(await auditCounts({ ...own, inRedis, accepted: promised + 1 })), // the first was that of untilSelling
+    ...(await auditCounts({ ...own, inRedis, accepted: promised + processes })), // with those of untilSelling
     ...strange.map((answer) => `an attempt on a sold-out sale was answered ${answer}`),
-    ...(isStopped ? [] : ['the service did not stop in order']),
+    ...(stopped.every(Boolean) ? [] : ['the service did not stop in order']),
   ];
   const shares = profile ? await sharesIn(profileTo) : [];
   const passed = findings.length === 0;
   return result.map((one, n) => ({ ...one, shares, passed, findings: n === 0 ? findings : [] }));
 }
 
-/** The warm-up, then each step with other customers. */
+/** A process under load. */
+interface Target {
+  readonly url: string;
+  readonly pid: number;
+  readonly died: AbortSignal;
+}
+
+/** The warm-up, then each step with other customers. The targets share the connections, and have the same sales. */
 async function attack(
-  { url, pid, died }: { readonly url: string; readonly pid: number; readonly died: AbortSignal },
-  { sales, targets, answer }: LimitCell,
-  { generator, signal, onStep, connections, warmupMs, durationMs }: Measuring,
+  targets: readonly Target[],
+  redisUrls: readonly string[],
+  cell: LimitCell,
+  { generator, signal, onStep, connections, warmupMs, durationMs, stores }: Measuring,
 ): Promise<{ readonly result: Results; readonly promised: number }> {
-  const load = { url, attempts: null, record: false, signal: AbortSignal.any([signal, died]) };
+  const died = targets.map((target) => target.died);
+  const load = { attempts: null, record: false, signal: AbortSignal.any([signal, ...died]) };
   const ids = (count: number): number[] => Array.from({ length: count }, (_, n) => n + 1);
+  const pids = targets.map(({ pid }) => pid);
   let promised = 0;
   let loads = 0;
   const run = async (step: number, saleIds: number[], ms: number): Promise<RateResult> => {
-    const prefix = String.fromCharCode('a'.charCodeAt(0) + loads++); // other customers
-    const result = await generator.run({ ...load, saleIds, connections: step, prefix, durationMs: ms });
+    const results = targets.flatMap(({ url }, n) => {
+      const share = Math.floor((step + n) / targets.length);
+      const prefix = String.fromCharCode('a'.charCodeAt(0) + loads++); // other customers
+      return share === 0
+        ? []
+        : [generator.run({ ...load, url, saleIds, connections: share, prefix, durationMs: ms })];
+    });
+    const result = (await Promise.all(results)).reduce(together);
     promised += result.answers - result.refused;
     return result;
   };
   onStep('warming up');
-  if (warmupMs > 0) await run(Math.max(...connections), ids(sales), warmupMs);
+  if (warmupMs > 0) await run(Math.max(...connections), ids(cell.sales), warmupMs);
   const result: Results = [];
   for (const step of connections) {
     onStep(`${step} connections`);
     const memory: [number, number][] = [];
-    const [before, sinceMs] = [cpuSeconds(pid), performance.now()];
+    const postgresPid = redisUrls.length > 0 ? stores.postgresPid : null;
+    const end = await startCpu({ servicePids: pids, redisUrls, postgresPid });
+    const sinceMs = performance.now();
     const timer = setInterval(() => {
-      const bytes = residentBytes(pid);
+      const bytes = residentBytes(pids[0]!);
       if (bytes !== null) memory.push([(performance.now() - sinceMs) / 1_000, bytes / mebibyte]);
     }, durationMs / readings);
-    const rate = await run(step, ids(targets), durationMs).finally(() => clearInterval(timer));
-    const after = cpuSeconds(pid);
-    const cpuS = before === null || after === null ? null : after - before;
+    const rate = await run(step, ids(cell.targets), durationMs).finally(() => clearInterval(timer));
     const point = { connections: step };
-    result.push({ ...resultOf(rate, cpuS, answer), memory, point, how: generator.name });
+    result.push({ ...resultOf(rate, await end(), cell.answer), memory, point, how: generator.name });
   }
   return { result, promised };
 }
 
+/** Two loads at the same time as one; latencies are those of the slower one. */
+function together(a: RateResult, b: RateResult): RateResult {
+  const slower = (b.latencyMs?.p99 ?? 0) > (a.latencyMs?.p99 ?? 0) ? b : a;
+  return {
+    ...slower,
+    durationMs: Math.max(a.durationMs, b.durationMs),
+    answers: a.answers + b.answers,
+    refused: a.refused + b.refused,
+    unanswered: a.unanswered + b.unanswered,
+    cpuS: a.cpuS === null || b.cpuS === null ? null : a.cpuS + b.cpuS,
+  };
+}
+
 function resultOf(
   { durationMs, answers, refused, unanswered, latencyMs, cpuS: generatorS }: RateResult,
-  cpuS: number | null,
+  { serviceS, redisS, postgresS }: CpuUsage,
   expected: LimitCell['answer'],
 ): Omit<Bare<LimitResult>, 'point' | 'how' | 'memory'> {
   const counted = { accepted: answers - refused, 'sold-out': refused, any: answers }[expected];
   const others = answers - counted + unanswered;
   const otherShare = others / Math.max(1, answers + unanswered);
   const invalid: string[] = [];
+  const per = (seconds: number | null) =>
+    seconds === null || answers === 0 ? null : (seconds * 1e6) / answers;
   if (counted === 0) invalid.push('nothing was answered as expected');
   else if (otherShare > othersWithin)
     invalid.push(`${percent(otherShare)} of the answers were of another kind, such as busy`);
-  if (cpuS !== null && generatorS !== null && generatorS > cpuS && expected === 'accepted')
+  if (serviceS !== null && generatorS !== null && generatorS > serviceS && expected === 'accepted')
     invalid.push('the generator used more CPU than the server');
   return {
     ...{ ...nothing, others, answers, latencyMs, invalid, perSecond: counted / (durationMs / 1_000) },
-    serviceCpuUs: cpuS === null || answers === 0 ? null : (cpuS * 1e6) / answers,
-    utilization: cpuS === null ? null : cpuS / (durationMs / 1_000),
+    serviceCpuUs: per(serviceS),
+    redisCpuUs: per(redisS),
+    postgresCpuUs: per(postgresS),
+    utilization: serviceS === null ? null : serviceS / (durationMs / 1_000),
   };
 }
 

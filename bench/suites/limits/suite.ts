@@ -1,6 +1,6 @@
 /**
- * `npm run bench -- limits`, `-- flat` and `-- memory`: the service against its platform, and whether the cost of an attempt
- * and the memory of the service stay flat.
+ * `npm run bench -- limits`, `-- flat`, `-- memory` and `-- scale`: the service against its platform, whether the cost of an
+ * attempt and the memory of the service stay flat, and what an attempt costs on more servers.
  */
 import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
@@ -26,6 +26,8 @@ const rows: readonly MetricRow<LimitResult>[] = [
   ['p50Ms', 'p50', 'ms', '-', (r) => r.latencyMs?.p50],
   ['p99Ms', 'p99', 'ms', '-', (r) => r.latencyMs?.p99],
   ['serviceCpuUs', 'server CPU', 'µs', '-', (r) => r.serviceCpuUs],
+  ['redisCpuUs', 'Redis CPU', 'µs', '-', (r) => r.redisCpuUs],
+  ['postgresCpuUs', 'Postgres CPU', 'µs', '-', (r) => r.postgresCpuUs],
   ['utilization', 'server busy', '%', '+', (r) => r.utilization],
   ['others', 'other answers', '', '-', (r) => r.others],
 ];
@@ -49,7 +51,9 @@ const help = {
   p50Ms: 'Median latency, as the generator reports it.',
   p99Ms: '99th percentile of the latency, as the generator reports it.',
   serviceCpuUs: 'CPU of the server for an answer.',
-  utilization: 'Share of one processor that the server used.',
+  redisCpuUs: 'CPU of Redis for an answer; of a cluster, of all its masters.',
+  postgresCpuUs: 'CPU of Postgres for an answer.',
+  utilization: 'Share of one processor that the server used; of several processes, together.',
   growth:
     'Resident memory at the end ÷ that after a fifth of the time, less one; garbage collection makes up to 15 % of noise.',
   others: 'Answers of another kind, and requests without an answer.',
@@ -68,22 +72,22 @@ const curve: Curve<LimitResult> = {
   read: ({ memory }) => memory,
 };
 
-const layoutOf = ({ report: title, lead, charts }: Kind): ReportLayout => ({
+const layoutOf = ({ report: title, lead, charts, goals }: Kind): ReportLayout => ({
   ...{ title, lead, leadText: 'answers a second', noun: 'cell', passed: 'agree in all stores', notes },
   columns: (lead === 'growth' ? [...memoryRows, ...rows.slice(0, 1)] : rows).map(([key]) => key),
-  sections: [goalSection, { title: 'Figures', text: '', charts }],
+  sections: [...(goals.length > 0 ? [goalSection] : []), { title: 'Figures', text: '', charts }],
 });
 
 const pins = ['auto', 'split', 'none'] as const;
 const pinned =
   'the server alone on the first processor, the load on the last, the stores on all but the first';
-const specs = ({ connections, seconds }: Kind): OptionSpecs => ({
+const specs = ({ connections, seconds, pin }: Kind): OptionSpecs => ({
   cells: { kind: 'names', help: 'which cells; a goal needs both of its cells (all)' },
   profile: { kind: 'flag', help: 'profile the service: with lua, unless --cells names others' },
   duration: { kind: 'seconds', min: 0.1, max: 3_600, help: `seconds of each step (${seconds}; smoke 0.5)` },
   warmup: { kind: 'seconds', min: 0, max: 3_600, help: 'seconds of the same load before (10; smoke 0.5)' },
   connections: { kind: 'numbers', min: 1, max: 10_000, help: `the last one leads (${connections.join()})` },
-  pin: { kind: 'choice', choices: pins, help: `split: ${pinned} (auto)` },
+  pin: { kind: 'choice', choices: pins, help: `split: ${pinned} (${pin})` },
   generator: { kind: 'choice', choices: generatorNames, help: 'what makes the load (wrk, if installed)' },
 });
 const programs =
@@ -101,7 +105,7 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
       const all = kind.cells.map((cell) => cell.name);
       return {
         profile,
-        pin: given.choice('pin', 'auto'),
+        pin: given.choice('pin', kind.pin),
         generator: given.choice('generator', 'auto'),
         cells: given.names('cells', profile ? ['lua'] : smoke ? all.slice(0, 2) : all),
         durationMs: given.number('duration', smoke ? 500 : kind.seconds * 1_000),
@@ -151,3 +155,4 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
 export const limits = suiteOf('limits');
 export const flat = suiteOf('flat');
 export const memory = suiteOf('memory');
+export const scale = suiteOf('scale');

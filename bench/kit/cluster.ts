@@ -1,0 +1,109 @@
+/** A Redis Cluster on the loopback: masters that share the slots, each with as many replicas. For suites, and for tests. */
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
+import { freePort } from '../../src/local/server-process.ts';
+import { eagerPrimary } from './servers.ts';
+
+export interface ClusterMember {
+  readonly id: string;
+  /** Past the cluster; it reconnects. */
+  readonly client: Redis;
+  readonly port: number;
+  readonly busPort: number;
+  kill(): Promise<void>;
+  /** Starts a killed server again, on its port. */
+  restart(): Promise<void>;
+}
+
+export interface RedisCluster extends AsyncDisposable {
+  /** redis+cluster://… */
+  readonly url: string;
+  /** The masters first. */
+  readonly members: readonly ClusterMember[];
+  /** Waits until all members have a property. */
+  everywhere<T>(probe: (of: ClusterMember) => Promise<T>, holds: (value: T) => boolean): Promise<void>;
+}
+
+const SLOTS = 16_384;
+const PATIENCE_MS = 60_000;
+const POLL_MS = 50;
+/** A replica is promoted soon after its master is silent, however old its data is. */
+const FAILOVER = ['--cluster-node-timeout', '1000', '--cluster-replica-validity-factor', '0'];
+const ARGS = [...eagerPrimary, '--repl-ping-replica-period', '1', '--cluster-enabled', 'yes', ...FAILOVER];
+
+/** @param replicas of each master */
+export async function startRedisCluster(
+  folder: string,
+  masters: number,
+  replicas: number,
+): Promise<RedisCluster> {
+  const members: ClusterMember[] = [];
+  const stop = async () => {
+    for (const { client } of members) client.disconnect();
+    await Promise.all(members.map((member) => member.kill()));
+  };
+  try {
+    for (let n = 0; n < masters * (1 + replicas); n++)
+      members.push(await openMember(join(folder, String(n))));
+    await form(members, masters);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return {
+    url: `redis+cluster://${members.map(({ port }) => `127.0.0.1:${port}`).join(',')}`,
+    members,
+    everywhere: (probe, holds) => everywhere(members, probe, holds),
+    [Symbol.asyncDispose]: stop,
+  };
+}
+
+async function openMember(folder: string): Promise<ClusterMember> {
+  const busPort = await freePort();
+  const args = [...ARGS, '--cluster-port', String(busPort)];
+  let server: RedisServer = await startRedisServer({ folder, args });
+  const { port } = server;
+  const client = new Redis(port, { retryStrategy: () => POLL_MS });
+  client.on('error', () => {}); // the command in flight fails as well
+  return {
+    ...{ id: await client.cluster('MYID'), client, port, busPort },
+    kill: () => server.kill(),
+    async restart() {
+      server = await startRedisServer({ folder, args, port });
+    },
+  };
+}
+
+async function form(members: readonly ClusterMember[], masters: number): Promise<void> {
+  const share = SLOTS / masters;
+  for (const [n, { client }] of members.entries()) {
+    await client.cluster('SET-CONFIG-EPOCH', n + 1);
+    const range = [Math.floor(n * share), Math.floor((n + 1) * share) - 1];
+    if (n < masters) await client.call('CLUSTER', 'ADDSLOTSRANGE', ...range);
+  }
+  for (const { port, busPort } of members.slice(1))
+    await members[0]!.client.call('CLUSTER', 'MEET', '127.0.0.1', port, busPort);
+  const info = ({ client }: ClusterMember) => client.call('CLUSTER', 'INFO') as Promise<string>;
+  await everywhere(members, info, (text) => text.includes(`cluster_known_nodes:${members.length}`));
+  const rest = members.slice(masters);
+  for (const [n, { client }] of rest.entries()) await client.cluster('REPLICATE', members[n % masters]!.id);
+  await everywhere(members, info, (text) => text.includes('cluster_state:ok'));
+  const nodes = ({ client }: ClusterMember) => client.cluster('NODES') as Promise<string>;
+  await everywhere(members, nodes, (text) => text.split(/slave/).length - 1 === rest.length);
+}
+
+async function everywhere<T>(
+  members: readonly ClusterMember[],
+  probe: (of: ClusterMember) => Promise<T>,
+  holds: (value: T) => boolean,
+): Promise<void> {
+  const untilMs = performance.now() + PATIENCE_MS;
+  for (;;) {
+    const all = await Promise.all(members.map((member) => probe(member).catch(() => null)));
+    if (all.every((value) => value !== null && holds(value))) return;
+    if (performance.now() > untilMs) throw new Error(`not in the whole cluster: ${JSON.stringify(all)}`);
+    await sleep(POLL_MS);
+  }
+}
