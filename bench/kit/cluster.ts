@@ -12,6 +12,8 @@ export interface ClusterMember {
   readonly client: Redis;
   readonly port: number;
   readonly busPort: number;
+  /** Of the running process. */
+  pid(): number;
   kill(): Promise<void>;
   /** Starts a killed server again, on its port. */
   restart(): Promise<void>;
@@ -69,6 +71,7 @@ async function openMember(folder: string): Promise<ClusterMember> {
   client.on('error', () => {}); // the command in flight fails as well
   return {
     ...{ id: await client.cluster('MYID'), client, port, busPort },
+    pid: () => server.pid,
     kill: () => server.kill(),
     async restart() {
       server = await startRedisServer({ folder, args, port });

@@ -90,7 +90,7 @@ export async function pointLatest(out: string, folder: string): Promise<void> {
 export function forCommit(results: Results): string {
   const rounded = (_key: string, value: unknown): unknown =>
     typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(4)) : value;
-  return `${JSON.stringify({ ...results, trials: [] }, rounded, 1)}\n`;
+  return `${JSON.stringify({ ...results, trials: [] }, rounded)}\n`;
 }
 
 /** One row for each result, RFC 4180: every number, text and list of texts, with the names that they have in results.json. */

@@ -146,6 +146,8 @@ export const limits = {
   repeatedErrorMs: 10_000,
   /** On shutdown, requests in progress have this long to finish. */
   shutdownMs: 10_000,
+  /** On shutdown, idle connections stay open this long: a request may be on its way on one of them. */
+  drainMs: 1_000,
   /** `Retry-After` of a `busy` answer, in seconds. */
   retryAfterS: 1,
   /** `Retry-After` of an `unknown-outcome` answer, in seconds: by then the stores execute no request of the attempt any more. */

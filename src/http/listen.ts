@@ -1,6 +1,7 @@
 /** Binding the port, and graceful shutdown. */
 import type { Server as HttpServer } from 'node:http';
-import { createServer, type Server } from 'node:net';
+import { createServer, Server } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '../config/errors.ts';
 import { limits } from '../config/limits.ts';
 
@@ -49,13 +50,22 @@ function explain(cause: NodeJS.ErrnoException, { port, host }: Address): Error {
   return cause;
 }
 
-/** Stops accepting connections, answers the requests in progress and closes their connections; after `shutdownMs`, closes all. */
+/**
+ * Stops accepting connections, answers the requests in progress, and closes each connection with its next answer:
+ *
+ *   stops accepting ──drainMs──▶ closes idle connections ──shutdownMs──▶ closes all
+ *
+ * An idle connection is kept for `drainMs`, because a client that keeps it may just have sent a request on it: closed at once,
+ * as `http.Server.close` does, about four requests were lost of sixteen busy clients.
+ */
 export async function stopListening(server: HttpServer): Promise<void> {
   server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));
   const deadline = setTimeout(() => server.closeAllConnections(), limits.shutdownMs);
+  const closed = new Promise((resolve) => Server.prototype.close.call(server, resolve));
+  await Promise.race([closed, sleep(limits.drainMs)]);
   // A connection whose response began before has no `Connection: close` and would stay open while idle.
   const idle = setInterval(() => server.closeIdleConnections(), 100);
-  await new Promise((resolve) => server.close(resolve));
+  await closed;
   clearTimeout(deadline);
   clearInterval(idle);
 }

@@ -337,7 +337,7 @@ describe('the service', () => {
     expect(guarded.log.join('\n')).not.toContain(token);
   });
 
-  it('stops gracefully on request, and rejects a port in use', async () => {
+  it('rejects a port in use', async () => {
     const port = new URL(url).port;
     const second = startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, PORT: port });
     await expect(second).rejects.toThrow(`Port ${port} is in use`);

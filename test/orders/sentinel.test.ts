@@ -36,7 +36,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     async (name, fault) => {
       await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: sentinels.url } });
       for (const seed of SEEDS)
-        await sellThrough(world, `sentinel ${name}`, seed, fault, () => sentinels.client());
+        await sellThrough(world, `Sentinel: ${name}`, seed, fault, () => sentinels.client());
     },
     TIMEOUT_MS,
   );

@@ -2,6 +2,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Cluster, Command, type Redis } from 'ioredis';
 import { type ClusterMember, startRedisCluster } from '../../bench/kit/cluster.ts';
 import { eventually } from './client.ts';
@@ -13,11 +14,16 @@ export interface TestCluster extends AsyncDisposable {
   client(): Promise<Redis>;
   /** SIGKILL of the master that has a key; waits until its replica is the master, and starts the old one again. */
   kill(key: string): Promise<void>;
+  /** The same with a master that is silent, its connections still open, until its replica is the master. */
+  freeze(key: string): Promise<void>;
   /** Has the replica of the master that has a key take over, as an operator does before maintenance. */
   switchOver(key: string): Promise<void>;
   /** Moves the slot of a key to another master, one key after the other, and calls `between` after each. */
   moveSlot(key: string, between?: () => Promise<void>): Promise<void>;
 }
+
+/** A member that takes longer does not answer. */
+const SILENT_MS = 1_000;
 
 interface Node {
   readonly id: string;
@@ -62,7 +68,9 @@ export async function openCluster(): Promise<TestCluster> {
   /** As all members that answer see it, the master of a key. */
   async function masterOf(key: string): Promise<ClusterMember> {
     const slot = slotOf(key);
-    const views = await Promise.all(members.map((member) => nodesOf(member).catch(() => [])));
+    const views = await Promise.all(
+      members.map((member) => Promise.race([nodesOf(member).catch(() => []), sleep(SILENT_MS, [])])),
+    );
     const owners = views
       .flat()
       .filter(
@@ -96,6 +104,13 @@ export async function openCluster(): Promise<TestCluster> {
       await old.kill();
       await untilAnother(key, old);
       await old.restart();
+      await untilLinked();
+    },
+    async freeze(key) {
+      const old = await masterOf(key);
+      process.kill(old.pid(), 'SIGSTOP');
+      await untilAnother(key, old);
+      process.kill(old.pid(), 'SIGCONT');
       await untilLinked();
     },
     async switchOver(key) {

@@ -2,12 +2,14 @@
  * A sale through failovers of a store. Each customer repeats until the answer is final, so the longest time without an accepted
  * attempt is what the failover costs.
  *
- * FAILOVERS=20 FAILOVER_SEED=100 npx vitest run test/orders/sentinel.test.ts repeats each failover with twenty seeds, which
- * choose its moment, and prints what each of them cost.
+ * FAILOVERS=20 npx vitest run test/orders/sentinel.test.ts repeats each failover with twenty seeds, which choose its moment, and
+ * adds a line for each to bench/results/failovers.jsonl. FAILOVER_SEED is the first seed.
  */
+import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
+import { describeCommit, shortCommit } from '../../bench/kit/machine.ts';
 import { users } from './client.ts';
 import type { Ledger } from './ledger.ts';
 import { randomOf } from './workloads.ts';
@@ -17,6 +19,7 @@ const FIRST = Number(process.env.FAILOVER_SEED ?? 1);
 export const SEEDS = Array.from({ length: Number(process.env.FAILOVERS ?? 1) }, (_, i) => FIRST + i);
 /** Of a test that runs all seeds. */
 export const TIMEOUT_MS = SEEDS.length * 180_000;
+const LOG = new URL('../../bench/results/failovers.jsonl', import.meta.url);
 const STOCK = 120;
 const RUSH_MS = 3_000;
 
@@ -38,8 +41,12 @@ export async function sellThrough(
   const redis = await client?.();
   await assertInvariants(sale, redis);
   redis?.disconnect();
-  if (SEEDS.length > 1)
-    console.log(JSON.stringify({ name, strategy: world.strategy, seed, ms: longestPauseMs(sale.ledger) }));
+  if (SEEDS.length > 1) {
+    const { strategy } = world;
+    const commit = shortCommit(await describeCommit());
+    const line = { commit, fault: name, strategy, seed, pauseMs: Math.round(longestPauseMs(sale.ledger)) };
+    appendFileSync(LOG, `${JSON.stringify(line)}\n`);
+  }
 }
 
 /** Answers that customers must not see; null: the connection was closed. */

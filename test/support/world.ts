@@ -99,6 +99,13 @@ export class Service implements AsyncDisposable {
     await this.#ended();
   }
 
+  /** SIGTERM, and waits for the end. @returns the exit code */
+  async stop(): Promise<number | null> {
+    const code = await this.#run!.stop();
+    await this.#ended();
+    return code;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
     await Promise.all([this.links.postgres.close(), this.links.redis.close()]);
@@ -246,6 +253,11 @@ export class TestSale {
     if (action === 'cancel') return this.ledger.record({ action, userId, orderId }, cancel(at, orderId));
     const paying = pay(at, orderId, notificationId);
     return this.ledger.record({ action, userId, orderId, notificationId }, paying);
+  }
+
+  /** One attempt that the ledger does not have. @throws when no answer came */
+  attempt(user: string, url: string): Promise<Answer> {
+    return attempt(url, this.id, this.#userId(user));
   }
 
   /** Repeats a request until its answer is final. @throws CustomerLeft */

@@ -11,6 +11,7 @@ import { strategies } from '../../../src/strategies/registry.ts';
 import type { Results } from '../results.ts';
 import { chartFile } from './chart-file.ts';
 import { htmlReport, markdownReport } from './index.ts';
+import { machinesTable } from './machines.ts';
 import { quantity } from './numbers.ts';
 import { comparisons, extraTables, goalsTable, shortTable, sweepTable, type Table } from './table.ts';
 import { markdownTable } from './text.ts';
@@ -99,6 +100,40 @@ function sweepTables(): string | null {
   return [...texts, `Measured ${originText(first)}`].join('\n\n');
 }
 
+interface Failover {
+  readonly commit: string;
+  readonly fault: string;
+  readonly strategy: string;
+  readonly pauseMs: number;
+}
+
+/** How long nothing was sold, by failover: see test/support/failover.ts. */
+function failovers(): string {
+  const lines = readFileSync(new URL(`${folder}/failovers.jsonl`, root), 'utf8')
+    .trim()
+    .split('\n');
+  const all = lines.map((line) => JSON.parse(line) as Failover);
+  const faults = [...new Set(all.map(({ fault }) => fault))];
+  const second = (ms: number) => (ms / 1_000).toFixed(ms < 10_000 ? 2 : 1);
+  const rows = faults.map((name) => {
+    const some = all.filter(({ fault }) => fault === name);
+    const pauses = some.map(({ pauseMs }) => pauseMs).sort((a, b) => a - b);
+    const at = (share: number) => second(pauses[Math.floor(share * (pauses.length - 1))]!);
+    const by = [...new Set(some.map(({ strategy }) => `\`${strategy}\``))].join(', ');
+    return [name, by, String(pauses.length), at(0.5), at(0.9), at(1)];
+  });
+  const titles = ['failover', 'strategies', 'failovers', 'median (s)', '90 % (s)', 'longest (s)'];
+  const table = markdownTable({ columns: titles.map((title, n) => [title, n < 2 ? 'left' : 'right']), rows });
+  const commits = [...new Set(all.map(({ commit }) => commit))].join(', ');
+  return `${table}\n\nMeasured with commit ${commits}: [failovers.jsonl](../../${folder}/failovers.jsonl) has each of them.`;
+}
+
+/** What the rates of docs/explanation/scaling.md need. */
+function machines(): string | null {
+  const limits = committed('limits');
+  return limits && measured('scale', (scale) => [machinesTable(scale, limits)]);
+}
+
 const goals = (results: Results): Table[] => [goalsTable(results)];
 /** The generated parts of each page, by the name of their marks; null: nothing is committed to make them from. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
@@ -106,6 +141,8 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
     guarantees: guaranteeMatrix,
     results: () => measured('strategies', (one) => [shortTable(one, ['p99Ms', 'sellOutS'])], ''),
   },
+  'docs/explanation/scaling.md': { machines },
+  'docs/how-to/run-in-production.md': { failovers },
   'docs/reference/strategies.md': { strategies: strategyTable },
   'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },
   'docs/reference/measurements.md': {

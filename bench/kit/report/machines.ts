@@ -1,0 +1,41 @@
+/** From the CPU of an attempt to processors: the figures of the suites `scale` and `limits`, for rates that are not here. */
+import type { Results } from '../results.ts';
+import { number } from '../text.ts';
+import type { Table } from './table.ts';
+
+/** Attempts a second. */
+const rates = [10_000, 100_000, 1_000_000] as const;
+/** A processor that is busier than this has no room for a burst. */
+const busy = 0.7;
+/** No such rate comes one at a time. */
+const alone = 'sold, one attempt at a time';
+const servers = ['serviceCpuUs', 'redisCpuUs', 'postgresCpuUs'] as const;
+
+/** CPU of an attempt, µs, by server; null: it was not measured. */
+function costOf(results: Results, cell: string, connections: number): readonly (number | null)[] {
+  const row = results.summary.find((one) => one.cell === cell && one.point.connections === connections);
+  return servers.map((key) => row?.values[key]?.median ?? null);
+}
+
+/** @param limits has what a refused attempt costs */
+export function machinesTable(scale: Results, limits: Results): Table {
+  const kinds: readonly (readonly [name: string, cost: readonly (number | null)[]])[] = [
+    [alone, costOf(scale, 'redis-1-service-1-sales-1', 1)],
+    ['sold, one sale, in batches', costOf(scale, 'redis-1-service-1-sales-1', 512)],
+    ['sold, 1,000 sales on three masters', costOf(scale, 'redis-3-service-1-sales-1000', 512)],
+    ['sold out: refused from memory', costOf(limits, 'sold-out', 512)],
+  ];
+  const text = (value: number | null) => (value === null ? '–' : number(Math.round(value)));
+  const processors = (us: number | null, rate: number) =>
+    us === null ? '–' : number(Math.ceil((us * rate) / 1e6 / busy));
+  const titles = ['CPU of an attempt (µs)', ...rates.map((rate) => `${number(rate)} attempts/s`)];
+  return {
+    title: 'Processors of service · Redis · Postgres',
+    columns: [['every attempt is', 'left'], ...titles.map((title) => [title, 'right'] as const)],
+    rows: kinds.map(([name, cost]) => [
+      name,
+      cost.map(text).join(' · '),
+      ...rates.map((rate) => (name === alone ? '–' : cost.map((us) => processors(us, rate)).join(' · '))),
+    ]),
+  };
+}

@@ -1,0 +1,45 @@
+/** Two services are stopped and started in turn while clients with kept connections, as a proxy has, send attempts. */
+import { expect, it } from 'vitest';
+import { users } from '../support/client.ts';
+import { World } from '../support/world.ts';
+
+const CLIENTS = 16;
+const RESTARTS = 3;
+
+it('a rolling restart loses no request', async () => {
+  await using world = await World.open({ strategy: 'lua', services: 2 });
+  const sale = await world.openSale(1_000_000);
+  const urls = await Promise.all(world.services.map(({ url }) => url));
+  const lost: string[] = [];
+  let accepted = 0;
+  let isOver = false;
+
+  /** One customer after the other. A service that refuses the connection did not get the request: the other one does. */
+  async function shop(client: string): Promise<void> {
+    for (let n = 0; !isOver; n++) {
+      for (let to = n; ; to++) {
+        const answer = await sale
+          .attempt(`${client}-${n}`, urls[to % urls.length]!)
+          .catch((error: Error & { cause?: { code?: string } }) => error.cause?.code ?? error.message);
+        if (answer === 'ECONNREFUSED') continue;
+        if (typeof answer === 'string' || answer.status !== 201) lost.push(JSON.stringify(answer));
+        else accepted++;
+        break;
+      }
+    }
+  }
+
+  const shopping = users(CLIENTS).map(shop);
+  for (let n = 0; n < RESTARTS * urls.length; n++) {
+    const service = world.services[n % urls.length]!;
+    const before = accepted;
+    expect(await service.stop()).toBe(0);
+    await service.start();
+    urls[n % urls.length] = await service.url;
+    await expect.poll(() => accepted, { timeout: 60_000 }).toBeGreaterThan(before + 200);
+  }
+  isOver = true;
+  await Promise.all(shopping);
+  expect(lost).toEqual([]);
+  expect(await sale.units()).toMatchObject({ sold: accepted });
+});
