@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { users } from '../support/client.ts';
 import { SAFE, SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
-import { openPostgresPair, type PostgresPair } from '../support/postgres-pair.ts';
+import { type Ending, openPostgresPair, type PostgresPair } from '../support/postgres-pair.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 import { World } from '../support/world.ts';
 
@@ -20,16 +20,24 @@ async function openWorld(pair: PostgresPair, strategy: string): Promise<World> {
   return World.open({ strategy, services: 2, stores });
 }
 
-/** With seeds, every safe strategy. */
-const some = ['lua', 'group-commit', 'for-update', 'skip-locked', 'global-lock'];
+const endings: readonly (readonly [Ending, readonly string[]])[] = [
+  ['kill', ['lua', 'group-commit', 'for-update', 'skip-locked', 'global-lock']],
+  ['cut', ['lua', 'group-commit']],
+  ['stop', ['lua', 'group-commit']],
+];
 
-it.each(SEEDS.length > 1 ? SAFE : some)(
-  '%s keeps every promise when the synchronous standby is promoted',
-  async (strategy) => {
+/** With seeds, every safe strategy. */
+const cases = endings.flatMap(([ending, some]) =>
+  (SEEDS.length > 1 ? SAFE : some).map((strategy) => [strategy, ending] as const),
+);
+
+it.each(cases)(
+  '%s keeps every promise when the synchronous standby is promoted after a %s of the primary',
+  async (strategy, ending) => {
     for (const seed of SEEDS) {
       await using pair = await openPostgresPair(true);
       await using world = await openWorld(pair, strategy);
-      await sellThrough(world, 'Postgres: promotion', seed, () => pair.failOver());
+      await sellThrough(world, `Postgres: ${ending}`, seed, () => pair.failOver(ending));
     }
   },
   TIMEOUT_MS,
@@ -45,7 +53,7 @@ it.each(['lua', 'segmented-lock', 'group-commit'])(
     await pair.cutReplication();
     const lost = users(30, 'lost');
     expect(await sale.rush(lost)).toEqual({ 201: lost.length });
-    await pair.failOver();
+    await pair.failOver('kill');
     const again = await sale.rush(lost);
     expect((again['201'] ?? 0) + (again['200'] ?? 0)).toBe(lost.length); // 200: an attempt before got no answer
     expect(await sale.sellOut()).toEqual([]);

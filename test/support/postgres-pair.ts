@@ -1,4 +1,8 @@
-/** A Postgres primary with a standby that replicates from it, and a database that both have. */
+/**
+ * A Postgres primary with a standby that replicates from it, and a database that both have:
+ *
+ *   services ──▶ [link] primary ──replication──▶ [link] ──▶ standby ◀── [link] ◀── services
+ */
 import { execFile } from 'node:child_process';
 import { appendFile, chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -20,9 +24,12 @@ export interface PostgresPair extends AsyncDisposable {
   sql(): pg.Pool;
   /** Waits until the standby has everything; from then on it gets nothing, and no server notices. */
   cutReplication(): Promise<void>;
-  /** SIGKILL of the primary; then the standby is promoted. */
-  failOver(): Promise<void>;
+  /** The primary ends as `how` says; then the standby is promoted. */
+  failOver(how: Ending): Promise<void>;
 }
+
+/** `cut`: it runs on, and neither services nor the standby reach it. */
+export type Ending = 'kill' | 'cut' | 'stop';
 
 /** @param synchronous a commit waits until the standby has it */
 export async function openPostgresPair(synchronous: boolean): Promise<PostgresPair> {
@@ -65,7 +72,8 @@ export async function openPostgresPair(synchronous: boolean): Promise<PostgresPa
   };
   let sql = poolOf(primary);
   const url = new URL(primary.url(DATABASE));
-  const hosts = `127.0.0.1:${port},127.0.0.1:${standby.port}`;
+  const [toPrimary, toStandby] = [await TcpProxy.open({ port }), await TcpProxy.open({ port: standby.port })];
+  const hosts = `127.0.0.1:${toPrimary.port},127.0.0.1:${toStandby.port}`;
   return {
     url: `${url.href.replace(url.host, hosts)}?target_session_attrs=read-write`,
     sql: () => sql,
@@ -76,15 +84,17 @@ export async function openPostgresPair(synchronous: boolean): Promise<PostgresPa
       );
       link.set('lose-replies');
     },
-    async failOver() {
-      await primary.kill();
+    async failOver(how) {
+      if (how === 'cut') for (const one of [toPrimary, link]) one.set('black-hole');
+      else await primary[how]();
       await administer(standby, `ALTER SYSTEM SET synchronous_standby_names = ''`).catch(() => {});
       await administer(standby, 'SELECT pg_promote()');
       sql = poolOf(standby);
     },
     async [Symbol.asyncDispose]() {
       await Promise.all(pools.map((pool) => pool.end()));
-      await Promise.all([primary.kill(), standby.kill(), link.close()]);
+      await Promise.all([link, toPrimary, toStandby].map((one) => one.close()));
+      await Promise.all([primary.kill(), standby.kill()]);
       await rm(folder, { recursive: true, force: true });
     },
   };
