@@ -3,7 +3,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { youngGeneration } from '../bench/kit/service.ts';
+import { parseDatabaseUrl } from '../src/config/database-url.ts';
 import { parseEnv } from '../src/config/env.ts';
+import { parseRedisUrl, serversOf } from '../src/config/redis-url.ts';
 
 const root = new URL('../', import.meta.url);
 const text = (file: string) => readFileSync(new URL(file, root), 'utf8');
@@ -11,60 +13,96 @@ const text = (file: string) => readFileSync(new URL(file, root), 'utf8');
 interface Service {
   readonly image?: string;
   readonly profiles?: readonly string[];
+  readonly hostname?: string;
   readonly command?: readonly string[];
+  readonly configs?: readonly { readonly source: string; readonly target: string }[];
   readonly environment: Record<string, string>;
   readonly ports?: readonly string[];
   readonly volumes?: readonly string[];
-  readonly healthcheck: { readonly test: readonly string[] };
+  readonly healthcheck?: { readonly test: readonly string[] };
+  readonly restart?: string;
   readonly depends_on?: Record<string, { condition: string; required?: boolean }>;
 }
 interface Compose {
   readonly services: Record<string, Service>;
+  readonly configs: Record<string, { readonly content: string }>;
   readonly volumes: Record<string, null>;
 }
-// Compose merges `<<`, which YAML 1.2 does not.
-const { services, volumes } = parse(text('docker-compose.yml'), { merge: true }) as Compose;
+// Compose merges `<<`, which YAML 1.2 does not. The limit of aliases is for untrusted files.
+const { services, configs, volumes } = parse(text('docker-compose.yml'), {
+  merge: true,
+  maxAliasCount: -1,
+}) as Compose;
 const all = Object.entries(services);
 const inProfile = (profile: string) => all.filter(([, { profiles }]) => profiles?.includes(profile));
 /** The services whose profile is not on are not there. */
 const always = all.filter(([, { profiles }]) => profiles === undefined).map(([name]) => name);
+/** The services of these profiles have names that start with the profile, and are a deployment of their own. */
+const deployments = ['ha', 'cluster'];
+const deploymentOf = (name: string) => deployments.find((profile) => name.startsWith(`${profile}-`));
+/** The services that run Stampede. */
+const stampedes = all.filter(([, service]) => 'build' in service).map(([name]) => name);
 
-it('passes the service a valid configuration', () => {
-  const raw = services.stampede!.environment;
+/** The configuration of a service that runs Stampede, with the defaults of its variables. */
+function configOf(name: string) {
   const env = Object.fromEntries(
-    Object.entries(raw).map(([name, value]) => [name, value.replace(/^\$\{\w+:-(.*)\}$/, '$1')]),
+    Object.entries(services[name]!.environment).map(([name, value]) => [
+      name,
+      value.replace(/^\$\{\w+:-(.*)\}$/, '$1'),
+    ]),
   );
-  const config = parseEnv(env, { strategies: ['lua'], locks: ['redis'] });
+  return parseEnv(env, { strategies: ['lua'], locks: ['redis'] });
+}
+/** A text in which Compose has replaced `$$`. */
+const unescaped = (text: string) => text.replaceAll('$$', '$');
+const commandOf = (name: string) => unescaped(services[name]!.command!.join(' '));
+const named = (names: readonly string[], port: number) => names.map((host) => ({ host, port }));
+
+it.each(stampedes)('passes a service a valid configuration: %s', (name) => {
+  const config = configOf(name);
   expect(config).toMatchObject({ host: '0.0.0.0', strategy: 'lua', confirm: 'durable' });
+  expect(config.adminToken).not.toBeNull();
   const known = text('.env.example');
-  for (const name of Object.keys(raw)) expect(known).toContain(`${name}=`);
+  for (const variable of Object.keys(services[name]!.environment)) expect(known).toContain(`${variable}=`);
+});
+
+it('gives the service the stores that are always there', () => {
+  const config = configOf('stampede');
   expect(new URL(config.databaseUrl!).hostname).toBe('postgres');
   expect(new URL(config.redisUrl!).hostname).toBe('redis');
 });
 
 it('waits for healthy stores, and for the servers of a profile that is on', () => {
-  const { depends_on } = services.stampede!;
-  expect(Object.keys(depends_on!).sort()).toEqual(
+  expect(Object.keys(services.stampede!.depends_on!).sort()).toEqual(
     all
       .map(([name]) => name)
-      .filter((name) => name !== 'stampede')
+      .filter((name) => name !== 'stampede' && deploymentOf(name) === undefined)
       .sort(),
   );
-  for (const [, { depends_on }] of all) {
+  for (const [waiting, { depends_on }] of all) {
     for (const [name, { condition, required }] of Object.entries(depends_on ?? {})) {
-      expect(condition).toBe('service_healthy');
-      expect(services[name]!.healthcheck.test.length).toBeGreaterThan(1);
-      expect(required ?? true, name).toBe(always.includes(name));
+      const { healthcheck, restart } = services[name]!;
+      // Without a healthcheck: it does its work and ends.
+      const ends = healthcheck === undefined;
+      expect(condition, name).toBe(ends ? 'service_completed_successfully' : 'service_healthy');
+      if (ends) expect(restart).toBe('no');
+      else expect(healthcheck.test.length).toBeGreaterThan(1);
+      const isThere = always.includes(name) || deploymentOf(waiting) !== undefined;
+      expect(required ?? true, `${waiting} on ${name}`).toBe(isThere);
     }
   }
 });
 
 it('pins every image, and starts the same services without a profile', () => {
   expect(always.sort()).toEqual(['postgres', 'redis', 'stampede']);
-  for (const [name, { image }] of all) if (name !== 'stampede') expect(image).toMatch(/^[a-z]+:\d+(\.\d+)*$/);
-  // Locks count on the same Redis everywhere.
-  const redis = all.flatMap(([, { image }]) => (image?.startsWith('redis:') ? [image] : []));
-  expect(new Set(redis).size).toBe(1);
+  expect(stampedes).toEqual(['stampede', 'ha-stampede-1', 'ha-stampede-2', 'cluster-stampede']);
+  for (const [name, { image }] of all)
+    if (!stampedes.includes(name)) expect(image, name).toMatch(/^[a-z]+:\d+(\.\d+)*$/);
+  // Locks count on the same Redis everywhere, and a standby on the same Postgres.
+  for (const product of ['redis', 'postgres']) {
+    const images = all.flatMap(([, { image }]) => (image?.startsWith(`${product}:`) ? [image] : []));
+    expect(new Set(images).size).toBe(1);
+  }
 });
 
 it('publishes ports on the loopback only, each once', () => {
@@ -100,7 +138,7 @@ describe('the servers of locks', () => {
     const [[, replica]] = inProfile('replica') as [[string, Service]];
     const at = replica.command!.indexOf('--replicaof');
     expect(replica.command!.slice(at, at + 3)).toEqual(['--replicaof', 'redis', '6379']);
-    expect(replica.healthcheck.test.join()).toContain('master_link_status:up');
+    expect(replica.healthcheck!.test.join()).toContain('master_link_status:up');
   });
 
   it('of zookeeper are those of ZOOKEEPER_URL', () => {
@@ -125,6 +163,168 @@ describe('the servers of locks', () => {
       expect(text(file)).toContain(command);
     expect(inProfile(profile).length).toBeGreaterThan(0);
   });
+});
+
+describe.each(deployments)('the profile %s', (profile) => {
+  const names = inProfile(profile).map(([name]) => name);
+  const own = stampedes.filter((name) => names.includes(name));
+
+  it('has the services whose names start with it, and stores that no other service uses', () => {
+    expect(names.length).toBeGreaterThan(0);
+    expect(names).toEqual(all.map(([name]) => name).filter((name) => deploymentOf(name) === profile));
+    for (const name of names) {
+      expect(services[name]!.profiles, name).toEqual([profile]);
+      for (const other of Object.keys(services[name]!.depends_on ?? {})) expect(names).toContain(other);
+    }
+    for (const name of own) {
+      const { databaseUrl, redisUrl } = configOf(name);
+      const hosts = [databaseUrl!, redisUrl!].flatMap((url) =>
+        serversOf(url).replace(/\/.*$/, '').split(','),
+      );
+      for (const host of hosts) expect(names).toContain(host.split(':')[0]);
+    }
+  });
+
+  it('waits for all its servers before a service starts', () => {
+    const serversBefore = (name: string): string[] =>
+      Object.keys(services[name]!.depends_on ?? {}).flatMap((other) => [other, ...serversBefore(other)]);
+    const servers = names.filter((name) => !own.includes(name) && !name.endsWith('-proxy'));
+    for (const name of own) expect([...new Set(serversBefore(name))].sort()).toEqual(servers.sort());
+  });
+
+  it('is started by the command at the top of the file, and answers at the address there', () => {
+    const [, port] =
+      new RegExp(`^# +docker compose --profile ${profile} up +then http://localhost:(\\d+):`, 'm').exec(
+        text('docker-compose.yml'),
+      ) ?? [];
+    const ports = names.flatMap((name) => services[name]!.ports ?? []);
+    expect(ports).toEqual([expect.stringMatching(new RegExp(`^127\\.0\\.0\\.1:${port}:(80|3000)$`))]);
+  });
+});
+
+describe('the profile ha', () => {
+  const names = inProfile('ha').map(([name]) => name);
+  const having = (part: string) => names.filter((name) => name.startsWith(`ha-${part}`));
+
+  it('has three Sentinels, two of which must agree on the primary that they monitor', () => {
+    const sentinels = having('sentinel');
+    const primary = having('redis').find((name) => services[name]!.environment?.FIRST_ROLE === undefined)!;
+    for (const name of having('stampede'))
+      expect(parseRedisUrl(configOf(name).redisUrl!)).toMatchObject({
+        kind: 'sentinel',
+        service: 'sale',
+        hosts: named(sentinels, 26_379),
+      });
+    expect(sentinels).toHaveLength(3);
+    for (const name of sentinels) {
+      const command = commandOf(name);
+      expect(command).toContain(`\nsentinel monitor sale ${primary} 6379 2\n`);
+      // Docker gives a server another address when it is started again.
+      expect(command).toContain('sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n');
+      expect(command).toContain('sentinel announce-ip $HOSTNAME\n');
+      expect(services[name]!.hostname).toBe(name);
+      expect(services[name]!.healthcheck!.test.join()).toContain('ckquorum sale');
+    }
+  });
+
+  it('has a primary of Redis and a replica, which keep their data and are known by their names', () => {
+    const [primary, replica, ...others] = having('redis');
+    expect(others).toEqual([]);
+    expect(services[primary!]!.environment).toBeUndefined();
+    expect(services[replica!]!.environment.FIRST_ROLE).toBe(`replicaof ${primary} 6379`);
+    for (const name of [primary!, replica!]) {
+      const command = commandOf(name);
+      expect(command).toMatch(/^sh -c \[ -f redis\.conf \] \|\| echo "\$FIRST_ROLE" >redis\.conf\n/);
+      expect(command).toMatch(/exec redis-server redis\.conf .*--appendonly yes .*noeviction/);
+      expect(command).toContain('--replica-announce-ip $HOSTNAME');
+      expect(services[name]!.hostname).toBe(name);
+      expect(services[name]!.volumes).toEqual([`${name}:/data`]);
+    }
+  });
+
+  it('has a primary of Postgres that waits for its standby', () => {
+    const [primary, standby, ...others] = having('postgres');
+    expect(others).toEqual([]);
+    for (const name of having('stampede'))
+      expect(parseDatabaseUrl(configOf(name).databaseUrl!)).toMatchObject({
+        hosts: named([primary!, standby!], 5_432),
+      });
+    const [{ source, target }] = services[primary!]!.configs as [{ source: string; target: string }];
+    expect(target).toMatch(/^\/docker-entrypoint-initdb\.d\/.+\.sh$/);
+    const script = unescaped(configs[source]!.content);
+    expect(script).toContain('host replication all all scram-sha-256');
+    const [, name] = /ALTER SYSTEM SET synchronous_standby_names = '(\w+)'/.exec(script)!;
+    const { POSTGRES_USER, POSTGRES_PASSWORD } = services[primary!]!.environment;
+    const command = commandOf(standby!);
+    expect(command).toContain(
+      `pg_basebackup -d postgresql://${POSTGRES_USER}:${POSTGRES_PASSWORD}@${primary}:5432 `,
+    );
+    // A promoted standby must not wait for itself.
+    expect(command).toContain(`exec postgres -c cluster_name=${name} -c synchronous_standby_names=\n`);
+    expect(services[primary!]!.command).toBeUndefined();
+  });
+
+  it('has a proxy in front of its services', () => {
+    const { configs: files, ports } = services['ha-proxy']!;
+    const [{ source, target }] = files as [{ source: string; target: string }];
+    expect(target).toBe('/etc/nginx/conf.d/default.conf');
+    const conf = unescaped(configs[source]!.content);
+    const upstreams = [...conf.matchAll(/^ +server (\S+):(\d+) (.*);$/gm)].map(([, host, port, rest]) => {
+      expect(rest).toMatch(/\bresolve\b.*\bmax_fails=1\b.*\bfail_timeout=\d+s/);
+      return { host, port: Number(port) };
+    });
+    expect(upstreams).toEqual(named(having('stampede'), configOf('ha-stampede-1').port));
+    const [, upstream] = /^upstream (\w+) \{/m.exec(conf)!;
+    expect(conf).toContain(`proxy_pass http://${upstream};`);
+    expect(ports![0]).toMatch(new RegExp(`:${/listen (\d+);/.exec(conf)![1]}$`));
+    // A purchase attempt that was sent is not sent again.
+    expect(conf).not.toContain('non_idempotent');
+  });
+});
+
+describe('the profile cluster', () => {
+  const nodes = inProfile('cluster').flatMap(([name]) => (/-redis-/.test(name) ? [name] : []));
+
+  it('has six servers, which the service and the command that forms the cluster name', () => {
+    expect(nodes).toHaveLength(6);
+    expect(parseRedisUrl(configOf('cluster-stampede').redisUrl!)).toMatchObject({
+      kind: 'cluster',
+      hosts: named(nodes, 6_379),
+    });
+    const command = commandOf('cluster-create');
+    const [, numbers] = /for n in ([\d ]+); do\n.*getent hosts cluster-redis-\$n\)/.exec(command)!;
+    expect(numbers!.split(' ').map((n) => `cluster-redis-${n}`)).toEqual(nodes);
+    expect(command).toMatch(
+      /--cluster create "\$\{nodes\[@\]\/%\/:6379\}" --cluster-replicas 1 --cluster-yes\n/,
+    );
+    expect(Object.keys(services['cluster-create']!.depends_on!)).toEqual(nodes);
+  });
+
+  it('has servers that clients know by their names, and that keep nothing', () => {
+    for (const name of nodes) {
+      const command = commandOf(name);
+      expect(command).toContain('--cluster-enabled yes ');
+      expect(command).toContain(
+        '--cluster-preferred-endpoint-type hostname --cluster-announce-hostname $HOSTNAME',
+      );
+      expect(command).toContain('--save "" --appendonly no --maxmemory-policy noeviction');
+      expect(services[name]!.hostname).toBe(name);
+      expect(services[name]!.volumes).toBeUndefined();
+    }
+  });
+});
+
+it('escapes every $ that is not a variable of Compose', () => {
+  const texts = [
+    ...Object.values(configs).map(({ content }) => content),
+    ...all.flatMap(([, { command }]) => command ?? []),
+  ];
+  for (const text of texts) expect(text.replaceAll('$$', '')).not.toContain('$');
+});
+
+it('declares the files that it gives to services, and no other', () => {
+  const given = all.flatMap(([, service]) => (service.configs ?? []).map(({ source }) => source));
+  expect(given.sort()).toEqual(Object.keys(configs).sort());
 });
 
 it('copies only files that exist into the image', () => {
