@@ -1,7 +1,8 @@
 /** Promotion of a standby of Postgres in the middle of a sale. */
 import { expect, it } from 'vitest';
 import { users } from '../support/client.ts';
-import { SAFE, SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
+import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
+import { SAFE_STRATEGIES } from '../support/faults.ts';
 import { type Ending, openPostgresPair, type PostgresPair } from '../support/postgres-pair.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 import { World } from '../support/world.ts';
@@ -28,7 +29,7 @@ const endings: readonly (readonly [Ending, readonly string[]])[] = [
 
 /** With seeds, every safe strategy. */
 const cases = endings.flatMap(([ending, some]) =>
-  (SEEDS.length > 1 ? SAFE : some).map((strategy) => [strategy, ending] as const),
+  (SEEDS.length > 1 ? SAFE_STRATEGIES : some).map((strategy) => [strategy, ending] as const),
 );
 
 it.each(cases)(

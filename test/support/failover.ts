@@ -10,7 +10,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
 import { describeCommit, shortCommit } from '../../bench/kit/machine.ts';
-import { strategies } from '../../src/strategies/registry.ts';
 import { users } from './client.ts';
 import type { Ledger } from './ledger.ts';
 import { randomOf } from './workloads.ts';
@@ -18,10 +17,6 @@ import { assertInvariants, type TestSale, type World } from './world.ts';
 
 const FIRST = Number(process.env.FAILOVER_SEED ?? 1);
 export const SEEDS = Array.from({ length: Number(process.env.FAILOVERS ?? 1) }, (_, i) => FIRST + i);
-/** The strategies that promise never to oversell. */
-export const SAFE = [...strategies.values()]
-  .filter(({ description }) => description.guarantees.neverOversells)
-  .map(({ description }) => description.name);
 /** Of a test that runs all seeds. */
 export const TIMEOUT_MS = SEEDS.length * 180_000;
 const LOG = new URL('../../bench/results/failovers.jsonl', import.meta.url);
