@@ -86,7 +86,8 @@ describe.concurrent.each(SAFE_STRATEGIES.map((name, i) => [name, i] as const))('
         const fault = (sale: Parameters<typeof faults.strike>[0], work: Promise<void>) =>
           Promise.all([work, faults.strike(sale, stores, TRADING_MS - 4_000)]);
         const name = `${strategy}, seed ${seed}`;
-        const { ledger } = await runner.run({ name, seed: own, stock: STOCK, workload: trading, fault });
+        const round = { name, seed: own, stock: STOCK, workload: trading, fault };
+        const { ledger } = await runner.run({ ...round, isLinearizable: !world.usesRedis });
         console.log(`${name}: ${ledger.operations.length} operations, ${faults.names.join(' ')}`);
       }
       await runner.end();

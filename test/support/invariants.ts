@@ -113,6 +113,7 @@ const ANSWERS: Record<Operation['action'], RegExp> = {
   cancel: /^(null|200|409 invalid-transition|503 (busy|unknown-outcome))$/,
   pay: /^(null|200|503 (busy|unknown-outcome))$/,
   expire: /^null$/,
+  restock: /^(null|200|409 (below-sold|invalid-transition)|503 (busy|unknown-outcome))$/,
 };
 
 /** Answers that the orders contradict. */

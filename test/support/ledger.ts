@@ -8,7 +8,7 @@ const ANSWER_MS = 25_000;
 /** One request of a client. */
 export interface Operation {
   /** `expire`: the customer lets the time to pay run out; no request. */
-  readonly action: 'purchase' | 'cancel' | 'pay' | 'expire';
+  readonly action: 'purchase' | 'cancel' | 'pay' | 'expire' | 'restock';
   readonly userId: string;
   readonly invokedMs: number;
   readonly completedMs: number;
@@ -19,11 +19,14 @@ export interface Operation {
   readonly orderId: string | null;
   /** Of a payment. */
   readonly notificationId?: string;
+  /** Of a restock: what is added to the stock. */
+  readonly units?: number;
   /** The order's status as a payment's answer gives it. */
   readonly result?: string;
 }
 
-type Request = Pick<Operation, 'action' | 'userId'> & Partial<Pick<Operation, 'orderId' | 'notificationId'>>;
+type Request = Pick<Operation, 'action' | 'userId'> &
+  Partial<Pick<Operation, 'orderId' | 'notificationId' | 'units'>>;
 
 export class Ledger {
   #operations: Operation[] = [];

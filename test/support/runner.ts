@@ -14,6 +14,8 @@ export interface Round {
   readonly workload: Workload;
   /** Disturbs the sale; `work` is the end of the workload. */
   readonly fault: (sale: TestSale, work: Promise<void>) => Promise<unknown>;
+  /** Whether one order of all operations must explain all answers. */
+  readonly isLinearizable?: boolean;
   /** Checks of this round, beside the invariants. @returns violations */
   readonly check?: (sale: TestSale) => string[];
 }
@@ -55,6 +57,8 @@ export class Runner {
       await this.#check(round, sale);
     }
     await Promise.all(this.#rounds.map(({ round, sale }) => this.#recover(round, sale)));
+    for (const { round, sale } of this.#rounds)
+      if (round.isLinearizable) this.note(round.name, await sale.linearity());
     this.note('log', [...this.#world.logged('Unexpected error'), ...this.#world.logged('"level":60')]);
   }
 

@@ -109,8 +109,8 @@ export const trading: Workload = async (sale, random) => {
     while (goesOn()) {
       await sleep(2_000 + random() * 4_000);
       const units = [1, 1, 2, -1][Math.floor(random() * 4)]!;
-      const restocking = post(`${either()}/sales/${sale.id}/restock`, { units }).catch(() => null);
-      await Promise.race([restocking, sleep(25_000, null, { ref: false })]);
+      const restocking = post(`${either()}/sales/${sale.id}/restock`, { units });
+      await sale.ledger.record({ action: 'restock', userId: 'operator', units }, restocking);
     }
   }
   const seeds = Array.from({ length: TRADERS }, () => Math.floor(random() * 2 ** 31));

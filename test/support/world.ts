@@ -12,6 +12,7 @@ import { strategies } from '../../src/strategies/registry.ts';
 import { type Answer, attempt, cancel, createSale, eventually, pay, users } from './client.ts';
 import { pendingWork, violationsOf } from './invariants.ts';
 import { Ledger, type Operation } from './ledger.ts';
+import { notLinearizable } from './linearity.ts';
 import { TcpProxy } from './proxy.ts';
 import { launch, type Run } from './service.ts';
 import { openTestStores, type TestStores } from './stores.ts';
@@ -212,7 +213,7 @@ export class World implements AsyncDisposable {
   }
 }
 
-type Action = Exclude<Operation['action'], 'expire'>;
+type Action = Exclude<Operation['action'], 'expire' | 'restock'>;
 
 export interface RequestOptions {
   /** By default the services take turns. */
@@ -329,6 +330,11 @@ export class TestSale {
 
   violations(): Promise<string[]> {
     return violationsOf(this.world.stores.sql, this.id, this.ledger);
+  }
+
+  /** @returns a violation when no order of the operations explains all answers */
+  linearity(): Promise<string[]> {
+    return notLinearizable(this.world.stores.sql, this.id, this.stock, this.ledger);
   }
 
   /** What is left between the stores, or why they cannot be read. */
