@@ -51,12 +51,11 @@ function explain(cause: NodeJS.ErrnoException, { port, host }: Address): Error {
 }
 
 /**
- * Stops accepting connections, answers the requests in progress, and closes each connection with its next answer:
+ * Stops accepting connections, answers the requests in progress, and closes each connection with its next answer. After
+ * `drainMs` it closes idle connections, and `shutdownMs` after the stop all.
  *
- *   stops accepting ──drainMs──▶ closes idle connections ──shutdownMs──▶ closes all
- *
- * An idle connection is kept for `drainMs`, because a client that keeps it may just have sent a request on it: closed at once,
- * as `http.Server.close` does, about four requests were lost of sixteen busy clients.
+ * An idle connection is kept for `drainMs`, because its client may just have sent a request on it. In a test with sixteen busy
+ * clients, closing idle connections at once (as `http.Server.close` does) lost about four requests.
  */
 export async function stopListening(server: HttpServer): Promise<void> {
   server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));

@@ -8,7 +8,8 @@
  * sale that looks the same in two passes is compared. Thousands of running sales, or one with a million buyers, then cost a
  * pass only the scan; a difference is harmless until Redis has sold out, and by then nothing changes any more.
  *
- * One pass is one call, and begins with a look whether Postgres failed over. Passes of several processes may overlap: each claims different reservations.
+ * Each pass first checks whether Postgres has failed over. Passes of several processes may overlap: each claims different
+ * reservations.
  */
 import { repeatedly } from '../concurrency/periodic.ts';
 import { limits } from '../config/limits.ts';

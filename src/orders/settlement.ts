@@ -40,8 +40,8 @@ export interface Settlement {
 export function createSettlement(context: SettlementContext): Settlement {
   const { mirror, committer } = context;
   /**
-   * Also: a release may be undone. A failover to a replica that missed it brings the reservation back, to be committed (see
-   * lua/sale/load.lua), so after a release the answer is not that nothing happened.
+   * Whether customers get a 202 before the commit. A release is not final then: a failover to a replica that missed it restores
+   * the reservation, which is then committed (see lua/sale/load.lua). So after a release the answer is not `busy`.
    */
   const isAhead = context.confirm === 'accepted';
   const background = new Set<Promise<unknown>>();

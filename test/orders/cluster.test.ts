@@ -36,19 +36,13 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     );
   });
 
-  it.each(['kill', 'freeze', 'switchOver'] as const)(
+  it.each(['kill', 'freeze', 'switch-over'] as const)(
     'keeps every promise through a %s of a master',
     async (name) => {
       await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: cluster.url } });
       const fault = ({ id }: TestSale) => cluster[name](`stampede:{sale:${id}}:state`);
       for (const seed of SEEDS)
-        await sellThrough(
-          world,
-          `Cluster: ${name === 'switchOver' ? 'switch-over' : name}`,
-          seed,
-          fault,
-          () => cluster.client(),
-        );
+        await sellThrough(world, `Cluster: ${name}`, seed, fault, () => cluster.client());
     },
     TIMEOUT_MS,
   );

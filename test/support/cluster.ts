@@ -17,7 +17,7 @@ export interface TestCluster extends AsyncDisposable {
   /** The same with a master that is silent, its connections still open, until its replica is the master. */
   freeze(key: string): Promise<void>;
   /** Has the replica of the master that has a key take over, as an operator does before maintenance. */
-  switchOver(key: string): Promise<void>;
+  'switch-over'(key: string): Promise<void>;
   /** Moves the slot of a key to another master, one key after the other, and calls `between` after each. */
   moveSlot(key: string, between?: () => Promise<void>): Promise<void>;
 }
@@ -113,7 +113,7 @@ export async function openCluster(): Promise<TestCluster> {
       process.kill(old.pid(), 'SIGCONT');
       await untilLinked();
     },
-    async switchOver(key) {
+    async 'switch-over'(key) {
       const old = await masterOf(key);
       const replica = await replicaOf(old);
       await replica.client.cluster('FAILOVER');

@@ -7,8 +7,6 @@ import type { Table } from './table.ts';
 const rates = [10_000, 100_000, 1_000_000] as const;
 /** A processor that is busier than this has no room for a burst. */
 const busy = 0.7;
-/** No such rate comes one at a time. */
-const alone = 'sold, one attempt at a time';
 const servers = ['serviceCpuUs', 'redisCpuUs', 'postgresCpuUs'] as const;
 
 /** CPU of an attempt, µs, by server; null: it was not measured. */
@@ -17,13 +15,17 @@ function costOf(results: Results, cell: string, connections: number): readonly (
   return servers.map((key) => row?.values[key]?.median ?? null);
 }
 
+type Kind = readonly [name: string, cost: readonly (number | null)[], mostPerSecond: number];
+
 /** @param limits has what a refused attempt costs */
 export function machinesTable(scale: Results, limits: Results): Table {
-  const kinds: readonly (readonly [name: string, cost: readonly (number | null)[]])[] = [
-    [alone, costOf(scale, 'redis-1-service-1-sales-1', 1)],
-    ['sold, one sale, in batches', costOf(scale, 'redis-1-service-1-sales-1', 512)],
-    ['sold, 1,000 sales on three masters', costOf(scale, 'redis-3-service-1-sales-1000', 512)],
-    ['sold out: refused from memory', costOf(limits, 'sold-out', 512)],
+  const kinds: readonly Kind[] = [
+    // No rate comes one at a time, and a sale has one row and is on one master.
+    ['sold, one attempt at a time', costOf(scale, 'redis-1-service-1-sales-1', 1), 0],
+    ['sold, one sale, in batches', costOf(scale, 'redis-1-service-1-sales-1', 512), 10_000],
+    ['sold, 1,000 sales, one Redis', costOf(scale, 'redis-1-service-1-sales-1000', 512), 10_000],
+    ['sold, 1,000 sales, three masters', costOf(scale, 'redis-3-service-1-sales-1000', 512), 1_000_000],
+    ['sold out: refused from memory', costOf(limits, 'sold-out', 512), 1_000_000],
   ];
   const text = (value: number | null) => (value === null ? '–' : number(Math.round(value)));
   const processors = (us: number | null, rate: number) =>
@@ -32,10 +34,10 @@ export function machinesTable(scale: Results, limits: Results): Table {
   return {
     title: 'Processors of service · Redis · Postgres',
     columns: [['every attempt is', 'left'], ...titles.map((title) => [title, 'right'] as const)],
-    rows: kinds.map(([name, cost]) => [
+    rows: kinds.map(([name, cost, most]) => [
       name,
       cost.map(text).join(' · '),
-      ...rates.map((rate) => (name === alone ? '–' : cost.map((us) => processors(us, rate)).join(' · '))),
+      ...rates.map((rate) => (rate > most ? '–' : cost.map((us) => processors(us, rate)).join(' · '))),
     ]),
   };
 }

@@ -78,7 +78,7 @@ function sentinelClient(address: SentinelAddress): Redis {
 
 /** How often the map of the slots is read, milliseconds, besides whenever a server answers that a slot has moved. */
 const SLOTS_REFRESH_MS = 1_000;
-/** The answer while some keys of a slot have moved and others have not. */
+/** Delay before a retry after TRYAGAIN (only some keys of the slot have moved), milliseconds. */
 const TRY_AGAIN_MS = 25;
 const MAX_REDIRECTIONS = 40;
 

@@ -3,7 +3,7 @@
  * restored from an older snapshot; and whether Postgres still has the orders that Redis knows.
  *
  *   connected ──▶ read Redis's run id ──as before──▶ the same epoch
- *       ▲                   └──another──▶ Postgres draws one ──▶ a new epoch
+ *       ▲                   └──another──▶ Postgres draws a number ──▶ a new epoch
  *       └──connection lost: the epoch is unknown, and attempts wait or are answered busy
  *
  *   every second: read Postgres's timeline ──another: a standby was promoted──▶ a new epoch

@@ -46,8 +46,8 @@ export function waitingFor(redis: Redis, replicas: number): Replication {
   let pausedUntilMs = 0;
   return sharedCheck(async (key) => {
     if (performance.now() < pausedUntilMs) return false;
-    // WAIT covers what other connections wrote before its own connection's last write. A new key, because of a slot that is
-    // moving to another server only the keys that exist can still be written.
+    // WAIT covers what other connections wrote before its own connection's last write. The key is new on
+    // purpose: while its slot moves, its server redirects writes of new keys, so the check fails and the order is committed first.
     const marked = redis.set(`${key}:${randomUUID()}`, '1', 'PX', 1);
     const acknowledged = redis.wait(replicas, REPLICATION_MS);
     const [mark, count] = await Promise.allSettled([marked, acknowledged]);
