@@ -41,15 +41,18 @@ export function attempt(service: string, saleId: number, userId: string): Promis
   return post(`${service}/sales/${saleId}/orders`, { userId });
 }
 
-/** Repeats an attempt while its answer is `busy` or `unknown-outcome`, or its connection fails, for at most `ms`. */
+/**
+ * Repeats an attempt while its answer is `busy` or `unknown-outcome`, or its connection fails, for at most `ms`. The pauses grow:
+ * hundreds of customers who come again at once would take a slow machine for themselves.
+ */
 export async function buy(service: string, saleId: number, userId: string, ms = 60_000): Promise<Answer> {
   const untilMs = performance.now() + ms;
-  for (;;) {
+  for (let pauseMs = 40; ; pauseMs = Math.min(pauseMs * 1.3, 1_000)) {
     const answer = await attempt(service, saleId, userId).catch((error: Error) => error);
     if (!(answer instanceof Error) && answer.status !== 503) return answer;
     if (performance.now() > untilMs)
       throw answer instanceof Error ? answer : new Error(JSON.stringify(answer.body));
-    await sleep(20 + Math.random() * 80);
+    await sleep(pauseMs * (0.5 + Math.random()));
   }
 }
 
