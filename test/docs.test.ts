@@ -121,13 +121,15 @@ describe('every strategy', () => {
   const reference = text('docs/reference/strategies.md');
 
   it('is in the reference and in .env.example', () => {
-    expect(sorted(rows(block(reference, 'strategies')))).toEqual(strategies);
-    expect(sorted(rows(section(reference, '## Where attempts meet')))).toEqual(strategies);
+    expect(sorted(rows(block(reference, 'strategies'))), 'generated: npm run readme').toEqual(strategies);
+    const meeting = rows(section(reference, '## Where attempts meet'));
+    expect(sorted(meeting), 'a row in docs/reference/strategies.md, Where attempts meet').toEqual(strategies);
     for (const name of strategies) expect(text('.env.example'), name).toMatch(inExample(name));
   });
 
   it.each(strategies)('has its explanation, a diagram, and its use: %s', (name) => {
     const part = section(text('docs/explanation/strategies.md'), `## \`${name}\``);
+    expect(part, `a section of ${name} in docs/explanation/strategies.md`).not.toBe('');
     expect(part.split('```').length, `one diagram in the section of ${name}`).toBe(3);
     expect(part, `a paragraph on when to choose ${name}`).toContain('**Choose it**');
     expect(text('docs/how-to/choose-a-strategy.md')).toContain(`\`${name}\``);

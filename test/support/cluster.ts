@@ -122,7 +122,8 @@ export async function openCluster(): Promise<TestCluster> {
     },
     async moveSlot(key, between = async () => {}) {
       const from = await masterOf(key);
-      const to = members.slice(0, 3).find((member) => member !== from)!;
+      const others = (await nodesOf(from)).filter((one) => one.id !== from.id && one.ranges.length > 0);
+      const to = members.find(({ id }) => id === others[0]?.id)!;
       const slot = slotOf(key);
       await to.client.cluster('SETSLOT', slot, 'IMPORTING', from.id);
       await from.client.cluster('SETSLOT', slot, 'MIGRATING', to.id);
