@@ -8,8 +8,9 @@ import { eagerPrimary } from './servers.ts';
 
 export interface ClusterMember {
   readonly id: string;
-  /** Past the cluster; it reconnects. */
+  /** Past the cluster, and past its ways; it reconnects. */
   readonly client: Redis;
+  /** Where all others reach it. */
   readonly port: number;
   readonly busPort: number;
   /** Of the running process. */
@@ -28,6 +29,16 @@ export interface RedisCluster extends AsyncDisposable {
   everywhere<T>(probe: (of: ClusterMember) => Promise<T>, holds: (value: T) => boolean): Promise<void>;
 }
 
+/**
+ * Opens the ways to a member, which announces their ports.
+ * @param address where the member's connections to others come from
+ */
+export type Ways = (
+  port: number,
+  busPort: number,
+  address: string,
+) => Promise<Pick<ClusterMember, 'port' | 'busPort'>>;
+
 const SLOTS = 16_384;
 const PATIENCE_MS = 60_000;
 const POLL_MS = 50;
@@ -35,11 +46,15 @@ const POLL_MS = 50;
 const FAILOVER = ['--cluster-node-timeout', '1000', '--cluster-replica-validity-factor', '0'];
 const ARGS = [...eagerPrimary, '--repl-ping-replica-period', '1', '--cluster-enabled', 'yes', ...FAILOVER];
 
-/** @param replicas of each master */
+/**
+ * @param replicas of each master
+ * @param ways to the members; by default others reach them directly
+ */
 export async function startRedisCluster(
   folder: string,
   masters: number,
   replicas: number,
+  ways?: Ways,
 ): Promise<RedisCluster> {
   const members: ClusterMember[] = [];
   const stop = async () => {
@@ -48,7 +63,7 @@ export async function startRedisCluster(
   };
   try {
     for (let n = 0; n < masters * (1 + replicas); n++)
-      members.push(await openMember(join(folder, String(n))));
+      members.push(await openMember(join(folder, String(n)), `127.0.0.${n + 2}`, ways));
     await form(members, masters);
   } catch (error) {
     await stop();
@@ -62,15 +77,22 @@ export async function startRedisCluster(
   };
 }
 
-async function openMember(folder: string): Promise<ClusterMember> {
+async function openMember(folder: string, address: string, ways?: Ways): Promise<ClusterMember> {
+  const port = await freePort();
   const busPort = await freePort();
   const args = [...ARGS, '--cluster-port', String(busPort)];
-  let server: RedisServer = await startRedisServer({ folder, args });
-  const { port } = server;
+  const announced = await ways?.(port, busPort, address);
+  if (announced !== undefined) {
+    args.push('--bind-source-addr', address, '--cluster-announce-ip', '127.0.0.1');
+    args.push('--cluster-announce-port', String(announced.port));
+    args.push('--cluster-announce-bus-port', String(announced.busPort));
+  }
+  let server: RedisServer = await startRedisServer({ folder, args, port });
   const client = new Redis(port, { retryStrategy: () => POLL_MS });
   client.on('error', () => {}); // the command in flight fails as well
   return {
     ...{ id: await client.cluster('MYID'), client, port, busPort },
+    ...announced,
     pid: () => server.pid,
     kill: () => server.kill(),
     async restart() {

@@ -30,13 +30,13 @@ async function twoOf({ create }: Pick<typeof redis | typeof redisWait, 'create'>
 
 it('redis-wait keeps it, and grants none that a failover would lose', async () => {
   const [a, b] = await twoOf(redisWait);
-  const ttlMs = 9_000;
+  const ttlMs = 24_000; // longer than a failover on a slow machine
   const lease = await held(a, 'kept', { ttlMs });
+  const untilMs = performance.now() + ttlMs + 2_000; // only a renewed lease lasts so long
   const old = await sentinels.primary();
   await old.kill();
   await sentinels.untilPromoted(old);
   await sentinels.restart(old); // the next renewal needs a replica
-  const untilMs = performance.now() + 2 * ttlMs;
   await eventually(
     async () => {
       expect(lease.signal.aborted).toBe(false);

@@ -36,7 +36,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     );
   });
 
-  it.each(['kill', 'freeze', 'switch-over'] as const)(
+  it.each(['kill', 'cut', 'switch-over'] as const)(
     'keeps every promise through a %s of a master',
     async (name) => {
       await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: cluster.url } });

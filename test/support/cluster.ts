@@ -1,4 +1,8 @@
-/** A Redis Cluster: three masters, each with a replica. */
+/**
+ * A Redis Cluster: three masters, each with a replica. All others reach a member through two proxies, for clients and for the
+ * cluster's own bus, whose ports it announces. Its own connections come from an address by which the other proxies know them, so
+ * that it can be cut off.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -6,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Cluster, Command, type Redis } from 'ioredis';
 import { type ClusterMember, startRedisCluster } from '../../bench/kit/cluster.ts';
 import { eventually } from './client.ts';
+import { TcpProxy } from './proxy.ts';
 
 export interface TestCluster extends AsyncDisposable {
   /** redis+cluster://… */
@@ -14,8 +19,8 @@ export interface TestCluster extends AsyncDisposable {
   client(): Promise<Redis>;
   /** SIGKILL of the master that has a key; waits until its replica is the master, and starts the old one again. */
   kill(key: string): Promise<void>;
-  /** The same with a master that is silent, its connections still open, until its replica is the master. */
-  freeze(key: string): Promise<void>;
+  /** The same with a master that is cut off from clients and from the other members: what is sent to it, or by it, is lost. */
+  cut(key: string): Promise<void>;
   /** Has the replica of the master that has a key take over, as an operator does before maintenance. */
   'switch-over'(key: string): Promise<void>;
   /** Moves the slot of a key to another master, one key after the other, and calls `between` after each. */
@@ -29,6 +34,8 @@ interface Node {
   readonly id: string;
   readonly flags: readonly string[];
   readonly master: string;
+  /** The higher one wins where two members claim the same slots. */
+  readonly epoch: number;
   readonly ranges: readonly (readonly [number, number])[];
 }
 
@@ -36,11 +43,12 @@ interface Node {
 async function nodesOf({ client }: ClusterMember): Promise<Node[]> {
   const lines = ((await client.cluster('NODES')) as string).trim().split('\n');
   return lines.map((line) => {
-    const [id = '', , flags = '', master = '', , , , , ...ranges] = line.split(' ');
+    const [id = '', , flags = '', master = '', , , epoch, , ...ranges] = line.split(' ');
     return {
       id,
       flags: flags.split(','),
       master,
+      epoch: Number(epoch),
       ranges: ranges
         .filter((range) => !range.startsWith('['))
         .map((range) => range.split('-').map(Number))
@@ -53,32 +61,48 @@ const slotOf = (key: string): number => new Command('get', [key]).getSlot()!;
 
 export async function openCluster(): Promise<TestCluster> {
   const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-cluster-'));
-  const { url, members, everywhere, ...cluster } = await startRedisCluster(folder, 3, 1);
-  await untilLinked();
+  const ways: { readonly address: string; readonly links: readonly TcpProxy[] }[] = [];
+  const { url, members, everywhere, ...cluster } = await startRedisCluster(
+    folder,
+    3,
+    1,
+    async (port, busPort, address) => {
+      const links = [await TcpProxy.open({ port }), await TcpProxy.open({ port: busPort })] as const;
+      ways.push({ address, links });
+      return { port: links[0].port, busPort: links[1].port };
+    },
+  );
+  await untilSettled();
 
-  /** Every replica has what its master had, and follows it. */
-  function untilLinked(): Promise<void> {
+  /** All members agree that three of them are replicas and that none failed, and each replica follows its master. */
+  async function untilSettled(): Promise<void> {
+    await everywhere(nodesOf, (nodes) => {
+      const flags = nodes.flatMap((node) => node.flags);
+      return (
+        flags.filter((flag) => flag === 'slave').length === 3 && !flags.some((flag) => /^fail/.test(flag))
+      );
+    });
     const linked = /role:master|master_link_status:up/;
-    return everywhere(
+    await everywhere(
       ({ client }) => client.info('replication'),
       (info) => linked.test(info),
     );
   }
 
-  /** As all members that answer see it, the master of a key. */
+  /** The master of a key, among those that members which answer see; one that is cut off still sees itself. */
   async function masterOf(key: string): Promise<ClusterMember> {
     const slot = slotOf(key);
     const views = await Promise.all(
       members.map((member) => Promise.race([nodesOf(member).catch(() => []), sleep(SILENT_MS, [])])),
     );
-    const owners = views
+    const [owner] = views
       .flat()
       .filter(
         ({ flags, ranges }) => flags.includes('master') && ranges.some(([a, b]) => a <= slot && slot <= b),
-      );
-    const ids = new Set(owners.map(({ id }) => id));
-    if (ids.size !== 1) throw new Error(`${ids.size} masters have slot ${slot}`);
-    return members.find(({ id }) => ids.has(id))!;
+      )
+      .sort((a, b) => b.epoch - a.epoch);
+    if (owner === undefined) throw new Error(`no master has slot ${slot}`);
+    return members.find(({ id }) => id === owner.id)!;
   }
   async function replicaOf({ id }: ClusterMember): Promise<ClusterMember> {
     const nodes = await nodesOf(members.find((member) => member.id !== id)!);
@@ -92,6 +116,15 @@ export async function openCluster(): Promise<TestCluster> {
       60_000,
     );
 
+  /** @param address null: nobody is cut off */
+  function isolate(address: string | null): void {
+    for (const way of ways)
+      for (const link of way.links) {
+        link.set(way.address === address ? 'black-hole' : 'pass');
+        link.lose(address);
+      }
+  }
+
   return {
     url,
     async client() {
@@ -104,21 +137,21 @@ export async function openCluster(): Promise<TestCluster> {
       await old.kill();
       await untilAnother(key, old);
       await old.restart();
-      await untilLinked();
+      await untilSettled();
     },
-    async freeze(key) {
+    async cut(key) {
       const old = await masterOf(key);
-      process.kill(old.pid(), 'SIGSTOP');
+      isolate(ways[members.indexOf(old)]!.address);
       await untilAnother(key, old);
-      process.kill(old.pid(), 'SIGCONT');
-      await untilLinked();
+      isolate(null);
+      await untilSettled();
     },
     async 'switch-over'(key) {
       const old = await masterOf(key);
       const replica = await replicaOf(old);
       await replica.client.cluster('FAILOVER');
       await untilAnother(key, old);
-      await untilLinked();
+      await untilSettled();
     },
     async moveSlot(key, between = async () => {}) {
       const from = await masterOf(key);
@@ -138,6 +171,7 @@ export async function openCluster(): Promise<TestCluster> {
     },
     async [Symbol.asyncDispose]() {
       await cluster[Symbol.asyncDispose]();
+      await Promise.all(ways.flatMap(({ links }) => links.map((link) => link.close())));
       await rm(folder, { recursive: true, force: true });
     },
   };

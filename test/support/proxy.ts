@@ -2,6 +2,7 @@
  * A TCP proxy on the loopback with rules for what happens to bytes.
  *
  *   set(mode)      pass, lose (swallow) bytes of one or both directions, or refuse connections
+ *   lose(address)  lose the bytes of the connections that come from an address
  *   hold()         keep all bytes, in order, until release()
  *   holdRequest()  keep one connection's requests from the first one that contains a marker on
  *   watch          see each request first, and drop it, or act right after it was passed on
@@ -51,6 +52,7 @@ interface Pair {
   readonly upstream: Socket;
   readonly requests: Direction;
   readonly replies: Direction;
+  readonly from: string;
   /** Bytes were swallowed. */
   holed: boolean;
   /** The filter refused a request. */
@@ -63,6 +65,7 @@ export class TcpProxy implements Link, AsyncDisposable {
   delayMs = 0;
   watch: Watch | null = null;
   #mode: LinkMode = 'pass';
+  #lost: string | null = null;
   #holding = false;
   #wanted: { readonly marker: string; found(request: string): void } | undefined;
   #port: number;
@@ -114,11 +117,18 @@ export class TcpProxy implements Link, AsyncDisposable {
     return this.#replies.filter((reply) => reply.includes(text)).length;
   }
 
+  /** @param address null: bytes of all connections pass again */
+  lose(address: string | null): void {
+    this.#lost = address;
+    this.set(this.#mode);
+  }
+
   set(mode: LinkMode): void {
     this.#mode = mode;
     for (const pair of this.#pairs) {
       const dead = pair.client.destroyed || pair.upstream.destroyed;
-      if (mode === 'refuse' || (mode === 'pass' && (pair.holed || dead))) this.#end(pair);
+      const passes = mode === 'pass' && pair.from !== this.#lost;
+      if (mode === 'refuse' || (passes && (pair.holed || dead))) this.#end(pair);
     }
   }
 
@@ -172,8 +182,8 @@ export class TcpProxy implements Link, AsyncDisposable {
     await this.close();
   }
 
-  #loses(what: 'replies' | 'requests'): boolean {
-    return this.#mode === 'black-hole' || this.#mode === `lose-${what}`;
+  #loses({ from }: Pair, what: 'replies' | 'requests'): boolean {
+    return from === this.#lost || this.#mode === 'black-hole' || this.#mode === `lose-${what}`;
   }
 
   #accept(client: Socket): void {
@@ -185,28 +195,29 @@ export class TcpProxy implements Link, AsyncDisposable {
     const upstream = connect({ host, port: this.#port, noDelay: true });
     const requests = { to: upstream, passed: this.#requests, held: [] };
     const replies = { to: client, passed: this.#replies, held: [] };
-    const pair: Pair = { client, upstream, requests, replies, holed: false, stuck: false };
+    const from = client.remoteAddress ?? '';
+    const pair: Pair = { client, upstream, requests, replies, from, holed: false, stuck: false };
     this.#pairs.add(pair);
     client.setNoDelay(true);
     // No back-pressure: tests send little.
     client.on('data', (chunk) => this.#request(pair, chunk));
     upstream.on('data', (chunk) => {
-      if (this.#loses('replies')) pair.holed = true;
+      if (this.#loses(pair, 'replies')) pair.holed = true;
       else this.#pass(replies, chunk, this.#holding);
     });
     // Where bytes are lost, the end of a connection is lost, too. Otherwise it follows what was sent before it.
     client.on('close', () => {
-      if (this.#loses('requests') || pair.stuck || pair.requests.held.length > 0) return;
+      if (this.#loses(pair, 'requests') || pair.stuck || pair.requests.held.length > 0) return;
       upstream.end();
     });
-    upstream.on('close', () => this.#loses('replies') || this.#end(pair));
+    upstream.on('close', () => this.#loses(pair, 'replies') || this.#end(pair));
     for (const socket of [client, upstream]) socket.on('error', () => {});
   }
 
   #request(pair: Pair, chunk: Buffer): void {
     this.requests++;
     pair.stuck ||= this.#options.filter?.(chunk) === false;
-    if (pair.stuck || this.#loses('requests')) {
+    if (pair.stuck || this.#loses(pair, 'requests')) {
       pair.holed = true;
       return;
     }
