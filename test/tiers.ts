@@ -27,8 +27,10 @@ export const FULL_ONLY = [
   'test/local/postgres-server.test.ts',
   'test/local/stores.test.ts',
   'test/locks/*.test.ts',
+  'test/metrics/error-log.test.ts',
   'test/orders/cluster.test.ts',
   'test/orders/faults.test.ts',
+  'test/orders/fencing.test.ts',
   'test/orders/isolation.test.ts',
   'test/orders/late-requests.test.ts',
   'test/orders/outages.test.ts',
@@ -38,6 +40,11 @@ export const FULL_ONLY = [
   'test/orders/replicated.test.ts',
   'test/orders/sentinel.test.ts',
   'test/orders/standby.test.ts',
+  'test/strategies/lease-bound.test.ts',
+  'test/strategies/skip-locked.test.ts',
+  'test/strategies/sold-out-latch.test.ts',
+  'test/tasks/failures.test.ts',
+  'test/tasks/once.test.ts',
 ];
 
 /** Have tests of both tiers, and ask test/support/tier.ts which ones are due. */

@@ -235,13 +235,13 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
     let running = true;
     const crowd = users(6).map((name) => trade(service, id, name, () => running));
     const reports: Reconciled[] = [];
-    for (let i = 0; i < 10; i++) {
+    for (let i = 0; i < 5; i++) {
       reports.push(await run('--check'));
       await sleep(100);
     }
     running = false;
     const orders = (await Promise.all(crowd)).reduce((sum, n) => sum + n);
-    expect(orders).toBeGreaterThan(100);
+    expect(orders).toBeGreaterThan(50);
     expect(reports).toEqual(reports.map(() => ({ code: 0, out: AGREES, err: '' })));
   });
 });
@@ -252,7 +252,7 @@ async function trade(service: TestService, saleId: number, name: string, goesOn:
   while (goesOn()) {
     const { body } = await buy(service.url, saleId, `${name}-${orders}`);
     if (orders++ % 2 === 0) await call(`${service.url}/orders/${body.orderId}/cancel`, { method: 'POST' });
-    await sleep(10);
+    await sleep(20);
   }
   return orders;
 }

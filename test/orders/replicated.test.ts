@@ -1,6 +1,6 @@
 /**
  * CONFIRM=accepted with a primary of Redis that loses the link to its replica, continues to answer, and dies. The replica takes
- * its place. Until then no commit reaches Postgres, so Redis alone has the orders.
+ * its place. Until then no commit reaches Postgres, so Redis alone has the orders. ACCEPTED=10000 asks for so many before the loss.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -11,7 +11,7 @@ import type { Operation } from '../support/ledger.ts';
 import { openReplicated, type Replicated } from '../support/redis-groups.ts';
 import { type TestSale, World } from '../support/world.ts';
 
-const BEFORE = 10_000;
+const BEFORE = Number(process.env.ACCEPTED ?? 2_000);
 const AFTER = 100;
 /** Few: what the replica acknowledges passes through this process, too. */
 const IN_FLIGHT = 16;
