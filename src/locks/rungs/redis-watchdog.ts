@@ -47,7 +47,7 @@ export async function create(
 
   function watch(lease: PlainLease, ttlMs: number): NodeJS.Timeout {
     const holdUntilMs = performance.now() + maxHoldMs;
-    const watchdog = setInterval(async () => {
+    const renew = async () => {
       const requestedAtMs = performance.now();
       if (requestedAtMs + ttlMs > holdUntilMs) return stop(watchdog);
       try {
@@ -57,8 +57,11 @@ export async function create(
       } catch {
         // The next renewal may succeed before the TTL expires.
       }
-    }, ttlMs / 3);
+    };
+    const watchdog = setInterval(renew, ttlMs / 3);
     watchdogs.add(watchdog);
+    // After a lost reply little of the lease may be left.
+    if (lease.deadlineMs - performance.now() < (ttlMs * 2) / 3) void renew();
     return watchdog;
   }
 
