@@ -6,12 +6,13 @@ import { readResults } from './kit/results.ts';
 import { exitCodes, runSuite, writeReports } from './kit/run.ts';
 import type { Suite } from './kit/suite.ts';
 import { reasonOf } from './kit/text.ts';
+import { faults } from './suites/faults/suite.ts';
 import { flat, limits, memory, scale } from './suites/limits/suite.ts';
 import { locks } from './suites/locks/suite.ts';
 import { overloadSuite } from './suites/overload/suite.ts';
 import { strategies } from './suites/strategies/suite.ts';
 
-const all: readonly Suite[] = [strategies, locks, limits, flat, memory, scale, overloadSuite];
+const all: readonly Suite[] = [strategies, locks, limits, flat, memory, scale, overloadSuite, faults];
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
 

@@ -1,15 +1,15 @@
 /** What is compared: every lock of the registry, two libraries, and a control that locks nothing. */
 import { readFileSync } from 'node:fs';
-import { suggestion } from '../../../src/config/suggest.ts';
-import type { LockDescription } from '../../../src/locks/lock.ts';
-import { locks } from '../../../src/locks/registry.ts';
-import type { CellBase } from '../../kit/suite.ts';
+import { suggestion } from '../../src/config/suggest.ts';
+import type { LockDescription } from '../../src/locks/lock.ts';
+import { locks } from '../../src/locks/registry.ts';
+import type { CellBase } from './suite.ts';
 
 /** The servers that a lock runs on. */
 export type ServerKind = 'redis' | 'redis-replica' | 'redis-five' | 'zookeeper' | 'postgres';
 
 export interface LockCell extends CellBase {
-  /** Of the registry, or of `open.ts`: the A/A control has another name. */
+  /** Of the registry, or of `open-lock.ts`: the A/A control has another name. */
   readonly lock: string;
   readonly servers: ServerKind;
 }
@@ -30,7 +30,7 @@ const own = [...locks.values()].map(({ description: { name, needs, summary } }) 
 );
 
 function versionOf(dependency: string): string {
-  const text = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
+  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
   return `${dependency} ${JSON.parse(text).devDependencies[dependency]}`;
 }
 

@@ -5,17 +5,32 @@
 import { createRequire } from 'node:module';
 import { Redis } from 'ioredis';
 import { Mutex, RedlockMutex } from 'redis-semaphore';
-import { locks } from '../../../src/locks/registry.ts';
-import { openPostgres } from '../../../src/store/postgres/pool.ts';
-import { openRedis } from '../../../src/store/redis/connection.ts';
-import { reasonOf } from '../../kit/text.ts';
-import { CONTROL } from './cells.ts';
-import type { ServerUrls } from './protocol.ts';
+import { locks } from '../../src/locks/registry.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
+import { CONTROL } from './lock-cells.ts';
+import { reasonOf } from './text.ts';
+
+/** Where the servers of a lock are; what it does not use is left out. */
+export interface ServerUrls {
+  readonly redisUrl?: string;
+  readonly redlockUrls?: readonly string[];
+  readonly zookeeperUrl?: string;
+  readonly databaseUrl?: string;
+}
+
+/** What a holder has. */
+export interface Grant {
+  release(): Promise<unknown>;
+  /** Fires when the lock says that the lease is lost; null: it never does. Each read compares the clock, where the lock does. */
+  readonly lost: AbortSignal | null;
+  readonly fencingToken: number | null;
+}
 
 /** As much of a lock as is measured. */
 export interface BenchLock {
-  /** @returns how to release it, or why it was refused */
-  acquire(resource: string, waitMs: number, signal: AbortSignal): Promise<(() => Promise<unknown>) | string>;
+  /** @returns the grant, or why it was refused */
+  acquire(resource: string, waitMs: number, signal: AbortSignal): Promise<Grant | string>;
   close(): Promise<void>;
 }
 
@@ -24,70 +39,92 @@ interface RedlockModule {
   readonly default: new (
     clients: Iterable<Redis>,
   ) => {
-    acquire(
+    /** Extends the lock while `work` runs. */
+    using(
       resources: string[],
       durationMs: number,
       settings: { readonly retryCount: number },
-    ): Promise<{ release(): Promise<unknown> }>;
+      work: (signal: AbortSignal) => Promise<void>,
+    ): Promise<void>;
   };
 }
 const { default: Redlock } = createRequire(import.meta.url)('redlock') as RedlockModule;
 
-/** Length of every lease: the service's own default. No hold comes near it. */
-const ttlMs = 10_000;
-/** The shortest pause between two tries that redlock's defaults make: 200 ms less a jitter of 100 ms. */
-const redlockPauseMs = 100;
+/** Length of every lease: the service's own default. */
+const DEFAULT_TTL_MS = 10_000;
+/** The longest pause between two tries that redlock's defaults make: 200 ms and a jitter of 100 ms. */
+const redlockPauseMs = 300;
 
 /** @throws when there is no such lock, or its servers cannot be reached */
-export async function openLock(name: string, urls: ServerUrls): Promise<BenchLock> {
-  if (locks.has(name)) return await openOwn(name, urls);
+export async function openLock(name: string, urls: ServerUrls, ttlMs = DEFAULT_TTL_MS): Promise<BenchLock> {
+  if (locks.has(name)) return await openOwn(name, urls, ttlMs);
   const clients = (urls.redlockUrls ?? [urls.redisUrl ?? '']).map(
     (url) => new Redis(url, { lazyConnect: true }),
   );
   for (const client of clients) client.on('error', () => {}); // a command that fails rejects
   await Promise.all(clients.map((client) => client.connect()));
   return {
-    acquire: acquireOf(name, clients),
+    acquire: acquireOf(name, clients, ttlMs),
     async close() {
       for (const client of clients) client.disconnect();
     },
   };
 }
 
-function acquireOf(name: string, clients: readonly Redis[]): BenchLock['acquire'] {
+function acquireOf(name: string, clients: readonly Redis[], ttlMs: number): BenchLock['acquire'] {
   const [first] = clients as [Redis];
   if (name.startsWith('redlock-5')) {
     const redlock = new Redlock(clients);
-    return async (resource, waitMs, signal) => {
-      const retryCount = Math.ceil(waitMs / redlockPauseMs);
-      const asked = redlock.acquire([resource], ttlMs, { retryCount });
-      const lock = await unlessAborted(asked.catch(reasonOf), signal);
-      if (typeof lock === 'string') return lock;
-      if (lock !== null) return () => lock.release().catch(() => {});
-      asked.then((late) => late.release()).catch(() => {}); // redlock cannot be cancelled
-      return 'aborted';
-    };
+    // redlock counts a lease from the first of its tries on.
+    const retryCount = Math.max(1, Math.floor(ttlMs / 2 / redlockPauseMs));
+    return (resource, waitMs, signal) =>
+      new Promise((granted) => {
+        const untilMs = performance.now() + waitMs;
+        let isGranted = false;
+        const work = (lost: AbortSignal) =>
+          new Promise<void>((done) => {
+            if (signal.aborted) return done(); // redlock cannot be cancelled
+            isGranted = true;
+            const release = () => {
+              done();
+              return used;
+            };
+            granted({ release, lost, fencingToken: null });
+          });
+        const ask = (): Promise<void> =>
+          redlock.using([resource], ttlMs, { retryCount }, work).catch((error) => {
+            if (isGranted) return;
+            if (performance.now() < untilMs && !signal.aborted) return ask();
+            granted(reasonOf(error));
+          });
+        const used = ask();
+        const giveUp = () => granted('aborted');
+        signal.addEventListener('abort', giveUp, { once: true });
+        void used.finally(() => signal.removeEventListener('abort', giveUp));
+      });
   }
   if (name.startsWith('redis-semaphore')) {
     return async (resource, waitMs, signal) => {
-      const options = { lockTimeout: ttlMs, acquireTimeout: waitMs, onLockLost: () => {} };
+      const lost = new AbortController();
+      const options = { lockTimeout: ttlMs, acquireTimeout: waitMs, onLockLost: () => lost.abort() };
       const mutex =
         clients.length === 1
           ? new Mutex(first, resource, options)
           : new RedlockMutex([...clients], resource, options);
       const got = await mutex.tryAcquire(signal).catch(reasonOf);
-      if (got === true) return () => mutex.release().catch(() => {});
+      const release = () => mutex.release().catch(() => {});
+      if (got === true) return { release, lost: lost.signal, fencingToken: null };
       return got === false ? 'gave up' : got;
     };
   }
   if (name !== CONTROL) throw new Error(`there is no lock ${name}`);
   return async () => {
     await first.ping();
-    return () => first.ping();
+    return { release: () => first.ping(), lost: null, fencingToken: null };
   };
 }
 
-async function openOwn(name: string, urls: ServerUrls): Promise<BenchLock> {
+async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<BenchLock> {
   const redis = urls.redisUrl === undefined ? null : await openRedis(urls.redisUrl, () => {});
   const postgres = urls.databaseUrl === undefined ? null : openPostgres(urls.databaseUrl, () => {});
   const lock = await locks.get(name)!.create({
@@ -103,7 +140,16 @@ async function openOwn(name: string, urls: ServerUrls): Promise<BenchLock> {
   return {
     async acquire(resource, waitMs, signal) {
       const result = await lock.acquire(resource, { ttlMs, waitMs, signal });
-      if (result.kind === 'held') return () => result.lease.release();
+      if (result.kind === 'held') {
+        const { lease } = result;
+        return {
+          release: () => lease.release(),
+          get lost() {
+            return lease.signal;
+          },
+          fencingToken: lease.fencingToken,
+        };
+      }
       return result.kind === 'unavailable' ? result.reason : result.kind;
     },
     async close() {
@@ -112,14 +158,4 @@ async function openOwn(name: string, urls: ServerUrls): Promise<BenchLock> {
       await postgres?.close();
     },
   };
-}
-
-/** The value of a promise, or null when the signal fired before; keeps no listener, of which there would be thousands. */
-function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T | null> {
-  return new Promise((resolve) => {
-    const giveUp = () => resolve(null);
-    if (signal.aborted) giveUp();
-    else signal.addEventListener('abort', giveUp, { once: true });
-    void promise.then(resolve).finally(() => signal.removeEventListener('abort', giveUp));
-  });
 }

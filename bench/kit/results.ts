@@ -32,6 +32,8 @@ export interface Results {
   readonly checks: readonly Omit<suite.CheckInfo, 'read'>[];
   readonly layout: suite.ReportLayout;
   readonly tables: readonly suite.ExtraTable[];
+  /** Of the suite `faults`; absent: there is none. */
+  readonly matrices?: readonly suite.Matrix[];
   readonly broken: readonly Broken[];
   /** Why the run is not a success; empty: it is one. */
   readonly failures: readonly string[];

@@ -168,6 +168,7 @@ async function resultsOf(run: Run): Promise<Results> {
     checks: plain(suite.checks),
     layout: suite.report,
     tables: suite.tables?.(results) ?? [],
+    ...(suite.matrices !== undefined && { matrices: suite.matrices(results) }),
     broken: [...broken],
     failures: failuresOf(summary, broken),
   };

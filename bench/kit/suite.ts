@@ -136,6 +136,8 @@ export type Chart =
   | { readonly kind: 'sweep'; readonly title: string; readonly metric: string; readonly axis: string }
   /** A curve of each cell, as small multiples. */
   | { readonly kind: 'curves'; readonly curve: string }
+  /** A grid of words and colors, with a picture behind each cell. */
+  | { readonly kind: 'matrix'; readonly matrix: number }
   /** Each goal with its figure, its interval and its bound. */
   | { readonly kind: 'goals' };
 
@@ -171,6 +173,38 @@ export interface ExtraTable {
   readonly title: string;
   readonly columns: readonly string[];
   readonly rows: readonly (readonly string[])[];
+}
+
+/** What each row did under each column, such as each lock under each fault. */
+export interface Matrix {
+  readonly title: string;
+  /** What a row is called. */
+  readonly noun: string;
+  readonly columns: readonly { readonly title: string; readonly help: string }[];
+  readonly rows: readonly { readonly name: string; readonly cells: readonly MatrixCell[] }[];
+}
+
+export interface MatrixCell {
+  /** `none`: there is nothing to judge. */
+  readonly tone: 'good' | 'fair' | 'bad' | 'none';
+  readonly word: string;
+  /** Beside the word, such as a duration; empty: none. */
+  readonly figure: string;
+  /** A sentence: what happened, or why nothing could. */
+  readonly text: string;
+  readonly picture: Lanes | null;
+}
+
+/** Who held what when, in ms. */
+export interface Lanes {
+  readonly endMs: number;
+  /** When the fault lasted. */
+  readonly band: readonly [from: number, to: number];
+  readonly lanes: readonly {
+    readonly name: string;
+    readonly spans: readonly (readonly [from: number, to: number])[];
+    readonly marks: readonly (readonly [at: number, what: string])[];
+  }[];
 }
 
 /**
@@ -229,4 +263,5 @@ export interface Suite<
   verdict(result: Result, cell: CellBase): Verdict;
   readonly report: ReportLayout;
   tables?(results: readonly Result[]): readonly ExtraTable[];
+  matrices?(results: readonly Result[]): readonly Matrix[];
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { busyShare, untilIdle } from '../../bench/kit/idle.ts';
-import { chosenLocks, everyLock } from '../../bench/suites/locks/cells.ts';
+import { chosenLocks, everyLock } from '../../bench/kit/lock-cells.ts';
 import {
   fairness,
   handOffsOf,

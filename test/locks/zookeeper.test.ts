@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/zookeeper.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
-import { TcpProxy } from '../support/proxy.ts';
 import { ensureZookeeper, startZookeeper, type ZookeeperServer } from '../support/zookeeper.ts';
 
 const missing = await ensureZookeeper();

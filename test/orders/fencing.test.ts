@@ -11,11 +11,11 @@
 import { createHash } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { homeSegment } from '../../src/domain/segments.ts';
 import { scriptText } from '../../src/store/redis/script.ts';
 import { type Answer, attempt, buy, createSale, eventually, users } from '../support/client.ts';
-import { TcpProxy } from '../support/proxy.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 

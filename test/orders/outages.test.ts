@@ -6,6 +6,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import {
   type Answer,
   attempt,
@@ -17,7 +18,6 @@ import {
   pay,
   users,
 } from '../support/client.ts';
-import { TcpProxy } from '../support/proxy.ts';
 import { openScene } from '../support/scene.ts';
 import type { TestService } from '../support/service.ts';
 import { type OwnStores, openOwnStores } from '../support/stores.ts';

@@ -5,11 +5,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterEach, describe, expect, it } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { scriptText } from '../../src/store/redis/script.ts';
 import { eventually, users } from '../support/client.ts';
 import { readRedis, unpublished } from '../support/invariants.ts';
 import { whileCommitsWait } from '../support/nemesis.ts';
-import { TcpProxy } from '../support/proxy.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { openStoresWithRedis, openTestStores } from '../support/stores.ts';
 import { describeInFull, tier } from '../support/tier.ts';

@@ -5,11 +5,11 @@
 import { createHash } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { createRedisLock } from '../../src/locks/rungs/redis.ts';
 import { scriptText } from '../../src/store/redis/script.ts';
 import { attempt, buy, createSale } from '../support/client.ts';
-import { TcpProxy } from '../support/proxy.ts';
 import { openReplicated } from '../support/redis-groups.ts';
 import { startService } from '../support/service.ts';
 import { openTestStores } from '../support/stores.ts';

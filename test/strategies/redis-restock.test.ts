@@ -1,5 +1,6 @@
 /** A cut takes unreserved units only, also of a sale that Redis must load first. Both stores are real. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { createRedisLock } from '../../src/locks/rungs/redis.ts';
 import { storeFailure } from '../../src/store/failures.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
@@ -8,7 +9,6 @@ import { type SaleTable, saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { create } from '../../src/strategies/redis/lua.ts';
-import { TcpProxy } from '../support/proxy.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;

@@ -9,8 +9,8 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cluster, Command, type Redis } from 'ioredis';
 import { type ClusterMember, startRedisCluster } from '../../bench/kit/cluster.ts';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { eventually } from './client.ts';
-import { TcpProxy } from './proxy.ts';
 
 export interface TestCluster extends AsyncDisposable {
   /** redis+cluster://… */

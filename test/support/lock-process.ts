@@ -3,10 +3,10 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { type Link, TcpProxy } from '../../bench/kit/proxy.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
-import { type Link, TcpProxy } from './proxy.ts';
 
 /** The servers of a lock in a child process. */
 export interface LockServers {

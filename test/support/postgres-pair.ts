@@ -9,10 +9,10 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { eventually } from './client.ts';
-import { TcpProxy } from './proxy.ts';
 
 const DATABASE = 'pair';
 const ARGS = ['-c', 'wal_sender_timeout=2s', '-c', 'wal_receiver_timeout=2s'];

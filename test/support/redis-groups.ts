@@ -3,12 +3,12 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { eagerPrimary, plainRedis, untilReplicated } from '../../bench/kit/servers.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import type { LockFixture, LockProcess, LockServers } from './lock-process.ts';
-import { TcpProxy } from './proxy.ts';
 import { openStoresWithRedis } from './stores.ts';
 
 /** A process whose `close` is orderly: it releases its leases. */

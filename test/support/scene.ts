@@ -1,8 +1,8 @@
 /** What most tests of a running service need: stores for each test, services that end with it, and a look into the stores. */
 import { afterEach, beforeEach } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { eventually } from './client.ts';
 import { readRedis } from './invariants.ts';
-import { TcpProxy } from './proxy.ts';
 import { startService, type TestService } from './service.ts';
 import { openTestStores, type TestStores } from './stores.ts';
 

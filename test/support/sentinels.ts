@@ -9,10 +9,10 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { ensureRedisServer, type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { freePort, launch, type ServerProcess } from '../../src/local/server-process.ts';
 import { eventually } from './client.ts';
-import { TcpProxy } from './proxy.ts';
 
 const SERVICE = 'sale-primary';
 const SENTINELS = 3;

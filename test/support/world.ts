@@ -8,12 +8,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { type Answer, attempt, cancel, createSale, eventually, pay, users } from './client.ts';
 import { pendingWork, violationsOf } from './invariants.ts';
 import { Ledger, type Operation } from './ledger.ts';
 import { notLinearizable } from './linearity.ts';
-import { TcpProxy } from './proxy.ts';
 import { launch, type Run } from './service.ts';
 import { openTestStores, type TestStores } from './stores.ts';
 

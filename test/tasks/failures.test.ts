@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
 import { eventually } from '../support/client.ts';
@@ -15,7 +16,6 @@ import {
   timesHandled,
   writeTasks,
 } from '../support/outbox.ts';
-import { TcpProxy } from '../support/proxy.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;

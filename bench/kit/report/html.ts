@@ -7,6 +7,7 @@ import type { Results } from '../results.ts';
 import type { Chart, Section } from '../suite.ts';
 import { type Drawn, rangeBars, rankingBars, valueBars } from './bars.ts';
 import { html, Markup, nothing } from './markup.ts';
+import { matrixGrid } from './matrix.ts';
 import { quantity } from './numbers.ts';
 import { palette } from './palette.ts';
 import { curvePanels, sweepPanels } from './panels.ts';
@@ -89,6 +90,10 @@ function drawnChart(chart: Chart, id: string, all: readonly Results[], names: re
   const groups = groupsOf(results);
   const numberOf = (cell: string): number => names.indexOf(cell);
   const drawn: Drawn = { results, rows: compared(groups[0]?.rows ?? []), numberOf };
+  if (chart.kind === 'matrix') {
+    const matrix = results.matrices?.[chart.matrix];
+    return matrix === undefined ? nothing : matrixGrid(id, matrix);
+  }
   if (chart.kind === 'goals') return results.goals.length === 0 ? nothing : tableBox(goalsTable(results));
   if (chart.kind === 'sweep') {
     const rows = compared(results.summary);

@@ -12,15 +12,24 @@ import type { Results } from '../results.ts';
 import { chartFile } from './chart-file.ts';
 import { htmlReport, markdownReport } from './index.ts';
 import { machinesTable } from './machines.ts';
+import { pictureFile, verdictsOf } from './matrix.ts';
 import { quantity } from './numbers.ts';
-import { comparisons, extraTables, goalsTable, shortTable, sweepTable, type Table } from './table.ts';
+import {
+  comparisons,
+  extraTables,
+  goalsTable,
+  matrixTables,
+  shortTable,
+  sweepTable,
+  type Table,
+} from './table.ts';
 import { markdownTable } from './text.ts';
 import { noiseText, originText } from './words.ts';
 
 const root = new URL('../../../', import.meta.url);
 const folder = 'bench/results/canonical';
 /** Committed runs, each with its reports beside it. */
-const runs = ['strategies', 'locks', 'limits', 'flat', 'memory', 'scale', 'overload'] as const;
+const runs = ['strategies', 'locks', 'limits', 'flat', 'memory', 'scale', 'overload', 'faults'] as const;
 const axes = { rtt: 'rttMs', connections: 'connections', sales: 'sales' } as const;
 
 /** Null: there is none, or it has an older schema. */
@@ -141,12 +150,45 @@ function machines(): string | null {
   return limits && measured('scale', (scale) => [machinesTable(scale, limits)]);
 }
 
+/** By fault, the lock whose history docs/explanation/how-locks-fail.md shows. */
+const histories = {
+  'holder killed': 'redis-setnx',
+  'holder paused': 'redis-owner',
+  'work longer than the lease': 'redis-no-owner',
+  'answer lost': 'redis-setnx-expire',
+  'network silent': 'redis-semaphore',
+  'server back empty': 'redlock-5',
+  'server back with its file': 'redis',
+  'split brain': 'redis',
+  'clock ahead': 'redis-owner',
+  'a node back empty': 'redlock',
+  'a node back empty, late': 'redlock',
+} as const;
+
+const pictureName = (fault: string): string => `fault-${fault.replaceAll(/[ ,]+/g, '-')}.svg`;
+
+/** The part of each fault: its picture, and what every lock did. */
+function faultSections(): string | null {
+  const matrix = committed('faults')?.matrices?.[0];
+  if (matrix === undefined) return null;
+  const sections = matrix.columns.map(({ title, help }) => {
+    const lock = histories[title as keyof typeof histories];
+    const picture = `![${lock} under "${title}"](../../${folder}/${pictureName(title)})`;
+    return `### ${title[0]!.toUpperCase()}${title.slice(1)}\n\n${help}\n\n${picture}\n\n_\`${lock}\`._\n\n${verdictsOf(matrix, title)}`;
+  });
+  return sections.join('\n\n');
+}
+
 const goals = (results: Results): Table[] => [goalsTable(results)];
 /** The generated parts of each page, by the name of their marks; null: nothing is committed to make them from. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
     guarantees: guaranteeMatrix,
     results: () => measured('strategies', (one) => [shortTable(one, ['p99Ms', 'sellOutS'])], ''),
+  },
+  'docs/explanation/how-locks-fail.md': {
+    matrix: () => measured('faults', matrixTables),
+    faults: faultSections,
   },
   'docs/explanation/scaling.md': { machines },
   'docs/how-to/run-in-production.md': { failovers },
@@ -197,4 +239,9 @@ for (const name of runs) {
   put(`${folder}/${name}.md`, markdownReport(results, others));
   put(`${folder}/${name}.html`, htmlReport(results, others));
   if (name === 'strategies') put(`${folder}/chart.svg`, chartFile(results));
+}
+const matrix = committed('faults')?.matrices?.[0];
+for (const [fault, lock] of Object.entries(histories)) {
+  const picture = matrix && pictureFile(matrix, lock, fault);
+  if (picture) put(`${folder}/${pictureName(fault)}`, picture);
 }

@@ -154,6 +154,17 @@ const columnsOf = (titles: readonly string[], kind: Column[1]): Column[] =>
 export const extraTables = ({ tables }: Results): Table[] =>
   tables.map((table) => ({ ...table, columns: columnsOf(table.columns, 'right') }));
 
+/** Each row under each column, in words. */
+export const matrixTables = ({ matrices = [] }: Results): Table[] =>
+  matrices.map(({ title, noun, columns, rows }) => ({
+    title,
+    columns: columnsOf([noun, ...columns.map((column) => column.title)], 'left'),
+    rows: rows.map(({ name, cells }) => [
+      name,
+      ...cells.map(({ word, figure }) => `${word} ${figure}`.trim()),
+    ]),
+  }));
+
 const tieHelp =
   'By the median. 1= is a tie: the difference from the first row of that rank is within the noise.';
 const intervalHelp = 'Where the median of a repeated run is expected: a bootstrap over the rounds.';
@@ -187,6 +198,7 @@ export function allTables(results: Results, sweeps: readonly Results[]): Table[]
     ...(goals.length === 0 ? [] : [goalsTable(results)]),
     ...comparisons(results),
     ...extraTables(results),
+    ...matrixTables(results),
     ...swept.flatMap(({ axis, metric }) => sweepTable([results, ...sweeps], axis, metric) ?? []),
     ...(group !== undefined && more.length === 0 ? [otherFigures(results, group.rows)] : []),
   ];

@@ -1,8 +1,8 @@
 /** One measurement: processes full of waiters start, contend for one resource, and report what happened when. */
+import { nowNs, untilNs } from '../../kit/monotonic.ts';
 import { type Program, startProgram } from '../../kit/processes.ts';
 import { type Numbers, numbersOf, type ServerCount } from './numbers.ts';
 import type { Done, FromWorker, Go, Order, Ready, Span, ToWorker } from './protocol.ts';
-import { nowNs, untilNs } from './protocol.ts';
 import type { Servers } from './servers.ts';
 
 /** Between the last `ready` and the first request, so that `go` has reached every process. */

@@ -1,12 +1,6 @@
-/** The messages between the bench and the processes that contend for a lock, and the clock that they share. */
+/** The messages between the bench and the processes that contend for a lock. */
 
-/** Where the servers of a lock are; what it does not use is left out. */
-export interface ServerUrls {
-  readonly redisUrl?: string;
-  readonly redlockUrls?: readonly string[];
-  readonly zookeeperUrl?: string;
-  readonly databaseUrl?: string;
-}
+import type { ServerUrls } from '../../kit/open-lock.ts';
 
 /** The first message to a process. */
 export interface Order {
@@ -58,17 +52,4 @@ export interface WorkerReport {
   readonly sent: { readonly fromNs: number; readonly toNs: number; readonly requests: number };
   /** Acquisitions that ended without a lock although time was not up, by reason. */
   readonly refusals: Readonly<Record<string, number>>;
-}
-
-/**
- * Nanoseconds on the machine's monotonic clock, which all processes share. A number holds them exactly for the first
- * 104 days that the machine is up, and to 2 ns after that.
- */
-export const nowNs = (): number => Number(process.hrtime.bigint());
-
-/** Sleeps until a moment of that clock. */
-export async function untilNs(ns: number): Promise<void> {
-  for (let leftMs = (ns - nowNs()) / 1e6; leftMs > 0; leftMs = (ns - nowNs()) / 1e6) {
-    await new Promise((resolve) => setTimeout(resolve, leftMs));
-  }
 }

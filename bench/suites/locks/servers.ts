@@ -8,6 +8,8 @@ import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { type RedisServer, startRedisServer } from '../../../src/local/redis-server.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
+import type { ServerKind } from '../../kit/lock-cells.ts';
+import type { ServerUrls } from '../../kit/open-lock.ts';
 import {
   eagerPrimary,
   plainRedis,
@@ -16,8 +18,6 @@ import {
   whyNoZookeeper,
 } from '../../kit/servers.ts';
 import { type BenchStores, openStores } from '../../kit/stores.ts';
-import type { ServerKind } from './cells.ts';
-import type { ServerUrls } from './protocol.ts';
 
 /** What one lock runs on for one trial. */
 export interface Servers extends AsyncDisposable {

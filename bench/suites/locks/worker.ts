@@ -5,16 +5,9 @@
 import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { type BenchLock, openLock } from './open.ts';
-import {
-  type Cycle,
-  type FromWorker,
-  type Go,
-  nowNs,
-  type Order,
-  type ToWorker,
-  untilNs,
-} from './protocol.ts';
+import { nowNs, untilNs } from '../../kit/monotonic.ts';
+import { type BenchLock, openLock } from '../../kit/open-lock.ts';
+import type { Cycle, FromWorker, Go, Order, ToWorker } from './protocol.ts';
 
 /** How much longer than the run a waiter would wait: longer than the lateness of any timer. */
 const spareMs = 5_000;
@@ -54,17 +47,17 @@ async function contend(
   while (nowNs() < endNs) {
     const askedNs = nowNs();
     asking.set(waiter, askedNs);
-    const release = await lock.acquire(resource, Math.ceil((endNs - askedNs) / 1e6) + spareMs, signal);
+    const grant = await lock.acquire(resource, Math.ceil((endNs - askedNs) / 1e6) + spareMs, signal);
     const grantedNs = nowNs();
-    if (typeof release === 'string') {
+    if (typeof grant === 'string') {
       if (signal.aborted) return;
-      refusals[release] = (refusals[release] ?? 0) + 1;
+      refusals[grant] = (refusals[grant] ?? 0) + 1;
       await sleep(refusedPauseMs);
       continue;
     }
     if (yieldsWhileHolding) await turn();
     const releasedNs = nowNs();
-    const released = release();
+    const released = grant.release();
     asking.delete(waiter);
     cycles.push({ waiter, askedNs, grantedNs, releasedNs });
     await released;

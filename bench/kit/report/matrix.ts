@@ -1,0 +1,88 @@
+/** A matrix as a grid of words and colors. Each cell with a history links to its picture, which opens below the grid. */
+import type { Lanes, Matrix, MatrixCell } from '../suite.ts';
+import { html, Markup, nothing } from './markup.ts';
+import { palette } from './palette.ts';
+
+export function matrixGrid(id: string, { title, noun, columns, rows }: Matrix): Markup {
+  const place = (row: number, column: number): string => `${id}-${row}-${column}`;
+  const head = columns.map((column) => html`<th scope="col" title="${column.help}">${column.title}</th>`);
+  const body = rows.map(
+    ({ name, cells }, row) =>
+      html`<tr><th scope="row">${name}</th>${cells.map((cell, n) => gridCell(cell, place(row, n)))}</tr>`,
+  );
+  const histories = rows.flatMap(({ name, cells }, row) =>
+    cells.flatMap((cell, n) => {
+      if (cell.picture === null) return [];
+      const { title: fault, help } = columns[n]!;
+      return html`<figure class="history" id="${place(row, n)}"><h4>${name}: ${fault}</h4><p>${help}</p>${lanesPicture(cell.picture)}<p>${cell.text}</p></figure>`;
+    }),
+  );
+  return html`<p class="hint">↔ The table scrolls sideways.</p><div class="scroll" role="region" tabindex="0" aria-label="${title}"><table class="matrix"><thead><tr><th scope="col">${noun}</th>${head}</tr></thead><tbody>${body}</tbody></table></div>${histories}`;
+}
+
+function gridCell({ tone, word, figure, text, picture }: MatrixCell, target: string): Markup {
+  const content = html`${word}${figure === '' ? nothing : html`<small>${figure}</small>`}`;
+  return picture === null
+    ? html`<td><span title="${text}">${content}</span></td>`
+    : html`<td><a class="${tone}" href="#${target}" title="${text}">${content}</a></td>`;
+}
+
+const width = 720;
+const left = 24;
+const lane = { height: 26, bar: 14 };
+
+const inPage =
+  '.band{fill:var(--fairband)}.held{fill:var(--bar)}.two{fill:var(--bad)}.mark{stroke:var(--ink);stroke-width:1.5}';
+const style = `svg{${palette.light}font:12px system-ui,sans-serif;background:var(--paper)}text{fill:var(--soft)}${inPage}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
+
+/** A history as an SVG file, for pages that take pictures only; null: there is none. */
+export function pictureFile({ columns, rows }: Matrix, name: string, column: string): string | null {
+  const at = columns.findIndex(({ title }) => title === column);
+  const picture = rows.find((row) => row.name === name)?.cells[at]?.picture ?? null;
+  return picture && `${lanesPicture(picture, new Markup(`<style>${style}</style>`)).text}\n`;
+}
+
+/** Which rows came to which verdict under a column, in words; null: there is no such column. */
+export function verdictsOf({ columns, rows }: Matrix, column: string): string | null {
+  const at = columns.findIndex(({ title }) => title === column);
+  if (at < 0) return null;
+  const words = [...new Set(rows.map(({ cells }) => cells[at]!.word))].filter((word) => word !== '–').sort();
+  return words
+    .map((word) => {
+      const found = rows.filter(({ cells }) => cells[at]!.word === word);
+      return `- **${word}**: ${found.map(({ name, cells }) => `\`${name}\`${suffix(cells[at]!)}`).join(', ')}`;
+    })
+    .join('\n');
+}
+
+const suffix = ({ figure }: MatrixCell): string => (figure === '' ? '' : ` (${figure})`);
+
+/** A line for each client: when it held, when it was told of a loss; where two held at once the bars are red. */
+function lanesPicture({ endMs, band, lanes }: Lanes, head = nothing): Markup {
+  const x = (ms: number): number => Math.round((left + (ms / endMs) * (width - left - 8)) * 10) / 10;
+  const bottom = lanes.length * lane.height + 6;
+  const all = lanes.map(({ spans }) => spans);
+  const rows = lanes.map(({ name, spans, marks }, n) => {
+    const y = n * lane.height + 6;
+    const bar = (from: number, to: number, kind: string): Markup =>
+      html`<rect class="${kind}" x="${x(from)}" y="${y}" width="${Math.max(1.5, Math.round((x(to) - x(from)) * 10) / 10)}" height="${lane.bar}"/>`;
+    const shared = spans.flatMap(([from, to]) =>
+      all
+        .filter((other) => other !== spans)
+        .flat()
+        .filter(([a, b]) => Math.min(to, b) > Math.max(from, a))
+        .map(([a, b]) => bar(Math.max(from, a), Math.min(to, b), 'two')),
+    );
+    const lines = marks.map(
+      ([at, what]) =>
+        html`<path class="mark" d="M${x(at)} ${y - 3}v${lane.bar + 6}"><title>${what}</title></path><text x="${x(at) + 3}" y="${y + lane.bar - 3}">${what}</text>`,
+    );
+    return html`<text x="2" y="${y + lane.bar - 3}">${name}</text>${spans.map(([from, to]) => bar(from, to, 'held'))}${shared}${lines}`;
+  });
+  const seconds = Array.from({ length: Math.floor(endMs / 1_000) + 1 }, (_, s) => s);
+  const ticks = seconds.map(
+    (s) => html`<text x="${x(s * 1_000)}" y="${bottom + 12}" text-anchor="middle">${s} s</text>`,
+  );
+  const words = lanes.map(({ name, spans }) => `${name} held ${spans.length} times`).join(', ');
+  return html`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${bottom + 16}" role="img" aria-label="${words}">${head}<rect class="band" x="${x(band[0])}" y="0" width="${Math.max(2, x(band[1]) - x(band[0]))}" height="${bottom}"/>${rows}${ticks}</svg>`;
+}

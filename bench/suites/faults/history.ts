@@ -1,0 +1,161 @@
+/**
+ * What a lock did in one trial, computed from the events of its clients. Pure.
+ *
+ * A holder is what acts as one: from its grant to its last write, interrupted where it wrote nothing for a while (it was
+ * paused). Two holders at once are two clients that both act. A late write is one of a client after a write of a client that was granted the lock later.
+ */
+import type { LockCell } from '../../kit/lock-cells.ts';
+import type { TrialBase } from '../../kit/suite.ts';
+import type { FromClient } from './protocol.ts';
+
+export const CLIENTS = ['A', 'B', 'C'] as const;
+export type Client = (typeof CLIENTS)[number];
+export type LabEvent = FromClient & { readonly client: Client };
+
+/** From and to, in ms from the first request. */
+export type Span = readonly [fromMs: number, toMs: number];
+
+export interface LockTrial {
+  readonly word: 'one holder' | 'fenced' | 'two holders' | 'stuck';
+  readonly twoHoldersMs: number;
+  /** When a holder whose lock was granted to another one was told so: before its first late write, after it, or never. */
+  readonly told: 'in time' | 'late' | 'never' | null;
+  /** Accepted by a counter without a fence, and by one with it. */
+  readonly lateWrites: number;
+  readonly fencedWrites: number;
+  /** The longest time in which somebody waited and nobody acted as the holder; up to the end, when nobody was served. */
+  readonly idleMs: number;
+  /** Why the first client was never granted the lock; null: it was. */
+  readonly refused: string | null;
+  readonly lanes: readonly Lane[];
+  readonly band: Span;
+  readonly endMs: number;
+}
+
+/** One client, as a picture shows it. */
+export interface Lane {
+  readonly client: Client;
+  readonly asked: number | null;
+  readonly held: readonly Span[];
+  readonly lost: number | null;
+}
+
+/** One lock in one round. By the fault's name: the trial, or why there is none. */
+export interface FaultResult extends TrialBase {
+  readonly lock: LockCell;
+  readonly outcomes: Readonly<Record<string, LockTrial | string>>;
+}
+
+/** A holder that writes nothing for so long is not there. */
+const ABSENT_MS = 150;
+
+interface Claim {
+  readonly client: Client;
+  readonly grantedMs: number;
+  readonly token: number | null;
+  readonly writes: number[];
+  lostMs: number | null;
+}
+
+/**
+ * @param events of all clients, in any order
+ * @param band when the fault struck and was healed, in ns
+ * @param endNs when the trial ended
+ */
+export function judgeLock(
+  events: readonly LabEvent[],
+  band: readonly [number, number],
+  endNs: number,
+): LockTrial {
+  const sorted = [...events].sort((a, b) => a.ns - b.ns);
+  const zeroNs = sorted[0]?.ns ?? band[0];
+  const ms = (ns: number): number => Math.round((ns - zeroNs) / 1e5) / 10;
+  const claims: Claim[] = [];
+  const asked = new Map<Client, number>();
+  for (const event of sorted) {
+    const claim = claims.findLast(({ client }) => client === event.client);
+    if (event.kind === 'asked') asked.set(event.client, ms(event.ns));
+    if (event.kind === 'granted') {
+      const { client, fencingToken: token } = event;
+      claims.push({ client, grantedMs: ms(event.ns), token, writes: [], lostMs: null });
+    }
+    if (event.kind === 'wrote') claim?.writes.push(ms(event.ns));
+    if (event.kind === 'lost' && claim !== undefined) claim.lostMs ??= ms(event.ns);
+  }
+  const endMs = ms(endNs);
+  const spans = claims.map(spansOf);
+  const twoHoldersMs = overlap(spans);
+  const { lateWrites, fencedWrites, told } = late(claims);
+  const isGranted = (name: Client) => claims.some(({ client }) => client === name);
+  const refusal = sorted.find((event) => event.client === 'A' && event.kind === 'refused');
+  const isServed = isGranted('B') && isGranted('C') && (isGranted('A') || refusal !== undefined);
+  const isFenced = claims.every(({ token }) => token !== null) && fencedWrites === 0;
+  return {
+    word: lateWrites > 0 ? (isFenced ? 'fenced' : 'two holders') : isServed ? 'one holder' : 'stuck',
+    ...{ twoHoldersMs, told, lateWrites, fencedWrites },
+    idleMs: idle(spans.flat(), asked, isServed ? null : endMs),
+    refused: isGranted('A') || refusal?.kind !== 'refused' ? null : refusal.reason,
+    lanes: CLIENTS.map((client) => ({
+      client,
+      asked: asked.get(client) ?? null,
+      held: spans.filter((_, n) => claims[n]!.client === client).flat(),
+      lost: claims.find((claim) => claim.client === client && claim.lostMs !== null)?.lostMs ?? null,
+    })),
+    band: [ms(band[0]), ms(band[1])],
+    endMs,
+  };
+}
+
+function spansOf({ grantedMs, writes }: Claim): Span[] {
+  const spans: [number, number][] = [[grantedMs, grantedMs]];
+  for (const at of writes) {
+    const last = spans.at(-1)!;
+    if (at - last[1] > ABSENT_MS) spans.push([at, at]);
+    else last[1] = at;
+  }
+  return spans;
+}
+
+function overlap(spans: readonly (readonly Span[])[]): number {
+  let sum = 0;
+  for (const [n, own] of spans.entries())
+    for (const [from, to] of own)
+      for (const [otherFrom, otherTo] of spans.slice(n + 1).flat())
+        sum += Math.max(0, Math.min(to, otherTo) - Math.max(from, otherFrom));
+  return Math.round(sum);
+}
+
+/** Writes of a client after a write of a later claim, and what a counter that checks tokens accepts of them. */
+function late(claims: readonly Claim[]): Pick<LockTrial, 'lateWrites' | 'fencedWrites' | 'told'> {
+  const writes = claims
+    .flatMap((claim, n) => claim.writes.map((at) => ({ claim, n, at })))
+    .sort((a, b) => a.at - b.at);
+  let highest = Number.NEGATIVE_INFINITY;
+  let lateWrites = 0;
+  let fencedWrites = 0;
+  const told = new Set<'in time' | 'late' | 'never'>();
+  for (const { claim, n, at } of writes) {
+    const isLate = claims.some(({ writes: [first] }, m) => m > n && first !== undefined && first < at);
+    const passes = claim.token === null || claim.token >= highest;
+    highest = Math.max(highest, claim.token ?? highest);
+    if (!isLate) continue;
+    lateWrites++;
+    if (passes) fencedWrites++;
+    told.add(claim.lostMs === null ? 'never' : 'late');
+  }
+  const isTold = claims.some((claim, n) => n < claims.length - 1 && claim.lostMs !== null);
+  const worst = (['never', 'late'] as const).find((one) => told.has(one)) ?? (isTold ? 'in time' : null);
+  return { lateWrites, fencedWrites, told: worst };
+}
+
+/** @param stuckMs the end, if somebody still waited then */
+function idle(spans: readonly Span[], asked: ReadonlyMap<Client, number>, stuckMs: number | null): number {
+  const firstMs = Math.min(...asked.values());
+  let [freeMs, longest] = [firstMs, 0];
+  const sorted = [...spans].sort(([a], [b]) => a - b);
+  for (const [from, to] of [...sorted, ...(stuckMs === null ? [] : [[stuckMs, stuckMs] as const])]) {
+    longest = Math.max(longest, from - freeMs);
+    freeMs = Math.max(freeMs, to);
+  }
+  return Math.round(longest);
+}

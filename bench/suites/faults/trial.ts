@@ -1,0 +1,145 @@
+/** Runs one fault against one lock: three client processes, servers of its own, and the history of what each client did. */
+import { mkdir, rm } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type LockFault, type Scene, TTL_MS } from '../../faults/fault.ts';
+import { openLabServers } from '../../faults/servers.ts';
+import type { LockCell } from '../../kit/lock-cells.ts';
+import { nowNs } from '../../kit/monotonic.ts';
+import { type Program, startProgram } from '../../kit/processes.ts';
+import { TcpProxy } from '../../kit/proxy.ts';
+import { seededRandom } from '../../kit/random.ts';
+import { CLIENTS, type Client, judgeLock, type LabEvent, type LockTrial } from './history.ts';
+import type { FromClient, ToClient } from './protocol.ts';
+
+type ClientProcess = Program<ToClient, FromClient>;
+
+/** B and C work so long: less than a lease. */
+const WORK_MS = 700;
+/** The holder is struck so long after its grant, at the least; a seed adds up to as much again. */
+const STRIKE_MS = 150;
+/** Of a free lock; a lock that refuses A, as too few replicas have it, meets the fault without a holder. */
+const GRANT_MS = 2_000;
+/** After the fault, for all to be served. */
+const PATIENCE_MS = 6 * TTL_MS;
+
+/** The processes of one lane; they serve many trials, and one that a fault killed is replaced. */
+export class Clients implements AsyncDisposable {
+  readonly #processes = new Map<Client, ClientProcess>();
+  /** Of the trial that runs. */
+  events: LabEvent[] = [];
+
+  get(client: Client): ClientProcess {
+    const known = this.#processes.get(client);
+    if (known !== undefined && !known.died.aborted) return known;
+    const process = startProgram<ToClient, FromClient>('suites/faults/client.ts');
+    process.onMessage((message) => this.events.push({ ...message, client }));
+    this.#processes.set(client, process);
+    return process;
+  }
+
+  /** Its lock does not close. */
+  async replace(client: Client): Promise<void> {
+    const process = this.#processes.get(client);
+    this.#processes.delete(client);
+    process?.signal('SIGKILL');
+    await process?.ended;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all([...this.#processes.values()].map((process) => process[Symbol.asyncDispose]()));
+  }
+}
+
+export interface LockOrder {
+  readonly lock: LockCell;
+  readonly fault: LockFault;
+  readonly seed: number;
+  readonly folder: string;
+  readonly clock: string | null;
+  readonly signal: AbortSignal;
+}
+
+type Opened = Extract<FromClient, { kind: 'ready' | 'failed' }>;
+const isReady = (message: FromClient): message is Opened =>
+  message.kind === 'ready' || message.kind === 'failed';
+
+export async function runLockTrial(clients: Clients, order: LockOrder): Promise<LockTrial> {
+  const { lock, fault, folder, clock } = order;
+  await mkdir(folder, { recursive: true });
+  const replicas = lock.servers === 'redis-replica' ? 2 : fault.name === 'split-brain' ? 1 : 0;
+  await using servers = await openLabServers(lock.servers, { folder, clock, replicas });
+  const links = {} as Record<Client, TcpProxy[]>;
+  for (const client of CLIENTS)
+    links[client] = await Promise.all(servers.nodes.map(({ port }) => TcpProxy.open({ port })));
+  const open = async (client: Client) => {
+    const process = clients.get(client);
+    const urls = servers.urls(links[client].map(({ port }) => port));
+    const opened = process.receive(isReady);
+    process.send({ kind: 'open', lock: lock.lock, urls, ttlMs: TTL_MS });
+    const message = await opened;
+    if (message.kind === 'failed')
+      throw new Error(`client ${client} cannot open the lock: ${message.reason}`);
+  };
+  try {
+    await Promise.all(CLIENTS.map(open));
+    clients.events = [];
+    const holder = clients.get('A');
+    return await strikeHolder(clients, order, {
+      ...{ lock, servers, holder, links: links.A, others: [...links.B, ...links.C] },
+    });
+  } finally {
+    await Promise.all(CLIENTS.map((client) => close(clients, client)));
+    await Promise.all(Object.values(links).flatMap((all) => all.map((link) => link.close())));
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** From the first request until all are served, or time is up. */
+async function strikeHolder(clients: Clients, order: LockOrder, scene: Scene): Promise<LockTrial> {
+  const { fault, seed, signal } = order;
+  const { events } = clients;
+  const random = seededRandom(seed);
+  const patienceMs = fault.lastsMs + fault.workMs + PATIENCE_MS;
+  const ask = (client: Client, workMs: number) =>
+    clients.get(client).send({ kind: 'hold', resource: `lab-${seed}`, workMs, patienceMs });
+  const has = (client: Client, ...kinds: FromClient['kind'][]) =>
+    events.some((event) => event.client === client && kinds.includes(event.kind));
+  await fault.before?.(scene);
+  let strikeNs = nowNs();
+  if (fault.atAsking) await fault.strike(scene);
+  ask('A', fault.workMs);
+  if (fault.atAsking) await sleep(50);
+  else await until(() => has('A', 'granted'), GRANT_MS, signal);
+  ask('B', WORK_MS);
+  await sleep(50 * random());
+  ask('C', WORK_MS);
+  if (!fault.atAsking) {
+    await sleep(STRIKE_MS * (1 + random()));
+    strikeNs = nowNs();
+    await fault.strike(scene);
+  }
+  await sleep(fault.lastsMs);
+  await fault.heal?.(scene);
+  const healedNs = nowNs();
+  const isOver = () => fault.name === 'holder-killed' || has('A', 'released', 'refused');
+  await until(() => isOver() && has('B', 'released') && has('C', 'released'), PATIENCE_MS, signal);
+  return judgeLock(events, [strikeNs, healedNs], nowNs());
+}
+
+async function close(clients: Clients, client: Client): Promise<void> {
+  const process = clients.get(client);
+  process.signal('SIGCONT');
+  const closed = process.receive(isReady, { withinMs: 10_000 });
+  process.send({ kind: 'close' });
+  await closed.catch(() => clients.replace(client));
+}
+
+/** Waits until something holds, or time is up. @returns whether it holds */
+async function until(holds: () => boolean, withinMs: number, signal: AbortSignal): Promise<boolean> {
+  const untilMs = performance.now() + withinMs;
+  while (!holds() && performance.now() < untilMs) {
+    signal.throwIfAborted();
+    await sleep(10);
+  }
+  return holds();
+}
