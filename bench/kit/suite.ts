@@ -180,6 +180,8 @@ export interface Matrix {
   readonly title: string;
   /** What a row is called. */
   readonly noun: string;
+  /** What a row without a bad cell did: "kept one writer under every fault". */
+  readonly passed: string;
   readonly columns: readonly { readonly title: string; readonly help: string }[];
   readonly rows: readonly { readonly name: string; readonly cells: readonly MatrixCell[] }[];
 }

@@ -20,8 +20,19 @@ import {
 /** What the run shows, in two or three sentences: correctness, the first of the ranking, goals. */
 export function sentence(results: Results): string {
   if (results.summary.length === 0) return 'No trial was finished.';
-  return [audited(results), fastest(results), goalsReached(results)].filter((text) => text !== '').join(' ');
+  return [...acrossMatrices(results), audited(results), fastest(results), goalsReached(results)]
+    .filter((text) => text !== '')
+    .join(' ');
 }
+
+/** Which rows of a matrix have no bad cell. */
+const acrossMatrices = ({ matrices = [] }: Results): string[] =>
+  matrices.map(({ noun, passed, rows }) => {
+    const good = rows
+      .filter(({ cells }) => cells.every(({ tone }) => tone !== 'bad'))
+      .map(({ name }) => name);
+    return `${good.length} of ${quantity(rows.length, noun)} ${passed}${good.length === 0 ? '' : `: ${good.join(', ')}`}.`;
+  });
 
 function audited(results: Results): string {
   const { summary, layout } = results;

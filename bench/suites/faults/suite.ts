@@ -120,7 +120,6 @@ Every server and client is started by the bench and ends with it; locks whose se
     const clients = Array.from({ length: options.lanes }, () => new Clients());
     return {
       generator: 'three client processes for each fault',
-      versions: {},
       runTrial: async (trial, onStep) => [
         await runTrial(trial, options, { scratch, signal, clock, clients }, onStep),
       ],
