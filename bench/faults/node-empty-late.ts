@@ -7,7 +7,7 @@ export const nodeEmptyLate: LockFault = {
   name: 'node-empty-late',
   title: 'a node back empty, late',
   happens:
-    'The same, and the operator restarts the server only after every lease has ended: the “delayed restart” that Redlock asks for.',
+    'The same, and the operator restarts the server only after every lease has ended: the delayed restart that Redlock asks for.',
   lacks: isQuorum,
   async strike({ servers: { nodes } }) {
     await nodes[1]!.kill();

@@ -1,5 +1,6 @@
-/** Every fault that locks meet, in the order of the columns. */
+/** Every fault, in the order of the columns. */
 import { answerLost } from './answer-lost.ts';
+import { bothKilled } from './both-killed.ts';
 import { clockAhead } from './clock-ahead.ts';
 import type { LockFault } from './fault.ts';
 import { holderKilled } from './holder-killed.ts';
@@ -8,9 +9,19 @@ import { longWork } from './long-work.ts';
 import { networkSilent } from './network-silent.ts';
 import { nodeEmpty } from './node-empty.ts';
 import { nodeEmptyLate } from './node-empty-late.ts';
+import { postgresKilled } from './postgres-killed.ts';
+import { postgresSilent } from './postgres-silent.ts';
+import { redisClock } from './redis-clock.ts';
+import { redisEmptied } from './redis-emptied.ts';
+import { redisFull } from './redis-full.ts';
+import { redisKilled } from './redis-killed.ts';
+import { redisSilent } from './redis-silent.ts';
 import { serverEmpty } from './server-empty.ts';
 import { serverRestarted } from './server-restarted.ts';
+import { serviceKilled } from './service-killed.ts';
+import { servicePaused } from './service-paused.ts';
 import { splitBrain } from './split-brain.ts';
+import type { StrategyFault } from './strategy-fault.ts';
 
 export const lockFaults: readonly LockFault[] = [
   holderKilled,
@@ -24,4 +35,17 @@ export const lockFaults: readonly LockFault[] = [
   clockAhead,
   nodeEmpty,
   nodeEmptyLate,
+];
+
+export const strategyFaults: readonly StrategyFault[] = [
+  serviceKilled,
+  servicePaused,
+  redisKilled,
+  redisEmptied,
+  redisSilent,
+  redisFull,
+  redisClock,
+  postgresKilled,
+  postgresSilent,
+  bothKilled,
 ];

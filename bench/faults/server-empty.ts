@@ -10,7 +10,7 @@ export const serverEmpty: LockFault = {
     servers === 'postgres'
       ? 'a Postgres without its data is another database'
       : servers === 'redis-five'
-        ? 'see “a node back empty”'
+        ? 'quorums meet "a node back empty"'
         : null,
   async strike({ servers: { nodes } }) {
     await nodes[0]!.kill();

@@ -13,13 +13,15 @@ import type { ServerUrls } from '../kit/open-lock.ts';
 import { eagerPrimary, startZookeeper, untilReplicated, whyNoZookeeper } from '../kit/servers.ts';
 
 /** One server that can be killed and started again. */
-interface Node {
+export interface Node {
   readonly port: number;
   /** Writes what it has to its file. */
   save(): Promise<void>;
   kill(): Promise<void>;
   /** @param empty without its file */
   start(empty: boolean): Promise<void>;
+  /** Of a Redis: from now on writes beyond so many bytes are refused; 0: none are. */
+  setMemory(bytes: number): Promise<void>;
 }
 
 export interface LabServers extends AsyncDisposable {
@@ -55,24 +57,32 @@ export interface LabOptions {
   /** Of `buildClock`. */
   readonly clock: string | null;
   /** Of a single Redis. */
-  readonly replicas: number;
+  readonly replicas?: number;
+  /** For a sale: Redis writes an append-only file, and the service prepares Postgres. */
+  readonly durable?: boolean;
 }
 
 export async function openLabServers(kind: ServerKind, options: LabOptions): Promise<LabServers> {
   const { folder } = options;
   if (kind === 'zookeeper') return openZookeeper(folder);
-  if (kind === 'postgres') return openPostgres(folder);
+  if (kind === 'postgres') return openPostgres(options);
   return openRedis(kind === 'redis-five' ? 3 : 1, options);
 }
 
 /** @param count independent ones */
 async function openRedis(
   count: number,
-  { folder, clock: library, replicas: replicaCount }: LabOptions,
+  { folder, clock: library, replicas: replicaCount = 0, durable = false }: LabOptions,
 ): Promise<LabServers> {
   const clock = (n: number) => join(folder, `clock-${n}`);
   const start = async (n: number, port?: number, more: readonly string[] = []) => {
-    const args = [...eagerPrimary, '--repl-ping-replica-period', '1', ...more];
+    const args = [
+      ...eagerPrimary,
+      '--repl-ping-replica-period',
+      '1',
+      ...(durable ? ['--appendonly', 'yes'] : []),
+      ...more,
+    ];
     const environment = library === null ? {} : { LD_PRELOAD: library, STAMPEDE_CLOCK: clock(n) };
     const options = { folder: join(folder, String(n)), args, environment };
     return startRedisServer(port === undefined ? options : { ...options, port });
@@ -85,9 +95,10 @@ async function openRedis(
       save: () => asked(port, (redis) => redis.save()),
       kill: () => servers[n]!.kill(),
       async start(empty) {
-        if (empty) await rm(join(folder, String(n), 'dump.rdb'), { force: true });
+        if (empty) await rm(join(folder, String(n)), { recursive: true, force: true });
         servers[n] = await start(n, port);
       },
+      setMemory: (bytes) => asked(port, (redis) => redis.config('SET', 'maxmemory', bytes)),
     };
   });
   const following = ['--replicaof', '127.0.0.1', String(nodes[0]!.port)];
@@ -126,12 +137,12 @@ async function asked(port: number, question: (redis: Redis) => Promise<unknown>)
   await question(redis).finally(() => redis.disconnect());
 }
 
-async function openPostgres(folder: string): Promise<LabServers> {
+async function openPostgres({ folder, durable = false }: LabOptions): Promise<LabServers> {
   const open = (port?: number) => startPostgresServer({ folder, ...(port !== undefined && { port }) });
   let server = await open();
   const { port } = server;
   const url = server.url();
-  await migrate(url);
+  if (!durable) await migrate(url);
   const node: Node = {
     port,
     save: async () => {}, // a commit is on disk
@@ -139,6 +150,7 @@ async function openPostgres(folder: string): Promise<LabServers> {
     async start() {
       server = await open(port);
     },
+    setMemory: never,
   };
   return {
     nodes: [node],
@@ -164,6 +176,7 @@ async function openZookeeper(folder: string): Promise<LabServers> {
       if (empty) await rm(join(folder, 'data'), { recursive: true, force: true });
       await server.start();
     },
+    setMemory: never,
   };
   return {
     nodes: [node],

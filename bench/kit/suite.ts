@@ -163,6 +163,8 @@ export interface ReportLayout {
   /** Paragraphs: what was measured and how to read it; what the measurement does not show. */
   readonly notes: readonly string[];
   readonly limits?: readonly string[];
+  /** What is audited, where it is not every cell: "strategy". */
+  readonly audited?: string;
   /** What a passed audit says: "sold exactly the stock". */
   readonly passed?: string;
   readonly axes?: Readonly<Record<string, Axis>>;
@@ -180,8 +182,8 @@ export interface Matrix {
   readonly title: string;
   /** What a row is called. */
   readonly noun: string;
-  /** What a row without a bad cell did: "kept one writer under every fault". */
-  readonly passed: string;
+  /** What a row without a bad cell did: "kept one writer under every fault"; null: the audit says it. */
+  readonly passed: string | null;
   readonly columns: readonly { readonly title: string; readonly help: string }[];
   readonly rows: readonly { readonly name: string; readonly cells: readonly MatrixCell[] }[];
 }
@@ -197,11 +199,13 @@ export interface MatrixCell {
   readonly picture: Lanes | null;
 }
 
-/** Who held what when, in ms. */
+/** Who held what when, or what happened when, in ms. */
 export interface Lanes {
   readonly endMs: number;
   /** When the fault lasted. */
   readonly band: readonly [from: number, to: number];
+  /** Two lanes at once are wrong. */
+  readonly exclusive: boolean;
   readonly lanes: readonly {
     readonly name: string;
     readonly spans: readonly (readonly [from: number, to: number])[];

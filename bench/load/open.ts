@@ -39,6 +39,8 @@ export interface OpenLoad {
   readonly requestTimeoutMs: number;
   /** Ends the load at once: the service is gone, or the user wants to stop. */
   readonly signal?: AbortSignal;
+  /** Called when the load begins, after the connections are open. */
+  readonly onBegin?: () => void;
   /** Called a few times a second with the attempts answered so far. */
   readonly onProgress?: (answers: number) => void;
   /** Called for each answer. @returns true: no attempt begins from now on; outstanding answers are awaited */
@@ -116,6 +118,7 @@ class OpenLoop implements Events {
     const { signal } = this.#load;
     this.#free = [...connections];
     this.#originMs = performance.now();
+    this.#load.onBegin?.();
     this.#idleBefore = performance.eventLoopUtilization();
     await new Promise<void>((resolve) => {
       this.#end = resolve;

@@ -28,7 +28,6 @@ function gridCell({ tone, word, figure, text, picture }: MatrixCell, target: str
 }
 
 const width = 720;
-const left = 24;
 const lane = { height: 26, bar: 14 };
 
 const inPage =
@@ -58,7 +57,8 @@ export function verdictsOf({ columns, rows }: Matrix, column: string): string | 
 const suffix = ({ figure }: MatrixCell): string => (figure === '' ? '' : ` (${figure})`);
 
 /** A line for each client: when it held, when it was told of a loss; where two held at once the bars are red. */
-function lanesPicture({ endMs, band, lanes }: Lanes, head = nothing): Markup {
+function lanesPicture({ endMs, band, exclusive, lanes }: Lanes, head = nothing): Markup {
+  const left = 16 + 7 * Math.max(...lanes.map(({ name }) => name.length));
   const x = (ms: number): number => Math.round((left + (ms / endMs) * (width - left - 8)) * 10) / 10;
   const bottom = lanes.length * lane.height + 6;
   const all = lanes.map(({ spans }) => spans);
@@ -66,10 +66,9 @@ function lanesPicture({ endMs, band, lanes }: Lanes, head = nothing): Markup {
     const y = n * lane.height + 6;
     const bar = (from: number, to: number, kind: string): Markup =>
       html`<rect class="${kind}" x="${x(from)}" y="${y}" width="${Math.max(1.5, Math.round((x(to) - x(from)) * 10) / 10)}" height="${lane.bar}"/>`;
+    const others = exclusive ? all.filter((other) => other !== spans).flat() : [];
     const shared = spans.flatMap(([from, to]) =>
-      all
-        .filter((other) => other !== spans)
-        .flat()
+      others
         .filter(([a, b]) => Math.min(to, b) > Math.max(from, a))
         .map(([a, b]) => bar(Math.max(from, a), Math.min(to, b), 'two')),
     );

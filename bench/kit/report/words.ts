@@ -27,7 +27,8 @@ export function sentence(results: Results): string {
 
 /** Which rows of a matrix have no bad cell. */
 const acrossMatrices = ({ matrices = [] }: Results): string[] =>
-  matrices.map(({ noun, passed, rows }) => {
+  matrices.flatMap(({ noun, passed, rows }) => {
+    if (passed === null || rows.length === 0) return [];
     const good = rows
       .filter(({ cells }) => cells.every(({ tone }) => tone !== 'bad'))
       .map(({ name }) => name);
@@ -41,7 +42,7 @@ function audited(results: Results): string {
   const safe = cells.filter((own) => own.every(({ unsafe }) => !unsafe));
   const passed = safe.filter((own) => own.every(({ verdict }) => verdict === 'pass')).length;
   const unsafe = cells.filter((own) => !safe.includes(own));
-  const what = quantity(safe.length, `${unsafe.length > 0 ? 'safe ' : ''}${layout.noun}`);
+  const what = quantity(safe.length, `${unsafe.length > 0 ? 'safe ' : ''}${layout.audited ?? layout.noun}`);
   const parts = unsafe.map((own) => {
     const failed = own.filter(({ verdict }) => verdict?.startsWith('fail'));
     const found = failed.map((row) => worstCheck(row, results)).find((text) => text !== '');

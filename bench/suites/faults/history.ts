@@ -4,8 +4,6 @@
  * A holder is what acts as one: from its grant to its last write, interrupted where it wrote nothing for a while (it was
  * paused). Two holders at once are two clients that both act. A late write is one of a client after a write of a client that was granted the lock later.
  */
-import type { LockCell } from '../../kit/lock-cells.ts';
-import type { TrialBase } from '../../kit/suite.ts';
 import type { FromClient } from './protocol.ts';
 
 export const CLIENTS = ['A', 'B', 'C'] as const;
@@ -38,12 +36,6 @@ export interface Lane {
   readonly asked: number | null;
   readonly held: readonly Span[];
   readonly lost: number | null;
-}
-
-/** One lock in one round. By the fault's name: the trial, or why there is none. */
-export interface FaultResult extends TrialBase {
-  readonly lock: LockCell;
-  readonly outcomes: Readonly<Record<string, LockTrial | string>>;
 }
 
 /** A holder that writes nothing for so long is not there. */

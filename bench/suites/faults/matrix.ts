@@ -1,50 +1,103 @@
-/** The matrix of the locks: for each fault the worst of its trials. */
-import { lockFaults } from '../../faults/registry.ts';
+/** The matrices of locks and of strategies: for each fault the worst of its trials. */
+import { lockFaults, strategyFaults } from '../../faults/registry.ts';
 import { quantity } from '../../kit/report/numbers.ts';
 import type { Lanes, Matrix, MatrixCell } from '../../kit/suite.ts';
-import type { FaultResult, LockTrial } from './history.ts';
+import type { LockTrial } from './history.ts';
+import type { FaultResult } from './result.ts';
+import type { StrategyTrial } from './strategy-trial.ts';
 
 const words: readonly LockTrial['word'][] = ['one holder', 'fenced', 'stuck', 'two holders'];
 const tones = { 'one holder': 'good', fenced: 'fair', stuck: 'bad', 'two holders': 'bad' } as const;
 
-export function matrixOf(results: readonly FaultResult[]): Matrix {
-  const names = [...new Set(results.map(({ cell }) => cell))];
-  const faults = lockFaults.filter(({ name }) => results.some(({ outcomes }) => name in outcomes));
+/** The results of one kind of cell, by cell and by fault. */
+type Of<Trial> = (Trial | string)[];
+
+function matrixOf<Trial>(
+  results: readonly FaultResult[],
+  faults: readonly { readonly name: string; readonly title: string; readonly happens: string }[],
+  words: Pick<Matrix, 'title' | 'noun' | 'passed'>,
+  cellOf: (trials: readonly Trial[]) => MatrixCell,
+): Matrix {
+  const met = faults.filter(({ name }) => results.some(({ outcomes }) => name in outcomes));
+  const outcomesOf = (name: string, fault: string): Of<Trial> =>
+    results
+      .filter(({ cell }) => cell === name)
+      .flatMap(({ outcomes }) => (outcomes[fault] ?? []) as Trial | string);
+  const cell = (outcomes: Of<Trial>): MatrixCell => {
+    const trials = outcomes.filter((one): one is Exclude<Trial, string> => typeof one !== 'string');
+    if (trials.length > 0) return cellOf(trials);
+    const why = outcomes.find((one) => typeof one === 'string') ?? 'not run';
+    return { tone: 'none', word: '–', figure: '', text: `Not tried: ${why}.`, picture: null };
+  };
   return {
-    title: 'Every lock under every fault',
-    noun: 'lock',
-    passed: 'let no late write through and served every client, under every fault that they met',
-    columns: faults.map(({ title, happens }) => ({ title, help: happens })),
-    rows: names.map((name) => ({
+    ...words,
+    columns: met.map(({ title, happens }) => ({ title, help: happens })),
+    rows: [...new Set(results.map((result) => result.cell))].map((name) => ({
       name,
-      cells: faults.map((fault) =>
-        cellOf(
-          results.filter(({ cell }) => cell === name).flatMap(({ outcomes }) => outcomes[fault.name] ?? []),
-        ),
-      ),
+      cells: met.map((fault) => cell(outcomesOf(name, fault.name))),
     })),
   };
+}
+
+export function matricesOf(results: readonly FaultResult[]): Matrix[] {
+  const of = (subject: FaultResult['subject']) => results.filter((result) => result.subject === subject);
+  return [
+    matrixOf(
+      of('lock'),
+      lockFaults,
+      {
+        title: 'Every lock under every fault',
+        noun: 'lock',
+        passed: 'let no late write through and served every client, under every fault that they met',
+      },
+      lockCell,
+    ),
+    matrixOf(
+      of('strategy'),
+      strategyFaults,
+      {
+        title: 'Every strategy under every fault',
+        noun: 'strategy',
+        passed: null,
+      },
+      strategyCell,
+    ),
+  ];
 }
 
 const severity = ({ word, twoHoldersMs, idleMs }: LockTrial): number =>
   words.indexOf(word) * 1e6 + twoHoldersMs * 10 + idleMs / 1e3;
 
-function cellOf(outcomes: readonly (LockTrial | string)[]): MatrixCell {
-  const trials = outcomes.filter((one) => typeof one !== 'string').sort((a, b) => severity(a) - severity(b));
-  const worst = trials.at(-1);
-  if (worst === undefined) {
-    const why = outcomes.find((one) => typeof one === 'string') ?? 'not run';
-    return { tone: 'none', word: '–', figure: '', text: `Not tried: ${why}.`, picture: null };
-  }
-  const { word } = worst;
+function lockCell(all: readonly LockTrial[]): MatrixCell {
+  const trials = [...all].sort((a, b) => severity(a) - severity(b));
+  const worst = trials.at(-1)!;
   const middle = trials[Math.floor((trials.length - 1) / 2)]!;
+  const { word } = worst;
   return {
-    tone: tones[word],
-    word,
-    figure: figureOf(worst),
-    text: textOf(worst, middle, trials),
-    picture: pictureOf(worst),
+    ...{ tone: tones[word], word, figure: figureOf(worst) },
+    ...{ text: textOf(worst, middle, trials), picture: pictureOf(worst) },
   };
+}
+
+const strategyWords: readonly StrategyTrial['word'][] = ['kept', 'not audited', 'oversold', 'broken'];
+
+function strategyCell(all: readonly StrategyTrial[]): MatrixCell {
+  const severityOf = ({ word, silentMs }: StrategyTrial) => strategyWords.indexOf(word) * 1e6 + silentMs;
+  const trials = [...all].sort((a, b) => severityOf(a) - severityOf(b));
+  const worst = trials.at(-1)!;
+  const { word, silentMs, unknown, unknownPlaced, errors, findings, picture } = worst;
+  const middle = trials[Math.floor((trials.length - 1) / 2)]!;
+  const story = [
+    `Nothing was sold for ${seconds(silentMs)} (median ${seconds(middle.silentMs)}).`,
+    unknown === 0
+      ? ''
+      : `${quantity(unknown, 'attempt')} had no known outcome; ${unknownPlaced} of them became orders.`,
+    errors === 0 ? '' : `${quantity(errors, 'answer')} had a 5xx status other than 503.`,
+    ...findings.slice(0, 2).map((finding) => `${finding}.`),
+    `${quantity(trials.length, 'trial')}.`,
+  ];
+  const tone = word === 'kept' ? (errors === 0 ? 'good' : 'fair') : word === 'not audited' ? 'fair' : 'bad';
+  return { tone, word, figure: seconds(silentMs), text: story.filter(Boolean).join(' '), picture };
 }
 
 const seconds = (ms: number): string => `${(ms / 1_000).toFixed(ms < 9_950 ? 1 : 0)} s`;
@@ -86,6 +139,7 @@ function pictureOf({ lanes, band, endMs }: LockTrial): Lanes {
   return {
     endMs: whole(endMs),
     band: [whole(band[0]), whole(band[1])],
+    exclusive: true,
     lanes: lanes.map(({ client, asked, held, lost }) => ({
       name: client,
       spans: held.map(([from, to]) => [whole(from), whole(to)] as const),

@@ -1,90 +1,148 @@
 /**
- * `npm run bench -- faults`: what every lock does under every fault, from recorded histories.
+ * `npm run bench -- faults`: what every lock and every strategy does under every fault, from recorded histories.
  *
- * A trial is one lock in one round: each fault strikes it with servers and clients that no other trial uses; a few faults run
- * side by side. A cell of the matrix shows the worst of its trials.
+ * A trial is one lock or strategy in one round: each fault strikes it with servers and processes that no other trial uses; a
+ * few faults run side by side. A cell of a matrix shows the worst of its trials.
  */
 import { join } from 'node:path';
 import { suggestion } from '../../../src/config/suggest.ts';
+import { strategies } from '../../../src/strategies/registry.ts';
 import { TTL_MS } from '../../faults/fault.ts';
-import { lockFaults } from '../../faults/registry.ts';
+import { lockFaults, strategyFaults } from '../../faults/registry.ts';
 import { buildClock } from '../../faults/servers.ts';
-import { type Environment, MissingServersError } from '../../kit/environment.ts';
-import { chosenLocks, everyLock, type LockCell } from '../../kit/lock-cells.ts';
+import { type Environment, MissingServersError, needBuild } from '../../kit/environment.ts';
+import { chosenLocks, everyLock } from '../../kit/lock-cells.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { CommonOptions, Given } from '../../kit/options.ts';
 import { whyNoZookeeper } from '../../kit/servers.ts';
 import type { Bare, Session, Suite, Trial } from '../../kit/suite.ts';
 import { reasonOf } from '../../kit/text.ts';
-import type { FaultResult, LockTrial } from './history.ts';
-import { matrixOf } from './matrix.ts';
+import type { LockTrial } from './history.ts';
+import { matricesOf } from './matrix.ts';
+import { type FaultResult, type LabCell, lockTrials, strategyTrials } from './result.ts';
+import { runStrategyTrial, type StrategyTrial } from './strategy-trial.ts';
 import { Clients, runLockTrial } from './trial.ts';
 
 type Options = Readonly<ReturnType<typeof readFaultOptions>>;
 
 const smokeLocks = ['redis-setnx', 'redis-owner', 'redis'];
-const smokeFaults = ['holder-killed', 'holder-paused', 'split-brain'];
-const known = lockFaults.map(({ name }) => name);
+const smokeStrategies = ['unsafe', 'lua'];
+const smokeFaults = ['holder-killed', 'holder-paused', 'split-brain', 'service-killed', 'redis-emptied'];
+const known = [...lockFaults, ...strategyFaults].map(({ name }) => name);
+const modes: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  'lua (CONFIRM=accepted)': { CONFIRM: 'accepted' },
+};
+const knownStrategies = [...strategies.keys(), ...Object.keys(modes)];
 
 function readFaultOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
-  const faults = given.names('faults', smoke ? smokeFaults : known);
-  for (const name of faults.filter((one) => !known.includes(one)))
-    mistakes.push(`--faults: there is no fault "${name}"${suggestion(name, known)}`);
+  const check = (option: string, names: readonly string[], all: readonly string[]) => {
+    for (const name of names.filter((one) => !all.includes(one)))
+      mistakes.push(`--${option}: there is no "${name}"${suggestion(name, all)}`);
+    return names;
+  };
+  const isLimited = given.has('locks') || given.has('strategies');
+  const wanted = given.names('strategies', isLimited ? [] : smoke ? smokeStrategies : ['all']);
   return {
-    locks: given.names('locks', smoke ? smokeLocks : ['all']),
-    faults,
+    locks: given.names('locks', isLimited ? [] : smoke ? smokeLocks : ['all']),
+    strategies: wanted.includes('all') ? knownStrategies : check('strategies', wanted, knownStrategies),
+    faults: check('faults', given.names('faults', smoke ? smokeFaults : known), known),
     lanes: given.number('lanes', 4),
   };
 }
 
-async function runTrial(
-  { cell: lock, seed, number }: Trial<LockCell>,
-  { faults, lanes }: Options,
-  place: Pick<Environment, 'scratch' | 'signal'> & {
-    readonly clock: string | null;
-    readonly clients: Clients[];
-  },
-  onStep: (step: string) => void,
-): Promise<Bare<FaultResult>> {
-  const why = lock.servers === 'zookeeper' ? whyNoZookeeper() : null;
-  if (why !== null) throw new MissingServersError(why);
-  const waiting = lockFaults.filter(({ name }) => faults.includes(name));
-  const outcomes: Record<string, LockTrial | string> = {};
-  const findings: string[] = [];
-  const lane = async (clients: Clients) => {
-    for (let fault = waiting.shift(); fault !== undefined; fault = waiting.shift()) {
-      const needsClock = fault.name === 'clock-ahead' && place.clock === null;
-      const lacks = fault.lacks?.(lock) ?? (needsClock ? 'no C compiler on this machine' : null);
-      onStep(fault.title);
-      const folder = join(place.scratch, `${number}-${fault.name}`);
-      const order = { lock, fault, seed: seed * 100 + known.indexOf(fault.name), folder, ...place };
-      outcomes[fault.name] =
-        lacks ??
-        (await runLockTrial(clients, order).catch((error) => {
-          place.signal.throwIfAborted();
-          findings.push(`${fault.title}: ${reasonOf(error)}`);
-          return `could not be run: ${reasonOf(error).split('\n')[0]}`;
-        }));
-    }
-  };
-  await Promise.all(place.clients.slice(0, lanes).map(lane));
-  return { point: {}, lock, outcomes, invalid: [], findings };
+function cellsOf(options: Options): { cells: LabCell[]; mistakes: readonly string[] } {
+  const { cells: locks, mistakes } = chosenLocks(options.locks);
+  const named = options.strategies.map((name): LabCell => {
+    const strategy = name.split(' ')[0]!;
+    const { summary, guarantees } = strategies.get(strategy)!.description;
+    const common = { name, summary, unsafe: !guarantees.neverOversells, control: false };
+    return { ...common, subject: 'strategy', strategy, env: modes[name] ?? {} };
+  });
+  return { cells: [...locks.map((lock) => ({ ...lock, subject: 'lock' as const })), ...named], mistakes };
 }
 
-const trialsOf = ({ outcomes }: FaultResult): LockTrial[] =>
-  Object.values(outcomes).filter((one) => typeof one !== 'string');
-const count = (result: FaultResult, word: LockTrial['word']): number =>
-  trialsOf(result).filter((trial) => trial.word === word).length;
-const worst = (result: FaultResult, read: (trial: LockTrial) => number): number =>
-  Math.max(0, ...trialsOf(result).map(read));
+interface Place extends Pick<Environment, 'scratch' | 'signal'> {
+  readonly clock: string | null;
+  readonly lanes: readonly Clients[];
+}
+
+/** Strikes the cell with each fault, a few at a time. */
+async function runTrial(
+  { cell, seed, number }: Trial<LabCell>,
+  chosen: readonly string[],
+  place: Place,
+  onStep: (step: string) => void,
+): Promise<Bare<FaultResult>> {
+  const { clock, signal, scratch } = place;
+  const isZookeeper = cell.subject === 'lock' && cell.servers === 'zookeeper';
+  const why = isZookeeper ? whyNoZookeeper() : null;
+  if (why !== null) throw new MissingServersError(why);
+  const outcomes: Record<string, LockTrial | StrategyTrial | string> = {};
+  const findings: string[] = [];
+  const order = (name: string) => {
+    return {
+      seed: seed * 100 + known.indexOf(name),
+      folder: join(scratch, `${number}-${name}`),
+      clock,
+      signal,
+    };
+  };
+  const lacksClock = (name: string): string | null =>
+    name.includes('clock') && clock === null ? 'no C compiler on this machine' : null;
+  const ofLock = lockFaults.map((fault) => ({
+    fault,
+    run: (clients: Clients) =>
+      cell.subject !== 'lock'
+        ? null
+        : (fault.lacks?.(cell) ??
+          lacksClock(fault.name) ??
+          runLockTrial(clients, { lock: cell, fault, ...order(fault.name) })),
+  }));
+  const ofStrategy = strategyFaults.map((fault) => ({
+    fault,
+    run: () =>
+      cell.subject !== 'strategy'
+        ? null
+        : (lacksClock(fault.name) ?? runStrategyTrial({ ...cell, fault, ...order(fault.name) })),
+  }));
+  const waiting = [...ofLock, ...ofStrategy].filter(({ fault }) => chosen.includes(fault.name));
+  const work = async (clients: Clients) => {
+    for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
+      const { fault, run } = next;
+      const trial = run(clients);
+      if (trial === null) continue;
+      onStep(fault.title);
+      outcomes[fault.name] = await Promise.resolve(trial).catch((error) => {
+        signal.throwIfAborted();
+        findings.push(`${fault.title}: ${reasonOf(error)}`);
+        return `could not be run: ${reasonOf(error).split('\n')[0]}`;
+      });
+    }
+  };
+  await Promise.all(place.lanes.map(work));
+  const result = { point: {}, subject: cell.subject, outcomes, invalid: [] };
+  const broken = Object.entries(outcomes).flatMap(([name, one]) =>
+    typeof one === 'object' && 'findings' in one ? one.findings.map((finding) => `${name}: ${finding}`) : [],
+  );
+  return { ...result, findings: [...findings, ...broken] };
+}
+
+const count = <T extends { readonly word: string }>(
+  trials: readonly T[] | null,
+  word: T['word'],
+): number | null => trials?.filter((trial) => trial.word === word).length ?? null;
+const most = <T>(trials: readonly T[] | null, read: (trial: T) => number): number | null =>
+  trials === null ? null : Math.max(0, ...trials.map(read));
 
 const rows: readonly MetricRow<FaultResult>[] = [
-  ['one', 'one holder', '', '+', (r) => count(r, 'one holder')],
-  ['fenced', 'fenced', '', '', (r) => count(r, 'fenced')],
-  ['two', 'two holders', '', '-', (r) => count(r, 'two holders')],
-  ['stuck', 'stuck', '', '-', (r) => count(r, 'stuck')],
-  ['twoMs', 'two holders at most', 'ms', '-', (r) => worst(r, (t) => t.twoHoldersMs)],
-  ['idleMs', 'unlocked wait at most', 'ms', '-', (r) => worst(r, (t) => (t.word === 'stuck' ? 0 : t.idleMs))],
+  ['one', 'one holder', '', '+', (r) => count(lockTrials(r), 'one holder')],
+  ['fenced', 'fenced', '', '', (r) => count(lockTrials(r), 'fenced')],
+  ['two', 'two holders', '', '-', (r) => count(lockTrials(r), 'two holders')],
+  ['stuck', 'stuck', '', '-', (r) => count(lockTrials(r), 'stuck')],
+  ['twoMs', 'two holders at most', 'ms', '-', (r) => most(lockTrials(r), (t) => t.twoHoldersMs)],
+  ['kept', 'audits passed', '', '+', (r) => count(strategyTrials(r), 'kept')],
+  ['silentMs', 'nothing sold at most', 'ms', '-', (r) => most(strategyTrials(r), (t) => t.silentMs)],
+  ['unknown', 'unknown outcomes', '', '-', (r) => most(strategyTrials(r), (t) => t.unknown)],
 ];
 const metrics = metricsOf(rows, {
   one: 'Faults under which no client wrote after a client that was granted the lock later.',
@@ -93,38 +151,48 @@ const metrics = metricsOf(rows, {
   two: 'Faults under which one did, and nothing refused it.',
   stuck: `Faults after which a waiting client was not served within ${(6 * TTL_MS) / 1_000} s.`,
   twoMs: 'The longest time in which two clients acted as the holder.',
-  idleMs: 'The longest time in which clients waited and none acted as the holder, where all were served.',
+  kept: 'Faults after which the audit found no difference between answers and stores.',
+  silentMs: 'The longest time between two accepted attempts while customers came steadily.',
+  unknown: 'Attempts of one trial whose customers do not know what happened, at most.',
 });
 
-export const faults: Suite<Options, LockCell, FaultResult> = {
+const isBroken = (result: FaultResult): boolean =>
+  (count(lockTrials(result), 'two holders') ?? 0) > 0 ||
+  strategyTrials(result)?.some(({ word }) => word !== 'kept') === true;
+
+export const faults: Suite<Options, LabCell, FaultResult> = {
   name: 'faults',
-  title: 'Strikes every lock with every fault, and shows which of them keep one holder.',
+  title: 'Strikes every lock and every strategy with every fault, on real servers.',
   help: `Locks: ${everyLock.map(({ name }) => name).join(', ')}.
-Faults: ${known.join(', ')}.
-Every server and client is started by the bench and ends with it; locks whose servers are not installed are left out.`,
+Strategies: ${knownStrategies.join(', ')}.
+Faults of locks: ${lockFaults.map(({ name }) => name).join(', ')}.
+Faults of strategies: ${strategyFaults.map(({ name }) => name).join(', ')}.
+Every server and process is started by the bench and ends with it; locks whose servers are not installed are left out.`,
   options: {
-    locks: { kind: 'names', help: 'which locks (all)' },
+    locks: { kind: 'names', help: 'which locks (all; none if only strategies are named)' },
+    strategies: { kind: 'names', help: 'which strategies (all; none if only locks are named)' },
     faults: { kind: 'names', help: 'which faults (all)' },
     lanes: { kind: 'whole', min: 1, max: 16, help: 'faults at once (4)' },
   },
   rounds: { canonical: 3, smoke: 1 },
   read: readFaultOptions,
   async plan(options) {
-    const { cells, mistakes } = chosenLocks(options.locks);
+    const { cells, mistakes } = cellsOf(options);
     if (mistakes.length > 0) return { mistakes };
     return { cells, points: [{}], baseline: null, control: false, ladder: null, shown: { ...options } };
   },
-  async open(options, { scratch, signal, say }): Promise<Session<LockCell, FaultResult>> {
+  async open(options, { scratch, signal, say }): Promise<Session<LabCell, FaultResult>> {
+    if (options.strategies.length > 0) await needBuild();
     const clock = await buildClock(scratch);
     if (clock === null) say('no C compiler (cc): the clock of Redis is not set');
-    const clients = Array.from({ length: options.lanes }, () => new Clients());
+    const lanes = Array.from({ length: options.lanes }, () => new Clients());
     return {
-      generator: 'three client processes for each fault',
+      generator: 'three client processes for each fault of a lock, undici for those of a strategy',
       runTrial: async (trial, onStep) => [
-        await runTrial(trial, options, { scratch, signal, clock, clients }, onStep),
+        await runTrial(trial, options.faults, { scratch, signal, clock, lanes }, onStep),
       ],
       async [Symbol.asyncDispose]() {
-        await Promise.all(clients.map((one) => one[Symbol.asyncDispose]()));
+        await Promise.all(lanes.map((one) => one[Symbol.asyncDispose]()));
       },
     };
   },
@@ -132,26 +200,36 @@ Every server and client is started by the bench and ends with it; locks whose se
   curves: [],
   checks: [],
   goals: [],
-  verdict: (result, { unsafe }) =>
-    !unsafe ? null : count(result, 'two holders') > 0 ? 'fail (expected)' : 'pass',
-  matrices: (results) => [matrixOf(results)],
+  verdict(result, { unsafe }) {
+    if (unsafe) return isBroken(result) ? 'fail (expected)' : 'pass';
+    return result.subject === 'lock' ? null : isBroken(result) ? 'fail' : 'pass';
+  },
+  matrices: matricesOf,
   report: {
-    title: 'Locks under faults',
+    title: 'Locks and strategies under faults',
     lead: 'one',
     leadText: 'faults with one holder',
-    noun: 'lock',
+    noun: 'lock or strategy',
     columns: metrics.map(({ key }) => key),
+    audited: 'strategy',
+    passed: 'passed the audit under every fault',
     sections: [
       {
         title: 'Every lock under every fault',
-        text: 'Green: one holder at a time. Yellow: a late write, which the fencing token refuses. Red: a late write that nothing refuses, or nobody is served any more. A cell opens its history: blue is a holder, red two at once, yellow the fault.',
+        text: 'Green: one holder at a time. Yellow: late writes, all refused by the fencing token. Red: a late write that nothing refuses, or a client that is never served. A cell opens its history: blue is a holder, red two at once, yellow the fault.',
         charts: [{ kind: 'matrix', matrix: 0 }],
+      },
+      {
+        title: 'Every strategy under every fault',
+        text: 'Green: the audit found no difference between answers and stores. The figure is the longest time without a sale. A cell opens its history: when attempts were accepted, answered busy, or without an answer.',
+        charts: [{ kind: 'matrix', matrix: 1 }],
       },
     ],
     notes: [
       `A holds the lock when the fault strikes; B and C wait. The lease lasts ${TTL_MS / 1_000} s. A holder writes every 10 ms, stops when its lock tells it that the lease is lost, and releases; B and C work 0.7 s.`,
       'A write is late if a client that was granted the lock later has written before it. The counter with a fence refuses a write whose token is smaller than one that it has seen; a lock without tokens cannot be fenced.',
-      'A cell shows the worst of its trials; seeds move the moment of the fault. Each trial has servers of its own on this machine.',
+      'A strategy runs in one service on stores of its own. 60 customers a second come for 8 s, each once; the fault lasts 2 s; then a crowd of 500 wants the last units, and the audit compares answers and stores.',
+      'A cell shows the worst of its trials; seeds move the moment of the fault.',
     ],
   },
 };

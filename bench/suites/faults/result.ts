@@ -1,0 +1,30 @@
+/** What the suite compares, and what one trial of it gives. */
+import type { LockCell } from '../../kit/lock-cells.ts';
+import type { CellBase, TrialBase } from '../../kit/suite.ts';
+import type { LockTrial } from './history.ts';
+import type { StrategyTrial } from './strategy-trial.ts';
+
+interface StrategyCell extends CellBase {
+  readonly subject: 'strategy';
+  readonly strategy: string;
+  /** Further variables of the service. */
+  readonly env: Readonly<Record<string, string>>;
+}
+
+export type LabCell = StrategyCell | (LockCell & { readonly subject: 'lock' });
+
+/** One lock or strategy in one round. By the fault's name: the trial, or why there is none. */
+export interface FaultResult extends TrialBase {
+  readonly subject: LabCell['subject'];
+  readonly outcomes: Readonly<Record<string, LockTrial | StrategyTrial | string>>;
+}
+
+export const lockTrials = ({ subject, outcomes }: FaultResult): LockTrial[] | null =>
+  subject === 'lock'
+    ? (Object.values(outcomes).filter((one) => typeof one !== 'string') as LockTrial[])
+    : null;
+
+export const strategyTrials = ({ subject, outcomes }: FaultResult): StrategyTrial[] | null =>
+  subject === 'strategy'
+    ? (Object.values(outcomes).filter((one) => typeof one !== 'string') as StrategyTrial[])
+    : null;
