@@ -5,7 +5,9 @@ import { palette } from './palette.ts';
 
 export function matrixGrid(id: string, { title, noun, columns, rows }: Matrix): Markup {
   const place = (row: number, column: number): string => `${id}-${row}-${column}`;
-  const head = columns.map((column) => html`<th scope="col" title="${column.help}">${column.title}</th>`);
+  const head = columns.map(
+    (column) => html`<th scope="col" title="${plain(column.help)}">${column.title}</th>`,
+  );
   const body = rows.map(
     ({ name, cells }, row) =>
       html`<tr><th scope="row">${name}</th>${cells.map((cell, n) => gridCell(cell, place(row, n)))}</tr>`,
@@ -14,11 +16,14 @@ export function matrixGrid(id: string, { title, noun, columns, rows }: Matrix): 
     cells.flatMap((cell, n) => {
       if (cell.picture === null) return [];
       const { title: fault, help } = columns[n]!;
-      return html`<figure class="history" id="${place(row, n)}"><h4>${name}: ${fault}</h4><p>${help}</p>${lanesPicture(cell.picture)}<p>${cell.text}</p></figure>`;
+      return html`<figure class="history" id="${place(row, n)}"><h4>${name}: ${fault}</h4><p>${plain(help)}</p>${lanesPicture(cell.picture)}<p>${cell.text}</p></figure>`;
     }),
   );
   return html`<p class="hint">↔ The table scrolls sideways.</p><div class="scroll" role="region" tabindex="0" aria-label="${title}"><table class="matrix"><thead><tr><th scope="col">${noun}</th>${head}</tr></thead><tbody>${body}</tbody></table></div>${histories}`;
 }
+
+/** Without the backticks of Markdown. */
+const plain = (text: string): string => text.replaceAll('`', '');
 
 function gridCell({ tone, word, figure, text, picture }: MatrixCell, target: string): Markup {
   const content = html`${word}${figure === '' ? nothing : html`<small>${figure}</small>`}`;

@@ -1,8 +1,8 @@
 /** Runs one fault against one strategy: a service on stores of its own, an open loop of customers, and the audit. */
 import { mkdir, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { freePort } from '../../../src/local/server-process.ts';
 import { type StoresToAudit, settle } from '../../audit/reader.ts';
 import { auditSale } from '../../audit/sale.ts';
 import { openLabServers } from '../../faults/servers.ts';
@@ -73,7 +73,7 @@ export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTr
       redisUrl: redis.urls([redisNode.port]).redisUrl!,
       databaseUrl: postgres.urls([postgresNode.port]).databaseUrl!,
     };
-    const port = await freePort();
+    const port = await quietPort(order.seed);
     const start = (): Promise<Service> => {
       const through = { ...redis.urls([toRedis.port]), ...postgres.urls([toPostgres.port]) } as typeof stores;
       const env = { ...noShedding, PORT: String(port), ...order.env };
@@ -102,6 +102,22 @@ export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTr
     }
   } finally {
     await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** A free port that no client gets for a connection of its own: the service returns to it after seconds. */
+async function quietPort(seed: number): Promise<number> {
+  const random = seededRandom(seed + process.pid);
+  for (;;) {
+    const port = 20_000 + Math.floor(10_000 * random());
+    const server = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      server.once('error', () => resolve(false));
+      server.listen(port, '127.0.0.1', () => resolve(true));
+    });
+    if (!isFree) continue;
+    await new Promise((resolve) => server.close(resolve));
+    return port;
   }
 }
 
