@@ -8,6 +8,7 @@ export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgr
 
 /** Run in the full tier alone: they take more than about ten seconds, or bound a duration. */
 export const FULL_ONLY = [
+  'test/bench/faults.test.ts',
   'test/bench/k6.test.ts',
   'test/bench/link.test.ts',
   'test/bench/load.test.ts',

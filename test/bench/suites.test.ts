@@ -160,6 +160,29 @@ describe('the other suites', () => {
     expect(scripted['solo.commands']!.median).toBeGreaterThan(2 * scripted['solo.requests']!.median);
   }, 180_000);
 
+  it('faults shows a lock that keeps one holder and one that does not, and strategies with their audit', async () => {
+    const subjects = ['--locks', 'redis,redis-owner', '--strategies', 'unsafe,lua'];
+    const { code, results } = await finished(
+      'faults',
+      '--smoke',
+      '--faults',
+      'holder-paused,redis-emptied',
+      ...subjects,
+    );
+    const words = results.matrices!.map(({ rows }) => rows.map(({ name, cells }) => [name, cells[0]?.word]));
+    expect(words).toEqual([
+      [
+        ['redis-owner', 'two holders'],
+        ['redis', 'one holder'],
+      ],
+      [
+        ['unsafe', 'oversold'],
+        ['lua', 'kept'],
+      ],
+    ]);
+    expect(code).toBe(0);
+  });
+
   it.each([
     [
       'limits',

@@ -28,6 +28,7 @@ export function toHtml(results: Results, sweeps: readonly Results[] = []): strin
   );
   const warnings = notices(results);
   const isShown = layout.sections.some(({ charts }) => charts.some(({ kind }) => kind === 'goals'));
+  const isSwitched = layout.sections.some(({ charts }) => charts.some(({ kind }) => kind !== 'matrix'));
   const tables = allTables(results, sweeps).filter(({ title }) => title !== 'Goals' || !isShown);
   return html`<!doctype html>
 <html lang="en">
@@ -46,7 +47,7 @@ export function toHtml(results: Results, sweeps: readonly Results[] = []): strin
 ${warnings.length === 0 ? nothing : html`<div class="notice">${list(warnings)}</div>`}
 </header>
 ${first}
-<div>${names.length > 1 && !smoke ? filter(names, layout.noun) : nothing}${others}</div>
+<div>${names.length > 1 && !smoke && isSwitched ? filter(names, layout.noun) : nothing}${others}</div>
 ${section('Tables', html`${tables.map((table) => titled(table.title, tableBox(table)))}`)}
 ${prose(results).map(([title, items]) => section(title, html`<div class="prose">${list(items)}</div>`))}
 ${glossary(results).map((table) => section(table.title, tableBox(table)))}

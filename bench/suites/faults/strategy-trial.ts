@@ -1,4 +1,5 @@
 /** Runs one fault against one strategy: a service on stores of its own, an open loop of customers, and the audit. */
+import { randomInt } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
@@ -73,7 +74,7 @@ export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTr
       redisUrl: redis.urls([redisNode.port]).redisUrl!,
       databaseUrl: postgres.urls([postgresNode.port]).databaseUrl!,
     };
-    const port = await quietPort(order.seed);
+    const port = await quietPort();
     const start = (): Promise<Service> => {
       const through = { ...redis.urls([toRedis.port]), ...postgres.urls([toPostgres.port]) } as typeof stores;
       const env = { ...noShedding, PORT: String(port), ...order.env };
@@ -106,10 +107,9 @@ export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTr
 }
 
 /** A free port that no client gets for a connection of its own: the service returns to it after seconds. */
-async function quietPort(seed: number): Promise<number> {
-  const random = seededRandom(seed + process.pid);
+async function quietPort(): Promise<number> {
   for (;;) {
-    const port = 20_000 + Math.floor(10_000 * random());
+    const port = randomInt(20_000, 30_000);
     const server = createServer();
     const isFree = await new Promise<boolean>((resolve) => {
       server.once('error', () => resolve(false));

@@ -58,7 +58,8 @@ function cellsOf(options: Options): { cells: LabCell[]; mistakes: readonly strin
     const common = { name, summary, unsafe: !guarantees.neverOversells, control: false };
     return { ...common, subject: 'strategy', strategy, env: modes[name] ?? {} };
   });
-  return { cells: [...locks.map((lock) => ({ ...lock, subject: 'lock' as const })), ...named], mistakes };
+  const ofLocks = locks.map((lock): LabCell => ({ ...lock, unsafe: false, subject: 'lock' })); // the matrix shows them
+  return { cells: [...ofLocks, ...named], mistakes };
 }
 
 interface Place extends Pick<Environment, 'scratch' | 'signal'> {
@@ -157,7 +158,6 @@ const metrics = metricsOf(rows, {
 });
 
 const isBroken = (result: FaultResult): boolean =>
-  (count(lockTrials(result), 'two holders') ?? 0) > 0 ||
   strategyTrials(result)?.some(({ word }) => word !== 'kept') === true;
 
 export const faults: Suite<Options, LabCell, FaultResult> = {
@@ -201,8 +201,8 @@ Every server and process is started by the bench and ends with it; locks whose s
   checks: [],
   goals: [],
   verdict(result, { unsafe }) {
-    if (unsafe) return isBroken(result) ? 'fail (expected)' : 'pass';
-    return result.subject === 'lock' ? null : isBroken(result) ? 'fail' : 'pass';
+    if (result.subject === 'lock') return null;
+    return !isBroken(result) ? 'pass' : unsafe ? 'fail (expected)' : 'fail';
   },
   matrices: matricesOf,
   report: {

@@ -1,0 +1,112 @@
+/**
+ * Cells of the fault lab whose verdict does not depend on chance, on real servers: a lock that changes its verdict fails here,
+ * and so does a committed matrix that says something else.
+ */
+import { readFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { lockFaults, strategyFaults } from '../../bench/faults/registry.ts';
+import { buildClock } from '../../bench/faults/servers.ts';
+import { everyLock } from '../../bench/kit/lock-cells.ts';
+import type { Matrix } from '../../bench/kit/suite.ts';
+import { runStrategyTrial } from '../../bench/suites/faults/strategy-trial.ts';
+import { Clients, runLockTrial } from '../../bench/suites/faults/trial.ts';
+import { ensureZookeeper } from '../support/zookeeper.ts';
+
+const CELLS = [
+  ['redis-setnx', 'holder-killed', 'stuck'],
+  ['redis-no-owner', 'long-work', 'two holders'],
+  ['redis-owner', 'holder-paused', 'two holders'],
+  ['redis-watchdog', 'answer-lost', 'one holder'],
+  ['redis-watchdog', 'network-silent', 'two holders'],
+  ['redis', 'holder-killed', 'one holder'],
+  ['redis', 'holder-paused', 'one holder'],
+  ['redis', 'network-silent', 'one holder'],
+  ['redis', 'split-brain', 'fenced'],
+  ['redis-fair', 'split-brain', 'fenced'],
+  ['redis-wait', 'split-brain', 'one holder'],
+  ['redlock', 'node-empty', 'two holders'],
+  ['redlock', 'node-empty-late', 'one holder'],
+  ['redlock', 'clock-ahead', 'one holder'],
+  ['redlock-5', 'network-silent', 'two holders'],
+  ['redis-semaphore', 'network-silent', 'two holders'],
+  ['zookeeper', 'holder-paused', 'one holder'],
+  ['zookeeper', 'network-silent', 'one holder'],
+  ['postgres-row', 'holder-paused', 'one holder'],
+  ['postgres-advisory', 'holder-killed', 'one holder'],
+] as const;
+const SALES = [
+  ['lua', 'service-killed'],
+  ['lua', 'redis-emptied'],
+  ['segmented-lock', 'redis-killed'],
+  ['global-lock', 'both-killed'],
+  ['group-commit', 'postgres-killed'],
+  ['for-update', 'postgres-silent'],
+] as const;
+const LANES = 4;
+
+const missing = await ensureZookeeper();
+const committed = new URL('../../bench/results/canonical/faults.json', import.meta.url);
+const [ofLocks, ofStrategies] = JSON.parse(readFileSync(committed, 'utf8')).matrices as [Matrix, Matrix];
+
+/** The verdict that is committed. */
+function wordOf({ columns, rows }: Matrix, name: string, title: string): string | undefined {
+  const column = columns.findIndex((one) => one.title === title);
+  return rows.find((row) => row.name === name)?.cells[column]?.word;
+}
+
+let folder: string;
+let clock: string | null;
+const lanes = Array.from({ length: LANES }, () => new Clients());
+const idle = [...lanes];
+const waiting: ((lane: Clients) => void)[] = [];
+
+beforeAll(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-faults-'));
+  clock = await buildClock(folder);
+});
+afterAll(async () => {
+  await Promise.all(lanes.map((lane) => lane[Symbol.asyncDispose]()));
+  await rm(folder, { recursive: true, force: true });
+});
+
+/** A lane that no other cell uses meanwhile. */
+async function withLane<T>(work: (lane: Clients) => Promise<T>): Promise<T> {
+  const lane = idle.pop() ?? (await new Promise<Clients>((free) => waiting.push(free)));
+  return work(lane).finally(() => {
+    const next = waiting.shift();
+    if (next === undefined) idle.push(lane);
+    else next(lane);
+  });
+}
+
+describe.concurrent('of the fault lab', { timeout: 600_000 }, () => {
+  it.for(CELLS)('%s, %s: %s', async ([name, faultName, word], { skip }) => {
+    const lock = everyLock.find((one) => one.name === name)!;
+    const fault = lockFaults.find((one) => one.name === faultName)!;
+    if ((name === 'zookeeper' && missing !== null) || (faultName === 'clock-ahead' && clock === null)) skip();
+    const { signal } = new AbortController();
+    const order = { lock, fault, seed: 1, folder: path.join(folder, `${name}-${faultName}`), clock, signal };
+    const trial = await withLane((lane) => runLockTrial(lane, order));
+    expect(trial.word, JSON.stringify(trial)).toBe(word);
+    expect(wordOf(ofLocks, name, fault.title)).toBe(word);
+  });
+
+  it.for(SALES)('%s, %s: the audit passes', async ([strategy, faultName]) => {
+    const fault = strategyFaults.find((one) => one.name === faultName)!;
+    const { signal } = new AbortController();
+    const order = {
+      strategy,
+      env: {},
+      fault,
+      seed: 1,
+      folder: path.join(folder, `${strategy}-${faultName}`),
+    };
+    const trial = await withLane(() => runStrategyTrial({ ...order, clock, signal }));
+    expect(trial.findings).toEqual([]);
+    expect(trial).toMatchObject({ word: 'kept', errors: 0 });
+    expect(wordOf(ofStrategies, strategy, fault.title)).toBe('kept');
+  });
+});
