@@ -186,9 +186,6 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
     guarantees: guaranteeMatrix,
     results: () => measured('strategies', (one) => [shortTable(one, ['p99Ms', 'sellOutS'])], ''),
   },
-  'docs/explanation/failure-model.md': {
-    faults: () => measured('faults', (one) => matrixTables(one).slice(1)),
-  },
   'docs/explanation/how-locks-fail.md': {
     matrix: () => measured('faults', (one) => matrixTables(one).slice(0, 1)),
     faults: faultSections,
@@ -206,6 +203,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
     memory: () => measured('memory', goals),
     flat: () => measured('flat', goals),
     scale: () => measured('scale', comparisons),
+    faults: () => measured('faults', (one) => matrixTables(one).slice(1)),
   },
 };
 
