@@ -89,13 +89,19 @@ const flawTable = (): string =>
     flaw ?? 'none beyond the capabilities it lacks',
   ]);
 
+/** A page with hundreds of histories is too large to commit. */
+const hasPage = (name: string): boolean => name !== 'faults';
+
 /** Tables of a committed run, with its origin below. */
 function measured(name: string, tables: (results: Results) => Table[], up = '../../'): string | null {
   const results = committed(name);
   if (results === null) return null;
   const origin = `Medians of ${quantity(results.plan.rounds, 'round')}. Measured ${originText(results)}`;
   const noise = results.noise === null ? '' : ` ${noiseText(results)}`;
-  const reports = `The whole report: [${name}.md](${up}${folder}/${name}.md), [page](${up}${folder}/${name}.html).`;
+  const page = hasPage(name)
+    ? `[page](${up}${folder}/${name}.html)`
+    : `and as a page, with the history of each cell, by \`npm run bench -- --report ${folder}/${name}.json\``;
+  const reports = `The whole report: [${name}.md](${up}${folder}/${name}.md), ${page}.`;
   const shown = tables(results).filter(({ rows }) => rows.length > 0);
   return [...shown.map(markdownTable), `${origin}${noise} ${reports}`].join('\n\n');
 }
@@ -238,7 +244,7 @@ for (const name of runs) {
   if (results === null) continue;
   const others = name === 'strategies' ? sweeps() : [];
   put(`${folder}/${name}.md`, markdownReport(results, others));
-  put(`${folder}/${name}.html`, htmlReport(results, others));
+  if (hasPage(name)) put(`${folder}/${name}.html`, htmlReport(results, others));
   if (name === 'strategies') put(`${folder}/chart.svg`, chartFile(results));
 }
 const matrix = committed('faults')?.matrices?.[0];
