@@ -46,6 +46,8 @@ const SALES = [
   ['for-update', 'postgres-silent'],
 ] as const;
 const LANES = 4;
+/** A lock that keeps one holder does so every time. One that can have two is given several chances to show it. */
+const TRIES = 5;
 
 const missing = await ensureZookeeper();
 const committed = new URL('../../bench/results/canonical/faults.json', import.meta.url);
@@ -88,8 +90,13 @@ describe.concurrent('of the fault lab', { timeout: 600_000 }, () => {
     const fault = lockFaults.find((one) => one.name === faultName)!;
     if ((name === 'zookeeper' && missing !== null) || (faultName === 'clock-ahead' && clock === null)) skip();
     const { signal } = new AbortController();
-    const order = { lock, fault, seed: 1, folder: path.join(folder, `${name}-${faultName}`), clock, signal };
-    const trial = await withLane((lane) => runLockTrial(lane, order));
+    const tries = word === 'one holder' ? 1 : TRIES;
+    const run = (seed: number) => {
+      const order = { lock, fault, seed, folder: path.join(folder, `${name}-${faultName}`), clock, signal };
+      return withLane((lane) => runLockTrial(lane, order));
+    };
+    let trial = await run(1);
+    for (let seed = 2; trial.word === 'one holder' && seed <= tries; seed++) trial = await run(seed);
     expect(trial.word, JSON.stringify(trial)).toBe(word);
     expect(wordOf(ofLocks, name, fault.title)).toBe(word);
   });
