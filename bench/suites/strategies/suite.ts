@@ -147,7 +147,7 @@ async function open(
 }
 
 function verdict({ audit, serviceDied }: StrategyResult, { unsafe }: CellBase): Verdict {
-  if (unsafe && (audit.oversold ?? 0) > 0) return 'fail (expected)';
+  if (unsafe && audit.verdict === 'fail') return 'fail (expected)';
   return audit.verdict === 'pass' && serviceDied ? 'unknown' : audit.verdict;
 }
 
