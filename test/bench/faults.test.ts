@@ -106,6 +106,7 @@ describe.concurrent('of the fault lab', { timeout: 600_000 }, () => {
     const { signal } = new AbortController();
     const order = {
       strategy,
+      unsafe: false,
       env: {},
       fault,
       seed: 1,

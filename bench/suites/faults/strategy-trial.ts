@@ -33,6 +33,8 @@ export interface StrategyTrial {
 
 export interface StrategyOrder {
   readonly strategy: string;
+  /** The control meets the whole crowd at once. The others shed load, as they do in a real sale. */
+  readonly unsafe: boolean;
   /** Further variables of the service. */
   readonly env: Readonly<Record<string, string>>;
   readonly fault: StrategyFault;
@@ -52,6 +54,8 @@ const LEFT = 100;
 const CONNECTIONS = 520;
 const TIMEOUT_MS = 6_000;
 const BUCKET_MS = 100;
+/** A picture shows a longer pause only. */
+const GAP_MS = 200;
 
 export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTrial> {
   const { strategy, folder, clock, signal } = order;
@@ -77,7 +81,11 @@ export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTr
     const port = await quietPort();
     const start = (): Promise<Service> => {
       const through = { ...redis.urls([toRedis.port]), ...postgres.urls([toPostgres.port]) } as typeof stores;
-      const env = { ...noShedding, PORT: String(port), ...order.env };
+      const env = {
+        ...(order.unsafe ? noShedding : { PAYMENT_WINDOW_S: noShedding.PAYMENT_WINDOW_S }),
+        PORT: String(port),
+        ...order.env,
+      };
       return startService({ strategy, lock: null, ...through, env }, { signal });
     };
     let service = await start();
@@ -226,7 +234,7 @@ function pictureOf(history: readonly HistoryRecord[], band: Lanes['band']): Lane
       const spans: [number, number][] = [];
       for (const bucket of [...new Set(found)].sort((a, b) => a - b)) {
         const last = spans.at(-1);
-        if (last?.[1] === bucket * BUCKET_MS) last[1] += BUCKET_MS;
+        if (last && bucket * BUCKET_MS - last[1] <= GAP_MS) last[1] = (bucket + 1) * BUCKET_MS;
         else spans.push([bucket * BUCKET_MS, (bucket + 1) * BUCKET_MS]);
       }
       return { name, spans, marks: [] };
