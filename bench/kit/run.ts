@@ -128,7 +128,9 @@ async function runTrial(run: Run, trial: Trial, onStep: (step: string) => void):
 
 /** "1,234 · 1,240 accepted/s  pass – the first of what was odd". */
 function lineOf({ suite }: Run, results: readonly TrialBase[], cell: CellBase): string {
-  const lead = suite.metrics.find(({ key }) => key === suite.report.lead);
+  const named = suite.metrics.filter(({ key }) => key === suite.report.lead);
+  const isRead = ({ read }: (typeof named)[number]) => results.some((result) => read(result) !== null);
+  const lead = [...named, ...suite.metrics].find(isRead) ?? named[0];
   const values = results.map((result) => lead?.read(result) ?? null).filter((value) => value !== null);
   const texts = values.map((value) => figure(value, lead?.unit ?? ''));
   const verdicts = new Set(results.map((result) => suite.verdict(result, cell)).filter(Boolean));
