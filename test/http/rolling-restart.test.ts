@@ -1,6 +1,6 @@
 /**
  * Two services are stopped and started in turn while clients with kept connections, as a proxy has, send attempts. A stopping
- * service keeps idle connections open for a second. A machine that stands still for a good part of it can lose a request;
+ * service keeps idle connections open for a second. A process that gets no CPU for a good part of it can lose a request;
  * then the restarts are repeated.
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
@@ -11,7 +11,7 @@ import { World } from '../support/world.ts';
 const CLIENTS = 16;
 const RESTARTS = 3;
 const TRIES = 5;
-const STILL_NS = 250e6;
+const STALL_NS = 250e6;
 
 it('a rolling restart loses no request', async () => {
   await using world = await World.open({ strategy: 'lua', services: 2 });
@@ -59,7 +59,7 @@ it('a rolling restart loses no request', async () => {
     await restartAll();
     delay.disable();
     everLost += lost.length;
-    if (lost.length === 0 || delay.max < STILL_NS || tries === TRIES) break;
+    if (lost.length === 0 || delay.max < STALL_NS || tries === TRIES) break;
   }
   expect(lost).toEqual([]);
   const { sold } = await sale.units();
