@@ -1,7 +1,7 @@
 /** Binding the port, and graceful shutdown. */
 import type { Server as HttpServer } from 'node:http';
 import { createServer, Server } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as polled, setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '../config/errors.ts';
 import { limits } from '../config/limits.ts';
 
@@ -56,14 +56,19 @@ function explain(cause: NodeJS.ErrnoException, { port, host }: Address): Error {
  *
  * An idle connection is kept for `drainMs`, because its client may just have sent a request on it. In a test with sixteen busy
  * clients, closing idle connections at once (as `http.Server.close` does) lost about four requests.
+ *
+ * A process that got no CPU for a while finds connections that it has not accepted, and requests that it has not read. It closes
+ * nothing before it has read them: `setImmediate` runs after the event loop has polled.
  */
 export async function stopListening(server: HttpServer): Promise<void> {
   server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));
   const deadline = setTimeout(() => server.closeAllConnections(), limits.shutdownMs);
+  await polled();
   const closed = new Promise((resolve) => Server.prototype.close.call(server, resolve));
   await Promise.race([closed, sleep(limits.drainMs)]);
   // A connection whose response began before has no `Connection: close` and would stay open while idle.
-  const idle = setInterval(() => server.closeIdleConnections(), 100);
+  const closeIdle = () => setImmediate(() => server.closeIdleConnections());
+  const idle = setInterval(closeIdle, 100);
   await closed;
   clearTimeout(deadline);
   clearInterval(idle);
