@@ -38,7 +38,7 @@ import {
 export const description: LockDescription = {
   name: 'postgres-advisory',
   summary: 'An advisory lock of a Postgres transaction on its own connection; the session ends with the TTL.',
-  flaw: 'A server that restarts or ends the session frees the lock at the same moment as it notifies the holder.',
+  flaw: 'A server that restarts or ends the session frees the lock at the same moment as it notifies the holder. No standby has the lock when it is promoted.',
   needs: 'DATABASE_URL',
   capabilities: [...LEASE_CAPABILITIES, 'waits-by-notification'],
 };

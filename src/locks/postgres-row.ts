@@ -25,7 +25,7 @@ import { type AcquireResult, LEASE_CAPABILITIES, type Lock, type LockDescription
 export const description: LockDescription = {
   name: 'postgres-row',
   summary: 'One row in Postgres: owner, expiry by the database clock, compare on release, growing fence.',
-  flaw: "If the database's clock jumps ahead, a lease expires there before its holder's deadline.",
+  flaw: "If the database's clock jumps ahead, a lease expires there before its holder's deadline. An asynchronous standby may lack a lock, and its token, when it is promoted.",
   needs: 'DATABASE_URL',
   capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens'],
 };
