@@ -196,7 +196,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const reports = createReports(log);
   const { instruments, background, onError, onDefect } = reports;
   const core = await openCore(config, urls, reports, closers);
-  const { postgres, redis, sales, orders, strategy, outbox } = core;
+  const { postgres, redis, sales, orders, lock, strategy, outbox } = core;
   const policy = await redis.evictionPolicy();
   if (policy !== 'noeviction')
     log.warn({ policy }, 'Redis may evict keys: set maxmemory-policy to noeviction');
@@ -232,7 +232,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     lifecycle,
     payments,
     uncommitted: uncommittedOrders(strategy.kind === 'reserves' ? strategy.mirror : null, sales, orders),
-    ledger: ledger(postgres),
+    ledger: ledger(postgres, config.pointsGuard === 'lock' ? { ...config, lock } : null),
     tasks,
     adminToken: config.adminToken,
     service: describeService(options, core, reports),

@@ -33,6 +33,8 @@ export interface Config {
   readonly taskWebhookUrl: string | null;
   /** How concurrent task dispatchers avoid the same tasks; `lock`: one at a time, under the lock named by LOCK. */
   readonly taskPick: 'skip-locked' | 'lock';
+  /** How a repeated award of points is recognized; `lock`: by a read under the lock named by LOCK. */
+  readonly pointsGuard: 'unique-key' | 'lock';
   /** Response-time target of an admitted attempt, milliseconds; attempts that cannot meet it are rejected as `busy`. */
   readonly admissionMs: number;
   /** Worker processes that share the port. */
@@ -48,6 +50,10 @@ const integer = (min: number, max: number) =>
     .regex(/^\d+$/, `must be an integer from ${min} to ${max}`)
     .transform(Number)
     .refine((n) => n >= min && n <= max, `must be an integer from ${min} to ${max}`);
+
+/** One of two values, as its literal type. */
+const either = <A extends string, B extends string>(a: A, b: B) =>
+  z.string().refine((text): text is A | B => text === a || text === b, { error: `must be ${a} or ${b}` });
 
 const oneOf = (names: readonly string[]) =>
   z.string().refine((name) => names.includes(name), {
@@ -111,6 +117,7 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     paymentWindowS: value.PAYMENT_WINDOW_S,
     taskWebhookUrl: value.TASK_WEBHOOK_URL ?? null,
     taskPick: value.TASK_PICK,
+    pointsGuard: value.POINTS_GUARD,
     admissionMs: value.ADMISSION_MS,
     workers: value.WORKERS,
     adminToken: value.ADMIN_TOKEN ?? null,
@@ -143,24 +150,15 @@ function schema(choices: Choices) {
       .string()
       .regex(/^[^\s,:/]+:\d{1,5}(,[^\s,:/]+:\d{1,5})*$/, 'must be host:port, or several separated by commas')
       .optional(),
-    CONFIRM: z
-      .string()
-      .refine((text): text is 'durable' | 'accepted' => text === 'durable' || text === 'accepted', {
-        error: 'must be durable or accepted',
-      })
-      .default('durable'),
+    CONFIRM: either('durable', 'accepted').default('durable'),
     REDIS_WAIT: integer(0, 10).default(0),
     SEGMENTS: integer(1, 10_000).default(100),
     LOCK_TTL_MS: integer(100, 600_000).default(10_000),
     LOCK_WAIT_MS: integer(0, 60_000).default(500),
     PAYMENT_WINDOW_S: integer(1, 31_536_000).default(900),
     TASK_WEBHOOK_URL: url('http:', 'https:').optional(),
-    TASK_PICK: z
-      .string()
-      .refine((text): text is 'skip-locked' | 'lock' => text === 'skip-locked' || text === 'lock', {
-        error: 'must be skip-locked or lock',
-      })
-      .default('skip-locked'),
+    TASK_PICK: either('skip-locked', 'lock').default('skip-locked'),
+    POINTS_GUARD: either('unique-key', 'lock').default('unique-key'),
     ADMISSION_MS: integer(20, 60_000).default(100),
     WORKERS: integer(1, 64).default(1),
     ADMIN_TOKEN: z.string().min(16, 'must have at least 16 characters').optional(),

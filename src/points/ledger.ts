@@ -1,8 +1,16 @@
 /**
- * The points ledger: append-only, one entry per (user, source type, source id). The unique key makes a repeated award
- * harmless; there is no lock and no read before the insert.
+ * The points ledger: append-only, one entry per (user, source type, source id). How it recognizes a repeated award
+ * (POINTS_GUARD):
+ *
+ *   unique-key   insert; the unique key rejects a repeat, which then reads the first entry. No lock, no read before
+ *   lock         acquire the lock of the source, read, insert if nothing was found. For comparison: it costs the lock's round
+ *                trips, and awards wait while the lock's server is down
+ *
+ * Safety does not depend on the lock: when it admits two holders, the unique key still rejects the second entry.
  */
+import { createHash } from 'node:crypto';
 import type { PointsAccount, PointsEntry } from '../domain/points.ts';
+import { type Lock, using } from '../locks/lock.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 
 export interface Award {
@@ -12,14 +20,14 @@ export interface Award {
   readonly points: number;
 }
 
-/** `conflict`: the source has already awarded a different number of points, shown in `entry`; nothing was written. */
-export interface AwardResult {
-  readonly kind: 'added' | 'repeated' | 'conflict';
-  readonly entry: PointsEntry;
-}
+export type AwardResult =
+  /** `conflict`: the source has already awarded a different number of points, shown in `entry`; nothing was written. */
+  | { readonly kind: 'added' | 'repeated' | 'conflict'; readonly entry: PointsEntry }
+  /** The lock was not acquired; nothing was written. */
+  | { readonly kind: 'busy'; readonly reason: string };
 
 export interface Ledger {
-  /** Adds an entry, or returns the existing one of the same source. */
+  /** Adds an entry, or returns the existing one of the same source. @throws errors of Postgres; the entry may exist then */
   award(award: Award): Promise<AwardResult>;
   /** The balance of all entries, and the newest `max` of them. */
   account(userId: string, max: number): Promise<PointsAccount>;
@@ -35,24 +43,56 @@ interface EntryRow {
 
 const COLUMNS = 'id, source_type, source_id, points, created_at';
 
-export function ledger({ pool }: PostgresStore): Ledger {
+/** The lock that POINTS_GUARD=lock takes. */
+export interface AwardLock {
+  readonly lock: Lock;
+  readonly lockTtlMs: number;
+  readonly lockWaitMs: number;
+}
+
+/** The unique key by name: without it Postgres rejects the statement, instead of adding repeats. */
+const UNIQUE_KEY = { name: 'award-points', conflict: 'ON CONFLICT (user_id, source_type, source_id)' };
+/** Under the lock any unique key will do, and the statement also runs on the control's table, which has none. */
+const UNDER_LOCK = { name: 'award-points-under-lock', conflict: 'ON CONFLICT' };
+
+/** @param guard null: the unique key alone */
+export function ledger({ pool }: PostgresStore, guard: AwardLock | null): Ledger {
+  const { name, conflict } = guard === null ? UNIQUE_KEY : UNDER_LOCK;
+  async function find({ userId, sourceType, sourceId, points }: Award): Promise<AwardResult | null> {
+    const { rows } = await pool.query<EntryRow>({
+      name: 'find-points',
+      text: `SELECT ${COLUMNS} FROM points_entries WHERE user_id = $1 AND source_type = $2 AND source_id = $3`,
+      values: [userId, sourceType, sourceId],
+    });
+    if (rows[0] === undefined) return null;
+    const entry = toEntry(rows[0]);
+    return { kind: entry.points === points ? 'repeated' : 'conflict', entry };
+  }
+
+  async function insert(award: Award): Promise<AwardResult> {
+    const { userId, sourceType, sourceId, points } = award;
+    const { rows } = await pool.query<EntryRow>({
+      name,
+      text: `INSERT INTO points_entries (user_id, source_type, source_id, points) VALUES ($1, $2, $3, $4)
+             ${conflict} DO NOTHING RETURNING ${COLUMNS}`,
+      values: [userId, sourceType, sourceId, points],
+    });
+    if (rows[0] !== undefined) return { kind: 'added', entry: toEntry(rows[0]) };
+    return (await find(award))!; // entries are never deleted
+  }
+
   return {
-    async award({ userId, sourceType, sourceId, points }) {
-      const inserted = await pool.query<EntryRow>({
-        name: 'award-points',
-        text: `INSERT INTO points_entries (user_id, source_type, source_id, points) VALUES ($1, $2, $3, $4)
-               ON CONFLICT (user_id, source_type, source_id) DO NOTHING RETURNING ${COLUMNS}`,
-        values: [userId, sourceType, sourceId, points],
-      });
-      if (inserted.rows[0] !== undefined) return { kind: 'added', entry: toEntry(inserted.rows[0]) };
-      const first = await pool.query<EntryRow>({
-        name: 'find-points',
-        text: `SELECT ${COLUMNS} FROM points_entries WHERE user_id = $1 AND source_type = $2 AND source_id = $3`,
-        values: [userId, sourceType, sourceId],
-      });
-      // Entries are never deleted, so the conflicting one exists.
-      const entry = toEntry(first.rows[0]!);
-      return { kind: entry.points === points ? 'repeated' : 'conflict', entry };
+    async award(award) {
+      if (guard === null) return insert(award);
+      const { lock, lockTtlMs: ttlMs, lockWaitMs: waitMs } = guard;
+      const result = await using(
+        lock,
+        resourceOf(award),
+        { ttlMs, waitMs },
+        async () => (await find(award)) ?? insert(award),
+      );
+      if (result.kind === 'done') return result.value;
+      return { kind: 'busy', reason: result.kind === 'unavailable' ? result.reason : 'lock-contended' };
     },
     async account(userId, max) {
       const { rows } = await pool.query<EntryRow & { balance: string }>(
@@ -63,6 +103,12 @@ export function ledger({ pool }: PostgresStore): Ledger {
       return { balance: Number(rows[0]?.balance ?? 0), entries: rows.map(toEntry) };
     },
   };
+}
+
+/** Hashed: not every lock accepts every character and length in a name. */
+function resourceOf({ userId, sourceType, sourceId }: Award): string {
+  const source = createHash('sha256').update(JSON.stringify([userId, sourceType, sourceId]));
+  return `points:${source.digest('hex')}`;
 }
 
 function toEntry(row: EntryRow): PointsEntry {

@@ -33,6 +33,7 @@ describe('the configuration', () => {
       paymentWindowS: 900,
       taskWebhookUrl: null,
       taskPick: 'skip-locked',
+      pointsGuard: 'unique-key',
       admissionMs: 100,
       workers: 1,
       adminToken: null,

@@ -13,7 +13,13 @@ export function pointRoutes(ledger: Ledger, admin: RequestHandler[]): Router {
   router.post('/users/:userId/points', ...admin, ...jsonBody(limits.bodyBytes), async (req, res) => {
     const userId = parse(userIdSchema, req.params.userId, 'userId');
     const award = parse(awardSchema, req.body, 'body');
-    const { kind, entry } = await ledger.award({ userId, ...award });
+    const result = await ledger.award({ userId, ...award });
+    if (result.kind === 'busy') {
+      res.setHeader('Retry-After', String(limits.retryAfterS));
+      const detail = 'Nothing was changed. Retry after the delay in Retry-After.';
+      throw new ProblemError('busy', detail, { reason: result.reason });
+    }
+    const { kind, entry } = result;
     if (kind === 'conflict') {
       throw new ProblemError(
         'idempotency-conflict',
