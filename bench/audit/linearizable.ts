@@ -1,6 +1,7 @@
 /**
  * Whether a history of a sale is linearizable: whether one order of its steps, each somewhere between its request and its
- * answer, explains all answers. The object is a sale: free units, and at most one active order for each customer.
+ * answer, explains all answers. The object is a sale: free units, and at most one active order for each customer. The
+ * weak check lets "sold out" count reserved units as taken, and lets a read miss orders that are not committed yet.
  *
  * The search is that of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993) with Lowe's memory of visited sets
  * ("Testing for Linearizability", 2017): a set of steps determines the state, since each order is taken once. A step that
@@ -24,6 +25,10 @@ export type Step = Interval &
     | { readonly kind: 'holds'; readonly user: string; readonly order: string }
     /** `reserved`: units that attempts without success may have held meanwhile; 0 for the strict check. */
     | { readonly kind: 'sold-out'; readonly user: string; readonly reserved: number }
+    /** The answer says how many units are free. `pending`: units that it may not count as taken yet; 0 for the strict check. */
+    | { readonly kind: 'read'; readonly free: number; readonly pending: number }
+    /** The order is paid: it can no longer be returned. */
+    | { readonly kind: 'pay'; readonly order: string }
     /** The order is cancelled or has expired. */
     | { readonly kind: 'return'; readonly order: string }
     | { readonly kind: 'restock'; readonly units: number }
@@ -44,6 +49,7 @@ class Sale {
   free: number;
   readonly #orderOf = new Map<string, string>();
   readonly #ownerOf = new Map<string, string | typeof RETURNED>();
+  readonly #paid = new Set<string>();
 
   constructor(stock: number) {
     this.free = stock;
@@ -53,6 +59,11 @@ class Sale {
   apply(step: Step): (() => void) | null {
     if (step.kind === 'take') return this.#take(step.user, step.order);
     if (step.kind === 'return') return this.#return(step.order);
+    if (step.kind === 'pay') return this.#pay(step.order);
+    if (step.kind === 'read') {
+      const isTrue = step.free - step.pending <= this.free && this.free <= step.free;
+      return isTrue ? () => {} : null;
+    }
     if (step.kind === 'restock') {
       if (this.free + step.units < 0) return null;
       this.free += step.units;
@@ -78,9 +89,17 @@ class Sale {
     };
   }
 
+  #pay(order: string): (() => void) | null {
+    const owner = this.#ownerOf.get(order);
+    if (owner === undefined || owner === RETURNED) return null;
+    if (this.#paid.has(order)) return () => {};
+    this.#paid.add(order);
+    return () => void this.#paid.delete(order);
+  }
+
   #return(order: string): (() => void) | null {
     const owner = this.#ownerOf.get(order);
-    if (owner === undefined) return null;
+    if (owner === undefined || this.#paid.has(order)) return null;
     if (owner === RETURNED) return () => {};
     this.free++;
     this.#orderOf.delete(owner);
@@ -113,7 +132,7 @@ function alikeOf(steps: readonly Step[]): ReadonlySet<Step> {
   );
 }
 
-const isRead = ({ kind }: Step) => kind === 'holds' || kind === 'sold-out';
+const isRead = ({ kind }: Step) => kind === 'holds' || kind === 'sold-out' || kind === 'read';
 
 /** The steps that are not placed. */
 class Rest {

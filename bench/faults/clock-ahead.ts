@@ -6,7 +6,6 @@ export const clockAhead: LockFault = {
   happens:
     'The server’s clock jumps ahead by more than the lease, and back after a second: a virtual machine that resumes, a time server that is wrong.',
   workMs: 2_500,
-  lacks: ({ servers }) => (servers.startsWith('redis') ? null : 'the clock is set for Redis only'),
   strike: ({ servers }) => servers.setClock(0, 2 * TTL_MS),
   lastsMs: 1_000,
   heal: ({ servers }) => servers.setClock(0, 0),

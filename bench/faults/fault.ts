@@ -7,7 +7,7 @@
  */
 import type { LockCell } from '../kit/lock-cells.ts';
 import type { TcpProxy } from '../kit/proxy.ts';
-import type { LabServers } from './servers.ts';
+import type { Group, LabServers } from './servers/lab-servers.ts';
 
 /** What a fault can reach. */
 export interface Scene {
@@ -27,6 +27,8 @@ export interface LockFault {
   readonly title: string;
   /** One sentence: when this happens in real life. */
   readonly happens: string;
+  /** What it needs behind the lock's servers; by default nothing. */
+  readonly group?: Group;
   /** How long A works; B and C work 0.7 s. */
   readonly workMs: number;
   /** Why a lock does not meet it; null: it does. */

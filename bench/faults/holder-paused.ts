@@ -4,7 +4,7 @@ export const holderPaused: LockFault = {
   name: 'holder-paused',
   title: 'holder paused',
   happens:
-    'The holder stands still for longer than its lease, then goes on: garbage collection, a throttled container, a suspended virtual machine.',
+    'The holder is stopped for longer than its lease, then continues: garbage collection, a throttled container, a suspended virtual machine.',
   workMs: 3_000,
   strike: async ({ holder }) => holder.signal('SIGSTOP'),
   lastsMs: 1_800,

@@ -3,8 +3,8 @@
  *
  *   customers come ─▶ strike ─▶ (lastsMs) ─▶ heal ─▶ customers go on, then a crowd wants the last units ─▶ audit
  */
-import type { TcpProxy } from '../kit/proxy.ts';
-import type { LabServers, Node } from './servers.ts';
+import type { Link } from '../kit/proxy.ts';
+import type { LabServers, Node } from './servers/lab-servers.ts';
 
 /** What a fault can reach. */
 export interface Shop {
@@ -15,10 +15,11 @@ export interface Shop {
     start(): Promise<void>;
     signal(name: 'SIGSTOP' | 'SIGCONT'): void;
   };
-  readonly redis: Node & Pick<LabServers, 'setClock'>;
-  readonly postgres: Node;
+  /** The node that has the sale when the trial begins, and its group. */
+  readonly redis: Node & LabServers;
+  readonly postgres: Node & LabServers;
   /** The service's connections. */
-  readonly links: { readonly redis: TcpProxy; readonly postgres: TcpProxy };
+  readonly links: Readonly<Record<'redis' | 'postgres', Pick<Link, 'set'>>>;
 }
 
 export interface StrategyFault {
@@ -27,9 +28,17 @@ export interface StrategyFault {
   readonly title: string;
   /** One sentence: when this happens in real life. */
   readonly happens: string;
+  /** It acts on a single server of Redis; a cluster does not meet it. */
+  readonly onOneRedis?: true;
+  /** What it needs behind the stores; by default nothing. */
+  readonly group?: 'sentinels' | 'standby' | 'synchronous-standby';
+  /** It fills the disk of Postgres. */
+  readonly smallDisk?: boolean;
+  /** An accepted order may be lost: the store forgets what it acknowledged. */
+  readonly loses?: true;
   strike(shop: Shop): Promise<void>;
   heal(shop: Shop): Promise<void>;
 }
 
-/** From strike to heal, in ms. */
+/** From the end of the strike to the heal, in ms. */
 export const OUTAGE_MS = 2_000;

@@ -1,8 +1,14 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
 /** What a unit costs in a sale of the bench. */
 export const priceCents = 1_000;
 
+/** A service that listens may not have reached its stores. A 503 says that nothing was changed. */
+const BUSY_TRIES = 20;
+const BUSY_PAUSE_MS = 250;
+
 /** Creates the sale of a trial. @returns its id */
-export async function createSale(service: string, stock: number): Promise<number> {
+export async function createSale(service: string, stock: number, tries = BUSY_TRIES): Promise<number> {
   const { ADMIN_TOKEN } = process.env;
   const response = await fetch(`${service}/sales`, {
     method: 'POST',
@@ -14,6 +20,10 @@ export async function createSale(service: string, stock: number): Promise<number
     signal: AbortSignal.timeout(10_000),
   });
   const body = await response.text();
+  if (response.status === 503 && body.includes('/problems/busy') && tries > 1) {
+    await sleep(BUSY_PAUSE_MS);
+    return createSale(service, stock, tries - 1);
+  }
   if (!response.ok) throw new Error(`POST ${service}/sales answered ${response.status}: ${body}`);
   return (JSON.parse(body) as { readonly id: number }).id;
 }

@@ -13,6 +13,9 @@
  */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const RETRY_MS = 20;
 
 export type LinkMode = 'pass' | 'lose-replies' | 'lose-requests' | 'black-hole' | 'refuse';
 
@@ -35,6 +38,11 @@ export interface ProxyOptions {
   readonly port: number;
   /** Where it listens; by default a free port. */
   readonly listen?: number;
+  /**
+   * For so long it tries to reach a server that refuses connections, before it closes that of the client; by default once.
+   * A client sees the proxy, not that its server does not listen yet.
+   */
+  readonly patienceMs?: number;
   /** Whether a chunk of requests may pass. From the first that may not, its connection swallows all requests. */
   readonly filter?: (chunk: Buffer) => boolean;
 }
@@ -191,8 +199,31 @@ export class TcpProxy implements Link, AsyncDisposable {
       client.destroy();
       return;
     }
+    const { patienceMs = 0 } = this.#options;
+    if (patienceMs === 0) this.#pair(client, this.#connect());
+    else void this.#reach(client, performance.now() + patienceMs);
+  }
+
+  #connect(): Socket {
     const { host = '127.0.0.1' } = this.#options;
-    const upstream = connect({ host, port: this.#port, noDelay: true });
+    return connect({ host, port: this.#port, noDelay: true });
+  }
+
+  async #reach(client: Socket, untilMs: number): Promise<void> {
+    client.on('error', () => {});
+    do {
+      const upstream = this.#connect();
+      const isConnected = await once(upstream, 'connect').then(
+        () => true,
+        () => false,
+      );
+      if (isConnected) return this.#pair(client, upstream);
+      await sleep(RETRY_MS);
+    } while (performance.now() < untilMs && !client.destroyed);
+    client.destroy();
+  }
+
+  #pair(client: Socket, upstream: Socket): void {
     const requests = { to: upstream, passed: this.#requests, held: [] };
     const replies = { to: client, passed: this.#replies, held: [] };
     const from = client.remoteAddress ?? '';

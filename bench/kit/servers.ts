@@ -14,14 +14,23 @@ export const plainRedis = ['--appendonly', 'no'];
 export const eagerPrimary = [...plainRedis, '--repl-diskless-sync-delay', '0'];
 
 const replicasMs = 20_000;
+/** A replica that gets the stream of writes acknowledges at once; one whose snapshot was just loaded does so once a second. */
+const acknowledgeMs = 100;
+const acknowledgements = 3;
 
-/** Waits until replicas acknowledge: one that is online may still lack the writes since its snapshot. */
+/**
+ * Waits until replicas acknowledge each write at once: one that is online may still lack the writes since its snapshot. One that
+ * connected twice would count as two, and a majority of them would be more than there are.
+ */
 export async function untilReplicated(primary: Redis, replicas = 1): Promise<void> {
   const untilMs = performance.now() + replicasMs;
-  do {
+  for (let inARow = 0; inARow < acknowledgements; ) {
     if (performance.now() > untilMs) throw new Error('a Redis replica did not come online');
     await primary.set('in-step', 1);
-  } while ((await primary.wait(replicas, 500)) < replicas);
+    const count = await primary.wait(replicas, acknowledgeMs);
+    const isConnected = (await primary.info('replication')).includes(`connected_slaves:${replicas}\r\n`);
+    inARow = count >= replicas && isConnected ? inARow + 1 : 0;
+  }
 }
 
 /** Where Debian's package puts its libraries; the manifest of the first one names what it needs. */
@@ -33,6 +42,8 @@ export interface ZookeeperServer {
   readonly url: string;
   readonly port: number;
   readonly pid: number;
+  /** The folder with its data. */
+  readonly data: string;
   /** The reply to a four-letter command, as much of it as came in time. */
   ask(word: string): Promise<string>;
   /** SIGKILL; the data stays for `start`. */
@@ -51,11 +62,13 @@ export function whyNoZookeeper(): string | null {
  * Starts ZooKeeper on an empty folder, on the loopback, and waits until it serves.
  * @param changes of the settings that it ships with
  * @param java further arguments of the virtual machine
+ * @param environment additions to that of the server
  */
 export async function startZookeeper(
   folder: string,
   changes: Readonly<Record<string, string | number>> = {},
   java: readonly string[] = [],
+  environment: Readonly<Record<string, string>> = {},
 ): Promise<ZookeeperServer> {
   const port = await freePort();
   const dataDir = join(folder, 'data');
@@ -70,7 +83,7 @@ export async function startZookeeper(
   const log = join(folder, 'zookeeper.log');
   let server: ServerProcess;
   const start = async (): Promise<void> => {
-    server = await launch({ command: 'java', args, cwd: folder, log }, 'redis-failed');
+    server = await launch({ command: 'java', args, cwd: folder, log, environment }, 'redis-failed');
     const untilMs = performance.now() + zookeeperMs;
     while (!(await ask(port, 'srvr')).includes('Mode:')) {
       if (server.end() !== null || performance.now() > untilMs) {
@@ -82,7 +95,7 @@ export async function startZookeeper(
   };
   await start();
   return {
-    ...{ url: `127.0.0.1:${port}`, port, start },
+    ...{ url: `127.0.0.1:${port}`, port, data: dataDir, start },
     get pid() {
       return server.pid;
     },

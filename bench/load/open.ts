@@ -39,8 +39,8 @@ export interface OpenLoad {
   readonly requestTimeoutMs: number;
   /** Ends the load at once: the service is gone, or the user wants to stop. */
   readonly signal?: AbortSignal;
-  /** Called when the load begins, after the connections are open. */
-  readonly onBegin?: () => void;
+  /** Called when the load begins, after the connections are open. `originMs`: the zero of the history, of `performance.now`. */
+  readonly onBegin?: (originMs: number) => void;
   /** Called a few times a second with the attempts answered so far. */
   readonly onProgress?: (answers: number) => void;
   /** Called for each answer. @returns true: no attempt begins from now on; outstanding answers are awaited */
@@ -118,7 +118,7 @@ class OpenLoop implements Events {
     const { signal } = this.#load;
     this.#free = [...connections];
     this.#originMs = performance.now();
-    this.#load.onBegin?.();
+    this.#load.onBegin?.(this.#originMs);
     this.#idleBefore = performance.eventLoopUtilization();
     await new Promise<void>((resolve) => {
       this.#end = resolve;

@@ -35,6 +35,8 @@ export interface PostgresOptions {
   /** Appended to the server's command line, such as `-c fsync=off`. */
   readonly args?: readonly string[];
   readonly password?: string;
+  /** Additions to the server's environment. */
+  readonly environment?: Readonly<Record<string, string>>;
   readonly rootMode?: RootMode;
   readonly say?: (line: string) => void;
   readonly signal?: AbortSignal;
@@ -124,8 +126,9 @@ async function startOnce(prepared: Prepared, port: number, options: PostgresOpti
   const log = logOf(folder);
   const line = [...account.prefix, prepared.binary, ...settings(data, port, options.args ?? [])];
   const [command, ...args] = line;
+  const { environment = {} } = options;
   const server = await launch(
-    { command: command as string, args, cwd: folder, log, ...account.ids },
+    { command: command as string, args, cwd: folder, log, environment, ...account.ids },
     'postgres-failed',
   );
   const deadline = performance.now() + START_TIMEOUT_MS;

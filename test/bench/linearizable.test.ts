@@ -32,6 +32,17 @@ const restock = (units: number, invoked: number, completed: number): Step => ({
   kind: 'restock',
   units,
 });
+const pay = (user: string, invoked: number, completed: number): Step => ({
+  ...at(invoked, completed),
+  kind: 'pay',
+  order: `of-${user}`,
+});
+const read = (free: number, invoked: number, completed: number): Step => ({
+  ...at(invoked, completed),
+  kind: 'read',
+  free,
+  pending: 0,
+});
 const never = Number.POSITIVE_INFINITY;
 
 describe('one unit', () => {
@@ -45,6 +56,8 @@ describe('one unit', () => {
     ['it is sold while the cancel is in progress', [take('a', 0, 1), back('a', 2, 9), take('b', 3, 4)]],
     ['a cancel is repeated', [take('a', 0, 1), back('a', 2, 3), take('b', 4, 5), back('a', 6, 7)]],
     ['a customer buys again', [take('a', 0, 1), back('a', 2, 3), take('a', 4, 5, 'second')]],
+    ['a paid order is read', [take('a', 0, 1), pay('a', 2, 3), pay('a', 4, 5), read(0, 6, 7)]],
+    ['a read overlaps the sale', [read(0, 0, 5), take('a', 4, 9)]],
     ['an added unit is sold', [take('a', 0, 1), restock(1, 2, 3), take('b', 4, 5)]],
     [
       'a cut that was not answered explains the refusal',
@@ -65,6 +78,10 @@ describe('one unit', () => {
     ['a customer has two orders', [restock(1, 0, 1), take('a', 2, 3), take('a', 4, 5, 'second')], 2],
     ['a repeat finds what was never placed', [holds('a', 0, 1)], 0],
     ['a cancel without an order', [back('a', 0, 1)], 0],
+    ['a payment without an order', [pay('a', 0, 1)], 0],
+    ['a paid order is cancelled', [take('a', 0, 1), pay('a', 2, 3), back('a', 4, 5)], 2],
+    ['a cancelled order is paid', [take('a', 0, 1), back('a', 2, 3), pay('a', 4, 5)], 2],
+    ['a sold unit is read as free', [take('a', 0, 1), read(1, 2, 3)], 1],
     ['more is cut than is free', [take('a', 0, 1), restock(-1, 2, 3)], 1],
   ])('refutes: %s', (_, steps, wrong) => {
     expect(linearize(1, steps)).toEqual({ verdict: 'not-linearizable', step: steps[wrong] });
@@ -74,11 +91,11 @@ describe('one unit', () => {
 it('agrees with a search through all orders', () => {
   const users = fc.constantFrom('a', 'b', 'c');
   const interval = fc.tuple(fc.nat(12), fc.nat(6), fc.boolean());
-  const one = fc.tuple(fc.nat(4), users, interval).map(([kind, user, [from, length, isLost]]): Step => {
+  const one = fc.tuple(fc.nat(6), users, interval).map(([kind, user, [from, length, isLost]]): Step => {
     const until = isLost && length > 4 ? never : from + length;
-    const [build] = [[take, holds, soldOut, back][kind]];
-    const step =
-      build === undefined ? restock(from % 2 === 0 ? 1 : -1, from, until) : build(user, from, until);
+    const build = [take, holds, soldOut, back, pay][kind];
+    const other = kind === 5 ? read(from % 3, from, until) : restock(from % 2 === 0 ? 1 : -1, from, until);
+    const step = build?.(user, from, until) ?? other;
     return until === never ? { ...step, optional: true } : step;
   });
   const verdicts = new Set<boolean>();
@@ -112,17 +129,22 @@ function isPossible(stock: number, placed: readonly Step[]): boolean {
   let free = stock;
   const active = new Map<string, string>();
   const all = new Set<string>();
+  const paid = new Set<string>();
   return placed.every((step) => {
     if (step.kind === 'restock') free += step.units;
     else if (step.kind === 'holds') return active.get(step.user) === step.order;
     else if (step.kind === 'sold-out') return !active.has(step.user) && free <= step.reserved;
-    else if (step.kind === 'take') {
+    else if (step.kind === 'read') return free === step.free;
+    else if (step.kind === 'pay') {
+      if (![...active.values()].includes(step.order)) return false;
+      paid.add(step.order);
+    } else if (step.kind === 'take') {
       if (active.has(step.user) || all.has(step.order)) return false;
       active.set(step.user, step.order);
       all.add(step.order);
       free--;
     } else {
-      if (!all.has(step.order)) return false;
+      if (!all.has(step.order) || paid.has(step.order)) return false;
       const owner = [...active].find(([, order]) => order === step.order)?.[0];
       if (owner !== undefined && active.delete(owner)) free++;
     }

@@ -40,14 +40,19 @@ describe('a history of a lock', () => {
       word: 'one holder',
       twoHoldersMs: 0,
       lateWrites: 0,
-      told: null,
+      signalled: null,
       idleMs: 800,
     });
   });
 
   it('whose first holder writes on has two holders', () => {
     const trial = judge({ client: 'A', from: 0, to: 1_400 }, { ...b, token: undefined! }, c);
-    expect(trial).toMatchObject({ word: 'two holders', lateWrites: 39, fencedWrites: 39, told: 'never' });
+    expect(trial).toMatchObject({
+      word: 'two holders',
+      lateWrites: 39,
+      fencedWrites: 39,
+      signalled: 'never',
+    });
     expect(trial.twoHoldersMs).toBe(390);
   });
 
@@ -58,14 +63,14 @@ describe('a history of a lock', () => {
     expect(judge({ ...late, token: 5 }, b, c)).toMatchObject({ word: 'two holders', fencedWrites: 9 });
   });
 
-  it('tells a loss in time from one that was told late', () => {
+  it('distinguishes a loss that was signalled in time from one that was signalled late', () => {
     const paused = [300, 1_700] as const;
     const resumed: Claim = { client: 'A', from: 0, to: 1_750, token: 1, paused };
-    expect(judge(resumed, b, c)).toMatchObject({ word: 'fenced', told: 'never' });
-    expect(judge({ ...resumed, lost: 1_740 }, b, c)).toMatchObject({ word: 'fenced', told: 'late' });
+    expect(judge(resumed, b, c)).toMatchObject({ word: 'fenced', signalled: 'never' });
+    expect(judge({ ...resumed, lost: 1_740 }, b, c)).toMatchObject({ word: 'fenced', signalled: 'late' });
     expect(judge({ ...resumed, to: 1_700, lost: 1_700 }, b, c)).toMatchObject({
       word: 'one holder',
-      told: 'in time',
+      signalled: 'in time',
     });
   });
 

@@ -1,18 +1,18 @@
 /** Every lock in one Redis also works on a cluster, with resources on different masters. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type LinkedCluster, openLinkedCluster } from '../../bench/kit/linked-cluster.ts';
 import { type Lock, using } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { held } from '../locks/lock-checks.ts';
-import { openCluster, type TestCluster } from '../support/cluster.ts';
 
 const PROCESSES = 3;
-let cluster: TestCluster;
+let cluster: LinkedCluster;
 const stores: RedisStore[] = [];
 
 beforeAll(async () => {
-  cluster = await openCluster();
+  cluster = await openLinkedCluster();
   for (let n = 0; n < PROCESSES; n++) stores.push(await openRedis(cluster.url, () => {}));
 });
 afterAll(async () => {

@@ -1,17 +1,17 @@
 /** A lease that is held while Sentinel fails over. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { openSentinels, type Sentinels } from '../../bench/kit/sentinels.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import * as redisWait from '../../src/locks/redis-wait.ts';
 import * as redis from '../../src/locks/rungs/redis.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { eventually } from '../support/client.ts';
-import { openSentinels, type Sentinels } from '../support/sentinels.ts';
 import { held } from './lock-checks.ts';
 
 let sentinels: Sentinels;
 const stores: RedisStore[] = [];
 beforeAll(async () => {
-  sentinels = await openSentinels(15_000);
+  sentinels = await openSentinels({ failoverTimeoutMs: 15_000 });
 });
 afterAll(async () => {
   await Promise.all(stores.map((store) => store.close()));

@@ -1,9 +1,9 @@
 /** Failover of Redis by Sentinel in the middle of a sale: every promise is kept, and each answer is one of the API's. */
 import { afterAll, beforeAll, describe, it } from 'vitest';
+import { openSentinels, type Sentinels } from '../../bench/kit/sentinels.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { eventually } from '../support/client.ts';
 import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
-import { openSentinels, type Sentinels } from '../support/sentinels.ts';
 import { World } from '../support/world.ts';
 
 let sentinels: Sentinels;

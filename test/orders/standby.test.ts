@@ -1,9 +1,9 @@
 /** Promotion of a standby of Postgres in the middle of a sale. */
 import { expect, it } from 'vitest';
+import { type Ending, openPostgresPair, type PostgresPair } from '../../bench/kit/postgres-pair.ts';
 import { users } from '../support/client.ts';
 import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { SAFE_STRATEGIES } from '../support/faults.ts';
-import { type Ending, openPostgresPair, type PostgresPair } from '../support/postgres-pair.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 import { World } from '../support/world.ts';
 
@@ -36,7 +36,7 @@ it.each(cases)(
   '%s keeps every promise when the synchronous standby is promoted after a %s of the primary',
   async (strategy, ending) => {
     for (const seed of SEEDS) {
-      await using pair = await openPostgresPair(true);
+      await using pair = await openPostgresPair({ synchronous: true });
       await using world = await openWorld(pair, strategy);
       await sellThrough(world, `Postgres: ${ending}`, seed, () => pair.failOver(ending));
     }
@@ -47,7 +47,7 @@ it.each(cases)(
 it.each(['lua', 'segmented-lock', 'group-commit'])(
   '%s: an asynchronous standby lacks the last orders, and their customers buy again',
   async (strategy) => {
-    await using pair = await openPostgresPair(false);
+    await using pair = await openPostgresPair({ synchronous: false });
     await using world = await openWorld(pair, strategy);
     const sale = await world.openSale(STOCK);
     await sale.rush(users(20, 'before'));

@@ -2,6 +2,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sale } from '../../src/domain/sale.ts';
 
+export { eventually } from '../../bench/kit/eventually.ts';
+
 export interface Answer {
   readonly status: number;
   readonly body: Record<string, unknown>;
@@ -68,19 +70,4 @@ export function pay(service: string, orderId: unknown, notificationId = `n-${ord
 /** Names of so many users. */
 export function users(count: number, prefix = 'user'): string[] {
   return Array.from({ length: count }, (_, i) => `${prefix}-${i}`);
-}
-
-/** Waits until `probe` holds. @throws with its last value when it does not within `ms` */
-export async function eventually<T>(
-  probe: () => Promise<T>,
-  holds: (value: T) => boolean,
-  ms = 30_000,
-): Promise<T> {
-  const untilMs = performance.now() + ms;
-  for (;;) {
-    const value = await probe();
-    if (holds(value)) return value;
-    if (performance.now() > untilMs) throw new Error(`not within ${ms} ms: ${JSON.stringify(value)}`);
-    await sleep(100);
-  }
 }

@@ -52,11 +52,7 @@ const FAULTS = {
   'freeze-redis': ({ stores, forMs }) => freeze(stores.redisServer.pid, forMs / 2),
   'lock-row': ({ sale, stores }) => whileCommitsWait(stores.sql, sale.id, () => sleep(2_600)).catch(() => {}),
   'terminate-backends': ({ stores }) => terminateBackends(stores.sql),
-  'restart-postgres': async ({ stores }) => {
-    await stores.postgresServer.kill();
-    await sleep(500);
-    await stores.postgresServer.start();
-  },
+  'restart-postgres': ({ stores }) => stores.postgresServer.restart(500),
 } as const satisfies Record<string, (struck: Struck) => Promise<unknown>>;
 
 type Fault = keyof typeof FAULTS;

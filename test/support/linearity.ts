@@ -54,6 +54,10 @@ function stepOf(operation: Operation, orders: readonly Order[]): Step[] {
     );
     return isDone && isCancelled ? [{ ...times, kind: 'return', order: orderId }] : [];
   }
+  if (action === 'pay') {
+    const isPaid = orders.some(({ id, status: now }) => id === orderId && now === 'paid');
+    return isDone && isPaid ? [{ ...times, kind: 'pay', order: orderId }] : [];
+  }
   if (action !== 'purchase' || isUnknown) return [];
   if (problem === 'sold-out') return [{ ...times, kind: 'sold-out', user, reserved: 0 }];
   if (status === 200) return [{ ...times, kind: 'holds', user, order: orderId }];

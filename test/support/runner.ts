@@ -73,7 +73,8 @@ export class Runner {
     const untilMs = upMs() + this.#idleWithinMs;
     for (;;) {
       const isLate = upMs() > untilMs;
-      const left = await sale.pendingWork();
+      // A fault of a later round may have taken Postgres.
+      const left = await sale.pendingWork().catch((error: unknown) => [String(error)]);
       if (left.length === 0) return;
       if (isLate) return this.note(name, [...left, ...this.#world.logged(`"saleId":${sale.id},`)]);
       await sleep(500);

@@ -67,6 +67,7 @@ export class OwnRedis implements AsyncDisposable {
 export class OwnPostgres implements AsyncDisposable {
   #server: PostgresServer;
   #databases = 0;
+  #restarting: Promise<void> | null = null;
   readonly #folder: string;
 
   private constructor(folder: string, server: PostgresServer) {
@@ -100,6 +101,19 @@ export class OwnPostgres implements AsyncDisposable {
   async start(): Promise<void> {
     const { port } = this.#server;
     this.#server = await untilPortIsFree(() => startPostgres(this.#folder, port));
+  }
+
+  /** Kills it, and starts it again after a pause. A call while another one runs waits for that one. */
+  restart(pauseMs: number): Promise<void> {
+    const restart = async () => {
+      await this.kill();
+      await sleep(pauseMs);
+      await this.start();
+    };
+    this.#restarting ??= restart().finally(() => {
+      this.#restarting = null;
+    });
+    return this.#restarting;
   }
 
   /** A new database with the tables. @returns its URL */

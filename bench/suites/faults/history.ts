@@ -16,8 +16,8 @@ export type Span = readonly [fromMs: number, toMs: number];
 export interface LockTrial {
   readonly word: 'one holder' | 'fenced' | 'two holders' | 'stuck';
   readonly twoHoldersMs: number;
-  /** When a holder whose lock was granted to another one was told so: before its first late write, after it, or never. */
-  readonly told: 'in time' | 'late' | 'never' | null;
+  /** When the lock signalled its loss to a holder: before the first late write, after it, or never; null: none was lost. */
+  readonly signalled: 'in time' | 'late' | 'never' | null;
   /** Accepted by a counter without a fence, and by one with it. */
   readonly lateWrites: number;
   readonly fencedWrites: number;
@@ -77,14 +77,14 @@ export function judgeLock(
   const endMs = ms(endNs);
   const spans = claims.map(spansOf);
   const twoHoldersMs = overlap(spans);
-  const { lateWrites, fencedWrites, told } = late(claims);
+  const { lateWrites, fencedWrites, signalled } = late(claims);
   const isGranted = (name: Client) => claims.some(({ client }) => client === name);
   const refusal = sorted.find((event) => event.client === 'A' && event.kind === 'refused');
   const isServed = isGranted('B') && isGranted('C') && (isGranted('A') || refusal !== undefined);
   const isFenced = claims.every(({ token }) => token !== null) && fencedWrites === 0;
   return {
     word: lateWrites > 0 ? (isFenced ? 'fenced' : 'two holders') : isServed ? 'one holder' : 'stuck',
-    ...{ twoHoldersMs, told, lateWrites, fencedWrites },
+    ...{ twoHoldersMs, signalled, lateWrites, fencedWrites },
     idleMs: idle(spans.flat(), asked, isServed ? null : endMs),
     refused: isGranted('A') || refusal?.kind !== 'refused' ? null : refusal.reason,
     lanes: CLIENTS.map((client) => ({
@@ -118,14 +118,14 @@ function overlap(spans: readonly (readonly Span[])[]): number {
 }
 
 /** Writes of a client after a write of a later claim, and what a counter that checks tokens accepts of them. */
-function late(claims: readonly Claim[]): Pick<LockTrial, 'lateWrites' | 'fencedWrites' | 'told'> {
+function late(claims: readonly Claim[]): Pick<LockTrial, 'lateWrites' | 'fencedWrites' | 'signalled'> {
   const writes = claims
     .flatMap((claim, n) => claim.writes.map((at) => ({ claim, n, at })))
     .sort((a, b) => a.at - b.at);
   let highest = Number.NEGATIVE_INFINITY;
   let lateWrites = 0;
   let fencedWrites = 0;
-  const told = new Set<'in time' | 'late' | 'never'>();
+  const seen = new Set<'in time' | 'late' | 'never'>();
   for (const { claim, n, at } of writes) {
     const isLate = claims.some(({ writes: [first] }, m) => m > n && first !== undefined && first < at);
     const passes = claim.token === null || claim.token >= highest;
@@ -133,11 +133,11 @@ function late(claims: readonly Claim[]): Pick<LockTrial, 'lateWrites' | 'fencedW
     if (!isLate) continue;
     lateWrites++;
     if (passes) fencedWrites++;
-    told.add(claim.lostMs === null ? 'never' : 'late');
+    seen.add(claim.lostMs === null ? 'never' : 'late');
   }
-  const isTold = claims.some((claim, n) => n < claims.length - 1 && claim.lostMs !== null);
-  const worst = (['never', 'late'] as const).find((one) => told.has(one)) ?? (isTold ? 'in time' : null);
-  return { lateWrites, fencedWrites, told: worst };
+  const isSignalled = claims.some((claim, n) => n < claims.length - 1 && claim.lostMs !== null);
+  const worst = (['never', 'late'] as const).find((one) => seen.has(one)) ?? (isSignalled ? 'in time' : null);
+  return { lateWrites, fencedWrites, signalled: worst };
 }
 
 /** @param stuckMs the end, if somebody still waited then */

@@ -4,7 +4,7 @@ import { quantity } from '../../kit/report/numbers.ts';
 import type { Lanes, Matrix, MatrixCell } from '../../kit/suite.ts';
 import type { LockTrial } from './history.ts';
 import type { FaultResult } from './result.ts';
-import type { StrategyTrial } from './strategy-trial.ts';
+import type { StrategyTrial } from './sale-verdict.ts';
 
 const words: readonly LockTrial['word'][] = ['one holder', 'fenced', 'stuck', 'two holders'];
 const tones = { 'one holder': 'good', fenced: 'fair', stuck: 'bad', 'two holders': 'bad' } as const;
@@ -79,24 +79,33 @@ function lockCell(all: readonly LockTrial[]): MatrixCell {
   };
 }
 
-const strategyWords: readonly StrategyTrial['word'][] = ['kept', 'not audited', 'oversold', 'broken'];
+const strategyWords: readonly StrategyTrial['word'][] = ['kept', 'not audited', 'lost', 'oversold', 'broken'];
+const strategyTones = {
+  kept: 'good',
+  'not audited': 'fair',
+  lost: 'fair',
+  oversold: 'bad',
+  broken: 'bad',
+} as const;
 
 function strategyCell(all: readonly StrategyTrial[]): MatrixCell {
   const severityOf = ({ word, silentMs }: StrategyTrial) => strategyWords.indexOf(word) * 1e6 + silentMs;
   const trials = [...all].sort((a, b) => severityOf(a) - severityOf(b));
   const worst = trials.at(-1)!;
-  const { word, silentMs, unknown, unknownPlaced, errors, findings, picture } = worst;
+  const { word, silentMs, settledMs, unknown, unknownPlaced, errors, consistency, findings, picture } = worst;
   const middle = trials[Math.floor((trials.length - 1) / 2)]!;
   const story = [
     `Nothing was sold for ${seconds(silentMs)} (median ${seconds(middle.silentMs)}).`,
     unknown === 0
       ? ''
       : `${quantity(unknown, 'attempt')} had no known outcome; ${unknownPlaced} of them became orders.`,
+    `Nothing was left between the stores ${seconds(settledMs)} after the load.`,
+    consistency === null ? '' : `The history is ${consistency}.`,
     errors === 0 ? '' : `${quantity(errors, 'answer')} had a 5xx status other than 503.`,
     ...findings.slice(0, 2).map((finding) => `${finding}.`),
     `${quantity(trials.length, 'trial')}.`,
   ];
-  const tone = word === 'kept' ? (errors === 0 ? 'good' : 'fair') : word === 'not audited' ? 'fair' : 'bad';
+  const tone = word === 'kept' && errors > 0 ? 'fair' : strategyTones[word];
   return { tone, word, figure: seconds(silentMs), text: story.filter(Boolean).join(' '), picture };
 }
 
@@ -109,15 +118,15 @@ const figureOf = ({ word, twoHoldersMs, lateWrites, idleMs }: LockTrial): string
   return twoHoldersMs < 50 ? quantity(lateWrites, 'late write') : seconds(twoHoldersMs);
 };
 
-const tolds = {
-  'in time': 'The holder was told of the loss before it wrote again.',
-  late: 'The holder was told of the loss after its first late write.',
-  never: 'The holder was never told.',
+const signals = {
+  'in time': 'The lock signalled the loss before its holder wrote again.',
+  late: 'The lock signalled the loss after the first late write.',
+  never: 'The lock never signalled the loss.',
 } as const;
 
 /** The worst trial in words, and how often each verdict came. */
 function textOf(worst: LockTrial, middle: LockTrial, trials: readonly LockTrial[]): string {
-  const { word, twoHoldersMs, told, lateWrites, fencedWrites, idleMs, refused } = worst;
+  const { word, twoHoldersMs, signalled, lateWrites, fencedWrites, idleMs, refused } = worst;
   const counts = words.flatMap((one) => {
     const n = trials.filter((trial) => trial.word === one).length;
     return n === 0 ? [] : [`${one} ${n}`];
@@ -126,11 +135,11 @@ function textOf(worst: LockTrial, middle: LockTrial, trials: readonly LockTrial[
   const story = {
     'one holder': `One holder at a time. Nobody held the lock for up to ${seconds(idleMs)} while others waited.`,
     stuck: `A client that waits was not served until the end, ${seconds(idleMs)} later.`,
-    fenced: `Two holders for ${seconds(twoHoldersMs)} (median ${seconds(middle.twoHoldersMs)}); ${lateWrites} late writes, ${fence}.`,
-    'two holders': `Two holders for ${seconds(twoHoldersMs)} (median ${seconds(middle.twoHoldersMs)}); ${lateWrites} late writes, ${fence}.`,
+    fenced: `Two holders for ${seconds(twoHoldersMs)} (median ${seconds(middle.twoHoldersMs)}); ${quantity(lateWrites, 'late write')}, ${fence}.`,
+    'two holders': `Two holders for ${seconds(twoHoldersMs)} (median ${seconds(middle.twoHoldersMs)}); ${quantity(lateWrites, 'late write')}, ${fence}.`,
   }[word];
   const without = refused === null ? '' : ` The lock refused the first client: ${refused}.`;
-  const notice = told === null ? '' : ` ${tolds[told]}`;
+  const notice = signalled === null ? '' : ` ${signals[signalled]}`;
   return `${story}${without}${notice} ${quantity(trials.length, 'trial')}: ${counts.join(', ')}.`;
 }
 
@@ -145,7 +154,7 @@ function pictureOf({ lanes, band, endMs }: LockTrial): Lanes {
       spans: held.map(([from, to]) => [whole(from), whole(to)] as const),
       marks: [
         ...(asked === null || held.length > 0 ? [] : [[whole(asked), 'asks'] as const]),
-        ...(lost === null ? [] : [[whole(lost), 'told'] as const]),
+        ...(lost === null ? [] : [[whole(lost), 'loss signalled'] as const]),
       ],
     })),
   };

@@ -2,11 +2,13 @@
 import type { LockCell } from '../../kit/lock-cells.ts';
 import type { CellBase, TrialBase } from '../../kit/suite.ts';
 import type { LockTrial } from './history.ts';
-import type { StrategyTrial } from './strategy-trial.ts';
+import type { StrategyTrial } from './sale-verdict.ts';
 
-interface StrategyCell extends CellBase {
+export interface StrategyCell extends CellBase {
   readonly subject: 'strategy';
   readonly strategy: string;
+  /** Behind the service; a fault may ask for Sentinels. */
+  readonly redis: 'single' | 'replicated' | 'cluster';
   /** Further variables of the service. */
   readonly env: Readonly<Record<string, string>>;
 }

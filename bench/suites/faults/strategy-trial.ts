@@ -4,35 +4,21 @@ import { mkdir, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type StoresToAudit, settle } from '../../audit/reader.ts';
-import { auditSale } from '../../audit/sale.ts';
-import { openLabServers } from '../../faults/servers.ts';
+import type { SaleRead } from '../../audit/consistency.ts';
+import type { StoresToAudit } from '../../audit/reader.ts';
+import { openLabServers } from '../../faults/servers/open.ts';
 import { OUTAGE_MS, type Shop, type StrategyFault } from '../../faults/strategy-fault.ts';
 import { createSale } from '../../kit/admin.ts';
-import type { AttemptOutcome, HistoryRecord } from '../../kit/history.ts';
 import { TcpProxy } from '../../kit/proxy.ts';
 import { seededRandom } from '../../kit/random.ts';
 import { noShedding, type Service, startService } from '../../kit/service.ts';
-import { withPostgres } from '../../kit/stores.ts';
-import type { Lanes } from '../../kit/suite.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
 import { runOpenLoop } from '../../load/open.ts';
-
-export interface StrategyTrial {
-  readonly word: 'kept' | 'oversold' | 'broken' | 'not audited';
-  /** The longest time between two accepted attempts while customers came steadily. */
-  readonly silentMs: number;
-  /** Attempts without an answer that says what happened, and how many of them turned out to be orders. */
-  readonly unknown: number;
-  readonly unknownPlaced: number;
-  /** 5xx other than 503. */
-  readonly errors: number;
-  readonly findings: readonly string[];
-  readonly picture: Lanes;
-}
+import { judgeSale, STEADY_MS, type StrategyTrial } from './sale-verdict.ts';
 
 export interface StrategyOrder {
   readonly strategy: string;
+  readonly redis: 'single' | 'replicated' | 'cluster';
   /** The control meets the whole crowd at once. The others shed load, as they do in a real sale. */
   readonly unsafe: boolean;
   /** Further variables of the service. */
@@ -45,7 +31,6 @@ export interface StrategyOrder {
 }
 
 const RATE = 60;
-const STEADY_MS = 8_000;
 const STRIKE_MS = 2_000;
 /** The crowd at the end wants more than is left, so that a strategy that oversells shows it. */
 const CROWD_MS = 1_000;
@@ -53,34 +38,38 @@ const CROWD = 500;
 const LEFT = 100;
 const CONNECTIONS = 520;
 const TIMEOUT_MS = 6_000;
-const BUCKET_MS = 100;
-/** A picture shows a longer pause only. */
-const GAP_MS = 200;
+/** Between two reads of what is free. */
+const READ_MS = 250;
 
 export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTrial> {
   const { strategy, folder, clock, signal } = order;
   await mkdir(folder, { recursive: true, mode: 0o755 });
   try {
+    const { group = null, smallDisk = false } = order.fault;
+    const durable = { clock, durable: true };
     await using redis = await openLabServers('redis', {
+      ...durable,
       folder: join(folder, 'redis'),
-      clock,
-      durable: true,
+      group: order.redis === 'cluster' ? 'cluster' : group === 'sentinels' ? group : null,
+      replicas: order.redis === 'replicated' ? 1 : 0,
     });
     await using postgres = await openLabServers('postgres', {
+      ...durable,
       folder: join(folder, 'postgres'),
-      clock,
-      durable: true,
+      group: group === 'sentinels' ? null : group,
+      smallDisk,
     });
     const [redisNode, postgresNode] = [redis.nodes[0]!, postgres.nodes[0]!];
     await using toRedis = await TcpProxy.open({ port: redisNode.port });
     await using toPostgres = await TcpProxy.open({ port: postgresNode.port });
-    const stores = {
-      redisUrl: redis.urls([redisNode.port]).redisUrl!,
-      databaseUrl: postgres.urls([postgresNode.port]).databaseUrl!,
-    };
+    const stores = async () =>
+      ({ ...(await redis.currentUrls()), ...(await postgres.currentUrls()) }) as StoresToAudit;
     const port = await quietPort();
     const start = (): Promise<Service> => {
-      const through = { ...redis.urls([toRedis.port]), ...postgres.urls([toPostgres.port]) } as typeof stores;
+      const through = {
+        ...(redis.groupUrls ?? redis.urls([toRedis.port])),
+        ...(postgres.groupUrls ?? postgres.urls([toPostgres.port])),
+      } as StoresToAudit;
       const env = {
         ...(order.unsafe ? noShedding : { PAYMENT_WINDOW_S: noShedding.PAYMENT_WINDOW_S }),
         PORT: String(port),
@@ -100,9 +89,9 @@ export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTr
         },
         signal: (name) => void process.kill(service.pid!, name),
       },
-      redis: { ...redisNode, setClock: redis.setClock },
-      postgres: postgresNode,
-      links: { redis: toRedis, postgres: toPostgres },
+      redis: { ...redis, ...redisNode },
+      postgres: { ...postgres, ...postgresNode },
+      links: { redis: redis.ways ?? toRedis, postgres: postgres.ways ?? toPostgres },
     };
     try {
       return await sellThrough(order, shop, service.url, stores, () => service.stop());
@@ -130,17 +119,18 @@ async function quietPort(): Promise<number> {
 }
 
 async function sellThrough(
-  { fault, seed, signal }: StrategyOrder,
+  { fault, seed, signal, unsafe: isControl }: StrategyOrder,
   shop: Shop,
   url: string,
-  stores: StoresToAudit,
+  stores: () => Promise<StoresToAudit>,
   stop: () => Promise<unknown>,
 ): Promise<StrategyTrial> {
   const steady = poisson({ ratePerSecond: RATE, durationMs: STEADY_MS, seed });
   const crowd = Array.from({ length: CROWD }, (_, n) => (STEADY_MS + CROWD_MS) * 1_000 + n);
   const schedule = Float64Array.from([...steady, ...crowd]);
   const users = Array.from(schedule, (_, n) => buyerName(n));
-  const saleId = await createSale(url, steady.length + LEFT);
+  const stock = steady.length + LEFT;
+  const saleId = await createSale(url, stock);
   const load = {
     url,
     saleId,
@@ -150,94 +140,44 @@ async function sellThrough(
     requestTimeoutMs: TIMEOUT_MS,
     signal,
   };
-  let begin = (): void => {};
-  const begun = new Promise<void>((resolve) => {
+  let begin = (_originMs: number): void => {};
+  const begun = new Promise<number>((resolve) => {
     begin = resolve;
   });
   const bounds = { maxOutstanding: 2 * CONNECTIONS, mayWait: true, onBegin: begin };
   const selling = runOpenLoop({ ...load, ...bounds });
-  await begun;
+  const beganMs = await begun;
+  const reading = readFreeUnits(`${url}/sales/${saleId}`, beganMs);
   const strikeMs = STRIKE_MS + 500 * seededRandom(seed)();
   await sleep(strikeMs, undefined, { signal });
   await fault.strike(shop);
   await sleep(OUTAGE_MS, undefined, { signal });
   await fault.heal(shop);
+  const healedMs = performance.now() - beganMs;
   const { history } = await selling;
-  return judgeSale(history, saleId, [strikeMs, strikeMs + OUTAGE_MS], stores, stop);
+  const sale = { saleId, stock, history, reads: await reading() };
+  const struck = { fault, isControl, band: [strikeMs, healedMs] as const };
+  return judgeSale(sale, struck, await stores(), stop);
 }
 
-/** @param stop the service, once nothing is in flight between the stores */
-async function judgeSale(
-  history: readonly HistoryRecord[],
-  saleId: number,
-  band: Lanes['band'],
-  stores: StoresToAudit,
-  stop: () => Promise<unknown>,
-): Promise<StrategyTrial> {
-  const settled = await settle(stores, [saleId]);
-  await stop();
-  const report = await auditSale({ ...stores, saleId, history, settled });
-  const orders = await withPostgres(stores.databaseUrl, async (client) => {
-    const { rows } = await client.query<{ user: string }>(
-      'SELECT user_id AS user FROM orders WHERE sale_id = $1',
-      [saleId],
-    );
-    return new Set(rows.map(({ user }) => user));
-  });
-  const unknown = history.filter(({ result }) => result === 'info');
-  const oversold = report.findings.some((finding) => finding.includes('oversold'));
-  return {
-    word:
-      report.verdict === 'pass'
-        ? 'kept'
-        : report.verdict === 'unknown'
-          ? 'not audited'
-          : oversold
-            ? 'oversold'
-            : 'broken',
-    silentMs: longestSilence(history),
-    unknown: unknown.length,
-    unknownPlaced: unknown.filter(({ userId }) => orders.has(userId)).length,
-    errors: history.filter(({ status }) => status !== null && status >= 500 && status !== 503).length,
-    findings: report.findings,
-    picture: pictureOf(history, band),
-  };
-}
-
-/** Between two accepted attempts of the steady customers. */
-function longestSilence(history: readonly HistoryRecord[]): number {
-  const accepted = history
-    .filter(({ outcome, completedUs }) => outcome === 'accepted' && completedUs! < STEADY_MS * 1_000)
-    .map(({ completedUs }) => completedUs! / 1_000)
-    .sort((a, b) => a - b);
-  return Math.round(Math.max(0, ...[...accepted, STEADY_MS].map((ms, n) => ms - (accepted[n - 1] ?? 0))));
-}
-
-const LANES: readonly (readonly [name: string, outcomes: readonly AttemptOutcome[]])[] = [
-  ['accepted', ['accepted', 'replayed']],
-  ['sold out', ['sold-out']],
-  ['busy', ['busy']],
-  ['unknown', ['unknown', 'unexpected']],
-];
-
-/** When attempts were answered how; one without an answer stands at its begin. */
-function pictureOf(history: readonly HistoryRecord[], band: Lanes['band']): Lanes {
-  const at = ({ completedUs, invokedUs }: HistoryRecord): number => (completedUs ?? invokedUs) / 1_000;
-  return {
-    endMs: Math.round(Math.max(STEADY_MS, ...history.map(at))),
-    band: [Math.round(band[0]), Math.round(band[1])],
-    exclusive: false,
-    lanes: LANES.map(([name, outcomes]) => {
-      const found = history
-        .filter(({ outcome }) => outcomes.includes(outcome))
-        .map((one) => Math.floor(at(one) / BUCKET_MS));
-      const spans: [number, number][] = [];
-      for (const bucket of [...new Set(found)].sort((a, b) => a - b)) {
-        const last = spans.at(-1);
-        if (last && bucket * BUCKET_MS - last[1] <= GAP_MS) last[1] = (bucket + 1) * BUCKET_MS;
-        else spans.push([bucket * BUCKET_MS, (bucket + 1) * BUCKET_MS]);
-      }
-      return { name, spans, marks: [] };
-    }),
+/** Reads how many units are free, again and again. @returns what ends it. A read without an answer is left out */
+function readFreeUnits(url: string, beganMs: number): () => Promise<SaleRead[]> {
+  const reads: SaleRead[] = [];
+  const us = () => (performance.now() - beganMs) * 1_000;
+  const end = new AbortController();
+  const work = (async () => {
+    while (!end.signal.aborted) {
+      const invokedUs = us();
+      const sale = await fetch(url, { signal: AbortSignal.timeout(TIMEOUT_MS) })
+        .then((response) => (response.ok ? (response.json() as Promise<{ remaining: number }>) : null))
+        .catch(() => null);
+      if (sale !== null) reads.push({ invokedUs, completedUs: us(), free: sale.remaining });
+      await sleep(READ_MS, undefined, { signal: end.signal }).catch(() => {});
+    }
+  })();
+  return async () => {
+    end.abort();
+    await work;
+    return reads;
   };
 }

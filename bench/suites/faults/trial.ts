@@ -2,7 +2,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type LockFault, type Scene, TTL_MS } from '../../faults/fault.ts';
-import { openLabServers } from '../../faults/servers.ts';
+import { openLabServers } from '../../faults/servers/open.ts';
 import type { LockCell } from '../../kit/lock-cells.ts';
 import { nowNs } from '../../kit/monotonic.ts';
 import { type Program, startProgram } from '../../kit/processes.ts';
@@ -67,7 +67,8 @@ export async function runLockTrial(clients: Clients, order: LockOrder): Promise<
   const { lock, fault, folder, clock } = order;
   await mkdir(folder, { recursive: true });
   const replicas = lock.servers === 'redis-replica' ? 2 : fault.name === 'split-brain' ? 1 : 0;
-  await using servers = await openLabServers(lock.servers, { folder, clock, replicas });
+  const group = fault.group ?? null;
+  await using servers = await openLabServers(lock.servers, { folder, clock, group, replicas });
   const links = {} as Record<Client, TcpProxy[]>;
   for (const client of CLIENTS)
     links[client] = await Promise.all(servers.nodes.map(({ port }) => TcpProxy.open({ port })));

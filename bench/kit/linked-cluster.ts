@@ -1,26 +1,37 @@
 /**
- * A Redis Cluster: three masters, each with a replica. All others reach a member through two proxies, for clients and for the
- * cluster's own bus, whose ports it announces. Its own connections come from an address by which the other proxies know them, so
- * that it can be cut off.
+ * A Redis Cluster: three masters, each with a replica. For the fault lab, and for tests. All others reach a member through two
+ * proxies, for clients and for the cluster's own bus, whose ports it announces. Its own connections come from an address by
+ * which the other proxies know them, so that it can be cut off.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cluster, Command, type Redis } from 'ioredis';
-import { type ClusterMember, startRedisCluster } from '../../bench/kit/cluster.ts';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
-import { eventually } from './client.ts';
+import { type ClusterMember, startRedisCluster } from './cluster.ts';
+import { eventually } from './eventually.ts';
+import { type LinkMode, TcpProxy } from './proxy.ts';
 
-export interface TestCluster extends AsyncDisposable {
+export interface LinkedCluster extends AsyncDisposable {
   /** redis+cluster://… */
   readonly url: string;
+  /** Of the first member. */
+  readonly port: number;
+  /** For the ways of clients and of members. */
+  set(mode: LinkMode): void;
   /** A client of the whole cluster. The caller disconnects it. */
   client(): Promise<Redis>;
   /** SIGKILL of the master that has a key; waits until its replica is the master, and starts the old one again. */
   kill(key: string): Promise<void>;
-  /** The same with a master that is cut off from clients and from the other members: what is sent to it, or by it, is lost. */
+  /** The same with a master that is cut off, and then rejoins. */
   cut(key: string): Promise<void>;
+  /**
+   * Cuts the master that has a key off from clients and from the other members: what is sent to it, or by it, is lost.
+   * @returns what waits until its replica is the master
+   */
+  cutOff(key: string): Promise<() => Promise<unknown>>;
+  /** Ends the cut, and waits until the cluster has settled. */
+  rejoin(): Promise<void>;
   /** Has the replica of the master that has a key take over, as an operator does before maintenance. */
   'switch-over'(key: string): Promise<void>;
   /** Moves the slot of a key to another master, one key after the other, and calls `between` after each. */
@@ -59,8 +70,8 @@ async function nodesOf({ client }: ClusterMember): Promise<Node[]> {
 
 const slotOf = (key: string): number => new Command('get', [key]).getSlot()!;
 
-export async function openCluster(): Promise<TestCluster> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-cluster-'));
+export async function openLinkedCluster(): Promise<LinkedCluster> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'stampede-cluster-'));
   const ways: { readonly address: string; readonly links: readonly TcpProxy[] }[] = [];
   const { url, members, everywhere, ...cluster } = await startRedisCluster(
     folder,
@@ -125,8 +136,22 @@ export async function openCluster(): Promise<TestCluster> {
       }
   }
 
+  async function cutOff(key: string): Promise<() => Promise<unknown>> {
+    const old = await masterOf(key);
+    isolate(ways[members.indexOf(old)]!.address);
+    return () => untilAnother(key, old);
+  }
+  async function rejoin(): Promise<void> {
+    isolate(null);
+    await untilSettled();
+  }
+
   return {
     url,
+    port: members[0]!.port,
+    set(mode) {
+      for (const link of ways.flatMap(({ links }) => links)) link.set(mode);
+    },
     async client() {
       const client = new Cluster(members.map(({ port }) => ({ host: '127.0.0.1', port })));
       client.on('error', () => {});
@@ -140,12 +165,12 @@ export async function openCluster(): Promise<TestCluster> {
       await untilSettled();
     },
     async cut(key) {
-      const old = await masterOf(key);
-      isolate(ways[members.indexOf(old)]!.address);
-      await untilAnother(key, old);
-      isolate(null);
-      await untilSettled();
+      const untilPromoted = await cutOff(key);
+      await untilPromoted();
+      await rejoin();
     },
+    cutOff,
+    rejoin,
     async 'switch-over'(key) {
       const old = await masterOf(key);
       const replica = await replicaOf(old);
@@ -153,26 +178,33 @@ export async function openCluster(): Promise<TestCluster> {
       await untilAnother(key, old);
       await untilSettled();
     },
-    async moveSlot(key, between = async () => {}) {
-      const from = await masterOf(key);
-      const others = (await nodesOf(from)).filter((one) => one.id !== from.id && one.ranges.length > 0);
-      const to = members.find(({ id }) => id === others[0]?.id)!;
-      const slot = slotOf(key);
-      await to.client.cluster('SETSLOT', slot, 'IMPORTING', from.id);
-      await from.client.cluster('SETSLOT', slot, 'MIGRATING', to.id);
-      for (;;) {
-        const [one] = (await from.client.cluster('GETKEYSINSLOT', slot, 1)) as string[];
-        if (one === undefined) break;
-        await from.client.call('MIGRATE', '127.0.0.1', to.port, one, 0, 5_000);
-        await between();
-      }
-      for (const member of [to, from, ...members.filter((other) => other !== to && other !== from)])
-        await member.client.cluster('SETSLOT', slot, 'NODE', to.id).catch(() => {}); // a replica refuses
-    },
+    moveSlot: async (key, between = async () => {}) =>
+      moveSlot(members, await masterOf(key), slotOf(key), between),
     async [Symbol.asyncDispose]() {
       await cluster[Symbol.asyncDispose]();
       await Promise.all(ways.flatMap(({ links }) => links.map((link) => link.close())));
       await rm(folder, { recursive: true, force: true });
     },
   };
+}
+
+/** Moves a slot from its master to another one, key by key. */
+async function moveSlot(
+  members: readonly ClusterMember[],
+  from: ClusterMember,
+  slot: number,
+  between: () => Promise<void>,
+): Promise<void> {
+  const others = (await nodesOf(from)).filter((one) => one.id !== from.id && one.ranges.length > 0);
+  const to = members.find(({ id }) => id === others[0]?.id)!;
+  await to.client.cluster('SETSLOT', slot, 'IMPORTING', from.id);
+  await from.client.cluster('SETSLOT', slot, 'MIGRATING', to.id);
+  for (;;) {
+    const [one] = (await from.client.cluster('GETKEYSINSLOT', slot, 1)) as string[];
+    if (one === undefined) break;
+    await from.client.call('MIGRATE', '127.0.0.1', to.port, one, 0, 5_000);
+    await between();
+  }
+  for (const member of [to, from, ...members.filter((other) => other !== to && other !== from)])
+    await member.client.cluster('SETSLOT', slot, 'NODE', to.id).catch(() => {}); // a replica refuses
 }

@@ -1,0 +1,18 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const POLL_MS = 100;
+
+/** Waits until `probe` holds. @throws with its last value when it does not within `ms` */
+export async function eventually<T>(
+  probe: () => Promise<T>,
+  holds: (value: T) => boolean,
+  ms = 30_000,
+): Promise<T> {
+  const untilMs = performance.now() + ms;
+  for (;;) {
+    const value = await probe();
+    if (holds(value)) return value;
+    if (performance.now() > untilMs) throw new Error(`not within ${ms} ms: ${JSON.stringify(value)}`);
+    await sleep(POLL_MS);
+  }
+}

@@ -1,0 +1,138 @@
+/** What a sale under a fault kept: the audit, the consistency of its answers, and when they came. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type AuditReport, checkNames } from '../../audit/audit.ts';
+import { type Consistency, consistencyOf, type PlacedOrder, type SaleRead } from '../../audit/consistency.ts';
+import { type StoresToAudit, settle } from '../../audit/reader.ts';
+import { auditSale } from '../../audit/sale.ts';
+import type { StrategyFault } from '../../faults/strategy-fault.ts';
+import type { AttemptOutcome, HistoryRecord } from '../../kit/history.ts';
+import { withPostgres } from '../../kit/stores.ts';
+import type { Lanes } from '../../kit/suite.ts';
+
+export interface StrategyTrial {
+  /** Lost: the fault loses orders that were accepted, and nothing else is wrong. */
+  readonly word: 'kept' | 'lost' | 'oversold' | 'broken' | 'not audited';
+  /** The longest time between two accepted attempts while customers came steadily. */
+  readonly silentMs: number;
+  /** Attempts without an answer that says what happened, and how many of them turned out to be orders. */
+  readonly unknown: number;
+  readonly unknownPlaced: number;
+  /** From the end of the load until no reservation, and no change for Redis, was left between the stores. */
+  readonly settledMs: number;
+  /** 5xx other than 503. */
+  readonly errors: number;
+  /** How consistent the answers were; null: the control, whose orders no history explains. */
+  readonly consistency: Consistency['verdict'] | null;
+  readonly findings: readonly string[];
+  readonly picture: Lanes;
+}
+
+export interface Sold {
+  readonly saleId: number;
+  readonly stock: number;
+  readonly history: readonly HistoryRecord[];
+  readonly reads: readonly SaleRead[];
+}
+
+export interface Struck {
+  readonly fault: StrategyFault;
+  readonly isControl: boolean;
+  /** From strike to heal, in ms since the load began. */
+  readonly band: Lanes['band'];
+}
+
+/** For so long customers come steadily. */
+export const STEADY_MS = 8_000;
+/** The service corrects counters of Redis once their sale has been idle for 2 s. */
+const REPAIR_MS = 3_000;
+const BUCKET_MS = 100;
+/** A picture shows a longer pause only. */
+const GAP_MS = 200;
+
+const unexplained = (found: Consistency | null): string[] =>
+  found?.verdict === 'inconsistent'
+    ? [`no order of the requests explains ${JSON.stringify(found.step)}`]
+    : [];
+
+/** @param stop the service, once nothing is in flight between the stores */
+export async function judgeSale(
+  { saleId, stock, history, reads }: Sold,
+  { fault, isControl, band }: Struck,
+  stores: StoresToAudit,
+  stop: () => Promise<unknown>,
+): Promise<StrategyTrial> {
+  const endedMs = performance.now();
+  const settled = await settle(stores, [saleId]);
+  const settledMs = Math.round(performance.now() - endedMs);
+  const early = await auditSale({ ...stores, saleId, history, settled });
+  if (early.verdict === 'fail' && !isControl) await sleep(REPAIR_MS);
+  await stop();
+  const report = await auditSale({ ...stores, saleId, history, settled });
+  const orders = await withPostgres(stores.databaseUrl, async (client) => {
+    const { rows } = await client.query<PlacedOrder>(
+      'SELECT id, user_id AS user FROM orders WHERE sale_id = $1',
+      [saleId],
+    );
+    return rows;
+  });
+  const buyers = new Set(orders.map(({ user }) => user));
+  const consistency = isControl || fault.loses ? null : consistencyOf(stock, history, reads, orders);
+  const unknown = history.filter(({ result }) => result === 'info');
+  return {
+    word: consistency?.verdict === 'inconsistent' ? 'broken' : wordOf(report, fault.loses === true),
+    silentMs: longestSilence(history),
+    settledMs,
+    unknown: unknown.length,
+    unknownPlaced: unknown.filter(({ userId }) => buyers.has(userId)).length,
+    errors: history.filter(({ status }) => status !== null && status >= 500 && status !== 503).length,
+    consistency: consistency?.verdict ?? null,
+    findings: [...report.findings, ...unexplained(consistency)],
+    picture: pictureOf(history, band),
+  };
+}
+
+/** @param mayLose whether the fault loses orders that were accepted */
+export function wordOf(report: AuditReport, mayLose: boolean): StrategyTrial['word'] {
+  if (report.verdict === 'pass') return 'kept';
+  if (report.verdict === 'unknown') return 'not audited';
+  if (mayLose && checkNames.every((name) => name === 'lost' || report[name] === 0)) return 'lost';
+  return report.oversold !== null && report.oversold > 0 ? 'oversold' : 'broken';
+}
+
+/** Between two accepted attempts of the steady customers. */
+function longestSilence(history: readonly HistoryRecord[]): number {
+  const accepted = history
+    .filter(({ outcome, completedUs }) => outcome === 'accepted' && completedUs! < STEADY_MS * 1_000)
+    .map(({ completedUs }) => completedUs! / 1_000)
+    .sort((a, b) => a - b);
+  return Math.round(Math.max(0, ...[...accepted, STEADY_MS].map((ms, n) => ms - (accepted[n - 1] ?? 0))));
+}
+
+const LANES: readonly (readonly [name: string, outcomes: readonly AttemptOutcome[]])[] = [
+  ['accepted', ['accepted', 'replayed']],
+  ['sold out', ['sold-out']],
+  ['busy', ['busy']],
+  ['unknown', ['unknown', 'unexpected']],
+];
+
+/** When attempts were answered how; one without an answer stands at its begin. */
+function pictureOf(history: readonly HistoryRecord[], band: Lanes['band']): Lanes {
+  const at = ({ completedUs, invokedUs }: HistoryRecord): number => (completedUs ?? invokedUs) / 1_000;
+  return {
+    endMs: Math.round(Math.max(STEADY_MS, ...history.map(at))),
+    band: [Math.round(band[0]), Math.round(band[1])],
+    exclusive: false,
+    lanes: LANES.map(([name, outcomes]) => {
+      const found = history
+        .filter(({ outcome }) => outcomes.includes(outcome))
+        .map((one) => Math.floor(at(one) / BUCKET_MS));
+      const spans: [number, number][] = [];
+      for (const bucket of [...new Set(found)].sort((a, b) => a - b)) {
+        const last = spans.at(-1);
+        if (last && bucket * BUCKET_MS - last[1] <= GAP_MS) last[1] = (bucket + 1) * BUCKET_MS;
+        else spans.push([bucket * BUCKET_MS, (bucket + 1) * BUCKET_MS]);
+      }
+      return { name, spans, marks: [] };
+    }),
+  };
+}
