@@ -10,9 +10,14 @@ import { faults } from './suites/faults/suite.ts';
 import { flat, limits, memory, scale } from './suites/limits/suite.ts';
 import { locks } from './suites/locks/suite.ts';
 import { overloadSuite } from './suites/overload/suite.ts';
+import { pointsSuite } from './suites/points/suite.ts';
 import { strategies } from './suites/strategies/suite.ts';
+import { tasksSuite } from './suites/tasks/suite.ts';
 
-const all: readonly Suite[] = [strategies, locks, limits, flat, memory, scale, overloadSuite, faults];
+const all: readonly Suite[] = [
+  ...[strategies, locks, limits, flat, memory, scale],
+  ...[overloadSuite, faults, pointsSuite, tasksSuite],
+];
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
 

@@ -41,6 +41,7 @@ export const FULL_ONLY = [
   'test/orders/replicated.test.ts',
   'test/orders/sentinel.test.ts',
   'test/orders/standby.test.ts',
+  'test/points/ledger.test.ts',
   'test/strategies/lease-bound.test.ts',
   'test/strategies/skip-locked.test.ts',
   'test/strategies/sold-out-latch.test.ts',

@@ -1,0 +1,225 @@
+/**
+ * `npm run bench -- points`: points awarded under a lock with a check for repeats, and by the unique key alone.
+ *
+ *   award (all new) ─▶ repeat (the same again) ─▶ race (one award from all clients at once, while locks are lost) ─▶ duplicates
+ *
+ * The control has the lock and the check, and no unique key: the race must give it duplicates.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Redis } from 'ioredis';
+import { migrate } from '../../../src/store/postgres/migrate.ts';
+import type { Environment } from '../../kit/environment.ts';
+import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
+import { nowNs } from '../../kit/monotonic.ts';
+import { type Program, startProgram } from '../../kit/processes.ts';
+import { withPostgres, withRedis } from '../../kit/stores.ts';
+import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
+import type { Done, FromWorker, Go, Phase, Ready, ToWorker } from './protocol.ts';
+
+interface PointsResult extends TrialBase {
+  readonly awardsPerSecond: number;
+  readonly repeatsPerSecond: number;
+  /** Entries beyond the first of their source. */
+  readonly duplicates: number;
+  /** Awards that were answered busy, before the race. */
+  readonly refused: number;
+  /** How often a held lock was deleted in the race. */
+  readonly lostLocks: number;
+}
+
+interface PointsCell extends CellBase {
+  readonly lock: string | null;
+  readonly uniqueKey: boolean;
+}
+
+interface Options {
+  readonly processes: readonly number[];
+  readonly clients: number;
+  readonly durationMs: number;
+}
+
+const cells: readonly PointsCell[] = [
+  {
+    name: 'unique-key',
+    summary: 'Insert; the unique key rejects a repeat.',
+    ...{ lock: null, uniqueKey: true, unsafe: false, control: false },
+  },
+  {
+    name: 'lock',
+    summary: 'Read and insert under LOCK=redis; the unique key is still there.',
+    ...{ lock: 'redis', uniqueKey: true, unsafe: false, control: false },
+  },
+  {
+    name: 'lock-alone',
+    summary: 'The same without the unique key: it must be seen to award twice when the lock is lost.',
+    ...{ lock: 'redis', uniqueKey: false, unsafe: true, control: false },
+  },
+];
+
+type Worker = Program<ToWorker, FromWorker>;
+const isReady = (message: FromWorker): message is Ready => message.kind === 'ready';
+const isDone = (message: FromWorker): message is Done => message.kind === 'done';
+const leadMs = 30;
+const readyMs = 120_000;
+const loseEveryMs = 1;
+
+/** Until the signal fires. @returns how many locks were lost */
+async function loseLocks(redis: Redis, signal: AbortSignal): Promise<number> {
+  let lost = 0;
+  while (!signal.aborted) {
+    const keys = await redis.keys('stampede:{points:*}:lock');
+    if (keys.length > 0) lost += await redis.del(...keys);
+    await sleep(loseEveryMs);
+  }
+  return lost;
+}
+
+async function measure(
+  workers: readonly Worker[],
+  phase: Phase,
+  { durationMs }: Options,
+  signal: AbortSignal,
+) {
+  const startNs = nowNs() + leadMs * 1e6;
+  const go: Go = { kind: 'go', phase, startNs, endNs: startNs + durationMs * 1e6 };
+  for (const worker of workers) worker.send(go);
+  const withinMs = durationMs + readyMs;
+  const done = await Promise.all(workers.map((worker) => worker.receive(isDone, { withinMs, signal })));
+  const sum = (what: 'added' | 'repeated' | 'refused') => done.reduce((all, one) => all + one[what], 0);
+  return { added: sum('added'), repeated: sum('repeated'), refused: sum('refused') };
+}
+
+const countDuplicates = async (url: string): Promise<number> => {
+  const count = `SELECT (count(*) - count(DISTINCT (user_id, source_type, source_id)))::int AS n FROM points_entries`;
+  return (await withPostgres(url, (client) => client.query(count))).rows[0].n;
+};
+
+async function runTrial(
+  { cell, point, number }: Trial<PointsCell>,
+  options: Options,
+  { stores: allStores, signal }: Environment,
+  onStep: (step: string) => void,
+): Promise<Bare<PointsResult>> {
+  onStep('starting');
+  await using stores = await (await allStores()).fresh(String(number));
+  await migrate(stores.databaseUrl);
+  if (!cell.uniqueKey)
+    await withPostgres(stores.databaseUrl, (client) =>
+      client.query(
+        'DROP INDEX points_entries_one_per_source; CREATE INDEX ON points_entries (user_id, source_type, source_id)',
+      ),
+    );
+  const { databaseUrl, redisUrl } = stores;
+  const count = point.processes!;
+  const workers = Array.from({ length: count }, (): Worker => startProgram('suites/points/worker.ts'));
+  try {
+    const numbers = Array.from({ length: options.clients }, (_, n) => n);
+    for (const [n, worker] of workers.entries()) {
+      const clients = numbers.filter((client) => client % count === n);
+      worker.send({ kind: 'open', databaseUrl, redisUrl, lock: cell.lock, clients });
+    }
+    await Promise.all(workers.map((worker) => worker.receive(isReady, { withinMs: readyMs, signal })));
+    const seconds = options.durationMs / 1_000;
+    onStep('awarding');
+    const awards = await measure(workers, 'award', options, signal);
+    onStep('repeating');
+    const repeats = await measure(workers, 'repeat', options, signal);
+    onStep('racing while locks are lost');
+    const end = new AbortController();
+    const losing = withRedis(redisUrl, (redis) => loseLocks(redis, end.signal));
+    await measure(workers, 'race', options, signal).finally(() => end.abort());
+    const lostLocks = await losing;
+    const duplicates = await countDuplicates(databaseUrl);
+    return {
+      point,
+      awardsPerSecond: awards.added / seconds,
+      repeatsPerSecond: repeats.repeated / seconds,
+      duplicates,
+      refused: awards.refused + repeats.refused,
+      lostLocks,
+      invalid: [],
+      findings: duplicates === 0 ? [] : [`${duplicates} duplicates after ${lostLocks} locks were lost`],
+    };
+  } finally {
+    await Promise.all(workers.map((worker) => worker[Symbol.asyncDispose]()));
+  }
+}
+
+const rows: readonly MetricRow<PointsResult>[] = [
+  ['awardsPerSecond', 'awards/s', '/s', '+', (r) => r.awardsPerSecond],
+  ['repeatsPerSecond', 'repeats/s', '/s', '+', (r) => r.repeatsPerSecond],
+  ['duplicates', 'duplicates', '', '-', (r) => r.duplicates],
+  ['lostLocks', 'locks lost', '', '', (r) => r.lostLocks],
+  ['refused', 'busy', '', '-', (r) => r.refused],
+];
+const metrics = metricsOf(rows, {
+  awardsPerSecond: 'New awards a second; no two clients award the same source.',
+  repeatsPerSecond: 'The same awards again, a second.',
+  duplicates: 'Entries beyond the first of their source, after the race.',
+  lostLocks: 'Held locks that were deleted in Redis during the race.',
+  refused: 'Awards that waited 10 s for the lock.',
+});
+
+export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
+  name: 'points',
+  title: 'Compares points awarded by the unique key and under a lock, also while locks are lost.',
+  help: 'Stores as for npm run bench. LOCK is redis.',
+  options: {
+    processes: { kind: 'numbers', min: 1, max: 16, help: 'how many processes (1,8; smoke 2)' },
+    clients: { kind: 'whole', min: 1, max: 256, help: 'clients of all processes together (16)' },
+    duration: { kind: 'seconds', min: 0.1, max: 60, help: 'of each of the three phases (3; smoke 1)' },
+  },
+  rounds: { canonical: 5, smoke: 1 },
+  read: (given, { smoke }) => ({
+    processes: given.numbers('processes', smoke ? [2] : [1, 8]),
+    clients: given.number('clients', 16),
+    durationMs: given.number('duration', smoke ? 1_000 : 3_000),
+  }),
+  async plan({ processes, ...shown }) {
+    const points = processes.map((count) => ({ processes: count }));
+    return { cells, points, baseline: 'unique-key', control: true, ladder: null, shown };
+  },
+  async open(options, environment) {
+    return {
+      generator: 'clients of the ledger in processes of their own, each with one award at a time',
+      runTrial: async (trial, onStep) => [await runTrial(trial, options, environment, onStep)],
+      async [Symbol.asyncDispose]() {},
+    };
+  },
+  metrics,
+  curves: [],
+  checks: [],
+  goals: [],
+  verdict({ duplicates, point }, { unsafe }) {
+    // Within one process the lock's local queue keeps awards apart, whatever Redis forgets.
+    if (unsafe && point.processes === 1) return null;
+    return duplicates === 0 ? 'pass' : unsafe ? 'fail (expected)' : 'fail';
+  },
+  report: {
+    title: 'Points by the unique key and under a lock',
+    lead: 'awardsPerSecond',
+    leadText: 'awards a second',
+    noun: 'guard',
+    columns: metrics.map(({ key }) => key),
+    passed: 'awarded every source once',
+    axes: { processes: { title: 'processes', unit: '' } },
+    sections: [
+      {
+        title: 'Awards a second',
+        text: 'Each client awards points to a user of its own; no two wait for the same lock.',
+        charts: [
+          { kind: 'ranking', metric: 'awardsPerSecond' },
+          {
+            kind: 'bars',
+            title: 'Awards and repeats a second',
+            metrics: ['awardsPerSecond', 'repeatsPerSecond'],
+            stacked: false,
+          },
+        ],
+      },
+    ],
+    notes: [
+      'In the race all clients send the same award, a new one every 3 ms, while every lock is deleted in Redis about every millisecond: as after a failover that lost it. Within one process the local queue of the lock still keeps awards apart.',
+    ],
+  },
+};
