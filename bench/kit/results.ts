@@ -34,9 +34,15 @@ export interface Results {
   readonly tables: readonly suite.ExtraTable[];
   /** Of the suite `faults`; absent: there is none. */
   readonly matrices?: readonly suite.Matrix[];
+  /** Cells of committed matrices that a later run measured; absent: none. */
+  readonly later?: readonly Later[];
   readonly broken: readonly Broken[];
   /** Why the run is not a success; empty: it is one. */
   readonly failures: readonly string[];
+}
+
+export interface Later extends Pick<Results, 'startedAt' | 'commit'> {
+  readonly cells: readonly string[];
 }
 
 /** `cells` with the control; `trials` that were planned; `options` of the suite. */
@@ -93,6 +99,49 @@ export function forCommit(results: Results): string {
   const rounded = (_key: string, value: unknown): unknown =>
     typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(4)) : value;
   return `${JSON.stringify({ ...results, trials: [] }, rounded)}\n`;
+}
+
+/**
+ * Committed results with the rows of a later run of some cells in place of theirs, or below them. Rows of a matrix are not
+ * compared with each other, so they need not come from one run.
+ * @returns null when the later run replaces all: there is no matrix, or it has every cell
+ * @throws when it has some cells and cannot be joined: other columns or rounds
+ */
+export function withLaterRows(before: Results, after: Results): Results | null {
+  const cells = after.plan.cells.map(({ name }) => name);
+  const isOld = (name: string): boolean => !cells.includes(name);
+  if (before.matrices === undefined || before.plan.cells.every(({ name }) => !isOld(name))) return null;
+  const columnsOf = ({ matrices = [] }: Results) =>
+    matrices.map(({ columns, rows }) =>
+      rows.length === 0 ? null : columns.map(({ title }) => title).join(),
+    );
+  const [known, columns] = [columnsOf(before), columnsOf(after)];
+  const fits = columns.length > 0 && columns.every((one, n) => one === null || one === known[n]);
+  const { rounds } = before.plan;
+  if (!fits || rounds !== after.plan.rounds)
+    throw new Error(
+      `the committed results have more rows: use --rounds ${rounds} and all columns, or run all`,
+    );
+  const join = <T>(old: readonly T[], more: readonly T[], nameOf: (one: T) => string): T[] => {
+    const replaced = old.flatMap((one) => {
+      const name = nameOf(one);
+      return isOld(name) ? [one] : more.filter((other) => nameOf(other) === name);
+    });
+    return [...replaced, ...more.filter((one) => !old.some((other) => nameOf(other) === nameOf(one)))];
+  };
+  const { startedAt, commit, metrics, layout } = after;
+  const later = (before.later ?? []).map((one) => ({ ...one, cells: one.cells.filter(isOld) }));
+  return {
+    ...before,
+    ...{ metrics, layout },
+    plan: { ...before.plan, cells: join(before.plan.cells, after.plan.cells, ({ name }) => name) },
+    summary: join(before.summary, after.summary, ({ cell }) => cell),
+    matrices: before.matrices.map((matrix, n) => {
+      const more = after.matrices![n]!.rows;
+      return { ...matrix, rows: join(matrix.rows, more, ({ name }) => name) };
+    }),
+    later: [...later.filter((one) => one.cells.length > 0), { cells, startedAt, commit }],
+  };
 }
 
 /** One row for each result, RFC 4180: every number, text and list of texts, with the names that they have in results.json. */

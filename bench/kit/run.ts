@@ -17,7 +17,16 @@ import { cellsWithControl, schedule } from './plan.ts';
 import { type Output, Progress } from './progress.ts';
 import { htmlReport, markdownReport, terminalReport } from './report/index.ts';
 import { figure } from './report/numbers.ts';
-import { forCommit, makeFolder, pointLatest, type Results, writeData, writeWhole } from './results.ts';
+import {
+  forCommit,
+  makeFolder,
+  pointLatest,
+  type Results,
+  readResults,
+  withLaterRows,
+  writeData,
+  writeWhole,
+} from './results.ts';
 import type { StoresOptions } from './stores.ts';
 import type { CellBase, Planned, Session, Suite, Trial, TrialBase } from './suite.ts';
 import { type Broken, failuresOf, goalRows, summarize } from './summary.ts';
@@ -204,11 +213,15 @@ export async function writeReports(folder: string, results: Results, sweeps: Res
   await writeWhole(join(folder, 'report.html'), htmlReport(results, sweeps));
 }
 
-/** Replaces the committed results of the suite; those of a sweep have a name of their own. @returns the path */
+/**
+ * Replaces the committed results of the suite; those of a sweep have a name of their own. A run of some rows of a matrix
+ * replaces these rows. @returns the path
+ */
 async function writeCanonical(folder: string, results: Results): Promise<string> {
   const { sweep } = results.plan.options;
   const path = join(folder, `${typeof sweep === 'string' ? `sweep-${sweep}` : results.suite}.json`);
   await mkdir(folder, { recursive: true });
-  await writeWhole(path, forCommit(results));
+  const before = await readResults(path).catch(() => null);
+  await writeWhole(path, forCommit((before && withLaterRows(before, results)) ?? results));
   return path;
 }

@@ -7,7 +7,7 @@ import { MissingServersError } from '../../bench/kit/environment.ts';
 import { metricsOf } from '../../bench/kit/metrics.ts';
 import type { CommonOptions } from '../../bench/kit/options.ts';
 import { schedule } from '../../bench/kit/plan.ts';
-import { forCommit, type Results, readResults, toCsv } from '../../bench/kit/results.ts';
+import { forCommit, type Results, readResults, toCsv, withLaterRows } from '../../bench/kit/results.ts';
 import { type RunContext, runSuite } from '../../bench/kit/run.ts';
 import type { CellBase, Goal, Planned, Suite, Trial, TrialBase } from '../../bench/kit/suite.ts';
 import { goalRows, summarize } from '../../bench/kit/summary.ts';
@@ -216,6 +216,40 @@ describe('files of results', () => {
     const committed = JSON.parse(forCommit(results)) as Results;
     expect(committed.trials).toEqual([]);
     expect(committed.summary).toEqual(results.summary);
+  });
+
+  it('take rows of a matrix from a later run of some cells', async () => {
+    await run();
+    const base = await readResults(join(out, 'latest', 'results.json'));
+    const made = (commit: string, names: readonly string[], more: Partial<Results> = {}): Results => {
+      const cell = { tone: 'good', word: commit, figure: '', text: '', picture: null } as const;
+      const rows = names.map((name) => ({ name, cells: [cell] }));
+      const columns = [{ title: 'killed', help: '' }];
+      const matrix = { title: '', noun: '', passed: null, columns, rows };
+      const cells = names.map((name) => ({ ...base.plan.cells[0]!, name }));
+      const summary = names.map((name) => ({ ...base.summary[0]!, cell: name, findings: [commit] }));
+      const plan = { ...base.plan, rounds: 2, cells };
+      return { ...base, commit, plan, summary, matrices: [matrix], ...more };
+    };
+    const before = made('old', ['a', 'b']);
+    const joined = withLaterRows(before, made('new', ['b', 'c']))!;
+    const rows = joined.matrices![0]!.rows.map(({ name, cells }) => `${name} ${cells[0]!.word}`);
+    expect(rows).toEqual(['a old', 'b new', 'c new']);
+    expect(joined.summary.map(({ cell, findings }) => `${cell} ${findings[0]}`)).toEqual(rows);
+    expect(joined.plan.cells.map(({ name }) => name)).toEqual(['a', 'b', 'c']);
+    expect(joined).toMatchObject({ commit: 'old', later: [{ cells: ['b', 'c'], commit: 'new' }] });
+    const again = withLaterRows(joined, made('newer', ['c']))!;
+    expect(again.later!.map(({ cells, commit }) => [cells, commit])).toEqual([
+      [['b'], 'new'],
+      [['c'], 'newer'],
+    ]);
+    expect(withLaterRows(before, made('new', ['a', 'b', 'c']))).toBeNull();
+    const { matrices: _, ...plain } = before;
+    expect(withLaterRows(plain, made('new', ['a']))).toBeNull();
+    expect(() => withLaterRows(before, made('new', ['a'], { matrices: [] }))).toThrow('have more rows');
+    const { plan } = made('new', ['a']);
+    const once = made('new', ['a'], { plan: { ...plan, rounds: 1 } });
+    expect(() => withLaterRows(before, once)).toThrow('use --rounds 2');
   });
 
   it('have a cell for each number and text of a result, quoted', () => {

@@ -61,7 +61,7 @@ export function verdictsOf({ columns, rows }: Matrix, column: string): string | 
 
 const suffix = ({ figure }: MatrixCell): string => (figure === '' ? '' : ` (${figure})`);
 
-/** A line for each client: when it held, when it was told of a loss; where two held at once the bars are red. */
+/** A line for each client: when it held, when a loss was signalled; where two held at once the bars are red. */
 function lanesPicture({ endMs, band, exclusive, lanes }: Lanes, head = nothing): Markup {
   const left = 16 + 7 * Math.max(...lanes.map(({ name }) => name.length));
   const x = (ms: number): number => Math.round((left + (ms / endMs) * (width - left - 8)) * 10) / 10;

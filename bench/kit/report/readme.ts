@@ -29,7 +29,10 @@ import { noiseText, originText } from './words.ts';
 const root = new URL('../../../', import.meta.url);
 const folder = 'bench/results/canonical';
 /** Committed runs, each with its reports beside it. */
-const runs = ['strategies', 'locks', 'limits', 'flat', 'memory', 'scale', 'overload', 'faults'] as const;
+const runs = [
+  ...['strategies', 'locks', 'limits', 'flat', 'memory', 'scale'],
+  ...['overload', 'faults', 'points', 'tasks'],
+];
 const axes = { rtt: 'rttMs', connections: 'connections', sales: 'sales' } as const;
 
 /** Null: there is none, or it has an older schema. */
@@ -89,21 +92,26 @@ const flawTable = (): string =>
     flaw ?? 'none beyond the capabilities it lacks',
   ]);
 
-/** A page with hundreds of histories is too large to commit. */
-const hasPage = (name: string): boolean => name !== 'faults';
+/** The other pages are generated on request, by `--report`: committed results stay small. */
+const hasPage = (name: string): boolean => name === 'strategies' || name === 'locks';
 
 /** Tables of a committed run, with its origin below. */
-function measured(name: string, tables: (results: Results) => Table[], up = '../../'): string | null {
+function measured(
+  name: string,
+  tables: (results: Results) => Table[],
+  { up = '../../', titles = false } = {},
+): string | null {
   const results = committed(name);
   if (results === null) return null;
-  const origin = `Medians of ${quantity(results.plan.rounds, 'round')}. Measured ${originText(results)}`;
+  const origin = `${results.matrices ? '' : 'Medians of '}${quantity(results.plan.rounds, 'round')}. Measured ${originText(results)}`;
   const noise = results.noise === null ? '' : ` ${noiseText(results)}`;
   const page = hasPage(name)
     ? `[page](${up}${folder}/${name}.html)`
-    : `and as a page, with the history of each cell, by \`npm run bench -- --report ${folder}/${name}.json\``;
+    : `and as a page by \`npm run bench -- --report ${folder}/${name}.json\``;
   const reports = `The whole report: [${name}.md](${up}${folder}/${name}.md), ${page}.`;
   const shown = tables(results).filter(({ rows }) => rows.length > 0);
-  return [...shown.map(markdownTable), `${origin}${noise} ${reports}`].join('\n\n');
+  const text = (table: Table) => `${titles ? `**${table.title}**\n\n` : ''}${markdownTable(table)}`;
+  return [...shown.map(text), `${origin}${noise} ${reports}`].join('\n\n');
 }
 
 function sweepTables(): string | null {
@@ -169,9 +177,13 @@ const histories = {
   'clock ahead': 'redis-owner',
   'a node back empty': 'redlock',
   'a node back empty, late': 'redlock',
+  'leader cut off': 'zookeeper',
+  'the holder’s server cut off': 'zookeeper',
+  'standby promoted': 'postgres-row',
+  'synchronous standby promoted': 'postgres-advisory',
 } as const;
 
-const pictureName = (fault: string): string => `fault-${fault.replaceAll(/[ ,]+/g, '-')}.svg`;
+const pictureName = (fault: string): string => `fault-${fault.replaceAll(/[^a-z]+/g, '-')}.svg`;
 
 /** The part of each fault: its picture, and what every lock did. */
 function faultSections(): string | null {
@@ -185,16 +197,37 @@ function faultSections(): string | null {
   return sections.join('\n\n');
 }
 
+/** How many of each strategy's histories under faults were linearizable. The control has none. */
+function consistencyTable({ summary, matrices }: Results): Table {
+  const faults = matrices?.[1]?.columns.length ?? 0;
+  const rows = summary.flatMap(({ cell, values }) => {
+    const counts = ['strict', 'weak'].map((key) => values[key]?.byRound.map(([, count]) => count) ?? []);
+    const [strict = 0, weak = 0] = counts.map((all) => all.reduce((sum, count) => sum + count, 0));
+    if (strict + weak === 0) return [];
+    const all = counts[0]!.length * faults;
+    return [[`\`${cell}\``, ...[strict, weak, all - strict - weak].map(String)]];
+  });
+  const titles = ['strategy', 'linearizable', 'weakly consistent', 'not tried, or not decided'];
+  return { title: '', columns: titles.map((title, n) => [title, n === 0 ? 'left' : 'right']), rows };
+}
+
 const goals = (results: Results): Table[] => [goalsTable(results)];
 /** The generated parts of each page, by the name of their marks; null: nothing is committed to make them from. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
     guarantees: guaranteeMatrix,
-    results: () => measured('strategies', (one) => [shortTable(one, ['p99Ms', 'sellOutS'])], ''),
+    results: () => measured('strategies', (one) => [shortTable(one, ['p99Ms', 'sellOutS'])], { up: '' }),
+  },
+  'docs/explanation/consistency.md': {
+    histories: () => measured('faults', (one) => [consistencyTable(one)]),
   },
   'docs/explanation/how-locks-fail.md': {
     matrix: () => measured('faults', (one) => matrixTables(one).slice(0, 1)),
     faults: faultSections,
+  },
+  'docs/explanation/locks-for-points-and-tasks.md': {
+    points: () => measured('points', comparisons, { titles: true }),
+    tasks: () => measured('tasks', comparisons, { titles: true }),
   },
   'docs/explanation/scaling.md': { machines },
   'docs/how-to/run-in-production.md': { failovers },

@@ -129,12 +129,15 @@ const names: Readonly<Record<string, string>> = {
 };
 
 /** When, at which commit and on which machine the run was made. */
-export function originText({ startedAt, commit, machine, generator }: Results): string {
+export function originText({ startedAt, commit, machine, generator, later = [] }: Results): string {
   const { cores, cpu, memoryBytes, os, node, ...servers } = machine;
   const versions = Object.entries(servers).map(([name, version]) => `${names[name] ?? name} ${version}`);
   return (
     `${when(startedAt)}, commit ${shortCommit(commit)}, ${quantity(cores, 'core')} (${cpu}, ${Math.round(memoryBytes / 2 ** 30)} GiB) for load, ` +
-    `service and stores together, ${os}, Node ${node}, ${versions.join(', ')}; load by ${generator}.`
+    `service and stores together, ${os}, Node ${node}, ${versions.join(', ')}; load by ${generator}.` +
+    later
+      .map((one) => ` ${one.cells.join(', ')}: ${when(one.startedAt)}, commit ${shortCommit(one.commit)}.`)
+      .join('')
   );
 }
 
@@ -182,7 +185,7 @@ export function rankText({ rank, tie }: SummaryRow): string {
 export function pointText(results: Results, point: Point): string {
   const parts = Object.entries(point).map(([axis, value]) => {
     const { title } = axisOf(results, axis);
-    return `${number(value)} ${value === 1 ? title.replace(/s$/, '') : title}`;
+    return `${number(value)} ${value === 1 ? title.replace(/(?<=ss)es$|s$/, '') : title}`;
   });
   return parts.join(', ');
 }
