@@ -10,6 +10,7 @@ import {
 } from '../../src/store/postgres/failures.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { classifyRedisError } from '../../src/store/redis/connection.ts';
+import { eventually } from '../support/client.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
@@ -120,12 +121,16 @@ describe('a connection to Postgres', () => {
   it('that ends while a statement runs leaves the outcome unknown, also through Prisma', async () => {
     const other = openPostgres(stores.databaseUrl, () => {}, 4);
     const asked = [
-      other.pool.query('SELECT pg_sleep(2)'),
-      other.prisma.$queryRaw`SELECT pg_sleep(2)::text`,
-      other.prisma.$transaction((tx) => tx.$queryRaw`SELECT pg_sleep(2)::text`),
+      other.pool.query('SELECT pg_sleep(60)'),
+      other.prisma.$queryRaw`SELECT pg_sleep(60)::text`,
+      other.prisma.$transaction((tx) => tx.$queryRaw`SELECT pg_sleep(60)::text`),
     ].map(errorOf);
-    const end = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'`;
-    for (let ended = 0; ended < 3; ) ended += (await stores.sql.query(end)).rowCount ?? 0;
+    const asleep = `FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%'`;
+    await eventually(
+      () => stores.sql.query(`SELECT pid ${asleep} AND wait_event = 'PgSleep'`),
+      ({ rowCount }) => rowCount === asked.length,
+    );
+    await stores.sql.query(`SELECT pg_terminate_backend(pid) ${asleep}`);
     for (const error of await Promise.all(asked))
       expect(classifyPostgresError(error), String(error)).toMatchObject({ kind: 'unknown' });
     await other.close();
