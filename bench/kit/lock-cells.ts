@@ -6,7 +6,7 @@ import { locks } from '../../src/locks/registry.ts';
 import type { CellBase } from './suite.ts';
 
 /** The servers that a lock runs on. */
-export type ServerKind = 'redis' | 'redis-replica' | 'redis-five' | 'zookeeper' | 'postgres';
+export type ServerKind = 'redis' | 'valkey' | 'redis-replica' | 'redis-five' | 'zookeeper' | 'postgres';
 
 export interface LockCell extends CellBase {
   /** Of the registry, or of `open-lock.ts`: the A/A control has another name. */
@@ -21,12 +21,18 @@ const kinds: Record<LockDescription['needs'], ServerKind> = {
   DATABASE_URL: 'postgres',
 };
 
+/** Of locks that need more of Redis than others. */
+const exceptions: Readonly<Record<string, ServerKind>> = {
+  'redis-cas': 'valkey',
+  'redis-wait': 'redis-replica',
+};
+
 const cell = (lock: string, servers: ServerKind, summary: string, unsafe = false): LockCell => {
   return { name: lock, lock, servers, summary, unsafe, control: false };
 };
 
 const own = [...locks.values()].map(({ description: { name, needs, summary } }) =>
-  cell(name, name === 'redis-wait' ? 'redis-replica' : kinds[needs], summary),
+  cell(name, exceptions[name] ?? kinds[needs], summary),
 );
 
 function versionOf(dependency: string): string {
@@ -51,15 +57,24 @@ export const everyLock: readonly LockCell[] = [
   cell(CONTROL, 'redis', 'locks nothing, and must be seen to admit two holders', true),
 ];
 
-/** The locks that were named, in the order of the list above, or every mistake in the names. */
-export function chosenLocks(names: readonly string[]): {
+/** Locks whose scripts the commands of redis-cas replace, on the same server as it, to compare their speed. */
+export const onValkey: readonly LockCell[] = ['redis-owner', 'redis-watchdog'].map((lock) => ({
+  ...cell(lock, 'valkey', `${locks.get(lock)!.description.summary} On Valkey, as redis-cas.`),
+  name: `${lock}-valkey`,
+}));
+
+/** The locks that were named, in the order of the list, or every mistake in the names. */
+export function chosenLocks(
+  names: readonly string[],
+  list: readonly LockCell[] = everyLock,
+): {
   readonly cells: readonly LockCell[];
   readonly mistakes: readonly string[];
 } {
-  if (names.includes('all')) return { cells: everyLock, mistakes: [] };
-  const known = everyLock.map(({ name }) => name);
+  if (names.includes('all')) return { cells: list, mistakes: [] };
+  const known = list.map(({ name }) => name);
   const mistakes = names
     .filter((name) => !known.includes(name))
     .map((name) => `--locks: there is no lock "${name}"${suggestion(name, known)}`);
-  return { cells: everyLock.filter(({ name }) => names.includes(name)), mistakes };
+  return { cells: list.filter(({ name }) => names.includes(name)), mistakes };
 }

@@ -58,6 +58,8 @@ export interface SentinelOptions {
   readonly replicas?: number;
   /** Further arguments of the servers; they win. */
   readonly args?: readonly string[];
+  /** Of servers and Sentinels; by default the Redis that is installed. */
+  readonly program?: string;
 }
 
 export async function openSentinels(options: SentinelOptions = {}): Promise<Sentinels> {
@@ -74,7 +76,8 @@ export async function openSentinels(options: SentinelOptions = {}): Promise<Sent
   const open = async (): Promise<readonly number[]> => {
     await start(0, null);
     for (let n = 1; n <= replicas; n++) await start(n, links[0]!.port);
-    const ports = await startSentinels(folder, links[0]!.port, failoverTimeoutMs, processes);
+    const program = options.program ?? (await ensureRedisServer()).path;
+    const ports = await startSentinels(folder, program, links[0]!.port, failoverTimeoutMs, processes);
     await untilReady(ports.at(-1)!, replicas);
     return ports;
   };
@@ -133,7 +136,7 @@ export async function openSentinels(options: SentinelOptions = {}): Promise<Sent
 }
 
 /** The servers of the group, and their links. `start` takes the port to replicate from; null: none. */
-function startServers(folder: string, { args = [] }: SentinelOptions) {
+function startServers(folder: string, { args = [], program }: SentinelOptions) {
   const servers: RedisServer[] = [];
   const links: TcpProxy[] = [];
   return {
@@ -144,6 +147,7 @@ function startServers(folder: string, { args = [] }: SentinelOptions) {
         folder: path.join(folder, String(n)),
         args: [...eagerPrimary, '--repl-ping-replica-period', '1', ...args],
         ...(port !== undefined && { port }),
+        ...(program !== undefined && { program }),
       });
       servers[n] = server;
       links[n] ??= await TcpProxy.open({ port: server.port });
@@ -159,11 +163,11 @@ function startServers(folder: string, { args = [] }: SentinelOptions) {
 /** @param processes where those that run are added @returns their ports */
 async function startSentinels(
   folder: string,
+  command: string,
   primary: number,
   failoverTimeoutMs: number,
   processes: ServerProcess[],
 ): Promise<readonly number[]> {
-  const { path: command } = await ensureRedisServer();
   const settings = [
     'bind 127.0.0.1',
     `dir ${folder}`,

@@ -11,13 +11,13 @@
 import type { RedisStore } from '../store/redis/connection.ts';
 import { defineScript } from '../store/redis/script.ts';
 import { polledLock } from './kit/polled-lock.ts';
-import { defineTokenScripts, fenceKey, keyOf, lockKey, SERVER_CLOCK_FLAW } from './kit/redis.ts';
+import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, keyOf, lockKey } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'redis-read-write',
   summary: 'One Redis: readers share, a writer excludes all and does not starve; only writers are fenced.',
-  flaw: `An unbroken series of writers starves readers. ${SERVER_CLOCK_FLAW}`,
+  flaw: `An unbroken series of writers starves readers. ${FENCED_CLOCK_FLAW}`,
   needs: 'REDIS_URL',
   capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens'],
 };

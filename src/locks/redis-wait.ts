@@ -12,14 +12,14 @@ import { REPLICATION_MS, type Replication, sharedCheck } from '../store/redis/re
 import { defineScript } from '../store/redis/script.ts';
 import type { RedisServer } from '../store/redis/server.ts';
 import { polledLock } from './kit/polled-lock.ts';
-import { defineTokenScripts, fenceKey, lockKey, SERVER_CLOCK_FLAW } from './kit/redis.ts';
+import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, lockKey } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'redis-wait',
   summary:
     'One Redis with replicas: acquire and renewal count only after enough replicas acknowledged them (WAIT).',
-  flaw: `Of several replicas only a majority has a lease: a failover that promotes another one admits a second holder. ${SERVER_CLOCK_FLAW}`,
+  flaw: `Of several replicas only a majority has a lease: a failover that promotes another one admits a second holder. ${FENCED_CLOCK_FLAW}`,
   needs: 'REDIS_URL',
   capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens', 'survives-failover'],
 };

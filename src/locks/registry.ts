@@ -4,6 +4,7 @@ import type { RedisStore } from '../store/redis/connection.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import * as postgresAdvisory from './postgres-advisory.ts';
 import * as postgresRow from './postgres-row.ts';
+import * as redisCas from './redis-cas.ts';
 import * as redisFair from './redis-fair.ts';
 import * as redisReadWrite from './redis-read-write.ts';
 import * as redisWait from './redis-wait.ts';
@@ -45,6 +46,7 @@ const entries: readonly LockEntry[] = [
   redisConfirmed,
   redisWatchdog,
   redis,
+  redisCas,
   redisWait,
   redlock,
   redisFair,

@@ -14,11 +14,17 @@
  * - redis-owner, redis-confirmed: work longer than the TTL continues beside the next holder.
  * - redis-watchdog: a holder that was paused or disconnected for longer than the TTL receives no signal.
  */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { findValkey, whyNoValkey } from '../../bench/kit/valkey.ts';
+import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { LockDescription } from '../../src/locks/lock.ts';
 import * as postgresAdvisory from '../../src/locks/postgres-advisory.ts';
 import * as postgresRow from '../../src/locks/postgres-row.ts';
+import * as redisCas from '../../src/locks/redis-cas.ts';
 import * as redisFair from '../../src/locks/redis-fair.ts';
 import * as redlock from '../../src/locks/redlock.ts';
 import * as redis from '../../src/locks/rungs/redis.ts';
@@ -53,6 +59,7 @@ const SESSION_MS = 500;
 const CHECKS_AFTER_A_CUT = 3;
 
 const missing = await ensureZookeeper();
+const noValkey = await whyNoValkey();
 const replayed = Number(process.env.SCHEDULE_SEED);
 const replay = Number.isSafeInteger(replayed) && replayed > 0;
 
@@ -81,6 +88,10 @@ beforeAll(async () => {
   add('postgres-row', [portOf(databaseUrl)], throughPostgres);
   add('postgres-advisory', [portOf(databaseUrl)], throughPostgres, { allowance: CHECKS_AFTER_A_CUT });
   add('redlock', three.ports, (ports) => ({ redlockUrls: ports.map((port) => `redis://127.0.0.1:${port}`) }));
+  if (noValkey === null) {
+    const valkey = await openValkey();
+    add('redis-cas', [valkey.port], ([port]) => ({ redisUrl: at(valkey.url, port!) }));
+  }
   if (missing !== null) return;
   const server = await startZookeeper({ tickMs: SESSION_MS / 4 });
   endings.push(() => server[Symbol.asyncDispose]());
@@ -92,6 +103,17 @@ beforeAll(async () => {
   add('zookeeper', [server.port], throughZookeeper, { leaseMs: [leaseMs, leaseMs] });
 });
 
+async function openValkey(): Promise<RedisServer> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-valkey-'));
+  endings.push(() => rm(folder, { recursive: true, force: true }));
+  const server = await startRedisServer({
+    ...{ folder, program: await findValkey() },
+    args: ['--appendonly', 'no'],
+  });
+  endings.push(() => server.kill());
+  return server;
+}
+
 afterAll(async () => {
   for (const end of endings.reverse()) await end();
 });
@@ -99,7 +121,15 @@ afterAll(async () => {
 interface Entry {
   readonly description: LockDescription;
 }
-const safe: readonly Entry[] = [redis, zookeeper, redisFair, postgresRow, redlock, postgresAdvisory];
+const safe: readonly Entry[] = [
+  redis,
+  zookeeper,
+  redisCas,
+  redisFair,
+  postgresRow,
+  redlock,
+  postgresAdvisory,
+];
 const rungs: readonly Entry[] = [
   redisSetnx,
   redisSetnxExpire,
@@ -186,7 +216,8 @@ function expectNone(outcomes: readonly Outcome[]): void {
 describe.concurrent('two valid leases at once', { timeout: LOCK_TIMEOUT_MS }, () => {
   for (const { description } of safe) {
     const { name, capabilities } = description;
-    it.skipIf(name === 'zookeeper' && missing !== null)(`never occur with ${name}`, async () => {
+    const lacks = { zookeeper: missing, 'redis-cas': noValkey }[name] ?? null;
+    it.skipIf(lacks !== null)(`never occur with ${name}`, async () => {
       expect(capabilities).toContain('loss-signalled-before-expiry');
       const outcomes = await outcomesOf(name, MINIMUM);
       expectNone(outcomes);

@@ -34,12 +34,20 @@ export interface LockFixture {
   close(): Promise<void>;
 }
 
-/** A dedicated redis-server; each process reaches it through its own proxy. */
+/**
+ * A dedicated redis-server; each process reaches it through its own proxy.
+ * @param program by default the one that is installed
+ */
 export async function redisLocks(
   create: (context: { readonly redis: RedisStore }) => Promise<Lock>,
+  program?: string,
 ): Promise<LockFixture> {
   const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-lock-'));
-  const server = await startRedisServer({ folder, args: ['--appendonly', 'no'] });
+  const server = await startRedisServer({
+    folder,
+    args: ['--appendonly', 'no'],
+    ...(program && { program }),
+  });
   const direct = await openRedis(server.url, () => {});
   return {
     servers: { redisUrl: server.url },

@@ -57,6 +57,8 @@ export interface LabOptions {
   /** Of `buildClock`. */
   readonly clock: string | null;
   readonly group: Group | null;
+  /** Of the Redis servers; by default the one that is installed. */
+  readonly program?: string | null;
   /** Of a single Redis, without Sentinels. */
   readonly replicas?: number;
   /** For a sale: Redis writes an append-only file, and the service prepares Postgres. */

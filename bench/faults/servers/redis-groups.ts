@@ -9,10 +9,15 @@ const DOWN_AFTER_MS = 500;
 const NEVER_MS = 600_000;
 
 /** A primary with replicas, and three Sentinels. */
-export async function openSentinelRedis({ replicas = 1, durable = false }: LabOptions): Promise<LabServers> {
+export async function openSentinelRedis({
+  replicas = 1,
+  durable = false,
+  program,
+}: LabOptions): Promise<LabServers> {
   const group = await openSentinels({
     replicas: Math.max(1, replicas),
     ...(durable && { args: durableArgs }),
+    ...(program && { program }),
   });
   const first = group.servers[0]!;
   await group.setDownAfter(NEVER_MS);

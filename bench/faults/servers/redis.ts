@@ -12,13 +12,13 @@ export const durableArgs = ['--appendonly', 'yes'];
 /** @param count independent ones */
 export async function openRedis(
   count: number,
-  { folder, clock: library, replicas: replicaCount = 0, durable = false }: LabOptions,
+  { folder, clock: library, program, replicas: replicaCount = 0, durable = false }: LabOptions,
 ): Promise<LabServers> {
   const clock = (n: number) => join(folder, `clock-${n}`);
   const start = async (n: number, port?: number, more: readonly string[] = []) => {
     const args = [...eagerPrimary, ...(durable ? durableArgs : []), ...more];
     const environment = library === null ? {} : { LD_PRELOAD: library, STAMPEDE_CLOCK: clock(n) };
-    const options = { folder: join(folder, String(n)), args, environment };
+    const options = { folder: join(folder, String(n)), args, environment, ...(program && { program }) };
     return startRedisServer(port === undefined ? options : { ...options, port });
   };
   const servers = await Promise.all(Array.from({ length: count }, (_, n) => start(n)));

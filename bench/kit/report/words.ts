@@ -125,6 +125,7 @@ export function noiseText({ noise, layout }: Results): string {
 const names: Readonly<Record<string, string>> = {
   postgres: 'Postgres',
   redis: 'Redis',
+  valkey: 'Valkey',
   zookeeper: 'ZooKeeper',
 };
 

@@ -18,6 +18,7 @@ import type { CommonOptions, Given } from '../../kit/options.ts';
 import { whyNoZookeeper } from '../../kit/servers.ts';
 import type { Bare, Session, Suite, Trial } from '../../kit/suite.ts';
 import { reasonOf } from '../../kit/text.ts';
+import { whyNoValkey } from '../../kit/valkey.ts';
 import type { LockTrial } from './history.ts';
 import { matricesOf } from './matrix.ts';
 import { type FaultResult, type LabCell, lockTrials, type StrategyCell, strategyTrials } from './result.ts';
@@ -114,8 +115,9 @@ async function runTrial(
   { clock, signal, scratch, lanes }: Place,
   onStep: (step: string) => void,
 ): Promise<Bare<FaultResult>> {
-  const isZookeeper = cell.subject === 'lock' && cell.servers === 'zookeeper';
-  const why = isZookeeper ? whyNoZookeeper() : null;
+  const servers = cell.subject === 'lock' ? cell.servers : null;
+  const why =
+    servers === 'zookeeper' ? whyNoZookeeper() : servers === 'valkey' ? await whyNoValkey() : null;
   if (why !== null) throw new MissingServersError(why);
   const outcomes: Record<string, Outcome | string> = {};
   const findings: string[] = [];

@@ -8,6 +8,7 @@ import { nowNs } from '../../kit/monotonic.ts';
 import { type Program, startProgram } from '../../kit/processes.ts';
 import { TcpProxy } from '../../kit/proxy.ts';
 import { seededRandom } from '../../kit/random.ts';
+import { findValkey } from '../../kit/valkey.ts';
 import { CLIENTS, type Client, judgeLock, type LabEvent, type LockTrial } from './history.ts';
 import type { FromClient, ToClient } from './protocol.ts';
 
@@ -68,7 +69,8 @@ export async function runLockTrial(clients: Clients, order: LockOrder): Promise<
   await mkdir(folder, { recursive: true });
   const replicas = lock.servers === 'redis-replica' ? 2 : fault.name === 'split-brain' ? 1 : 0;
   const group = fault.group ?? null;
-  await using servers = await openLabServers(lock.servers, { folder, clock, group, replicas });
+  const program = lock.servers === 'valkey' ? await findValkey() : null;
+  await using servers = await openLabServers(lock.servers, { folder, clock, group, program, replicas });
   const links = {} as Record<Client, TcpProxy[]>;
   for (const client of CLIENTS)
     links[client] = await Promise.all(servers.nodes.map(({ port }) => TcpProxy.open({ port })));

@@ -18,6 +18,7 @@ import {
   whyNoZookeeper,
 } from '../../kit/servers.ts';
 import { type BenchStores, openStores } from '../../kit/stores.ts';
+import { findValkey } from '../../kit/valkey.ts';
 
 /** What one lock runs on for one trial. */
 export interface Servers extends AsyncDisposable {
@@ -71,6 +72,7 @@ async function openRedis(
   versions: Record<string, string>,
   say: (line: string) => void,
 ): Promise<Servers> {
+  const program = kind === 'valkey' ? { program: await findValkey() } : {};
   const isReplicated = kind === 'redis-replica';
   const servers: RedisServer[] = [];
   const clients: Redis[] = [];
@@ -83,14 +85,16 @@ async function openRedis(
     for (let n = 0; n < (redisCounts[kind] ?? 1); n++) {
       const copies = isReplicated && n > 0 ? ['--replicaof', '127.0.0.1', String(servers[0]!.port)] : [];
       const args = [...(isReplicated ? eagerPrimary : plainRedis), ...copies];
-      servers.push(await startRedisServer({ folder: join(folder, String(n)), args, say }));
+      servers.push(await startRedisServer({ folder: join(folder, String(n)), args, say, ...program }));
       clients.push(new Redis(servers[n]!.url));
       clients[n]!.on('error', () => {}); // the command in flight fails as well
     }
     if (isReplicated) await untilReplicated(clients[0]!);
     const info = await clients[0]!.info('server');
     const valkey = /^valkey_version:(\S+)/m.exec(info)?.[1];
-    versions.redis = valkey ? `Valkey ${valkey}` : (/^redis_version:(\S+)/m.exec(info)?.[1] ?? 'unknown');
+    const redis = /^redis_version:(\S+)/m.exec(info)?.[1] ?? 'unknown';
+    if (kind === 'valkey') versions.valkey = valkey ?? redis;
+    else versions.redis = valkey === undefined ? redis : `Valkey ${valkey}`;
   } catch (error) {
     await stop();
     throw error;

@@ -1,6 +1,6 @@
 /** `npm run bench -- locks`: the locks side by side: throughput, hand-off, cost, fairness and exclusion. */
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
-import { chosenLocks, everyLock, type LockCell } from '../../kit/lock-cells.ts';
+import { chosenLocks, everyLock, type LockCell, onValkey } from '../../kit/lock-cells.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { CommonOptions, Given, OptionSpec } from '../../kit/options.ts';
 import type { CellBase, Chart, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
@@ -10,6 +10,9 @@ import type { Numbers } from './numbers.ts';
 import { openServerRoom } from './servers.ts';
 
 type LocksOptions = Readonly<ReturnType<typeof readLocksOptions>>;
+
+/** What `--locks all` means here. */
+const compared = [...everyLock, ...onValkey];
 
 function readLocksOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
   const options = {
@@ -175,7 +178,7 @@ export const locks: Suite<LocksOptions, LockCell, LockResult> = {
   name: 'locks',
   title:
     'Compares the locks, and two libraries beside them: throughput, hand-off, cost, fairness and exclusion.',
-  help: `There are ${everyLock.map(({ name }) => name).join(', ')}.
+  help: `There are ${compared.map(({ name }) => name).join(', ')}.
 Every server is started by the bench and ends with it; locks whose servers are not installed are left out.`,
   options: {
     locks: { kind: 'names', help: 'what is measured; none locks nothing (all)' },
@@ -187,7 +190,7 @@ Every server is started by the bench and ends with it; locks whose servers are n
   rounds: { canonical: 5, smoke: 1 },
   read: readLocksOptions,
   async plan(options) {
-    const { cells, mistakes } = chosenLocks(options.locks);
+    const { cells, mistakes } = chosenLocks(options.locks, compared);
     if (mistakes.length > 0) return { mistakes };
     const baseline = cells.some(({ name }) => name === 'redis') ? 'redis' : null;
     return { cells, points: [{}], baseline, control: true, ladder: null, shown: { ...options } };

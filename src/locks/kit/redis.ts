@@ -19,4 +19,6 @@ export function defineTokenScripts(redis: Redis) {
 
 /** Leases and fencing tokens follow the server's clock; the holder's deadline follows the holder's clock. */
 export const SERVER_CLOCK_FLAW =
-  "If the server's clock jumps ahead, a lease expires there before its holder's deadline; if the server restarts empty with its clock set back, it issues lower fencing tokens than before.";
+  "If the server's clock jumps ahead, a lease expires there before its holder's deadline.";
+/** The same for a lock with fencing tokens. */
+export const FENCED_CLOCK_FLAW = `${SERVER_CLOCK_FLAW.slice(0, -1)}; if the server restarts empty with its clock set back, it issues lower fencing tokens than before.`;

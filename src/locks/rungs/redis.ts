@@ -16,7 +16,7 @@ import { expectedRedisFailure, type RedisStore } from '../../store/redis/connect
 import { Compensations } from '../kit/compensations.ts';
 import { type Listener, Notifications } from '../kit/notifications.ts';
 import { acceptLease } from '../kit/poll.ts';
-import { lockKey, SERVER_CLOCK_FLAW } from '../kit/redis.ts';
+import { FENCED_CLOCK_FLAW, lockKey } from '../kit/redis.ts';
 import { type Handoff, RedisCohort } from '../kit/redis-cohort.ts';
 import { type Waiter, waitingLock } from '../kit/waiting-lock.ts';
 import {
@@ -31,7 +31,7 @@ export const description: LockDescription = {
   name: 'redis',
   summary:
     'One Redis, the recommended lock: reentrant, renewed, fenced, notified instead of polling, loss signalled before expiry.',
-  flaw: SERVER_CLOCK_FLAW,
+  flaw: FENCED_CLOCK_FLAW,
   needs: 'REDIS_URL',
   capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens', 'reentrant', 'waits-by-notification'],
 };

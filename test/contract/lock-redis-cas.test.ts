@@ -1,0 +1,24 @@
+import { describe, expect, inject, it } from 'vitest';
+import { findValkey, whyNoValkey } from '../../bench/kit/valkey.ts';
+import { create, description } from '../../src/locks/redis-cas.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
+import { redisLocks } from '../support/lock-process.ts';
+import { describeInFull } from '../support/tier.ts';
+import { lockContract } from './lock-suite.ts';
+
+const missing = await whyNoValkey();
+if (missing === null) lockContract(description, async () => redisLocks(create, await findValkey()));
+else describe(`lock redis-cas: ${missing}`, () => it.skip(missing, () => {}));
+
+describeInFull('LOCK=redis-cas on a server without its commands', () => {
+  it('names the versions that have them', async ({ skip }) => {
+    const redis = await openRedis(inject('redisUrl'), () => {});
+    const found = (await redis.redis.call('COMMAND', 'INFO', 'DELIFEQ', 'DELEX')) as unknown[];
+    try {
+      skip(found.some(Boolean), 'the Redis of this machine has them');
+      await expect(create({ redis })).rejects.toThrow(/Valkey 9\.0 or later.*Redis 8\.4 or later/);
+    } finally {
+      await redis.close();
+    }
+  });
+});
