@@ -211,6 +211,15 @@ function consistencyTable({ summary, matrices }: Results): Table {
   return { title: '', columns: titles.map((title, n) => [title, n === 0 ? 'left' : 'right']), rows };
 }
 
+/** The lock without scripts, and the two whose scripts its commands replace, on one kind of server. */
+const WITHOUT_SCRIPTS = ['redis-cas', 'redis-owner-valkey', 'redis-watchdog-valkey'];
+
+function scriptsTable(results: Results): Table {
+  const summary = results.summary.filter(({ cell }) => WITHOUT_SCRIPTS.includes(cell));
+  const keys = ['one-process.perSecond', 'solo.perSecond', 'solo.requests', 'solo.commands'];
+  return shortTable({ ...results, summary }, keys);
+}
+
 const goals = (results: Results): Table[] => [goalsTable(results)];
 /** The generated parts of each page, by the name of their marks; null: nothing is committed to make them from. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
@@ -225,6 +234,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
     matrix: () => measured('faults', (one) => matrixTables(one).slice(0, 1)),
     faults: faultSections,
   },
+  'docs/explanation/locks.md': { scripts: () => measured('locks', (one) => [scriptsTable(one)]) },
   'docs/explanation/locks-for-points-and-tasks.md': {
     points: () => measured('points', comparisons, { titles: true }),
     tasks: () => measured('tasks', comparisons, { titles: true }),

@@ -116,8 +116,7 @@ async function runTrial(
   onStep: (step: string) => void,
 ): Promise<Bare<FaultResult>> {
   const servers = cell.subject === 'lock' ? cell.servers : null;
-  const why =
-    servers === 'zookeeper' ? whyNoZookeeper() : servers === 'valkey' ? await whyNoValkey() : null;
+  const why = servers === 'zookeeper' ? whyNoZookeeper() : servers === 'valkey' ? await whyNoValkey() : null;
   if (why !== null) throw new MissingServersError(why);
   const outcomes: Record<string, Outcome | string> = {};
   const findings: string[] = [];
