@@ -7,6 +7,7 @@ import { exitCodes, runSuite, writeReports } from './kit/run.ts';
 import type { Suite } from './kit/suite.ts';
 import { reasonOf } from './kit/text.ts';
 import { faults } from './suites/faults/suite.ts';
+import { innodbSuite } from './suites/innodb/suite.ts';
 import { flat, limits, memory, scale } from './suites/limits/suite.ts';
 import { locks } from './suites/locks/suite.ts';
 import { overloadSuite } from './suites/overload/suite.ts';
@@ -16,7 +17,7 @@ import { tasksSuite } from './suites/tasks/suite.ts';
 
 const all: readonly Suite[] = [
   ...[strategies, locks, limits, flat, memory, scale],
-  ...[overloadSuite, faults, pointsSuite, tasksSuite],
+  ...[overloadSuite, faults, pointsSuite, tasksSuite, innodbSuite],
 ];
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);

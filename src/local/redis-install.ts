@@ -17,14 +17,15 @@ import { launch } from './server-process.ts';
 const INSTALL_TIMEOUT_MS = 10 * 60_000;
 
 /**
- * Debian's package starts a service on port 6379 and enables it at boot, which is not wanted here. A policy file forbids the
- * start while this script runs, and the systemd unit is disabled afterwards. An existing policy is left alone, unless an
+ * $1 is a package of Debian, $2 the systemd unit that it starts and enables at boot, which is not wanted here. A policy file
+ * forbids the start while this script runs, and the unit is disabled afterwards. An existing policy is left alone, unless an
  * earlier run of this script was killed and left it.
  */
 const APT_SCRIPT = `
 export DEBIAN_FRONTEND=noninteractive
+package=$1 unit=$2
 policy=/usr/sbin/policy-rc.d
-mark='# made by stampede while it installs redis-server'
+mark='# made by stampede while it installs a package'
 if [ ! -e "$policy" ] || grep -qxF "$mark" "$policy"; then
   trap 'rm -f "$policy"' EXIT
   trap 'exit 1' HUP INT TERM
@@ -32,11 +33,13 @@ if [ ! -e "$policy" ] || grep -qxF "$mark" "$policy"; then
   chmod 755 "$policy"
 fi
 install() {
-  apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends redis-server
+  apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "$package"
 }
 install || { apt-get -o DPkg::Lock::Timeout=120 update && install; } || exit 1
-if [ -d /run/systemd/system ]; then systemctl disable redis-server || true; fi
+if [ -d /run/systemd/system ]; then systemctl disable "$unit" || true; fi
 `;
+
+const aptLine = (name: string, unit: string) => ['/bin/sh', '-c', APT_SCRIPT, 'install', name, unit];
 
 interface RedisInstallOptions extends RedisLookup {
   readonly platform?: NodeJS.Platform;
@@ -92,9 +95,12 @@ function planInstall(options: RedisInstallOptions): InstallPlan | null {
   return {
     command: `sudo ${command}`,
     automatic:
-      isRoot && apt !== null ? { tool: 'apt-get', line: ['/bin/sh', '-c', APT_SCRIPT, 'install'] } : null,
+      isRoot && apt !== null ? { tool: 'apt-get', line: aptLine('redis-server', 'redis-server') } : null,
   };
 }
+
+/** Installs a Debian package as root, without starting its service. @throws LocalStoreError with the log's last lines */
+export const installPackage = (name: string, unit: string): Promise<void> => runInstall(aptLine(name, unit));
 
 function missing(plan: InstallPlan | null): LocalStoreError {
   const install =
@@ -109,7 +115,7 @@ function missing(plan: InstallPlan | null): LocalStoreError {
 
 async function runInstall(line: readonly string[]): Promise<void> {
   const [command, ...args] = line;
-  const log = join(tmpdir(), `stampede-redis-install-${process.getuid?.() ?? 'user'}.log`);
+  const log = join(tmpdir(), `stampede-install-${process.getuid?.() ?? 'user'}.log`);
   const child = await launch(
     { command: command as string, args, cwd: '/', log, inherit: true, detached: true },
     'redis-install-failed',

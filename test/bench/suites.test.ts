@@ -8,12 +8,14 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { readHistory } from '../../bench/kit/history.ts';
+import { whyNoMariadb } from '../../bench/kit/mariadb.ts';
 import type { Results } from '../../bench/kit/results.ts';
 import type { StrategyResult } from '../../bench/suites/strategies/result.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'stampede-bench-out-'));
+const noMariadb = await whyNoMariadb();
 let stores: TestStores;
 beforeAll(async () => {
   stores = await openTestStores();
@@ -201,6 +203,26 @@ describe('the other suites', () => {
     const { code, results } = await finished('tasks', '--smoke', '--pick', 'lock');
     expect(results.summary).toMatchObject([{ cell: 'lock', verdict: 'pass', findings: [] }]);
     expect(results.summary[0]!.values.repeats!.median).toBe(0);
+    expect(code).toBe(0);
+  });
+
+  it.skipIf(noMariadb !== null)('innodb shows which rows wait, and a deadlock by a unique key', async () => {
+    const { code, results } = await finished('innodb', '--smoke');
+    const [locks, deadlocks] = results.tables;
+    const of = (search: string) =>
+      locks!.rows.filter(([first]) => first === search).map(([, server, locked]) => [server, locked]);
+    const servers = ['Postgres, READ COMMITTED', 'InnoDB, REPEATABLE READ', 'InnoDB, READ COMMITTED'];
+    expect(of('no index')).toEqual(
+      servers.map((server) => [server, `${server.includes('REPEATABLE') ? 100 : 1} of 100`]),
+    );
+    expect(of('primary key')).toEqual(servers.map((server) => [server, '1 of 100']));
+    const ended = deadlocks!.rows.map((row) => [row[1], row.some((text) => text.startsWith('deadlock'))]);
+    expect(ended.slice(0, 3)).toEqual([
+      ['Postgres, READ COMMITTED', false],
+      ['InnoDB, REPEATABLE READ', true],
+      ['InnoDB, READ COMMITTED', false],
+    ]);
+    expect(results.summary.map(({ verdict }) => verdict)).toEqual(['pass', 'pass', 'pass']);
     expect(code).toBe(0);
   });
 

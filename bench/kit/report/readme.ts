@@ -31,7 +31,7 @@ const folder = 'bench/results/canonical';
 /** Committed runs, each with its reports beside it. */
 const runs = [
   ...['strategies', 'locks', 'limits', 'flat', 'memory', 'scale'],
-  ...['overload', 'faults', 'points', 'tasks'],
+  ...['overload', 'faults', 'points', 'tasks', 'innodb'],
 ];
 const axes = { rtt: 'rttMs', connections: 'connections', sales: 'sales' } as const;
 
@@ -233,6 +233,11 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   'docs/explanation/how-locks-fail.md': {
     matrix: () => measured('faults', (one) => matrixTables(one).slice(0, 1)),
     faults: faultSections,
+  },
+  'docs/explanation/innodb.md': {
+    locks: () => measured('innodb', (one) => extraTables(one).slice(0, 1)),
+    deadlocks: () => measured('innodb', (one) => extraTables(one).slice(1)),
+    rates: () => measured('innodb', comparisons, { titles: true }),
   },
   'docs/explanation/locks.md': { scripts: () => measured('locks', (one) => [scriptsTable(one)]) },
   'docs/explanation/locks-for-points-and-tasks.md': {

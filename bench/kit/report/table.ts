@@ -150,9 +150,14 @@ export function sweepTable(all: readonly Results[], axis: string, key: string): 
 const columnsOf = (titles: readonly string[], kind: Column[1]): Column[] =>
   titles.map((title, n) => [title, n === 0 ? 'left' : kind]);
 
-/** The tables that only this suite has: a text, then figures. */
+const isFigure = (text: string): boolean => /^[–\d]/.test(text);
+
+/** The tables that only this suite has. Columns of figures are aligned to the right. */
 export const extraTables = ({ tables }: Results): Table[] =>
-  tables.map((table) => ({ ...table, columns: columnsOf(table.columns, 'right') }));
+  tables.map(({ title, columns, rows }) => ({
+    ...{ title, rows },
+    columns: columns.map((name, n) => [name, rows.every((row) => isFigure(row[n]!)) ? 'right' : 'left']),
+  }));
 
 /** Each row under each column, in words. */
 export const matrixTables = ({ matrices = [] }: Results): Table[] =>

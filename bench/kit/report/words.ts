@@ -127,6 +127,7 @@ const names: Readonly<Record<string, string>> = {
   redis: 'Redis',
   valkey: 'Valkey',
   zookeeper: 'ZooKeeper',
+  mariadb: 'MariaDB',
 };
 
 /** When, at which commit and on which machine the run was made. */
