@@ -1,9 +1,11 @@
 /**
- * Access to the administrative routes: with ADMIN_TOKEN set, every client that sends it; otherwise, every loopback client.
- * (Behind a proxy on the same machine every client is a loopback client: set ADMIN_TOKEN there.)
+ * Access to the administrative routes: with ADMIN_TOKEN set, every client that sends it; otherwise, every client on this machine
+ * that speaks for itself. A proxy on this machine, and a page of another site in a browser on it, come from loopback too: a
+ * proxy is recognized by its forwarding headers, and a page by the Host that it was rebound to, its Origin, or Sec-Fetch-Site.
+ * (A proxy that adds none of these headers is not recognized: set ADMIN_TOKEN there.)
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import type { RequestHandler } from 'express';
+import type { Request, RequestHandler } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import { ProblemError, sendProblem } from './problems.ts';
 
@@ -15,8 +17,9 @@ export function adminOnly(token: string | null): RequestHandler[] {
   if (token === null) {
     return [
       (req, _res, next) => {
-        if (isLoopback(req.socket.remoteAddress)) return next();
-        throw new ProblemError('forbidden', 'Set ADMIN_TOKEN to allow other machines to use this route.');
+        const why = whyNotLocal(req);
+        if (why === null) return next();
+        throw new ProblemError('forbidden', `${why} Set ADMIN_TOKEN, and send it, to use this route so.`);
       },
     ];
   }
@@ -46,6 +49,17 @@ function digest(text: string): Buffer {
   return createHash('sha256').update(text).digest();
 }
 
-function isLoopback(address: string | undefined): boolean {
-  return address !== undefined && /^(::1|(::ffff:)?127\.)/.test(address);
+const FORWARDING = ['forwarded', 'via', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip'] as const;
+
+/** Why a request may speak for a client on another machine, or for another site; null: it does not. */
+function whyNotLocal({ socket, headers }: Request): string | null {
+  if (!/^(::1$|(::ffff:)?127\.)/.test(socket.remoteAddress ?? ''))
+    return 'The request came from another machine.';
+  if (FORWARDING.some((name) => name in headers)) return 'The request came through a proxy.';
+  const { host = '', origin, 'sec-fetch-site': site } = headers;
+  if (!/^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?$/i.test(host))
+    return 'The Host of the request is not loopback.';
+  const isOwn = origin === undefined || origin === `http://${host}`;
+  const isFromHere = site === undefined || site === 'same-origin' || site === 'none';
+  return isOwn && isFromHere ? null : 'A page of another site sent the request.';
 }
