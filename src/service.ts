@@ -211,7 +211,8 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   if (pipeline.committer !== null) await runReaper(pipeline, core, reports, log, closers);
   const expiry = background.loop('expiry');
   const lifecycle = createLifecycle({ postgres, orders, outbox, instruments, health: expiry });
-  const payments = createPayments({ ...config, postgres, orders, sales, outbox, instruments, onError });
+  const warn = (message: string, details: object) => log.warn(details, message);
+  const payments = createPayments({ ...config, postgres, orders, sales, outbox, instruments, onError, warn });
   closers.add(
     repeatedly(limits.sweepEveryMs, (isStopped) =>
       expiry.step('expire orders', () => untilNone(() => lifecycle.expireDue(), isStopped)),
@@ -231,6 +232,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     orders,
     lifecycle,
     payments,
+    paymentSecrets: config.paymentWebhookSecrets,
     uncommitted: uncommittedOrders(strategy.kind === 'reserves' ? strategy.mirror : null, sales, orders),
     ledger: ledger(postgres, config.pointsGuard === 'lock' ? { ...config, lock } : null),
     tasks,
@@ -303,7 +305,7 @@ function runTasks(config: Config, { postgres, redis, lock }: Core, reports: Repo
     taskPick,
     lockTtlMs,
     lockWaitMs,
-    handlers: taskHandlers(config.taskWebhookUrl, (message, details) => log.info(details, message)),
+    handlers: taskHandlers(config, (message, details) => log.info(details, message)),
     log: (message, details) => log.warn(details, message),
   });
 }

@@ -86,12 +86,16 @@ export async function runPostLoad(load: PostLoad): Promise<PostLoadResult> {
   return { paid: paid.length, cancelled: cancelled.length, refundDue: refundDue.length, findings };
 }
 
+const JSON_TYPE = { 'content-type': 'application/json' };
+
 /** @returns "200 paid", "409 invalid-transition", or why there is no answer */
 async function answerTo({ url, signal }: PostLoad, path: string, body: object | null): Promise<string> {
+  const { ADMIN_TOKEN } = process.env; // without secrets, payments are reported by administrators
   try {
     const response = await fetch(`${url}${path}`, {
       method: 'POST',
-      ...(body && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
+      headers: { ...(ADMIN_TOKEN && { authorization: `Bearer ${ADMIN_TOKEN}` }), ...(body && JSON_TYPE) },
+      ...(body && { body: JSON.stringify(body) }),
       signal: AbortSignal.any([signal, AbortSignal.timeout(requestTimeoutMs)]),
     });
     const text = await response.text();

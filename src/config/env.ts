@@ -7,6 +7,7 @@ import { parseDatabaseUrl } from './database-url.ts';
 import { ConfigError } from './errors.ts';
 import { parseRedisUrl } from './redis-url.ts';
 import { nearest } from './suggest.ts';
+import { parseWebhookSecret, parseWebhookSecrets, type WebhookSecret } from './webhook-secret.ts';
 
 export interface Config {
   readonly strategy: string;
@@ -31,6 +32,10 @@ export interface Config {
   readonly paymentWindowS: number;
   /** Receives tasks by POST; null: tasks are only logged. */
   readonly taskWebhookUrl: string | null;
+  /** Signs the tasks; null: they are not signed. */
+  readonly taskWebhookSecret: string | null;
+  /** Newest first; empty: payment notifications are an administrative route. */
+  readonly paymentWebhookSecrets: readonly WebhookSecret[];
   /** How concurrent task dispatchers avoid the same tasks; `lock`: one at a time, under the lock named by LOCK. */
   readonly taskPick: 'skip-locked' | 'lock';
   /** How a repeated award of points is recognized; `lock`: by a read under the lock named by LOCK. */
@@ -69,8 +74,12 @@ const url = (...protocols: string[]) =>
     error: `must be a URL starting with ${protocols.map((p) => `${p}//`).join(' or ')}`,
   });
 
+/** Whether nobody on the way can read what is sent there. */
+const isPrivate = ({ protocol, hostname }: URL): boolean =>
+  protocol === 'https:' || /^(localhost|127\..*|\[::1\])$/.test(hostname);
+
 /** @param parse returns what is wrong as a text */
-const address = (parse: (text: string) => unknown) =>
+const parsedBy = (parse: (text: string) => unknown) =>
   z.string().check(({ value, issues }) => {
     const result = parse(value);
     if (typeof result === 'string') issues.push({ code: 'custom', message: result, input: value });
@@ -95,7 +104,8 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     throw new ConfigError(
       parsed.error.issues.map((issue) => {
         const name = String(issue.path[0]);
-        return `${name}=${JSON.stringify(withoutPasswords(given[name] ?? ''))} ${issue.message}`;
+        const shown = SECRET_NAME.test(name) ? '…' : withoutPasswords(given[name] ?? '');
+        return `${name}=${JSON.stringify(shown)} ${issue.message}`;
       }),
     );
   }
@@ -116,6 +126,8 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     lockWaitMs: value.LOCK_WAIT_MS,
     paymentWindowS: value.PAYMENT_WINDOW_S,
     taskWebhookUrl: value.TASK_WEBHOOK_URL ?? null,
+    taskWebhookSecret: value.TASK_WEBHOOK_SECRET ?? null,
+    paymentWebhookSecrets: (value.PAYMENT_WEBHOOK_SECRETS ?? []) as readonly WebhookSecret[],
     taskPick: value.TASK_PICK,
     pointsGuard: value.POINTS_GUARD,
     admissionMs: value.ADMISSION_MS,
@@ -124,6 +136,9 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     logLevel: value.LOG_LEVEL,
   };
 }
+
+/** Variables whose values no message shows. */
+const SECRET_NAME = /TOKEN|SECRET/;
 
 /** An invalid URL cannot be parsed to remove its password, so everything before the last @ is masked. */
 const withoutPasswords = (text: string) => text.replace(/^.*@/s, '…@');
@@ -134,8 +149,8 @@ function schema(choices: Choices) {
     LOCK: oneOf(choices.locks).default('redis'),
     PORT: integer(0, 65_535).default(3000),
     HOST: z.string().default('127.0.0.1'),
-    DATABASE_URL: address(parseDatabaseUrl).optional(),
-    REDIS_URL: address(parseRedisUrl).optional(),
+    DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),
+    REDIS_URL: parsedBy(parseRedisUrl).optional(),
     REDLOCK_URLS: z
       .string()
       .transform((text) => text.split(',').map((part) => part.trim()))
@@ -156,7 +171,15 @@ function schema(choices: Choices) {
     LOCK_TTL_MS: integer(100, 600_000).default(10_000),
     LOCK_WAIT_MS: integer(0, 60_000).default(500),
     PAYMENT_WINDOW_S: integer(1, 31_536_000).default(900),
-    TASK_WEBHOOK_URL: url('http:', 'https:').optional(),
+    TASK_WEBHOOK_URL: url('http:', 'https:')
+      .refine((text) => !URL.canParse(text) || isPrivate(new URL(text)), {
+        error: 'must start with https:// unless its host is loopback',
+      })
+      .optional(),
+    TASK_WEBHOOK_SECRET: parsedBy(parseWebhookSecret).optional(),
+    PAYMENT_WEBHOOK_SECRETS: parsedBy(parseWebhookSecrets)
+      .transform((text) => parseWebhookSecrets(text))
+      .optional(),
     TASK_PICK: either('skip-locked', 'lock').default('skip-locked'),
     POINTS_GUARD: either('unique-key', 'lock').default('unique-key'),
     ADMISSION_MS: integer(20, 60_000).default(100),

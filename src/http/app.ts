@@ -2,6 +2,7 @@
 import express, { type ErrorRequestHandler, type Express } from 'express';
 import helmet from 'helmet';
 import { limits } from '../config/limits.ts';
+import type { WebhookSecret } from '../config/webhook-secret.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
 import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
@@ -33,6 +34,7 @@ export interface HttpContext {
   readonly uncommitted: UncommittedOrders;
   readonly ledger: Ledger;
   readonly tasks: TaskAdmin;
+  readonly paymentSecrets: readonly WebhookSecret[];
   readonly adminToken: string | null;
   /** Receives unexpected errors. */
   readonly onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void;
@@ -61,7 +63,7 @@ export function createApp(context: HttpContext): Express {
   const admin = adminOnly(context.adminToken);
   app.use(serviceRoutes(context.service));
   app.use(saleRoutes(context.sales, context.strategy, admin));
-  app.use(orderRoutes(context));
+  app.use(orderRoutes(context, admin));
   app.use(pointRoutes(context.ledger, admin));
   app.use(taskRoutes(context.tasks, admin));
   app.use((req, res) =>

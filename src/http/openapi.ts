@@ -32,6 +32,12 @@ function failures(...slugs: ProblemSlug[]) {
 const STORES: ProblemSlug[] = ['busy', 'unknown-outcome'];
 const BODY: ProblemSlug[] = ['invalid-request', 'too-large', 'unsupported-media-type'];
 const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'too-many-requests'];
+const PAYMENT: ProblemSlug[] = [
+  'invalid-signature',
+  'unknown-order',
+  'amount-mismatch',
+  'idempotency-conflict',
+];
 const admin = [{ adminToken: [] }, {}];
 const salePath = z.object({ saleId: s.saleIdSchema });
 const userPath = z.object({ userId: s.userIdSchema });
@@ -134,12 +140,13 @@ const orderPaths: ZodOpenApiPathsObject = {
     post: {
       summary: 'Report a payment',
       description:
-        'Safe to repeat. An expired order gets a unit again if one is left; otherwise it ends as `refund-due`.',
+        'With PAYMENT_WEBHOOK_SECRETS it needs a signature as Standard Webhooks 1.0 defines it (headers webhook-id, webhook-timestamp, webhook-signature); otherwise it is administrative. Safe to repeat. An expired order gets a unit again if one is left; otherwise it ends as `refund-due`.',
       tags: ['Orders'],
+      security: admin,
       requestBody: body(s.notificationSchema),
       responses: {
         '200': json(s.orderSchema, 'The order after the payment'),
-        ...failures(...BODY, 'unknown-order', 'amount-mismatch', 'idempotency-conflict', ...STORES),
+        ...failures(...BODY, ...ADMIN, ...PAYMENT, ...STORES),
       },
     },
   },

@@ -6,6 +6,7 @@ import { limits } from '../config/limits.ts';
 export const problems = {
   'invalid-request': { status: 400, title: 'Invalid request' },
   unauthorized: { status: 401, title: 'Administrator token required' },
+  'invalid-signature': { status: 401, title: 'Signature of the payment notification required' },
   forbidden: { status: 403, title: 'Administrative route: loopback clients only' },
   'not-found': { status: 404, title: 'Not found' },
   'unknown-sale': { status: 404, title: 'Unknown sale' },

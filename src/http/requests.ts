@@ -24,9 +24,15 @@ export function jsonBody(bytes: number): RequestHandler[] {
       }
       next();
     },
-    express.json({ limit: bytes, inflate: false, strict: false, type: () => true }),
+    express.json({ limit: bytes, inflate: false, strict: false, type: () => true, verify: keepRaw }),
   ];
 }
+
+const rawBodies = new WeakMap<object, Buffer>();
+const keepRaw = (req: object, _res: unknown, body: Buffer) => void rawBodies.set(req, body);
+
+/** The bytes that `jsonBody` parsed, for a signature; empty: there was no body. */
+export const rawBody = (req: Request): Buffer => rawBodies.get(req) ?? Buffer.alloc(0);
 
 function hasBody(req: Request): boolean {
   return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0;

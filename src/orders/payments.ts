@@ -32,7 +32,7 @@ export interface Notification {
 export type PaymentResult =
   | { readonly kind: 'done'; readonly order: Order }
   | { readonly kind: 'unknown-order' }
-  | { readonly kind: 'amount-mismatch'; readonly expectedCents: number }
+  | { readonly kind: 'amount-mismatch' }
   /** The same id was used before, for another order or amount. */
   | { readonly kind: 'conflict' }
   /** Nothing was changed; repeat the notification. */
@@ -49,6 +49,8 @@ export interface PaymentsContext {
   readonly confirm: 'durable' | 'accepted';
   readonly instruments: Instruments;
   readonly onError: (doing: string, error: unknown) => void;
+  /** Logs what an operator should look at. */
+  readonly warn: (message: string, details: object) => void;
 }
 
 export interface Payments {
@@ -83,7 +85,11 @@ export function createPayments(context: PaymentsContext): Payments {
       const same = first.order_id === orderId && first.amount_cents === amountCents;
       return same ? { kind: 'done', effect: 'none' } : { kind: 'conflict' };
     }
-    if (amountCents !== order.priceCents) return { kind: 'amount-mismatch', expectedCents: order.priceCents };
+    if (amountCents !== order.priceCents) {
+      const details = { ...given, expectedCents: order.priceCents };
+      context.warn('Payment notification with a wrong amount: nothing was changed', details);
+      return { kind: 'amount-mismatch' };
+    }
     const effect = await apply(client, given, order, unit);
     if (effect === 'busy') return { kind: 'busy', reason: 'redis-unreachable' };
     await client.query(

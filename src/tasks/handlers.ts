@@ -2,22 +2,30 @@
  * Task handlers by kind. A handler performs one attempt: it returns when the receiver has confirmed the task, throws when it
  * may not have received it, and stops when its signal fires.
  *
- * With a webhook, the task is posted as JSON. Any 2xx is a confirmation; everything else, including a redirect, is a failed
+ * With a webhook, the task is posted as JSON, signed as Standard Webhooks 1.0 has it if there is a secret. Any 2xx is a confirmation; everything else, including a redirect, is a failed
  * attempt. Without a webhook, the task is logged and done.
  */
 import { unescape as decode } from 'node:querystring';
+import { Webhook } from 'standardwebhooks';
 import type { ClaimedTask } from '../domain/task.ts';
 import type { TaskKind } from '../store/postgres/add-task.ts';
 
 export type TaskHandler = (task: ClaimedTask, signal: AbortSignal) => Promise<void>;
 export type TaskHandlers = ReadonlyMap<string, TaskHandler>;
 
-/** Handlers for every kind that Stampede writes. @param webhookUrl null: tasks are only logged */
+export interface WebhookConfig {
+  /** Null: tasks are only logged. */
+  readonly taskWebhookUrl: string | null;
+  /** Null: tasks are not signed. */
+  readonly taskWebhookSecret: string | null;
+}
+
+/** Handlers for every kind that Stampede writes. */
 export function taskHandlers(
-  webhookUrl: string | null,
+  { taskWebhookUrl, taskWebhookSecret }: WebhookConfig,
   log: (message: string, details: object) => void,
 ): TaskHandlers {
-  const handler = webhookUrl === null ? logOnly(log) : webhook(webhookUrl);
+  const handler = taskWebhookUrl === null ? logOnly(log) : webhook(taskWebhookUrl, taskWebhookSecret);
   const byKind: Record<TaskKind, TaskHandler> = { ship: handler, award: handler, refund: handler };
   return new Map(Object.entries(byKind));
 }
@@ -28,8 +36,19 @@ function logOnly(log: (message: string, details: object) => void): TaskHandler {
   };
 }
 
+/** The same id for all attempts of a task, and the time of this one. */
+function signature(signer: Webhook, id: string, body: string): Record<string, string> {
+  const now = new Date();
+  return {
+    'webhook-id': id,
+    'webhook-timestamp': String(Math.floor(now.getTime() / 1_000)),
+    'webhook-signature': signer.sign(id, now, body),
+  };
+}
+
 /** Posts to the URL. Its user and password become Basic authorization, because fetch rejects credentials in a URL. */
-export function webhook(webhookUrl: string): TaskHandler {
+export function webhook(webhookUrl: string, secret: string | null): TaskHandler {
+  const signer = secret === null ? null : new Webhook(secret);
   const url = new URL(webhookUrl);
   const credentials = `${decode(url.username)}:${decode(url.password)}`;
   const authorization = `Basic ${Buffer.from(credentials).toString('base64')}`;
@@ -37,11 +56,13 @@ export function webhook(webhookUrl: string): TaskHandler {
   url.username = '';
   url.password = '';
   return async ({ id, kind, idempotencyKey, payload }, signal) => {
+    // Identical for every attempt, so that the receiver can compare repeats.
+    const body = JSON.stringify({ id, kind, key: idempotencyKey, payload });
+    const signed = signer === null ? {} : signature(signer, idempotencyKey, body);
     const response = await fetch(url, {
       method: 'POST',
-      headers: { ...headers, 'idempotency-key': idempotencyKey },
-      // Identical for every attempt, so that the receiver can compare repeats.
-      body: JSON.stringify({ id, kind, key: idempotencyKey, payload }),
+      headers: { ...headers, ...signed, 'idempotency-key': idempotencyKey },
+      body,
       redirect: 'manual',
       signal,
     });

@@ -32,6 +32,8 @@ describe('the configuration', () => {
       lockWaitMs: 500,
       paymentWindowS: 900,
       taskWebhookUrl: null,
+      taskWebhookSecret: null,
+      paymentWebhookSecrets: [],
       taskPick: 'skip-locked',
       pointsGuard: 'unique-key',
       admissionMs: 100,
@@ -46,6 +48,38 @@ describe('the configuration', () => {
       strategy: 'lua',
       databaseUrl: null,
     });
+  });
+
+  it('reads webhook secrets, and shows none that it rejects', () => {
+    const secret = `whsec_${Buffer.alloc(24, 's').toString('base64')}`;
+    const given = { PAYMENT_WEBHOOK_SECRETS: `${secret}, stripe:${secret}`, TASK_WEBHOOK_SECRET: secret };
+    expect(parseEnv(given, choices)).toMatchObject({
+      paymentWebhookSecrets: [
+        { provider: null, secret },
+        { provider: 'stripe', secret },
+      ],
+      taskWebhookSecret: secret,
+    });
+    const short = `whsec_${Buffer.alloc(23, 's').toString('base64')}`;
+    for (const wrong of [short, secret.slice(6), `Stripe:${secret}`, `${secret},`]) {
+      const problems = problemsOf({ PAYMENT_WEBHOOK_SECRETS: wrong, ADMIN_TOKEN: 'short' });
+      expect(problems).toHaveLength(2);
+      expect(problems[0]).toContain('PAYMENT_WEBHOOK_SECRETS="…" must be whsec_');
+      expect(problems[1]).toContain('ADMIN_TOKEN="…" must have');
+    }
+  });
+
+  it('accepts a webhook over http on this machine only', () => {
+    for (const url of [
+      'http://127.0.0.1:1/x',
+      'http://localhost/x',
+      'http://[::1]/x',
+      'https://shop.example/x',
+    ])
+      expect(problemsOf({ TASK_WEBHOOK_URL: url })).toEqual([]);
+    expect(problemsOf({ TASK_WEBHOOK_URL: 'http://shop.example/x' })).toEqual([
+      'TASK_WEBHOOK_URL="http://shop.example/x" must start with https:// unless its host is loopback',
+    ]);
   });
 
   it('reports every mistake at once, with what would be right', () => {

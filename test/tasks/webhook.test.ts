@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { Webhook } from 'standardwebhooks';
 import { afterEach, describe, expect, it } from 'vitest';
 import { webhook } from '../../src/tasks/handlers.ts';
 
@@ -47,7 +48,8 @@ const task = {
   attempts: 3,
 };
 const never = new AbortController().signal;
-const deliver = (url: string, signal = never) => webhook(url)(task, signal);
+const deliver = (url: string, signal = never, secret: string | null = null) =>
+  webhook(url, secret)(task, signal);
 
 describe('the webhook', () => {
   it.each([200, 201, 202, 204])('%d: delivered, with its idempotency key', async (status) => {
@@ -58,8 +60,20 @@ describe('the webhook', () => {
     expect(headers).toMatchObject({ 'content-type': 'application/json', 'idempotency-key': 'ship:42' });
     expect(headers.authorization).toBeUndefined();
     expect(JSON.parse(body)).toEqual({ id: 7, kind: 'ship', key: 'ship:42', payload: task.payload });
-    await webhook(outside.url)({ ...task, attempts: 4 }, never);
+    await webhook(outside.url, null)({ ...task, attempts: 4 }, never);
     expect(outside.requests[1]!.body).toBe(body);
+  });
+
+  it('signs each attempt with the same id, and the time of the attempt', async () => {
+    const secret = `whsec_${Buffer.alloc(32, 's').toString('base64')}`;
+    const outside = await listen((res) => res.writeHead(204).end());
+    await deliver(outside.url, never, secret);
+    const { headers, body } = outside.requests[0]!;
+    const given = headers as Record<string, string>;
+    expect(given['webhook-id']).toBe('ship:42');
+    expect(new Webhook(secret).verify(body, given)).toEqual(JSON.parse(body));
+    const foreign = new Webhook(Buffer.alloc(32, 'f').toString('base64'));
+    expect(() => foreign.verify(body, given)).toThrow('No matching signature');
   });
 
   it.each([400, 404, 409, 429, 500, 503])('%d: a failed attempt', async (status) => {

@@ -1,6 +1,7 @@
 /** Orders: read and cancelled by customers, reported as paid by the payment provider. */
-import { type Response, Router } from 'express';
+import { type RequestHandler, type Response, Router } from 'express';
 import { limits } from '../../config/limits.ts';
+import type { WebhookSecret } from '../../config/webhook-secret.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
 import type { Notification, PaymentResult, Payments } from '../../orders/payments.ts';
 import type { UncommittedOrders } from '../../orders/uncommitted-orders.ts';
@@ -8,16 +9,22 @@ import type { OrderTable } from '../../store/postgres/orders.ts';
 import { outcomeUnread, ProblemError } from '../problems.ts';
 import { jsonBody, parse } from '../requests.ts';
 import { notificationSchema, orderIdSchema, saleIdSchema, userQuerySchema } from '../schemas.ts';
+import { signedBy } from '../webhook-signature.ts';
 
 export interface OrderContext {
   readonly orders: OrderTable;
   readonly lifecycle: Lifecycle;
   readonly payments: Payments;
   readonly uncommitted: UncommittedOrders;
+  /** Of those who may report payments; empty: administrators may. */
+  readonly paymentSecrets: readonly WebhookSecret[];
 }
 
-export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderContext): Router {
+export function orderRoutes(context: OrderContext, admin: RequestHandler[]): Router {
+  const { orders, lifecycle, payments, uncommitted, paymentSecrets } = context;
   const router = Router();
+  const json = jsonBody(limits.bodyBytes);
+  const provider = paymentSecrets.length === 0 ? [...admin, ...json] : [...json, signedBy(paymentSecrets)];
 
   /** The problem for an order that is not in Postgres. */
   async function missing(res: Response, orderId: string): Promise<ProblemError> {
@@ -56,9 +63,10 @@ export function orderRoutes({ orders, lifecycle, payments, uncommitted }: OrderC
     res.json(result.order);
   });
 
-  router.post('/payments/notifications', ...jsonBody(limits.bodyBytes), async (req, res) => {
+  router.post('/payments/notifications', ...provider, async (req, res) => {
     const given = parse(notificationSchema, req.body, 'body');
-    const result = await payments.notify(given);
+    const scope = res.locals.provider ? `${res.locals.provider}:` : '';
+    const result = await payments.notify({ ...given, notificationId: scope + given.notificationId });
     if (result.kind === 'done') res.json(result.order);
     else if (result.kind === 'unknown-order') throw await missing(res, given.orderId);
     else throw problemOfPayment(res, given, result);
@@ -85,18 +93,14 @@ function problemOfPayment(
         },
       );
     case 'amount-mismatch':
-      return amountMismatch(orderId, result.expectedCents);
+      // Without the right amount: a forger would repeat the notification with it.
+      return new ProblemError('amount-mismatch', `The amount is not the price of order ${orderId}.`);
     case 'conflict':
       return new ProblemError(
         'idempotency-conflict',
         `Notification ${notificationId} was already used for another order or amount.`,
       );
   }
-}
-
-function amountMismatch(orderId: string, expectedCents: number): ProblemError {
-  const detail = `Order ${orderId} costs ${expectedCents} cents.`;
-  return new ProblemError('amount-mismatch', detail, { expectedCents });
 }
 
 function notCommitted(res: Response, what: string): ProblemError {

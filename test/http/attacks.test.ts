@@ -1,0 +1,162 @@
+/** Attacks on the running service: each gets what it should, and changes nothing. */
+import { request } from 'node:http';
+import { Webhook } from 'standardwebhooks';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { attempt, call, createSale, pay } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const secretOf = (letter: string) => `whsec_${Buffer.alloc(32, letter).toString('base64')}`;
+const [OLD, NEW, OTHER, FOREIGN] = ['o', 'n', 'p', 'f'].map(secretOf) as [string, string, string, string];
+
+let stores: TestStores;
+let open: TestService;
+let signed: TestService;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+  open = await startService(env);
+  signed = await startService({ ...env, PAYMENT_WEBHOOK_SECRETS: `${NEW},${OLD},other:${OTHER}` });
+});
+afterAll(async () => {
+  await open?.kill();
+  await signed?.kill();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** `fetch` sets Host by itself. @returns the status */
+function get(path: string, headers: Record<string, string>): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    const asked = request(`${open.url}${path}`, { headers }, (res) => {
+      res.resume();
+      resolve(res.statusCode);
+    });
+    asked.on('error', reject).end();
+  });
+}
+
+describe('an administrative route without ADMIN_TOKEN', () => {
+  const port = () => new URL(open.url).port;
+  it.each([
+    ['the client itself', {}],
+    ['its browser', { 'sec-fetch-site': 'none' }],
+  ])('answers %s', async (_name, headers) => {
+    expect(await get('/tasks', headers)).toBe(200);
+  });
+
+  it('answers its own pages', async () => {
+    const host = `localhost:${port()}`;
+    const headers = { host, origin: `http://${host}`, 'sec-fetch-site': 'same-origin' };
+    expect(await get('/tasks', headers)).toBe(200);
+  });
+
+  it.each<[string, Record<string, string>]>([
+    ['a name that was rebound to loopback', { host: 'evil.example:80' }],
+    ['a name that begins like loopback', { host: '127.0.0.1.evil.example' }],
+    ['a page of another site', { origin: 'https://evil.example' }],
+    ['a sandboxed page', { origin: 'null' }],
+    ['a link of another site', { 'sec-fetch-site': 'cross-site' }],
+    ['another service on this machine', { 'sec-fetch-site': 'same-site', origin: 'http://localhost:1' }],
+    ['a proxy', { 'x-forwarded-for': '203.0.113.7' }],
+    ['a proxy of the standard', { forwarded: 'for=203.0.113.7' }],
+    ['a proxy that says only itself', { via: '1.1 cache' }],
+  ])('refuses %s', async (_name, headers) => {
+    expect(await get('/tasks', headers)).toBe(403);
+  });
+});
+
+interface Sent {
+  readonly secret?: string;
+  readonly at?: Date;
+  readonly notificationId?: string;
+  readonly amountCents?: number;
+  /** Sent in place of the body that was signed. */
+  readonly altered?: object;
+}
+
+/** Reports a payment as a provider does. */
+function notify(orderId: unknown, { secret = NEW, at = new Date(), altered, ...more }: Sent = {}) {
+  const body = JSON.stringify({ notificationId: `n-${orderId}`, orderId, amountCents: 500, ...more });
+  return call(`${signed.url}/payments/notifications`, {
+    method: 'POST',
+    headers: {
+      'content-type': 'application/json',
+      'webhook-id': 'm-1',
+      'webhook-timestamp': String(Math.floor(at.getTime() / 1_000)),
+      'webhook-signature': new Webhook(secret).sign('m-1', at, body),
+    },
+    body: altered === undefined ? body : JSON.stringify({ ...JSON.parse(body), ...altered }),
+  });
+}
+
+async function order(): Promise<unknown> {
+  const { id } = await createSale(signed.url, 1);
+  return (await attempt(signed.url, id, 'ann')).body.orderId;
+}
+const statusOf = async (orderId: unknown) => (await call(`${signed.url}/orders/${orderId}`)).body.status;
+const minutesAgo = (minutes: number) => new Date(Date.now() - minutes * 60_000);
+
+describe('a payment notification', () => {
+  it.each<[string, Sent]>([
+    ['the newest secret', { secret: NEW }],
+    ['the one before it', { secret: OLD }],
+    ['another provider', { secret: OTHER }],
+    ['a clock that is 4 minutes late', { at: minutesAgo(4) }],
+  ])('counts when it is signed by %s', async (_name, sent) => {
+    const orderId = await order();
+    expect(await notify(orderId, sent)).toMatchObject({ status: 200, body: { status: 'paid' } });
+  });
+
+  it.each<[string, Sent]>([
+    ['a foreign secret', { secret: FOREIGN }],
+    ['a time 6 minutes ago', { at: minutesAgo(6) }],
+    ['a time in 6 minutes', { at: minutesAgo(-6) }],
+    ['another body', { altered: { notificationId: 'other' } }],
+  ])('does not count with %s', async (_name, sent) => {
+    const orderId = await order();
+    expect(await notify(orderId, sent)).toMatchObject({ status: 401, problem: 'invalid-signature' });
+    expect(await statusOf(orderId)).toBe('pending');
+  });
+
+  it('does not count without a signature', async () => {
+    const orderId = await order();
+    expect(await pay(signed.url, orderId)).toMatchObject({ status: 401, problem: 'invalid-signature' });
+    expect(await statusOf(orderId)).toBe('pending');
+  });
+
+  it('has one effect when it is replayed, and the same id of another provider is another one', async () => {
+    const [first, second] = [await order(), await order()];
+    for (let n = 0; n < 3; n++) expect((await notify(first)).status).toBe(200);
+    const same = { notificationId: `n-${first}` };
+    expect(await notify(second, same)).toMatchObject({ status: 409, problem: 'idempotency-conflict' });
+    expect((await notify(second, { ...same, secret: OTHER })).status).toBe(200);
+    const tasks = await stores.sql.query(`SELECT kind FROM tasks WHERE payload ->> 'orderId' = $1`, [first]);
+    expect(tasks.rows.map(({ kind }) => kind).sort()).toEqual(['award', 'ship']);
+  });
+
+  it('of a wrong amount does not learn the right one, which is logged', async () => {
+    const orderId = await order();
+    const answer = await notify(orderId, { amountCents: 1 });
+    expect(answer).toMatchObject({ status: 409, problem: 'amount-mismatch' });
+    expect(JSON.stringify(answer.body)).not.toContain('500');
+    expect(
+      signed.log.some(
+        (line) => line.includes(`"orderId":"${orderId}"`) && line.includes('"expectedCents":500'),
+      ),
+    ).toBe(true);
+  });
+
+  it('refunds a cancelled order only when it is signed, and once', async () => {
+    const orderId = await order();
+    await call(`${signed.url}/orders/${orderId}/cancel`, { method: 'POST' });
+    await notify(orderId, { secret: FOREIGN });
+    expect(await statusOf(orderId)).toBe('cancelled');
+    for (const id of ['r-1', 'r-1', 'r-2']) await notify(orderId, { notificationId: `${id}-${orderId}` });
+    const refunds = await stores.sql.query(
+      `SELECT FROM tasks WHERE kind = 'refund' AND payload ->> 'orderId' = $1`,
+      [orderId],
+    );
+    expect([await statusOf(orderId), refunds.rowCount]).toEqual(['refund-due', 1]);
+  });
+});
