@@ -1,4 +1,4 @@
-/** One row that everybody decrements: as many purchases as fit into a time, on several connections, in three ways. */
+/** One row that every purchase decrements: as many purchases as fit into a time, on several connections, in three ways. */
 import { rejectionOf, type Sql } from './sql.ts';
 
 /** More than any run sells. */
