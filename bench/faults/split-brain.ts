@@ -8,7 +8,7 @@ export const splitBrain: LockFault = {
   group: 'sentinels',
   workMs: 5_000,
   lacks: ({ servers }) =>
-    servers.startsWith('redis') && servers !== 'redis-five' ? null : 'no replica that is promoted',
+    ['redis', 'redis-replica', 'valkey'].includes(servers) ? null : 'no replica that is promoted',
   async before({ lock, servers }) {
     if (lock.servers !== 'redis-replica') await servers.stopReplication();
   },
