@@ -74,7 +74,7 @@ const url = (...protocols: string[]) =>
     error: `must be a URL starting with ${protocols.map((p) => `${p}//`).join(' or ')}`,
   });
 
-/** Whether nobody on the way can read what is sent there. */
+/** Whether what is sent there cannot be read on the way. */
 const isPrivate = ({ protocol, hostname }: URL): boolean =>
   protocol === 'https:' || /^(localhost|127\..*|\[::1\])$/.test(hostname);
 
