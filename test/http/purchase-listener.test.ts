@@ -62,6 +62,7 @@ function application(): RequestListener {
       degraded: () => [],
       checks: {},
     },
+    paymentSecrets: [],
     adminToken: null,
     onError: (error) => errors.push(error),
   };

@@ -103,6 +103,7 @@ async function pay(reservation: Reservation): Promise<string | undefined> {
     confirm: 'durable',
     instruments,
     onError,
+    warn: () => {},
   });
   const given = { notificationId: randomUUID(), orderId: reservation.orderId, amountCents: 250 };
   const result = await payments.notify(given);
