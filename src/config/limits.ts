@@ -142,6 +142,13 @@ export const limits = {
    * this many gains nothing from more.
    */
   requestsPerConnection: 100,
+  /** A request's headers, and the whole request, must arrive within this time. A new connection must send within the latter. */
+  headersMs: 10_000,
+  requestMs: 15_000,
+  /** Interval at which a server looks for late requests. */
+  lateRequestsEveryMs: 1_000,
+  /** File descriptors that connections of clients leave to the stores, the log and the process. */
+  reservedDescriptors: 256,
   /** A repeated error is logged at once, then at this interval with its count: an outage must not fill a disk. */
   repeatedErrorMs: 10_000,
   /** On shutdown, requests in progress have this long to finish. */

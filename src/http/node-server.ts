@@ -1,7 +1,8 @@
 /**
- * The HTTP server below the routes: bounds the requests in progress per connection, validates the `Host` and `Expect` headers,
+ * The HTTP server below the routes: bounds connections, their requests in progress and the time to send one, validates the `Host` and `Expect` headers,
  * and answers malformed requests with problems.
  */
+import { readFileSync } from 'node:fs';
 import {
   createServer,
   type IncomingMessage,
@@ -17,11 +18,30 @@ import { problemBody } from './problems.ts';
 
 /** A server whose every response comes from the listener or is a problem. */
 export function createHttpServer(listener: RequestListener, options: ServerOptions = {}): Server {
+  const { requestTimeout = limits.requestMs } = options;
+  const headersTimeout = Math.min(limits.headersMs, requestTimeout);
+  const connectionsCheckingInterval = limits.lateRequestsEveryMs;
+  const times = { requestTimeout, headersTimeout, connectionsCheckingInterval };
   // Node answers a missing Host without a body. createApp answers it with a problem instead: see hostMistake.
-  const server = createServer({ ...options, requireHostHeader: false }, bounded(listener));
+  const server = createServer({ ...options, ...times, requireHostHeader: false }, bounded(listener));
+  server.maxConnections = maxConnections();
+  // Node's own times count from the first byte of a request.
+  server.on('connection', (socket) => socket.setTimeout(requestTimeout));
   server.on('checkExpectation', bounded(rejectExpectation));
   answerMalformed(server);
   return server;
+}
+
+/** Beyond it, connections are closed: without a descriptor the service could not reach its stores. */
+function maxConnections(): number {
+  let most = Number.POSITIVE_INFINITY;
+  try {
+    const text = readFileSync('/proc/self/limits', 'utf8');
+    most = Number(/^Max open files +(\d+)/m.exec(text)?.[1] ?? most);
+  } catch {
+    // Only Linux says it.
+  }
+  return Math.max(1, most - limits.reservedDescriptors);
 }
 
 /** Requests of a connection without a response, or whose response is not fully sent. */
@@ -42,6 +62,7 @@ function bounded(listener: RequestListener): RequestListener {
       socket.destroy();
       return;
     }
+    if (socket[IN_PROGRESS] === undefined) socket.setTimeout(0); // its first request: see createHttpServer
     socket[IN_PROGRESS] = inProgress;
     res.on('close', countDown);
     listener(req, res);

@@ -31,9 +31,19 @@ export interface TestService extends Omit<Run, 'url'> {
   readonly url: string;
 }
 
-/** Starts a process that may end before it listens. @param folder its installation; by default this checkout */
-export function launch(env: Environment, folder?: string): Run {
-  const child = spawn(process.execPath, [entryOf('main', folder)], {
+export interface LaunchOptions {
+  /** Its installation; by default this checkout. */
+  readonly folder?: string;
+  /** How many files it may open; by default as many as this process. */
+  readonly descriptors?: number;
+}
+
+/** Starts a process that may end before it listens. */
+export function launch(env: Environment, { folder, descriptors }: LaunchOptions = {}): Run {
+  const line = [process.execPath, entryOf('main', folder)];
+  const limited = ['/bin/sh', '-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, ...line];
+  const [command, ...args] = descriptors === undefined ? line : limited;
+  const child = spawn(command!, args, {
     cwd: folder ?? path.join(root, 'src'), // a file .env of the checkout must not count
     env: { PATH: process.env.PATH, PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -68,8 +78,8 @@ export function launch(env: Environment, folder?: string): Run {
 }
 
 /** Starts a service and waits until it listens. @throws with its log when it does not. */
-export async function startService(env: Environment): Promise<TestService> {
-  const run = launch({ LOG_LEVEL: 'info', ...env });
+export async function startService(env: Environment, options: LaunchOptions = {}): Promise<TestService> {
+  const run = launch({ LOG_LEVEL: 'info', ...env }, options);
   const url = await run.url;
   if (url === null) throw new Error(`the service ended before it listened:\n${run.log.join('\n')}`);
   return { ...run, url };
@@ -90,7 +100,7 @@ export async function installService(): Promise<Installation> {
   }
   return {
     folder,
-    start: (env) => launch(env, folder),
+    start: (env) => launch(env, { folder }),
     [Symbol.asyncDispose]: () => rm(folder, { recursive: true }),
   };
 }

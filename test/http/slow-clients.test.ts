@@ -1,0 +1,85 @@
+/** Clients that connect and send nothing, or slowly, or too many at once: others are served, and these are disconnected. */
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
+import { attempt, buy, call, createSale, eventually, users } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const IDLE = 2_000;
+const POLITE = 50;
+
+let stores: TestStores;
+let service: TestService;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+});
+afterAll(async () => {
+  await service?.kill();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+async function open(url = service.url): Promise<Socket> {
+  const socket = connect(Number(new URL(url).port), '127.0.0.1');
+  socket.on('error', () => {});
+  await once(socket, 'connect');
+  return socket;
+}
+
+/** Sends part of a request. @returns the first line of the answer, once the connection is closed */
+async function sendPart(text: string): Promise<string> {
+  const socket = await open();
+  let answer = '';
+  socket.on('data', (chunk) => {
+    answer += chunk;
+  });
+  socket.write(text);
+  await once(socket, 'close');
+  return answer.split('\r\n')[0]!;
+}
+
+it('serves others beside 2,000 connections that send nothing, and closes these', async () => {
+  const sale = await createSale(service.url, POLITE);
+  const idle = await Promise.all(Array.from({ length: IDLE }, () => open()));
+  const closed = Promise.all(idle.map((socket) => once(socket.resume(), 'close')));
+  for (const user of users(POLITE)) expect((await attempt(service.url, sale.id, user)).status).toBe(201);
+  await closed;
+});
+
+it('answers 408 to headers, and to a body, that do not arrive', async () => {
+  const head = 'POST /sales/1/orders HTTP/1.1\r\nHost: test\r\n';
+  const answers = [
+    sendPart(head),
+    sendPart(`${head}Content-Type: application/json\r\nContent-Length: 20\r\n\r\n{`),
+  ];
+  expect(await Promise.all(answers)).toEqual(Array(2).fill('HTTP/1.1 408 Request Timeout'));
+});
+
+it.runIf(process.platform === 'linux')(
+  'leaves descriptors to the stores when clients take all others',
+  async () => {
+    const descriptors = limits.reservedDescriptors + 20;
+    const few = await startService(
+      { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl },
+      { descriptors },
+    );
+    try {
+      const sale = await createSale(few.url, 1);
+      const sockets = await Promise.all(Array.from({ length: descriptors }, () => open(few.url)));
+      const left = () => sockets.filter((socket) => !socket.resume().destroyed).length;
+      await eventually(
+        async () => left(),
+        (count) => count <= descriptors - limits.reservedDescriptors,
+      );
+      expect(left()).toBeGreaterThan(0); // they were not closed for their silence, which closes all
+      for (const socket of sockets) socket.destroy();
+      expect((await buy(few.url, sale.id, 'ann')).status).toBe(201);
+      expect((await call(`${few.url}/readyz`)).status).toBe(200);
+    } finally {
+      await few.kill();
+    }
+  },
+);
