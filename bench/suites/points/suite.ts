@@ -206,7 +206,7 @@ export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
     sections: [
       {
         title: 'Awards a second',
-        text: 'Each client awards points to a user of its own; no two wait for the same lock.',
+        text: 'Each client awards points to a different user, so that none waits for the lock of another.',
         charts: [
           { kind: 'ranking', metric: 'awardsPerSecond' },
           {
