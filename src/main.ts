@@ -7,6 +7,7 @@
  *   (nothing started)      signal or failure, at any moment: what was started is stopped, last first
  */
 import cluster from 'node:cluster';
+import { randomBytes } from 'node:crypto';
 import closeWithGrace from 'close-with-grace';
 import type { Logger } from 'pino';
 import { type Config, parseEnv } from './config/env.ts';
@@ -69,7 +70,7 @@ async function startAll(
 ): Promise<void> {
   const workers = await startWorkers({
     count: config.workers,
-    env: { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl },
+    env: { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl, ...sharedTicketKey(config) },
     log: (message, details) => log.error(details, message),
     onGiveUp: (error) => {
       throw error; // ends this process in order, and with it what it started
@@ -77,6 +78,12 @@ async function startAll(
   });
   closers.add(() => workers.stop());
   logListening(config, workers.port, log);
+}
+
+/** Workers accept the tickets of each other. */
+function sharedTicketKey({ auth, ticketKeys }: Config): { TICKET_SECRETS?: string } {
+  if (auth === null || ticketKeys.length > 0) return {};
+  return { TICKET_SECRETS: randomBytes(32).toString('base64') };
 }
 
 function warnOfControl({ strategy }: Config, log: Logger): void {

@@ -7,14 +7,16 @@
  * What was started is stopped in reverse order, by `close`, also when a later part cannot start.
  */
 import cluster from 'node:cluster';
-import type { Server } from 'node:http';
+import type { RequestListener, Server } from 'node:http';
 import type { Logger } from 'pino';
-import { createLoadShedder } from './concurrency/load-shedding.ts';
+import { createLoadShedder, type LoadShedder } from './concurrency/load-shedding.ts';
 import { repeatedly, untilNone } from './concurrency/periodic.ts';
 import type { Config } from './config/env.ts';
 import { StartError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
+import { openCustomers } from './customers.ts';
 import { createApp } from './http/app.ts';
+import { type ClientLimits, limitConnections, limitRequests } from './http/client-limits.ts';
 import { type Address, listenOn, stopListening } from './http/listen.ts';
 import { createHttpServer } from './http/node-server.ts';
 import { purchaseListener } from './http/purchase-listener.ts';
@@ -33,13 +35,14 @@ import {
 import { createLifecycle } from './orders/lifecycle.ts';
 import { createOrderCommitter } from './orders/order-committer.ts';
 import { createPayments } from './orders/payments.ts';
-import { createPurchases, type Pipeline } from './orders/purchase.ts';
+import { createPurchases, type Pipeline, type Purchases } from './orders/purchase.ts';
 import { type ReaperContext, reapOnce, startReaper } from './orders/reservation-reaper.ts';
 import { uncommittedOrders } from './orders/uncommitted-orders.ts';
 import { ledger } from './points/ledger.ts';
 import { reach, type StoreUrls } from './startup.ts';
 import { storeOf } from './store/failures.ts';
 import { createOutboxRelay, type OutboxRelay } from './store/outbox-relay.ts';
+import { addAuditEvent, appendPending, auditHead } from './store/postgres/audit-log.ts';
 import { type OrderTable, orderTable } from './store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from './store/postgres/pool.ts';
 import { type SaleTable, saleTable } from './store/postgres/sales.ts';
@@ -220,12 +223,19 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   );
   if (outbox !== null)
     closers.add(repeatedly(limits.sweepEveryMs, (isStopped) => untilNone(() => outbox.publish(), isStopped)));
-  const purchases = openPurchases(config, pipeline, core, reports);
+  closers.add(keepAuditLog(postgres, background, log));
+  const { purchases, shedder } = openPurchases(config, pipeline, core, reports);
   closers.add(() => purchases.idle());
   const tasks = runTasks(config, core, reports, log);
   closers.add(() => tasks.stop());
 
+  const customers = openCustomers({ config, core, shedder, reports, warn: (message) => log.warn(message) });
+  closers.add(() => customers.stop());
+  const { callers, ticketing, clientLimits } = customers;
+
   const app = createApp({
+    callers,
+    ticketing,
     strategy,
     purchases,
     sales,
@@ -236,11 +246,18 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     uncommitted: uncommittedOrders(strategy.kind === 'reserves' ? strategy.mirror : null, sales, orders),
     ledger: ledger(postgres, config.pointsGuard === 'lock' ? { ...config, lock } : null),
     tasks,
-    adminToken: config.adminToken,
+    adminTokens: config.adminTokens,
+    record: (event) => addAuditEvent(postgres.pool, event),
     service: describeService(options, core, reports),
     onError: onDefect,
   });
-  return createHttpServer(purchaseListener(purchases, app, onDefect));
+  return httpServer(purchaseListener(purchases, app, onDefect, ticketing?.gate ?? null), clientLimits);
+}
+
+function httpServer(listener: RequestListener, clientLimits: ClientLimits): Server {
+  const server = createHttpServer(limitRequests(listener, clientLimits));
+  limitConnections(server, clientLimits);
+  return server;
 }
 
 function createPipeline(
@@ -260,13 +277,13 @@ function openPurchases(
   pipeline: Pipeline,
   { orders }: Core,
   { instruments, onError }: Reports,
-): ReturnType<typeof createPurchases> {
+): { readonly purchases: Purchases; readonly shedder: LoadShedder } {
   const { strategy } = pipeline;
   const shedder = createLoadShedder(config.admissionMs, strategy.maxBatch);
   measureAdmission(instruments, shedder);
   if (strategy.kind === 'reserves' && strategy.latch) measureLatch(instruments, strategy.latch);
   const tally = attemptTally(instruments.registry, config.strategy);
-  return createPurchases({ ...config, pipeline, orders, shedder, tally, onError });
+  return { purchases: createPurchases({ ...config, pipeline, orders, shedder, tally, onError }), shedder };
 }
 
 async function runReaper(
@@ -307,6 +324,27 @@ function runTasks(config: Config, { postgres, redis, lock }: Core, reports: Repo
     lockWaitMs,
     handlers: taskHandlers(config, (message, details) => log.info(details, message)),
     log: (message, details) => log.warn(details, message),
+  });
+}
+
+/** Appends to the audit log, and notes its end in the log, where someone who changes the table cannot change it. */
+function keepAuditLog(
+  postgres: PostgresStore,
+  background: BackgroundHealth,
+  log: Logger,
+): () => Promise<void> {
+  const health = background.loop('audit-log');
+  let notedMs = Number.NEGATIVE_INFINITY;
+  let noted = '';
+  return repeatedly(limits.auditEveryMs, async (isStopped) => {
+    await health.step('append', () => untilNone(() => appendPending(postgres), isStopped));
+    if (performance.now() - notedMs < limits.auditHeadEveryMs) return;
+    const head = await health.step('read the head', () => auditHead(postgres));
+    if (head === null) return;
+    notedMs = performance.now();
+    const text = `${head.id}:${head.hash.toString('hex')}`;
+    if (head.id !== '0' && text !== noted) log.info({ head: text }, 'Audit log');
+    noted = text;
   });
 }
 

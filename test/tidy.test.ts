@@ -41,11 +41,11 @@ const LAYERS: string[][] = [
   ['store'],
   ['locks'],
   ['points', 'strategies', 'tasks'],
-  ['orders'],
+  ['orders', 'access'],
   ['http'],
-  ['workers.ts', 'startup.ts'],
+  ['workers.ts', 'startup.ts', 'customers.ts'],
   ['service.ts'],
-  ['main.ts', 'reconcile.ts'],
+  ['main.ts', 'reconcile.ts', 'audit.ts'],
 ];
 const layerOf = (part: string) => LAYERS.findIndex((layer) => layer.includes(part));
 
@@ -128,7 +128,7 @@ describe('imports', () => {
   });
 
   it('keep registries for composition roots and contract tests', () => {
-    const allowed = /^(src\/(main|service|reconcile)\.ts|test\/(contract|support)\/.*|bench\/.*)$/;
+    const allowed = /^(src\/(main|service|reconcile|audit)\.ts|test\/(contract|support)\/.*|bench\/.*)$/;
     for (const file of files.filter((f) => f.endsWith('.ts'))) {
       if (importsOf(file).some((f) => /src\/(strategies|locks)\/registry\.ts$/.test(f)))
         expect(file).toMatch(allowed);
@@ -138,7 +138,9 @@ describe('imports', () => {
 
 describe('the environment and signals', () => {
   it.each(
-    source.filter((file) => !['src/main.ts', 'src/reconcile.ts', 'src/local/guardian.ts'].includes(file)),
+    source.filter(
+      (file) => !['src/main.ts', 'src/audit.ts', 'src/reconcile.ts', 'src/local/guardian.ts'].includes(file),
+    ),
   )('%s leaves them to main.ts', (file) => {
     expect(text(file)).not.toMatch(/process\.env\b(?!`)|process\.on\(/);
   });

@@ -105,7 +105,7 @@ function serviceEnv(settings: ServiceSettings, host: string): Record<string, str
     ...ofCaller([...tunable, lockVariable(lock) ?? '', 'ADMIN_TOKEN']),
     STRATEGY: strategy,
     ...(lock !== null && { LOCK: lock }),
-    ...{ DATABASE_URL: databaseUrl, REDIS_URL: redisUrl, HOST: host, PORT: '0' },
+    ...{ DATABASE_URL: databaseUrl, REDIS_URL: redisUrl, HOST: host, PORT: '0', AUTH: 'none' },
     ...{ LOG_LEVEL: 'info', NODE_ENV: 'production' },
     ...env,
   };

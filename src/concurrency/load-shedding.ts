@@ -22,7 +22,16 @@ export interface LoadShedder {
   enter(): boolean | Promise<boolean>;
   leave(): void;
   /** For metrics. */
-  readonly state: { readonly inFlight: number; readonly queued: number; readonly limit: number };
+  readonly state: {
+    readonly inFlight: number;
+    readonly queued: number;
+    readonly limit: number;
+    /** Attempts a second that the limit admits. */
+    readonly perSecond: number;
+    /** Attempts served, and queued, since the start. */
+    readonly served: number;
+    readonly queuedEver: number;
+  };
 }
 
 interface Queued {
@@ -52,6 +61,8 @@ export function createLoadShedder(
   let timer: NodeJS.Timeout | null = null;
   let windowStartMs = performance.now();
   let completed = 0;
+  let served = 0;
+  let queuedEver = 0;
   let wasSaturated = false;
   let lastTimeoutMs = Number.NEGATIVE_INFINITY;
 
@@ -117,17 +128,20 @@ export function createLoadShedder(
       const isShort = nowMs - lastTimeoutMs < bounds.shortQueueMs;
       const maxQueued = isShort ? (limit * queueMs) / serviceMs : bounds.maxQueued;
       if (queued() >= maxQueued) return false;
+      queuedEver += 1;
       timer ??= setInterval(check, bounds.checkMs).unref();
       return new Promise((resolve) => queue.push({ sinceMs: nowMs, resolve }));
     },
     leave() {
       inFlight -= 1;
       completed += 1;
+      served += 1;
       adjust(performance.now());
       admit();
     },
     get state() {
-      return { inFlight, queued: queued(), limit };
+      const perSecond = (limit / serviceMs) * 1_000;
+      return { inFlight, queued: queued(), limit, perSecond, served, queuedEver };
     },
   };
 }

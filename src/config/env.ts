@@ -3,8 +3,19 @@
  * default. All mistakes are reported together.
  */
 import { z } from 'zod';
+import {
+  type AdminToken,
+  type AuthConfig,
+  authMistakes,
+  authOf,
+  Mistake,
+  parseAdminToken,
+  parseSubnet,
+  parseTicketKey,
+} from './access.ts';
 import { parseDatabaseUrl } from './database-url.ts';
 import { ConfigError } from './errors.ts';
+import { limits } from './limits.ts';
 import { parseRedisUrl } from './redis-url.ts';
 import { nearest } from './suggest.ts';
 import { parseWebhookSecret, parseWebhookSecrets, type WebhookSecret } from './webhook-secret.ts';
@@ -44,8 +55,21 @@ export interface Config {
   readonly admissionMs: number;
   /** Worker processes that share the port. */
   readonly workers: number;
-  /** null: administrative routes accept loopback clients only. */
-  readonly adminToken: string | null;
+  /** Who the customers are; null: callers are trusted to name them. */
+  readonly auth: AuthConfig | null;
+  /** Keys of purchase tickets, newest first; empty: the service generates one. */
+  readonly ticketKeys: readonly Buffer[];
+  /** What a customer has to prove before a ticket is issued. */
+  readonly botCheck: 'none' | 'proof-of-work';
+  /** Requests a second of one address, and purchase attempts a second of one customer; 0: no limit. */
+  readonly addressRate: number;
+  readonly customerRate: number;
+  /** Connections of one address at once; 0: no limit. */
+  readonly addressConnections: number;
+  /** Addresses and subnets of proxies whose X-Forwarded-For is believed. */
+  readonly trustedProxies: readonly string[];
+  /** Empty: administrative routes accept loopback clients only. */
+  readonly adminTokens: readonly AdminToken[];
   readonly logLevel: string;
 }
 
@@ -85,6 +109,16 @@ const parsedBy = (parse: (text: string) => unknown) =>
     if (typeof result === 'string') issues.push({ code: 'custom', message: result, input: value });
   });
 
+/** Values with commas between them. @param parse returns what is wrong with one of them as a text */
+const listOf = <T>(parse: (text: string) => T | Mistake) =>
+  z.string().transform((text, { issues }) =>
+    text.split(',').map((one) => {
+      const result = parse(one.trim());
+      if (result instanceof Mistake) issues.push({ code: 'custom', message: result.text, input: text });
+      return result as T;
+    }),
+  );
+
 /** The valid names, passed in by the composition root because configuration must not import the registries. */
 export interface Choices {
   readonly strategies: readonly string[];
@@ -100,16 +134,15 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     Object.entries(env).filter(([, value]) => value !== undefined && value !== ''),
   );
   const parsed = schema(choices).safeParse(given);
-  if (!parsed.success) {
-    throw new ConfigError(
-      parsed.error.issues.map((issue) => {
-        const name = String(issue.path[0]);
-        const shown = SECRET_NAME.test(name) ? '…' : withoutPasswords(given[name] ?? '');
-        return `${name}=${JSON.stringify(shown)} ${issue.message}`;
-      }),
-    );
-  }
+  const mistakes = (parsed.error?.issues ?? []).map((issue) => {
+    const name = String(issue.path[0]);
+    const shown = SECRET_NAME.test(name) ? '…' : withoutPasswords(given[name] ?? '');
+    return `${name}=${JSON.stringify(shown)} ${issue.message}`;
+  });
+  mistakes.push(...authMistakes(given));
+  if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
   const value = parsed.data;
+  const isOpen = value.AUTH === 'jwt';
   return {
     strategy: value.STRATEGY,
     lock: value.LOCK,
@@ -132,7 +165,14 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     pointsGuard: value.POINTS_GUARD,
     admissionMs: value.ADMISSION_MS,
     workers: value.WORKERS,
-    adminToken: value.ADMIN_TOKEN ?? null,
+    auth: authOf(value),
+    ticketKeys: (value.TICKET_SECRETS ?? []) as readonly Buffer[],
+    botCheck: value.BOT_CHECK,
+    addressRate: value.ADDRESS_RATE ?? (isOpen ? limits.clients.addressRate : 0),
+    customerRate: value.CUSTOMER_RATE ?? (isOpen ? limits.clients.customerRate : 0),
+    addressConnections: value.ADDRESS_CONNECTIONS ?? (isOpen ? limits.clients.addressConnections : 0),
+    trustedProxies: (value.TRUSTED_PROXIES ?? []) as readonly string[],
+    adminTokens: (value.ADMIN_TOKEN ?? []) as readonly AdminToken[],
     logLevel: value.LOG_LEVEL,
   };
 }
@@ -184,7 +224,21 @@ function schema(choices: Choices) {
     POINTS_GUARD: either('unique-key', 'lock').default('unique-key'),
     ADMISSION_MS: integer(20, 60_000).default(100),
     WORKERS: integer(1, 64).default(1),
-    ADMIN_TOKEN: z.string().min(16, 'must have at least 16 characters').optional(),
+    AUTH: either('none', 'jwt').default('none'),
+    AUTH_JWKS_URL: url('http:', 'https:')
+      .refine((text) => !URL.canParse(text) || isPrivate(new URL(text)), {
+        error: 'must start with https:// unless its host is loopback',
+      })
+      .optional(),
+    AUTH_ISSUER: z.string().optional(),
+    AUTH_AUDIENCE: z.string().optional(),
+    TICKET_SECRETS: listOf(parseTicketKey).optional(),
+    BOT_CHECK: either('none', 'proof-of-work').default('none'),
+    ADDRESS_RATE: integer(0, 1_000_000).optional(),
+    CUSTOMER_RATE: integer(0, 1_000_000).optional(),
+    ADDRESS_CONNECTIONS: integer(0, 1_000_000).optional(),
+    TRUSTED_PROXIES: listOf(parseSubnet).optional(),
+    ADMIN_TOKEN: listOf(parseAdminToken).optional(),
     LOG_LEVEL: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
   });
 }

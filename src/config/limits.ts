@@ -17,8 +17,10 @@ export const limits = {
   /** Keeps price × units within the integers that a double represents exactly. */
   maxPriceCents: 1_000_000_000,
   maxPoints: 1_000_000_000,
-  /** Rows of `GET /sales` and of a user's points: both are read by people. */
+  /** Entries of a user's points: they are read by people. */
   listLength: 1_000,
+  /** Sales of one page of `GET /sales`. */
+  pageLength: 100,
 
   /** Connections to Postgres for one process. More of them only queue for the hot row inside Postgres. */
   postgresPoolSize: 16,
@@ -105,6 +107,56 @@ export const limits = {
   outboxBatch: 200,
   /** An outbox row of a sale that Redis has not loaded is kept this long; loading a sale takes less. */
   outboxKeepMs: 30_000,
+  /** Customers on the internet: AUTH=jwt. */
+  identity: {
+    /** The issuer's keys are fetched again after this time, and for an unknown key at most this often. */
+    keysMaxAgeMs: 600_000,
+    keysCooldownMs: 5_000,
+    /** Wait for the issuer; then the request ends as `busy`. */
+    keysTimeoutMs: 5_000,
+    /** By how much the issuer's clock may differ. */
+    clockToleranceS: 5,
+    /** Longer tokens are refused before their signature is checked. */
+    tokenLength: 8_192,
+  },
+  tickets: {
+    /** A ticket is valid for this long from its turn on. */
+    validMs: 600_000,
+    /** The longest lottery. */
+    maxSpreadS: 3_600,
+    /** The turns of a sale stay in Redis this long after the last one was given. */
+    keepMs: 3_600_000,
+    /** Interval at which processes exchange what they serve, and the age at which such a figure is ignored. */
+    capacityEveryMs: 1_000,
+    capacityMaxAgeMs: 10_000,
+    /** Without a queue, capacity is assumed to be this much higher than what was served, if that was most of it. */
+    capacityGrowth: 1.25,
+    capacityUsed: 0.7,
+    /** Leading zero bits of a proof of work, about a second for a phone, and how long its challenge is valid. */
+    proofBits: 18,
+    proofMs: 120_000,
+    /** Unpaid reservations of one customer. */
+    unpaid: 3,
+    /** Expired reservations within `expiredWithinMs` that a customer may have; each further one doubles the wait. */
+    expired: 2,
+    expiredWithinMs: 24 * 3_600_000,
+    expiredWaitMs: 60_000,
+  },
+  /** Defaults of the limits for each client with AUTH=jwt, and requests of one customer for what is not a purchase. */
+  clients: {
+    addressRate: 100,
+    customerRate: 5,
+    addressConnections: 256,
+    requestsAMinute: 120,
+    ticketsAMinute: 20,
+    /** Clients that a process remembers; beyond it the oldest are forgotten. */
+    remembered: 100_000,
+  },
+  /** Rows of the audit log that one pass appends, and the interval between passes. */
+  auditBatch: 1_000,
+  auditEveryMs: 1_000,
+  /** Interval at which the end of the audit log is written to the log: a copy of the chain's head in another place. */
+  auditHeadEveryMs: 3_600_000,
   /** Tasks: effects outside Stampede, performed after the commit. */
   tasks: {
     /** Tasks that one dispatcher pass enqueues: this many new ones and this many retries. */

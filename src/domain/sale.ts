@@ -13,6 +13,8 @@ export interface Sale {
   readonly startsAt: string | null;
   /** The first instant at which the sale no longer sells; null means for ever. */
   readonly endsAt: string | null;
+  /** Length of the lottery at the start, in seconds; missing: there is none. */
+  readonly spreadS?: number;
 }
 
 /** Units that can be sold. */

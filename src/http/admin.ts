@@ -7,23 +7,70 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Request, RequestHandler } from 'express';
 import { rateLimit } from 'express-rate-limit';
+import { uuidv7 } from 'uuidv7';
+import type { AdminToken } from '../config/access.ts';
+import type { AuditEvent } from '../store/postgres/audit-log.ts';
 import { ProblemError, sendProblem } from './problems.ts';
+import { jsonBody } from './requests.ts';
 
 /** Wrong tokens per address and minute. */
 const MAX_WRONG_TOKENS = 20;
 
-/** @param token null: loopback only */
-export function adminOnly(token: string | null): RequestHandler[] {
-  if (token === null) {
-    return [
-      (req, _res, next) => {
-        const why = whyNotLocal(req);
-        if (why === null) return next();
-        throw new ProblemError('forbidden', `${why} Set ADMIN_TOKEN, and send it, to use this route so.`);
-      },
-    ];
-  }
-  const expected = digest(token);
+/** The handlers of administrative routes. */
+export interface Administration {
+  /** Lets administrators pass, and puts who it is into `res.locals.admin`. */
+  readonly authorize: RequestHandler[];
+  /** The same for a route that changes something: parses the body, and records the act before and its answer after it. */
+  act(bodyBytes?: number): RequestHandler[];
+}
+
+/** Records an event; it throws what Postgres throws. */
+export type RecordEvent = (event: AuditEvent) => Promise<void>;
+
+/**
+ * @param tokens empty: loopback only
+ * @param onError receives failures to record an answer; a failure before the act refuses it
+ */
+export function administration(
+  tokens: readonly AdminToken[],
+  record: RecordEvent,
+  onError: (error: unknown) => void,
+): Administration {
+  const authorize = tokens.length === 0 ? [localOnly] : tokenOnly(tokens);
+  const recordAct: RequestHandler = async (req, res, next) => {
+    const actor = `admin:${res.locals.admin}`;
+    const subject = `request ${uuidv7()}`;
+    const action = `${req.method} ${req.path}`;
+    await record({ actor, action, subject, details: (req.body as object | undefined) ?? {} });
+    res.on('close', () => {
+      const details = { status: res.writableFinished ? res.statusCode : null };
+      record({ actor, action: 'answered', subject, details }).catch(onError);
+    });
+    next();
+  };
+  return {
+    authorize,
+    act: (bodyBytes) => [...authorize, ...(bodyBytes === undefined ? [] : jsonBody(bodyBytes)), recordAct],
+  };
+}
+
+const localOnly: RequestHandler = (req, res, next) => {
+  const why = whyNotLocal(req);
+  if (why !== null)
+    throw new ProblemError('forbidden', `${why} Set ADMIN_TOKEN, and send it, to use this route so.`);
+  res.locals.admin = 'loopback';
+  next();
+};
+
+/** The name of the token in a header; null: it is none of them. Takes the same time for each of them. */
+export function tokenName(tokens: readonly AdminToken[], authorization = ''): string | null {
+  const given = digest(/^Bearer (.+)$/.exec(authorization)?.[1] ?? '');
+  let name: string | null = null;
+  for (const one of tokens) if (timingSafeEqual(given, digest(one.token))) name = one.name;
+  return name;
+}
+
+function tokenOnly(tokens: readonly AdminToken[]): RequestHandler[] {
   // Only wrong tokens count, so that other clients cannot lock out a holder of the right one.
   const countWrong = rateLimit({
     windowMs: 60_000,
@@ -35,8 +82,11 @@ export function adminOnly(token: string | null): RequestHandler[] {
   });
   return [
     (req, res, next) => {
-      const given = /^Bearer (.+)$/.exec(req.headers.authorization ?? '')?.[1] ?? '';
-      if (timingSafeEqual(digest(given), expected)) return next();
+      const name = tokenName(tokens, req.headers.authorization);
+      if (name !== null) {
+        res.locals.admin = name;
+        return next();
+      }
       return countWrong(req, res, () => {
         res.setHeader('WWW-Authenticate', 'Bearer');
         sendProblem(res, 'unauthorized', 'Send the header Authorization: Bearer <ADMIN_TOKEN>.');

@@ -1,6 +1,7 @@
 /** The Express application: routes and error handling. */
 import express, { type ErrorRequestHandler, type Express } from 'express';
 import helmet from 'helmet';
+import type { AdminToken } from '../config/access.ts';
 import { limits } from '../config/limits.ts';
 import type { WebhookSecret } from '../config/webhook-secret.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
@@ -13,7 +14,8 @@ import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { TaskAdmin } from '../tasks/tasks.ts';
-import { adminOnly } from './admin.ts';
+import { administration, type RecordEvent } from './admin.ts';
+import type { Callers } from './callers.ts';
 import { hostMistake } from './node-server.ts';
 import { ProblemError, type ProblemSlug, sendProblem } from './problems.ts';
 import { purchaseRoute } from './purchase-route.ts';
@@ -22,6 +24,8 @@ import { pointRoutes } from './routes/points.ts';
 import { saleRoutes } from './routes/sales.ts';
 import { type ServiceContext, serviceRoutes } from './routes/service.ts';
 import { taskRoutes } from './routes/tasks.ts';
+import { type TicketContext, ticketRoutes } from './routes/tickets.ts';
+import type { TicketGate } from './ticket-gate.ts';
 
 export interface HttpContext {
   readonly service: ServiceContext;
@@ -35,7 +39,12 @@ export interface HttpContext {
   readonly ledger: Ledger;
   readonly tasks: TaskAdmin;
   readonly paymentSecrets: readonly WebhookSecret[];
-  readonly adminToken: string | null;
+  readonly callers: Callers;
+  /** Null: AUTH=none. */
+  readonly ticketing: { readonly gate: TicketGate; readonly routes: TicketContext } | null;
+  readonly adminTokens: readonly AdminToken[];
+  /** Records administrative acts. */
+  readonly record: RecordEvent;
   /** Receives unexpected errors. */
   readonly onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void;
 }
@@ -52,7 +61,7 @@ export function createApp(context: HttpContext): Express {
     else sendProblem(res.set('Connection', 'close'), 'invalid-request', mistake);
   });
   // Purchases that purchase-listener.ts does not handle come first: they need no middleware for browsers.
-  app.use(purchaseRoute(context.purchases));
+  app.use(purchaseRoute(context.purchases, context.ticketing?.gate ?? null));
   app.use(
     helmet({
       // The service speaks plain HTTP; HSTS is the decision of the proxy in front of it.
@@ -60,11 +69,14 @@ export function createApp(context: HttpContext): Express {
       contentSecurityPolicy: { directives: { upgradeInsecureRequests: null } },
     }),
   );
-  const admin = adminOnly(context.adminToken);
+  const admin = administration(context.adminTokens, context.record, (error) =>
+    context.onError(error, { method: 'POST', path: 'audit' }),
+  );
   app.use(serviceRoutes(context.service));
   app.use(saleRoutes(context.sales, context.strategy, admin));
   app.use(orderRoutes(context, admin));
-  app.use(pointRoutes(context.ledger, admin));
+  app.use(pointRoutes(context.ledger, admin, context.callers));
+  if (context.ticketing !== null) app.use(ticketRoutes(context.ticketing.routes));
   app.use(taskRoutes(context.tasks, admin));
   app.use((req, res) =>
     sendProblem(res, 'not-found', `No route for ${req.method} ${req.path.slice(0, 200)}. See /docs.`),

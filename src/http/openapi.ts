@@ -38,7 +38,9 @@ const PAYMENT: ProblemSlug[] = [
   'amount-mismatch',
   'idempotency-conflict',
 ];
+const CUSTOMER: ProblemSlug[] = ['unauthorized', 'too-many-requests'];
 const admin = [{ adminToken: [] }, {}];
+const customer = [{ customerToken: [] }, {}];
 const salePath = z.object({ saleId: s.saleIdSchema });
 const userPath = z.object({ userId: s.userIdSchema });
 
@@ -46,8 +48,13 @@ const salePaths: ZodOpenApiPathsObject = {
   '/sales': {
     get: {
       summary: 'Sales, newest first',
+      description: 'The header Link names the next page.',
       tags: ['Sales'],
-      responses: { '200': json(z.array(s.saleSchema), 'Sales'), ...failures(...STORES) },
+      requestParams: { query: s.pageQuerySchema },
+      responses: {
+        '200': json(z.array(s.saleSchema), 'Sales'),
+        ...failures('invalid-request', 'too-many-requests', ...STORES),
+      },
     },
     post: {
       summary: 'Create a sale',
@@ -83,6 +90,33 @@ const salePaths: ZodOpenApiPathsObject = {
   },
 };
 
+const ticketPaths: ZodOpenApiPathsObject = {
+  '/sales/{saleId}/tickets': {
+    post: {
+      summary: 'Get a ticket, with AUTH=jwt',
+      description:
+        'A purchase needs it. Before the start of the sale the turn is drawn by lot; later it is the next free one. A repeat returns the same turn.',
+      tags: ['Orders'],
+      security: customer,
+      requestParams: { path: salePath },
+      requestBody: { required: false, content: { 'application/json': { schema: s.ticketRequestSchema } } },
+      responses: {
+        '201': json(s.ticketSchema, 'The ticket'),
+        ...failures(
+          ...BODY,
+          ...CUSTOMER,
+          'forbidden',
+          'proof-required',
+          'unknown-sale',
+          'sold-out',
+          'sale-not-open',
+          ...STORES,
+        ),
+      },
+    },
+  },
+};
+
 const UNCOMMITTED =
   'An order that was accepted with 202 and is not committed yet gives 503 `busy` with Retry-After rather than 404.';
 
@@ -90,7 +124,8 @@ const orderPaths: ZodOpenApiPathsObject = {
   '/sales/{saleId}/orders': {
     post: {
       summary: 'Buy one unit',
-      description: 'A repeat by the same user returns the same order.',
+      description:
+        'A repeat by the same user returns the same order. With AUTH=jwt it needs a ticket as Authorization: Bearer, which names the user; the body is ignored.',
       tags: ['Orders'],
       requestParams: { path: salePath },
       requestBody: body(s.purchaseSchema),
@@ -98,7 +133,16 @@ const orderPaths: ZodOpenApiPathsObject = {
         '200': json(s.placedOrderSchema, 'The existing order of the user'),
         '201': json(s.placedOrderSchema, 'The order, committed in Postgres'),
         '202': json(s.placedOrderSchema, 'With CONFIRM=accepted: a unit is reserved; the commit follows'),
-        ...failures(...BODY, 'unknown-sale', 'sold-out', 'sale-not-open', ...STORES),
+        ...failures(
+          ...BODY,
+          'invalid-ticket',
+          'too-early',
+          'too-many-requests',
+          'unknown-sale',
+          'sold-out',
+          'sale-not-open',
+          ...STORES,
+        ),
       },
     },
     get: {
@@ -108,7 +152,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       requestParams: { path: salePath, query: s.userQuerySchema },
       responses: {
         '200': json(s.orderSchema, 'The order'),
-        ...failures('invalid-request', 'unknown-order', ...STORES),
+        ...failures('invalid-request', ...CUSTOMER, 'unknown-order', ...STORES),
       },
     },
   },
@@ -120,7 +164,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
       responses: {
         '200': json(s.orderSchema, 'The order'),
-        ...failures('invalid-request', 'unknown-order', ...STORES),
+        ...failures('invalid-request', ...CUSTOMER, 'unknown-order', ...STORES),
       },
     },
   },
@@ -132,7 +176,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
       responses: {
         '200': json(s.orderSchema, 'The cancelled order'),
-        ...failures('invalid-request', 'unknown-order', 'invalid-transition', ...STORES),
+        ...failures('invalid-request', ...CUSTOMER, 'unknown-order', 'invalid-transition', ...STORES),
       },
     },
   },
@@ -170,7 +214,10 @@ const pointPaths: ZodOpenApiPathsObject = {
       summary: 'Balance and entries, newest first',
       tags: ['Points'],
       requestParams: { path: userPath },
-      responses: { '200': json(s.pointsSchema, 'The account'), ...failures('invalid-request', ...STORES) },
+      responses: {
+        '200': json(s.pointsSchema, 'The account'),
+        ...failures('invalid-request', ...CUSTOMER, 'not-found', ...STORES),
+      },
     },
   },
 };
@@ -246,7 +293,12 @@ export function openApiDocument() {
       description: 'A flash-sale and inventory service. Errors are RFC 9457 problems.',
       license: { name: 'MIT', identifier: 'MIT' },
     },
-    paths: { ...salePaths, ...orderPaths, ...pointPaths, ...taskPaths, ...servicePaths },
-    components: { securitySchemes: { adminToken: { type: 'http', scheme: 'bearer' } } },
+    paths: { ...salePaths, ...ticketPaths, ...orderPaths, ...pointPaths, ...taskPaths, ...servicePaths },
+    components: {
+      securitySchemes: {
+        adminToken: { type: 'http', scheme: 'bearer' },
+        customerToken: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' },
+      },
+    },
   });
 }

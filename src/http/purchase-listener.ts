@@ -15,10 +15,12 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import { limits } from '../config/limits.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Purchases } from '../orders/purchase.ts';
+import { hostMistake } from './node-server.ts';
 import { ProblemError } from './problems.ts';
-import { problemReply, replyOf, send } from './purchase-reply.ts';
+import { problemReply, type Reply, replyOf, send } from './purchase-reply.ts';
 import { parse } from './requests.ts';
 import { purchaseSchema } from './schemas.ts';
+import type { TicketGate } from './ticket-gate.ts';
 
 const PREFIX = '/sales/';
 const SUFFIX = '/orders';
@@ -31,11 +33,15 @@ for (const character of 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
   ALLOWED[character.charCodeAt(0)] = 1;
 }
 
-/** Handles purchases of the common form and passes every other request to `others`. */
+/**
+ * Handles purchases of the common form and passes every other request to `others`.
+ * @param gate with tickets, the ticket names the customer, and a body is ignored; null: the body names the customer
+ */
 export function purchaseListener(
   purchases: Purchases,
   others: RequestListener,
   onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void,
+  gate: TicketGate | null = null,
 ): RequestListener {
   function answer(res: ServerResponse, saleId: number, outcome: Outcome): void {
     if (!res.destroyed) send(res, replyOf(saleId, outcome));
@@ -47,11 +53,11 @@ export function purchaseListener(
     if (!res.destroyed && !res.headersSent) send(res, problemReply('internal-error', detail));
   }
 
-  function attempt(res: ServerResponse, saleId: number, body: Buffer): void {
+  function attempt(res: ServerResponse, saleId: number, customer: () => string | Reply): void {
     try {
-      const userId = userIdOf(body);
-      const outcome = userId === null ? null : purchases.attempt(saleId, userId);
-      if (outcome === null) send(res, invalidBody(body));
+      const userId = customer();
+      const outcome = typeof userId === 'string' ? purchases.attempt(saleId, userId) : null;
+      if (outcome === null) send(res, userId as Reply);
       else if (!(outcome instanceof Promise)) answer(res, saleId, outcome);
       else {
         outcome.then(
@@ -66,15 +72,23 @@ export function purchaseListener(
 
   return (req, res) => {
     const saleId = req.method === 'POST' ? saleIdOf(req.url!) : 0;
-    if (saleId === 0 || !isCommonForm(req)) return others(req, res);
+    if (saleId === 0) return others(req, res);
+    if (gate !== null) {
+      if (hostMistake(req) !== null) return others(req, res);
+      return attempt(res, saleId, () => gate.customerOf(req.headers.authorization, saleId));
+    }
+    if (!isCommonForm(req)) return others(req, res);
     let body: Buffer | null = null;
     req.on('data', (chunk: Buffer) => {
       body = body === null ? chunk : Buffer.concat([body, chunk]);
     });
     // When the client disconnects there is no `end`, and nothing happens.
-    req.on('end', () => attempt(res, saleId, body ?? Buffer.alloc(0)));
+    req.on('end', () => attempt(res, saleId, () => customerIn(body ?? Buffer.alloc(0))));
   };
 }
+
+/** The user id in a body, or the answer to an invalid one. */
+const customerIn = (body: Buffer): string | Reply => userIdOf(body) ?? invalidBody(body);
 
 /** The id in `/sales/<id>/orders`; 0 for any other URL. */
 export function saleIdOf(url: string): number {

@@ -5,9 +5,20 @@ import type { Purchases } from '../orders/purchase.ts';
 import { replyOf, send } from './purchase-reply.ts';
 import { jsonBody, parse } from './requests.ts';
 import { purchaseSchema, saleIdSchema } from './schemas.ts';
+import type { TicketGate } from './ticket-gate.ts';
 
-export function purchaseRoute(purchases: Purchases): Router {
+/** @param gate null: the body names the customer */
+export function purchaseRoute(purchases: Purchases, gate: TicketGate | null): Router {
   const router = Router();
+  if (gate !== null) {
+    router.post('/sales/:saleId/orders', async (req, res) => {
+      const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
+      const customer = gate.customerOf(req.headers.authorization, saleId);
+      if (typeof customer !== 'string') return send(res, customer);
+      send(res, replyOf(saleId, await purchases.attempt(saleId, customer)));
+    });
+    return router;
+  }
   router.post('/sales/:saleId/orders', ...jsonBody(limits.purchaseBodyBytes), async (req, res) => {
     const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
     const { userId } = parse(purchaseSchema, req.body, 'body');

@@ -56,12 +56,29 @@ export const newSaleSchema = z
     priceCents: z.int().min(0).max(limits.maxPriceCents),
     startsAt: instant.nullish(),
     endsAt: instant.nullish(),
+    spreadS: z
+      .int()
+      .min(0)
+      .max(limits.tickets.maxSpreadS)
+      .optional()
+      .meta({ description: 'Length of the lottery at the start, in seconds, for customers with tickets' }),
   })
   .refine((sale) => !sale.startsAt || !sale.endsAt || sale.startsAt < sale.endsAt, {
     path: ['endsAt'],
     error: 'must be later than startsAt',
   })
   .meta({ id: 'NewSale' });
+
+export const ticketRequestSchema = z
+  .strictObject({
+    proof: z
+      .strictObject({ challenge: z.string().max(200), nonce: z.string().max(64) })
+      .optional()
+      .meta({
+        description: 'With BOT_CHECK=proof-of-work: the answer to the challenge of a 403 `proof-required`',
+      }),
+  })
+  .meta({ id: 'TicketRequest' });
 
 export const restockSchema = z
   .strictObject({ units: units.min(-limits.maxUnits).refine((n) => n !== 0, 'must not be 0') })
@@ -81,7 +98,11 @@ export const notificationSchema = z
   })
   .meta({ id: 'PaymentNotification' });
 
-export const userQuerySchema = z.object({ userId: userIdSchema });
+export const userQuerySchema = z.object({
+  userId: userIdSchema
+    .optional()
+    .meta({ description: 'Required with AUTH=none; with AUTH=jwt the caller, also as `me`' }),
+});
 
 export const taskIdSchema = exactId.meta({
   override: { type: 'integer', minimum: 1 },
@@ -90,13 +111,25 @@ export const taskIdSchema = exactId.meta({
 
 export const taskStateSchema = z.enum(taskStates);
 
+const listLimit = z
+  .string()
+  .regex(/^[1-9]\d{0,3}$/, `must be an integer from 1 to ${limits.listLength}`)
+  .transform(Number)
+  .refine((n) => n <= limits.listLength, `must be an integer from 1 to ${limits.listLength}`);
+
+export const pageQuerySchema = z.strictObject({
+  limit: listLimit.optional().meta({
+    override: { type: 'integer', minimum: 1, maximum: limits.listLength, default: limits.pageLength },
+  }),
+  before: exactId
+    .refine((id) => id <= limits.maxSaleId, 'must be the id of a sale')
+    .optional()
+    .meta({ override: { type: 'integer', minimum: 1 }, description: 'Only sales with a smaller id' }),
+});
+
 export const taskQuerySchema = z.strictObject({
   state: taskStateSchema.optional(),
-  limit: z
-    .string()
-    .regex(/^[1-9]\d{0,3}$/, `must be an integer from 1 to ${limits.listLength}`)
-    .transform(Number)
-    .refine((n) => n <= limits.listLength, `must be an integer from 1 to ${limits.listLength}`)
+  limit: listLimit
     .optional()
     .meta({ override: { type: 'integer', minimum: 1, maximum: limits.listLength, default: 100 } }),
 });
@@ -113,8 +146,17 @@ export const saleSchema = z
     remaining: z.int().meta({ description: 'stock − sold; negative after an oversell' }),
     startsAt: dateTime.nullable(),
     endsAt: dateTime.nullable(),
+    spreadS: z.int().optional().meta({ description: 'Only of a sale with a lottery' }),
   })
   .meta({ id: 'Sale' });
+
+export const ticketSchema = z
+  .object({
+    ticket: z.string().meta({ description: 'Sent with a purchase as Authorization: Bearer' }),
+    notBefore: dateTime.meta({ description: "When the customer's turn begins" }),
+    expiresAt: dateTime,
+  })
+  .meta({ id: 'Ticket' });
 
 export const orderStatusSchema = z.enum(['pending', 'paid', 'cancelled', 'expired', 'refund-due']);
 

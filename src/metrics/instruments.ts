@@ -19,6 +19,9 @@ export interface Instruments {
   readonly tasksReclaimed: Counter<'from'>;
   /** Stream entries whose task could not be claimed any more. */
   readonly taskHintsDropped: Counter;
+  /** Requests refused before the service worked on them, by reason. */
+  readonly refusals: Counter<'reason'>;
+  readonly ticketsIssued: Counter;
   /** Failed store operations. */
   readonly storeErrors: Counter<'store' | 'operation'>;
 }
@@ -62,6 +65,17 @@ export function createInstruments(): Instruments {
       registers,
     }),
     ...taskInstruments(registers),
+    refusals: new Counter({
+      name: 'stampede_refused_requests_total',
+      help: 'Requests refused before the service worked on them, by reason: limits of an address or customer, tickets',
+      labelNames: ['reason'],
+      registers,
+    }),
+    ticketsIssued: new Counter({
+      name: 'stampede_tickets_issued_total',
+      help: 'Purchase tickets issued',
+      registers,
+    }),
     storeErrors: new Counter({
       name: 'stampede_store_errors_total',
       help: 'Failed operations, by store and operation',

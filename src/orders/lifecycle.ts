@@ -34,8 +34,12 @@ export type CancelResult =
   | { readonly kind: 'unknown'; readonly reason: string };
 
 export interface Lifecycle {
-  /** Cancels a pending order. @throws what Postgres throws; the order may be cancelled then */
-  cancel(orderId: string): Promise<CancelResult>;
+  /**
+   * Cancels a pending order.
+   * @param actor for the audit log
+   * @throws what Postgres throws; the order may be cancelled then
+   */
+  cancel(orderId: string, actor: string): Promise<CancelResult>;
   /**
    * Expires one batch of pending orders whose payment window has ended; several processes may do so at once. An order that
    * Postgres rejects is retried later (see metrics/background.ts), and does not stop the others.
@@ -70,6 +74,10 @@ const CLOSE = `
   ), outbox AS (
     INSERT INTO mirror_outbox (sale_id, change, order_id, user_id)
     SELECT sale_id, 'release', id, user_id FROM closed WHERE $3
+  ), audited AS (
+    INSERT INTO audit_pending (actor, action, subject, details)
+    SELECT $4, 'order.cancelled', 'order ' || id, json_build_object('saleId', sale_id, 'userId', user_id)::text
+    FROM closed WHERE $2 = 'cancelled'
   )
   SELECT id FROM closed`;
 
@@ -98,12 +106,16 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
   const { pool } = context.postgres;
 
   /** Closes those that are still pending. @returns their ids */
-  async function close(orderIds: readonly string[], to: 'cancelled' | 'expired'): Promise<readonly string[]> {
+  async function close(
+    orderIds: readonly string[],
+    to: 'cancelled' | 'expired',
+    actor = 'service',
+  ): Promise<readonly string[]> {
     const { rows } = await retried(() =>
       pool.query<{ id: string }>({
         name: 'close-orders',
         text: CLOSE,
-        values: [orderIds, to, outbox !== null],
+        values: [orderIds, to, outbox !== null, actor],
       }),
     );
     instruments.transitions.inc({ to }, rows.length);
@@ -139,9 +151,9 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
   }
 
   return {
-    async cancel(orderId) {
+    async cancel(orderId, actor) {
       for (let tries = 1; ; tries++) {
-        const closed = await close([orderId], 'cancelled');
+        const closed = await close([orderId], 'cancelled', actor);
         await outbox?.publish(closed);
         const order = await afterWrite(orders.get(orderId));
         if (order === UNREAD) return { kind: 'unknown', reason: order };

@@ -18,6 +18,7 @@ import type { Order, OrderStatus } from '../domain/order.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { addTask } from '../store/postgres/add-task.ts';
+import { addAuditEvent } from '../store/postgres/audit-log.ts';
 import { afterWrite, classifyPostgresError, UNREAD } from '../store/postgres/failures.ts';
 import { ACTIVE, type OrderTable } from '../store/postgres/orders.ts';
 import { inTransaction, type PostgresStore, retried } from '../store/postgres/pool.ts';
@@ -27,6 +28,8 @@ export interface Notification {
   readonly notificationId: string;
   readonly orderId: string;
   readonly amountCents: number;
+  /** Who reported it, for the audit log. */
+  readonly actor?: string;
 }
 
 export type PaymentResult =
@@ -96,6 +99,14 @@ export function createPayments(context: PaymentsContext): Payments {
       'INSERT INTO payment_notifications (id, order_id, amount_cents, result) VALUES ($1, $2, $3, $4)',
       [notificationId, orderId, amountCents, effect],
     );
+    const action = effect === 'none' ? 'payment.repeated' : `payment.${effect}`;
+    const { actor = 'service' } = given;
+    await addAuditEvent(client, {
+      actor,
+      action,
+      subject: `order ${orderId}`,
+      details: { notificationId, amountCents },
+    });
     return { kind: 'done', effect };
   }
 

@@ -8,8 +8,12 @@ import type { SaleTable } from '../store/postgres/sales.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 
 export interface UncommittedOrders {
-  /** Whether an order that Postgres did not have is reserved, or was committed since. @throws what the stores throw */
-  has(orderId: string): Promise<boolean>;
+  /**
+   * Whether an order that Postgres did not have is reserved, or was committed since.
+   * @param userId only if it is this customer's; null: any customer's
+   * @throws what the stores throw
+   */
+  has(orderId: string, userId: string | null): Promise<boolean>;
   /** The customer's active order, or that it is reserved; else the latest closed one, or null. @throws what the stores throw */
   ofUser(saleId: number, userId: string): Promise<Order | 'uncommitted' | null>;
 }
@@ -24,13 +28,14 @@ export function uncommittedOrders(
   orders: OrderTable,
 ): UncommittedOrders {
   return {
-    async has(orderId) {
+    async has(orderId, userId) {
       if (mirror === null || Math.abs(Date.now() - madeAtMs(orderId)) > RECENT_MS) return false;
       const recent = await sales.recent();
       const saleIds = recent.map(({ id }) => id);
-      if (await mirror.isReserved(orderId, saleIds)) return true;
+      if (await mirror.isReserved(orderId, saleIds, userId)) return true;
       // It may have been committed between the first read of Postgres and that of Redis.
-      return (await orders.get(orderId)) !== null;
+      const order = await orders.get(orderId);
+      return order !== null && (userId === null || order.userId === userId);
     },
     async ofUser(saleId, userId) {
       const order = await orders.ofUser(saleId, userId);

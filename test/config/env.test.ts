@@ -38,7 +38,14 @@ describe('the configuration', () => {
       pointsGuard: 'unique-key',
       admissionMs: 100,
       workers: 1,
-      adminToken: null,
+      auth: null,
+      ticketKeys: [],
+      botCheck: 'none',
+      addressRate: 0,
+      customerRate: 0,
+      addressConnections: 0,
+      trustedProxies: [],
+      adminTokens: [],
       logLevel: 'info',
     });
   });
@@ -65,8 +72,46 @@ describe('the configuration', () => {
       const problems = problemsOf({ PAYMENT_WEBHOOK_SECRETS: wrong, ADMIN_TOKEN: 'short' });
       expect(problems).toHaveLength(2);
       expect(problems[0]).toContain('PAYMENT_WEBHOOK_SECRETS="…" must be whsec_');
-      expect(problems[1]).toContain('ADMIN_TOKEN="…" must have');
+      expect(problems[1]).toContain('ADMIN_TOKEN="…" must be tokens');
     }
+  });
+
+  it('needs AUTH on an address that others reach, and the issuer with AUTH=jwt', () => {
+    for (const HOST of ['localhost', '127.0.0.2', '::1']) expect(problemsOf({ HOST })).toEqual([]);
+    for (const HOST of ['0.0.0.0', '::', '192.0.2.1', '127.0.0.1.example']) {
+      expect(problemsOf({ HOST })).toEqual([expect.stringContaining('needs AUTH: with AUTH=jwt')]);
+      expect(problemsOf({ HOST, AUTH: 'none' })).toEqual([]);
+    }
+    const issuer = { AUTH_JWKS_URL: 'https://id.example/jwks', AUTH_ISSUER: 'https://id.example' };
+    expect(problemsOf({ AUTH: 'jwt', ...issuer })).toEqual([
+      'AUTH_AUDIENCE is missing: AUTH=jwt needs AUTH_JWKS_URL, AUTH_ISSUER, AUTH_AUDIENCE',
+    ]);
+    const open = { HOST: '0.0.0.0', AUTH: 'jwt', ...issuer, AUTH_AUDIENCE: 'shop' };
+    expect(parseEnv(open, choices)).toMatchObject({
+      auth: { jwksUrl: 'https://id.example/jwks', issuer: 'https://id.example', audience: 'shop' },
+      addressRate: 100,
+      customerRate: 5,
+    });
+    expect(problemsOf({ ...open, AUTH_JWKS_URL: 'http://id.example/jwks' })).toHaveLength(1);
+  });
+
+  it('reads keys of tickets, proxies and named administrators', () => {
+    const [newer, older] = ['n', 'o'].map((letter) => Buffer.alloc(32, letter)) as [Buffer, Buffer];
+    const given = {
+      TICKET_SECRETS: `${newer.toString('base64')}, ${older.toString('base64')}`,
+      TRUSTED_PROXIES: '10.0.0.0/8,2001:db8::1',
+      ADMIN_TOKEN: 'ann:0123456789abcdef,fedcba9876543210',
+    };
+    expect(parseEnv(given, choices)).toMatchObject({
+      ticketKeys: [newer, older],
+      trustedProxies: ['10.0.0.0/8', '2001:db8::1'],
+      adminTokens: [
+        { name: 'ann', token: '0123456789abcdef' },
+        { name: 'admin', token: 'fedcba9876543210' },
+      ],
+    });
+    const wrong = { TICKET_SECRETS: 'c2hvcnQ=', TRUSTED_PROXIES: '10.0.0.0/33', ADMIN_TOKEN: 'Ann:short' };
+    expect(problemsOf(wrong)).toHaveLength(3);
   });
 
   it('accepts a webhook over http on this machine only', () => {

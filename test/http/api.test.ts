@@ -297,6 +297,7 @@ describe('the service', () => {
       'post /sales',
       'post /sales/{saleId}/orders',
       'post /sales/{saleId}/restock',
+      'post /sales/{saleId}/tickets',
       'post /tasks/{taskId}/retry',
       'post /users/{userId}/points',
     ]);

@@ -63,7 +63,10 @@ function application(): RequestListener {
       checks: {},
     },
     paymentSecrets: [],
-    adminToken: null,
+    adminTokens: [],
+    record: async () => {},
+    ticketing: null,
+    callers: { identity: null, of: async () => ({ actor: 'caller', customer: null }) },
     onError: (error) => errors.push(error),
   };
   return createApp(context as HttpContext);

@@ -27,6 +27,7 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   ],
   'post /sales/{saleId}/orders': ({ saleId }) =>
     ['pending', 'new-1', 'new-2', 'new-3', 'new-4'].map((userId) => [`/sales/${saleId}/orders`, { userId }]),
+  'post /sales/{saleId}/tickets': ({ saleId }) => [[`/sales/${saleId}/tickets`, {}]],
   'get /sales/{saleId}/orders': ({ saleId }) => [[`/sales/${saleId}/orders?userId=unpaid`]],
   'get /orders/{orderId}': ({ orders }) => [[`/orders/${orders.pending}`]],
   'post /orders/{orderId}/cancel': ({ orders }) => [[`/orders/${orders.pending}/cancel`, {}]],

@@ -6,5 +6,6 @@ export function saleKeys(name: string): SaleKeys {
   const state = `${prefix}:state`;
   const [buyers, reservations] = [`${prefix}:buyers`, `${prefix}:reservations`];
   const [segments, restocks] = [`${prefix}:segments`, `${prefix}:restocks`];
-  return { state, counters: state, segments, buyers, reservations, restocks };
+  const turns = `${prefix}:turns`;
+  return { state, counters: state, segments, buyers, reservations, restocks, turns };
 }

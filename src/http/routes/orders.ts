@@ -1,14 +1,23 @@
 /** Orders: read and cancelled by customers, reported as paid by the payment provider. */
-import { type RequestHandler, type Response, Router } from 'express';
+import { type Response, Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { WebhookSecret } from '../../config/webhook-secret.ts';
+import type { Order } from '../../domain/order.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
 import type { Notification, PaymentResult, Payments } from '../../orders/payments.ts';
 import type { UncommittedOrders } from '../../orders/uncommitted-orders.ts';
 import type { OrderTable } from '../../store/postgres/orders.ts';
+import type { Administration } from '../admin.ts';
+import { type Caller, type Callers, namedCustomer } from '../callers.ts';
 import { outcomeUnread, ProblemError } from '../problems.ts';
 import { jsonBody, parse } from '../requests.ts';
-import { notificationSchema, orderIdSchema, saleIdSchema, userQuerySchema } from '../schemas.ts';
+import {
+  notificationSchema,
+  orderIdSchema,
+  saleIdSchema,
+  userIdSchema,
+  userQuerySchema,
+} from '../schemas.ts';
 import { signedBy } from '../webhook-signature.ts';
 
 export interface OrderContext {
@@ -18,31 +27,47 @@ export interface OrderContext {
   readonly uncommitted: UncommittedOrders;
   /** Of those who may report payments; empty: administrators may. */
   readonly paymentSecrets: readonly WebhookSecret[];
+  readonly callers: Callers;
 }
 
-export function orderRoutes(context: OrderContext, admin: RequestHandler[]): Router {
-  const { orders, lifecycle, payments, uncommitted, paymentSecrets } = context;
+export function orderRoutes(context: OrderContext, admin: Administration): Router {
+  const { orders, lifecycle, payments, uncommitted, paymentSecrets, callers } = context;
   const router = Router();
   const json = jsonBody(limits.bodyBytes);
-  const provider = paymentSecrets.length === 0 ? [...admin, ...json] : [...json, signedBy(paymentSecrets)];
+  const provider =
+    paymentSecrets.length === 0 ? [...admin.authorize, ...json] : [...json, signedBy(paymentSecrets)];
 
   /** The problem for an order that is not in Postgres. */
-  async function missing(res: Response, orderId: string): Promise<ProblemError> {
-    if (!(await uncommitted.has(orderId)))
+  async function missing(
+    res: Response,
+    orderId: string,
+    customer: string | null = null,
+  ): Promise<ProblemError> {
+    if (!(await uncommitted.has(orderId, customer)))
       return new ProblemError('unknown-order', `Order ${orderId} does not exist.`);
     return notCommitted(res, `Order ${orderId}`);
   }
 
+  /** @throws ProblemError when there is none that the caller may see */
+  async function ownOrder(res: Response, orderId: string, { customer }: Caller): Promise<Order> {
+    const order = await orders.get(orderId);
+    if (order === null || (customer !== null && order.userId !== customer))
+      throw await missing(res, orderId, customer);
+    return order;
+  }
+
   router.get('/orders/:orderId', async (req, res) => {
     const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
-    const order = await orders.get(orderId);
-    if (order === null) throw await missing(res, orderId);
-    res.json(order);
+    res.json(await ownOrder(res, orderId, await callers.of(req, res)));
   });
 
   router.get('/sales/:saleId/orders', async (req, res) => {
     const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
-    const { userId } = parse(userQuerySchema, req.query, 'query');
+    const { userId: named } = parse(userQuerySchema, req.query, 'query');
+    const caller = await callers.of(req, res);
+    if (caller.customer === null) parse(userIdSchema, named, 'query.userId');
+    const userId = namedCustomer(caller, named);
+    if (userId === null) throw new ProblemError('unknown-order', `${named} has no order in sale ${saleId}.`);
     const order = saleId > limits.maxSaleId ? null : await uncommitted.ofUser(saleId, userId);
     if (order === 'uncommitted') throw notCommitted(res, `The order of ${userId} in sale ${saleId}`);
     if (order === null) throw new ProblemError('unknown-order', `${userId} has no order in sale ${saleId}.`);
@@ -51,7 +76,9 @@ export function orderRoutes(context: OrderContext, admin: RequestHandler[]): Rou
 
   router.post('/orders/:orderId/cancel', async (req, res) => {
     const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
-    const result = await lifecycle.cancel(orderId);
+    const caller = await callers.of(req, res);
+    if (caller.customer !== null) await ownOrder(res, orderId, caller);
+    const result = await lifecycle.cancel(orderId, caller.actor);
     if (result.kind === 'unknown-order') throw await missing(res, orderId);
     if (result.kind === 'unknown') throw outcomeUnread(res);
     if (result.kind === 'invalid-transition') {
@@ -66,7 +93,11 @@ export function orderRoutes(context: OrderContext, admin: RequestHandler[]): Rou
   router.post('/payments/notifications', ...provider, async (req, res) => {
     const given = parse(notificationSchema, req.body, 'body');
     const scope = res.locals.provider ? `${res.locals.provider}:` : '';
-    const result = await payments.notify({ ...given, notificationId: scope + given.notificationId });
+    const result = await payments.notify({
+      ...given,
+      notificationId: scope + given.notificationId,
+      actor: actorOf(res),
+    });
     if (result.kind === 'done') res.json(result.order);
     else if (result.kind === 'unknown-order') throw await missing(res, given.orderId);
     else throw problemOfPayment(res, given, result);
@@ -74,6 +105,10 @@ export function orderRoutes(context: OrderContext, admin: RequestHandler[]): Rou
 
   return router;
 }
+
+/** Who reported a payment: a provider, or an administrator. */
+const actorOf = ({ locals }: Response): string =>
+  locals.admin === undefined ? `payments:${locals.provider ?? ''}` : `admin:${locals.admin}`;
 
 function problemOfPayment(
   res: Response,

@@ -1,16 +1,17 @@
 /** Points: awarded once per source; read as a balance with entries. */
-import type { RequestHandler } from 'express';
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Ledger } from '../../points/ledger.ts';
+import type { Administration } from '../admin.ts';
+import { type Callers, namedCustomer } from '../callers.ts';
 import { ProblemError } from '../problems.ts';
-import { jsonBody, parse } from '../requests.ts';
+import { parse } from '../requests.ts';
 import { awardSchema, userIdSchema } from '../schemas.ts';
 
-export function pointRoutes(ledger: Ledger, admin: RequestHandler[]): Router {
+export function pointRoutes(ledger: Ledger, admin: Administration, callers: Callers): Router {
   const router = Router();
 
-  router.post('/users/:userId/points', ...admin, ...jsonBody(limits.bodyBytes), async (req, res) => {
+  router.post('/users/:userId/points', ...admin.act(limits.bodyBytes), async (req, res) => {
     const userId = parse(userIdSchema, req.params.userId, 'userId');
     const award = parse(awardSchema, req.body, 'body');
     const result = await ledger.award({ userId, ...award });
@@ -31,7 +32,9 @@ export function pointRoutes(ledger: Ledger, admin: RequestHandler[]): Router {
   });
 
   router.get('/users/:userId/points', async (req, res) => {
-    const userId = parse(userIdSchema, req.params.userId, 'userId');
+    const named = parse(userIdSchema, req.params.userId, 'userId');
+    const userId = namedCustomer(await callers.of(req, res), named);
+    if (userId === null) throw new ProblemError('not-found', `${named} has no points.`);
     res.json(await ledger.account(userId, limits.listLength));
   });
 

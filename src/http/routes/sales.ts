@@ -1,29 +1,35 @@
 /** Sales: create, read, restock. */
-import type { RequestHandler } from 'express';
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { SaleTable } from '../../store/postgres/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
+import type { Administration } from '../admin.ts';
 import { outcomeUnread, ProblemError } from '../problems.ts';
-import { jsonBody, parse } from '../requests.ts';
-import { newSaleSchema, restockSchema, saleIdSchema } from '../schemas.ts';
+import { parse } from '../requests.ts';
+import { newSaleSchema, pageQuerySchema, restockSchema, saleIdSchema } from '../schemas.ts';
 
-export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestHandler[]): Router {
+export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: Administration): Router {
   const router = Router();
 
-  router.post('/sales', ...admin, ...jsonBody(limits.bodyBytes), async (req, res) => {
+  router.post('/sales', ...admin.act(limits.bodyBytes), async (req, res) => {
     const given = parse(newSaleSchema, req.body, 'body');
     const sale = await sales.create({
       ...given,
       startsAt: given.startsAt ?? null,
       endsAt: given.endsAt ?? null,
+      spreadS: given.spreadS ?? 0,
     });
     await strategy.load?.(sale);
     res.status(201).location(`/sales/${sale.id}`).json(sale);
   });
 
-  router.get('/sales', async (_req, res) => {
-    res.json(await sales.list(limits.listLength));
+  router.get('/sales', async (req, res) => {
+    const { before, limit = limits.pageLength } = parse(pageQuerySchema, req.query, 'query');
+    const page = await sales.list(limit, before);
+    const last = page.at(-1);
+    if (last !== undefined && page.length === limit)
+      res.setHeader('Link', `</sales?before=${last.id}&limit=${limit}>; rel="next"`);
+    res.json(page);
   });
 
   router.get('/sales/:saleId', async (req, res) => {
@@ -33,7 +39,7 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: RequestH
     res.json(sale);
   });
 
-  router.post('/sales/:saleId/restock', ...admin, ...jsonBody(limits.bodyBytes), async (req, res) => {
+  router.post('/sales/:saleId/restock', ...admin.act(limits.bodyBytes), async (req, res) => {
     const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
     const { units } = parse(restockSchema, req.body, 'body');
     const sale = await strategy.restock(saleId, units);

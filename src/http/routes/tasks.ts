@@ -1,7 +1,7 @@
 /** Tasks: listed and retried by administrators. */
-import type { RequestHandler } from 'express';
 import { Router } from 'express';
 import type { TaskAdmin } from '../../tasks/tasks.ts';
+import type { Administration } from '../admin.ts';
 import { ProblemError } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { taskIdSchema, taskQuerySchema } from '../schemas.ts';
@@ -9,15 +9,15 @@ import { taskIdSchema, taskQuerySchema } from '../schemas.ts';
 /** Default length of the list. */
 const DEFAULT_LIMIT = 100;
 
-export function taskRoutes(tasks: TaskAdmin, admin: RequestHandler[]): Router {
+export function taskRoutes(tasks: TaskAdmin, admin: Administration): Router {
   const router = Router();
 
-  router.get('/tasks', ...admin, async (req, res) => {
+  router.get('/tasks', ...admin.authorize, async (req, res) => {
     const { state = null, limit = DEFAULT_LIMIT } = parse(taskQuerySchema, req.query, 'query');
     res.json(await tasks.list(state, limit));
   });
 
-  router.post('/tasks/:taskId/retry', ...admin, async (req, res) => {
+  router.post('/tasks/:taskId/retry', ...admin.act(), async (req, res) => {
     const taskId = parse(taskIdSchema, req.params.taskId, 'taskId');
     const result = await tasks.retry(taskId);
     if (result === null) throw new ProblemError('unknown-task', `Task ${taskId} does not exist.`);

@@ -28,6 +28,8 @@ export interface OrderTable {
   activeOf(
     customers: readonly { readonly saleId: number; readonly userId: string }[],
   ): Promise<readonly Order[]>;
+  /** A customer's reservations of any sale since an instant that were not paid. */
+  unpaidOf(userId: string, sinceMs: number): Promise<UnpaidOrders>;
   /** Those of these orders that exist, in any order. */
   existing(orderIds: readonly string[]): Promise<readonly Order[]>;
   /** Counts that must agree within Postgres, at one instant. */
@@ -45,6 +47,13 @@ export interface OrderTable {
     orderIds: readonly string[],
     use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
   ): Promise<Snapshot<T>>;
+}
+
+export interface UnpaidOrders {
+  readonly pending: number;
+  readonly expired: number;
+  /** Null: none expired. */
+  readonly lastExpiredAt: Date | null;
 }
 
 export interface Snapshot<T> {
@@ -97,6 +106,21 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
         values: [customers.map((c) => c.saleId), customers.map((c) => c.userId)],
       });
       return rows.map(toOrder);
+    },
+    async unpaidOf(userId, sinceMs) {
+      // Through the points, of which each order has an entry: an index of orders by customer would slow every purchase. An order
+      // id begins with its time. An administrator may have awarded points for an "order" with another kind of id.
+      const hex = sinceMs.toString(16).padStart(12, '0');
+      const { rows } = await pool.query<UnpaidOrders>(
+        `SELECT (count(*) FILTER (WHERE o.status = 'pending'))::int AS pending,
+           (count(*) FILTER (WHERE o.status = 'expired'))::int AS expired,
+           max(o.closed_at) FILTER (WHERE o.status = 'expired') AS "lastExpiredAt"
+         FROM points_entries AS p JOIN orders AS o
+           ON o.id = CASE WHEN p.source_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN p.source_id::uuid END
+         WHERE p.user_id = $1 AND p.source_type = 'order' AND p.source_id >= $2`,
+        [userId, `${hex.slice(0, 8)}-${hex.slice(8)}`],
+      );
+      return rows[0]!;
     },
     async existing(orderIds) {
       const { rows } = await pool.query<OrderRow>({

@@ -9,13 +9,16 @@ export interface NewSale {
   readonly priceCents: number;
   readonly startsAt: string | null;
   readonly endsAt: string | null;
+  readonly spreadS?: number;
 }
 
 export interface SaleTable {
   create(sale: NewSale): Promise<Sale>;
   get(saleId: number): Promise<Sale | null>;
-  /** Newest first. */
-  list(limit: number): Promise<readonly Sale[]>;
+  /** A sale, and the secret seed of its lottery. */
+  getWithSeed(saleId: number): Promise<{ readonly sale: Sale; readonly seed: string } | null>;
+  /** Newest first. @param before only sales with a smaller id */
+  list(limit: number, before?: number): Promise<readonly Sale[]>;
   /** Sales that have not ended, or ended recently: all that can have reservations. */
   recent(): Promise<readonly Sale[]>;
   /**
@@ -31,15 +34,20 @@ const RECENT_MS = 7 * 24 * 3600 * 1000;
 
 export function saleTable({ prisma }: PostgresStore): SaleTable {
   return {
-    async create({ name, stock, priceCents, startsAt, endsAt }) {
-      return toSale(await prisma.sale.create({ data: { name, stock, priceCents, startsAt, endsAt } }));
+    async create(data) {
+      return toSale(await prisma.sale.create({ data }));
     },
     async get(saleId) {
       const row = await prisma.sale.findUnique({ where: { id: saleId } });
       return row === null ? null : toSale(row);
     },
-    async list(limit) {
-      const rows = await prisma.sale.findMany({ orderBy: { id: 'desc' }, take: limit });
+    async getWithSeed(saleId) {
+      const row = await prisma.sale.findUnique({ where: { id: saleId } });
+      return row === null ? null : { sale: toSale(row), seed: row.lotterySeed };
+    },
+    async list(limit, before) {
+      const where = before === undefined ? {} : { id: { lt: before } };
+      const rows = await prisma.sale.findMany({ where, orderBy: { id: 'desc' }, take: limit });
       return rows.map(toSale);
     },
     async recent() {
@@ -64,7 +72,8 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
           INSERT INTO mirror_outbox (sale_id, change, units) SELECT id, 'restock', free FROM changed
           WHERE ${isMirrored} AND free > 0
         )
-        SELECT id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt", ends_at AS "endsAt"
+        SELECT id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt", ends_at AS "endsAt",
+          spread_s AS "spreadS"
         FROM changed`);
       if (rows[0] !== undefined) return toSale(rows[0]);
       return (await this.get(saleId)) === null ? null : 'below-sold';
@@ -72,7 +81,7 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
   };
 }
 
-type SaleColumns = Omit<SaleRow, 'version' | 'createdAt'>;
+type SaleColumns = Omit<SaleRow, 'version' | 'createdAt' | 'lotterySeed'>;
 
 function toSale(row: SaleColumns): Sale {
   return {
@@ -84,5 +93,6 @@ function toSale(row: SaleColumns): Sale {
     remaining: row.stock - row.sold - row.oversold,
     startsAt: row.startsAt?.toISOString() ?? null,
     endsAt: row.endsAt?.toISOString() ?? null,
+    ...(row.spreadS > 0 && { spreadS: row.spreadS }),
   };
 }

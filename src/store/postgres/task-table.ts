@@ -193,7 +193,14 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
     },
     done: async ({ id, attempts }) =>
       (await count(
-        `UPDATE tasks SET state = 'done', updated_at = now() WHERE id = $1 AND state = 'processing' AND attempts = $2`,
+        `WITH done AS (
+           UPDATE tasks SET state = 'done', updated_at = now()
+           WHERE id = $1 AND state = 'processing' AND attempts = $2 RETURNING kind, payload
+         ), audited AS (
+           INSERT INTO audit_pending (actor, action, subject, details)
+           SELECT 'service', 'refund.sent', 'order ' || (payload ->> 'orderId'), payload::text FROM done WHERE kind = 'refund'
+         )
+         SELECT FROM done`,
         [id, attempts],
       )) === 1,
     failed: async ({ id, attempts }, { error, dead, inMs }) =>

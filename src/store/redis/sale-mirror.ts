@@ -57,8 +57,8 @@ export interface SaleMirror {
   claimAbandoned(saleId: number, max: number): Promise<readonly ClaimedReservation[]>;
   /** Ends a claim whose reservation was neither committed nor released. */
   unclaim(reservation: ClaimedReservation): Promise<void>;
-  /** Whether an order is reserved in one of these sales. */
-  isReserved(orderId: string, saleIds: readonly number[]): Promise<boolean>;
+  /** Whether an order is reserved in one of these sales. @param userId only if it is this customer's */
+  isReserved(orderId: string, saleIds: readonly number[], userId?: string | null): Promise<boolean>;
   /** Whether a customer has a reservation. */
   isReservedFor(saleId: number, userId: string): Promise<boolean>;
   /** How many reservations of a sale have no live claim, by Redis's clock. */
@@ -186,10 +186,10 @@ export function createSaleMirror(
       });
     },
     unclaim: (reservation) => scripts.unclaim(keys(reservation.saleId), reservation, reservation.claimedAtMs),
-    async isReserved(orderId, saleIds) {
+    async isReserved(orderId, saleIds, userId = null) {
       for (let from = 0; from < saleIds.length; from += limits.scanBatch) {
         const some = saleIds.slice(from, from + limits.scanBatch);
-        if (await scripts.findReservation(some.map(keys), orderId)) return true;
+        if (await scripts.findReservation(some.map(keys), orderId, userId ?? '')) return true;
       }
       return false;
     },

@@ -261,10 +261,10 @@ function reservationScripts(redis: Redis, isCluster: boolean) {
     },
 
     /** Whether an order is reserved in one of these sales. */
-    async findReservation(sales: readonly SaleKeys[], orderId: string): Promise<boolean> {
+    async findReservation(sales: readonly SaleKeys[], orderId: string, userId: string): Promise<boolean> {
       const replies = await Promise.all(
         callsFor(sales, isCluster).map((some) =>
-          findReservation(some.length, ...some.map(({ reservations }) => reservations), orderId),
+          findReservation(some.length, ...some.map(({ reservations }) => reservations), orderId, userId),
         ),
       );
       return replies.includes(1);

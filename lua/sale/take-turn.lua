@@ -1,0 +1,31 @@
+-- Gives a customer a turn in a sale: the instant from which a ticket is valid. A customer who has one that has not passed keeps it.
+-- KEYS  1 turns of the sale (hash: customer → ms; #next: where the next free turn is; #early: turns drawn before the start)
+-- ARGV  1 customer, 2 now, 3 turn drawn in the lottery or '' after the start, 4 start of the sale, 5 length of the lottery,
+--       6 turns a second, 7 ms for which a turn is valid, 8 ms for which the turns are kept (all times in ms)
+-- Replies with the turn, ms.
+local now, start, spread = tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local given = tonumber(redis.call('HGET', KEYS[1], ARGV[1]))
+if given and now < given + tonumber(ARGV[7]) then return string.format('%.0f', given) end
+
+local turn = tonumber(ARGV[3])
+if turn then
+  redis.call('HINCRBY', KEYS[1], '#early', 1)
+else
+  -- After the start: the next free turn. The lottery has taken its part of each second until it ends.
+  local rate = tonumber(ARGV[6])
+  local early = tonumber(redis.call('HGET', KEYS[1], '#early')) or 0
+  turn = math.max(now, tonumber(redis.call('HGET', KEYS[1], '#next')) or 0)
+  if turn < start + spread then
+    local free = rate - early * 1000 / spread
+    if free < 1 then
+      turn = start + math.max(spread, early * 1000 / rate)
+    else
+      rate = free
+    end
+  end
+  redis.call('HSET', KEYS[1], '#next', string.format('%.3f', turn + 1000 / rate))
+end
+local text = string.format('%.0f', turn)
+redis.call('HSET', KEYS[1], ARGV[1], text)
+redis.call('PEXPIREAT', KEYS[1], math.max(math.floor(turn), start + spread) + tonumber(ARGV[8]))
+return text

@@ -1,0 +1,71 @@
+/**
+ * Who a customer is, with AUTH=jwt: the subject of a token that the configured issuer signed for this service.
+ *
+ *   token ──▶ signature by a key of the issuer, its algorithm, issuer, audience, times ──▶ the customer's id
+ *                 └─ none of its keys: the keys are fetched again, at most every `keysCooldownMs`
+ */
+import { createHash } from 'node:crypto';
+import { createRemoteJWKSet, errors, jwtVerify } from 'jose';
+import type { AuthConfig } from '../config/access.ts';
+import { limits } from '../config/limits.ts';
+
+/** Signatures that the issuer alone can make; a token cannot choose another kind. */
+const ALGORITHMS = ['RS256', 'PS256', 'ES256', 'ES384', 'EdDSA', 'Ed25519'];
+
+/** Why a token names no customer. */
+export type Rejection =
+  | { readonly kind: 'unauthorized'; readonly detail: string }
+  /** The issuer's keys cannot be read. */
+  | { readonly kind: 'unavailable'; readonly error: unknown };
+
+export interface Identity {
+  /** Verifies a token. Never throws. @returns the customer's id */
+  customerOf(token: string): Promise<string | Rejection>;
+}
+
+/**
+ * A customer's id: a hash of issuer and subject, in the alphabet of user ids. Subjects have other alphabets, and two issuers may
+ * use the same one. 192 bits: a subject with another customer's id cannot be found.
+ */
+export const customerId = (issuer: string, subject: string): string =>
+  createHash('sha256')
+    .update(JSON.stringify([issuer, subject]))
+    .digest('base64url')
+    .slice(0, 32);
+
+export function createIdentity({ jwksUrl, issuer, audience }: AuthConfig): Identity {
+  const keys = createRemoteJWKSet(new URL(jwksUrl), {
+    cacheMaxAge: limits.identity.keysMaxAgeMs,
+    cooldownDuration: limits.identity.keysCooldownMs,
+    timeoutDuration: limits.identity.keysTimeoutMs,
+  });
+  const options = {
+    issuer,
+    audience,
+    algorithms: ALGORITHMS,
+    requiredClaims: ['sub', 'exp'],
+    clockTolerance: limits.identity.clockToleranceS,
+  };
+  return {
+    async customerOf(token) {
+      if (token.length > limits.identity.tokenLength)
+        return { kind: 'unauthorized', detail: 'the token is too long' };
+      try {
+        const { payload } = await jwtVerify(token, keys, options);
+        if (typeof payload.sub === 'string' && payload.sub !== '') return customerId(issuer, payload.sub);
+        return { kind: 'unauthorized', detail: 'the token has no subject' };
+      } catch (error) {
+        return isOfToken(error)
+          ? { kind: 'unauthorized', detail: (error as Error).message }
+          : { kind: 'unavailable', error };
+      }
+    },
+  };
+}
+
+/** Whether the token is at fault, not the issuer. */
+function isOfToken(error: unknown): boolean {
+  const { JWKSTimeout, JWKSInvalid, JWKInvalid } = errors;
+  if (!(error instanceof errors.JOSEError) || error.code === 'ERR_JOSE_GENERIC') return false;
+  return ![JWKSTimeout, JWKSInvalid, JWKInvalid].some((kind) => error instanceof kind);
+}

@@ -1,0 +1,78 @@
+/**
+ * The composition of what stands between customers on the internet and the service: who they are, their tickets, and how much each
+ * of them may ask. `service.ts` uses it. With AUTH=none callers are trusted, and there are no tickets.
+ */
+import { randomBytes } from 'node:crypto';
+import { acceptEverybody, proofOfWork } from './access/bot-check.ts';
+import { shareCapacity } from './access/capacity.ts';
+import { clientAddresses } from './access/client-address.ts';
+import { createIdentity } from './access/identity.ts';
+import { sharedLimits } from './access/shared-limits.ts';
+import { createTickets } from './access/ticket.ts';
+import { tokenBuckets } from './access/token-buckets.ts';
+import { createWaitingRoom } from './access/waiting-room.ts';
+import type { LoadShedder } from './concurrency/load-shedding.ts';
+import type { Config } from './config/env.ts';
+import type { HttpContext } from './http/app.ts';
+import { createCallers } from './http/callers.ts';
+import type { ClientLimits } from './http/client-limits.ts';
+import { createTicketGate } from './http/ticket-gate.ts';
+import type { Instruments } from './metrics/instruments.ts';
+import type { OrderTable } from './store/postgres/orders.ts';
+import type { SaleTable } from './store/postgres/sales.ts';
+import type { RedisStore } from './store/redis/connection.ts';
+
+export interface CustomersContext {
+  readonly config: Config;
+  readonly core: { readonly redis: RedisStore; readonly sales: SaleTable; readonly orders: OrderTable };
+  readonly shedder: LoadShedder;
+  readonly reports: {
+    readonly instruments: Instruments;
+    readonly onError: (operation: string, error: unknown) => void;
+  };
+  readonly warn: (message: string) => void;
+}
+
+export type Customers = Pick<HttpContext, 'callers' | 'ticketing'> & {
+  readonly clientLimits: ClientLimits;
+  stop(): Promise<void>;
+};
+
+export function openCustomers({ config, core, shedder, reports, warn }: CustomersContext): Customers {
+  const { redis, sales, orders } = core;
+  const { instruments, onError } = reports;
+  const shared = sharedLimits(redis);
+  const identity = config.auth === null ? null : createIdentity(config.auth);
+  const callers = createCallers({ ...config, identity, sharedLimits: shared, onError });
+  const clientLimits = limitsOf(config, instruments);
+  if (identity === null) return { callers, ticketing: null, clientLimits, stop: async () => {} };
+
+  if (config.ticketKeys.length === 0)
+    warn('TICKET_SECRETS is not set: tickets end with this process, and no other process accepts them');
+  const keys = config.ticketKeys.length > 0 ? config.ticketKeys : [randomBytes(32)];
+  const tickets = createTickets(keys);
+  const capacity = shareCapacity(redis, shedder, (error) => onError('share-capacity', error));
+  const attempts = tokenBuckets(config.customerRate);
+  const onRefused = (reason: string) => instruments.refusals.inc({ reason });
+  const routes = {
+    callers,
+    tickets,
+    waitingRoom: createWaitingRoom(redis, () => capacity.perSecond),
+    botCheck: config.botCheck === 'none' ? acceptEverybody : proofOfWork(keys),
+    sharedLimits: shared,
+    sales,
+    orders,
+    onIssued: () => instruments.ticketsIssued.inc(),
+  };
+  const gate = createTicketGate({ tickets, attempts, onRefused });
+  return { callers, ticketing: { gate, routes }, clientLimits, stop: () => capacity.stop() };
+}
+
+function limitsOf(config: Config, { refusals }: Instruments): ClientLimits {
+  return {
+    addresses: clientAddresses(config.trustedProxies),
+    requests: config.addressRate === 0 ? null : tokenBuckets(config.addressRate),
+    connections: config.addressConnections,
+    onLimited: (reason) => refusals.inc({ reason }),
+  };
+}

@@ -1,0 +1,86 @@
+/**
+ * Who sent a request for a customer's orders or points. With AUTH=none callers are trusted, and may name any customer. With AUTH=jwt
+ * a customer sends the issuer's token and reaches only what is the customer's own; anything else does not exist (404). An
+ * administrator's token reaches everything.
+ */
+import type { Request, Response } from 'express';
+import type { Identity } from '../access/identity.ts';
+import type { SharedLimits } from '../access/shared-limits.ts';
+import type { AdminToken } from '../config/access.ts';
+import { limits } from '../config/limits.ts';
+import { tokenName } from './admin.ts';
+import { ProblemError } from './problems.ts';
+
+export interface Caller {
+  /** For the audit log. */
+  readonly actor: string;
+  /** Null: any customer's data may be used. */
+  readonly customer: string | null;
+}
+
+export interface Callers {
+  /** Null: AUTH=none. */
+  readonly identity: Identity | null;
+  /** @throws ProblemError `unauthorized`, `too-many-requests`, or `busy` while the issuer does not answer */
+  of(req: Request, res: Response): Promise<Caller>;
+}
+
+export interface CallersContext {
+  readonly identity: Identity | null;
+  readonly adminTokens: readonly AdminToken[];
+  readonly sharedLimits: SharedLimits;
+  readonly onError: (operation: string, error: unknown) => void;
+}
+
+const TRUSTED: Caller = { actor: 'caller', customer: null };
+
+export function createCallers({ identity, adminTokens, sharedLimits, onError }: CallersContext): Callers {
+  return {
+    identity,
+    async of(req, res) {
+      if (identity === null) return TRUSTED;
+      const administrator = tokenName(adminTokens, req.headers.authorization);
+      if (administrator !== null) return { actor: `admin:${administrator}`, customer: null };
+      const customer = await customerOf(identity, req, res, onError);
+      const waitS = await sharedLimits.use('request', customer);
+      if (waitS !== null) throw tooMany(res, waitS, 'Too many requests of this customer.');
+      return { actor: `customer:${customer}`, customer };
+    },
+  };
+}
+
+async function customerOf(
+  identity: Identity,
+  req: Request,
+  res: Response,
+  onError: CallersContext['onError'],
+): Promise<string> {
+  const token = /^Bearer (.+)$/.exec(req.headers.authorization ?? '')?.[1];
+  const result =
+    token === undefined
+      ? ({ kind: 'unauthorized', detail: 'it is missing' } as const)
+      : await identity.customerOf(token);
+  if (typeof result === 'string') return result;
+  if (result.kind === 'unauthorized') {
+    res.setHeader('WWW-Authenticate', 'Bearer');
+    const detail = `Send the header Authorization: Bearer <token of the issuer>: ${result.detail}.`;
+    throw new ProblemError('unauthorized', detail);
+  }
+  onError('read-issuer-keys', result.error);
+  res.setHeader('Retry-After', String(limits.retryAfterS));
+  const detail =
+    'The keys of the issuer cannot be read. Nothing was changed. Retry after the delay in Retry-After.';
+  throw new ProblemError('busy', detail, { reason: 'issuer-unreachable' });
+}
+
+/** @param waitS for `Retry-After`, seconds */
+export function tooMany(res: Response, waitS: number, detail: string): ProblemError {
+  res.setHeader('Retry-After', String(waitS));
+  return new ProblemError('too-many-requests', `${detail} Retry after the delay in Retry-After.`);
+}
+
+/** The customer that a request names; `me`, or none, is the caller. @returns null: not a customer whom the caller may name */
+export function namedCustomer({ customer }: Caller, named: string | undefined): string | null {
+  if (customer === null) return named ?? null;
+  return named === undefined || named === 'me' || named === customer ? customer : null;
+}

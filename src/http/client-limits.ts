@@ -1,0 +1,52 @@
+/** Limits for each client address, before a request is read: its requests a second, and its connections at once. */
+import type { RequestListener, Server } from 'node:http';
+import type { ClientAddresses } from '../access/client-address.ts';
+import type { TokenBuckets } from '../access/token-buckets.ts';
+import { problemReply, send } from './purchase-reply.ts';
+
+export interface ClientLimits {
+  readonly addresses: ClientAddresses;
+  /** Null: no limit. */
+  readonly requests: TokenBuckets | null;
+  /** 0: no limit. */
+  readonly connections: number;
+  readonly onLimited: (limit: 'address-rate' | 'address-connections') => void;
+}
+
+const TOO_MANY = problemReply('too-many-requests', 'Too many requests of this address. Retry in a second.');
+const REPLY = { ...TOO_MANY, headers: [...TOO_MANY.headers, 'Retry-After', '1'] };
+
+/** Passes requests to `listener` as long as their address has not exceeded its rate. */
+export function limitRequests(
+  listener: RequestListener,
+  { addresses, requests, onLimited }: ClientLimits,
+): RequestListener {
+  if (requests === null) return listener;
+  return (req, res) => {
+    if (requests.take(addresses.of(req), Date.now())) return listener(req, res);
+    onLimited('address-rate');
+    send(res, REPLY);
+  };
+}
+
+/** Closes connections beyond those that one address may have. */
+export function limitConnections(server: Server, { addresses, connections, onLimited }: ClientLimits): void {
+  if (connections === 0) return;
+  const open = new Map<string, number>();
+  server.on('connection', (socket) => {
+    const client = addresses.ofSocket(socket);
+    if (client === null) return;
+    const count = (open.get(client) ?? 0) + 1;
+    if (count > connections) {
+      onLimited('address-connections');
+      socket.destroy();
+      return;
+    }
+    open.set(client, count);
+    socket.once('close', () => {
+      const left = open.get(client)! - 1;
+      if (left === 0) open.delete(client);
+      else open.set(client, left);
+    });
+  });
+}

@@ -1,0 +1,76 @@
+/** Tickets: with AUTH=jwt, what a customer needs to buy. */
+import { type RequestHandler, Router } from 'express';
+import type { BotCheck } from '../../access/bot-check.ts';
+import type { SharedLimits } from '../../access/shared-limits.ts';
+import type { Tickets } from '../../access/ticket.ts';
+import type { WaitingRoom } from '../../access/waiting-room.ts';
+import { limits } from '../../config/limits.ts';
+import type { OrderTable, UnpaidOrders } from '../../store/postgres/orders.ts';
+import type { SaleTable } from '../../store/postgres/sales.ts';
+import { type Callers, tooMany } from '../callers.ts';
+import { ProblemError } from '../problems.ts';
+import { jsonBody, parse } from '../requests.ts';
+import { saleIdSchema, ticketRequestSchema } from '../schemas.ts';
+
+export interface TicketContext {
+  readonly callers: Callers;
+  readonly tickets: Tickets;
+  readonly waitingRoom: WaitingRoom;
+  readonly botCheck: BotCheck;
+  readonly sharedLimits: SharedLimits;
+  readonly sales: SaleTable;
+  readonly orders: OrderTable;
+  readonly onIssued: () => void;
+}
+
+export function ticketRoutes(context: TicketContext): Router {
+  const { callers, tickets, waitingRoom, botCheck, sharedLimits, sales, orders, onIssued } = context;
+  const router = Router();
+
+  const issue: RequestHandler = async (req, res) => {
+    const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
+    const { proof = null } = parse(ticketRequestSchema, req.body ?? {}, 'body');
+    const { customer } = await callers.of(req, res);
+    if (customer === null) throw new ProblemError('forbidden', 'A ticket is issued to a customer only.');
+    const waitS = await sharedLimits.use('ticket', customer);
+    if (waitS !== null) throw tooMany(res, waitS, 'Too many requests for a ticket.');
+
+    const found = saleId > limits.maxSaleId ? null : await sales.getWithSeed(saleId);
+    if (found === null) throw new ProblemError('unknown-sale', `Sale ${saleId} does not exist.`);
+    const { sale, seed } = found;
+    const nowMs = Date.now();
+    if (sale.endsAt !== null && nowMs >= Date.parse(sale.endsAt))
+      throw new ProblemError('sale-not-open', `Sale ${saleId} has ended.`, { reason: 'ended' });
+    if (sale.remaining <= 0) throw new ProblemError('sold-out', `Every unit of sale ${saleId} is sold.`);
+
+    const challenge = await botCheck.check({ saleId, customer, proof }, nowMs);
+    if (challenge !== null) {
+      const detail = 'Repeat the request with a proof of work: see docs/reference/tickets.md.';
+      throw new ProblemError('proof-required', detail, challenge);
+    }
+    const unpaid = await orders.unpaidOf(customer, nowMs - limits.tickets.expiredWithinMs);
+    const unpaidS = waitOf(unpaid, nowMs);
+    if (unpaidS !== null)
+      throw tooMany(res, unpaidS, 'Too many reservations of this customer were not paid.');
+
+    const notBeforeMs = await waitingRoom.turn(sale, seed, customer, nowMs);
+    const expiresMs = notBeforeMs + limits.tickets.validMs;
+    onIssued();
+    res.status(201).json({
+      ticket: tickets.issue({ saleId, customer, notBeforeMs, expiresMs }),
+      notBefore: new Date(notBeforeMs).toISOString(),
+      expiresAt: new Date(expiresMs).toISOString(),
+    });
+  };
+  router.post('/sales/:saleId/tickets', ...jsonBody(limits.bodyBytes), issue);
+  return router;
+}
+
+/** After how many seconds a customer may reserve again; null: now. */
+export function waitOf({ pending, expired, lastExpiredAt }: UnpaidOrders, nowMs: number): number | null {
+  const { unpaid, expired: maxExpired, expiredWaitMs } = limits.tickets;
+  if (pending >= unpaid) return Math.ceil(expiredWaitMs / 1_000);
+  if (expired <= maxExpired || lastExpiredAt === null) return null;
+  const untilMs = lastExpiredAt.getTime() + expiredWaitMs * 2 ** (expired - maxExpired - 1);
+  return untilMs > nowMs ? Math.ceil((untilMs - nowMs) / 1_000) : null;
+}

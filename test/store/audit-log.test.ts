@@ -1,0 +1,85 @@
+/** The audit log: what is recorded, and that a changed, removed or cut log is found. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import {
+  addAuditEvent,
+  appendPending,
+  auditHead,
+  verifyAuditLog,
+} from '../../src/store/postgres/audit-log.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { attempt, call, cancel, createSale, eventually, pay } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let postgres: PostgresStore;
+let service: TestService;
+beforeAll(async () => {
+  stores = await openTestStores();
+  postgres = openPostgres(stores.databaseUrl, () => {});
+  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+});
+afterAll(async () => {
+  await service?.kill();
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+const rows = async () =>
+  (
+    await stores.sql.query<{ actor: string; action: string; subject: string }>(
+      'SELECT * FROM audit_log ORDER BY id',
+    )
+  ).rows;
+
+it('has administrative acts, payments and cancellations, each with its actor', async () => {
+  const { id } = await createSale(service.url, 5);
+  const [ann, ben] = [await attempt(service.url, id, 'ann'), await attempt(service.url, id, 'ben')];
+  await cancel(service.url, ann.body.orderId);
+  await pay(service.url, ben.body.orderId);
+  await call(`${service.url}/sales/${id}/restock`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: '{"units":-99}',
+  });
+  const log = await eventually(rows, (all) => all.filter(({ action }) => action === 'answered').length === 2);
+  expect(log.map(({ actor, action }) => `${actor} ${action}`)).toEqual(
+    expect.arrayContaining([
+      'admin:loopback POST /sales',
+      'caller order.cancelled',
+      'admin:loopback payment.paid',
+      `admin:loopback POST /sales/${id}/restock`,
+    ]),
+  );
+  expect(await verifyAuditLog(postgres)).toMatchObject({ rows: log.length, broken: null });
+});
+
+it('is appended by several processes at once without a gap', async () => {
+  const event = { actor: 'admin:test', action: 'test', subject: 'none', details: {} };
+  await Promise.all(Array.from({ length: 50 }, () => addAuditEvent(postgres.pool, event)));
+  await eventually(
+    () => Promise.all(Array.from({ length: 4 }, () => appendPending(postgres))),
+    (appended) => appended.every((n) => n === 0),
+  );
+  await eventually(rows, (all) => all.filter(({ action }) => action === 'test').length === 50);
+  expect((await verifyAuditLog(postgres)).broken).toBeNull();
+});
+
+it('refuses changes, and shows those of someone who can switch that off', async () => {
+  const { sql } = stores;
+  for (const change of ['UPDATE audit_log SET actor = $$x$$', 'DELETE FROM audit_log', 'TRUNCATE audit_log'])
+    await expect(sql.query(change)).rejects.toThrow('append-only');
+  const head = await auditHead(postgres);
+  const noted = await verifyAuditLog(postgres, head);
+  expect(noted.broken).toBeNull();
+
+  await service.stop();
+  await sql.query('ALTER TABLE audit_log DISABLE TRIGGER audit_log_append_only');
+  await sql.query('DELETE FROM audit_log WHERE id = $1', [head.id]);
+  expect((await verifyAuditLog(postgres)).broken).toBeNull();
+  expect((await verifyAuditLog(postgres, head)).broken).toMatchObject({ id: head.id });
+  await sql.query(`UPDATE audit_log SET actor = 'admin:other' WHERE id = 3`);
+  expect((await verifyAuditLog(postgres)).broken).toEqual({ id: '3', why: 'the row was changed' });
+  await sql.query('DELETE FROM audit_log WHERE id = 2');
+  expect((await verifyAuditLog(postgres)).broken).toEqual({ id: '3', why: 'a row before it is missing' });
+});
