@@ -28,7 +28,7 @@ it('admits up to the limit, then queues, then sheds', async () => {
   expect(answers.filter((answer) => answer === true)).toHaveLength(10);
   expect(answers.filter((answer) => answer instanceof Promise)).toHaveLength(50);
   expect(answers.filter((answer) => answer === false)).toHaveLength(10);
-  expect(admission.state).toEqual({ inFlight: 10, queued: 50, limit: 10 });
+  expect(admission.state).toMatchObject({ inFlight: 10, queued: 50, limit: 10 });
 });
 
 it('serves the queue in order, without overtaking', async () => {
