@@ -17,7 +17,7 @@ export interface StoreUrls {
  * @param onStarted receives what stops them
  */
 export async function findStores(
-  { databaseUrl, redisUrl }: Config,
+  { databaseUrl, redisUrl, localRedis }: Config,
   log: Logger,
   onStarted: (stop: () => Promise<unknown>) => void,
 ): Promise<StoreUrls> {
@@ -26,6 +26,7 @@ export async function findStores(
     folder: LOCAL_FOLDER,
     postgres: databaseUrl === null,
     redis: redisUrl === null,
+    installRedis: localRedis,
     say: (line) => log.info(line),
   });
   onStarted(() => local.stop());

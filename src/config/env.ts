@@ -29,6 +29,8 @@ export interface Config {
   readonly databaseUrl: string | null;
   /** null: the service starts a local Redis. */
   readonly redisUrl: string | null;
+  /** Whether a missing Redis may be installed through the package manager. */
+  readonly localRedis: 'auto' | 'never';
   /** At least three independent Redis servers, for LOCK=redlock. */
   readonly redlockUrls: readonly string[];
   /** `host:port,host:port`, for LOCK=zookeeper; null: not configured. */
@@ -150,6 +152,7 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     host: value.HOST,
     databaseUrl: value.DATABASE_URL ?? null,
     redisUrl: value.REDIS_URL ?? null,
+    localRedis: value.LOCAL_REDIS,
     redlockUrls: value.REDLOCK_URLS ?? [],
     zookeeperUrl: value.ZOOKEEPER_URL ?? null,
     confirm: value.CONFIRM,
@@ -191,6 +194,7 @@ function schema(choices: Choices) {
     HOST: z.string().default('127.0.0.1'),
     DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),
     REDIS_URL: parsedBy(parseRedisUrl).optional(),
+    LOCAL_REDIS: either('auto', 'never').default('auto'),
     REDLOCK_URLS: z
       .string()
       .transform((text) => text.split(',').map((part) => part.trim()))

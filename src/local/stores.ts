@@ -18,6 +18,7 @@ import { lockFolder } from './folder-lock.ts';
 import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
 import { stopOrphanedPostgres } from './postgres-server.ts';
 import { identify } from './processes.ts';
+import type { LocalRedis } from './redis-install.ts';
 import { ensureRedisServer, stopOrphanedRedis } from './redis-server.ts';
 
 /** Covers the stop timeouts of both servers (15 s each). */
@@ -43,6 +44,8 @@ export interface LocalStoresOptions {
   /** Appended to the servers' command lines (tests and benchmarks). */
   readonly postgresArgs?: readonly string[];
   readonly redisArgs?: readonly string[];
+  /** Whether a missing Redis may be installed; by default it may. */
+  readonly installRedis?: LocalRedis;
 }
 
 /** Creates the folder and checks that it is writable. @returns its real path, by which command lines are matched */
@@ -164,7 +167,9 @@ export async function startLocalStores(options: LocalStoresOptions): Promise<Loc
     const message = `Local stores are not supported on ${process.platform}. Use WSL, or set DATABASE_URL and REDIS_URL.`;
     throw new LocalStoreError('platform-unsupported', message);
   }
-  const redisProgram = redis ? (await ensureRedisServer({ say })).path : null;
+  const redisProgram = redis
+    ? (await ensureRedisServer({ say, install: options.installRedis ?? 'auto' })).path
+    : null;
   const folder = prepareFolder(resolve(options.folder));
   const { postgresArgs = [], redisArgs = [] } = options;
   const guardian = spawnGuardian({ folder, postgres, redis, service, redisProgram, postgresArgs, redisArgs });

@@ -23,6 +23,7 @@ describe('the configuration', () => {
       host: '127.0.0.1',
       databaseUrl: null,
       redisUrl: null,
+      localRedis: 'auto',
       redlockUrls: [],
       zookeeperUrl: null,
       confirm: 'durable',
@@ -55,6 +56,11 @@ describe('the configuration', () => {
       strategy: 'lua',
       databaseUrl: null,
     });
+  });
+
+  it('accepts auto and never for LOCAL_REDIS', () => {
+    expect(parseEnv({ LOCAL_REDIS: 'never' }, choices).localRedis).toBe('never');
+    expect(problemsOf({ LOCAL_REDIS: 'no' })).toEqual(['LOCAL_REDIS="no" must be auto or never']);
   });
 
   it('reads webhook secrets, and shows none that it rejects', () => {

@@ -85,10 +85,30 @@ test('concurrent services install once; the others wait and find it', async () =
   for (const { path } of found) expect(path).toBe(join(folder, 'redis-server'));
   expect(readFileSync(count, 'utf8')).toBe('install redis\n');
   expect(said).toEqual([
-    'Redis is not installed: installing it with Homebrew (once)',
+    'Redis is not installed: running brew install redis (once). To refuse, set LOCAL_REDIS=never, or name your own Redis in REDIS_URL',
     `Installed Redis ${real?.version} (${folder}/redis-server)`,
   ]);
 });
+
+test.for([
+  ['darwin', 'brew', '', 'brew install redis'],
+  ['linux', 'apt-get', 'ID=debian', 'sudo apt-get install redis-server'],
+] as const)(
+  'LOCAL_REDIS=never installs nothing with %s, and names the command',
+  async ([platform, manager, osRelease, command]) => {
+    const folder = temporaryFolder();
+    program(join(folder, manager), `echo "$@" > ${folder}/ran`);
+    const said: string[] = [];
+    const say = (line: string) => said.push(line);
+    const options = { path: folder, folders: [], platform, uid: 0, osRelease, say };
+    await expect(ensureRedisServer({ ...options, install: 'never' })).rejects.toMatchObject({
+      code: 'redis-missing',
+      message: expect.stringMatching(new RegExp(`Install it with: ${command}\n.*REDIS_URL`)),
+    });
+    expect(said).toEqual([]);
+    expect(existsSync(join(folder, 'ran'))).toBe(false);
+  },
+);
 
 test('a failing installation: its last output, the command, and the alternative', async () => {
   const folder = temporaryFolder();
