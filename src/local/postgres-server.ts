@@ -14,11 +14,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
-import { choosePostgresAccount, type PostgresAccount, type RootMode } from './postgres-account.ts';
 import { preparePostgresBinaries } from './postgres-binaries.ts';
 import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-data.ts';
 import { findServers } from './processes.ts';
 import { readOrCreateSecret } from './secret.ts';
+import { chooseAccount, type ServerAccount } from './server-account.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
 const DATABASE = 'stampede';
@@ -37,7 +37,6 @@ export interface PostgresOptions {
   readonly password?: string;
   /** Additions to the server's environment. */
   readonly environment?: Readonly<Record<string, string>>;
-  readonly rootMode?: RootMode;
   readonly say?: (line: string) => void;
   readonly signal?: AbortSignal;
 }
@@ -62,7 +61,7 @@ interface Prepared {
   readonly folder: string;
   readonly data: string;
   readonly binary: string;
-  readonly account: PostgresAccount;
+  readonly account: ServerAccount;
   readonly password: string;
 }
 
@@ -83,7 +82,11 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
   }
   const password = options.password ?? readOrCreateSecret(folder);
   const binaries = await preparePostgresBinaries();
-  const account = await choosePostgresAccount(join(folder, '..'), binaries.postgres, options.rootMode);
+  const account = await chooseAccount({
+    server: 'Postgres',
+    folder: join(folder, '..'),
+    binary: binaries.postgres,
+  });
   const data = await prepareDataFolder({
     folder,
     binaries,
@@ -124,11 +127,10 @@ type Start = { server: ServerProcess; port: number } | 'port-taken' | 'old-backe
 async function startOnce(prepared: Prepared, port: number, options: PostgresOptions): Promise<Start> {
   const { account, data, folder } = prepared;
   const log = logOf(folder);
-  const line = [...account.prefix, prepared.binary, ...settings(data, port, options.args ?? [])];
-  const [command, ...args] = line;
+  const args = settings(data, port, options.args ?? []);
   const { environment = {} } = options;
   const server = await launch(
-    { command: command as string, args, cwd: folder, log, environment, ...account.ids },
+    { command: prepared.binary, args, cwd: folder, log, environment, ...account.ids },
     'postgres-failed',
   );
   const deadline = performance.now() + START_TIMEOUT_MS;

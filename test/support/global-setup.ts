@@ -3,13 +3,13 @@
  * of whose logical databases each file takes its own.
  */
 import { execFile } from 'node:child_process';
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
+import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 import { ensureRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { startLocalStores } from '../../src/local/stores.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
@@ -30,8 +30,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const root = fileURLToPath(new URL('../../', import.meta.url));
   const built = promisify(execFile)('npm', ['run', '--silent', 'build'], { cwd: root });
   await ensureRedisServer({ say });
-  const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-'));
-  await chmod(folder, 0o755); // as root, Postgres may have to run as an account that must be able to enter
+  const folder = await temporaryFolder('stampede-test-');
   const stores = await startLocalStores({
     folder,
     postgres: true,
