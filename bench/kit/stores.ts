@@ -49,7 +49,7 @@ export async function openStores(options: StoresOptions): Promise<BenchStores> {
   };
   try {
     local = await startLocalStores({ folder, postgres, redis, say });
-    const databaseUrl = options.databaseUrl ?? local.databaseUrl!;
+    const databaseUrl = options.databaseUrl ?? local.migrationDatabaseUrl!;
     const redisUrl = options.redisUrl ?? local.redisUrl!;
     if (!redis && !mayDelete) await refuseForeignKeys(redisUrl);
     const versions = { postgres: await postgresVersion(databaseUrl), redis: await redisVersion(redisUrl) };

@@ -27,6 +27,8 @@ export interface Config {
   readonly host: string;
   /** null: the service starts a local Postgres. */
   readonly databaseUrl: string | null;
+  /** Of the role that migrates; null: that of `databaseUrl` does. */
+  readonly migrationDatabaseUrl: string | null;
   /** null: the service starts a local Redis. */
   readonly redisUrl: string | null;
   /** Whether a missing Redis may be installed through the package manager. */
@@ -151,6 +153,7 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     port: value.PORT,
     host: value.HOST,
     databaseUrl: value.DATABASE_URL ?? null,
+    migrationDatabaseUrl: value.MIGRATION_DATABASE_URL ?? null,
     redisUrl: value.REDIS_URL ?? null,
     localRedis: value.LOCAL_REDIS,
     redlockUrls: value.REDLOCK_URLS ?? [],
@@ -187,12 +190,22 @@ const SECRET_NAME = /TOKEN|SECRET/;
 const withoutPasswords = (text: string) => text.replace(/^.*@/s, '…@');
 
 function schema(choices: Choices) {
+  return variables(choices).check(({ value, issues }) => {
+    const { DATABASE_URL, MIGRATION_DATABASE_URL: input } = value;
+    if (input === undefined || DATABASE_URL !== undefined) return;
+    const message = 'needs DATABASE_URL: a local Postgres has its own roles';
+    issues.push({ code: 'custom', message, input, path: ['MIGRATION_DATABASE_URL'] });
+  });
+}
+
+function variables(choices: Choices) {
   return z.object({
     STRATEGY: oneOf(choices.strategies).default('lua'),
     LOCK: oneOf(choices.locks).default('redis'),
     PORT: integer(0, 65_535).default(3000),
     HOST: z.string().default('127.0.0.1'),
     DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),
+    MIGRATION_DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),
     REDIS_URL: parsedBy(parseRedisUrl).optional(),
     LOCAL_REDIS: either('auto', 'never').default('auto'),
     REDLOCK_URLS: z

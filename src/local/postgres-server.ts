@@ -11,17 +11,16 @@
 import { mkdirSync, readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
 import { preparePostgresBinaries } from './postgres-binaries.ts';
 import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-data.ts';
+import { ensureDatabase, urlOf } from './postgres-roles.ts';
 import { findServers } from './processes.ts';
 import { readOrCreateSecret } from './secret.ts';
 import { chooseAccount, type ServerAccount } from './server-account.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
-const DATABASE = 'stampede';
 const START_TIMEOUT_MS = 60_000; // crash recovery of a large WAL is slow, and kill -9 is common here
 const STOP_TIMEOUT_MS = 15_000;
 const PORT_TRIES = 5;
@@ -185,36 +184,27 @@ async function startWithRetries(prepared: Prepared, options: PostgresOptions) {
   }
 }
 
-async function ensureDatabase(url: string, folder: string): Promise<void> {
-  const client = new pg.Client({ connectionString: url, ssl: false });
-  client.on('error', () => {}); // the exit of the process reports the server's death
-  try {
-    await client.connect();
-    const found = await client.query('SELECT FROM pg_database WHERE datname = $1', [DATABASE]);
-    if (found.rowCount === 0) await client.query(`CREATE DATABASE ${DATABASE}`);
-  } catch (cause) {
-    const wrongPassword = (cause as { code?: unknown }).code === '28P01';
-    throw new LocalStoreError(
-      wrongPassword ? 'folder-unusable' : 'postgres-failed',
-      wrongPassword
-        ? `The Postgres data in ${folder} has another password than the file named secret. Restore that file, or delete ${folder} to start with an empty database.`
-        : `The local Postgres does not answer: ${(cause as Error).message}. Its log is ${logOf(folder)}.\n${recoveryAdvice(folder)}`,
-      { cause },
-    );
-  } finally {
-    await client.end().catch(() => {});
-  }
+function unusable(cause: unknown, folder: string): LocalStoreError {
+  const wrongPassword = (cause as { code?: unknown }).code === '28P01';
+  return new LocalStoreError(
+    wrongPassword ? 'folder-unusable' : 'postgres-failed',
+    wrongPassword
+      ? `The Postgres data in ${folder} has another password than the file named secret. Restore that file, or delete ${folder} to start with an empty database.`
+      : `The local Postgres does not answer: ${(cause as Error).message}. Its log is ${logOf(folder)}.\n${recoveryAdvice(folder)}`,
+    { cause },
+  );
 }
 
 /** Starts a Postgres on a folder, running initdb at the first start, and waits until it is ready. */
 export async function startPostgresServer(options: PostgresOptions): Promise<PostgresServer> {
   const prepared = await prepare(options);
   const { server, port } = await startWithRetries(prepared, options);
-  const url = (database = DATABASE) =>
-    `postgresql://${POSTGRES_USER}:${prepared.password}@127.0.0.1:${port}/${database}`;
+  const url = (database?: string) => urlOf(POSTGRES_USER, prepared.password, port, database);
   const stop = () => server.stop('SIGINT', STOP_TIMEOUT_MS);
   try {
-    await ensureDatabase(url('postgres'), prepared.folder);
+    await ensureDatabase(url('postgres')).catch((error) => {
+      throw unusable(error, prepared.folder);
+    });
     throwIfAborted(options.signal);
   } catch (error) {
     await stop();

@@ -86,7 +86,7 @@ export function spawnService(folder: string, prefix: readonly string[] = []): Se
 }
 
 /** What the service printed once its stores were up. */
-export async function untilUp(service: Service): Promise<{ databaseUrl: string; redisUrl: string }> {
+export async function untilUp(service: Service): Promise<{ migrationDatabaseUrl: string; redisUrl: string }> {
   for await (const line of createInterface({ input: service.process.stdout! })) {
     if (line.startsWith('{')) return JSON.parse(line);
   }
