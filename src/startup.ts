@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import type { Config } from './config/env.ts';
 import { StartError } from './config/errors.ts';
 import { serversOf } from './config/redis-url.ts';
+import { tlsAdvice } from './config/tls-advice.ts';
 import { startLocalStores } from './local/stores.ts';
 import { LOCAL_FOLDER } from './local/urls.ts';
 import { migrate } from './store/postgres/migrate.ts';
@@ -99,8 +100,11 @@ export async function reach<T>(
     if (cause instanceof StartError) throw cause;
     const message = (cause as Error).message || String((cause as { code?: unknown }).code ?? cause);
     const or = variable === 'MIGRATION_DATABASE_URL' ? '' : `, or leave it empty to start a local ${store}`;
-    throw new StartError(`Cannot use ${store} at ${serversOf(url)}: ${message}\nCheck ${variable}${or}.`, {
-      cause,
-    });
+    throw new StartError(
+      `Cannot use ${store} at ${serversOf(url)}: ${message}\n${tlsAdvice(variable, url, cause) ?? `Check ${variable}${or}.`}`,
+      {
+        cause,
+      },
+    );
   }
 }
