@@ -8,7 +8,7 @@
  *
  * Readiness is read from postmaster.pid, because another process that took the port could answer a connection.
  */
-import { mkdirSync, readFileSync, realpathSync } from 'node:fs';
+import { readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
@@ -18,7 +18,7 @@ import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-dat
 import { ensureDatabase, urlOf } from './postgres-roles.ts';
 import { findServers } from './processes.ts';
 import { readOrCreateSecret } from './secret.ts';
-import { chooseAccount, type ServerAccount } from './server-account.ts';
+import { chooseAccount, createDataFolder, type ServerAccount } from './server-account.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
 const START_TIMEOUT_MS = 60_000; // crash recovery of a large WAL is slow, and kill -9 is common here
@@ -73,7 +73,7 @@ export async function stopOrphanedPostgres(folder: string, say: (line: string) =
 }
 
 async function prepare(options: PostgresOptions): Promise<Prepared> {
-  mkdirSync(options.folder, { recursive: true, mode: 0o700 });
+  createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
   const running = findServers(['postgres'], dataFolder(folder))[0];
   if (running !== undefined) {

@@ -9,7 +9,7 @@
  * The password is in a configuration file that only the owner may read, not on the command line. `set-proc-title no` keeps the
  * file's name in the process list, by which the server is identified.
  */
-import { closeSync, fchownSync, mkdirSync, openSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, fchownSync, openSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -17,7 +17,7 @@ import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
 import { findServers } from './processes.ts';
 import { ensureRedisServer } from './redis-install.ts';
-import { changeOwner, chooseAccount, type ServerAccount } from './server-account.ts';
+import { changeOwner, chooseAccount, createDataFolder, type ServerAccount } from './server-account.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
 export { findRedisServer } from './redis-binary.ts';
@@ -161,7 +161,7 @@ async function startOnce(
 /** Starts a Redis on a folder and waits until it is ready. */
 export async function startRedisServer(options: RedisOptions): Promise<RedisServer> {
   const program = options.program ?? (await ensureRedisServer(options.say ? { say: options.say } : {})).path;
-  mkdirSync(options.folder, { recursive: true, mode: 0o700 });
+  createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
   const running = findServers(PROGRAMS, configurationPath(folder))[0];
   if (running !== undefined) {

@@ -8,7 +8,7 @@
  * every other process and to the file system.
  */
 import { execFile } from 'node:child_process';
-import { existsSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, statSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { promisify } from 'node:util';
@@ -117,6 +117,12 @@ function refusal({ server, folder, binary }: Wanted, errors: readonly string[]):
   ].filter((remedy) => remedy !== false);
   const text = `One of these helps:\n${remedies.map((remedy) => `  - ${remedy}`).join('\n')}`;
   return `The local ${server} does not run as root, and no other account can access both ${binary} and ${folder}:\n${errors.join('\n')}\n${text}`;
+}
+
+/** Creates the folder of a server's data. The account must be able to enter those above it. */
+export function createDataFolder(path: string): void {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o755 });
+  mkdirSync(path, { recursive: true, mode: 0o700 });
 }
 
 /** Changes the owner of a folder and what it contains: an earlier run may have used another account (root, or another user). */

@@ -151,7 +151,7 @@ describe('a start with two roles', () => {
 
   it('names MIGRATION_DATABASE_URL when that cannot be used', async () => {
     const said = await refusal(urls.service, urls.owner.replace('secret', 'wrong'));
-    expect(said).toMatch(/password authentication failed[^]*Check MIGRATION_DATABASE_URL\./);
+    expect(said).toMatch(/password authentication failed[\s\S]*Check MIGRATION_DATABASE_URL\./);
     expect(said).not.toContain('wrong@');
   });
 
