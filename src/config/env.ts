@@ -102,6 +102,14 @@ const url = (...protocols: string[]) =>
     error: `must be a URL starting with ${protocols.map((p) => `${p}//`).join(' or ')}`,
   });
 
+const redlockUrls = z
+  .string()
+  .transform((text) => text.split(',').map((part) => part.trim()))
+  .refine(
+    (urls) => urls.length >= 3 && urls.every((one) => url('redis:', 'rediss:').safeParse(one).success),
+    { error: 'must be at least three comma-separated redis:// URLs' },
+  );
+
 /** Whether what is sent there cannot be read on the way. */
 const isPrivate = ({ protocol, hostname }: URL): boolean =>
   protocol === 'https:' || /^(localhost|127\..*|\[::1\])$/.test(hostname);
@@ -208,16 +216,7 @@ function variables(choices: Choices) {
     MIGRATION_DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),
     REDIS_URL: parsedBy(parseRedisUrl).optional(),
     LOCAL_REDIS: either('auto', 'never').default('auto'),
-    REDLOCK_URLS: z
-      .string()
-      .transform((text) => text.split(',').map((part) => part.trim()))
-      .refine(
-        (urls) => urls.length >= 3 && urls.every((one) => url('redis:', 'rediss:').safeParse(one).success),
-        {
-          error: 'must be at least three comma-separated redis:// URLs',
-        },
-      )
-      .optional(),
+    REDLOCK_URLS: redlockUrls.optional(),
     ZOOKEEPER_URL: z
       .string()
       .regex(/^[^\s,:/]+:\d{1,5}(,[^\s,:/]+:\d{1,5})*$/, 'must be host:port, or several separated by commas')

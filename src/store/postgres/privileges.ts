@@ -10,6 +10,7 @@ const DML = ['SELECT', 'INSERT', 'UPDATE', 'DELETE'];
 /** Tables on which the service has other privileges. */
 const PRIVILEGES: Readonly<Record<string, readonly string[]>> = {
   audit_log: ['SELECT', 'INSERT'], // append-only
+  audit_pending: ['SELECT', 'INSERT', 'DELETE'], // an event is moved to the log, and never changed
   _prisma_migrations: ['SELECT'], // the start reads which migrations are applied
 };
 
