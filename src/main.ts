@@ -70,7 +70,13 @@ async function startAll(
 ): Promise<void> {
   const workers = await startWorkers({
     count: config.workers,
-    env: { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl, ...sharedTicketKey(config) },
+    // Workers do not migrate.
+    env: {
+      DATABASE_URL: databaseUrl,
+      MIGRATION_DATABASE_URL: '',
+      REDIS_URL: redisUrl,
+      ...sharedTicketKey(config),
+    },
     log: (message, details) => log.error(details, message),
     onGiveUp: (error) => {
       throw error; // ends this process in order, and with it what it started

@@ -1,15 +1,24 @@
 /** Finds the stores of a service: those that the configuration names, and local ones in place of the others. */
+import pg from 'pg';
 import type { Logger } from 'pino';
 import type { Config } from './config/env.ts';
 import { StartError } from './config/errors.ts';
 import { serversOf } from './config/redis-url.ts';
+import { tlsAdvice } from './config/tls-advice.ts';
 import { startLocalStores } from './local/stores.ts';
 import { LOCAL_FOLDER } from './local/urls.ts';
 import { migrate } from './store/postgres/migrate.ts';
+import { serverOf } from './store/postgres/pool.ts';
+import { missingGrants } from './store/postgres/privileges.ts';
 
 export interface StoreUrls {
   readonly databaseUrl: string;
   readonly redisUrl: string;
+}
+
+interface FoundStores extends StoreUrls {
+  /** null: the role of `databaseUrl` migrates. */
+  readonly migrationDatabaseUrl: string | null;
 }
 
 /**
@@ -17,25 +26,65 @@ export interface StoreUrls {
  * @param onStarted receives what stops them
  */
 export async function findStores(
-  { databaseUrl, redisUrl }: Config,
+  { databaseUrl, migrationDatabaseUrl, redisUrl, localRedis }: Config,
   log: Logger,
   onStarted: (stop: () => Promise<unknown>) => void,
-): Promise<StoreUrls> {
-  if (databaseUrl !== null && redisUrl !== null) return { databaseUrl, redisUrl };
+): Promise<FoundStores> {
+  if (databaseUrl !== null && redisUrl !== null) return { databaseUrl, migrationDatabaseUrl, redisUrl };
   const local = await startLocalStores({
     folder: LOCAL_FOLDER,
     postgres: databaseUrl === null,
     redis: redisUrl === null,
+    installRedis: localRedis,
     say: (line) => log.info(line),
   });
   onStarted(() => local.stop());
-  return { databaseUrl: databaseUrl ?? local.databaseUrl!, redisUrl: redisUrl ?? local.redisUrl! };
+  return {
+    databaseUrl: databaseUrl ?? local.databaseUrl!,
+    migrationDatabaseUrl: databaseUrl === null ? local.migrationDatabaseUrl : migrationDatabaseUrl,
+    redisUrl: redisUrl ?? local.redisUrl!,
+  };
 }
 
-/** Applies the migrations. @throws StartError */
-export async function migrateStores({ databaseUrl }: StoreUrls, log: Logger): Promise<void> {
-  const applied = await reach('Postgres', 'DATABASE_URL', databaseUrl, () => migrate(databaseUrl));
+/**
+ * Applies the migrations, as the role that owns the tables, and gives the role of the service what it needs.
+ * @throws StartError also when the role of the service lacks a privilege
+ */
+export async function migrateStores(urls: FoundStores, log: Logger): Promise<void> {
+  const { databaseUrl, migrationDatabaseUrl } = urls;
+  const asService = <T>(work: (client: pg.Pool) => Promise<T>) =>
+    reach('Postgres', 'DATABASE_URL', databaseUrl, () => withPool(databaseUrl, work));
+  const { role, isSuperuser } = await asService(roleOf);
+  if (isSuperuser) {
+    const message =
+      'The service uses a superuser of Postgres: name another role in DATABASE_URL, and this one in MIGRATION_DATABASE_URL';
+    log.warn({ role }, message);
+  }
+  const applied =
+    migrationDatabaseUrl === null
+      ? await reach('Postgres', 'DATABASE_URL', databaseUrl, () => migrate(databaseUrl))
+      : await reach('Postgres', 'MIGRATION_DATABASE_URL', migrationDatabaseUrl, () =>
+          migrate(migrationDatabaseUrl, role),
+        );
   if (applied.length > 0) log.info({ applied }, 'Applied database migrations');
+  const grants = await asService((pool) => missingGrants(pool, null));
+  if (grants.length === 0) return;
+  throw new StartError(
+    `The role ${role} of DATABASE_URL lacks privileges. Run as the owner of the tables:\n${grants.map((grant) => `  ${grant};`).join('\n')}\nOr set MIGRATION_DATABASE_URL to the owner, and the start does this.`,
+  );
+}
+
+async function withPool<T>(databaseUrl: string, work: (pool: pg.Pool) => Promise<T>): Promise<T> {
+  const pool = new pg.Pool({ ...serverOf(databaseUrl), max: 1, connectionTimeoutMillis: 10_000 });
+  pool.on('error', () => {}); // the query in progress fails as well
+  return work(pool).finally(() => pool.end());
+}
+
+async function roleOf(pool: pg.Pool): Promise<{ readonly role: string; readonly isSuperuser: boolean }> {
+  const { rows } = await pool.query<{ role: string; isSuperuser: boolean }>(
+    'SELECT rolname AS role, rolsuper AS "isSuperuser" FROM pg_roles WHERE rolname = current_user',
+  );
+  return rows[0]!;
 }
 
 /** @throws StartError naming the variable, without its password, when a store cannot be used */
@@ -48,10 +97,14 @@ export async function reach<T>(
   try {
     return await connect();
   } catch (cause) {
+    if (cause instanceof StartError) throw cause;
     const message = (cause as Error).message || String((cause as { code?: unknown }).code ?? cause);
+    const or = variable === 'MIGRATION_DATABASE_URL' ? '' : `, or leave it empty to start a local ${store}`;
     throw new StartError(
-      `Cannot use ${store} at ${serversOf(url)}: ${message}\nCheck ${variable}, or leave it empty to start a local ${store}.`,
-      { cause },
+      `Cannot use ${store} at ${serversOf(url)}: ${message}\n${tlsAdvice(variable, url, cause) ?? `Check ${variable}${or}.`}`,
+      {
+        cause,
+      },
     );
   }
 }

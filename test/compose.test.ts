@@ -105,6 +105,29 @@ it('pins every image, and starts the same services without a profile', () => {
   }
 });
 
+it.each(stampedes)('gives a service a role that owns nothing, and another one that migrates: %s', (name) => {
+  const { databaseUrl, migrationDatabaseUrl } = configOf(name);
+  const [serving, migrating] = [databaseUrl!, migrationDatabaseUrl!].map((url) => {
+    const address = parseDatabaseUrl(url);
+    return typeof address === 'string' ? null : { ...address, url: new URL(address.url) };
+  });
+  expect(serving!.hosts).toEqual(migrating!.hosts);
+  const host = serving!.url.hostname;
+  expect(migrating!.url).toMatchObject({ host: serving!.url.host, pathname: serving!.url.pathname });
+  const { environment, configs: files } = services[host]!;
+  const { username, password } = serving!.url;
+  expect(password).toBe(environment.SERVICE_PASSWORD);
+  expect([migrating!.url.username, migrating!.url.password]).toEqual([
+    environment.POSTGRES_USER,
+    environment.POSTGRES_PASSWORD,
+  ]);
+  expect(username).not.toBe(environment.POSTGRES_USER);
+  for (const { target } of files!) expect(target).toMatch(/^\/docker-entrypoint-initdb\.d\/.+\.sh$/);
+  const scripts = files!.map(({ source }) => unescaped(configs[source]!.content)).join('\n');
+  expect(scripts).toContain(`CREATE ROLE ${username} LOGIN PASSWORD :'password';\n`);
+  expect(scripts).toContain('-v password="$SERVICE_PASSWORD"');
+});
+
 it('publishes ports on the loopback only, each once', () => {
   const ports = all.flatMap(([, service]) => service.ports ?? []);
   for (const port of ports) expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/);
@@ -249,8 +272,7 @@ describe('the profile ha', () => {
       expect(parseDatabaseUrl(configOf(name).databaseUrl!)).toMatchObject({
         hosts: named([primary!, standby!], 5_432),
       });
-    const [{ source, target }] = services[primary!]!.configs as [{ source: string; target: string }];
-    expect(target).toMatch(/^\/docker-entrypoint-initdb\.d\/.+\.sh$/);
+    const { source } = services[primary!]!.configs!.find((file) => file.source.startsWith('ha-'))!;
     const script = unescaped(configs[source]!.content);
     expect(script).toContain('host replication all all scram-sha-256');
     const [, name] = /ALTER SYSTEM SET synchronous_standby_names = '(\w+)'/.exec(script)!;
@@ -324,7 +346,7 @@ it('escapes every $ that is not a variable of Compose', () => {
 
 it('declares the files that it gives to services, and no other', () => {
   const given = all.flatMap(([, service]) => (service.configs ?? []).map(({ source }) => source));
-  expect(given.sort()).toEqual(Object.keys(configs).sort());
+  expect([...new Set(given)].sort()).toEqual(Object.keys(configs).sort());
 });
 
 it('copies only files that exist into the image', () => {

@@ -1,9 +1,8 @@
 /** What the kit gives a suite to work in: stores, folders, a signal, and a way to say things. */
-import { access, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { access, rm } from 'node:fs/promises';
 import { serviceEntry } from './service.ts';
 import { type BenchStores, openStores, type StoresOptions } from './stores.ts';
+import { temporaryFolder } from './temporary-folder.ts';
 
 export interface Environment {
   /** Started when first asked for, stopped with the run. */
@@ -22,7 +21,7 @@ export async function openEnvironment(
   place: Pick<Environment, 'folder' | 'signal' | 'say'>,
   options: StoresOptions,
 ): Promise<Environment & AsyncDisposable> {
-  const scratch = await mkdtemp(join(tmpdir(), 'stampede-bench-run-'));
+  const scratch = await temporaryFolder('stampede-bench-run-');
   let stores: Promise<BenchStores> | null = null;
   return {
     ...place,

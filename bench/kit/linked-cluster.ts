@@ -3,14 +3,13 @@
  * proxies, for clients and for the cluster's own bus, whose ports it announces. Its own connections come from an address by
  * which the other proxies know them, so that it can be cut off.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cluster, Command, type Redis } from 'ioredis';
 import { type ClusterMember, startRedisCluster } from './cluster.ts';
 import { eventually } from './eventually.ts';
 import { type LinkMode, TcpProxy } from './proxy.ts';
+import { temporaryFolder } from './temporary-folder.ts';
 
 export interface LinkedCluster extends AsyncDisposable {
   /** redis+cluster://… */
@@ -71,7 +70,7 @@ async function nodesOf({ client }: ClusterMember): Promise<Node[]> {
 const slotOf = (key: string): number => new Command('get', [key]).getSlot()!;
 
 export async function openLinkedCluster(): Promise<LinkedCluster> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'stampede-cluster-'));
+  const folder = await temporaryFolder('stampede-cluster-');
   const ways: { readonly address: string; readonly links: readonly TcpProxy[] }[] = [];
   const { url, members, everywhere, ...cluster } = await startRedisCluster(
     folder,

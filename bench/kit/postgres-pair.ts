@@ -4,8 +4,7 @@
  *   services ──▶ [proxy] primary ──replication──▶ [proxy] ──▶ standby ◀── [proxy] ◀── services
  */
 import { execFile } from 'node:child_process';
-import { appendFile, chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { appendFile, mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
@@ -13,6 +12,7 @@ import { type PostgresServer, startPostgresServer } from '../../src/local/postgr
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { eventually } from './eventually.ts';
 import { TcpProxy } from './proxy.ts';
+import { temporaryFolder } from './temporary-folder.ts';
 
 const ARGS = ['-c', 'wal_sender_timeout=2s', '-c', 'wal_receiver_timeout=2s'];
 
@@ -54,9 +54,8 @@ export interface PostgresPair extends AsyncDisposable {
 export type Ending = 'kill' | 'cut' | 'stop';
 
 export async function openPostgresPair(options: PairOptions): Promise<PostgresPair> {
-  const folder = options.folder ?? (await mkdtemp(path.join(tmpdir(), 'stampede-pair-')));
+  const folder = options.folder ?? (await temporaryFolder('stampede-pair-'));
   await mkdir(folder, { recursive: true });
-  await chmod(folder, 0o755); // as root, Postgres may have to run as an account that must be able to enter
   const servers = await startServers(folder, options);
   const { standby, link, start } = servers;
   let { primary } = servers;

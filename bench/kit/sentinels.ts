@@ -5,8 +5,7 @@
  *
  * All others reach a server through its link, a proxy whose address it announces, so that it can be cut off.
  */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { ensureRedisServer, type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
@@ -14,6 +13,7 @@ import { freePort, launch, type ServerProcess } from '../../src/local/server-pro
 import { eventually } from './eventually.ts';
 import { TcpProxy } from './proxy.ts';
 import { eagerPrimary } from './servers.ts';
+import { temporaryFolder } from './temporary-folder.ts';
 
 const SERVICE = 'sale-primary';
 const SENTINELS = 3;
@@ -64,7 +64,7 @@ export interface SentinelOptions {
 
 export async function openSentinels(options: SentinelOptions = {}): Promise<Sentinels> {
   const { failoverTimeoutMs = 3_000, replicas = 1 } = options;
-  const folder = await mkdtemp(path.join(tmpdir(), 'stampede-sentinel-'));
+  const folder = await temporaryFolder('stampede-sentinel-');
   const { servers, links, linkOf, start } = startServers(folder, options);
   const processes: ServerProcess[] = [];
   const replicationLinks: TcpProxy[] = [];

@@ -3,13 +3,12 @@
  * trial has a new database and a Redis without a key of Stampede. On a given server the bench deletes only what it made,
  * and `stampede:*` keys that the user agreed to lose.
  */
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { rm } from 'node:fs/promises';
 import { Cluster, Redis } from 'ioredis';
 import pg from 'pg';
 import { parseRedisUrl } from '../../src/config/redis-url.ts';
 import { type LocalStores, startLocalStores } from '../../src/local/stores.ts';
+import { temporaryFolder } from './temporary-folder.ts';
 import { reasonOf } from './text.ts';
 
 export interface StoresOptions {
@@ -41,8 +40,7 @@ export interface BenchStores extends AsyncDisposable {
 export async function openStores(options: StoresOptions): Promise<BenchStores> {
   const { keep, mayDelete, say } = options;
   const [postgres, redis] = [options.databaseUrl === undefined, options.redisUrl === undefined];
-  const folder = await mkdtemp(join(tmpdir(), 'stampede-bench-'));
-  await chmod(folder, 0o755); // as root, Postgres runs as another account and must be able to enter
+  const folder = await temporaryFolder('stampede-bench-');
   let local: LocalStores | null = null;
   const stop = async (): Promise<void> => {
     await local?.stop();
@@ -51,7 +49,7 @@ export async function openStores(options: StoresOptions): Promise<BenchStores> {
   };
   try {
     local = await startLocalStores({ folder, postgres, redis, say });
-    const databaseUrl = options.databaseUrl ?? local.databaseUrl!;
+    const databaseUrl = options.databaseUrl ?? local.migrationDatabaseUrl!;
     const redisUrl = options.redisUrl ?? local.redisUrl!;
     if (!redis && !mayDelete) await refuseForeignKeys(redisUrl);
     const versions = { postgres: await postgresVersion(databaseUrl), redis: await redisVersion(redisUrl) };

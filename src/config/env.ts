@@ -27,8 +27,12 @@ export interface Config {
   readonly host: string;
   /** null: the service starts a local Postgres. */
   readonly databaseUrl: string | null;
+  /** Of the role that migrates; null: that of `databaseUrl` does. */
+  readonly migrationDatabaseUrl: string | null;
   /** null: the service starts a local Redis. */
   readonly redisUrl: string | null;
+  /** Whether a missing Redis may be installed through the package manager. */
+  readonly localRedis: 'auto' | 'never';
   /** At least three independent Redis servers, for LOCK=redlock. */
   readonly redlockUrls: readonly string[];
   /** `host:port,host:port`, for LOCK=zookeeper; null: not configured. */
@@ -98,6 +102,14 @@ const url = (...protocols: string[]) =>
     error: `must be a URL starting with ${protocols.map((p) => `${p}//`).join(' or ')}`,
   });
 
+const redlockUrls = z
+  .string()
+  .transform((text) => text.split(',').map((part) => part.trim()))
+  .refine(
+    (urls) => urls.length >= 3 && urls.every((one) => url('redis:', 'rediss:').safeParse(one).success),
+    { error: 'must be at least three comma-separated redis:// URLs' },
+  );
+
 /** Whether what is sent there cannot be read on the way. */
 const isPrivate = ({ protocol, hostname }: URL): boolean =>
   protocol === 'https:' || /^(localhost|127\..*|\[::1\])$/.test(hostname);
@@ -149,7 +161,9 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     port: value.PORT,
     host: value.HOST,
     databaseUrl: value.DATABASE_URL ?? null,
+    migrationDatabaseUrl: value.MIGRATION_DATABASE_URL ?? null,
     redisUrl: value.REDIS_URL ?? null,
+    localRedis: value.LOCAL_REDIS,
     redlockUrls: value.REDLOCK_URLS ?? [],
     zookeeperUrl: value.ZOOKEEPER_URL ?? null,
     confirm: value.CONFIRM,
@@ -184,23 +198,25 @@ const SECRET_NAME = /TOKEN|SECRET/;
 const withoutPasswords = (text: string) => text.replace(/^.*@/s, '…@');
 
 function schema(choices: Choices) {
+  return variables(choices).check(({ value, issues }) => {
+    const { DATABASE_URL, MIGRATION_DATABASE_URL: input } = value;
+    if (input === undefined || DATABASE_URL !== undefined) return;
+    const message = 'needs DATABASE_URL: a local Postgres has its own roles';
+    issues.push({ code: 'custom', message, input, path: ['MIGRATION_DATABASE_URL'] });
+  });
+}
+
+function variables(choices: Choices) {
   return z.object({
     STRATEGY: oneOf(choices.strategies).default('lua'),
     LOCK: oneOf(choices.locks).default('redis'),
     PORT: integer(0, 65_535).default(3000),
     HOST: z.string().default('127.0.0.1'),
     DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),
+    MIGRATION_DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),
     REDIS_URL: parsedBy(parseRedisUrl).optional(),
-    REDLOCK_URLS: z
-      .string()
-      .transform((text) => text.split(',').map((part) => part.trim()))
-      .refine(
-        (urls) => urls.length >= 3 && urls.every((one) => url('redis:', 'rediss:').safeParse(one).success),
-        {
-          error: 'must be at least three comma-separated redis:// URLs',
-        },
-      )
-      .optional(),
+    LOCAL_REDIS: either('auto', 'never').default('auto'),
+    REDLOCK_URLS: redlockUrls.optional(),
     ZOOKEEPER_URL: z
       .string()
       .regex(/^[^\s,:/]+:\d{1,5}(,[^\s,:/]+:\d{1,5})*$/, 'must be host:port, or several separated by commas')

@@ -9,14 +9,14 @@ export type LocalStoreErrorCode =
   | 'guardian-failed'
   | 'platform-unsupported'
   | 'port-taken'
-  | 'postgres-account'
   | 'postgres-binaries'
   | 'postgres-failed'
   | 'postgres-version'
   | 'redis-failed'
   | 'redis-install-failed'
   | 'redis-missing'
-  | 'redis-too-old';
+  | 'redis-too-old'
+  | 'server-account';
 
 /** A local store cannot be started or stopped. */
 export class LocalStoreError extends OperatorError {

@@ -1,6 +1,7 @@
 /** Messages between the service and its guardian. The order is a command-line argument: it contains no secret. */
 import type { LocalStoreErrorCode } from './errors.ts';
 import type { ProcessIdentity } from './processes.ts';
+import type { StoreUrls } from './urls.ts';
 
 /** The guardian's only argument, as JSON. */
 export interface GuardianOrder {
@@ -16,5 +17,5 @@ export interface GuardianOrder {
 /** From the guardian to the service. The service only closes the channel. */
 export type GuardianMessage =
   | { readonly type: 'progress'; readonly line: string }
-  | { readonly type: 'ready'; readonly databaseUrl: string | null; readonly redisUrl: string | null }
+  | ({ readonly type: 'ready' } & StoreUrls)
   | { readonly type: 'failed'; readonly code: LocalStoreErrorCode; readonly message: string };

@@ -14,9 +14,10 @@ import { join } from 'node:path';
 import { LocalStoreError } from './errors.ts';
 import { type FolderLock, lockFolder } from './folder-lock.ts';
 import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
+import { serviceUrlOf } from './postgres-roles.ts';
 import { type PostgresServer, startPostgresServer, stopOrphanedPostgres } from './postgres-server.ts';
 import { type RedisServer, startRedisServer, stopOrphanedRedis } from './redis-server.ts';
-import { readOrCreateSecret } from './secret.ts';
+import { passwordFor, readOrCreateSecret } from './secret.ts';
 import { removeStoreUrls, writeStoreUrls } from './urls.ts';
 
 const WAIT_FOR_ENDING_MS = 20_000;
@@ -50,10 +51,10 @@ async function startServers(servers: Servers): Promise<void> {
   const redisFolder = join(order.folder, 'redis');
   for (const folder of [postgresFolder, redisFolder]) mkdirSync(folder, { recursive: true, mode: 0o700 });
   await Promise.all([stopOrphanedPostgres(postgresFolder, say), stopOrphanedRedis(redisFolder, say)]);
-  const password = readOrCreateSecret(order.folder);
+  const secret = readOrCreateSecret(order.folder);
   const starts: Promise<void>[] = [];
   if (order.postgres) {
-    const options = { folder: postgresFolder, password, args: order.postgresArgs, say, signal };
+    const options = { folder: postgresFolder, password: secret, args: order.postgresArgs, say, signal };
     starts.push(
       startPostgresServer(options).then((server) => {
         servers.postgres = server;
@@ -62,6 +63,7 @@ async function startServers(servers: Servers): Promise<void> {
   }
   if (order.redis) {
     const program = order.redisProgram === null ? {} : { program: order.redisProgram };
+    const password = passwordFor('redis', secret);
     const options = { folder: redisFolder, password, args: order.redisArgs, say, signal, ...program };
     starts.push(
       startRedisServer(options).then((server) => {
@@ -110,7 +112,9 @@ async function guard(): Promise<void> {
     await startServers(servers);
     reportUnexpectedEnd('Postgres', servers.postgres);
     reportUnexpectedEnd('Redis', servers.redis);
-    const urls = { databaseUrl: servers.postgres?.url() ?? null, redisUrl: servers.redis?.url ?? null };
+    const migrationDatabaseUrl = servers.postgres?.url() ?? null;
+    const databaseUrl = migrationDatabaseUrl && serviceUrlOf(migrationDatabaseUrl);
+    const urls = { databaseUrl, migrationDatabaseUrl, redisUrl: servers.redis?.url ?? null };
     writeStoreUrls(order.folder, urls);
     await send({ type: 'ready', ...urls });
     if (!ending.signal.aborted) {

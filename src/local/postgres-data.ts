@@ -7,16 +7,14 @@
  * handles a stale postmaster.pid itself (its shared memory key shows whether old backends still run), except in two cases:
  * another process has that pid now, or the file is damaged.
  */
-import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs';
-import { rm, rmdir, stat, writeFile } from 'node:fs/promises';
+import { rm, rmdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { promisify } from 'node:util';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
-import type { PostgresAccount } from './postgres-account.ts';
 import type { PostgresBinaries } from './postgres-binaries.ts';
 import { identify, sendSignal } from './processes.ts';
+import { changeOwner, type ServerAccount } from './server-account.ts';
 import { launch } from './server-process.ts';
 
 export const POSTGRES_USER = 'stampede';
@@ -28,25 +26,12 @@ export interface DataFolderOptions {
   /** Contains `data` and the log. */
   readonly folder: string;
   readonly binaries: PostgresBinaries;
-  readonly account: PostgresAccount;
+  readonly account: ServerAccount;
   readonly password: string;
   /** False skips the flush at the end of initdb, useless for a server without fsync. */
   readonly sync: boolean;
   readonly say: (line: string) => void;
   readonly signal?: AbortSignal;
-}
-
-/** Changes the owner: an earlier run may have used another account (sudo, or a kernel that allows namespaces). */
-async function changeOwner(path: string, account: PostgresAccount): Promise<void> {
-  const { uid, gid } = account.owner;
-  if ((await stat(path)).uid === uid) return;
-  if (process.getuid?.() !== 0) {
-    throw new LocalStoreError(
-      'folder-unusable',
-      `${path} belongs to another user, probably because an earlier run used another account (root?). Change its owner with: sudo chown -R ${uid}:${gid} ${path}`,
-    );
-  }
-  await promisify(execFile)('chown', ['-R', `${uid}:${gid}`, path]);
 }
 
 async function initialize(options: DataFolderOptions, data: string): Promise<void> {
@@ -59,11 +44,10 @@ async function initialize(options: DataFolderOptions, data: string): Promise<voi
   const args = ['-D', join(draft, 'data'), '-U', POSTGRES_USER, `--pwfile=${passwordFile}`];
   args.push('--auth=scram-sha-256', '--locale=C', '--encoding=UTF8', '--no-instructions');
   if (!options.sync) args.push('--no-sync');
-  const [command, ...rest] = [...account.prefix, binaries.initdb, ...args];
   const initdb = await launch(
     {
-      command: command as string,
-      args: rest,
+      command: binaries.initdb,
+      args,
       cwd: folder,
       log: join(folder, 'initdb.log'),
       detached: true,

@@ -8,20 +8,19 @@
  *
  * Readiness is read from postmaster.pid, because another process that took the port could answer a connection.
  */
-import { mkdirSync, readFileSync, realpathSync } from 'node:fs';
+import { readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
-import { choosePostgresAccount, type PostgresAccount, type RootMode } from './postgres-account.ts';
 import { preparePostgresBinaries } from './postgres-binaries.ts';
 import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-data.ts';
+import { ensureDatabase, urlOf } from './postgres-roles.ts';
 import { findServers } from './processes.ts';
 import { readOrCreateSecret } from './secret.ts';
+import { chooseAccount, createDataFolder, type ServerAccount } from './server-account.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
-const DATABASE = 'stampede';
 const START_TIMEOUT_MS = 60_000; // crash recovery of a large WAL is slow, and kill -9 is common here
 const STOP_TIMEOUT_MS = 15_000;
 const PORT_TRIES = 5;
@@ -37,7 +36,6 @@ export interface PostgresOptions {
   readonly password?: string;
   /** Additions to the server's environment. */
   readonly environment?: Readonly<Record<string, string>>;
-  readonly rootMode?: RootMode;
   readonly say?: (line: string) => void;
   readonly signal?: AbortSignal;
 }
@@ -62,7 +60,7 @@ interface Prepared {
   readonly folder: string;
   readonly data: string;
   readonly binary: string;
-  readonly account: PostgresAccount;
+  readonly account: ServerAccount;
   readonly password: string;
 }
 
@@ -75,7 +73,7 @@ export async function stopOrphanedPostgres(folder: string, say: (line: string) =
 }
 
 async function prepare(options: PostgresOptions): Promise<Prepared> {
-  mkdirSync(options.folder, { recursive: true, mode: 0o700 });
+  createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
   const running = findServers(['postgres'], dataFolder(folder))[0];
   if (running !== undefined) {
@@ -83,7 +81,11 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
   }
   const password = options.password ?? readOrCreateSecret(folder);
   const binaries = await preparePostgresBinaries();
-  const account = await choosePostgresAccount(join(folder, '..'), binaries.postgres, options.rootMode);
+  const account = await chooseAccount({
+    server: 'Postgres',
+    folder: join(folder, '..'),
+    binary: binaries.postgres,
+  });
   const data = await prepareDataFolder({
     folder,
     binaries,
@@ -124,11 +126,10 @@ type Start = { server: ServerProcess; port: number } | 'port-taken' | 'old-backe
 async function startOnce(prepared: Prepared, port: number, options: PostgresOptions): Promise<Start> {
   const { account, data, folder } = prepared;
   const log = logOf(folder);
-  const line = [...account.prefix, prepared.binary, ...settings(data, port, options.args ?? [])];
-  const [command, ...args] = line;
+  const args = settings(data, port, options.args ?? []);
   const { environment = {} } = options;
   const server = await launch(
-    { command: command as string, args, cwd: folder, log, environment, ...account.ids },
+    { command: prepared.binary, args, cwd: folder, log, environment, ...account.ids },
     'postgres-failed',
   );
   const deadline = performance.now() + START_TIMEOUT_MS;
@@ -183,36 +184,27 @@ async function startWithRetries(prepared: Prepared, options: PostgresOptions) {
   }
 }
 
-async function ensureDatabase(url: string, folder: string): Promise<void> {
-  const client = new pg.Client({ connectionString: url, ssl: false });
-  client.on('error', () => {}); // the exit of the process reports the server's death
-  try {
-    await client.connect();
-    const found = await client.query('SELECT FROM pg_database WHERE datname = $1', [DATABASE]);
-    if (found.rowCount === 0) await client.query(`CREATE DATABASE ${DATABASE}`);
-  } catch (cause) {
-    const wrongPassword = (cause as { code?: unknown }).code === '28P01';
-    throw new LocalStoreError(
-      wrongPassword ? 'folder-unusable' : 'postgres-failed',
-      wrongPassword
-        ? `The Postgres data in ${folder} has another password than the file named secret. Restore that file, or delete ${folder} to start with an empty database.`
-        : `The local Postgres does not answer: ${(cause as Error).message}. Its log is ${logOf(folder)}.\n${recoveryAdvice(folder)}`,
-      { cause },
-    );
-  } finally {
-    await client.end().catch(() => {});
-  }
+function unusable(cause: unknown, folder: string): LocalStoreError {
+  const wrongPassword = (cause as { code?: unknown }).code === '28P01';
+  return new LocalStoreError(
+    wrongPassword ? 'folder-unusable' : 'postgres-failed',
+    wrongPassword
+      ? `The Postgres data in ${folder} has another password than the file named secret. Restore that file, or delete ${folder} to start with an empty database.`
+      : `The local Postgres does not answer: ${(cause as Error).message}. Its log is ${logOf(folder)}.\n${recoveryAdvice(folder)}`,
+    { cause },
+  );
 }
 
 /** Starts a Postgres on a folder, running initdb at the first start, and waits until it is ready. */
 export async function startPostgresServer(options: PostgresOptions): Promise<PostgresServer> {
   const prepared = await prepare(options);
   const { server, port } = await startWithRetries(prepared, options);
-  const url = (database = DATABASE) =>
-    `postgresql://${POSTGRES_USER}:${prepared.password}@127.0.0.1:${port}/${database}`;
+  const url = (database?: string) => urlOf(POSTGRES_USER, prepared.password, port, database);
   const stop = () => server.stop('SIGINT', STOP_TIMEOUT_MS);
   try {
-    await ensureDatabase(url('postgres'), prepared.folder);
+    await ensureDatabase(url('postgres')).catch((error) => {
+      throw unusable(error, prepared.folder);
+    });
     throwIfAborted(options.signal);
   } catch (error) {
     await stop();

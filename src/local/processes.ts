@@ -66,10 +66,7 @@ function commandsOnLinux(): { pid: number; args: string[] }[] {
   return found;
 }
 
-/**
- * Live processes that run one of `programs` with `argument` (a data folder or a configuration file). The program may follow a
- * prefix such as `unshare`.
- */
+/** Live processes that run one of `programs` with `argument` (a data folder or a configuration file). */
 export function findServers(programs: readonly string[], argument: string): ProcessIdentity[] {
   const pids: number[] = [];
   if (process.platform === 'linux') {

@@ -46,14 +46,19 @@ interface RedisInstallOptions extends RedisLookup {
   readonly uid?: number;
   /** The text of /etc/os-release. */
   readonly osRelease?: string;
+  /** `never`: nothing is installed. */
+  readonly install?: LocalRedis;
   readonly say?: (line: string) => void;
 }
+
+/** `auto`: a missing Redis is installed where that needs no confirmation. */
+export type LocalRedis = 'auto' | 'never';
 
 interface InstallPlan {
   /** The command for the operator. */
   readonly command: string;
   /** The command run without confirmation; null when the operator must run it. */
-  readonly automatic: { readonly tool: string; readonly line: readonly string[] } | null;
+  readonly automatic: { readonly shown: string; readonly line: readonly string[] } | null;
 }
 
 /** Manual commands by family, matched against ID and ID_LIKE of os-release. */
@@ -80,7 +85,7 @@ function planInstall(options: RedisInstallOptions): InstallPlan | null {
     const brew = findProgram('brew', options);
     const command = 'brew install redis';
     if (brew === null) return { command, automatic: null };
-    return { command, automatic: { tool: 'Homebrew', line: [brew, 'install', 'redis'] } };
+    return { command, automatic: { shown: command, line: [brew, 'install', 'redis'] } };
   }
   if (platform !== 'linux') return null;
   const families = (options.osRelease ?? readOsRelease())
@@ -95,7 +100,7 @@ function planInstall(options: RedisInstallOptions): InstallPlan | null {
   return {
     command: `sudo ${command}`,
     automatic:
-      isRoot && apt !== null ? { tool: 'apt-get', line: aptLine('redis-server', 'redis-server') } : null,
+      isRoot && apt !== null ? { shown: command, line: aptLine('redis-server', 'redis-server') } : null,
   };
 }
 
@@ -143,7 +148,9 @@ async function install(plan: InstallPlan, options: RedisInstallOptions): Promise
   try {
     const existing = await findRedisServer(options);
     if (existing !== null) return existing;
-    options.say?.(`Redis is not installed: installing it with ${automatic.tool} (once)`);
+    options.say?.(
+      `Redis is not installed: running ${automatic.shown} (once). To refuse, set LOCAL_REDIS=never, or name your own Redis in REDIS_URL`,
+    );
     await runInstall(automatic.line);
     const program = await findRedisServer(options);
     if (program === null) throw missing(plan);
@@ -161,11 +168,11 @@ async function install(plan: InstallPlan, options: RedisInstallOptions): Promise
   }
 }
 
-/** Finds Redis, or installs it where that needs no confirmation. */
+/** Finds Redis, or installs it where that needs no confirmation and is not refused. @throws LocalStoreError */
 export async function ensureRedisServer(options: RedisInstallOptions = {}): Promise<RedisProgram> {
   const found = await findRedisServer(options);
   if (found !== null) return found;
   const plan = planInstall(options);
-  if (plan === null) throw missing(plan);
+  if (plan === null || options.install === 'never') throw missing(plan);
   return install(plan, options);
 }

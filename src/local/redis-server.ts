@@ -9,7 +9,7 @@
  * The password is in a configuration file that only the owner may read, not on the command line. `set-proc-title no` keeps the
  * file's name in the process list, by which the server is identified.
  */
-import { mkdirSync, realpathSync, writeFileSync } from 'node:fs';
+import { closeSync, fchownSync, openSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -17,6 +17,7 @@ import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
 import { findServers } from './processes.ts';
 import { ensureRedisServer } from './redis-install.ts';
+import { changeOwner, chooseAccount, createDataFolder, type ServerAccount } from './server-account.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
 export { findRedisServer } from './redis-binary.ts';
@@ -70,7 +71,8 @@ export async function stopOrphanedRedis(folder: string, say: (line: string) => v
 
 const quoted = (text: string) => `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
 
-function writeConfiguration(folder: string, password: string | undefined): string {
+/** Replaces the file rather than writing through a link that the server's account may have made. */
+function writeConfiguration(folder: string, password: string | undefined, { ids }: ServerAccount): string {
   const path = configurationPath(folder);
   const lines = [
     '# Generated at each start.',
@@ -84,7 +86,14 @@ function writeConfiguration(folder: string, password: string | undefined): strin
     'set-proc-title no',
     ...(password === undefined ? [] : [`requirepass ${quoted(password)}`]),
   ];
-  writeFileSync(path, `${lines.join('\n')}\n`, { mode: 0o600 });
+  rmSync(path, { force: true });
+  const file = openSync(path, 'wx', 0o600);
+  try {
+    writeFileSync(file, `${lines.join('\n')}\n`);
+    if (ids !== null) fchownSync(file, ids.uid, ids.gid);
+  } finally {
+    closeSync(file);
+  }
   return path;
 }
 
@@ -124,14 +133,16 @@ function failure(what: string, folder: string, server: ServerProcess): LocalStor
 }
 
 async function startOnce(
-  options: RedisOptions & { readonly program: string },
+  options: RedisOptions & { readonly program: string; readonly account: ServerAccount },
   port: number,
 ): Promise<ServerProcess | null> {
-  const { folder, password } = options;
-  const configuration = writeConfiguration(folder, password);
+  const { folder, password, account } = options;
+  const configuration = writeConfiguration(folder, password, account);
   const args = [configuration, '--port', String(port), ...(options.args ?? [])];
-  const launched = { command: options.program, args, cwd: folder, log: join(folder, 'redis.log') };
-  const server = await launch({ ...launched, environment: options.environment ?? {} }, 'redis-failed');
+  const log = join(folder, 'redis.log');
+  const { program, environment = {} } = options;
+  const launched = { command: program, args, cwd: folder, log, environment, ...account.ids };
+  const server = await launch(launched, 'redis-failed');
   const deadline = performance.now() + START_TIMEOUT_MS;
   while (server.end() === null && !(await isReady(port, password, server.pid))) {
     const isLate = performance.now() > deadline;
@@ -150,16 +161,18 @@ async function startOnce(
 /** Starts a Redis on a folder and waits until it is ready. */
 export async function startRedisServer(options: RedisOptions): Promise<RedisServer> {
   const program = options.program ?? (await ensureRedisServer(options.say ? { say: options.say } : {})).path;
-  mkdirSync(options.folder, { recursive: true, mode: 0o700 });
+  createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
   const running = findServers(PROGRAMS, configurationPath(folder))[0];
   if (running !== undefined) {
     throw new LocalStoreError('folder-in-use', `A Redis (pid ${running.pid}) already runs on ${folder}.`);
   }
+  const account = await chooseAccount({ server: 'Redis', folder: join(folder, '..'), binary: program });
+  if (account.ids !== null) await changeOwner(folder, account);
   for (let tries = 1; ; tries++) {
     throwIfAborted(options.signal);
     const port = options.port ?? (await freePort());
-    const server = await startOnce({ ...options, folder, program }, port);
+    const server = await startOnce({ ...options, folder, program, account }, port);
     if (server === null) {
       if (options.port === undefined && tries < PORT_TRIES) continue;
       throw new LocalStoreError('port-taken', `Port ${port} of 127.0.0.1, configured for Redis, is in use.`);

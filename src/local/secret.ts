@@ -2,7 +2,7 @@
  * The password of a folder's servers: generated once, stored beside the data, readable by its owner only. The file is written
  * elsewhere and linked into place, so it is never partial, even when two processes create it at once.
  */
-import { randomBytes } from 'node:crypto';
+import { createHmac, randomBytes } from 'node:crypto';
 import { linkSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { LocalStoreError, systemCode } from './errors.ts';
@@ -26,3 +26,7 @@ export function readOrCreateSecret(folder: string): string {
     `${path} is damaged: it should contain the password of the data in ${folder}. Restore the file, or delete ${folder} to start with empty stores.`,
   );
 }
+
+/** A password for one use, from which the secret does not follow. Hexadecimal as well. */
+export const passwordFor = (use: string, secret: string): string =>
+  createHmac('sha256', secret).update(use).digest('hex').slice(0, 48);

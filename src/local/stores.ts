@@ -18,17 +18,15 @@ import { lockFolder } from './folder-lock.ts';
 import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
 import { stopOrphanedPostgres } from './postgres-server.ts';
 import { identify } from './processes.ts';
+import type { LocalRedis } from './redis-install.ts';
 import { ensureRedisServer, stopOrphanedRedis } from './redis-server.ts';
+import type { StoreUrls } from './urls.ts';
 
 /** Covers the stop timeouts of both servers (15 s each). */
 const STOP_TIMEOUT_MS = 40_000;
 
 /** Running local stores. */
-export interface LocalStores {
-  /** Null when Postgres was not requested. */
-  readonly databaseUrl: string | null;
-  /** Null when Redis was not requested. */
-  readonly redisUrl: string | null;
+export interface LocalStores extends StoreUrls {
   /** Stops both gracefully and waits for their exit. Repeated calls wait for the same exit. */
   stop(): Promise<void>;
 }
@@ -43,6 +41,8 @@ export interface LocalStoresOptions {
   /** Appended to the servers' command lines (tests and benchmarks). */
   readonly postgresArgs?: readonly string[];
   readonly redisArgs?: readonly string[];
+  /** Whether a missing Redis may be installed; by default it may. */
+  readonly installRedis?: LocalRedis;
 }
 
 /** Creates the folder and checks that it is writable. @returns its real path, by which command lines are matched */
@@ -158,13 +158,18 @@ async function stopOrphans(folder: string, say: (line: string) => void): Promise
  */
 export async function startLocalStores(options: LocalStoresOptions): Promise<LocalStores> {
   const { postgres, redis, say } = options;
-  if (!postgres && !redis) return { databaseUrl: null, redisUrl: null, stop: () => Promise.resolve() };
+  if (!postgres && !redis) {
+    const none = { databaseUrl: null, migrationDatabaseUrl: null, redisUrl: null };
+    return { ...none, stop: () => Promise.resolve() };
+  }
   const service = identify(process.pid);
   if (process.platform === 'win32' || service === null) {
     const message = `Local stores are not supported on ${process.platform}. Use WSL, or set DATABASE_URL and REDIS_URL.`;
     throw new LocalStoreError('platform-unsupported', message);
   }
-  const redisProgram = redis ? (await ensureRedisServer({ say })).path : null;
+  const redisProgram = redis
+    ? (await ensureRedisServer({ say, install: options.installRedis ?? 'auto' })).path
+    : null;
   const folder = prepareFolder(resolve(options.folder));
   const { postgresArgs = [], redisArgs = [] } = options;
   const guardian = spawnGuardian({ folder, postgres, redis, service, redisProgram, postgresArgs, redisArgs });
@@ -190,6 +195,7 @@ export async function startLocalStores(options: LocalStoresOptions): Promise<Loc
   }
   return {
     databaseUrl: ready.databaseUrl,
+    migrationDatabaseUrl: ready.migrationDatabaseUrl,
     redisUrl: ready.redisUrl,
     stop: () => {
       stopped ??= stop();

@@ -14,16 +14,23 @@ export const LOCAL_FOLDER = fileURLToPath(new URL('../../.local/', import.meta.u
 
 /** Null: the server was not requested. */
 export interface StoreUrls {
+  /** Of the role of the service. */
   readonly databaseUrl: string | null;
+  /** Of the superuser, who owns the tables. */
+  readonly migrationDatabaseUrl: string | null;
   readonly redisUrl: string | null;
 }
+
+type ServiceUrls = Pick<StoreUrls, 'databaseUrl' | 'redisUrl'>;
 
 const fileOf = (folder: string) => join(folder, 'stores.env');
 
 /** Replaces the file atomically. */
-export function writeStoreUrls(folder: string, { databaseUrl, redisUrl }: StoreUrls): void {
+export function writeStoreUrls(folder: string, urls: StoreUrls): void {
+  const { databaseUrl, migrationDatabaseUrl, redisUrl } = urls;
   const lines: string[] = [];
   if (databaseUrl !== null) lines.push(`DATABASE_URL='${databaseUrl}'\n`);
+  if (migrationDatabaseUrl !== null) lines.push(`MIGRATION_DATABASE_URL='${migrationDatabaseUrl}'\n`);
   if (redisUrl !== null) lines.push(`REDIS_URL='${redisUrl}'\n`);
   const draft = `${fileOf(folder)}.new`;
   rmSync(draft, { force: true });
@@ -35,8 +42,8 @@ export function writeStoreUrls(folder: string, { databaseUrl, redisUrl }: StoreU
  * Detects that the folder of local servers was deleted: they keep running, but lose their data when they stop.
  * @returns a function that returns the problem, or null while the folder still names these servers
  */
-export function folderCheck(folder: string, urls: StoreUrls): () => string | null {
-  const names = ({ databaseUrl, redisUrl }: StoreUrls) =>
+export function folderCheck(folder: string, urls: ServiceUrls): () => string | null {
+  const names = ({ databaseUrl, redisUrl }: ServiceUrls) =>
     (databaseUrl !== null && databaseUrl === urls.databaseUrl) ||
     (redisUrl !== null && redisUrl === urls.redisUrl);
   if (!names(readStoreUrls(folder))) return () => null; // the stores are not local
@@ -57,8 +64,12 @@ export function readStoreUrls(folder: string): StoreUrls {
     text = readFileSync(fileOf(folder), 'utf8');
   } catch (error) {
     if (systemCode(error) !== 'ENOENT') throw error;
-    return { databaseUrl: null, redisUrl: null };
+    return { databaseUrl: null, migrationDatabaseUrl: null, redisUrl: null };
   }
   const find = (name: string) => new RegExp(`^${name}='(.+)'$`, 'm').exec(text)?.[1] ?? null;
-  return { databaseUrl: find('DATABASE_URL'), redisUrl: find('REDIS_URL') };
+  return {
+    databaseUrl: find('DATABASE_URL'),
+    migrationDatabaseUrl: find('MIGRATION_DATABASE_URL'),
+    redisUrl: find('REDIS_URL'),
+  };
 }

@@ -3,14 +3,14 @@
  * and so does a committed matrix that says something else.
  */
 import { readFileSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { lockFaults, strategyFaults } from '../../bench/faults/registry.ts';
 import { buildClock } from '../../bench/faults/servers/open.ts';
 import { everyLock } from '../../bench/kit/lock-cells.ts';
 import type { Matrix } from '../../bench/kit/suite.ts';
+import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 import { runStrategyTrial } from '../../bench/suites/faults/strategy-trial.ts';
 import { Clients, runLockTrial } from '../../bench/suites/faults/trial.ts';
 import { ensureZookeeper } from '../support/zookeeper.ts';
@@ -75,7 +75,7 @@ const idle = [...lanes];
 const waiting: ((lane: Clients) => void)[] = [];
 
 beforeAll(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-faults-'));
+  folder = await temporaryFolder('stampede-test-faults-');
   clock = await buildClock(folder);
 });
 afterAll(async () => {

@@ -22,7 +22,9 @@ describe('the configuration', () => {
       port: 3000,
       host: '127.0.0.1',
       databaseUrl: null,
+      migrationDatabaseUrl: null,
       redisUrl: null,
+      localRedis: 'auto',
       redlockUrls: [],
       zookeeperUrl: null,
       confirm: 'durable',
@@ -55,6 +57,26 @@ describe('the configuration', () => {
       strategy: 'lua',
       databaseUrl: null,
     });
+  });
+
+  it('takes a role that migrates beside DATABASE_URL only', () => {
+    const MIGRATION_DATABASE_URL = 'postgresql://owner:secret@db/shop';
+    const both = parseEnv(
+      { DATABASE_URL: 'postgresql://service:x@db/shop', MIGRATION_DATABASE_URL },
+      choices,
+    );
+    expect(both.migrationDatabaseUrl).toBe(MIGRATION_DATABASE_URL);
+    expect(problemsOf({ MIGRATION_DATABASE_URL })).toEqual([
+      'MIGRATION_DATABASE_URL="…@db/shop" needs DATABASE_URL: a local Postgres has its own roles',
+    ]);
+    expect(problemsOf({ DATABASE_URL: 'postgresql://db/shop', MIGRATION_DATABASE_URL: 'db' })).toHaveLength(
+      1,
+    );
+  });
+
+  it('accepts auto and never for LOCAL_REDIS', () => {
+    expect(parseEnv({ LOCAL_REDIS: 'never' }, choices).localRedis).toBe('never');
+    expect(problemsOf({ LOCAL_REDIS: 'no' })).toEqual(['LOCAL_REDIS="no" must be auto or never']);
   });
 
   it('reads webhook secrets, and shows none that it rejects', () => {

@@ -17,7 +17,12 @@ export type { LockFixture, LockProcess };
 
 const run = promisify(execFile);
 
-export function lockContract(description: LockDescription, open: () => Promise<LockFixture>): void {
+/** @param parts of the contract; by default those of the tier */
+export function lockContract(
+  description: LockDescription,
+  open: () => Promise<LockFixture>,
+  parts = contractParts(`lock-${description.name}`),
+): void {
   let fixture: LockFixture;
   let processes: LockProcess[] = [];
   let resources = 0;
@@ -44,7 +49,6 @@ export function lockContract(description: LockDescription, open: () => Promise<L
   };
 
   describe(`lock ${description.name}`, () => {
-    const parts = contractParts(`lock-${description.name}`);
     if (parts.core) {
       exclusion(harness, description);
       ending(harness);

@@ -21,10 +21,18 @@ interface Truth {
   readonly points: number;
 }
 
-export function strategyContract(name: string): void {
+interface Variant {
+  readonly parts?: ReturnType<typeof contractParts>;
+  readonly open?: () => Promise<TestStores>;
+}
+
+/** @param variant which parts run, and on which stores; by default those of the tier, on the shared servers */
+export function strategyContract(
+  name: string,
+  { parts = contractParts(name), open = openTestStores }: Variant = {},
+): void {
   const { guarantees, store } = strategies.get(name)!.description;
   const safe = guarantees.neverOversells;
-  const parts = contractParts(name);
   let stores: TestStores;
   let a: TestService;
   let b: TestService;
@@ -84,7 +92,7 @@ export function strategyContract(name: string): void {
   }
 
   beforeAll(async () => {
-    stores = await openTestStores();
+    stores = await open();
     [a, b] = await Promise.all([startService(env()), startService(env())]);
   });
 

@@ -64,7 +64,7 @@ async function make({ url }: TestService): Promise<Things> {
 /** Straight to Postgres, also while it is to be read only. */
 async function withPostgres<T>(work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({
-    connectionString: stores.databaseUrl,
+    connectionString: stores.ownerUrl,
     options: '-c default_transaction_read_only=off',
     application_name: 'test',
   });
@@ -166,7 +166,7 @@ async function unplug(store: 'postgres' | 'redis'): Promise<() => Promise<void>>
 
 /** Holds what a statement locks, on a new connection. */
 async function holding(statement: string): Promise<() => Promise<void>> {
-  const client = new pg.Client({ connectionString: stores.databaseUrl });
+  const client = new pg.Client({ connectionString: stores.ownerUrl });
   client.on('error', () => {});
   await client.connect();
   await client.query('BEGIN');
@@ -245,7 +245,7 @@ it('Postgres has no connection left', () =>
 it('Postgres accepts no new connection', () =>
   expectOnly503(async () => {
     const name = new URL(stores.databaseUrl).pathname.slice(1);
-    const admin = new URL(stores.databaseUrl);
+    const admin = new URL(stores.ownerUrl);
     admin.pathname = '/postgres';
     const allow = async (allowed: boolean) => {
       const client = new pg.Client({ connectionString: admin.href });

@@ -1,19 +1,9 @@
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
-import { FAST, hasNamespaces, isLinux, isRoot, query, temporaryFolder } from './support.ts';
+import { FAST, query, temporaryFolder } from './support.ts';
 
 async function setting(server: PostgresServer, name: string): Promise<unknown> {
   return (await query(server.url(), `SHOW ${name}`))[0]?.[name];
@@ -165,48 +155,5 @@ describe('a taken port', () => {
     await expect(always).rejects.toMatchObject({ code: 'port-taken' });
     expect(bindFailures()).toBe(1 + 5);
     await new Promise((resolve) => stranger.close(resolve));
-  });
-});
-
-describe.runIf(isRoot && isLinux)('as root', () => {
-  const uidOf = (pid: number) => Number(/Uid:\t(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
-
-  test.runIf(hasNamespaces)(
-    "works below folders that only root may enter, files staying root's",
-    async () => {
-      const folder = join(temporaryFolder(), 'deep', 'down');
-      mkdirSync(folder, { recursive: true, mode: 0o700 });
-      const server = await startPostgresServer({ folder, args: FAST, rootMode: 'namespace' });
-      expect(statSync(join(folder, 'data', 'PG_VERSION')).uid).toBe(0);
-      await server.stop();
-    },
-  );
-
-  test.runIf(hasNamespaces)(
-    'without namespaces: as another account, and back, on the same data',
-    async () => {
-      const folder = temporaryFolder();
-      const other = await startPostgresServer({ folder, args: FAST, rootMode: 'account' });
-      expect(uidOf(other.pid)).toBeGreaterThan(0);
-      expect(statSync(join(folder, 'data', 'PG_VERSION')).uid).toBe(uidOf(other.pid));
-      await query(other.url(), 'CREATE TABLE kept AS SELECT 1 AS value');
-      await other.stop();
-      const own = await startPostgresServer({ folder, args: FAST, rootMode: 'namespace' });
-      expect(statSync(join(folder, 'data', 'PG_VERSION')).uid).toBe(0);
-      expect(await query(own.url(), 'SELECT value FROM kept')).toEqual([{ value: 1 }]);
-      await own.stop();
-      const again = await startPostgresServer({ folder, args: FAST, rootMode: 'account' });
-      expect(await query(again.url(), 'SELECT value FROM kept')).toEqual([{ value: 1 }]);
-      await again.stop();
-    },
-  );
-
-  test('without namespaces, in a closed folder: names the accounts it tried and the remedy', async () => {
-    const folder = join(mkdtempSync(join(temporaryFolder(), 'closed-')), 'postgres');
-    await expect(startPostgresServer({ folder, rootMode: 'account' })).rejects.toMatchObject({
-      code: 'postgres-account',
-      message: expect.stringMatching(/as nobody: .*closed-[\s\S]*mode 755[\s\S]*DATABASE_URL/i),
-    });
-    expect(existsSync(join(folder, 'data'))).toBe(false);
   });
 });

@@ -85,9 +85,23 @@ test('concurrent services install once; the others wait and find it', async () =
   for (const { path } of found) expect(path).toBe(join(folder, 'redis-server'));
   expect(readFileSync(count, 'utf8')).toBe('install redis\n');
   expect(said).toEqual([
-    'Redis is not installed: installing it with Homebrew (once)',
+    'Redis is not installed: running brew install redis (once). To refuse, set LOCAL_REDIS=never, or name your own Redis in REDIS_URL',
     `Installed Redis ${real?.version} (${folder}/redis-server)`,
   ]);
+});
+
+test('LOCAL_REDIS=never installs nothing, and names the command', async () => {
+  const folder = temporaryFolder();
+  program(join(folder, 'brew'), `echo "$@" > ${folder}/ran`);
+  const said: string[] = [];
+  const say = (line: string) => said.push(line);
+  const options = { path: folder, folders: [], platform: 'darwin' as const, say };
+  await expect(ensureRedisServer({ ...options, install: 'never' })).rejects.toMatchObject({
+    code: 'redis-missing',
+    message: expect.stringMatching(/Install it with: brew install redis\n.*REDIS_URL/),
+  });
+  expect(said).toEqual([]);
+  expect(existsSync(join(folder, 'ran'))).toBe(false);
 });
 
 test('a failing installation: its last output, the command, and the alternative', async () => {

@@ -18,7 +18,7 @@ import {
 const start = (folder: string, say: (line: string) => void = quiet) =>
   startLocalStores({ folder, postgres: true, redis: true, say });
 
-type Urls = { databaseUrl: string | null; redisUrl: string | null };
+type Urls = { migrationDatabaseUrl: string | null; redisUrl: string | null };
 
 async function withRedis<T>(stores: Urls, use: (redis: Redis) => Promise<T>): Promise<T> {
   const redis = new Redis(stores.redisUrl!, { maxRetriesPerRequest: 0, retryStrategy: () => null });
@@ -31,13 +31,13 @@ async function withRedis<T>(stores: Urls, use: (redis: Redis) => Promise<T>): Pr
 }
 
 async function write(stores: Urls, value: number): Promise<void> {
-  await query(stores.databaseUrl!, 'CREATE TABLE IF NOT EXISTS kept (value int)');
-  await query(stores.databaseUrl!, `INSERT INTO kept VALUES (${value})`);
+  await query(stores.migrationDatabaseUrl!, 'CREATE TABLE IF NOT EXISTS kept (value int)');
+  await query(stores.migrationDatabaseUrl!, `INSERT INTO kept VALUES (${value})`);
   await withRedis(stores, (redis) => redis.sadd('kept', value));
 }
 
 async function read(stores: Urls): Promise<{ postgres: unknown[]; redis: string[] }> {
-  const rows = await query(stores.databaseUrl!, 'SELECT value FROM kept ORDER BY value');
+  const rows = await query(stores.migrationDatabaseUrl!, 'SELECT value FROM kept ORDER BY value');
   const redis = await withRedis(stores, (client) => client.smembers('kept'));
   return { postgres: rows.map((row) => row.value), redis: redis.sort() };
 }
@@ -88,12 +88,19 @@ describe('start and stop', () => {
   test('hides the password from other users', async () => {
     const folder = temporaryFolder();
     const stores = await start(folder);
-    const password = new URL(stores.databaseUrl!).password;
+    const passwords = Object.values(stores).flatMap((url) =>
+      typeof url === 'string' ? [new URL(url).password] : [],
+    );
+    expect(new Set(passwords).size).toBe(3);
+    const [password] = passwords as [string];
     expect(statSync(join(folder, 'secret')).mode & 0o777).toBe(0o600);
     await expect(query(stores.databaseUrl!.replace(password, 'guess'), 'SELECT 1')).rejects.toThrow(
       /password/,
     );
-    const guess = { redisUrl: stores.redisUrl!.replace(password, 'guess'), databaseUrl: null };
+    const guess = {
+      redisUrl: stores.redisUrl!.replace(/:[0-9a-f]{48}@/, ':guess@'),
+      migrationDatabaseUrl: null,
+    };
     await expect(withRedis(guess, (redis) => redis.get('x'))).rejects.toThrow();
     await stores.stop();
   });
@@ -101,8 +108,8 @@ describe('start and stop', () => {
   test('publishes the addresses of the stores to its owner only', async () => {
     const folder = temporaryFolder();
     const stores = await start(folder);
-    const { databaseUrl, redisUrl } = stores;
-    expect(readStoreUrls(folder)).toEqual({ databaseUrl, redisUrl });
+    const { databaseUrl, migrationDatabaseUrl, redisUrl } = stores;
+    expect(readStoreUrls(folder)).toEqual({ databaseUrl, migrationDatabaseUrl, redisUrl });
     const file = join(folder, 'stores.env');
     expect(statSync(file).mode & 0o777).toBe(0o600);
     const ask = `. '${file}' && echo $DATABASE_URL $REDIS_URL && env`;
@@ -112,7 +119,7 @@ describe('start and stop', () => {
     const ping = `. '${file}' && redis-cli -u "$REDIS_URL" ping`;
     expect(execFileSync('sh', ['-c', ping], { encoding: 'utf8' })).toContain('PONG');
     await stores.stop();
-    expect(readStoreUrls(folder)).toEqual({ databaseUrl: null, redisUrl: null });
+    expect(readStoreUrls(folder)).toEqual({ databaseUrl: null, migrationDatabaseUrl: null, redisUrl: null });
   });
 
   test('a failing Postgres stops Redis too, and its own message is shown', async () => {

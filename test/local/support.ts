@@ -1,5 +1,5 @@
 /** Temporary folders, services in separate processes, and what still runs. */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,16 +16,27 @@ export const quiet = () => {};
 
 const folders: string[] = [];
 
-/** Where user namespaces are refused, Postgres runs as another account, which must be able to enter. */
-export const hasNamespaces =
-  !isRoot || spawnSync('unshare', ['--user', '--map-user=65534', '--map-group=65534', 'true']).status === 0;
-
-/** A new folder, mode 700 where that works. After the test it must hold no process; it is kept when the test failed. */
+/** A new folder. Servers that root starts run as another account, which must be able to enter. After the test it must hold no process; it is kept when the test failed. */
 export function temporaryFolder(): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stampede-local-')));
-  if (!hasNamespaces) chmodSync(folder, 0o755);
+  if (isRoot) chmodSync(folder, 0o755);
   folders.push(folder);
   return folder;
+}
+
+/** What the kernel says of a process: its four user ids, four group ids, and supplementary groups. */
+export function idsOf(pid: number): {
+  readonly uids: number[];
+  readonly gids: number[];
+  readonly groups: number[];
+} {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const numbers = (name: string) =>
+    (new RegExp(`^${name}:[ \\t]*(.*)$`, 'm').exec(status)?.[1] ?? '')
+      .split(/\s+/)
+      .filter(Boolean)
+      .map(Number);
+  return { uids: numbers('Uid'), gids: numbers('Gid'), groups: numbers('Groups') };
 }
 
 /** Pids of processes with the folder in their command line. Deliberately not the code under test. */
@@ -62,10 +73,11 @@ export interface Service {
   readonly exited: Promise<void>;
 }
 
-/** A separate process (and process group) that calls startLocalStores. */
-export function spawnService(folder: string): Service {
+/** A separate process (and process group) that calls startLocalStores. @param prefix runs it, such as `setpriv` */
+export function spawnService(folder: string, prefix: readonly string[] = []): Service {
   const program = fileURLToPath(new URL('./service.ts', import.meta.url));
-  const child = spawn(process.execPath, ['--import', 'tsx', program, folder], {
+  const [command, ...args] = [...prefix, process.execPath, '--import', 'tsx', program, folder];
+  const child = spawn(command!, args, {
     detached: true,
     stdio: ['ignore', 'pipe', 'inherit'],
   });
@@ -74,7 +86,7 @@ export function spawnService(folder: string): Service {
 }
 
 /** What the service printed once its stores were up. */
-export async function untilUp(service: Service): Promise<{ databaseUrl: string; redisUrl: string }> {
+export async function untilUp(service: Service): Promise<{ migrationDatabaseUrl: string; redisUrl: string }> {
   for await (const line of createInterface({ input: service.process.stdout! })) {
     if (line.startsWith('{')) return JSON.parse(line);
   }

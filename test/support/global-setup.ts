@@ -3,20 +3,21 @@
  * of whose logical databases each file takes its own.
  */
 import { execFile } from 'node:child_process';
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
+import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
 import { ensureRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { startLocalStores } from '../../src/local/stores.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The server's own database; files clone `stampede_template` on it. */
+    /** The server's own database, as its superuser; files clone `stampede_template` on it. */
     postgresUrl: string;
     redisUrl: string;
   }
@@ -30,8 +31,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const root = fileURLToPath(new URL('../../', import.meta.url));
   const built = promisify(execFile)('npm', ['run', '--silent', 'build'], { cwd: root });
   await ensureRedisServer({ say });
-  const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-'));
-  await chmod(folder, 0o755); // as root, Postgres may have to run as an account that must be able to enter
+  const folder = await temporaryFolder('stampede-test-');
   const stores = await startLocalStores({
     folder,
     postgres: true,
@@ -40,14 +40,14 @@ export default async function setup(project: TestProject): Promise<() => Promise
     // A test's data does not outlive it: no need to wait for the disk.
     postgresArgs: ['-c', 'fsync=off', '-c', 'synchronous_commit=off', '-c', 'full_page_writes=off'],
   });
-  const postgresUrl = stores.databaseUrl!;
+  const postgresUrl = stores.migrationDatabaseUrl!;
   const client = new pg.Client({ connectionString: postgresUrl });
   await client.connect();
   await client.query('CREATE DATABASE stampede_template');
   await client.end();
   const template = new URL(postgresUrl);
   template.pathname = '/stampede_template';
-  await migrate(template.href);
+  await migrate(template.href, SERVICE_ROLE);
   const redis = await startRedisServer({
     folder: path.join(folder, 'redis'),
     // A file that emptied the others' databases would fail at random: FLUSHDB is there for its own.

@@ -37,10 +37,12 @@ export interface LockFixture {
 /**
  * A dedicated redis-server; each process reaches it through its own proxy.
  * @param program by default the one that is installed
+ * @param loggedIn makes the URL with which the processes connect from that of the server; by default it is the same
  */
 export async function redisLocks(
   create: (context: { readonly redis: RedisStore }) => Promise<Lock>,
   program?: string,
+  loggedIn: (url: string) => Promise<string> = async (url) => url,
 ): Promise<LockFixture> {
   const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-lock-'));
   const server = await startRedisServer({
@@ -49,11 +51,12 @@ export async function redisLocks(
     ...(program && { program }),
   });
   const direct = await openRedis(server.url, () => {});
+  const redisUrl = await loggedIn(server.url);
   return {
-    servers: { redisUrl: server.url },
+    servers: { redisUrl },
     async process() {
       const link = await TcpProxy.open({ port: server.port });
-      const redis = await openRedis(link.through(server.url), () => {});
+      const redis = await openRedis(link.through(redisUrl), () => {});
       const lock = await create({ redis });
       let open = true;
       return {

@@ -1,10 +1,10 @@
 /** Groups of real Redis servers, and processes that lock on them through one proxy per server. */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { eagerPrimary, plainRedis, untilReplicated } from '../../bench/kit/servers.ts';
+import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
@@ -83,7 +83,7 @@ export async function openOne(create: OnOneRedis): Promise<Group> {
   };
 }
 
-const newFolder = () => mkdtemp(path.join(tmpdir(), 'stampede-test-group-'));
+const newFolder = () => temporaryFolder('stampede-test-group-');
 
 /** A primary with replicas; the lock connects to the primary. */
 export interface Replicated extends Group {

@@ -1,10 +1,12 @@
 /** Servers that a test may kill, freeze and start again on their ports. */
-import { chmod, copyFile, mkdtemp, rm } from 'node:fs/promises';
+import { copyFile, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
@@ -76,11 +78,10 @@ export class OwnPostgres implements AsyncDisposable {
   }
 
   static async open(): Promise<OwnPostgres> {
-    const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-postgres-'));
-    await chmod(folder, 0o755); // as root, Postgres may have to run as an account that must be able to enter
+    const folder = await temporaryFolder('stampede-test-postgres-');
     const postgres = new OwnPostgres(folder, await startPostgres(folder));
     await postgres.#administer('CREATE DATABASE template');
-    await migrate(postgres.#server.url('template'));
+    await migrate(postgres.#server.url('template'), SERVICE_ROLE);
     return postgres;
   }
 
@@ -116,7 +117,7 @@ export class OwnPostgres implements AsyncDisposable {
     return this.#restarting;
   }
 
-  /** A new database with the tables. @returns its URL */
+  /** A new database with the tables. @returns its URL, for the owner */
   async database(): Promise<string> {
     const name = `own_${++this.#databases}`;
     await this.#administer(`CREATE DATABASE ${name} TEMPLATE template`);

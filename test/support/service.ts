@@ -1,11 +1,11 @@
 /** Service processes from the build, as `npm start` runs them. The global setup compiles `dist` once for the whole run. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFile, cp, mkdtemp, rm, symlink } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { copyFile, cp, rm, symlink } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -92,7 +92,7 @@ export interface Installation extends AsyncDisposable {
 }
 
 export async function installService(): Promise<Installation> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-installed-'));
+  const folder = await temporaryFolder('stampede-test-installed-');
   await cp(path.join(root, 'dist'), path.join(folder, 'dist'), { recursive: true });
   await copyFile(path.join(root, 'package.json'), path.join(folder, 'package.json'));
   for (const part of ['lua', 'prisma', 'node_modules']) {

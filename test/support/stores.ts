@@ -3,13 +3,17 @@ import { randomBytes } from 'node:crypto';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { inject } from 'vitest';
+import { serviceUrlOf } from '../../src/local/postgres-roles.ts';
 import { OwnPostgres, OwnRedis } from './servers.ts';
 
 export interface TestStores extends AsyncDisposable {
+  /** For the role of the service. */
   readonly databaseUrl: string;
+  /** The same database for its owner. */
+  readonly ownerUrl: string;
   readonly redisUrl: string;
   readonly redisPort: number;
-  /** Connections past the service. */
+  /** The owner's connections past the service. */
   readonly sql: pg.Pool;
   readonly redis: Redis;
 }
@@ -65,7 +69,8 @@ function connect(postgres: Place, store: Place): TestStores {
   const redis = new Redis(store.url, { retryStrategy: () => 100 });
   redis.on('error', () => {});
   return {
-    databaseUrl: postgres.url,
+    databaseUrl: serviceUrlOf(postgres.url),
+    ownerUrl: postgres.url,
     sql,
     redisUrl: store.url,
     redisPort: Number(new URL(store.url).port),

@@ -4,15 +4,14 @@
  * A trial is one server under one isolation level, with a database that no other trial uses: the rows that FOR UPDATE locks,
  * the deadlocks that unique keys bring, and a hot row sold in three ways.
  */
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { rm } from 'node:fs/promises';
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
 import { type Mariadb, openMariadb, whyNoMariadb } from '../../kit/mariadb.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import { figure } from '../../kit/report/numbers.ts';
 import { median } from '../../kit/statistics.ts';
 import type { Bare, CellBase, ExtraTable, Session, Suite, Trial, TrialBase } from '../../kit/suite.ts';
+import { temporaryFolder } from '../../kit/temporary-folder.ts';
 import { makeSale, measureRate, type Rate, type Way, ways } from './hot-row.ts';
 import {
   type Deadlocks,
@@ -91,8 +90,7 @@ async function measure(
 async function open(options: Options, environment: Environment): Promise<Session<InnodbCell, InnodbResult>> {
   const { postgres } = (await environment.stores()).versions;
   const why = await whyNoMariadb();
-  const folder = await mkdtemp(join(tmpdir(), 'stampede-bench-mariadb-'));
-  await chmod(folder, 0o755); // as root, MariaDB runs as another account and must be able to enter
+  const folder = await temporaryFolder('stampede-bench-mariadb-');
   const clear = () => rm(folder, { recursive: true, force: true });
   const mariadb: Mariadb | null =
     why === null

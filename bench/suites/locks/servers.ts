@@ -2,8 +2,7 @@
  * The servers of the locks. Redis and ZooKeeper are started for every trial; Postgres once for the run, with a database for
  * every trial.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { type RedisServer, startRedisServer } from '../../../src/local/redis-server.ts';
@@ -18,6 +17,7 @@ import {
   whyNoZookeeper,
 } from '../../kit/servers.ts';
 import { type BenchStores, openStores } from '../../kit/stores.ts';
+import { temporaryFolder } from '../../kit/temporary-folder.ts';
 import { findValkey } from '../../kit/valkey.ts';
 
 /** What one lock runs on for one trial. */
@@ -36,7 +36,7 @@ export interface ServerRoom extends AsyncDisposable {
 }
 
 export async function openServerRoom(say: (line: string) => void): Promise<ServerRoom> {
-  const folder = await mkdtemp(join(tmpdir(), 'stampede-bench-locks-'));
+  const folder = await temporaryFolder('stampede-bench-locks-');
   const versions: Record<string, string> = {};
   let postgres: Promise<BenchStores> | null = null;
   let trial = 0;

@@ -13,7 +13,9 @@ import { PrismaPg } from '@prisma/adapter-pg';
 import { bindMigrationAwareSqlAdapterFactory } from '@prisma/driver-adapter-utils';
 import type * as EngineModule from '@prisma/schema-engine-wasm';
 import pg from 'pg';
+import { StartError } from '../../config/errors.ts';
 import { serverOf } from './pool.ts';
+import { missingGrants } from './privileges.ts';
 
 // Node 20's types declare the namespace and not the value.
 declare const WebAssembly: {
@@ -29,10 +31,15 @@ const MIGRATION_LOCK = 7_261_737;
 
 /**
  * Migrates the database to the newest version.
+ * @param serviceRole the role of the service, which is given what it needs to read and write rows; null: the same role
  * @returns the names of the migrations that this call applied; empty when there was nothing to do.
- * @throws when a migration fails; the database is then as it was before the call.
+ * @throws StartError when the role may not migrate; what Postgres throws when a migration or a grant fails. The database is then
+ *   as it was before the call.
  */
-export async function migrate(databaseUrl: string): Promise<readonly string[]> {
+export async function migrate(
+  databaseUrl: string,
+  serviceRole: string | null = null,
+): Promise<readonly string[]> {
   // One connection, never closed while idle: it has the transaction.
   const pool = new pg.Pool({
     ...serverOf(databaseUrl),
@@ -45,6 +52,8 @@ export async function migrate(databaseUrl: string): Promise<readonly string[]> {
     await pool.query('BEGIN');
     await pool.query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
     const applied = (await missing(pool)).length === 0 ? [] : await apply(pool);
+    const grants = serviceRole === null ? [] : await missingGrants(pool, serviceRole);
+    for (const grant of grants) await pool.query(grant);
     await pool.query('COMMIT');
     return applied;
   } finally {
@@ -54,10 +63,22 @@ export async function migrate(databaseUrl: string): Promise<readonly string[]> {
 
 async function missing(pool: pg.Pool): Promise<readonly string[]> {
   const names = await migrationNames();
-  const { rows } = await pool.query<{ known: string | null }>(
-    `SELECT to_regclass('_prisma_migrations')::text AS known`,
+  const { rows } = await pool.query<{ known: boolean; readable: boolean | null; creates: boolean | null }>(
+    `SELECT known IS NOT NULL AS known, has_table_privilege(known, 'SELECT') AS readable,
+       has_schema_privilege(current_schema(), 'CREATE') AS creates
+     FROM to_regclass('_prisma_migrations') AS known`,
   );
-  if (rows[0]?.known == null) return names;
+  const { known, readable, creates } = rows[0]!;
+  const refuse = (what: string) =>
+    new StartError(`${what} Set MIGRATION_DATABASE_URL to the role that owns the tables.`);
+  if (known && !readable) throw refuse('The database user may not read the table _prisma_migrations.');
+  const left = known ? await notApplied(pool, names) : names;
+  if (left.length > 0 && !creates)
+    throw refuse(`The database lacks the migrations ${left.join(', ')}, and its user may not create tables.`);
+  return left;
+}
+
+async function notApplied(pool: pg.Pool, names: readonly string[]): Promise<readonly string[]> {
   const applied = await pool.query<{ migration_name: string }>(
     'SELECT migration_name FROM _prisma_migrations WHERE finished_at IS NOT NULL AND rolled_back_at IS NULL',
   );

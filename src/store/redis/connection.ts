@@ -52,9 +52,13 @@ export async function openRedis(
   if (address.kind === 'cluster') return openCluster(address, onError, replicas);
   const redis = clientOf(address);
   redis.on('error', onError);
+  let reason: Error | undefined; // what `connect` rejects with may say no more than that the connection is closed
+  redis.once('error', (error) => {
+    reason = error;
+  });
   await redis.connect().catch((error) => {
     redis.disconnect();
-    throw error;
+    throw reason ?? error;
   });
   return storeOn(redis, (listener) => openRedis(redisUrl, listener), replicas);
 }

@@ -1,0 +1,136 @@
+/** The user of Redis that docs/how-to/run-in-production.md describes is enough for the service and its locks, and not too much. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import * as fair from '../../src/locks/redis-fair.ts';
+import * as readWrite from '../../src/locks/redis-read-write.ts';
+import * as redisLock from '../../src/locks/rungs/redis.ts';
+import { redisLocks } from '../support/lock-process.ts';
+import { OwnRedis } from '../support/servers.ts';
+import { openStoresWithRedis } from '../support/stores.ts';
+import { lockContract } from './lock-suite.ts';
+import { strategyContract } from './strategy-suite.ts';
+
+const root = new URL('../../', import.meta.url);
+const page = readFileSync(new URL('docs/how-to/run-in-production.md', root), 'utf8');
+/** The arguments of ACL SETUSER on the page. */
+const [user, ...rules] = /redis-cli ACL SETUSER ((?:.*\\\n)*.*)/
+  .exec(page)![1]!
+  .replaceAll(/\\\n/g, ' ')
+  .replaceAll("'", '')
+  .trim()
+  .split(/\s+/) as [string, ...string[]];
+const allowed = rules.filter((rule) => rule.startsWith('+')).map((rule) => rule.slice(1));
+
+const core = { core: true, rest: false, timed: false };
+const servers: Redis[] = [];
+
+/** Creates the user. @returns the URL with which it logs in */
+async function loggedIn(url: string): Promise<string> {
+  const admin = new Redis(url);
+  servers.push(admin);
+  admin.on('error', () => {}); // the server ends first
+  await admin.call('ACL', 'SETUSER', user, ...rules);
+  return Object.assign(new URL(url), { username: user, password: 'password' }).href;
+}
+
+/** Denied commands, keys and channels. */
+async function denials(redis: Redis): Promise<string[]> {
+  const log = (await redis.call('ACL', 'LOG')) as string[][];
+  return log.map((entry) => {
+    const field = (name: string) => entry[entry.indexOf(name) + 1];
+    return `${field('reason')} ${field('object')} (${field('context')})`;
+  });
+}
+
+for (const name of ['lua', 'segmented-lock', 'global-lock', 'unsafe']) {
+  describe(`as the user of the page: ${name}`, () => {
+    let admin: Redis;
+    const open = async () => {
+      const stores = await openStoresWithRedis();
+      admin = stores.redis;
+      return { ...stores, redisUrl: await loggedIn(stores.redisUrl) };
+    };
+    strategyContract(name, { parts: core, open });
+    it('is denied nothing', async () => {
+      expect(await denials(admin)).toEqual([]);
+    });
+  });
+}
+
+for (const { create, description } of [redisLock, fair, readWrite]) {
+  describe(`as the user of the page: lock ${description.name}`, () => {
+    lockContract(description, () => redisLocks(create, undefined, loggedIn), core);
+    it('is denied nothing', async () => {
+      expect(await denials(servers.at(-1)!)).toEqual([]);
+    });
+  });
+}
+
+describe('the user of the page', () => {
+  let server: OwnRedis;
+  let admin: Redis;
+  let redis: Redis;
+  beforeAll(async () => {
+    server = await OwnRedis.open();
+    redis = new Redis(await loggedIn(server.url));
+    admin = servers.at(-1)!;
+  });
+  afterAll(async () => {
+    for (const one of [redis, ...servers]) one?.disconnect();
+    await server?.[Symbol.asyncDispose]();
+  });
+
+  it('is allowed every command of the scripts', () => {
+    const scripts = readdirSync(new URL('lua', root), { recursive: true, encoding: 'utf8' }).filter((file) =>
+      file.endsWith('.lua'),
+    );
+    const called = scripts.flatMap((file) =>
+      [...readFileSync(new URL(`lua/${file}`, root), 'utf8').matchAll(/redis\.p?call\('(\w+)'/g)].map(
+        ([, name]) => name!.toLowerCase(),
+      ),
+    );
+    expect(called.length).toBeGreaterThan(50);
+    expect([...new Set(called)].filter((name) => !allowed.includes(name))).toEqual([]);
+  });
+
+  it('is allowed no command that neither a script nor the service sends', () => {
+    const read = (folder: string) =>
+      readdirSync(new URL(folder, root), { recursive: true, encoding: 'utf8' })
+        .filter((file) => /\.(ts|lua)$/.test(file))
+        .map((file) => readFileSync(new URL(`${folder}/${file}`, root), 'utf8'));
+    const sources = ['lua', 'src/store/redis', 'src/locks', 'src/strategies/redis', 'src/tasks']
+      .flatMap(read)
+      .join('\n');
+    const byClient = ['auth', 'hello', 'select', 'eval', 'evalsha']; // ioredis sends them
+    const sent = (name: string) => {
+      const [command, sub] = name.split('|') as [string, string?];
+      const call = sub === undefined ? `\\.${command}[(<]|call\\('${command}'` : `\\.${command}\\('${sub}'`;
+      return byClient.includes(name) || new RegExp(call, 'i').test(sources);
+    };
+    expect(allowed.filter((name) => !sent(name))).toEqual([]);
+  });
+
+  it.each([
+    ['a key of another application', ['GET', 'session:1']],
+    ['a key whose name only contains the prefix', ['SET', 'my-stampede:1', '1']],
+    ['another key in a script', ['EVAL', "return redis.call('GET', 'session:1')", '0']],
+    ['a channel of another application', ['PUBLISH', 'orders', 'x']],
+    ['FLUSHALL', ['FLUSHALL']],
+    ['FLUSHDB', ['FLUSHDB']],
+    ['KEYS', ['KEYS', 'stampede:*']],
+    ['SCAN', ['SCAN', '0']],
+    ['CONFIG SET', ['CONFIG', 'SET', 'maxmemory', '1']],
+    ['CONFIG GET', ['CONFIG', 'GET', 'requirepass']],
+    ['ACL SETUSER', ['ACL', 'SETUSER', 'stampede', '+@all']],
+    ['CLIENT KILL', ['CLIENT', 'KILL', 'TYPE', 'normal']],
+    ['MONITOR', ['MONITOR']],
+    ['SHUTDOWN', ['SHUTDOWN']],
+    ['REPLICAOF', ['REPLICAOF', 'NO', 'ONE']],
+    ['MODULE', ['MODULE', 'LIST']],
+    ['FUNCTION', ['FUNCTION', 'FLUSH']],
+  ])('is denied %s', async (_what, [command, ...args]) => {
+    await expect(redis.call(command!, ...args)).rejects.toThrow(/NOPERM|ACL|No permissions|can't access/i);
+    expect((await denials(admin)).length).toBeGreaterThan(0);
+  });
+});

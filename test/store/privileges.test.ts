@@ -1,0 +1,162 @@
+/** The role of the service reads and writes rows, and may do nothing else. */
+import { readFileSync } from 'node:fs';
+import pg from 'pg';
+import { pino } from 'pino';
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { SERVICE_ROLE, serviceUrlOf } from '../../src/local/postgres-roles.ts';
+import { migrateStores } from '../../src/startup.ts';
+import { missingGrants } from '../../src/store/postgres/privileges.ts';
+import { childrenOf } from '../support/nemesis.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let service: pg.Client;
+/** A database whose owner is not a superuser, and that is not migrated yet. */
+const name = `privileges_${process.pid}`;
+const urls = { owner: '', service: '' };
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  service = new pg.Client({ connectionString: stores.databaseUrl });
+  await service.connect();
+  await stores.sql.query(`CREATE ROLE ${name} LOGIN PASSWORD 'secret'`);
+  await stores.sql.query(`CREATE DATABASE ${name} OWNER ${name}`);
+  const url = new URL(inject('postgresUrl'));
+  url.pathname = `/${name}`;
+  urls.service = serviceUrlOf(url.href);
+  urls.owner = Object.assign(url, { username: name, password: 'secret' }).href;
+});
+afterAll(async () => {
+  await service?.end();
+  await stores?.sql.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+  await stores?.sql.query(`DROP ROLE IF EXISTS ${name}`);
+  await stores?.[Symbol.asyncDispose]();
+});
+
+const at = async <T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> => {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  return work(client).finally(() => client.end());
+};
+/** Each table with what the role may do. */
+const PRIVILEGES = `
+  SELECT c.relname AS name, string_agg(p, ' ' ORDER BY p) FILTER (WHERE has_table_privilege($1, c.oid, p)) AS privileges
+  FROM pg_class c, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER,MAINTAIN}'::text[]) p
+  WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace GROUP BY c.relname`;
+const privilegesAt = (url: string) =>
+  at(url, async (client) => {
+    const { rows } = await client.query<{ name: string; privileges: string | null }>(PRIVILEGES, [
+      SERVICE_ROLE,
+    ]);
+    return Object.fromEntries(rows.map((row) => [row.name, row.privileges]));
+  });
+
+describe('the role of the service', () => {
+  it('may read and write the rows of every table, and nothing else', async () => {
+    const { _prisma_migrations, audit_log, audit_pending, ...tables } = await privilegesAt(stores.ownerUrl);
+    expect(_prisma_migrations).toBe('SELECT');
+    expect(audit_log).toBe('INSERT SELECT');
+    expect(audit_pending).toBe('DELETE INSERT SELECT');
+    expect(Object.keys(tables).length).toBeGreaterThan(8);
+    expect(new Set(Object.values(tables))).toEqual(new Set(['DELETE INSERT SELECT UPDATE']));
+  });
+
+  it('is no superuser, and creates neither databases nor roles', async () => {
+    const { rows } = await service.query(
+      'SELECT rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls FROM pg_roles WHERE rolname = current_user',
+    );
+    expect(new Set(Object.values(rows[0]!))).toEqual(new Set([false]));
+  });
+
+  it.each([
+    'TRUNCATE points_entries',
+    'DROP TABLE points_entries',
+    'DELETE FROM audit_log',
+    "UPDATE audit_log SET actor = 'another'",
+    'ALTER TABLE sales DROP CONSTRAINT sales_sold_within_stock',
+    'CREATE TABLE mine (a int)',
+    'CREATE ROLE mine',
+    'CREATE OR REPLACE FUNCTION before_deadline(deadline timestamptz) RETURNS integer LANGUAGE sql AS $$ SELECT 1 $$',
+    "INSERT INTO _prisma_migrations (id, checksum, migration_name) VALUES ('x', 'x', 'x')",
+    'DELETE FROM _prisma_migrations',
+    "COPY sales TO PROGRAM 'cat'",
+    "SELECT pg_read_file('/etc/passwd')",
+    "ALTER SYSTEM SET fsync = 'off'",
+  ])('may not %s', async (statement) => {
+    await expect(service.query(statement)).rejects.toMatchObject({ code: '42501' });
+  });
+});
+
+describe('a start with two roles', () => {
+  const lines: string[] = [];
+  const log = pino({ level: 'info' }, { write: (line: string) => lines.push(line) });
+  /** What a start does before it serves. */
+  const prepare = (databaseUrl: string, migrationDatabaseUrl: string | null = null) =>
+    migrateStores({ databaseUrl, migrationDatabaseUrl, redisUrl: stores.redisUrl }, log);
+  const refusal = (databaseUrl: string, migrationDatabaseUrl: string | null = null): Promise<string> =>
+    prepare(databaseUrl, migrationDatabaseUrl).then(
+      () => 'none',
+      (error: Error) => (error.name === 'StartError' ? error.message : String(error)),
+    );
+
+  it('is refused as long as nothing has migrated the database', async () => {
+    const said = await refusal(urls.service);
+    expect(said).toMatch(/lacks the migrations \S+_init.*, and its user may not create tables/);
+    expect(said).toContain('Set MIGRATION_DATABASE_URL to the role that owns the tables.');
+  });
+
+  it('migrates as the owner and grants the rest, once', async () => {
+    await prepare(urls.service, urls.owner);
+    expect(lines.join('')).toContain('Applied database migrations');
+    expect(lines.join('')).not.toContain('superuser');
+    expect(await privilegesAt(urls.owner)).toEqual(await privilegesAt(stores.ownerUrl));
+    await at(urls.owner, async (owner) => expect(await missingGrants(owner, SERVICE_ROLE)).toEqual([]));
+  });
+
+  it('needs the role of the service alone from then on; with MIGRATION_DATABASE_URL, its workers do', async () => {
+    await prepare(urls.service);
+    const env = { REDIS_URL: stores.redisUrl, DATABASE_URL: urls.service, WORKERS: '2' };
+    await using service = await startService({ ...env, MIGRATION_DATABASE_URL: urls.owner });
+    expect((await fetch(`${service.url}/readyz`)).status).toBe(200);
+    const workers = childrenOf(service.process.pid!).map((pid) =>
+      readFileSync(`/proc/${pid}/environ`, 'utf8'),
+    );
+    expect(workers.filter((environment) => environment.includes(urls.service))).toHaveLength(2);
+    expect(workers.filter((environment) => environment.includes(urls.owner))).toEqual([]);
+  });
+
+  it('says what the role of the service lacks, and what to run', async () => {
+    await at(urls.owner, async (owner) => {
+      await owner.query(`REVOKE UPDATE, DELETE ON orders FROM ${SERVICE_ROLE}`);
+      await owner.query(`REVOKE USAGE ON SEQUENCE tasks_id_seq FROM ${SERVICE_ROLE}`);
+    });
+    const statements = (await refusal(urls.service)).split('\n').filter((line) => line.startsWith('  GRANT'));
+    expect(statements).toEqual([
+      `  GRANT UPDATE, DELETE ON orders TO ${SERVICE_ROLE};`,
+      `  GRANT USAGE ON SEQUENCE tasks_id_seq TO ${SERVICE_ROLE};`,
+    ]);
+    await at(urls.owner, (owner) => owner.query(statements.join('')));
+    expect(await refusal(urls.service)).toBe('none');
+  });
+
+  it('is refused with a role that may not read the migrations', async () => {
+    await at(urls.owner, (owner) => owner.query(`REVOKE ALL ON _prisma_migrations FROM ${SERVICE_ROLE}`));
+    expect(await refusal(urls.service)).toContain(
+      'The database user may not read the table _prisma_migrations.',
+    );
+    expect(await refusal(urls.service, urls.owner)).toBe('none');
+  });
+
+  it('names MIGRATION_DATABASE_URL when that cannot be used', async () => {
+    const said = await refusal(urls.service, urls.owner.replace('secret', 'wrong'));
+    expect(said).toMatch(/password authentication failed[\s\S]*Check MIGRATION_DATABASE_URL\./);
+    expect(said).not.toContain('wrong@');
+  });
+
+  it('warns of a superuser', async () => {
+    lines.length = 0;
+    await prepare(stores.ownerUrl);
+    expect(lines.filter((line) => line.includes('uses a superuser of Postgres'))).toHaveLength(1);
+  });
+});

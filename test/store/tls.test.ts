@@ -1,0 +1,233 @@
+/** TLS to both stores, on servers whose certificates the test makes. A service reaches them as in production: as a process. */
+import { chmod, chown, copyFile, rm, stat, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { SERVICE_ROLE, serviceUrlOf } from '../../src/local/postgres-roles.ts';
+import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
+import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
+import { freePort } from '../../src/local/server-process.ts';
+import { migrate } from '../../src/store/postgres/migrate.ts';
+import { type Authority, createAuthority, createServerKey, whyNoOpenssl } from '../support/certificates.ts';
+import { buy, createSale, eventually } from '../support/client.ts';
+import { launch, startService } from '../support/service.ts';
+
+const missing = await whyNoOpenssl();
+
+let folder: string;
+let authority: Authority;
+let stranger: Authority;
+let postgres: PostgresServer;
+let redis: RedisServer;
+let tlsPort: number;
+/** Certificates of the servers. */
+const certificates = { right: '', elsewhere: '', expired: '' };
+type Certificate = keyof typeof certificates;
+
+const database = () => path.join(folder, 'postgres', 'data');
+const startPostgres = (port?: number) =>
+  startPostgresServer({
+    folder: path.join(folder, 'postgres'),
+    args: ['-c', 'fsync=off'],
+    ...(port !== undefined && { port }),
+  });
+const startRedis = (port?: number) => {
+  const files = ['--tls-cert-file', certificates.right, '--tls-key-file', path.join(folder, 'server.key')];
+  const tls = ['--tls-port', String(tlsPort), ...files, '--tls-ca-cert-file', authority.certificate];
+  const args = [...tls, '--tls-auth-clients', 'no'];
+  return startRedisServer({ folder: path.join(folder, 'redis'), args, ...(port !== undefined && { port }) });
+};
+
+async function onPostgres(...statements: readonly string[]): Promise<pg.QueryResult> {
+  const client = new pg.Client({ connectionString: postgres.url() });
+  await client.connect();
+  try {
+    let result: pg.QueryResult | undefined;
+    for (const statement of statements) result = await client.query(statement);
+    return result!;
+  } finally {
+    await client.end();
+  }
+}
+
+/** The role of the service must use TLS. Postgres demands that the key is its own. */
+async function turnOnTls(): Promise<void> {
+  const { uid, gid } = await stat(database());
+  const key = path.join(database(), 'server.key');
+  await copyFile(path.join(folder, 'server.key'), key);
+  await chmod(key, 0o600);
+  if (process.getuid?.() === 0) await chown(key, uid, gid);
+  const lines = [`hostssl all ${SERVICE_ROLE} all scram-sha-256`, 'hostnossl all stampede all scram-sha-256'];
+  await writeFile(path.join(database(), 'pg_hba.conf'), `${lines.join('\n')}\n`);
+  await onPostgres(`ALTER SYSTEM SET ssl_cert_file = '${certificates.right}'`, `ALTER SYSTEM SET ssl = 'on'`);
+  await onPostgres('SELECT pg_reload_conf()');
+  await eventually(
+    async () => (await onPostgres('SHOW ssl')).rows[0].ssl,
+    (ssl) => ssl === 'on',
+  );
+}
+
+/** Both servers show another certificate. */
+async function show(name: Certificate): Promise<void> {
+  const file = certificates[name];
+  await onPostgres(`ALTER SYSTEM SET ssl_cert_file = '${file}'`, 'SELECT pg_reload_conf()');
+  await eventually(
+    async () => (await onPostgres('SHOW ssl_cert_file')).rows[0].ssl_cert_file,
+    (shown) => shown === file,
+  );
+  const admin = new Redis(redis.url);
+  await admin.config('SET', 'tls-cert-file', file).finally(() => admin.disconnect());
+}
+
+/** @param parameters of the URL */
+function databaseUrl(parameters: string, host = 'localhost'): string {
+  const url = new URL(serviceUrlOf(postgres.url()));
+  url.hostname = host;
+  return `${url.href}?${parameters}`;
+}
+const redisUrl = (host = 'localhost') => `rediss://${host}:${tlsPort}`;
+const full = () => `sslmode=verify-full&sslrootcert=${authority.certificate}`;
+
+/** What a service is started with: the right thing, unless given. */
+const environment = (more: Readonly<Record<string, string>> = {}) => ({
+  DATABASE_URL: databaseUrl(full()),
+  REDIS_URL: redisUrl(),
+  NODE_EXTRA_CA_CERTS: authority.certificate,
+  STRATEGY: 'global-lock',
+  ...more,
+});
+
+/** @returns `listens`, or the output of a start that failed */
+async function outcome(more: Readonly<Record<string, string>>): Promise<string> {
+  await using run = launch(environment(more));
+  return (await run.url) === null ? run.log.join('\n') : 'listens';
+}
+
+describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
+  beforeAll(async () => {
+    folder = await temporaryFolder('stampede-test-tls-');
+    // Redis does not mind who may read its key.
+    await chmod(await createServerKey(folder), 0o644);
+    [authority, stranger] = (await Promise.all(
+      ['ours', 'theirs'].map((name) => createAuthority(folder, name)),
+    )) as [Authority, Authority];
+    certificates.right = await authority.issue('right', { host: 'localhost' });
+    certificates.elsewhere = await authority.issue('elsewhere', { host: 'db.example' });
+    certificates.expired = await authority.issue('expired', { host: 'localhost', expired: true });
+    tlsPort = await freePort();
+    [postgres, redis] = await Promise.all([startPostgres(), startRedis()]);
+    await migrate(postgres.url(), SERVICE_ROLE);
+    await turnOnTls();
+  });
+  afterAll(async () => {
+    await Promise.all([postgres?.kill(), redis?.kill()]);
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  it('sells a unit over encrypted connections alone, and goes on after both servers were restarted', async () => {
+    await using service = await startService(environment());
+    const { id } = await createSale(service.url, 5);
+    expect((await buy(service.url, id, 'ann')).status).toBe(201);
+    const { rows } = await onPostgres(
+      `SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = '${SERVICE_ROLE}'`,
+    );
+    expect(rows).toEqual([{ ssl: true }]);
+    const admin = new Redis(redis.url);
+    const clients = ((await admin.client('LIST')) as string).trim().split('\n');
+    admin.disconnect();
+    const plain = clients.filter((client) => !client.includes(`laddr=127.0.0.1:${tlsPort} `));
+    expect(clients.length - plain.length).toBeGreaterThan(1);
+    expect(plain).toHaveLength(1); // this one
+
+    await Promise.all([postgres.stop(), redis.stop()]);
+    [postgres, redis] = await Promise.all([startPostgres(postgres.port), startRedis(redis.port)]);
+    await eventually(
+      () => buy(service.url, id, 'bob').catch(() => ({ status: 0 })),
+      ({ status }) => status === 200 || status === 201,
+    );
+    expect((await buy(service.url, id, 'ann')).status).toBe(200);
+  });
+
+  describe('Postgres', () => {
+    it.each([
+      ['sslmode=verify-full with sslrootcert', () => full(), ''],
+      ['sslmode=verify-full with the CA in NODE_EXTRA_CA_CERTS', () => 'sslmode=verify-full', 'extra'],
+      [
+        'sslmode=require, which is verify-full to this driver',
+        () => `sslmode=require&sslrootcert=${authority.certificate}`,
+        '',
+      ],
+      ['sslmode=no-verify, which verifies nothing', () => 'sslmode=no-verify', ''],
+    ])('is reached with %s', async (_what, parameters, extra) => {
+      const pool = { DATABASE_URL: databaseUrl(parameters()), REDIS_URL: redis.url };
+      const certificates = extra === '' ? { NODE_EXTRA_CA_CERTS: '' } : {};
+      expect(await outcome({ ...pool, ...certificates })).toBe('listens');
+    });
+
+    it.each<[string, Certificate, () => string, RegExp]>([
+      ['for another host name', 'elsewhere', full, /altnames[\s\S]*is for another host name/],
+      ['that has expired', 'expired', full, /expired[\s\S]*Renew the certificate/],
+      ['of an unknown CA', 'right', () => 'sslmode=verify-full', /NODE_EXTRA_CA_CERTS/],
+      [
+        'of another CA',
+        'right',
+        () => `sslmode=verify-full&sslrootcert=${stranger.certificate}`,
+        /NODE_EXTRA_CA_CERTS/,
+      ],
+      ['of an unknown CA, with sslmode=require', 'right', () => 'sslmode=require', /NODE_EXTRA_CA_CERTS/],
+    ])('is refused with a certificate %s', async (_what, certificate, parameters, said) => {
+      await show(certificate);
+      const urls = { DATABASE_URL: databaseUrl(parameters()), REDIS_URL: redis.url };
+      expect(await outcome({ ...urls, NODE_EXTRA_CA_CERTS: '' })).toMatch(said);
+      await show('right');
+    });
+
+    it('refuses an address where the certificate has a name', async () => {
+      expect(await outcome({ DATABASE_URL: databaseUrl(full(), '127.0.0.1') })).toMatch(
+        /IP: 127\.0\.0\.1[\s\S]*is for another host name/,
+      );
+    });
+
+    it('refuses a plain connection, and the start says what is missing', async () => {
+      expect(await outcome({ DATABASE_URL: databaseUrl('') })).toMatch(
+        /no encryption[\s\S]*sslmode=verify-full/,
+      );
+    });
+  });
+
+  describe('Redis', () => {
+    it('is reached with the CA in NODE_EXTRA_CA_CERTS', async () => {
+      expect(await outcome({})).toBe('listens');
+    });
+
+    it.each<[string, Certificate, 'authority' | 'stranger' | 'none', RegExp]>([
+      ['for another host name', 'elsewhere', 'authority', /altnames[\s\S]*is for another host name/],
+      ['that has expired', 'expired', 'authority', /expired[\s\S]*Renew the certificate/],
+      ['of an unknown CA', 'right', 'none', /NODE_EXTRA_CA_CERTS/],
+      ['of another CA', 'right', 'stranger', /NODE_EXTRA_CA_CERTS/],
+    ])('is refused with a certificate %s', async (_what, certificate, known, said) => {
+      await show(certificate);
+      const file = { authority: authority.certificate, stranger: stranger.certificate, none: '' }[known];
+      const plain = serviceUrlOf(postgres.url());
+      const DATABASE_URL = `${plain}?sslmode=no-verify`;
+      const text = await outcome({ DATABASE_URL, NODE_EXTRA_CA_CERTS: file });
+      expect(text).toMatch(said);
+      expect(text).toContain('Cannot use Redis');
+      await show('right');
+    });
+
+    it('refuses a plain connection to its TLS port, and the start names rediss', async () => {
+      expect(await outcome({ REDIS_URL: `redis://localhost:${tlsPort}` })).toMatch(
+        /Cannot use Redis[\s\S]*write rediss instead of redis/,
+      );
+    });
+
+    it('that has no TLS is not reached with rediss://', async () => {
+      expect(await outcome({ REDIS_URL: `rediss://localhost:${redis.port}` })).toMatch(
+        /Cannot use Redis[\s\S]*without TLS/,
+      );
+    });
+  });
+});
