@@ -49,7 +49,11 @@ for (const name of ['lua', 'segmented-lock', 'global-lock', 'unsafe']) {
     const open = async () => {
       const stores = await openStoresWithRedis();
       admin = stores.redis;
-      return { ...stores, redisUrl: await loggedIn(stores.redisUrl) };
+      const redisUrl = await loggedIn(stores.redisUrl).catch(async (error) => {
+        await stores[Symbol.asyncDispose]();
+        throw error;
+      });
+      return { ...stores, redisUrl };
     };
     strategyContract(name, { parts: core, open });
     it('is denied nothing', async () => {

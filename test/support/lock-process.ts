@@ -50,8 +50,11 @@ export async function redisLocks(
     args: ['--appendonly', 'no'],
     ...(program && { program }),
   });
+  const redisUrl = await loggedIn(server.url).catch(async (error) => {
+    await server.kill();
+    throw error;
+  });
   const direct = await openRedis(server.url, () => {});
-  const redisUrl = await loggedIn(server.url);
   return {
     servers: { redisUrl },
     async process() {
