@@ -248,6 +248,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     tasks,
     adminTokens: config.adminTokens,
     record: (event) => addAuditEvent(postgres.pool, event),
+    onUnrecorded: (error) => onError('postgres-audit-answer', error),
     service: describeService(options, core, reports),
     onError: onDefect,
   });

@@ -45,6 +45,8 @@ export interface HttpContext {
   readonly adminTokens: readonly AdminToken[];
   /** Records administrative acts. */
   readonly record: RecordEvent;
+  /** Receives failures to record the answer to one. */
+  readonly onUnrecorded: (error: unknown) => void;
   /** Receives unexpected errors. */
   readonly onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void;
 }
@@ -69,9 +71,7 @@ export function createApp(context: HttpContext): Express {
       contentSecurityPolicy: { directives: { upgradeInsecureRequests: null } },
     }),
   );
-  const admin = administration(context.adminTokens, context.record, (error) =>
-    context.onError(error, { method: 'POST', path: 'audit' }),
-  );
+  const admin = administration(context.adminTokens, context.record, context.onUnrecorded);
   app.use(serviceRoutes(context.service));
   app.use(saleRoutes(context.sales, context.strategy, admin));
   app.use(orderRoutes(context, admin));

@@ -65,6 +65,7 @@ function application(): RequestListener {
     paymentSecrets: [],
     adminTokens: [],
     record: async () => {},
+    onUnrecorded: () => {},
     ticketing: null,
     callers: { identity: null, of: async () => ({ actor: 'caller', customer: null }) },
     onError: (error) => errors.push(error),
