@@ -5,7 +5,7 @@
  *   after it ──▶ the next free instant: as many a second as the service serves, less those of the lottery
  *
  * The instant of the lottery depends only on the sale's secret seed and the customer: neither coming earlier nor asking again
- * changes it. Redis keeps each customer's turn, so that nobody collects several. Without Redis no turn is given.
+ * changes it. Redis keeps each customer's turn, so a customer cannot collect several. Without Redis no turn is given.
  */
 import { createHmac } from 'node:crypto';
 import { limits } from '../config/limits.ts';

@@ -132,7 +132,7 @@ export const limits = {
     /** Without a queue, capacity is assumed to be this much higher than what was served, if that was most of it. */
     capacityGrowth: 1.25,
     capacityUsed: 0.7,
-    /** Leading zero bits of a proof of work, about a second for a phone, and how long its challenge is valid. */
+    /** Leading zero bits of a proof of work (262,144 hashes on average), and how long its challenge is valid. */
     proofBits: 18,
     proofMs: 120_000,
     /** Unpaid reservations of one customer. */

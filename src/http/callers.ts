@@ -19,13 +19,12 @@ export interface Caller {
 }
 
 export interface Callers {
-  /** Null: AUTH=none. */
-  readonly identity: Identity | null;
   /** @throws ProblemError `unauthorized`, `too-many-requests`, or `busy` while the issuer does not answer */
   of(req: Request, res: Response): Promise<Caller>;
 }
 
 export interface CallersContext {
+  /** Null: AUTH=none. */
   readonly identity: Identity | null;
   readonly adminTokens: readonly AdminToken[];
   readonly sharedLimits: SharedLimits;
@@ -36,7 +35,6 @@ const TRUSTED: Caller = { actor: 'caller', customer: null };
 
 export function createCallers({ identity, adminTokens, sharedLimits, onError }: CallersContext): Callers {
   return {
-    identity,
     async of(req, res) {
       if (identity === null) return TRUSTED;
       const administrator = tokenName(adminTokens, req.headers.authorization);

@@ -67,7 +67,7 @@ function application(): RequestListener {
     record: async () => {},
     onUnrecorded: () => {},
     ticketing: null,
-    callers: { identity: null, of: async () => ({ actor: 'caller', customer: null }) },
+    callers: { of: async () => ({ actor: 'caller', customer: null }) },
     onError: (error) => errors.push(error),
   };
   return createApp(context as HttpContext);
