@@ -64,7 +64,7 @@ export function openCustomers({ config, core, shedder, reports, warn }: Customer
     orders,
     onIssued: () => instruments.ticketsIssued.inc(),
   };
-  const gate = createTicketGate({ tickets, attempts, onRefused });
+  const gate = createTicketGate({ tickets, attempts, addresses: clientLimits.addresses, onRefused });
   return { callers, ticketing: { gate, routes }, clientLimits, stop: () => capacity.stop() };
 }
 

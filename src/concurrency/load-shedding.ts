@@ -10,16 +10,17 @@
  * limit is what they complete in that share (Little's law: concurrency = throughput × service time). It is measured only
  * while attempts are queued; otherwise the throughput describes the customers rather than the stores. The rest of the target
  * time is for the queue, which is first in, first out. A sudden rush may fill a long queue. After a queue timeout, the queue
- * is no longer than what is served in time.
+ * is no longer than what is served in time. Of either length, one client may fill a share.
  */
 import { limits } from '../config/limits.ts';
 
 export interface LoadShedder {
   /**
    * Requests admission. Every admitted caller must call `leave` when done.
+   * @param client whose share of the queue this attempt counts against; null: nobody's
    * @returns true: admitted; false: rejected; a promise of either: queued
    */
-  enter(): boolean | Promise<boolean>;
+  enter(client?: string | null): boolean | Promise<boolean>;
   leave(): void;
   /** For metrics. */
   readonly state: {
@@ -36,6 +37,7 @@ export interface LoadShedder {
 
 interface Queued {
   readonly sinceMs: number;
+  readonly client: string | null;
   resolve(admitted: boolean): void;
 }
 
@@ -58,6 +60,8 @@ export function createLoadShedder(
   let queue: Queued[] = [];
   /** Index of the first queued attempt; the slots before it are consumed. */
   let head = 0;
+  /** Queued attempts of each client that has any. */
+  const queuedOf = new Map<string, number>();
   let timer: NodeJS.Timeout | null = null;
   let windowStartMs = performance.now();
   let completed = 0;
@@ -82,10 +86,18 @@ export function createLoadShedder(
     wasSaturated = queued() > 0;
   }
 
+  function count(client: string | null, change: 1 | -1): void {
+    if (client === null) return;
+    const counted = (queuedOf.get(client) ?? 0) + change;
+    if (counted === 0) queuedOf.delete(client);
+    else queuedOf.set(client, counted);
+  }
+
   function dequeue(): Queued | undefined {
     const first = queue[head];
     if (first === undefined) return undefined;
     head += 1;
+    count(first.client, -1);
     if (head > 1_000 && head * 2 > queue.length) {
       queue = queue.slice(head);
       head = 0;
@@ -118,7 +130,7 @@ export function createLoadShedder(
   }
 
   return {
-    enter() {
+    enter(client = null) {
       if (inFlight < limit && queued() === 0) {
         inFlight += 1;
         return true;
@@ -128,9 +140,12 @@ export function createLoadShedder(
       const isShort = nowMs - lastTimeoutMs < bounds.shortQueueMs;
       const maxQueued = isShort ? (limit * queueMs) / serviceMs : bounds.maxQueued;
       if (queued() >= maxQueued) return false;
+      const share = Math.max(1, maxQueued * bounds.clientShare);
+      if (client !== null && (queuedOf.get(client) ?? 0) >= share) return false;
+      count(client, 1);
       queuedEver += 1;
       timer ??= setInterval(check, bounds.checkMs).unref();
-      return new Promise((resolve) => queue.push({ sinceMs: nowMs, resolve }));
+      return new Promise((resolve) => queue.push({ sinceMs: nowMs, client, resolve }));
     },
     leave() {
       inFlight -= 1;

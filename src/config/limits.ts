@@ -24,6 +24,10 @@ export const limits = {
 
   /** Connections to Postgres for one process. More of them only queue for the hot row inside Postgres. */
   postgresPoolSize: 16,
+  /** Connections of one process for GET routes, so that a flood of reads takes none of a purchase. */
+  readPoolSize: 4,
+  /** Reads that wait for such a connection; further ones end as `busy`. */
+  maxQueuedReads: 200,
   /** Wait for a connection; then the attempt ends as `busy`. */
   postgresConnectMs: 2_000,
   /** Wait for a row lock (`lock_timeout`); then the attempt ends as `busy`. */
@@ -72,6 +76,8 @@ export const limits = {
     maxLimit: 8_192,
     /** Attempts queued at once. Bounds memory; a fast strategy serves this many in time. */
     maxQueued: 10_000,
+    /** Share of the queue that the attempts of one address may fill, with AUTH=jwt. */
+    clientShare: 0.1,
     /** After a queue timeout, the queue is kept short for this long. */
     shortQueueMs: 1_000,
     /** Interval between adjustments of the concurrency limit. */
@@ -201,6 +207,8 @@ export const limits = {
   lateRequestsEveryMs: 1_000,
   /** File descriptors that connections of clients leave to the stores, the log and the process. */
   reservedDescriptors: 256,
+  /** Pause between two computations of `/metrics`; requests during one share the next. */
+  metricsEveryMs: 1_000,
   /** A repeated error is logged at once, then at this interval with its count: an outage must not fill a disk. */
   repeatedErrorMs: 10_000,
   /** On shutdown, requests in progress have this long to finish. */

@@ -53,10 +53,15 @@ export function purchaseListener(
     if (!res.destroyed && !res.headersSent) send(res, problemReply('internal-error', detail));
   }
 
-  function attempt(res: ServerResponse, saleId: number, customer: () => string | Reply): void {
+  function attempt(
+    res: ServerResponse,
+    saleId: number,
+    customer: () => string | Reply,
+    client: string | null,
+  ): void {
     try {
       const userId = customer();
-      const outcome = typeof userId === 'string' ? purchases.attempt(saleId, userId) : null;
+      const outcome = typeof userId === 'string' ? purchases.attempt(saleId, userId, client) : null;
       if (outcome === null) send(res, userId as Reply);
       else if (!(outcome instanceof Promise)) answer(res, saleId, outcome);
       else {
@@ -75,7 +80,8 @@ export function purchaseListener(
     if (saleId === 0) return others(req, res);
     if (gate !== null) {
       if (hostMistake(req) !== null) return others(req, res);
-      return attempt(res, saleId, () => gate.customerOf(req.headers.authorization, saleId));
+      const customer = () => gate.customerOf(req.headers.authorization, saleId);
+      return attempt(res, saleId, customer, gate.clientOf(req));
     }
     if (!isCommonForm(req)) return others(req, res);
     let body: Buffer | null = null;
@@ -83,7 +89,7 @@ export function purchaseListener(
       body = body === null ? chunk : Buffer.concat([body, chunk]);
     });
     // When the client disconnects there is no `end`, and nothing happens.
-    req.on('end', () => attempt(res, saleId, () => customerIn(body ?? Buffer.alloc(0))));
+    req.on('end', () => attempt(res, saleId, () => customerIn(body ?? Buffer.alloc(0)), null));
   };
 }
 

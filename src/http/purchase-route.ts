@@ -15,7 +15,7 @@ export function purchaseRoute(purchases: Purchases, gate: TicketGate | null): Ro
       const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
       const customer = gate.customerOf(req.headers.authorization, saleId);
       if (typeof customer !== 'string') return send(res, customer);
-      send(res, replyOf(saleId, await purchases.attempt(saleId, customer)));
+      send(res, replyOf(saleId, await purchases.attempt(saleId, customer, gate.clientOf(req))));
     });
     return router;
   }

@@ -4,6 +4,8 @@
  *   ticket ──signed by us, for this sale, not expired──▶ the turn has come? ──▶ the customer's rate ──▶ the attempt
  *       └──otherwise: 401 invalid-ticket                   └──no: 409 too-early     └──exceeded: 429
  */
+import type { IncomingMessage } from 'node:http';
+import type { ClientAddresses } from '../access/client-address.ts';
 import type { Ticket, Tickets } from '../access/ticket.ts';
 import type { TokenBuckets } from '../access/token-buckets.ts';
 import { problemReply, type Reply } from './purchase-reply.ts';
@@ -14,12 +16,15 @@ export interface TicketGate {
    * @returns the customer, or the answer to the request
    */
   customerOf(authorization: string | undefined, saleId: number): string | Reply;
+  /** The address that the attempt's place in the admission queue counts against. */
+  clientOf(req: IncomingMessage): string;
 }
 
 export interface TicketGateContext {
   readonly tickets: Tickets;
   /** Purchase attempts of one customer. */
   readonly attempts: TokenBuckets;
+  readonly addresses: ClientAddresses;
   readonly onRefused: (reason: RefusalReason) => void;
 }
 
@@ -27,7 +32,7 @@ export type RefusalReason = 'missing' | 'unsigned' | 'other-sale' | 'expired' | 
 
 const BEARER = 'Bearer ';
 
-export function createTicketGate({ tickets, attempts, onRefused }: TicketGateContext): TicketGate {
+export function createTicketGate({ tickets, attempts, addresses, onRefused }: TicketGateContext): TicketGate {
   function reasonFor(ticket: Ticket | null, saleId: number, nowMs: number): RefusalReason | null {
     if (ticket === null) return 'unsigned';
     if (ticket.saleId !== saleId) return 'other-sale';
@@ -37,6 +42,7 @@ export function createTicketGate({ tickets, attempts, onRefused }: TicketGateCon
   }
 
   return {
+    clientOf: (req) => addresses.of(req),
     customerOf(authorization, saleId) {
       const isTicket = authorization?.startsWith(BEARER) === true;
       const ticket = isTicket ? tickets.read(authorization.slice(BEARER.length)) : null;

@@ -30,9 +30,10 @@ export interface PurchaseContext {
 export interface Purchases {
   /**
    * Makes one attempt. The outcome is returned synchronously when no store is needed.
+   * @param client whose share of the queue it counts against; null: callers are trusted
    * @throws (or rejects) for a defect only
    */
-  attempt(saleId: number, userId: string): Outcome | Promise<Outcome>;
+  attempt(saleId: number, userId: string, client?: string | null): Outcome | Promise<Outcome>;
   /** Waits for commits in the background. */
   idle(): Promise<void>;
 }
@@ -65,12 +66,12 @@ export function createPurchases(context: PurchaseContext): Purchases {
   }
 
   return {
-    attempt(saleId, userId) {
+    attempt(saleId, userId, client = null) {
       if (saleId > limits.maxSaleId) return { kind: 'unknown-sale' };
       const startedMs = performance.now();
       if (latch?.isSoldOut(saleId, userId)) return counted(SOLD_OUT, startedMs);
       // Orders accepted ahead of their commit must not pile up without bound.
-      const isAdmitted = !isAheadOfCommits() && shedder.enter();
+      const isAdmitted = !isAheadOfCommits() && shedder.enter(client);
       if (isAdmitted === false) return counted(OVERLOADED, startedMs);
       return admitted(saleId, userId, isAdmitted, startedMs);
     },

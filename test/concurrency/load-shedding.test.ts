@@ -8,6 +8,7 @@ const bounds = {
   minLimit: 4,
   maxLimit: 1_000,
   maxQueued: 50,
+  clientShare: 0.1,
   shortQueueMs: 1_000,
   windowMs: 100,
   checkMs: 20,
@@ -29,6 +30,17 @@ it('admits up to the limit, then queues, then sheds', async () => {
   expect(answers.filter((answer) => answer instanceof Promise)).toHaveLength(50);
   expect(answers.filter((answer) => answer === false)).toHaveLength(10);
   expect(admission.state).toMatchObject({ inFlight: 10, queued: 50, limit: 10 });
+});
+
+it('lets one client fill a share of the queue, also again after its attempts left it', () => {
+  arrive(10);
+  const attempts = () => Array.from({ length: 10 }, () => admission.enter('10.0.0.1'));
+  const isQueued = (answer: boolean | Promise<boolean>) => answer instanceof Promise;
+  expect(attempts().map(isQueued)).toEqual([...Array(5).fill(true), ...Array(5).fill(false)]);
+  expect(admission.enter('10.0.0.2')).toBeInstanceOf(Promise);
+  for (let i = 0; i < 2; i++) admission.leave();
+  expect(attempts().filter(isQueued)).toHaveLength(2);
+  expect(admission.state.queued).toBe(6);
 });
 
 it('serves the queue in order, without overtaking', async () => {
