@@ -12,19 +12,20 @@ import { createTickets } from './access/ticket.ts';
 import { tokenBuckets } from './access/token-buckets.ts';
 import { createWaitingRoom } from './access/waiting-room.ts';
 import type { LoadShedder } from './concurrency/load-shedding.ts';
+import type { AdminToken } from './config/access.ts';
 import type { Config } from './config/env.ts';
 import type { HttpContext } from './http/app.ts';
-import { createCallers } from './http/callers.ts';
+import { type Callers, createCallers } from './http/callers.ts';
 import type { ClientLimits } from './http/client-limits.ts';
+import type { Reads } from './http/reads.ts';
 import { createTicketGate } from './http/ticket-gate.ts';
 import type { Instruments } from './metrics/instruments.ts';
-import type { OrderTable } from './store/postgres/orders.ts';
-import type { SaleTable } from './store/postgres/sales.ts';
 import type { RedisStore } from './store/redis/connection.ts';
 
 export interface CustomersContext {
   readonly config: Config;
-  readonly core: { readonly redis: RedisStore; readonly sales: SaleTable; readonly orders: OrderTable };
+  readonly redis: RedisStore;
+  readonly reads: Reads;
   readonly shedder: LoadShedder;
   readonly reports: {
     readonly instruments: Instruments;
@@ -33,19 +34,21 @@ export interface CustomersContext {
   readonly warn: (message: string) => void;
 }
 
-export type Customers = Pick<HttpContext, 'callers' | 'ticketing'> & {
+export type Customers = Pick<HttpContext, 'ticketing'> & {
+  /** The callers of a server. @param adminTokens those that it takes */
+  callersWith(adminTokens: readonly AdminToken[]): Callers;
   readonly clientLimits: ClientLimits;
   stop(): Promise<void>;
 };
 
-export function openCustomers({ config, core, shedder, reports, warn }: CustomersContext): Customers {
-  const { redis, sales, orders } = core;
+export function openCustomers({ config, redis, reads, shedder, reports, warn }: CustomersContext): Customers {
   const { instruments, onError } = reports;
   const shared = sharedLimits(redis);
   const identity = config.auth === null ? null : createIdentity(config.auth);
-  const callers = createCallers({ ...config, identity, sharedLimits: shared, onError });
+  const callersWith = (adminTokens: readonly AdminToken[]) =>
+    createCallers({ adminTokens, identity, sharedLimits: shared, onError });
   const clientLimits = limitsOf(config, instruments);
-  if (identity === null) return { callers, ticketing: null, clientLimits, stop: async () => {} };
+  if (identity === null) return { callersWith, ticketing: null, clientLimits, stop: async () => {} };
 
   if (config.ticketKeys.length === 0)
     warn('TICKET_SECRETS is not set: tickets end with this process, and no other process accepts them');
@@ -55,17 +58,15 @@ export function openCustomers({ config, core, shedder, reports, warn }: Customer
   const attempts = tokenBuckets(config.customerRate);
   const onRefused = (reason: string) => instruments.refusals.inc({ reason });
   const routes = {
-    callers,
     tickets,
     waitingRoom: createWaitingRoom(redis, () => capacity.perSecond),
     botCheck: config.botCheck === 'none' ? acceptEverybody : proofOfWork(keys),
     sharedLimits: shared,
-    sales,
-    orders,
+    reads,
     onIssued: () => instruments.ticketsIssued.inc(),
   };
   const gate = createTicketGate({ tickets, attempts, addresses: clientLimits.addresses, onRefused });
-  return { callers, ticketing: { gate, routes }, clientLimits, stop: () => capacity.stop() };
+  return { callersWith, ticketing: { gate, routes }, clientLimits, stop: () => capacity.stop() };
 }
 
 function limitsOf(config: Config, { refusals }: Instruments): ClientLimits {

@@ -14,14 +14,15 @@ import { type Config, parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
 import { OperatorError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
-import { checkAddress } from './http/listen.ts';
+import { Closers } from './core.ts';
+import { checkAddress, type Ports } from './http/listen.ts';
 import { folderCheck, LOCAL_FOLDER } from './local/urls.ts';
 import { locks } from './locks/registry.ts';
 import { createLogger } from './metrics/logger.ts';
-import { Closers, createService } from './service.ts';
+import { adminAddressOf, createService } from './service.ts';
 import { findStores, migrateStores } from './startup.ts';
 import { strategies } from './strategies/registry.ts';
-import { onStopMessage, startWorkers } from './workers.ts';
+import { onStopMessage, reportServing, startWorkers } from './workers.ts';
 
 const closers = new Closers();
 
@@ -51,15 +52,19 @@ async function main(): Promise<void> {
 }
 
 async function start(config: Config, log: Logger): Promise<void> {
-  if (cluster.isPrimary) await checkAddress(config);
+  const adminAddress = adminAddressOf(config);
+  if (cluster.isPrimary) {
+    await checkAddress(config);
+    if (adminAddress !== null) await checkAddress(adminAddress, 'ADMIN_PORT');
+  }
   const urls = await findStores(config, log, (stop) => closers.add(stop));
   if (cluster.isPrimary) await migrateStores(urls, log);
   if (config.workers > 1 && cluster.isPrimary) return startAll(config, urls, log);
   const localDegradation = folderCheck(LOCAL_FOLDER, urls);
   const service = await createService({ config, urls, log, localDegradation, closers });
-  const port = await service.listen(config);
-  if (cluster.isWorker) log.debug({ port }, 'Worker is listening');
-  else logListening(config, port, log);
+  const ports = await service.listen();
+  if (cluster.isWorker) reportServing(ports);
+  else logListening(config, ports, log);
 }
 
 /** WORKERS=n: this process starts the stores and the workers, which serve. */
@@ -83,7 +88,7 @@ async function startAll(
     },
   });
   closers.add(() => workers.stop());
-  logListening(config, workers.port, log);
+  logListening(config, workers.ports, log);
 }
 
 /** Workers accept the tickets of each other. */
@@ -98,9 +103,11 @@ function warnOfControl({ strategy }: Config, log: Logger): void {
   log.warn({ strategy }, message);
 }
 
-function logListening({ host, strategy, lock, confirm, workers }: Config, port: number, log: Logger): void {
-  const docs = `http://${host}:${port}/docs`;
-  log.info({ port, host, strategy, lock, confirm, workers, docs }, 'listening');
+function logListening(config: Config, { port, adminPort }: Ports, log: Logger): void {
+  const { host, adminHost, strategy, lock, confirm, workers } = config;
+  const docs = `http://${adminPort === null ? host : adminHost}:${adminPort ?? port}/docs`;
+  const admin = adminPort === null ? {} : { adminPort, adminHost };
+  log.info({ port, host, ...admin, strategy, lock, confirm, workers, docs }, 'listening');
 }
 
 const STOP_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;

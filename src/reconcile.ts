@@ -6,12 +6,12 @@ import { parseArgs } from 'node:util';
 import { parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
 import { ConfigError, OperatorError } from './config/errors.ts';
+import { Closers, openCore, type Reports } from './core.ts';
 import { LOCAL_FOLDER, readStoreUrls } from './local/urls.ts';
 import { locks } from './locks/registry.ts';
 import { backgroundHealth } from './metrics/background.ts';
 import { createInstruments } from './metrics/instruments.ts';
 import { compare, compareAll, repair } from './orders/reconcile.ts';
-import { Closers, openCore, type Reports } from './service.ts';
 import type { StoreUrls } from './startup.ts';
 import { strategies } from './strategies/registry.ts';
 

@@ -1,7 +1,7 @@
 /**
  * WORKERS=n: worker processes that share the port. The primary process serves no requests; it starts and supervises them.
  *
- *   fork ──▶ starting ──listens──▶ serving ──stop──▶ ended
+ *   fork ──▶ starting ──reports──▶ serving ──stop──▶ ended
  *               │ died                │ died
  *               ▼                     ▼
  *        at first start: fails     replaced at once
@@ -14,6 +14,7 @@ import cluster, { type Worker } from 'node:cluster';
 import { AggregatorRegistry, type Registry } from 'prom-client';
 import { StartError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
+import type { Ports } from './http/listen.ts';
 
 export interface WorkersOptions {
   readonly count: number;
@@ -39,6 +40,12 @@ interface Stop {
   readonly stampede: 'stop';
 }
 
+/** A worker listens on all its ports. */
+interface Serving {
+  readonly stampede: 'serving';
+  readonly ports: Ports;
+}
+
 /** Delay before replacing a worker that died before it served. */
 const RESTART_MS = 1_000;
 /** Early deaths in a row after which the service gives up. */
@@ -52,7 +59,7 @@ const METRICS_MS = 6_000;
  */
 export async function startWorkers(
   options: WorkersOptions,
-): Promise<{ readonly port: number; stop(): Promise<void> }> {
+): Promise<{ readonly ports: Ports; stop(): Promise<void> }> {
   const { count, env, log, onGiveUp } = options;
   const all = new AggregatorRegistry();
   let stopping = false;
@@ -61,11 +68,11 @@ export async function startWorkers(
   function fork(): Worker {
     const worker = cluster.fork(env);
     let isServing = false;
-    worker.once('listening', () => {
-      isServing = true;
-      earlyDeaths = 0;
-    });
-    worker.on('message', (message: MetricsRequest) => {
+    worker.on('message', (message: MetricsRequest | Serving) => {
+      if (message?.stampede === 'serving') {
+        isServing = true;
+        earlyDeaths = 0;
+      }
       if (message?.stampede !== 'metrics?') return;
       all.clusterMetrics().then(
         (text) => send(worker, { stampede: 'metrics', id: message.id, text }),
@@ -103,13 +110,15 @@ export async function startWorkers(
       throw error;
     },
   );
-  return { port: ports[0]!, stop };
+  return { ports: ports[0]!, stop };
 }
 
-/** @returns the port once the worker listens @throws StartError when it ends before */
-function untilServing(worker: Worker): Promise<number> {
+/** @returns the ports once the worker listens @throws StartError when it ends before */
+function untilServing(worker: Worker): Promise<Ports> {
   return new Promise((resolve, reject) => {
-    worker.once('listening', ({ port }) => resolve(port));
+    worker.on('message', (message: Serving) => {
+      if (message?.stampede === 'serving') resolve(message.ports);
+    });
     worker.once('exit', (code) =>
       reject(
         new StartError(`A worker ended with exit code ${code} before it served. Its error is logged above.`),
@@ -120,6 +129,12 @@ function untilServing(worker: Worker): Promise<number> {
 
 function send(worker: Worker, message: MetricsReply | Stop): void {
   if (worker.isConnected()) worker.send(message, () => {}); // an error means that the worker died
+}
+
+/** In a worker: reports to the primary that it listens. */
+export function reportServing(ports: Ports): void {
+  const message: Serving = { stampede: 'serving', ports };
+  cluster.worker!.send(message, () => {});
 }
 
 /** In a worker: calls `stop` when the primary says so. (A worker ignores signals: a terminal would deliver each one twice.) */

@@ -25,6 +25,9 @@ export interface Config {
   readonly lock: string;
   readonly port: number;
   readonly host: string;
+  /** Where administrative routes listen; null: beside the others. */
+  readonly adminPort: number | null;
+  readonly adminHost: string;
   /** null: the service starts a local Postgres. */
   readonly databaseUrl: string | null;
   /** Of the role that migrates; null: that of `databaseUrl` does. */
@@ -160,6 +163,8 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     lock: value.LOCK,
     port: value.PORT,
     host: value.HOST,
+    adminPort: value.ADMIN_PORT ?? null,
+    adminHost: value.ADMIN_HOST ?? value.HOST,
     databaseUrl: value.DATABASE_URL ?? null,
     migrationDatabaseUrl: value.MIGRATION_DATABASE_URL ?? null,
     redisUrl: value.REDIS_URL ?? null,
@@ -199,10 +204,13 @@ const withoutPasswords = (text: string) => text.replace(/^.*@/s, '…@');
 
 function schema(choices: Choices) {
   return variables(choices).check(({ value, issues }) => {
-    const { DATABASE_URL, MIGRATION_DATABASE_URL: input } = value;
-    if (input === undefined || DATABASE_URL !== undefined) return;
-    const message = 'needs DATABASE_URL: a local Postgres has its own roles';
-    issues.push({ code: 'custom', message, input, path: ['MIGRATION_DATABASE_URL'] });
+    const mistake = (name: keyof typeof value, message: string) =>
+      issues.push({ code: 'custom', message, input: value[name], path: [name] });
+    const { DATABASE_URL, MIGRATION_DATABASE_URL, PORT, ADMIN_PORT } = value;
+    if (MIGRATION_DATABASE_URL !== undefined && DATABASE_URL === undefined)
+      mistake('MIGRATION_DATABASE_URL', 'needs DATABASE_URL: a local Postgres has its own roles');
+    if (ADMIN_PORT === PORT && PORT !== 0) mistake('ADMIN_PORT', 'must not be PORT');
+    if (value.ADMIN_HOST !== undefined && ADMIN_PORT === undefined) mistake('ADMIN_HOST', 'needs ADMIN_PORT');
   });
 }
 
@@ -211,6 +219,8 @@ function variables(choices: Choices) {
     STRATEGY: oneOf(choices.strategies).default('lua'),
     LOCK: oneOf(choices.locks).default('redis'),
     PORT: integer(0, 65_535).default(3000),
+    ADMIN_PORT: integer(0, 65_535).optional(),
+    ADMIN_HOST: z.string().optional(),
     HOST: z.string().default('127.0.0.1'),
     DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),
     MIGRATION_DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),

@@ -24,6 +24,12 @@ export interface Administration {
   act(bodyBytes?: number): RequestHandler[];
 }
 
+/** Of a server without administrative routes: they are skipped, so that it answers 404. */
+export const noAdministration: Administration = {
+  authorize: [(_req, _res, next) => next('route')],
+  act: () => noAdministration.authorize,
+};
+
 /** Records an event; it throws what Postgres throws. */
 export type RecordEvent = (event: AuditEvent) => Promise<void>;
 

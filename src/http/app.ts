@@ -7,22 +7,21 @@ import type { WebhookSecret } from '../config/webhook-secret.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
 import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
-import type { UncommittedOrders } from '../orders/uncommitted-orders.ts';
 import type { Ledger } from '../points/ledger.ts';
 import { storeFailure } from '../store/failures.ts';
-import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { TaskAdmin } from '../tasks/tasks.ts';
-import { administration, type RecordEvent } from './admin.ts';
+import { administration, noAdministration, type RecordEvent } from './admin.ts';
 import type { Callers } from './callers.ts';
 import { hostMistake } from './node-server.ts';
 import { ProblemError, type ProblemSlug, sendProblem } from './problems.ts';
 import { purchaseRoute } from './purchase-route.ts';
+import { boundReads, type Reads } from './reads.ts';
 import { orderRoutes } from './routes/orders.ts';
 import { pointRoutes } from './routes/points.ts';
 import { saleRoutes } from './routes/sales.ts';
-import { type ServiceContext, serviceRoutes } from './routes/service.ts';
+import { operationRoutes, type ServiceContext, serviceRoutes } from './routes/service.ts';
 import { taskRoutes } from './routes/tasks.ts';
 import { type TicketContext, ticketRoutes } from './routes/tickets.ts';
 import type { TicketGate } from './ticket-gate.ts';
@@ -32,17 +31,17 @@ export interface HttpContext {
   readonly strategy: Strategy;
   readonly purchases: Purchases;
   readonly sales: SaleTable;
-  readonly orders: OrderTable;
+  readonly reads: Reads;
   readonly lifecycle: Lifecycle;
   readonly payments: Payments;
-  readonly uncommitted: UncommittedOrders;
   readonly ledger: Ledger;
   readonly tasks: TaskAdmin;
   readonly paymentSecrets: readonly WebhookSecret[];
   readonly callers: Callers;
   /** Null: AUTH=none. */
   readonly ticketing: { readonly gate: TicketGate; readonly routes: TicketContext } | null;
-  readonly adminTokens: readonly AdminToken[];
+  /** Null: the server has no administrative routes. */
+  readonly adminTokens: readonly AdminToken[] | null;
   /** Records administrative acts. */
   readonly record: RecordEvent;
   /** Receives failures to record the answer to one. */
@@ -71,12 +70,15 @@ export function createApp(context: HttpContext): Express {
       contentSecurityPolicy: { directives: { upgradeInsecureRequests: null } },
     }),
   );
-  const admin = administration(context.adminTokens, context.record, context.onUnrecorded);
+  const { adminTokens, record, onUnrecorded } = context;
+  const admin = adminTokens === null ? noAdministration : administration(adminTokens, record, onUnrecorded);
   app.use(serviceRoutes(context.service));
-  app.use(saleRoutes(context.sales, context.strategy, admin));
+  if (adminTokens !== null) app.use(operationRoutes(context.service));
+  app.use(boundReads(context.reads));
+  app.use(saleRoutes(context, admin));
   app.use(orderRoutes(context, admin));
-  app.use(pointRoutes(context.ledger, admin, context.callers));
-  if (context.ticketing !== null) app.use(ticketRoutes(context.ticketing.routes));
+  app.use(pointRoutes(context, admin));
+  if (context.ticketing !== null) app.use(ticketRoutes(context.ticketing.routes, context.callers));
   app.use(taskRoutes(context.tasks, admin));
   app.use((req, res) =>
     sendProblem(res, 'not-found', `No route for ${req.method} ${req.path.slice(0, 200)}. See /docs.`),

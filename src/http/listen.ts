@@ -11,6 +11,12 @@ export interface Address {
   readonly host: string;
 }
 
+/** The ports that a service listens on; `adminPort` is null without ADMIN_PORT. */
+export interface Ports {
+  readonly port: number;
+  readonly adminPort: number | null;
+}
+
 /** The address cannot be bound. */
 class ListenError extends OperatorError {
   override readonly name = 'ListenError';
@@ -18,35 +24,39 @@ class ListenError extends OperatorError {
 }
 
 /** @throws ListenError */
-export function listenOn(server: Server, address: Address): Promise<void> {
+export function listenOn(server: Server, address: Address, variable = 'PORT'): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => reject(explain(error, address)));
+    server.once('error', (error: NodeJS.ErrnoException) => reject(explain(error, address, variable)));
     server.listen(address.port, address.host, resolve);
   });
 }
 
 /**
  * Checks that the address can be bound: a service that cannot listen must not start or migrate stores.
+ * @param variable names its port
  * @throws ListenError
  */
-export async function checkAddress(address: Address): Promise<void> {
+export async function checkAddress(address: Address, variable = 'PORT'): Promise<void> {
   if (address.port === 0) return;
   const server = createServer();
-  await listenOn(server, address);
+  await listenOn(server, address, variable);
   await new Promise((resolve) => server.close(resolve));
 }
 
-function explain(cause: NodeJS.ErrnoException, { port, host }: Address): Error {
+function explain(cause: NodeJS.ErrnoException, { port, host }: Address, variable: string): Error {
   if (cause.code === 'EADDRINUSE') {
     return new ListenError(
-      `Port ${port} is in use. Stop the process that listens there, or choose another port: PORT=${port + 1} npm start`,
+      `Port ${port} is in use. Stop the process that listens there, or choose another port: ${variable}=${port + 1} npm start`,
       { cause },
     );
   }
   if (cause.code === 'EACCES')
     return new ListenError(`No permission to listen on port ${port}. Choose a port above 1023.`, { cause });
   if (cause.code === 'EADDRNOTAVAIL')
-    return new ListenError(`This machine has no address ${host}. Check HOST.`, { cause });
+    return new ListenError(
+      `This machine has no address ${host}. Check ${variable.replace('PORT', 'HOST')}.`,
+      { cause },
+    );
   return cause;
 }
 

@@ -21,6 +21,8 @@ describe('the configuration', () => {
       lock: 'redis',
       port: 3000,
       host: '127.0.0.1',
+      adminPort: null,
+      adminHost: '127.0.0.1',
       databaseUrl: null,
       migrationDatabaseUrl: null,
       redisUrl: null,
@@ -170,6 +172,15 @@ describe('the configuration', () => {
     const names = { strategies: ['lua', 'group-commit'], locks: ['redis', 'redis-fair', 'redlock'] };
     expect(() => parseEnv(env, names)).toThrow(question);
     expect(() => parseEnv({ STRATEGY: 'something-else' }, names)).not.toThrow('did you mean');
+  });
+
+  it('keeps the ports of customers and administrators apart', () => {
+    expect(parseEnv({ HOST: '::1', ADMIN_PORT: '3100' }, choices)).toMatchObject({
+      adminPort: 3100,
+      adminHost: '::1',
+    });
+    expect(problemsOf({ ADMIN_PORT: '3000' })).toEqual(['ADMIN_PORT="3000" must not be PORT']);
+    expect(problemsOf({ ADMIN_HOST: '::1' })).toEqual(['ADMIN_HOST="::1" needs ADMIN_PORT']);
   });
 
   it.each(['12abc', '1e3', '-1', ' 5', '0x10', '1.5'])(

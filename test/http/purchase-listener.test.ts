@@ -67,6 +67,7 @@ function application(): RequestListener {
     record: async () => {},
     onUnrecorded: () => {},
     ticketing: null,
+    reads: { waiting: 0 } as never,
     callers: { of: async () => ({ actor: 'caller', customer: null }) },
     onError: (error) => errors.push(error),
   };

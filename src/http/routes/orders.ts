@@ -5,11 +5,10 @@ import type { WebhookSecret } from '../../config/webhook-secret.ts';
 import type { Order } from '../../domain/order.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
 import type { Notification, PaymentResult, Payments } from '../../orders/payments.ts';
-import type { UncommittedOrders } from '../../orders/uncommitted-orders.ts';
-import type { OrderTable } from '../../store/postgres/orders.ts';
 import type { Administration } from '../admin.ts';
 import { type Caller, type Callers, namedCustomer } from '../callers.ts';
 import { outcomeUnread, ProblemError } from '../problems.ts';
+import type { Reads } from '../reads.ts';
 import { jsonBody, parse } from '../requests.ts';
 import {
   notificationSchema,
@@ -21,31 +20,27 @@ import {
 import { signedBy } from '../webhook-signature.ts';
 
 export interface OrderContext {
-  readonly orders: OrderTable;
+  readonly reads: Reads;
   readonly lifecycle: Lifecycle;
   readonly payments: Payments;
-  readonly uncommitted: UncommittedOrders;
   /** Of those who may report payments; empty: administrators may. */
   readonly paymentSecrets: readonly WebhookSecret[];
   readonly callers: Callers;
 }
 
 export function orderRoutes(context: OrderContext, admin: Administration): Router {
-  const { orders, lifecycle, payments, uncommitted, paymentSecrets, callers } = context;
+  const { lifecycle, payments, paymentSecrets, callers } = context;
+  const { orders, uncommitted } = context.reads;
   const router = Router();
   const json = jsonBody(limits.bodyBytes);
   const provider =
     paymentSecrets.length === 0 ? [...admin.authorize, ...json] : [...json, signedBy(paymentSecrets)];
 
   /** The problem for an order that is not in Postgres. */
-  async function missing(
-    res: Response,
-    orderId: string,
-    customer: string | null = null,
-  ): Promise<ProblemError> {
-    if (!(await uncommitted.has(orderId, customer)))
-      return new ProblemError('unknown-order', `Order ${orderId} does not exist.`);
-    return notCommitted(res, `Order ${orderId}`);
+  async function missing(res: Response, orderId: string, customer: string | null = null) {
+    const isReserved = await uncommitted.has(orderId, customer);
+    if (isReserved) return notCommitted(res, `Order ${orderId}`);
+    return new ProblemError('unknown-order', `Order ${orderId} does not exist.`);
   }
 
   /** @throws ProblemError when there is none that the caller may see */
@@ -81,12 +76,7 @@ export function orderRoutes(context: OrderContext, admin: Administration): Route
     const result = await lifecycle.cancel(orderId, caller.actor);
     if (result.kind === 'unknown-order') throw await missing(res, orderId);
     if (result.kind === 'unknown') throw outcomeUnread(res);
-    if (result.kind === 'invalid-transition') {
-      const { status } = result.order;
-      throw new ProblemError('invalid-transition', `Order ${orderId} is ${status}, not pending.`, {
-        orderStatus: status,
-      });
-    }
+    if (result.kind === 'invalid-transition') throw notPending(result.order);
     res.json(result.order);
   });
 
@@ -136,6 +126,11 @@ function problemOfPayment(
         `Notification ${notificationId} was already used for another order or amount.`,
       );
   }
+}
+
+function notPending({ orderId, status }: Order): ProblemError {
+  const detail = `Order ${orderId} is ${status}, not pending.`;
+  return new ProblemError('invalid-transition', detail, { orderStatus: status });
 }
 
 function notCommitted(res: Response, what: string): ProblemError {

@@ -5,10 +5,17 @@ import type { Ledger } from '../../points/ledger.ts';
 import type { Administration } from '../admin.ts';
 import { type Callers, namedCustomer } from '../callers.ts';
 import { ProblemError } from '../problems.ts';
+import type { Reads } from '../reads.ts';
 import { parse } from '../requests.ts';
 import { awardSchema, userIdSchema } from '../schemas.ts';
 
-export function pointRoutes(ledger: Ledger, admin: Administration, callers: Callers): Router {
+export interface PointContext {
+  readonly ledger: Ledger;
+  readonly reads: Reads;
+  readonly callers: Callers;
+}
+
+export function pointRoutes({ ledger, reads, callers }: PointContext, admin: Administration): Router {
   const router = Router();
 
   router.post('/users/:userId/points', ...admin.act(limits.bodyBytes), async (req, res) => {
@@ -35,7 +42,7 @@ export function pointRoutes(ledger: Ledger, admin: Administration, callers: Call
     const named = parse(userIdSchema, req.params.userId, 'userId');
     const userId = namedCustomer(await callers.of(req, res), named);
     if (userId === null) throw new ProblemError('not-found', `${named} has no points.`);
-    res.json(await ledger.account(userId, limits.listLength));
+    res.json(await reads.points.account(userId, limits.listLength));
   });
 
   return router;

@@ -5,10 +5,17 @@ import type { SaleTable } from '../../store/postgres/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
 import type { Administration } from '../admin.ts';
 import { outcomeUnread, ProblemError } from '../problems.ts';
+import type { Reads } from '../reads.ts';
 import { parse } from '../requests.ts';
 import { newSaleSchema, pageQuerySchema, restockSchema, saleIdSchema } from '../schemas.ts';
 
-export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: Administration): Router {
+export interface SaleContext {
+  readonly sales: SaleTable;
+  readonly reads: Reads;
+  readonly strategy: Strategy;
+}
+
+export function saleRoutes({ sales, reads, strategy }: SaleContext, admin: Administration): Router {
   const router = Router();
 
   router.post('/sales', ...admin.act(limits.bodyBytes), async (req, res) => {
@@ -25,7 +32,7 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: Administ
 
   router.get('/sales', async (req, res) => {
     const { before, limit = limits.pageLength } = parse(pageQuerySchema, req.query, 'query');
-    const page = await sales.list(limit, before);
+    const page = await reads.sales.list(limit, before);
     const last = page.at(-1);
     if (last !== undefined && page.length === limit)
       res.setHeader('Link', `</sales?before=${last.id}&limit=${limit}>; rel="next"`);
@@ -34,7 +41,7 @@ export function saleRoutes(sales: SaleTable, strategy: Strategy, admin: Administ
 
   router.get('/sales/:saleId', async (req, res) => {
     const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
-    const sale = await sales.get(saleId);
+    const sale = await reads.sales.get(saleId);
     if (sale === null) throw unknownSale(saleId);
     res.json(sale);
   });

@@ -2,6 +2,8 @@
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { Router } from 'express';
+import { coalesce } from '../../concurrency/coalesce.ts';
+import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { LockDescription } from '../../locks/lock.ts';
 import type { Degradation } from '../../metrics/background.ts';
@@ -23,8 +25,10 @@ export interface ServiceContext {
   readonly checks: Readonly<Record<string, () => Promise<void>>>;
 }
 
+/** For anyone: the state of the service. */
 export function serviceRoutes(context: ServiceContext): Router {
   const router = Router();
+  const readiness = coalesce(() => run(context.checks));
 
   // Liveness ignores the stores (see /readyz): otherwise an outage of a store would restart the service.
   router.get('/healthz', (_req, res) => {
@@ -32,7 +36,7 @@ export function serviceRoutes(context: ServiceContext): Router {
   });
 
   router.get('/readyz', async (_req, res) => {
-    const stores = await run(context.checks);
+    const stores = await readiness('all');
     const ready = Object.values(stores).every((result) => result === 'ok');
     const degraded = context.degraded();
     const status = degraded.length === 0 ? 'ok' : 'degraded';
@@ -43,14 +47,23 @@ export function serviceRoutes(context: ServiceContext): Router {
     });
   });
 
-  router.get('/metrics', async (_req, res) => {
-    const { registry } = context.instruments;
-    res.type(registry.contentType).send((await context.metricsOfAll?.()) ?? (await registry.metrics()));
-  });
-
   router.get('/strategies', (_req, res) => {
     const { active, lock, strategies, locks } = context;
     res.json({ active, lock, strategies, locks });
+  });
+  return router;
+}
+
+/** For operators and developers; with ADMIN_PORT on that port only. */
+export function operationRoutes({ instruments, metricsOfAll }: ServiceContext): Router {
+  const router = Router();
+  const { registry } = instruments;
+  const metrics = coalesce(
+    async () => (await metricsOfAll?.()) ?? (await registry.metrics()),
+    limits.metricsEveryMs,
+  );
+  router.get('/metrics', async (_req, res) => {
+    res.type(registry.contentType).send(await metrics('all'));
   });
 
   const document = openApiDocument();

@@ -5,26 +5,25 @@ import type { SharedLimits } from '../../access/shared-limits.ts';
 import type { Tickets } from '../../access/ticket.ts';
 import type { WaitingRoom } from '../../access/waiting-room.ts';
 import { limits } from '../../config/limits.ts';
-import type { OrderTable, UnpaidOrders } from '../../store/postgres/orders.ts';
-import type { SaleTable } from '../../store/postgres/sales.ts';
+import type { UnpaidOrders } from '../../store/postgres/orders.ts';
 import { type Callers, tooMany } from '../callers.ts';
 import { ProblemError } from '../problems.ts';
+import type { Reads } from '../reads.ts';
 import { jsonBody, parse } from '../requests.ts';
 import { saleIdSchema, ticketRequestSchema } from '../schemas.ts';
 
 export interface TicketContext {
-  readonly callers: Callers;
   readonly tickets: Tickets;
   readonly waitingRoom: WaitingRoom;
   readonly botCheck: BotCheck;
   readonly sharedLimits: SharedLimits;
-  readonly sales: SaleTable;
-  readonly orders: OrderTable;
+  readonly reads: Pick<Reads, 'sales' | 'orders'>;
   readonly onIssued: () => void;
 }
 
-export function ticketRoutes(context: TicketContext): Router {
-  const { callers, tickets, waitingRoom, botCheck, sharedLimits, sales, orders, onIssued } = context;
+export function ticketRoutes(context: TicketContext, callers: Callers): Router {
+  const { tickets, waitingRoom, botCheck, sharedLimits, onIssued } = context;
+  const { sales, orders } = context.reads;
   const router = Router();
 
   const issue: RequestHandler = async (req, res) => {

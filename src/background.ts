@@ -1,0 +1,108 @@
+/**
+ * The background work of a service: each loop is safe in several processes, and reports its health for /readyz.
+ *
+ *   reaper (once before the service serves) · expiry · outbox relay · audit log · tasks
+ */
+import type { Logger } from 'pino';
+import { repeatedly, untilNone } from './concurrency/periodic.ts';
+import type { Config } from './config/env.ts';
+import { limits } from './config/limits.ts';
+import type { Closers, Core, Reports } from './core.ts';
+import type { BackgroundHealth, LoopHealth } from './metrics/background.ts';
+import type { Lifecycle } from './orders/lifecycle.ts';
+import type { Pipeline } from './orders/purchase.ts';
+import { type ReaperContext, reapOnce, startReaper } from './orders/reservation-reaper.ts';
+import { appendPending, auditHead } from './store/postgres/audit-log.ts';
+import type { PostgresStore } from './store/postgres/pool.ts';
+import { taskHandlers } from './tasks/handlers.ts';
+import { startTasks, type Tasks } from './tasks/tasks.ts';
+
+export interface BackgroundContext {
+  readonly config: Config;
+  readonly core: Core;
+  readonly pipeline: Pipeline;
+  readonly lifecycle: Lifecycle;
+  /** Of `lifecycle`. */
+  readonly expiry: LoopHealth;
+  readonly reports: Reports;
+  readonly log: Logger;
+}
+
+/** Starts all of it; the reaper has made one pass when it returns. */
+export async function startBackground(context: BackgroundContext, closers: Closers): Promise<Tasks> {
+  const { config, core, pipeline, lifecycle, expiry, reports, log } = context;
+  const { postgres, outbox } = core;
+  if (pipeline.committer !== null) await runReaper(pipeline, core, reports, log, closers);
+  const expire = (isStopped: () => boolean) => untilNone(() => lifecycle.expireDue(), isStopped);
+  closers.add(
+    repeatedly(limits.sweepEveryMs, (isStopped) => expiry.step('expire orders', () => expire(isStopped))),
+  );
+  if (outbox !== null)
+    closers.add(repeatedly(limits.sweepEveryMs, (isStopped) => untilNone(() => outbox.publish(), isStopped)));
+  closers.add(keepAuditLog(postgres, reports.background, log));
+  const tasks = runTasks(config, core, reports, log);
+  closers.add(() => tasks.stop());
+  return tasks;
+}
+
+async function runReaper(
+  { strategy, committer }: Extract<Pipeline, { strategy: { kind: 'reserves' } }>,
+  { sales, orders }: Core,
+  { instruments, background }: Reports,
+  log: Logger,
+  closers: Closers,
+): Promise<void> {
+  const context: ReaperContext = {
+    mirror: strategy.mirror,
+    committer,
+    sales,
+    orders,
+    instruments,
+    health: background.loop('reservation-reaper'),
+    log: (message, details) => log.warn(details, message),
+  };
+  if (strategy.latch) closers.add(async () => strategy.latch?.close());
+  // Before the first request: another strategy may have sold since this one last ran.
+  const counts = await context.health.step('scan sales', () => reapOnce(context));
+  if (Object.values(counts ?? {}).some((n) => n > 0))
+    log.info(counts, 'Resolved reservations of an earlier process');
+  closers.add(startReaper(context));
+}
+
+function runTasks(config: Config, { postgres, redis, lock }: Core, reports: Reports, log: Logger): Tasks {
+  const { taskPick, lockTtlMs, lockWaitMs } = config;
+  const { instruments, background } = reports;
+  return startTasks({
+    postgres,
+    redis,
+    lock,
+    instruments,
+    background,
+    taskPick,
+    lockTtlMs,
+    lockWaitMs,
+    handlers: taskHandlers(config, (message, details) => log.info(details, message)),
+    log: (message, details) => log.warn(details, message),
+  });
+}
+
+/** Appends to the audit log, and notes its end in the log, where someone who changes the table cannot change it. */
+function keepAuditLog(
+  postgres: PostgresStore,
+  background: BackgroundHealth,
+  log: Logger,
+): () => Promise<void> {
+  const health = background.loop('audit-log');
+  let notedMs = Number.NEGATIVE_INFINITY;
+  let noted = '';
+  return repeatedly(limits.auditEveryMs, async (isStopped) => {
+    await health.step('append', () => untilNone(() => appendPending(postgres), isStopped));
+    if (performance.now() - notedMs < limits.auditHeadEveryMs) return;
+    const head = await health.step('read the head', () => auditHead(postgres));
+    if (head === null) return;
+    notedMs = performance.now();
+    const text = `${head.id}:${head.hash.toString('hex')}`;
+    if (head.id !== '0' && text !== noted) log.info({ head: text }, 'Audit log');
+    noted = text;
+  });
+}

@@ -1,0 +1,123 @@
+/**
+ * What every entry point needs: the stores, the lock and the strategy of a configuration, and where failures go. `service.ts`,
+ * `reconcile.ts`, tests and bench use it.
+ */
+import type { Logger } from 'pino';
+import type { Config } from './config/env.ts';
+import { StartError } from './config/errors.ts';
+import { limits } from './config/limits.ts';
+import type { Lock } from './locks/lock.ts';
+import { type LockContext, locks } from './locks/registry.ts';
+import { type BackgroundHealth, backgroundHealth } from './metrics/background.ts';
+import { errorLog } from './metrics/error-log.ts';
+import { createInstruments, type Instruments } from './metrics/instruments.ts';
+import { reach, type StoreUrls } from './startup.ts';
+import { storeOf } from './store/failures.ts';
+import { createOutboxRelay, type OutboxRelay } from './store/outbox-relay.ts';
+import { type OrderTable, orderTable } from './store/postgres/orders.ts';
+import { openPostgres, type PostgresStore } from './store/postgres/pool.ts';
+import { type SaleTable, saleTable } from './store/postgres/sales.ts';
+import { openRedis, type RedisStore } from './store/redis/connection.ts';
+import { redisEpochs } from './store/redis/epochs.ts';
+import { strategies } from './strategies/registry.ts';
+import type { Strategy } from './strategies/strategy.ts';
+
+/** What was started; stopped in reverse order. */
+export class Closers {
+  readonly #closers: (() => Promise<unknown>)[] = [];
+
+  add(close: () => Promise<unknown>): void {
+    this.#closers.push(close);
+  }
+
+  /** @param onError receives what a part throws; the other parts are still stopped */
+  async close(onError: (error: unknown) => void): Promise<void> {
+    for (const close of this.#closers.splice(0).reverse()) await close().catch(onError);
+  }
+}
+
+/** Where failures that end no request go. */
+export interface Reports {
+  readonly instruments: Instruments;
+  readonly background: BackgroundHealth;
+  /** @param operation such as 'release-reservation' */
+  readonly onError: (operation: string, error: unknown, ids?: object) => void;
+  readonly onDefect: (error: unknown, request: object) => void;
+}
+
+export function createReports(log: Logger): Reports {
+  const instruments = createInstruments();
+  const logError = errorLog((details, message) => log.error(details, message));
+  return {
+    instruments,
+    onError(operation, err, details = {}) {
+      instruments.storeErrors.inc({ store: storeOf(err, operation), operation });
+      logError({ err, operation, details, message: `Operation failed: ${operation}` });
+    },
+    onDefect: (err, request) =>
+      logError({ err, operation: 'http-request', details: request, message: 'Unexpected error' }),
+    background: backgroundHealth(instruments.registry, {
+      failing: (what, err, details) => log.error({ err, ...details }, `Background work failed: ${what}`),
+      recovered: (what, details) => log.info(details, `Background work recovered: ${what}`),
+    }),
+  };
+}
+
+/** The stores of a service, and the strategy on them. */
+export interface Core {
+  readonly postgres: PostgresStore;
+  readonly redis: RedisStore;
+  readonly sales: SaleTable;
+  readonly orders: OrderTable;
+  readonly lock: Lock;
+  readonly strategy: Strategy;
+  /** Null for a strategy without a mirror. */
+  readonly outbox: OutboxRelay | null;
+}
+
+/** @throws StartError when a store or the lock's server cannot be used */
+export async function openCore(
+  config: Config,
+  { databaseUrl, redisUrl }: StoreUrls,
+  { instruments, background, onError }: Reports,
+  closers: Closers,
+): Promise<Core> {
+  const connections = limits.postgresPoolSize / config.workers;
+  const postgres = openPostgres(databaseUrl, (error) => onError('postgres-connection', error), connections);
+  closers.add(() => postgres.close());
+  const replicas = config.confirm === 'accepted' ? config.redisWait : 0; // otherwise a commit follows before the answer
+  const redis = await reach('Redis', 'REDIS_URL', redisUrl, () =>
+    openRedis(redisUrl, (error) => onError('redis-connection', error), replicas),
+  );
+  closers.add(() => redis.close());
+  const lock = await openLock(config, { redis, postgres, onError });
+  closers.add(() => lock.close());
+  const sales = saleTable(postgres);
+  const orders = orderTable(postgres);
+  const epochs = redisEpochs(redis, postgres);
+  const onBatch = (size: number) => instruments.attemptBatchSize.observe(size);
+  const stores = { postgres, redis, epochs, sales, orders };
+  const strategy = strategies.get(config.strategy)!.create({ ...config, ...stores, lock, onBatch, onError });
+  const outbox =
+    strategy.kind === 'reserves'
+      ? createOutboxRelay(postgres, strategy.mirror, background.loop('mirror-outbox'))
+      : null;
+  return { postgres, redis, sales, orders, lock, strategy, outbox };
+}
+
+/** @throws StartError naming the variable when the lock's server is not configured, or cannot be used */
+async function openLock(
+  config: Config,
+  parts: Pick<LockContext, 'redis' | 'postgres' | 'onError'>,
+): Promise<Lock> {
+  const { description, create } = locks.get(config.lock)!;
+  const { lockTtlMs, redlockUrls, zookeeperUrl, redisWait } = config;
+  const isMissing =
+    (description.needs === 'REDLOCK_URLS' && redlockUrls.length === 0) ||
+    (description.needs === 'ZOOKEEPER_URL' && zookeeperUrl === null);
+  if (isMissing) throw new StartError(`LOCK=${config.lock} needs ${description.needs}: see .env.example.`);
+  return create({ ...parts, lockTtlMs, redlockUrls, zookeeperUrl, redisWait }).catch((error: Error) => {
+    const message = `LOCK=${config.lock} cannot start: ${error.message}. Check ${description.needs}.`;
+    throw new StartError(message, { cause: error });
+  });
+}

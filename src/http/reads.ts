@@ -1,0 +1,56 @@
+/**
+ * What GET routes and tickets read from Postgres, by connections of their own: a flood of reads takes none of a purchase. Requests
+ * for the same sale share a query that begins after them.
+ */
+import type { RequestHandler } from 'express';
+import { coalesce } from '../concurrency/coalesce.ts';
+import { limits } from '../config/limits.ts';
+import { type UncommittedOrders, uncommittedOrders } from '../orders/uncommitted-orders.ts';
+import { type Ledger, ledger } from '../points/ledger.ts';
+import { type OrderTable, orderTable } from '../store/postgres/orders.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
+import { type SaleTable, saleTable } from '../store/postgres/sales.ts';
+import type { SaleMirror } from '../store/redis/sale-mirror.ts';
+import { ProblemError } from './problems.ts';
+
+export interface Reads {
+  readonly sales: Pick<SaleTable, 'get' | 'getWithSeed' | 'list'>;
+  readonly orders: OrderTable;
+  readonly uncommitted: UncommittedOrders;
+  readonly points: Pick<Ledger, 'account'>;
+  /** Reads that wait for a connection. */
+  readonly waiting: number;
+}
+
+/** @param mirror null for a strategy that does not reserve */
+export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): Reads {
+  const sales = saleTable(postgres);
+  const orders = orderTable(postgres);
+  const list = coalesce((page: string) => {
+    const [limit, before] = page.split(' ').map(Number);
+    return sales.list(limit!, before);
+  });
+  return {
+    sales: {
+      get: coalesce((saleId: number) => sales.get(saleId)),
+      getWithSeed: coalesce((saleId: number) => sales.getWithSeed(saleId)),
+      list: (limit, before) => list(before === undefined ? `${limit}` : `${limit} ${before}`),
+    },
+    orders,
+    uncommitted: uncommittedOrders(mirror, sales, orders),
+    points: ledger(postgres, null),
+    get waiting() {
+      return postgres.pool.waitingCount;
+    },
+  };
+}
+
+/** Refuses a GET while too many reads wait for a connection. */
+export function boundReads(reads: Reads): RequestHandler {
+  return (req, res, next) => {
+    if (req.method !== 'GET' || reads.waiting < limits.maxQueuedReads) return next();
+    res.setHeader('Retry-After', String(limits.retryAfterS));
+    const detail = 'Too many reads wait for a connection to Postgres. Retry after the delay in Retry-After.';
+    throw new ProblemError('busy', detail, { reason: 'reads-overloaded' });
+  };
+}

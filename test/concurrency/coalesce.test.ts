@@ -1,0 +1,63 @@
+import { setImmediate as polled } from 'node:timers/promises';
+import { expect, it } from 'vitest';
+import { coalesce } from '../../src/concurrency/coalesce.ts';
+
+/** Work that ends when the test says so. */
+function workOnDemand() {
+  const runs: { readonly key: string; end(): void; fail(): void }[] = [];
+  const work = (key: string) =>
+    new Promise<number>((resolve, reject) => {
+      const number = runs.length;
+      runs.push({ key, end: () => resolve(number), fail: () => reject(new Error(`run ${number}`)) });
+    });
+  return { runs, work };
+}
+
+it('shares the next run, not the one in progress: its result could be older than the call', async () => {
+  const { runs, work } = workOnDemand();
+  const shared = coalesce(work);
+  const first = shared('a');
+  const later = [shared('a'), shared('a'), shared('a')];
+  expect(runs).toHaveLength(1);
+  runs[0]!.end();
+  expect(await first).toBe(0);
+  await Promise.resolve();
+  expect(runs).toHaveLength(2);
+  runs[1]!.end();
+  expect(await Promise.all(later)).toEqual([1, 1, 1]);
+});
+
+it('runs different keys beside each other', async () => {
+  const { runs, work } = workOnDemand();
+  const shared = coalesce(work);
+  const both = [shared('a'), shared('b')];
+  expect(runs.map(({ key }) => key)).toEqual(['a', 'b']);
+  for (const run of runs) run.end();
+  expect(await Promise.all(both)).toEqual([0, 1]);
+});
+
+it('passes a failure to the callers of that run only', async () => {
+  const { runs, work } = workOnDemand();
+  const shared = coalesce(work);
+  const first = shared('a');
+  const second = shared('a');
+  runs[0]!.fail();
+  await expect(first).rejects.toThrow('run 0');
+  await Promise.resolve();
+  runs[1]!.end();
+  expect(await second).toBe(1);
+});
+
+it('pauses between two runs, and calls of the pause share the next one', async () => {
+  let runs = 0;
+  const work = async () => ++runs;
+  const shared = coalesce(work, 1);
+  await shared('a');
+  expect(await Promise.all(Array.from({ length: 100 }, () => shared('a')))).toEqual(Array(100).fill(2));
+
+  const rare = coalesce(work, 3_600_000);
+  await rare('a');
+  void rare('a');
+  for (let turn = 0; turn < 5; turn++) await polled();
+  expect(runs).toBe(3);
+});

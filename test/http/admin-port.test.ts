@@ -1,0 +1,89 @@
+/** ADMIN_PORT: administrative routes, metrics and the API description have a port of their own, in all worker processes. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { call, createSale, post } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const ADMIN_TOKEN = 'a-token-of-the-test';
+const authorization = `Bearer ${ADMIN_TOKEN}`;
+
+let stores: TestStores;
+beforeAll(async () => {
+  stores = await openTestStores();
+});
+afterAll(() => stores?.[Symbol.asyncDispose]());
+
+describe.each(['1', '2'])('with WORKERS=%s', (WORKERS) => {
+  let service: TestService;
+  let admin: string;
+  beforeAll(async () => {
+    const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, ADMIN_PORT: '0', WORKERS };
+    service = await startService(env);
+    const port = /"adminPort":(\d+)/.exec(service.log.join('\n'))![1];
+    admin = `http://127.0.0.1:${port}`;
+  });
+  afterAll(() => service?.kill());
+
+  it('the main port has no administrative route', async () => {
+    const { id } = await createSale(admin, 1);
+    const routes: [string, string][] = [
+      ['POST', '/sales'],
+      ['POST', `/sales/${id}/restock`],
+      ['POST', '/users/ann/points'],
+      ['POST', '/payments/notifications'],
+      ['POST', '/tasks/1/retry'],
+      ['GET', '/tasks'],
+      ['GET', '/metrics'],
+      ['GET', '/docs/'],
+      ['GET', '/openapi.json'],
+    ];
+    for (const [method, path] of routes) {
+      const body = method === 'POST' ? '{}' : null;
+      const headers = { 'content-type': 'application/json', authorization };
+      const { status, problem } = await call(`${service.url}${path}`, { method, headers, body });
+      expect([path, status, problem]).toEqual([path, 404, 'not-found']);
+    }
+  });
+
+  it('both ports serve customers, and the admin port everything', async () => {
+    const { id } = await createSale(admin, 2);
+    for (const [url, userId] of [
+      [service.url, 'ann'],
+      [admin, 'ben'],
+    ] as const) {
+      expect((await post(`${url}/sales/${id}/orders`, { userId })).status).toBe(201);
+      expect((await call(`${url}/healthz`)).status).toBe(200);
+      expect((await call(`${url}/readyz`)).status).toBe(200);
+    }
+    expect((await call(`${service.url}/sales/${id}`)).body).toMatchObject({ sold: 2 });
+    for (const path of ['/metrics', '/docs/', '/openapi.json', '/tasks'])
+      expect((await call(`${admin}${path}`)).status, path).toBe(200);
+  });
+});
+
+it('an administrator’s token reaches every order on the admin port only', async () => {
+  await using service = await startService({
+    DATABASE_URL: stores.databaseUrl,
+    REDIS_URL: stores.redisUrl,
+    ADMIN_PORT: '0',
+    ADMIN_TOKEN,
+    AUTH: 'jwt',
+    AUTH_JWKS_URL: 'http://127.0.0.1:1/keys',
+    AUTH_ISSUER: 'https://issuer.test',
+    AUTH_AUDIENCE: 'test',
+  });
+  const admin = `http://127.0.0.1:${/"adminPort":(\d+)/.exec(service.log.join('\n'))![1]}`;
+  const order = '/orders/01900000-0000-7000-8000-000000000001';
+  const get = (url: string) => call(url + order, { headers: { authorization } });
+  expect((await get(admin)).problem).toBe('unknown-order');
+  expect((await get(service.url)).problem).toBe('unauthorized');
+  expect((await call(`${admin}/tasks`)).problem).toBe('unauthorized');
+});
+
+it('names ADMIN_PORT when its port is taken', async () => {
+  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+  await using other = await startService(env);
+  const taken = new URL(other.url).port;
+  const message = `another port: ADMIN_PORT=${Number(taken) + 1}`;
+  await expect(startService({ ...env, ADMIN_PORT: taken })).rejects.toThrow(message);
+});
