@@ -5,7 +5,7 @@
  * autocannon 9 keeps half an answer of a lost connection in its parser, and may take it for the begin of a later one. An
  * accepted answer therefore counts for its attempt only if it names the customer, and no attempt has two answers.
  */
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { createHistogram } from 'node:perf_hooks';
 import autocannon from 'autocannon';
 import { answerLine } from './answer.ts';
@@ -29,6 +29,7 @@ send({ sent: 0, numbers: null });
 
 async function fire(load: WorkerLoad): Promise<void> {
   const { url, connections, durationMs, attempts, first, step, lines: path } = load;
+  const tickets = load.tickets === undefined ? null : (await readFile(load.tickets, 'latin1')).split('\n');
   const attempt = attemptOf(load);
   const latencyUs = createHistogram();
   const lines: string[] = [];
@@ -42,6 +43,8 @@ async function fire(load: WorkerLoad): Promise<void> {
       const sentUs = nowUs();
       Object.assign(context, { n, userId, sentUs, isAnswered: false } satisfies Attempt);
       if (path !== null) lines.push(`[${n},${sentUs}]`);
+      if (tickets !== null)
+        request.headers = { ...request.headers, authorization: `Bearer ${tickets[n - 1]}` };
       request.path = `/sales/${saleId}/orders`;
       request.body = `{"userId":"${userId}"}`;
       return request;

@@ -65,10 +65,11 @@ export function autocannonGenerator(
 
 /** What one worker does of a load. */
 export function shareOf(load: RateLoad, index: number, count: number): Omit<WorkerLoad, 'lines'> {
-  const { url, saleIds, prefix, connections, durationMs, attempts } = load;
+  const { url, saleIds, prefix, tickets, connections, durationMs, attempts } = load;
   const part = (whole: number): number => Math.floor((whole + count - 1 - index) / count);
   const own = { connections: part(connections), attempts: attempts === null ? null : part(attempts) };
-  return { url, saleIds, prefix, durationMs, first: index + 1, step: count, ...own };
+  const all = { url, saleIds, prefix, durationMs, ...(tickets !== undefined && { tickets }) };
+  return { ...all, first: index + 1, step: count, ...own };
 }
 
 /** Sums; a percentile is that of the slowest worker, since percentiles cannot be added. */

@@ -14,6 +14,8 @@ export interface RateLoad {
   readonly attempts: number | null;
   /** Whether each attempt is recorded, for an audit; costs the generator some µs an attempt. */
   readonly record: boolean;
+  /** A file with the purchase ticket of attempt n on line n, counted from 1; left out: attempts carry none. */
+  readonly tickets?: string;
   /** Called now and then with the attempts sent so far. */
   readonly onSent?: (attempts: number) => void;
   /** Ends it at once, with this signal's reason. */

@@ -60,13 +60,16 @@ export function wrkGenerator({ program, name, layout, folder }: Wrk): rate.Gener
   };
 }
 
-/** A request up to the customer's number. */
-export function requestHead({ url, prefix }: Pick<rate.RateLoad, 'url' | 'prefix'>, saleId: number): string {
+/** A request up to the customer's number, or up to the ticket that stands before `afterTicket`. */
+export function requestHead({ url, prefix, tickets }: Shape, saleId: number): string {
   const body = `{"userId":"${prefix}`;
   const length = body.length + String(rate.firstCustomer).length + tail.length;
   const head = `POST /sales/${saleId}/orders HTTP/1.1\r\nHost: ${new URL(url).host}\r\n`;
-  return `${head}Content-Type: application/json\r\nContent-Length: ${length}\r\n\r\n${body}`;
+  const whole = `${head}Content-Type: application/json\r\nContent-Length: ${length}\r\n`;
+  return tickets === undefined ? `${whole}${afterTicket}${body}` : `${whole}Authorization: Bearer `;
 }
+type Shape = Pick<rate.RateLoad, 'url' | 'prefix' | 'tickets'>;
+const afterTicket = '\r\n';
 /** And after it. */
 const tail = '"}';
 
@@ -75,11 +78,16 @@ const quoted = (text: string): string => JSON.stringify(text);
 
 /** @param lines a file for `readLines`; null: attempts are not recorded */
 export function wrkScript(load: rate.RateLoad, lines: string | null): string {
-  const { saleIds, attempts } = load;
+  const { saleIds, attempts, prefix, tickets } = load;
   const heads = saleIds.map((saleId) => quoted(requestHead(load, saleId)));
   const every = attempts === null ? tellEvery : Math.max(1, Math.min(tellEvery, Math.floor(attempts / 50)));
+  const middle =
+    tickets === undefined
+      ? ''
+      : `(tickets:read() or "") .. ${quoted(`\r\n${afterTicket}{"userId":"${prefix}`)} .. `;
   return `local heads = { ${heads.join(', ')} }
 local sent = 0
+${tickets === undefined ? '' : `local tickets = io.open(${quoted(tickets)})`}
 ${lines === null ? 'local function begun() end' : recording(lines)}
 function request()
   sent = sent + 1
@@ -88,7 +96,7 @@ function request()
     io.flush()
   end
   begun(sent)
-  return heads[sent % ${heads.length} + 1] .. (${rate.firstCustomer} + sent) .. ${quoted(tail)}
+  return heads[sent % ${heads.length} + 1] .. ${middle}(${rate.firstCustomer} + sent) .. ${quoted(tail)}
 end
 function done(summary, latency)
   local errors = summary.errors

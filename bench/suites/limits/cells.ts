@@ -6,6 +6,8 @@ export interface LimitCell extends CellBase {
   /** The rest is of the service. */
   readonly strategy: string;
   readonly confirm: 'durable' | 'accepted';
+  /** AUTH=jwt, and each attempt carries a ticket of its customer; otherwise AUTH=none. */
+  readonly tickets: boolean;
   /** The answer that every attempt must have. */
   readonly answer: 'accepted' | 'sold-out' | 'any';
   /** Sales, and how many of them the measured attempts are spread over. The warm-up is spread over all. */
@@ -22,7 +24,7 @@ export interface LimitCell extends CellBase {
 }
 
 const usual: Omit<LimitCell, 'name' | 'summary'> = {
-  ...{ kind: 'service', strategy: 'lua', confirm: 'durable', answer: 'accepted' },
+  ...{ kind: 'service', strategy: 'lua', confirm: 'durable', tickets: false, answer: 'accepted' },
   ...{ sales: 1, targets: 1, buyers: 0, stock: 1_000_000_000, unsafe: false, control: false },
   ...{ masters: 1, processes: 1 },
 };
@@ -41,6 +43,7 @@ const limitCells: readonly LimitCell[] = [
   cell('bare', posts, { kind: 'bare' }),
   strategyCell('group-commit'),
   strategyCell('lua'),
+  cell('lua-tickets', '`lua`, the same with `AUTH=jwt` and a ticket in each attempt', { tickets: true }),
   cell('lua-accepted', early, { confirm: 'accepted' }),
   cell('sold-out', '`lua`, a sale whose one unit is sold: 409', { answer: 'sold-out', stock: 1 }),
   cell('group-commit-100', '`group-commit` on 100 sales in turn', hundred),
@@ -74,6 +77,7 @@ const ladder = Object.entries(committed).flatMap(([of, shares]) =>
 );
 const limitGoals: readonly Goal[] = [
   ...ladder,
+  goal(['lua-tickets', rate, 'lua', 0.9, null], 'purchases with tickets, against trusted callers'),
   goal(['lua-accepted', rate, 'bare', 0.55, null], 'sales that Redis decided, against fixed answers'),
   goal(['sold-out', rate, 'bare', 0.95, null], 'sold-out answers, against fixed answers'),
   goal(['group-commit', 'serviceCpuUs', 'bare', null, 1.8], 'CPU of the service for an attempt'),

@@ -13,11 +13,12 @@ import { insertSales } from '../../kit/sales.ts';
 import { noShedding, type Service, startService, youngGeneration } from '../../kit/service.ts';
 import type { Bare, Trial, TrialBase } from '../../kit/suite.ts';
 import { percent } from '../../kit/text.ts';
-import type { RateResult } from '../../load/rate.ts';
+import type { RateLoad, RateResult } from '../../load/rate.ts';
 import type { Listening } from './bare-server.ts';
 import type { LimitCell } from './cells.ts';
 import type { Place } from './place.ts';
 import { profileFlags, type Share, sharesIn } from './profile.ts';
+import { ticketEnv, ticketFor, writeTickets } from './tickets.ts';
 
 export interface LimitResult extends TrialBase {
   /** What made the load. */
@@ -102,7 +103,8 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   await migrate(own.databaseUrl);
   await insertSales(own.databaseUrl, { sales, buyers, stock: stock + buyers });
   const profileTo = `${folder}/profile-${name}`;
-  const settings = { strategy, lock: null, ...own, env: { ...noShedding, CONFIRM: confirm } };
+  const env = { ...noShedding, CONFIRM: confirm, ...(cell.tickets && ticketEnv) };
+  const settings = { strategy, lock: null, ...own, env };
   const nodeOptions = profile ? profileFlags(profileTo) : [];
   const services: Service[] = [];
   await using _running = {
@@ -114,10 +116,10 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
     const service = await startService(settings, { signal, nodeOptions });
     services.push(service);
     await pin(service.pid!, layout.server); // it runs here: see place.ts
-    await untilSelling(service.url, signal);
+    await untilSelling(service.url, cell, signal);
   }
   const ended = new AbortController();
-  const samples = cell.answer === 'sold-out' ? sample(services[0]!.url, ended.signal) : [];
+  const samples = cell.answer === 'sold-out' ? sample(services[0]!.url, cell, ended.signal) : [];
   const servers = services.map((service) => ({ ...service, pid: service.pid! }));
   const { result, promised } = await attack(servers, redisUrls, cell, measuring).finally(() => ended.abort());
   const strange = [...(await samples)].filter((answer) => answer !== '409 sold-out');
@@ -147,7 +149,7 @@ async function attack(
   targets: readonly Target[],
   redisUrls: readonly string[],
   cell: LimitCell,
-  { generator, signal, onStep, connections, warmupMs, durationMs, stores }: Measuring,
+  { generator, signal, onStep, connections, warmupMs, durationMs, stores, scratch }: Measuring,
 ): Promise<{ readonly result: Results; readonly promised: number }> {
   const died = targets.map((target) => target.died);
   const load = { attempts: null, record: false, signal: AbortSignal.any([signal, ...died]) };
@@ -155,23 +157,28 @@ async function attack(
   const pids = targets.map(({ pid }) => pid);
   let promised = 0;
   let loads = 0;
-  const run = async (step: number, saleIds: number[], ms: number): Promise<RateResult> => {
-    const results = targets.flatMap(({ url }, n) => {
+  const prepare = async (step: number, saleIds: number[], ms: number): Promise<RateLoad[]> => {
+    const prepared: RateLoad[] = [];
+    for (const [n, { url }] of targets.entries()) {
       const share = Math.floor((step + n) / targets.length);
       const prefix = String.fromCharCode('a'.charCodeAt(0) + loads++); // other customers
-      return share === 0
-        ? []
-        : [generator.run({ ...load, url, saleIds, connections: share, prefix, durationMs: ms })];
-    });
-    const result = (await Promise.all(results)).reduce(together);
+      const one = { ...load, url, saleIds, connections: share, prefix, durationMs: ms };
+      const tickets = cell.tickets && { tickets: await writeTickets(scratch, one) };
+      if (share > 0) prepared.push({ ...one, ...tickets });
+    }
+    return prepared;
+  };
+  const run = async (prepared: RateLoad[]): Promise<RateResult> => {
+    const result = (await Promise.all(prepared.map((one) => generator.run(one)))).reduce(together);
     promised += result.answers - result.refused;
     return result;
   };
   onStep('warming up');
-  if (warmupMs > 0) await run(Math.max(...connections), ids(cell.sales), warmupMs);
+  if (warmupMs > 0) await run(await prepare(Math.max(...connections), ids(cell.sales), warmupMs));
   const result: Results = [];
   for (const step of connections) {
     onStep(`${step} connections`);
+    const prepared = await prepare(step, ids(cell.targets), durationMs);
     const memory: [number, number][] = [];
     const postgresPid = redisUrls.length > 0 ? stores.postgresPid : null;
     const end = await startCpu({ servicePids: pids, redisUrls, postgresPid });
@@ -180,7 +187,7 @@ async function attack(
       const bytes = residentBytes(pids[0]!);
       if (bytes !== null) memory.push([(performance.now() - sinceMs) / 1_000, bytes / mebibyte]);
     }, durationMs / readings);
-    const rate = await run(step, ids(cell.targets), durationMs).finally(() => clearInterval(timer));
+    const rate = await run(prepared).finally(() => clearInterval(timer));
     const point = { connections: step };
     result.push({ ...resultOf(rate, await end(), cell.answer), memory, point, how: generator.name });
   }
@@ -227,9 +234,11 @@ function resultOf(
 
 let attempts = 0;
 /** An attempt of the bench itself: a generator counts refusals, not what they say. @returns "201", "409 sold-out" */
-async function attempt(url: string): Promise<string> {
-  const body = JSON.stringify({ userId: `own-${++attempts}` });
-  const init = { method: 'POST', headers: { 'content-type': 'application/json' }, body };
+async function attempt(url: string, { tickets }: LimitCell): Promise<string> {
+  const userId = `own-${++attempts}`;
+  const authorization = tickets && { authorization: `Bearer ${ticketFor(1, userId)}` };
+  const headers = { 'content-type': 'application/json', ...authorization };
+  const init = { method: 'POST', headers, body: JSON.stringify({ userId }) };
   try {
     const response = await fetch(`${url}/sales/1/orders`, {
       ...init,
@@ -243,10 +252,10 @@ async function attempt(url: string): Promise<string> {
 }
 
 /** Attempts until one is accepted. */
-async function untilSelling(url: string, signal: AbortSignal): Promise<void> {
+async function untilSelling(url: string, cell: LimitCell, signal: AbortSignal): Promise<void> {
   const untilMs = performance.now() + readyMs;
   for (;;) {
-    const answer = await attempt(url);
+    const answer = await attempt(url, cell);
     if (answer.startsWith('20')) return;
     if (performance.now() > untilMs || !answer.startsWith('5'))
       throw new Error(`the first attempt was answered ${answer}`);
@@ -255,10 +264,10 @@ async function untilSelling(url: string, signal: AbortSignal): Promise<void> {
 }
 
 /** What attempts are answered until it is ended. */
-async function sample(url: string, ended: AbortSignal): Promise<Set<string>> {
+async function sample(url: string, cell: LimitCell, ended: AbortSignal): Promise<Set<string>> {
   const answers = new Set<string>();
   while (!ended.aborted) {
-    answers.add(await attempt(url));
+    answers.add(await attempt(url, cell));
     await sleep(sampleEveryMs, undefined, { signal: ended }).catch(() => {});
   }
   return answers;
