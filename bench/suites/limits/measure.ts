@@ -1,4 +1,5 @@
 /** Measures one cell at each number of connections, on one server: a warm-up, then the steps. */
+import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
@@ -102,7 +103,7 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   const redisUrls = cluster?.members.map(({ port }) => `redis://127.0.0.1:${port}`) ?? [own.redisUrl];
   await migrate(own.databaseUrl);
   await insertSales(own.databaseUrl, { sales, buyers, stock: stock + buyers });
-  const profileTo = `${folder}/profile-${name}`;
+  const profileTo = resolve(folder, `profile-${name}`); // the service runs in another folder
   const env = { ...noShedding, CONFIRM: confirm, ...(cell.tickets && ticketEnv) };
   const settings = { strategy, lock: null, ...own, env };
   const nodeOptions = profile ? profileFlags(profileTo) : [];
