@@ -6,7 +6,7 @@
  * Its bearer may attempt a purchase, for that customer only. It is not used up: a second attempt returns the first one's order.
  * Keys rotate: the first signs, all of them verify. The format and its threat model: docs/reference/tickets.md.
  */
-import { createHash, createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
+import { createHash, hash, timingSafeEqual } from 'node:crypto';
 
 export interface Ticket {
   readonly saleId: number;
@@ -17,39 +17,82 @@ export interface Ticket {
 }
 
 export interface Tickets {
+  /** @throws RangeError for a text that would be too long */
   issue(ticket: Ticket): string;
   /** Verifies the signature only. @returns null when no key signed the text */
   read(text: string): Ticket | null;
 }
 
-/** Longer texts are no tickets. */
-const MAX_LENGTH = 256;
+/** What is signed is no longer: a sale, two times and a customer make 113 characters at most. */
+const MAX_SIGNED = 128;
+const PREFIX = 'v1.';
+const KEY_ID_LENGTH = 6;
+/** 32 bytes in base64url. */
+const MAC_LENGTH = 43;
 
 /** The public name of a key. */
-const idOf = (key: Buffer) => createHash('sha256').update(key).digest('base64url').slice(0, 6);
+const idOf = (key: Buffer) => createHash('sha256').update(key).digest('base64url').slice(0, KEY_ID_LENGTH);
 
-const macOf = (key: KeyObject, text: string) => createHmac('sha256', key).update(text).digest('base64url');
+interface Signer {
+  /** @param text ASCII, at most MAX_SIGNED characters */
+  macOf(text: string): string;
+  /** What `macOf` signed last: a text that shares no memory with the request it came in. */
+  signed(length: number): string;
+}
 
-const equal = (a: string, b: string) =>
-  a.length === b.length && timingSafeEqual(Buffer.from(a, 'latin1'), Buffer.from(b, 'latin1'));
+/** Of SHA-256, in bytes. */
+const BLOCK = 64;
 
-/** @param keys 32 bytes or more each; newest first, at least one */
+/**
+ * HMAC-SHA256 by its definition (RFC 2104), on buffers that are used again: half the time of `createHmac`, whose objects cost the
+ * garbage collector as much again. @throws RangeError for a key longer than a block
+ */
+function createSigner(key: Buffer): Signer {
+  if (key.length > BLOCK) throw new RangeError(`a key of tickets has at most ${BLOCK} bytes`);
+  const inner = Buffer.alloc(BLOCK + MAX_SIGNED, 0x36);
+  const outer = Buffer.alloc(BLOCK + 32, 0x5c);
+  for (const [i, byte] of key.entries()) {
+    inner[i]! ^= byte;
+    outer[i]! ^= byte;
+  }
+  return {
+    macOf(text) {
+      const length = inner.write(text, BLOCK, 'latin1');
+      outer.write(hash('sha256', inner.subarray(0, BLOCK + length), 'binary'), BLOCK, 'latin1');
+      return hash('sha256', outer, 'base64url');
+    },
+    signed: (length) => inner.toString('latin1', BLOCK, BLOCK + length),
+  };
+}
+
+const given = Buffer.alloc(MAC_LENGTH);
+const expected = Buffer.alloc(MAC_LENGTH);
+
+/** @param a,b texts of MAC_LENGTH characters */
+function areEqual(a: string, b: string): boolean {
+  given.write(a, 'latin1');
+  expected.write(b, 'latin1');
+  return timingSafeEqual(given, expected);
+}
+
+/** @param keys 32 to 64 bytes each; newest first, at least one */
 export function createTickets(keys: readonly Buffer[]): Tickets {
-  const byId = new Map(keys.map((key) => [idOf(key), createSecretKey(key)]));
-  const [newest] = byId;
-  const [id, key] = newest!;
+  const signers = new Map(keys.map((key) => [idOf(key), createSigner(key)]));
+  const [newest] = signers;
+  const [id, signer] = newest!;
   return {
     issue({ saleId, notBeforeMs, expiresMs, customer }) {
-      const text = `v1.${id}.${saleId}.${notBeforeMs}.${expiresMs}.${customer}`;
-      return `${text}.${macOf(key, text)}`;
+      const text = `${PREFIX}${id}.${saleId}.${notBeforeMs}.${expiresMs}.${customer}`;
+      if (text.length > MAX_SIGNED) throw new RangeError(`a ticket of ${text.length} characters`);
+      return `${text}.${signer.macOf(text)}`;
     },
     read(text) {
-      if (text.length > MAX_LENGTH) return null;
-      const end = text.lastIndexOf('.');
-      const signed = text.slice(0, end);
-      const [version, keyId, saleId, notBeforeMs, expiresMs, ...customer] = signed.split('.');
-      const key = version === 'v1' ? byId.get(keyId ?? '') : undefined;
-      if (key === undefined || !equal(macOf(key, signed), text.slice(end + 1))) return null;
+      const length = text.length - MAC_LENGTH - 1;
+      const signer = signers.get(text.slice(PREFIX.length, PREFIX.length + KEY_ID_LENGTH));
+      if (signer === undefined || length > MAX_SIGNED || text[length] !== '.') return null;
+      if (!areEqual(signer.macOf(text.slice(0, length)), text.slice(length + 1))) return null;
+      // Signed by us, and so in the form that `issue` gives it.
+      const [, , saleId, notBeforeMs, expiresMs, ...customer] = signer.signed(length).split('.');
       return {
         saleId: Number(saleId),
         notBeforeMs: Number(notBeforeMs),

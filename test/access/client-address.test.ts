@@ -55,6 +55,12 @@ describe('token buckets', () => {
     expect(buckets.take('b', 0)).toBe(true);
   });
 
+  it('make nobody wait for more than a second when the clock is set back', () => {
+    const buckets = tokenBuckets(5);
+    for (let n = 0; n < 5; n++) buckets.take('a', 3_600_000);
+    expect([buckets.take('a', 0), buckets.take('a', 1_000)]).toEqual([false, true]);
+  });
+
   it('remember a client that keeps asking, whatever the number of others', () => {
     const buckets = tokenBuckets(1, 10);
     expect(buckets.take('a', 0)).toBe(true);

@@ -1,0 +1,58 @@
+/** Tickets: what is signed, and that nothing else is read. */
+import { createHmac } from 'node:crypto';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { createTickets, type Ticket } from '../../src/access/ticket.ts';
+
+const KEY = Buffer.alloc(32, 'k');
+const tickets = createTickets([KEY]);
+const time = fc.integer({ min: 0, max: 8.64e15 });
+const ticket: fc.Arbitrary<Ticket> = fc.record({
+  saleId: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+  customer: fc.stringMatching(/^[A-Za-z0-9._:-]{1,64}$/),
+  notBeforeMs: time,
+  expiresMs: time,
+});
+const bytes = fc.uint8Array({ minLength: 32, maxLength: 64 }).map((array) => Buffer.from(array));
+
+describe('a ticket', () => {
+  it('is signed with HMAC-SHA256, and read as it was issued', () => {
+    fc.assert(
+      fc.property(bytes, ticket, (key, given) => {
+        const own = createTickets([key]);
+        const text = own.issue(given);
+        const end = text.lastIndexOf('.');
+        expect(text.slice(end + 1)).toBe(
+          createHmac('sha256', key).update(text.slice(0, end)).digest('base64url'),
+        );
+        expect(own.read(text)).toEqual(given);
+      }),
+    );
+  });
+
+  it('is not read with any character changed, added or left out', () => {
+    const change = fc.tuple(fc.nat(), fc.nat({ max: 1 }), fc.string({ maxLength: 2, unit: 'binary' }));
+    fc.assert(
+      fc.property(ticket, change, (given, [at, removed, added]) => {
+        const text = tickets.issue(given);
+        const start = at % text.length;
+        const altered = text.slice(0, start) + added + text.slice(start + removed);
+        fc.pre(altered !== text);
+        expect(tickets.read(altered)).toBeNull();
+      }),
+      { numRuns: 1_000 },
+    );
+  });
+
+  it.each(['', '.', 'v1.', `v1.${'a'.repeat(200)}`, 'x'.repeat(10_000), 'v1..7.0.9.ann.', '\0'.repeat(90)])(
+    'is not %j',
+    (text) => {
+      expect(tickets.read(text)).toBeNull();
+    },
+  );
+
+  it('of a length that no reader accepts is not issued', () => {
+    const given = { saleId: 1, notBeforeMs: 0, expiresMs: 0 };
+    expect(() => tickets.issue({ ...given, customer: 'a'.repeat(128) })).toThrow(RangeError);
+  });
+});
