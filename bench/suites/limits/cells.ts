@@ -78,6 +78,7 @@ const ladder = Object.entries(committed).flatMap(([of, shares]) =>
 const limitGoals: readonly Goal[] = [
   ...ladder,
   goal(['lua-tickets', rate, 'lua', 0.9, null], 'purchases with tickets, against trusted callers'),
+  goal(['lua-tickets', 'serviceCpuUs', 'lua', null, 1.11], 'the same by CPU of the service for an attempt'),
   goal(['lua-accepted', rate, 'bare', 0.55, null], 'sales that Redis decided, against fixed answers'),
   goal(['sold-out', rate, 'bare', 0.95, null], 'sold-out answers, against fixed answers'),
   goal(['group-commit', 'serviceCpuUs', 'bare', null, 1.8], 'CPU of the service for an attempt'),

@@ -1,0 +1,74 @@
+/** An issuer of customers' tokens on loopback: it publishes its keys as a JWKS, and rotates them. */
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { exportJWK, exportSPKI, generateKeyPair, type JWTHeaderParameters, SignJWT } from 'jose';
+
+export const ISSUER = 'https://id.example';
+export const AUDIENCE = 'shop';
+
+type Keys = Awaited<ReturnType<typeof keysNamed>>;
+const keysNamed = async (kid: string) => ({
+  kid,
+  ...(await generateKeyPair('ES256', { extractable: true })),
+});
+
+interface Claims {
+  readonly [claim: string]: unknown;
+}
+
+export interface Issuer {
+  /** For `AUTH=jwt`. */
+  readonly env: Readonly<Record<string, string>>;
+  /** A token of a customer that is valid for 5 minutes. @param claims win; undefined leaves one out */
+  token(sub: string, claims?: Claims, signing?: Signing): Promise<string>;
+  /** Another key, of which nobody knows. */
+  foreignKeys(): Promise<Keys>;
+  /** Publishes a new key beside the last one, and signs with it. */
+  rotate(): Promise<void>;
+  /** Publishes the newest key only. */
+  retire(): void;
+  /** What is published; the newest last. */
+  readonly published: readonly Keys[];
+  close(): Promise<void>;
+}
+
+export interface Signing {
+  readonly keys?: Keys | Uint8Array;
+  readonly header?: Partial<JWTHeaderParameters>;
+}
+
+export async function openIssuer(): Promise<Issuer> {
+  let published = [await keysNamed('key-1')];
+  let rotations = 1;
+  const server: Server = createServer(async (_req, res) => {
+    const jwk = async ({ kid, publicKey }: Keys) => ({ ...(await exportJWK(publicKey)), kid, alg: 'ES256' });
+    res.end(JSON.stringify({ keys: await Promise.all(published.map(jwk)) }));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  return {
+    env: { AUTH: 'jwt', AUTH_JWKS_URL: url, AUTH_ISSUER: ISSUER, AUTH_AUDIENCE: AUDIENCE },
+    token(sub, claims = {}, { keys = published.at(-1)!, header = {} } = {}) {
+      const exp = Math.floor(Date.now() / 1_000) + 300;
+      const { kid } = published.at(-1)!;
+      return new SignJWT({ sub, iss: ISSUER, aud: AUDIENCE, exp, ...claims })
+        .setProtectedHeader({ alg: 'ES256', kid, ...header })
+        .sign(keys instanceof Uint8Array ? keys : keys.privateKey);
+    },
+    foreignKeys: () => keysNamed('foreign'),
+    async rotate() {
+      published = [...published.slice(-1), await keysNamed(`key-${++rotations}`)];
+    },
+    retire() {
+      published = published.slice(-1);
+    },
+    get published() {
+      return published;
+    },
+    close: () => new Promise((resolve) => server.close(() => resolve())),
+  };
+}
+
+/** The public key as a file of the issuer would have it. */
+export const publicPem = async ({ publicKey }: Keys): Promise<Uint8Array> =>
+  new TextEncoder().encode(await exportSPKI(publicKey));
