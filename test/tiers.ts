@@ -23,6 +23,7 @@ export const FULL_ONLY = [
   'test/bench/suites.test.ts',
   'test/contract/locks-on-cluster.test.ts',
   'test/contract/redis-acl.test.ts',
+  'test/http/flood.test.ts',
   'test/http/rolling-restart.test.ts',
   'test/http/slow-clients.test.ts',
   'test/http/store-failures.test.ts',

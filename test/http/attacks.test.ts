@@ -26,9 +26,9 @@ afterAll(async () => {
 });
 
 /** `fetch` sets Host by itself. @returns the status */
-function get(path: string, headers: Record<string, string>): Promise<number | undefined> {
+function ask(path: string, headers: Record<string, string>, method = 'GET'): Promise<number | undefined> {
   return new Promise((resolve, reject) => {
-    const asked = request(`${open.url}${path}`, { headers }, (res) => {
+    const asked = request(`${open.url}${path}`, { method, headers }, (res) => {
       res.resume();
       resolve(res.statusCode);
     });
@@ -36,19 +36,28 @@ function get(path: string, headers: Record<string, string>): Promise<number | un
   });
 }
 
+const ADMINISTRATIVE: readonly (readonly [method: string, path: string])[] = [
+  ['GET', '/tasks'],
+  ['POST', '/tasks/1/retry'],
+  ['POST', '/sales'],
+  ['POST', '/sales/1/restock'],
+  ['POST', '/users/ann/points'],
+  ['POST', '/payments/notifications'],
+];
+
 describe('an administrative route without ADMIN_TOKEN', () => {
   const port = () => new URL(open.url).port;
   it.each([
     ['the client itself', {}],
     ['its browser', { 'sec-fetch-site': 'none' }],
   ])('answers %s', async (_name, headers) => {
-    expect(await get('/tasks', headers)).toBe(200);
+    expect(await ask('/tasks', headers)).toBe(200);
   });
 
   it('answers its own pages', async () => {
     const host = `localhost:${port()}`;
     const headers = { host, origin: `http://${host}`, 'sec-fetch-site': 'same-origin' };
-    expect(await get('/tasks', headers)).toBe(200);
+    expect(await ask('/tasks', headers)).toBe(200);
   });
 
   it.each<[string, Record<string, string>]>([
@@ -62,7 +71,7 @@ describe('an administrative route without ADMIN_TOKEN', () => {
     ['a proxy of the standard', { forwarded: 'for=203.0.113.7' }],
     ['a proxy that says only itself', { via: '1.1 cache' }],
   ])('refuses %s', async (_name, headers) => {
-    expect(await get('/tasks', headers)).toBe(403);
+    for (const [method, path] of ADMINISTRATIVE) expect(await ask(path, headers, method)).toBe(403);
   });
 });
 
@@ -95,6 +104,11 @@ async function order(): Promise<unknown> {
   return (await attempt(signed.url, id, 'ann')).body.orderId;
 }
 const statusOf = async (orderId: unknown) => (await call(`${signed.url}/orders/${orderId}`)).body.status;
+/** What happens outside because of an order. */
+async function kindsOf(orderId: unknown): Promise<string[]> {
+  const tasks = await stores.sql.query(`SELECT kind FROM tasks WHERE payload ->> 'orderId' = $1`, [orderId]);
+  return tasks.rows.map(({ kind }) => kind as string).sort();
+}
 const minutesAgo = (minutes: number) => new Date(Date.now() - minutes * 60_000);
 
 describe('a payment notification', () => {
@@ -131,8 +145,20 @@ describe('a payment notification', () => {
     const same = { notificationId: `n-${first}` };
     expect(await notify(second, same)).toMatchObject({ status: 409, problem: 'idempotency-conflict' });
     expect((await notify(second, { ...same, secret: OTHER })).status).toBe(200);
-    const tasks = await stores.sql.query(`SELECT kind FROM tasks WHERE payload ->> 'orderId' = $1`, [first]);
-    expect(tasks.rows.map(({ kind }) => kind).sort()).toEqual(['award', 'ship']);
+    expect(await kindsOf(first)).toEqual(['award', 'ship']);
+  });
+
+  it.each([
+    ['in order', [minutesAgo(3), minutesAgo(0)]],
+    ['in the wrong order', [minutesAgo(0), minutesAgo(3)]],
+  ])('has one effect when two of an order arrive %s, also after it was paid', async (_name, times) => {
+    const orderId = await order();
+    for (const [n, at] of times.entries())
+      expect(await notify(orderId, { at, notificationId: `${n}-${orderId}` })).toMatchObject({
+        status: 200,
+        body: { status: 'paid' },
+      });
+    expect(await kindsOf(orderId)).toEqual(['award', 'ship']);
   });
 
   it('of a wrong amount does not learn the right one, which is logged', async () => {
@@ -150,11 +176,20 @@ describe('a payment notification', () => {
     await call(`${signed.url}/orders/${orderId}/cancel`, { method: 'POST' });
     await notify(orderId, { secret: FOREIGN });
     expect(await statusOf(orderId)).toBe('cancelled');
+    expect(await kindsOf(orderId)).toEqual([]);
     for (const id of ['r-1', 'r-1', 'r-2']) await notify(orderId, { notificationId: `${id}-${orderId}` });
-    const refunds = await stores.sql.query(
-      `SELECT FROM tasks WHERE kind = 'refund' AND payload ->> 'orderId' = $1`,
-      [orderId],
-    );
-    expect([await statusOf(orderId), refunds.rowCount]).toEqual(['refund-due', 1]);
+    expect([await statusOf(orderId), await kindsOf(orderId)]).toEqual(['refund-due', ['refund']]);
+  });
+
+  it.each<[string, Sent]>([
+    ['a foreign secret', { secret: FOREIGN }],
+    ['a wrong amount', { amountCents: 499 }],
+    ['an amount of nothing', { amountCents: 0 }],
+    ['a negative amount', { amountCents: -500 }],
+  ])('refunds nothing of an order that was never paid, with %s', async (_name, sent) => {
+    const orderId = await order();
+    await call(`${signed.url}/orders/${orderId}/cancel`, { method: 'POST' });
+    expect((await notify(orderId, sent)).status).toBeGreaterThanOrEqual(400);
+    expect([await statusOf(orderId), await kindsOf(orderId)]).toEqual(['cancelled', []]);
   });
 });
