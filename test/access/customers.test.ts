@@ -367,10 +367,12 @@ describe('one address', () => {
       (count) => count <= CONNECTIONS,
     );
     for (const socket of sockets) socket.destroy();
-    await eventually(
-      () => call(`${service.url}/healthz`).catch(() => null),
+    const metrics = await eventually(
+      () => call(`${service.url}/metrics`).catch(() => null),
       (answer) => answer?.status === 200,
     );
+    const refused = /^stampede_refused_requests_total\{reason="address-connections"\} (\d+)/m;
+    expect(Number(refused.exec(metrics!.body.text as string)?.[1])).toBeGreaterThanOrEqual(20);
   });
 });
 

@@ -40,8 +40,12 @@ describe('a ticket', () => {
         fc.pre(altered !== text);
         expect(tickets.read(altered)).toBeNull();
       }),
-      { numRuns: 1_000 },
     );
+    const text = tickets.issue({ saleId: 7, customer: 'ann', notBeforeMs: 1, expiresMs: 2 });
+    for (let at = 0; at < text.length; at++) {
+      const other = text[at] === 'A' ? 'B' : 'A';
+      expect(tickets.read(text.slice(0, at) + other + text.slice(at + 1))).toBeNull();
+    }
   });
 
   it.each(['', '.', 'v1.', `v1.${'a'.repeat(200)}`, 'x'.repeat(10_000), 'v1..7.0.9.ann.', '\0'.repeat(90)])(
