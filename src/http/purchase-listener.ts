@@ -2,6 +2,7 @@
  * The purchase route on plain node:http, at a tenth of the cost of Express.
  *
  *   request ──▶ POST /sales/<id>/orders, JSON with Content-Length? ──no──▶ Express, which handles every other form
+ *                   │           (with a ticket: or no body)
  *                   │ yes
  *                   ▼
  *               read the body ──valid──▶ attempt ──▶ one write
@@ -15,7 +16,6 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import { limits } from '../config/limits.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Purchases } from '../orders/purchase.ts';
-import { hostMistake } from './node-server.ts';
 import { ProblemError } from './problems.ts';
 import { problemReply, type Reply, replyOf, send } from './purchase-reply.ts';
 import { parse } from './requests.ts';
@@ -78,12 +78,17 @@ export function purchaseListener(
   return (req, res) => {
     const saleId = req.method === 'POST' ? saleIdOf(req.url!) : 0;
     if (saleId === 0) return others(req, res);
+    const form = formOf(req);
+    if (form === 'other' || (form === 'empty' && gate === null)) return others(req, res);
     if (gate !== null) {
-      if (hostMistake(req) !== null) return others(req, res);
-      const customer = () => gate.customerOf(req.headers.authorization, saleId);
-      return attempt(res, saleId, customer, gate.clientOf(req));
+      // Malformed requests end without `end`, and change nothing.
+      req.on('end', () => {
+        const customer = () => gate.customerOf(req.headers.authorization, saleId);
+        attempt(res, saleId, customer, gate.clientOf(req));
+      });
+      req.resume();
+      return;
     }
-    if (!isCommonForm(req)) return others(req, res);
     let body: Buffer | null = null;
     req.on('data', (chunk: Buffer) => {
       body = body === null ? chunk : Buffer.concat([body, chunk]);
@@ -112,10 +117,10 @@ export function saleIdOf(url: string): number {
 }
 
 /**
- * One Host; uncompressed JSON in UTF-8; a Content-Length within the limit. Reads the raw headers, because building
- * `req.headers` costs more.
+ * `json`: one Host; uncompressed JSON in UTF-8; a Content-Length within the limit. `empty`: one Host, and no body. Reads the raw
+ * headers, because building `req.headers` costs more.
  */
-function isCommonForm({ rawHeaders }: IncomingMessage): boolean {
+function formOf({ rawHeaders }: IncomingMessage): 'json' | 'empty' | 'other' {
   let isJson = false;
   let length = 0;
   let hosts = 0;
@@ -127,22 +132,24 @@ function isCommonForm({ rawHeaders }: IncomingMessage): boolean {
         break;
       case 12:
         if (name.toLowerCase() !== 'content-type') break;
-        if (isJson || rawHeaders[i + 1] !== 'application/json') return false;
+        if (isJson || rawHeaders[i + 1] !== 'application/json') return 'other';
         isJson = true;
         break;
       case 14:
         if (name.toLowerCase() !== 'content-length') break;
-        if (length !== 0) return false;
+        if (length !== 0) return 'other';
         length = Number(rawHeaders[i + 1]);
         break;
       case 16:
-        if (name.toLowerCase() === 'content-encoding') return false;
+        if (name.toLowerCase() === 'content-encoding') return 'other';
         break;
       case 17:
-        if (name.toLowerCase() === 'transfer-encoding') return false;
+        if (name.toLowerCase() === 'transfer-encoding') return 'other';
     }
   }
-  return hosts === 1 && isJson && length > 0 && length <= limits.purchaseBodyBytes;
+  if (hosts !== 1) return 'other';
+  if (length === 0) return 'empty';
+  return isJson && length <= limits.purchaseBodyBytes ? 'json' : 'other';
 }
 
 const BEFORE = Buffer.from('{"userId":"');

@@ -1,5 +1,5 @@
 /** `POST /sales/{saleId}/orders` on Express, for requests in a form that purchase-listener.ts does not handle. */
-import { Router } from 'express';
+import express, { Router } from 'express';
 import { limits } from '../config/limits.ts';
 import type { Purchases } from '../orders/purchase.ts';
 import { replyOf, send } from './purchase-reply.ts';
@@ -11,7 +11,8 @@ import type { TicketGate } from './ticket-gate.ts';
 export function purchaseRoute(purchases: Purchases, gate: TicketGate | null): Router {
   const router = Router();
   if (gate !== null) {
-    router.post('/sales/:saleId/orders', async (req, res) => {
+    const ignored = express.raw({ limit: limits.purchaseBodyBytes, inflate: false, type: () => true });
+    router.post('/sales/:saleId/orders', ignored, async (req, res) => {
       const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
       const customer = gate.customerOf(req.headers.authorization, saleId);
       if (typeof customer !== 'string') return send(res, customer);
