@@ -4,7 +4,7 @@
  * customer.
  */
 import type { IncomingMessage } from 'node:http';
-import type { Socket } from 'node:net';
+import { isIP, type Socket } from 'node:net';
 import { ipKeyGenerator } from 'express-rate-limit';
 import proxyAddress from 'proxy-addr';
 
@@ -13,6 +13,10 @@ const IPV6_SUBNET = 56;
 /** The name under which an address is counted. */
 export const clientKey = (address: string): string =>
   ipKeyGenerator(address.replace(/^::ffff:(?=\d+\.)/i, ''), IPV6_SUBNET);
+
+/** Some proxies write `203.0.113.7:4711` or `[2001:db8::1]:4711`. */
+const withoutPort = (entry: string): string =>
+  entry.replace(/^\[(.+)\](?::\d+)?$|^(\d+(?:\.\d+){3}):\d+$/, '$1$2');
 
 export interface ClientAddresses {
   /** The client of a request. */
@@ -34,7 +38,9 @@ export function clientAddresses(trusted: readonly string[]): ClientAddresses {
   return {
     of(req) {
       if (trusted.length === 0) return keyOf(req.socket);
-      return clientKey(proxyAddress(req, isTrusted));
+      // Undefined: the peer has gone. No address: what a proxy passed on must not become a key.
+      const client = withoutPort(proxyAddress(req, isTrusted) ?? '');
+      return isIP(client) === 0 ? keyOf(req.socket) : clientKey(client);
     },
     ofSocket(socket) {
       return isTrusted((socket.remoteAddress ?? '').replace(/^::ffff:(?=\d+\.)/i, ''), 0)

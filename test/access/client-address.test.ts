@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { clientAddresses, clientKey } from '../../src/access/client-address.ts';
 import { tokenBuckets } from '../../src/access/token-buckets.ts';
 
-const request = (remoteAddress: string, forwardedFor?: string) =>
+const request = (remoteAddress: string | undefined, forwardedFor?: string) =>
   ({
     socket: { remoteAddress },
     headers: forwardedFor === undefined ? {} : { 'x-forwarded-for': forwardedFor },
@@ -30,6 +30,10 @@ describe('the client of a request', () => {
       request('::ffff:10.0.0.1', '198.51.100.1, 10.9.9.9'),
       '198.51.100.1',
     ],
+    ['is found without its port', behind, request('10.1.2.3', '198.51.100.1:4711'), '198.51.100.1'],
+    ['is found without its port in IPv6', behind, request('10.1.2.3', '[2001:db8::7]:4711'), '2001:db8::7'],
+    ['is the proxy, if it names no address', behind, request('10.1.2.3', 'x'.repeat(9_000)), '10.1.2.3'],
+    ['has no name, if the peer has gone', behind, request(undefined, '198.51.100.1'), ''],
   ])('%s', (_name, addresses, req, client) => {
     expect(addresses.of(req)).toBe(clientKey(client));
   });

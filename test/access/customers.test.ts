@@ -40,13 +40,14 @@ beforeAll(async () => {
       BOT_CHECK: 'proof-of-work',
       ADDRESS_RATE: '5',
       TRUSTED_PROXIES: '127.0.0.1',
+      PAYMENT_WINDOW_S: '120',
     }),
   ]);
 });
 afterAll(async () => {
   await service?.kill();
   await guarded?.kill();
-  await issuer?.close();
+  await issuer?.[Symbol.asyncDispose]();
   await stores?.[Symbol.asyncDispose]();
 });
 
@@ -288,9 +289,10 @@ describe('the proof of work', () => {
     expect(await post(`/sales/${saleId}/tickets`, ben, { proof }, guarded.url)).toMatchObject({
       status: 403,
     });
-    expect(await post(`/sales/${saleId}/tickets`, ann, { proof }, guarded.url)).toMatchObject({
-      status: 201,
-    });
+    const { status, body } = await post(`/sales/${saleId}/tickets`, ann, { proof }, guarded.url);
+    expect(status).toBe(201);
+    // With a payment window of 120 s: when a reservation made with it expires, it has ended, too.
+    expect(Date.parse(body.expiresAt as string) - Date.parse(body.notBefore as string)).toBe(120_000);
   });
 });
 
@@ -315,6 +317,18 @@ describe('one address', () => {
 
   it('is a /56 of IPv6', async () => {
     expect(await passed((n) => `2001:db8:0:12${String(n).padStart(2, '0')}::1`)).toBeLessThan(20);
+  });
+
+  it('has no name once its connection was reset, which ends no process', async () => {
+    const bytes = 'GET /sales HTTP/1.1\r\nHost: test\r\nX-Forwarded-For: 198.51.100.1\r\n\r\n';
+    const reset = () =>
+      new Promise<void>((resolve) => {
+        const socket = connect(Number(new URL(guarded.url).port), '127.0.0.1').on('error', () => {});
+        socket.on('close', () => resolve());
+        socket.write(bytes.repeat(3), () => socket.resetAndDestroy());
+      });
+    for (let n = 0; n < 10; n++) await Promise.all(Array.from({ length: 50 }, reset));
+    expect((await call(`${guarded.url}/healthz`)).status).toBe(200);
   });
 
   it('cannot hoard with many customers', async () => {
