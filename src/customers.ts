@@ -14,6 +14,7 @@ import { createWaitingRoom } from './access/waiting-room.ts';
 import type { LoadShedder } from './concurrency/load-shedding.ts';
 import type { AdminToken } from './config/access.ts';
 import type { Config } from './config/env.ts';
+import { limits } from './config/limits.ts';
 import type { HttpContext } from './http/app.ts';
 import { type Callers, createCallers } from './http/callers.ts';
 import type { ClientLimits } from './http/client-limits.ts';
@@ -55,11 +56,14 @@ export function openCustomers({ config, redis, reads, shedder, reports, warn }: 
   const keys = config.ticketKeys.length > 0 ? config.ticketKeys : [randomBytes(32)];
   const tickets = createTickets(keys);
   const capacity = shareCapacity(redis, shedder, (error) => onError('share-capacity', error));
+  const { validMs: longestMs, minValidMs } = limits.tickets;
+  const validMs = Math.min(longestMs, Math.max(minValidMs, config.paymentWindowS * 1_000));
   const attempts = tokenBuckets(config.customerRate);
   const onRefused = (reason: string) => instruments.refusals.inc({ reason });
   const routes = {
     tickets,
-    waitingRoom: createWaitingRoom(redis, () => capacity.perSecond),
+    validMs,
+    waitingRoom: createWaitingRoom(redis, () => capacity.perSecond, validMs),
     botCheck: config.botCheck === 'none' ? acceptEverybody : proofOfWork(keys),
     sharedLimits: shared,
     reads,

@@ -3,6 +3,7 @@ import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { attempt, buy, call, createSale, eventually, users } from './support/client.ts';
+import { openIssuer } from './support/issuer.ts';
 import { childrenOf } from './support/nemesis.ts';
 import { startService, type TestService } from './support/service.ts';
 import { openTestStores, type TestStores } from './support/stores.ts';
@@ -37,6 +38,28 @@ it('sells exactly the stock from both', async () => {
   expect(answers.filter(({ problem }) => problem === 'sold-out')).toHaveLength(350);
   const { rows } = await stores.sql.query('SELECT sold FROM sales WHERE id = $1', [id]);
   expect(rows).toEqual([{ sold: 50 }]);
+});
+
+it('all accept the tickets of each other, also without TICKET_SECRETS', async () => {
+  await using issuer = await openIssuer();
+  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
+  await using many = await startService({
+    DATABASE_URL,
+    REDIS_URL,
+    WORKERS: '2',
+    CUSTOMER_RATE: '0',
+    ...issuer.env,
+  });
+  const { id } = await createSale(url, 1);
+  const ask = (path: string, token: string) =>
+    call(`${many.url}/sales/${id}/${path}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${token}` },
+    });
+  const { ticket } = (await ask('tickets', await issuer.token('ann'))).body;
+  // Each on a connection of its own: they are spread over both.
+  const answers = await Promise.all(Array.from({ length: 6 }, () => ask('orders', ticket as string)));
+  expect(answers.map(({ status }) => status).sort()).toEqual([200, 200, 200, 200, 200, 201]);
 });
 
 it('adds up the metrics of both, whichever answers', async () => {

@@ -23,8 +23,15 @@ export interface WaitingRoom {
   turn(sale: Sale, seed: string, customer: string, nowMs: number): Promise<number>;
 }
 
-/** @param perSecond turns a second that the service can serve, at least 1 */
-export function createWaitingRoom({ redis }: RedisStore, perSecond: () => number): WaitingRoom {
+/**
+ * @param perSecond turns a second that the service can serve, at least 1
+ * @param validMs how long a ticket is valid from its turn on: so long a customer keeps the turn
+ */
+export function createWaitingRoom(
+  { redis }: RedisStore,
+  perSecond: () => number,
+  validMs: number,
+): WaitingRoom {
   const takeTurn = defineScript<string>(redis, 'sale/take-turn', 1);
   return {
     async turn({ id, startsAt, spreadS = 0 }, seed, customer, nowMs) {
@@ -32,7 +39,7 @@ export function createWaitingRoom({ redis }: RedisStore, perSecond: () => number
       const spreadMs = spreadS * 1_000;
       const drawn =
         nowMs < startMs ? startMs + Math.floor(fraction(seed, `${id}.${customer}`) * spreadMs) : '';
-      const { validMs, keepMs } = limits.tickets;
+      const { keepMs } = limits.tickets;
       const { turns } = keysOf(id, 0);
       return Number(
         await takeTurn(

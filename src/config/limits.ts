@@ -128,6 +128,8 @@ export const limits = {
   tickets: {
     /** A ticket is valid for this long from its turn on. */
     validMs: 600_000,
+    /** With a shorter PAYMENT_WINDOW_S it ends with that, but not before this: a reservation that expired needs another ticket. */
+    minValidMs: 60_000,
     /** The longest lottery. */
     maxSpreadS: 3_600,
     /** The turns of a sale stay in Redis this long after the last one was given. */

@@ -44,7 +44,7 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await service?.kill();
-  await issuer?.close();
+  await issuer?.[Symbol.asyncDispose]();
   await stores?.[Symbol.asyncDispose]();
 });
 
@@ -60,7 +60,8 @@ async function sell(startMs: number): Promise<Sale> {
   return sale;
 }
 
-const waitingRoom = () => createWaitingRoom({ redis: stores.redis } as unknown as RedisStore, () => 1_000);
+const waitingRoom = () =>
+  createWaitingRoom({ redis: stores.redis } as unknown as RedisStore, () => 1_000, 600_000);
 
 interface Arrival {
   /** How many came before. */

@@ -16,7 +16,7 @@ interface Claims {
   readonly [claim: string]: unknown;
 }
 
-export interface Issuer {
+export interface Issuer extends AsyncDisposable {
   /** For `AUTH=jwt`. */
   readonly env: Readonly<Record<string, string>>;
   /** A token of a customer that is valid for 5 minutes. @param claims win; undefined leaves one out */
@@ -29,7 +29,6 @@ export interface Issuer {
   retire(): void;
   /** What is published; the newest last. */
   readonly published: readonly Keys[];
-  close(): Promise<void>;
 }
 
 export interface Signing {
@@ -65,7 +64,7 @@ export async function openIssuer(): Promise<Issuer> {
     get published() {
       return published;
     },
-    close: () => new Promise((resolve) => server.close(() => resolve())),
+    [Symbol.asyncDispose]: () => new Promise((resolve) => server.close(() => resolve())),
   };
 }
 

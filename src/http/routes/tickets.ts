@@ -15,6 +15,8 @@ import { saleIdSchema, ticketRequestSchema } from '../schemas.ts';
 export interface TicketContext {
   readonly tickets: Tickets;
   readonly waitingRoom: WaitingRoom;
+  /** How long a ticket is valid from its turn on. */
+  readonly validMs: number;
   readonly botCheck: BotCheck;
   readonly sharedLimits: SharedLimits;
   readonly reads: Pick<Reads, 'sales' | 'orders'>;
@@ -22,7 +24,7 @@ export interface TicketContext {
 }
 
 export function ticketRoutes(context: TicketContext, callers: Callers): Router {
-  const { tickets, waitingRoom, botCheck, sharedLimits, onIssued } = context;
+  const { tickets, waitingRoom, validMs, botCheck, sharedLimits, onIssued } = context;
   const { sales, orders } = context.reads;
   const router = Router();
 
@@ -53,7 +55,7 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
       throw tooMany(res, unpaidS, 'Too many reservations of this customer were not paid.');
 
     const notBeforeMs = await waitingRoom.turn(sale, seed, customer, nowMs);
-    const expiresMs = notBeforeMs + limits.tickets.validMs;
+    const expiresMs = notBeforeMs + validMs;
     onIssued();
     res.status(201).json({
       ticket: tickets.issue({ saleId, customer, notBeforeMs, expiresMs }),
