@@ -1,5 +1,5 @@
 /** The closed loops on a server that counts, and every generator on the real service. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -76,6 +76,21 @@ describe.each(kinds)('a closed loop with %s', (kind) => {
     expect({ refused, unanswered }).toEqual({ refused: 0, unanswered: 0 });
     expect(latencyMs!.p50).toBeGreaterThan(0);
     expect(cpuS).toBeGreaterThanOrEqual(0); // in ticks of 10 ms
+  });
+
+  it('sends the ticket of each customer with its attempt', async () => {
+    const tickets = join(folder, `tickets-${kind}.txt`);
+    const customers = Array.from({ length: 100_000 }, (_, n) => `b${1_000_000_001 + n}`);
+    writeFileSync(tickets, customers.map((customer) => `ticket-of-${customer}\n`).join(''));
+    const sent: (string | undefined)[] = [];
+    const fake = await fakeService((_n, accept, _response, request) => {
+      sent.push(request.headers.authorization);
+      accept();
+    });
+    const { refused, unanswered } = await attack(kind, fake.url, { tickets, record: false });
+    expect({ refused, unanswered }).toEqual({ refused: 0, unanswered: 0 });
+    expect(sent.length).toBeGreaterThan(20);
+    expect(sent).toEqual(fake.seen.map((customer) => `Bearer ticket-of-${customer}`));
   });
 
   it('counts rejections, and mistakes none for an order', async () => {

@@ -229,8 +229,15 @@ describe('the other suites', () => {
   it.each([
     [
       'limits',
-      ['--cells', 'bare,group-commit,sold-out,pgbench', '--duration', '0.4', '--generator', 'autocannon'],
-      4,
+      [
+        '--cells',
+        'bare,lua-tickets,group-commit,sold-out,pgbench',
+        '--duration',
+        '0.4',
+        '--generator',
+        'autocannon',
+      ],
+      5,
     ],
     ['flat', ['--cells', 'sales-1,buyers-1000', '--duration', '0.4'], 2],
     ['scale', ['--cells', 'redis-3-service-2-sales-100', '--duration', '0.4'], 1],
