@@ -157,8 +157,8 @@ export const limits = {
     addressConnections: 256,
     requestsAMinute: 120,
     ticketsAMinute: 20,
-    /** Clients that a process remembers; beyond it the oldest are forgotten. */
-    remembered: 100_000,
+    /** Buckets of a process, a power of 2: more clients than it serves in a second. They take 1.5 MiB. */
+    buckets: 131_072,
   },
   /** Rows of the audit log that one pass appends, and the interval between passes. */
   auditBatch: 1_000,
