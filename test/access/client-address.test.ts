@@ -79,5 +79,8 @@ describe('token buckets', () => {
     expect(buckets.take('a', 60_000)).toBe(true);
     for (let n = 0; n < 1_000; n++) expect(buckets.take(`new-${n}`, 60_000)).toBe(true);
     expect(buckets.take('a', 60_000)).toBe(false);
+    // More of them than the table has places: some are forgotten, and none pays for another.
+    for (let n = 0; n < 200_000; n++) buckets.take(`crowd-${n}`, 60_000);
+    for (let n = 0; n < 1_000; n++) expect(buckets.take(`late-${n}`, 60_001)).toBe(true);
   });
 });
