@@ -1,19 +1,21 @@
 /**
  * The background work of a service: each loop is safe in several processes, and reports its health for /readyz.
  *
- *   reaper (once before the service serves) · expiry · outbox relay · audit log · tasks
+ *   reaper (once before the service serves) · expiry · outbox relay · audit log · retention · tasks
  */
 import type { Logger } from 'pino';
 import { repeatedly, untilNone } from './concurrency/periodic.ts';
 import type { Config } from './config/env.ts';
 import { limits } from './config/limits.ts';
 import type { Closers, Core, Reports } from './core.ts';
-import type { BackgroundHealth, LoopHealth } from './metrics/background.ts';
+import type { LoopHealth } from './metrics/background.ts';
+import { measureAudit } from './metrics/instruments.ts';
 import type { Lifecycle } from './orders/lifecycle.ts';
 import type { Pipeline } from './orders/purchase.ts';
 import { type ReaperContext, reapOnce, startReaper } from './orders/reservation-reaper.ts';
-import { appendPending, auditHead } from './store/postgres/audit-log.ts';
+import { appendPending, auditHead, auditState } from './store/postgres/audit-log.ts';
 import type { PostgresStore } from './store/postgres/pool.ts';
+import { createRetention } from './store/postgres/retention.ts';
 import { taskHandlers } from './tasks/handlers.ts';
 import { startTasks, type Tasks } from './tasks/tasks.ts';
 
@@ -39,7 +41,8 @@ export async function startBackground(context: BackgroundContext, closers: Close
   );
   if (outbox !== null)
     closers.add(repeatedly(limits.sweepEveryMs, (isStopped) => untilNone(() => outbox.publish(), isStopped)));
-  closers.add(keepAuditLog(postgres, reports.background, log));
+  closers.add(keepAuditLog(postgres, reports, log));
+  if (config.retentionDays > 0) closers.add(deleteOldRows(config, postgres, reports));
   const tasks = runTasks(config, core, reports, log);
   closers.add(() => tasks.stop());
   return tasks;
@@ -89,9 +92,10 @@ function runTasks(config: Config, { postgres, redis, lock }: Core, reports: Repo
 /** Appends to the audit log, and notes its end in the log, where someone who changes the table cannot change it. */
 function keepAuditLog(
   postgres: PostgresStore,
-  background: BackgroundHealth,
+  { instruments, background }: Reports,
   log: Logger,
 ): () => Promise<void> {
+  measureAudit(instruments, () => auditState(postgres));
   const health = background.loop('audit-log');
   let notedMs = Number.NEGATIVE_INFINITY;
   let noted = '';
@@ -105,4 +109,13 @@ function keepAuditLog(
     if (head.id !== '0' && text !== noted) log.info({ head: text }, 'Audit log');
     noted = text;
   });
+}
+
+function deleteOldRows(
+  { retentionDays }: Config,
+  postgres: PostgresStore,
+  { instruments, background }: Reports,
+): () => Promise<void> {
+  const retention = createRetention(postgres, retentionDays, instruments, background.loop('retention'));
+  return repeatedly(limits.retention.everyMs, (isStopped) => retention.deleteOld(isStopped));
 }

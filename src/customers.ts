@@ -3,11 +3,11 @@
  * of them may ask. `service.ts` uses it. With AUTH=none callers are trusted, and there are no tickets.
  */
 import { randomBytes } from 'node:crypto';
-import { acceptEverybody, proofOfWork } from './access/bot-check.ts';
+import { acceptEverybody, type BotCheck, proofOfWork } from './access/bot-check.ts';
 import { shareCapacity } from './access/capacity.ts';
 import { clientAddresses } from './access/client-address.ts';
 import { createIdentity } from './access/identity.ts';
-import { sharedLimits } from './access/shared-limits.ts';
+import { type SharedLimits, sharedLimits } from './access/shared-limits.ts';
 import { createTickets } from './access/ticket.ts';
 import { tokenBuckets } from './access/token-buckets.ts';
 import { createWaitingRoom } from './access/waiting-room.ts';
@@ -44,10 +44,11 @@ export type Customers = Pick<HttpContext, 'ticketing'> & {
 
 export function openCustomers({ config, redis, reads, shedder, reports, warn }: CustomersContext): Customers {
   const { instruments, onError } = reports;
-  const shared = sharedLimits(redis);
+  const onRefused = (reason: string) => instruments.refusals.inc({ reason });
+  const shared = countRefusals(sharedLimits(redis), onRefused);
   const identity = config.auth === null ? null : createIdentity(config.auth);
   const callersWith = (adminTokens: readonly AdminToken[]) =>
-    createCallers({ adminTokens, identity, sharedLimits: shared, onError });
+    createCallers({ adminTokens, identity, sharedLimits: shared, onRefused, onError });
   const clientLimits = limitsOf(config, instruments);
   if (identity === null) return { callersWith, ticketing: null, clientLimits, stop: async () => {} };
 
@@ -59,15 +60,15 @@ export function openCustomers({ config, redis, reads, shedder, reports, warn }: 
   const { validMs: longestMs, minValidMs } = limits.tickets;
   const validMs = Math.min(longestMs, Math.max(minValidMs, config.paymentWindowS * 1_000));
   const attempts = tokenBuckets(config.customerRate);
-  const onRefused = (reason: string) => instruments.refusals.inc({ reason });
   const routes = {
     tickets,
     validMs,
     waitingRoom: createWaitingRoom(redis, () => capacity.perSecond, validMs),
-    botCheck: config.botCheck === 'none' ? acceptEverybody : proofOfWork(keys),
+    botCheck: config.botCheck === 'none' ? acceptEverybody : countChecks(proofOfWork(keys), instruments),
     sharedLimits: shared,
     reads,
     onIssued: () => instruments.ticketsIssued.inc(),
+    onRefused,
   };
   const gate = createTicketGate({ tickets, attempts, addresses: clientLimits.addresses, onRefused });
   return { callersWith, ticketing: { gate, routes }, clientLimits, stop: () => capacity.stop() };
@@ -79,5 +80,26 @@ function limitsOf(config: Config, { refusals }: Instruments): ClientLimits {
     requests: config.addressRate === 0 ? null : tokenBuckets(config.addressRate),
     connections: config.addressConnections,
     onLimited: (reason) => refusals.inc({ reason }),
+  };
+}
+
+function countRefusals(shared: SharedLimits, onRefused: (reason: string) => void): SharedLimits {
+  return {
+    async use(kind, customer) {
+      const waitS = await shared.use(kind, customer);
+      if (waitS !== null) onRefused(`${kind}-rate`);
+      return waitS;
+    },
+  };
+}
+
+function countChecks({ check }: BotCheck, { botChecks }: Instruments): BotCheck {
+  return {
+    async check(candidate, nowMs) {
+      const challenge = await check(candidate, nowMs);
+      const refused = candidate.proof === null ? 'challenged' : 'failed';
+      botChecks.inc({ result: challenge === null ? 'passed' : refused });
+      return challenge;
+    },
   };
 }

@@ -22,7 +22,12 @@ import { purchaseListener } from './http/purchase-listener.ts';
 import { type Reads, readsFrom } from './http/reads.ts';
 import { locks } from './locks/registry.ts';
 import { attemptTally } from './metrics/attempt-tally.ts';
-import { measureAdmission, measureCommitter, measureLatch } from './metrics/instruments.ts';
+import {
+  measureAdmission,
+  measureCommitter,
+  measureConnections,
+  measureLatch,
+} from './metrics/instruments.ts';
 import { createLifecycle } from './orders/lifecycle.ts';
 import { createOrderCommitter } from './orders/order-committer.ts';
 import { createPayments } from './orders/payments.ts';
@@ -151,6 +156,7 @@ function openServers(
   const listener = purchaseListener(purchases, app, onError, ticketing?.gate ?? null);
   const main = createHttpServer(limitRequests(listener, clientLimits));
   limitConnections(main, clientLimits);
+  measureConnections(context.service.instruments, main);
   return { main, admin: adminPort === null ? null : createHttpServer(all) };
 }
 

@@ -48,6 +48,8 @@ export interface Config {
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
   readonly paymentWindowS: number;
+  /** After how many days old rows are deleted; 0: never. */
+  readonly retentionDays: number;
   /** Receives tasks by POST; null: tasks are only logged. */
   readonly taskWebhookUrl: string | null;
   /** Signs the tasks; null: they are not signed. */
@@ -177,6 +179,7 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     lockTtlMs: value.LOCK_TTL_MS,
     lockWaitMs: value.LOCK_WAIT_MS,
     paymentWindowS: value.PAYMENT_WINDOW_S,
+    retentionDays: value.RETENTION_DAYS,
     taskWebhookUrl: value.TASK_WEBHOOK_URL ?? null,
     taskWebhookSecret: value.TASK_WEBHOOK_SECRET ?? null,
     paymentWebhookSecrets: (value.PAYMENT_WEBHOOK_SECRETS ?? []) as readonly WebhookSecret[],
@@ -237,6 +240,7 @@ function variables(choices: Choices) {
     LOCK_TTL_MS: integer(100, 600_000).default(10_000),
     LOCK_WAIT_MS: integer(0, 60_000).default(500),
     PAYMENT_WINDOW_S: integer(1, 31_536_000).default(900),
+    RETENTION_DAYS: integer(0, limits.retention.maxDays).default(30),
     TASK_WEBHOOK_URL: url('http:', 'https:')
       .refine((text) => !URL.canParse(text) || isPrivate(new URL(text)), {
         error: 'must start with https:// unless its host is loopback',

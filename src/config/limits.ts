@@ -165,6 +165,15 @@ export const limits = {
   auditEveryMs: 1_000,
   /** Interval at which the end of the audit log is written to the log: a copy of the chain's head in another place. */
   auditHeadEveryMs: 3_600_000,
+  /** Old rows that nothing needs any more: see store/postgres/retention.ts. */
+  retention: {
+    /** The least RETENTION_DAYS but 0: the limit of unpaid reservations counts orders of a day (`tickets.expiredWithinMs`). */
+    minDays: 1,
+    maxDays: 36_500,
+    /** Rows that one statement deletes: some milliseconds. Rows are looked for at this interval. */
+    batch: 500,
+    everyMs: 20_000,
+  },
   /** Tasks: effects outside Stampede, performed after the commit. */
   tasks: {
     /** Tasks that one dispatcher pass enqueues: this many new ones and this many retries. */
@@ -238,6 +247,10 @@ if (limits.unknownRetryAfterS * 1_000 <= Math.max(limits.postgresStatementMs, li
 // Recovery resolves every reservation within 10 s of a restart.
 if (limits.claimMs + 2 * limits.reapEveryMs > 10_000) {
   throw new Error('limits: claimMs + 2 × reapEveryMs must not exceed 10 s');
+}
+// An order that counts against its customer is not deleted.
+if (limits.retention.minDays * 86_400_000 < limits.tickets.expiredWithinMs) {
+  throw new Error('limits: retention.minDays must be at least tickets.expiredWithinMs');
 }
 // A live worker records its result before the task is reclaimed: the handler ends in time, and there is time to write twice.
 if (limits.tasks.processingMs < limits.tasks.handlerMs + 2 * limits.postgresStatementMs) {

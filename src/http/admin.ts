@@ -9,6 +9,7 @@ import type { Request, RequestHandler } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import { uuidv7 } from 'uuidv7';
 import type { AdminToken } from '../config/access.ts';
+import type { Instruments } from '../metrics/instruments.ts';
 import type { AuditEvent } from '../store/postgres/audit-log.ts';
 import { ProblemError, sendProblem } from './problems.ts';
 import { jsonBody } from './requests.ts';
@@ -41,13 +42,16 @@ export function administration(
   tokens: readonly AdminToken[],
   record: RecordEvent,
   onError: (error: unknown) => void,
+  { refusals, adminActs }: Pick<Instruments, 'refusals' | 'adminActs'>,
 ): Administration {
-  const authorize = tokens.length === 0 ? [localOnly] : tokenOnly(tokens);
+  const onRefused = (reason: string) => refusals.inc({ reason });
+  const authorize = tokens.length === 0 ? [localOnly(onRefused)] : tokenOnly(tokens, onRefused);
   const recordAct: RequestHandler = async (req, res, next) => {
     const actor = `admin:${res.locals.admin}`;
     const subject = `request ${uuidv7()}`;
     const action = `${req.method} ${req.path}`;
     await record({ actor, action, subject, details: (req.body as object | undefined) ?? {} });
+    adminActs.inc({ route: `${req.method} ${req.route.path}` });
     res.on('close', () => {
       const details = { status: res.writableFinished ? res.statusCode : null };
       record({ actor, action: 'answered', subject, details }).catch(onError);
@@ -60,13 +64,17 @@ export function administration(
   };
 }
 
-const localOnly: RequestHandler = (req, res, next) => {
-  const why = whyNotLocal(req);
-  if (why !== null)
-    throw new ProblemError('forbidden', `${why} Set ADMIN_TOKEN, and send it, to use this route so.`);
-  res.locals.admin = 'loopback';
-  next();
-};
+function localOnly(onRefused: (reason: string) => void): RequestHandler {
+  return (req, res, next) => {
+    const why = whyNotLocal(req);
+    if (why !== null) {
+      onRefused('admin-not-local');
+      throw new ProblemError('forbidden', `${why} Set ADMIN_TOKEN, and send it, to use this route so.`);
+    }
+    res.locals.admin = 'loopback';
+    next();
+  };
+}
 
 /** The name of the token in a header; null: it is none of them. Takes the same time for each of them. */
 export function tokenName(tokens: readonly AdminToken[], authorization = ''): string | null {
@@ -76,7 +84,7 @@ export function tokenName(tokens: readonly AdminToken[], authorization = ''): st
   return name;
 }
 
-function tokenOnly(tokens: readonly AdminToken[]): RequestHandler[] {
+function tokenOnly(tokens: readonly AdminToken[], onRefused: (reason: string) => void): RequestHandler[] {
   // Only wrong tokens count, so that other clients cannot lock out a holder of the right one.
   const countWrong = rateLimit({
     windowMs: 60_000,
@@ -93,6 +101,7 @@ function tokenOnly(tokens: readonly AdminToken[]): RequestHandler[] {
         res.locals.admin = name;
         return next();
       }
+      onRefused(req.headers.authorization === undefined ? 'admin-token-missing' : 'admin-token-wrong');
       return countWrong(req, res, () => {
         res.setHeader('WWW-Authenticate', 'Bearer');
         sendProblem(res, 'unauthorized', 'Send the header Authorization: Bearer <ADMIN_TOKEN>.');

@@ -71,12 +71,14 @@ export function createApp(context: HttpContext): Express {
     }),
   );
   const { adminTokens, record, onUnrecorded } = context;
-  const admin = adminTokens === null ? noAdministration : administration(adminTokens, record, onUnrecorded);
+  const { instruments } = context.service;
+  const admin =
+    adminTokens === null ? noAdministration : administration(adminTokens, record, onUnrecorded, instruments);
   app.use(serviceRoutes(context.service));
   if (adminTokens !== null) app.use(operationRoutes(context.service));
   app.use(boundReads(context.reads));
   app.use(saleRoutes(context, admin));
-  app.use(orderRoutes(context, admin));
+  app.use(orderRoutes({ ...context, instruments }, admin));
   app.use(pointRoutes(context, admin));
   if (context.ticketing !== null) app.use(ticketRoutes(context.ticketing.routes, context.callers));
   app.use(taskRoutes(context.tasks, admin));

@@ -28,18 +28,20 @@ export interface CallersContext {
   readonly identity: Identity | null;
   readonly adminTokens: readonly AdminToken[];
   readonly sharedLimits: SharedLimits;
+  readonly onRefused: (reason: string) => void;
   readonly onError: (operation: string, error: unknown) => void;
 }
 
 const TRUSTED: Caller = { actor: 'caller', customer: null };
 
-export function createCallers({ identity, adminTokens, sharedLimits, onError }: CallersContext): Callers {
+export function createCallers(context: CallersContext): Callers {
+  const { identity, adminTokens, sharedLimits } = context;
   return {
     async of(req, res) {
       if (identity === null) return TRUSTED;
       const administrator = tokenName(adminTokens, req.headers.authorization);
       if (administrator !== null) return { actor: `admin:${administrator}`, customer: null };
-      const customer = await customerOf(identity, req, res, onError);
+      const customer = await customerOf(identity, req, res, context);
       const waitS = await sharedLimits.use('request', customer);
       if (waitS !== null) throw tooMany(res, waitS, 'Too many requests of this customer.');
       return { actor: `customer:${customer}`, customer };
@@ -51,7 +53,7 @@ async function customerOf(
   identity: Identity,
   req: Request,
   res: Response,
-  onError: CallersContext['onError'],
+  { onRefused, onError }: CallersContext,
 ): Promise<string> {
   const token = /^Bearer (.+)$/.exec(req.headers.authorization ?? '')?.[1];
   const result =
@@ -60,6 +62,7 @@ async function customerOf(
       : await identity.customerOf(token);
   if (typeof result === 'string') return result;
   if (result.kind === 'unauthorized') {
+    onRefused('unauthorized');
     res.setHeader('WWW-Authenticate', 'Bearer');
     const detail = `Send the header Authorization: Bearer <token of the issuer>: ${result.detail}.`;
     throw new ProblemError('unauthorized', detail);

@@ -10,7 +10,7 @@ export interface ClientLimits {
   readonly requests: TokenBuckets | null;
   /** 0: no limit. */
   readonly connections: number;
-  readonly onLimited: (limit: 'address-rate' | 'address-connections') => void;
+  readonly onLimited: (limit: 'address-rate' | 'address-connections' | 'connections') => void;
 }
 
 const TOO_MANY = problemReply('too-many-requests', 'Too many requests of this address. Retry in a second.');
@@ -29,8 +29,9 @@ export function limitRequests(
   };
 }
 
-/** Closes connections beyond those that one address may have. */
+/** Closes connections beyond those that one address may have. Those beyond what the process may have are closed by Node. */
 export function limitConnections(server: Server, { addresses, connections, onLimited }: ClientLimits): void {
+  server.on('drop', () => onLimited('connections'));
   if (connections === 0) return;
   const open = new Map<string, number>();
   server.on('connection', (socket) => {

@@ -18,7 +18,10 @@ import { rawBody } from './requests.ts';
  * body's parser.
  * @param secrets newest first; a rotation has two for a while
  */
-export function signedBy(secrets: readonly WebhookSecret[]): RequestHandler {
+export function signedBy(
+  secrets: readonly WebhookSecret[],
+  onRefused: (reason: 'bad-signature' | 'stale') => void,
+): RequestHandler {
   const keys = secrets.map(({ provider, secret }) => ({ provider, webhook: new Webhook(secret) }));
   return (req, res, next) => {
     const headers = req.headers as Record<string, string>;
@@ -32,6 +35,7 @@ export function signedBy(secrets: readonly WebhookSecret[]): RequestHandler {
         why = (error as Error).message;
       }
     }
+    onRefused(/timestamp too/.test(why) ? 'stale' : 'bad-signature');
     throw new ProblemError('invalid-signature', `Sign the notification as Standard Webhooks: ${why}.`);
   };
 }

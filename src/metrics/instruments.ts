@@ -22,6 +22,14 @@ export interface Instruments {
   /** Requests refused before the service worked on them, by reason. */
   readonly refusals: Counter<'reason'>;
   readonly ticketsIssued: Counter;
+  /** Checks before a ticket by result: `passed`, `challenged` (no proof was sent), `failed`. */
+  readonly botChecks: Counter<'result'>;
+  /** Payment notifications by their effect, or why they have none. */
+  readonly paymentNotifications: Counter<'result'>;
+  /** Administrative requests that change something. */
+  readonly adminActs: Counter<'route'>;
+  /** Rows that were deleted because they were old. */
+  readonly rowsDeleted: Counter<'table'>;
   /** Failed store operations. */
   readonly storeErrors: Counter<'store' | 'operation'>;
 }
@@ -32,7 +40,7 @@ export function createInstruments(): Instruments {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
   const registers = [registry];
-  return {
+  const instruments: Instruments = {
     registry,
     attemptBatchSize: new Histogram({
       name: 'stampede_attempt_batch_size',
@@ -65,9 +73,40 @@ export function createInstruments(): Instruments {
       registers,
     }),
     ...taskInstruments(registers),
+    ...accessInstruments(registers),
+    rowsDeleted: new Counter({
+      name: 'stampede_retention_deleted_rows_total',
+      help: 'Rows deleted because they were older than RETENTION_DAYS, by table',
+      labelNames: ['table'],
+      registers,
+    }),
+    storeErrors: new Counter({
+      name: 'stampede_store_errors_total',
+      help: 'Failed operations, by store and operation',
+      labelNames: ['store', 'operation'],
+      registers,
+    }),
+  };
+  startAtZero(instruments);
+  return instruments;
+}
+
+/** A counter that begins with its first event shows no increase then: what alerts watch begins at 0. */
+function startAtZero(instruments: Instruments): void {
+  const { driftUnits, reservationsReaped, transitions, paymentNotifications, refusals } = instruments;
+  for (const direction of ['surplus', 'missing']) driftUnits.inc({ direction }, 0);
+  for (const result of ['committed', 'existing', 'rejected']) reservationsReaped.inc({ result }, 0);
+  transitions.inc({ to: 'refund-due' }, 0);
+  for (const result of ['bad-signature', 'stale', 'unknown-order', 'amount-mismatch', 'conflict'])
+    paymentNotifications.inc({ result }, 0);
+  for (const reason of ['admin-token-wrong', 'connections']) refusals.inc({ reason }, 0);
+}
+
+function accessInstruments(registers: Registry[]) {
+  return {
     refusals: new Counter({
       name: 'stampede_refused_requests_total',
-      help: 'Requests refused before the service worked on them, by reason: limits of an address or customer, tickets',
+      help: 'Requests refused before the service worked on them, by reason: limits of a client, tickets, wrong tokens',
       labelNames: ['reason'],
       registers,
     }),
@@ -76,10 +115,22 @@ export function createInstruments(): Instruments {
       help: 'Purchase tickets issued',
       registers,
     }),
-    storeErrors: new Counter({
-      name: 'stampede_store_errors_total',
-      help: 'Failed operations, by store and operation',
-      labelNames: ['store', 'operation'],
+    botChecks: new Counter({
+      name: 'stampede_bot_checks_total',
+      help: 'Checks before a ticket (BOT_CHECK), by result',
+      labelNames: ['result'],
+      registers,
+    }),
+    paymentNotifications: new Counter({
+      name: 'stampede_payment_notifications_total',
+      help: 'Payment notifications, by their effect or the reason why they have none',
+      labelNames: ['result'],
+      registers,
+    }),
+    adminActs: new Counter({
+      name: 'stampede_admin_acts_total',
+      help: 'Administrative requests that change something, by route',
+      labelNames: ['route'],
       registers,
     }),
   };
@@ -152,6 +203,59 @@ export function measureAdmission(
   gauge('in_flight', 'Admitted purchase attempts in progress', () => admission.state.inFlight);
   gauge('queued', 'Purchase attempts queued for admission', () => admission.state.queued);
   gauge('limit', 'Concurrency limit of load shedding', () => admission.state.limit);
+}
+
+/** Exposes the open connections of clients, read at each scrape. */
+export function measureConnections(
+  { registry }: Instruments,
+  server: { getConnections(callback: (error: Error | null, count: number) => void): void },
+): void {
+  new Gauge({
+    name: 'stampede_connections',
+    help: 'Open connections of clients',
+    registers: [registry],
+    async collect() {
+      this.set(
+        await new Promise<number>((resolve) => server.getConnections((_, count) => resolve(count ?? 0))),
+      );
+    },
+  });
+}
+
+export interface AuditState {
+  readonly entries: number;
+  readonly pending: number;
+  /** Age of the oldest pending event, seconds; 0: none is pending. */
+  readonly lagS: number;
+}
+
+/** Exposes the length of the audit log and what it lacks, read at each scrape. Missing while Postgres does not answer. */
+export function measureAudit({ registry }: Instruments, read: () => Promise<AuditState>): void {
+  let reading: Promise<AuditState | null> | null = null;
+  /** One read for the gauges of one scrape. */
+  const state = () => {
+    reading ??= read()
+      .catch(() => null)
+      .finally(() => {
+        reading = null;
+      });
+    return reading;
+  };
+  const gauge = (name: string, help: string, of: (state: AuditState) => number) =>
+    new Gauge({
+      name: `stampede_audit_${name}`,
+      help,
+      aggregator: 'max', // every process reads the same tables
+      registers: [registry],
+      async collect() {
+        const now = await state();
+        if (now === null) this.remove();
+        else this.set(of(now));
+      },
+    });
+  gauge('entries', 'Entries of the audit log', ({ entries }) => entries);
+  gauge('pending', 'Events that are not in the audit log yet', ({ pending }) => pending);
+  gauge('lag_seconds', 'Age of the oldest event that is not in the audit log yet', ({ lagS }) => lagS);
 }
 
 /** Exposes open tasks by state, counted at each scrape. The values are missing while Postgres does not answer. */

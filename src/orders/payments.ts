@@ -208,6 +208,8 @@ export function createPayments(context: PaymentsContext): Payments {
         if (classifyPostgresError(error).kind !== 'rejected') throw error;
         decision = await retried(() => attempt(given));
       }
+      const { kind } = decision;
+      instruments.paymentNotifications.inc({ result: decision.kind === 'done' ? decision.effect : kind });
       if (decision.kind !== 'done') return decision;
       if (decision.effect !== 'none') instruments.transitions.inc({ to: decision.effect });
       if (decision.effect === 'revived') await outbox?.publish([given.orderId]);

@@ -250,6 +250,15 @@ describe('a customer', () => {
     ]);
     expect(waitOf(unpaid(3), nowMs + 60_000)).toBeNull();
   });
+
+  it('is counted with the reason of each refusal', async () => {
+    const { text } = (await call(`${service.url}/metrics`)).body;
+    const reasons = ['missing', 'other-sale', 'expired', 'unsigned', 'too-early', 'customer-rate'];
+    for (const reason of [...reasons, 'unpaid-orders', 'unauthorized'])
+      expect(text, reason).toMatch(
+        new RegExp(`^stampede_refused_requests_total\\{reason="${reason}"\\} [1-9]`, 'm'),
+      );
+  });
 });
 
 describe('the waiting room', () => {
@@ -289,10 +298,16 @@ describe('the proof of work', () => {
     expect(await post(`/sales/${saleId}/tickets`, ben, { proof }, guarded.url)).toMatchObject({
       status: 403,
     });
+    const wrong = { proof: { ...proof, nonce: `${nonce + 1}` } };
+    expect((await post(`/sales/${saleId}/tickets`, ann, wrong, guarded.url)).status).toBe(403);
     const { status, body } = await post(`/sales/${saleId}/tickets`, ann, { proof }, guarded.url);
     expect(status).toBe(201);
     // With a payment window of 120 s: when a reservation made with it expires, it has ended, too.
     expect(Date.parse(body.expiresAt as string) - Date.parse(body.notBefore as string)).toBe(120_000);
+    const { text } = (await call(`${guarded.url}/metrics`)).body;
+    for (const [result, times] of Object.entries({ challenged: 1, failed: 2, passed: 1 }))
+      expect(text).toContain(`stampede_bot_checks_total{result="${result}"} ${times}
+`);
   });
 });
 

@@ -35,6 +35,7 @@ describe('the configuration', () => {
       lockTtlMs: 10_000,
       lockWaitMs: 500,
       paymentWindowS: 900,
+      retentionDays: 30,
       taskWebhookUrl: null,
       taskWebhookSecret: null,
       paymentWebhookSecrets: [],

@@ -54,6 +54,25 @@ it('has administrative acts, payments and cancellations, each with its actor', a
   expect(await verifyAuditLog(postgres)).toMatchObject({ rows: log.length, broken: null });
 });
 
+it('has a refund that is due, and one that was sent', async () => {
+  const { id } = await createSale(service.url, 1);
+  const [late, next] = [await attempt(service.url, id, 'late'), 'next'];
+  const { orderId } = late.body;
+  await stores.sql.query('UPDATE orders SET expires_at = now() WHERE id = $1', [orderId]);
+  await eventually(
+    () => attempt(service.url, id, next),
+    ({ status }) => status === 201,
+  );
+  expect((await pay(service.url, orderId)).body).toMatchObject({ status: 'refund-due' });
+  const log = await eventually(rows, (all) => all.some(({ action }) => action === 'refund.sent'));
+  const refunds = log.filter(({ subject }) => subject === `order ${orderId}`);
+  expect(refunds).toMatchObject([
+    { actor: 'admin:loopback', action: 'payment.refund-due' },
+    { actor: 'service', action: 'refund.sent', details: expect.stringContaining('"amountCents": 500') },
+  ]);
+  expect((await verifyAuditLog(postgres)).broken).toBeNull();
+});
+
 it('is appended by several processes at once without a gap', async () => {
   const event = { actor: 'admin:test', action: 'test', subject: 'none', details: {} };
   await Promise.all(Array.from({ length: 50 }, () => addAuditEvent(postgres.pool, event)));

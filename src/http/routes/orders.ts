@@ -1,8 +1,9 @@
 /** Orders: read and cancelled by customers, reported as paid by the payment provider. */
-import { type Response, Router } from 'express';
+import { type RequestHandler, type Response, Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { WebhookSecret } from '../../config/webhook-secret.ts';
 import type { Order } from '../../domain/order.ts';
+import type { Instruments } from '../../metrics/instruments.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
 import type { Notification, PaymentResult, Payments } from '../../orders/payments.ts';
 import type { Administration } from '../admin.ts';
@@ -26,15 +27,14 @@ export interface OrderContext {
   /** Of those who may report payments; empty: administrators may. */
   readonly paymentSecrets: readonly WebhookSecret[];
   readonly callers: Callers;
+  readonly instruments: Pick<Instruments, 'paymentNotifications'>;
 }
 
 export function orderRoutes(context: OrderContext, admin: Administration): Router {
-  const { lifecycle, payments, paymentSecrets, callers } = context;
+  const { lifecycle, payments, paymentSecrets, callers, instruments } = context;
   const { orders, uncommitted } = context.reads;
   const router = Router();
-  const json = jsonBody(limits.bodyBytes);
-  const provider =
-    paymentSecrets.length === 0 ? [...admin.authorize, ...json] : [...json, signedBy(paymentSecrets)];
+  const provider = providerOnly(paymentSecrets, admin, instruments);
 
   /** The problem for an order that is not in Postgres. */
   async function missing(res: Response, orderId: string, customer: string | null = null) {
@@ -94,6 +94,17 @@ export function orderRoutes(context: OrderContext, admin: Administration): Route
   });
 
   return router;
+}
+
+/** Lets those pass who may report a payment, with its body. */
+function providerOnly(
+  secrets: readonly WebhookSecret[],
+  admin: Administration,
+  { paymentNotifications }: OrderContext['instruments'],
+): RequestHandler[] {
+  const json = jsonBody(limits.bodyBytes);
+  if (secrets.length === 0) return [...admin.authorize, ...json];
+  return [...json, signedBy(secrets, (result) => paymentNotifications.inc({ result }))];
 }
 
 /** Who reported a payment: a provider, or an administrator. */

@@ -21,6 +21,7 @@ export interface TicketContext {
   readonly sharedLimits: SharedLimits;
   readonly reads: Pick<Reads, 'sales' | 'orders'>;
   readonly onIssued: () => void;
+  readonly onRefused: (reason: string) => void;
 }
 
 export function ticketRoutes(context: TicketContext, callers: Callers): Router {
@@ -51,8 +52,10 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
     }
     const unpaid = await orders.unpaidOf(customer, nowMs - limits.tickets.expiredWithinMs);
     const unpaidS = waitOf(unpaid, nowMs);
-    if (unpaidS !== null)
+    if (unpaidS !== null) {
+      context.onRefused('unpaid-orders');
       throw tooMany(res, unpaidS, 'Too many reservations of this customer were not paid.');
+    }
 
     const notBeforeMs = await waitingRoom.turn(sale, seed, customer, nowMs);
     const expiresMs = notBeforeMs + validMs;

@@ -10,6 +10,7 @@
 import { createHash } from 'node:crypto';
 import type pg from 'pg';
 import { limits } from '../../config/limits.ts';
+import type { AuditState } from '../../metrics/instruments.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
 
 export interface AuditEvent {
@@ -102,6 +103,15 @@ function columnsOf(rows: readonly Row[], head: AuditHead): unknown[] {
 /** The last row of the log. */
 export async function auditHead({ pool }: Pick<PostgresStore, 'pool'>): Promise<AuditHead> {
   return (await pool.query<AuditHead>(LAST)).rows[0] ?? EMPTY;
+}
+
+/** How long the log is, and what waits for it. */
+export async function auditState({ pool }: Pick<PostgresStore, 'pool'>): Promise<AuditState> {
+  const { rows } = await pool.query<AuditState>(
+    `SELECT (SELECT coalesce(max(id), 0) FROM audit_log)::float8 AS entries, count(*)::float8 AS pending,
+       coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8 AS "lagS" FROM audit_pending`,
+  );
+  return rows[0]!;
 }
 
 export interface AuditVerdict {

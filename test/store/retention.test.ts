@@ -1,0 +1,236 @@
+/** Which old rows are deleted, and which are kept. Postgres is real. */
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { createInstruments } from '../../src/metrics/instruments.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { createRetention } from '../../src/store/postgres/retention.ts';
+import { testHealth } from '../support/background.ts';
+import { attempt, call, createSale, eventually, pay } from '../support/client.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const DAYS = 30;
+
+let stores: TestStores;
+let postgres: PostgresStore;
+beforeAll(async () => {
+  stores = await openTestStores();
+  postgres = openPostgres(stores.databaseUrl, () => {}, 4);
+});
+afterAll(async () => {
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+beforeEach(async () => {
+  await stores.sql.query(
+    'TRUNCATE sales, orders, stock_units, payment_notifications, tasks, mirror_outbox RESTART IDENTITY',
+  );
+  await stores.sql.query(`INSERT INTO sales (name, price_cents, stock) VALUES ('a', 500, 100000)`);
+});
+
+/** A process: its own health and metrics, on shared connections. @param beforeDelete runs before each deletion */
+function openProcess(beforeDelete: () => Promise<unknown> = async () => {}) {
+  const instruments = createInstruments();
+  const failures: string[] = [];
+  const background = testHealth((what, error) => failures.push(`${what}: ${(error as Error).message}`));
+  const pool = Object.create(postgres.pool, {
+    query: {
+      async value(text: string, values: unknown[]) {
+        if (text.includes('DELETE')) await beforeDelete();
+        return postgres.pool.query(text, values);
+      },
+    },
+  });
+  const retention = createRetention({ pool }, DAYS, instruments, background.loop('retention'));
+  const deleted = async () => {
+    const { values } = await instruments.rowsDeleted.get();
+    return Object.fromEntries(values.map(({ labels, value }) => [labels.table, value]));
+  };
+  return { run: () => retention.deleteOld(() => false), deleted, failures, background };
+}
+
+/** Orders, closed so many days ago. @returns the id of the first */
+async function addOrder(status: string, closedDays: number | null, count = 1): Promise<string> {
+  const { rows } = await stores.sql.query<{ id: string }>(
+    `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at, created_at, closed_at)
+     SELECT gen_random_uuid(), 1, gen_random_uuid(), $1, 500, now(), now() - interval '1 year', now() - $2 * interval '1 day'
+     FROM generate_series(1, $3::int) RETURNING id`,
+    [status, closedDays, count],
+  );
+  return rows[0]!.id;
+}
+const addNotification = (id: string, orderId: string, days: number) =>
+  stores.sql.query(
+    `INSERT INTO payment_notifications (id, order_id, amount_cents, received_at)
+     VALUES ($1, $2, 500, now() - $3 * interval '1 day')`,
+    [id, orderId, days],
+  );
+const addTask = (key: string, state: string, days: number) =>
+  stores.sql.query(
+    `INSERT INTO tasks (kind, key, payload, state, run_at, updated_at)
+     VALUES ('refund', $1, '{}', $2, now() - interval '1 year', now() - $3 * interval '1 day')`,
+    [key, state, days],
+  );
+const idsOf = async (table: string, column = 'id') =>
+  (await stores.sql.query<{ id: string }>(`SELECT ${column}::text AS id FROM ${table}`)).rows
+    .map(({ id }) => id)
+    .sort();
+
+it('deletes old orders, notifications and tasks, and keeps what is young, active or needed', async () => {
+  const kept = [
+    await addOrder('expired', DAYS - 1),
+    await addOrder('pending', null),
+    await addOrder('paid', null),
+    await addOrder('refund-due', DAYS + 1),
+    await addOrder('expired', DAYS + 2),
+  ];
+  await stores.sql.query(
+    `INSERT INTO mirror_outbox (sale_id, change, order_id, user_id) VALUES (1, 'release', $1, 'ann')`,
+    [kept[4]],
+  );
+  await addOrder('expired', DAYS + 1);
+  await addOrder('cancelled', DAYS + 1);
+  const [sent, owed] = [await addOrder('paid', null), await addOrder('refund-due', null)];
+  kept.push(sent, owed);
+  await addNotification('young', sent, DAYS - 1);
+  await addNotification('old', sent, DAYS + 1);
+  await addNotification('not refunded', owed, DAYS + 1);
+  await addTask(`refund:${sent}`, 'done', DAYS + 1);
+  await addTask('young', 'done', DAYS - 1);
+  await addTask(`refund:${owed}`, 'dead', DAYS + 1);
+  for (const state of ['waiting', 'queued', 'processing', 'retry']) await addTask(state, state, DAYS + 1);
+
+  const process = openProcess();
+  await process.run();
+  expect(process.failures).toEqual([]);
+  expect(await process.deleted()).toEqual({ orders: 2, payment_notifications: 1, tasks: 1 });
+  expect(await idsOf('orders')).toEqual(kept.sort());
+  expect(await idsOf('payment_notifications')).toEqual(['not refunded', 'young']);
+  expect(await idsOf('tasks', 'key')).toEqual(
+    ['young', `refund:${owed}`, 'waiting', 'queued', 'processing', 'retry'].sort(),
+  );
+});
+
+it('deletes each of 2,000 rows once, in two processes at a time', async () => {
+  await addOrder('expired', DAYS + 1, 2_000);
+  const kept = await addOrder('expired', DAYS - 1);
+  const processes = [openProcess(), openProcess()];
+  // One of two that meet on the same rows ends early, and looks again later.
+  await eventually(
+    async () => {
+      await Promise.all(processes.map(({ run }) => run()));
+      return idsOf('orders');
+    },
+    (ids) => ids.length === 1,
+  );
+  expect(await idsOf('orders')).toEqual([kept]);
+  const counts = await Promise.all(processes.map(({ deleted }) => deleted()));
+  expect(counts.reduce((sum, { orders = 0 }) => sum + orders, 0)).toBe(2_000);
+  expect(processes.flatMap(({ failures }) => failures)).toEqual([]);
+});
+
+it('leaves a row that is locked, or no longer old when its turn comes', async () => {
+  const { sql } = stores;
+  const [locked, revived] = [await addOrder('expired', DAYS + 1), await addOrder('expired', DAYS + 1)];
+  const client = await sql.connect();
+  await client.query('BEGIN');
+  await client.query('SELECT FROM orders WHERE id = $1 FOR UPDATE', [locked]);
+  const process = openProcess(() =>
+    sql.query(`UPDATE orders SET status = 'paid', closed_at = NULL WHERE id = $1`, [revived]),
+  );
+  await process.run();
+  await client.query(`UPDATE orders SET status = 'refund-due' WHERE id = $1`, [locked]);
+  await client.query('COMMIT');
+  client.release();
+  await process.run();
+  expect(await idsOf('orders')).toEqual([locked, revived].sort());
+  expect(process.failures).toEqual([]); // it did not wait for the lock
+});
+
+it('isolates a row that Postgres does not let go, and a table that fails', async () => {
+  const { sql } = stores;
+  const held = await addOrder('expired', DAYS + 9);
+  await addOrder('expired', DAYS + 1, 700);
+  await sql.query('CREATE TABLE invoices (order_id uuid REFERENCES orders (id))');
+  await sql.query('INSERT INTO invoices VALUES ($1)', [held]);
+  await addNotification('old', held, DAYS + 1);
+  await addTask('old', 'done', DAYS + 1);
+  await sql.query('ALTER TABLE payment_notifications RENAME COLUMN received_at TO came_at');
+  try {
+    const process = openProcess();
+    await process.run();
+    expect(await idsOf('orders')).toEqual([held]);
+    expect(await idsOf('tasks', 'key')).toEqual([]);
+    expect(process.failures).toEqual([
+      expect.stringMatching(`^order ${held}: .*violates foreign key constraint`),
+      expect.stringMatching(/^delete from payment_notifications: .*received_at/),
+    ]);
+    expect(process.background.degraded()).toEqual([
+      { what: 'retention', detail: expect.stringMatching(/^2 failing; delete from payment_notifications/) },
+    ]);
+  } finally {
+    await sql.query('DROP TABLE invoices');
+    await sql.query('ALTER TABLE payment_notifications RENAME COLUMN came_at TO received_at');
+  }
+});
+
+it('reads old rows only, however many there are', async () => {
+  await addOrder('expired', DAYS - 1, 5_000);
+  const read = async () => {
+    await postgres.pool.query('SELECT pg_stat_force_next_flush()');
+    const { rows } = await stores.sql.query<{ read: number }>(
+      `SELECT idx_tup_read::int AS read FROM pg_stat_user_indexes WHERE indexrelname = 'orders_closed_at_idx'`,
+    );
+    return rows[0]!.read;
+  };
+  const before = await read();
+  await addOrder('expired', DAYS + 1, 3);
+  const process = openProcess();
+  await process.run();
+  expect(await process.deleted()).toMatchObject({ orders: 3 });
+  const after = await read();
+  expect(after).toBeGreaterThan(before); // it is this index that is read
+  expect(after - before).toBeLessThan(100);
+});
+
+it('lets late and repeated payments of deleted rows change nothing', async () => {
+  const { sql } = stores;
+  await using service = await startService({
+    DATABASE_URL: stores.databaseUrl,
+    REDIS_URL: stores.redisUrl,
+    RETENTION_DAYS: String(DAYS),
+  });
+  const sale = await createSale(service.url, 2);
+  const orderOf = async (user: string) => String((await attempt(service.url, sale.id, user)).body.orderId);
+  const [paid, expired] = [await orderOf('ann'), await orderOf('ben')];
+  expect((await pay(service.url, paid, 'p-1')).status).toBe(200);
+  await sql.query(`UPDATE orders SET expires_at = now() WHERE id = $1`, [expired]);
+  await eventually(
+    () => call(`${service.url}/orders/${expired}`),
+    ({ body }) => body.status === 'expired',
+  );
+  await eventually(
+    () => sql.query(`SELECT FROM mirror_outbox`),
+    ({ rowCount }) => rowCount === 0,
+  );
+  await sql.query(
+    `UPDATE tasks SET state = 'done', run_at = now() - interval '1 year', updated_at = now() - interval '1 year'`,
+  );
+  await sql.query(`UPDATE payment_notifications SET received_at = now() - interval '1 year'`);
+  await sql.query(`UPDATE orders SET closed_at = now() - interval '1 year' WHERE id = $1`, [expired]);
+  await openProcess().run();
+  expect(await idsOf('orders')).toEqual([paid]);
+  for (const table of ['payment_notifications', 'tasks']) expect(await idsOf(table)).toEqual([]);
+
+  const points = await idsOf('points_entries');
+  const sold = async () => (await call(`${service.url}/sales/${sale.id}`)).body.sold;
+  expect((await pay(service.url, paid, 'p-1')).body).toMatchObject({ orderId: paid, status: 'paid' });
+  expect(await pay(service.url, expired, 'p-2')).toMatchObject({ status: 404, problem: 'unknown-order' });
+  expect(await pay(service.url, expired, 'p-2')).toMatchObject({ status: 404, problem: 'unknown-order' });
+  expect(await idsOf('tasks')).toEqual([]);
+  expect(await idsOf('points_entries')).toEqual(points);
+  const { rows } = await sql.query('SELECT id, result FROM payment_notifications');
+  expect(rows).toEqual([{ id: 'p-1', result: 'none' }]);
+  expect(await sold()).toBe(1);
+  // The customer of the deleted order may buy again.
+  expect((await attempt(service.url, sale.id, 'ben')).status).toBe(201);
+});
