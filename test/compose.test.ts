@@ -25,7 +25,7 @@ interface Service {
 }
 interface Compose {
   readonly services: Record<string, Service>;
-  readonly configs: Record<string, { readonly content: string }>;
+  readonly configs: Record<string, { readonly content?: string; readonly file?: string }>;
   readonly volumes: Record<string, null>;
 }
 // Compose merges `<<`, which YAML 1.2 does not. The limit of aliases is for untrusted files.
@@ -40,6 +40,8 @@ const always = all.filter(([, { profiles }]) => profiles === undefined).map(([na
 /** The services of these profiles have names that start with the profile, and are a deployment of their own. */
 const deployments = ['ha', 'cluster'];
 const deploymentOf = (name: string) => deployments.find((profile) => name.startsWith(`${profile}-`));
+/** The services of this profile only watch others. */
+const isObserver = (name: string) => services[name]!.profiles?.includes('observe') === true;
 /** The services that run Stampede. */
 const stampedes = all.filter(([, service]) => 'build' in service).map(([name]) => name);
 
@@ -55,6 +57,7 @@ function configOf(name: string) {
 }
 /** A text in which Compose has replaced `$$`. */
 const unescaped = (text: string) => text.replaceAll('$$', '$');
+const contentOf = (config: string) => unescaped(configs[config]!.content!);
 const commandOf = (name: string) => unescaped(services[name]!.command!.join(' '));
 const named = (names: readonly string[], port: number) => names.map((host) => ({ host, port }));
 
@@ -76,7 +79,7 @@ it('waits for healthy stores, and for the servers of a profile that is on', () =
   expect(Object.keys(services.stampede!.depends_on!).sort()).toEqual(
     all
       .map(([name]) => name)
-      .filter((name) => name !== 'stampede' && deploymentOf(name) === undefined)
+      .filter((name) => name !== 'stampede' && deploymentOf(name) === undefined && !isObserver(name))
       .sort(),
   );
   for (const [waiting, { depends_on }] of all) {
@@ -87,7 +90,7 @@ it('waits for healthy stores, and for the servers of a profile that is on', () =
       expect(condition, name).toBe(ends ? 'service_completed_successfully' : 'service_healthy');
       if (ends) expect(restart).toBe('no');
       else expect(healthcheck.test.length).toBeGreaterThan(1);
-      const isThere = always.includes(name) || deploymentOf(waiting) !== undefined;
+      const isThere = always.includes(name) || deploymentOf(waiting) !== undefined || isObserver(waiting);
       expect(required ?? true, `${waiting} on ${name}`).toBe(isThere);
     }
   }
@@ -97,7 +100,7 @@ it('pins every image, and starts the same services without a profile', () => {
   expect(always.sort()).toEqual(['postgres', 'redis', 'stampede']);
   expect(stampedes).toEqual(['stampede', 'ha-stampede-1', 'ha-stampede-2', 'cluster-stampede']);
   for (const [name, { image }] of all)
-    if (!stampedes.includes(name)) expect(image, name).toMatch(/^[a-z]+:\d+(\.\d+)*$/);
+    if (!stampedes.includes(name)) expect(image, name).toMatch(/^([a-z]+\/)?[a-z]+:v?\d+(\.\d+)*$/);
   // Locks count on the same Redis everywhere, and a standby on the same Postgres.
   for (const product of ['redis', 'postgres']) {
     const images = all.flatMap(([, { image }]) => (image?.startsWith(`${product}:`) ? [image] : []));
@@ -123,7 +126,7 @@ it.each(stampedes)('gives a service a role that owns nothing, and another one th
   ]);
   expect(username).not.toBe(environment.POSTGRES_USER);
   for (const { target } of files!) expect(target).toMatch(/^\/docker-entrypoint-initdb\.d\/.+\.sh$/);
-  const scripts = files!.map(({ source }) => unescaped(configs[source]!.content)).join('\n');
+  const scripts = files!.map(({ source }) => contentOf(source)).join('\n');
   expect(scripts).toContain(`CREATE ROLE ${username} LOGIN PASSWORD :'password';\n`);
   expect(scripts).toContain('-v password="$SERVICE_PASSWORD"');
 });
@@ -273,7 +276,7 @@ describe('the profile ha', () => {
         hosts: named([primary!, standby!], 5_432),
       });
     const { source } = services[primary!]!.configs!.find((file) => file.source.startsWith('ha-'))!;
-    const script = unescaped(configs[source]!.content);
+    const script = contentOf(source);
     expect(script).toContain('host replication all all scram-sha-256');
     const [, name] = /ALTER SYSTEM SET synchronous_standby_names = '(\w+)'/.exec(script)!;
     const { POSTGRES_USER, POSTGRES_PASSWORD } = services[primary!]!.environment;
@@ -290,7 +293,7 @@ describe('the profile ha', () => {
     const { configs: files, ports } = services['ha-proxy']!;
     const [{ source, target }] = files as [{ source: string; target: string }];
     expect(target).toBe('/etc/nginx/conf.d/default.conf');
-    const conf = unescaped(configs[source]!.content);
+    const conf = contentOf(source);
     const upstreams = [...conf.matchAll(/^ +server (\S+):(\d+) (.*);$/gm)].map(([, host, port, rest]) => {
       expect(rest).toMatch(/\bresolve\b.*\bmax_fails=1\b.*\bfail_timeout=\d+s/);
       return { host, port: Number(port) };
@@ -336,9 +339,16 @@ describe('the profile cluster', () => {
   });
 });
 
+it('gives services files that exist', () => {
+  for (const [name, { content, file }] of Object.entries(configs)) {
+    expect(content === undefined, name).toBe(file !== undefined);
+    if (file !== undefined) expect(existsSync(new URL(file, root)), file).toBe(true);
+  }
+});
+
 it('escapes every $ that is not a variable of Compose', () => {
   const texts = [
-    ...Object.values(configs).map(({ content }) => content),
+    ...Object.values(configs).map(({ content = '' }) => content),
     ...all.flatMap(([, { command }]) => command ?? []),
   ];
   for (const text of texts) expect(text.replaceAll('$$', '')).not.toContain('$');

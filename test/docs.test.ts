@@ -212,6 +212,30 @@ it('the metrics reference has every metric with its labels', () => {
   for (const document of documents)
     for (const name of matches(text(document), /\b(stampede_[a-z_]+)/g))
       if (!ROLES.includes(name)) expect(names, document).toContain(name);
+
+  // What Prometheus and Grafana read exists, and the dashboard shows every metric.
+  const all = created.registry.getMetricsAsArray().map(({ name }) => name);
+  const namesIn = (file: string) =>
+    matches(text(file), /\b((?:stampede|process|nodejs)_[a-z0-9_]+)/g).map((name) =>
+      name.replace(/_(bucket|sum|count)$/, ''),
+    );
+  for (const file of ['grafana/stampede.json', 'prometheus/alerts.yml', 'prometheus/alerts.test.yml'])
+    for (const name of namesIn(`ops/${file}`)) expect(all, file).toContain(name);
+  expect(sorted(namesIn('ops/grafana/stampede.json'))).toEqual(expect.arrayContaining(names));
+});
+
+it('every alert has a paragraph in docs/how-to/recover.md, and two tests', () => {
+  const alerts = text('ops/prometheus/alerts.yml');
+  const names = matches(alerts, /- alert: (\w+)/g);
+  expect(names.length).toBeGreaterThan(15);
+  expect(matches(alerts, /runbook: (\S+)/g)).toEqual(
+    names.map((name) => `docs/how-to/recover.md#${anchorOf(name)}`),
+  );
+  const page = section(text('docs/how-to/recover.md'), '## When an alert fires');
+  expect(matches(page, /^### (\w+)$/gm)).toEqual(names);
+  const tests = text('ops/prometheus/alerts.test.yml');
+  for (const name of names)
+    for (const what of ['fires', 'is quiet']) expect(tests).toContain(`- name: ${name} ${what}\n`);
 });
 
 describe('the data reference', () => {

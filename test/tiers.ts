@@ -31,6 +31,7 @@ export const FULL_ONLY = [
   'test/local/postgres-server.test.ts',
   'test/local/stores.test.ts',
   'test/locks/*.test.ts',
+  'test/metrics/alerts.test.ts',
   'test/metrics/error-log.test.ts',
   'test/orders/cluster.test.ts',
   'test/orders/faults.test.ts',
