@@ -6,7 +6,7 @@
  * What was started is stopped in reverse order, by `close`, also when a later part cannot start.
  */
 import cluster from 'node:cluster';
-import type { Server } from 'node:http';
+import type { RequestListener, Server } from 'node:http';
 import type { Logger } from 'pino';
 import { startBackground } from './background.ts';
 import { createLoadShedder, type LoadShedder } from './concurrency/load-shedding.ts';
@@ -38,6 +38,7 @@ import { addAuditEvent } from './store/postgres/audit-log.ts';
 import { openPostgres } from './store/postgres/pool.ts';
 import { missingSettings } from './store/postgres/settings.ts';
 import { strategies } from './strategies/registry.ts';
+import type { Tracing } from './tracing.ts';
 import { metricsOfAll } from './workers.ts';
 
 export interface ServiceOptions {
@@ -100,21 +101,23 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const { instruments, onError, onDefect } = reports;
   const core = await openCore(config, urls, reports, closers);
   const { postgres, redis, sales, lock, strategy } = core;
+  const tracing = await openTracing(config, core, reports, closers);
   await warnOfSettings(core, log);
 
-  const pipeline = createPipeline(config, core, reports);
+  const pipeline = createPipeline(config, core, reports, tracing);
   const expiry = reports.background.loop('expiry');
   const lifecycle = createLifecycle({ ...core, instruments, health: expiry });
   const background = { config, core, pipeline, lifecycle, expiry, reports, log };
   const tasks = await startBackground(background, closers);
-  const { purchases, shedder } = openPurchases(config, pipeline, core, reports);
+  const { shedder, ...opened } = openPurchases(config, pipeline, core, reports);
+  const purchases = tracing?.purchases(opened.purchases) ?? opened.purchases;
   closers.add(() => purchases.idle());
   const warn = (message: string, details: object = {}) => log.warn(details, message);
-  const reads = openReads(urls, core, reports, closers);
+  const reads = openReads(urls, core, reports, closers, tracing);
   const customers = openCustomers({ config, redis, reads, shedder, reports, warn });
   closers.add(() => customers.stop());
 
-  return openServers(config, customers, {
+  return openServers(config, customers, tracing, {
     ticketing: customers.ticketing,
     strategy,
     purchases,
@@ -147,6 +150,7 @@ async function warnOfSettings({ postgres, redis }: Core, log: Logger): Promise<v
 function openServers(
   { adminTokens, adminPort }: Config,
   { callersWith, clientLimits }: Customers,
+  tracing: Tracing | null,
   context: Omit<HttpContext, 'callers' | 'adminTokens'>,
 ): Servers {
   const all = createApp({ ...context, callers: callersWith(adminTokens), adminTokens });
@@ -154,10 +158,11 @@ function openServers(
   const app = adminPort === null ? all : forCustomers();
   const { purchases, ticketing, onError } = context;
   const listener = purchaseListener(purchases, app, onError, ticketing?.gate ?? null);
-  const main = createHttpServer(limitRequests(listener, clientLimits));
+  const traced = (to: RequestListener) => tracing?.requests(to) ?? to;
+  const main = createHttpServer(limitRequests(traced(listener), clientLimits));
   limitConnections(main, clientLimits);
   measureConnections(context.service.instruments, main);
-  return { main, admin: adminPort === null ? null : createHttpServer(all) };
+  return { main, admin: adminPort === null ? null : createHttpServer(traced(all)) };
 }
 
 function openReads(
@@ -165,10 +170,12 @@ function openReads(
   { strategy }: Core,
   { onError }: Reports,
   closers: Closers,
+  tracing: Tracing | null,
 ): Reads {
   const onConnectionError = (error: unknown) => onError('postgres-read-connection', error);
   const postgres = openPostgres(databaseUrl, onConnectionError, limits.readPoolSize);
   closers.add(() => postgres.close());
+  tracing?.postgres(postgres.pool);
   return readsFrom(postgres, strategy.kind === 'reserves' ? strategy.mirror : null);
 }
 
@@ -176,12 +183,29 @@ function createPipeline(
   config: Config,
   { postgres, orders, strategy }: Core,
   { instruments, onError }: Reports,
+  tracing: Tracing | null,
 ): Pipeline {
   if (strategy.kind === 'commits') return { strategy, committer: null };
   const { mirror } = strategy;
   const committer = createOrderCommitter({ ...config, postgres, orders, mirror, instruments, onError });
   measureCommitter(instruments, committer);
-  return { strategy, committer };
+  return { strategy, committer: tracing?.committer(committer) ?? committer };
+}
+
+/** Loads OpenTelemetry if traces are sent somewhere. */
+async function openTracing(
+  config: Config,
+  { postgres, redis }: Core,
+  { onError }: Reports,
+  closers: Closers,
+): Promise<Tracing | null> {
+  if (config.otlpEndpoint === null) return null;
+  const { startTracing } = await import('./tracing.ts');
+  const tracing = startTracing(config, (error) => onError('send-traces', error));
+  closers.add(() => tracing.stop());
+  tracing.postgres(postgres.pool);
+  tracing.redis(redis);
+  return tracing;
 }
 
 function openPurchases(

@@ -45,7 +45,7 @@ const LAYERS: string[][] = [
   ['http'],
   ['workers.ts', 'startup.ts'],
   ['core.ts'],
-  ['background.ts', 'customers.ts'],
+  ['background.ts', 'customers.ts', 'tracing.ts'],
   ['service.ts'],
   ['main.ts', 'reconcile.ts', 'audit.ts'],
 ];

@@ -52,6 +52,7 @@ export const FULL_ONLY = [
   'test/strategies/sold-out-latch.test.ts',
   'test/tasks/failures.test.ts',
   'test/tasks/once.test.ts',
+  'test/tracing.test.ts',
 ];
 
 /** Have tests of both tiers, and ask test/support/tier.ts which ones are due. */

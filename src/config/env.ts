@@ -80,6 +80,10 @@ export interface Config {
   /** Empty: administrative routes accept loopback clients only. */
   readonly adminTokens: readonly AdminToken[];
   readonly logLevel: string;
+  /** Where traces are sent by OTLP over HTTP; null: nothing is traced. */
+  readonly otlpEndpoint: string | null;
+  /** Share of requests without a traced caller that are traced, 0 to 1. */
+  readonly traceRatio: number;
 }
 
 const integer = (min: number, max: number) =>
@@ -88,6 +92,12 @@ const integer = (min: number, max: number) =>
     .regex(/^\d+$/, `must be an integer from ${min} to ${max}`)
     .transform(Number)
     .refine((n) => n >= min && n <= max, `must be an integer from ${min} to ${max}`);
+
+/** A number from 0 to 1. */
+const share = z
+  .string()
+  .regex(/^(0|1|0?\.\d+|1\.0+)$/, 'must be a number from 0 to 1')
+  .transform(Number);
 
 /** One of two values, as its literal type. */
 const either = <A extends string, B extends string>(a: A, b: B) =>
@@ -196,6 +206,8 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     trustedProxies: (value.TRUSTED_PROXIES ?? []) as readonly string[],
     adminTokens: (value.ADMIN_TOKEN ?? []) as readonly AdminToken[],
     logLevel: value.LOG_LEVEL,
+    otlpEndpoint: value.OTEL_EXPORTER_OTLP_ENDPOINT ?? null,
+    traceRatio: value.OTEL_TRACES_SAMPLER_ARG,
   };
 }
 
@@ -270,5 +282,7 @@ function variables(choices: Choices) {
     TRUSTED_PROXIES: listOf(parseSubnet).optional(),
     ADMIN_TOKEN: listOf(parseAdminToken).optional(),
     LOG_LEVEL: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
+    OTEL_EXPORTER_OTLP_ENDPOINT: url('http:', 'https:').optional(),
+    OTEL_TRACES_SAMPLER_ARG: share.default(1),
   });
 }

@@ -214,6 +214,8 @@ export const limits = {
   /** A request's headers, and the whole request, must arrive within this time. A new connection must send within the latter. */
   headersMs: 10_000,
   requestMs: 15_000,
+  /** On shutdown, traces that were not sent have this long. */
+  traceFlushMs: 2_000,
   /** Interval at which a server looks for late requests. */
   lateRequestsEveryMs: 1_000,
   /** File descriptors that connections of clients leave to the stores, the log and the process. */

@@ -52,7 +52,18 @@ describe('the configuration', () => {
       trustedProxies: [],
       adminTokens: [],
       logLevel: 'info',
+      otlpEndpoint: null,
+      traceRatio: 1,
     });
+  });
+
+  it('has a share as a number from 0 to 1', () => {
+    for (const [text, traceRatio] of Object.entries({ 0: 0, 1: 1, '0.01': 0.01, '.5': 0.5 }))
+      expect(parseEnv({ OTEL_TRACES_SAMPLER_ARG: text }, choices)).toMatchObject({ traceRatio });
+    for (const text of ['2', '-0.1', '1.5', '1e-3', 'half'])
+      expect(problemsOf({ OTEL_TRACES_SAMPLER_ARG: text })).toEqual([
+        `OTEL_TRACES_SAMPLER_ARG="${text}" must be a number from 0 to 1`,
+      ]);
   });
 
   it('counts an empty value as absent', () => {
