@@ -132,11 +132,11 @@ export function startTracing(
     },
     purchases: (purchases) => ({
       ...purchases,
-      attempt: (saleId, userId) =>
+      attempt: (saleId, userId, client) =>
         inSpan(
           'purchase attempt',
           { attributes: { 'stampede.strategy': strategy, 'stampede.sale.id': saleId } },
-          () => purchases.attempt(saleId, userId),
+          () => purchases.attempt(saleId, userId, client),
           describeOutcome,
         ),
     }),
