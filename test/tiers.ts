@@ -27,6 +27,7 @@ export const FULL_ONLY = [
   'test/http/rolling-restart.test.ts',
   'test/http/slow-clients.test.ts',
   'test/http/store-failures.test.ts',
+  'test/image.test.ts',
   'test/local/deleted-folder.test.ts',
   'test/local/postgres-server.test.ts',
   'test/local/stores.test.ts',
