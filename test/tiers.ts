@@ -61,6 +61,7 @@ export const IN_BOTH = [
   'test/contract/*.test.ts',
   'test/orders/kill.test.ts',
   'test/orders/redis-loss.test.ts',
+  'test/workflows.test.ts',
 ];
 
 /** Of these, nothing is left for the full tier. */
