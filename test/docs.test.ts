@@ -16,7 +16,12 @@ const filesBelow = (folder: string) =>
     (file) => `${folder}/${file}`,
   );
 
-const documents = ['README.md', 'CHANGELOG.md', ...filesBelow('docs').filter((file) => file.endsWith('.md'))];
+const documents = [
+  'README.md',
+  'CHANGELOG.md',
+  'SECURITY.md',
+  ...filesBelow('docs').filter((file) => file.endsWith('.md')),
+];
 const matches = (page: string, pattern: RegExp) => [...page.matchAll(pattern)].map((match) => match[1]!);
 const prose = (page: string) => page.replace(/^```[\s\S]*?^```$/gm, '');
 /** The part of a page below a heading, up to the next heading of the same level. */
