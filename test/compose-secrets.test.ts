@@ -4,6 +4,7 @@ import path from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../bench/kit/temporary-folder.ts';
+import { parseEnv } from '../src/config/env.ts';
 import { findRedisServer, startRedisServer } from '../src/local/redis-server.ts';
 import { compose, readCompose, secrets, stampedes, writeSecrets } from './support/compose.ts';
 
@@ -28,6 +29,15 @@ describe('secrets', () => {
       expect(again[name], name).not.toBe(secrets[name]);
       expect(again[name], name).not.toBe('');
     }
+  });
+
+  it('do not stop npm start, which reads the same file', () => {
+    const { adminTokens, ticketKeys, databaseUrl } = parseEnv(secrets, {
+      strategies: ['lua'],
+      locks: ['redis'],
+    });
+    expect([adminTokens, ticketKeys]).toEqual([[expect.anything()], [expect.anything()]]);
+    expect(databaseUrl).toBeNull();
   });
 
   it('are the only passwords, and each service has its own', () => {

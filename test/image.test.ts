@@ -83,6 +83,7 @@ describe('the files of the image', () => {
   });
 
   it('cannot be changed by the user of the image', () => {
+    expect(image.settings.USER).toMatch(/^[1-9]\d*:[1-9]\d*$/);
     const [user] = image.settings.USER!.split(':').map(Number);
     const changeable = filesBelow(app).filter((file) => {
       const { uid, mode } = statSync(path.join(app, file));
