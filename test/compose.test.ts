@@ -1,5 +1,5 @@
 /** docker-compose.yml, read without a Docker engine: its variables are Stampede's, and its parts fit together. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { youngGeneration } from '../bench/kit/service.ts';
 import { parseDatabaseUrl } from '../src/config/database-url.ts';
