@@ -1,4 +1,4 @@
-import { defineConfig } from 'prisma-cli/config';
+import { defineConfig } from 'prisma/config';
 
 // The command line needs only the paths. The service hands its own connection to the client and to the
 // schema engine (src/store/postgres/pool.ts, src/store/postgres/migrate.ts), so no URL is read here unless a person asks.

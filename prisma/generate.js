@@ -1,8 +1,6 @@
 // Generates the Prisma client into src/generated after `npm install`.
 //
-// A production install (`npm ci --omit=dev`) has no Prisma CLI and needs none: dist/ contains the compiled client. package.json names
-// the CLI prisma-cli, because a package named prisma satisfies an optional peer dependency of @prisma/client: npm then installs
-// it in production, too, and 236 MB with it.
+// A production install (`npm ci --omit=dev`) has no Prisma CLI and needs none: dist/ contains the compiled client.
 //
 // `prisma generate` reads the schema with WebAssembly alone, but its command line insists on the native schema engine and
 // downloads it when it is missing. Stampede never runs that binary (src/store/postgres/migrate.ts applies migrations
@@ -13,7 +11,7 @@ import { fileURLToPath } from 'node:url';
 
 function prismaCli() {
   try {
-    return createRequire(import.meta.url).resolve('prisma-cli/build/index.js');
+    return createRequire(import.meta.url).resolve('prisma/build/index.js');
   } catch {
     return null;
   }

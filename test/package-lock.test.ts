@@ -5,7 +5,6 @@ import { expect, it } from 'vitest';
 interface Entry {
   readonly version?: string;
   readonly resolved?: string;
-  readonly devOptional?: boolean;
   readonly optionalDependencies?: Readonly<Record<string, string>>;
 }
 const { packages } = JSON.parse(readFileSync(new URL('../package-lock.json', import.meta.url), 'utf8')) as {
@@ -25,10 +24,4 @@ it('the lock file names versions, and no registry', () => {
     expect(version, place).toBeDefined();
     expect(resolved, place).toBeUndefined();
   }
-});
-
-it('a production install has no development dependency but the compiler, an optional peer of Prisma', () => {
-  expect(entries.filter(([, { devOptional }]) => devOptional).map(([place]) => place)).toEqual([
-    'node_modules/typescript',
-  ]);
 });
