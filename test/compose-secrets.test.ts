@@ -75,7 +75,7 @@ it('runs the service without a right, and with nothing that it can write', () =>
 });
 
 describe('the users of Redis', () => {
-  const users = configs['redis-users']!.content;
+  const users = configs['redis-users']!.content!;
   const rulesOf = (line: string) => line.match(/[+-]\S+/g)!;
 
   it('are those of every server that has data', () => {
