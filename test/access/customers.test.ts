@@ -224,9 +224,8 @@ describe('a customer', () => {
 
     // They expire: then it waits, the longer the more there were.
     const customer = customerId(ISSUER, 'hoarder');
-    await stores.sql.query(`UPDATE orders SET expires_at = now() - interval '1 s' WHERE user_id = $1`, [
-      customer,
-    ]);
+    const expire = `UPDATE orders SET expires_at = now() - interval '1 s' WHERE user_id = $1`;
+    await stores.sql.query(expire, [customer]);
     const left = `SELECT FROM orders WHERE user_id = $1 AND status = 'pending'`;
     await eventually(
       async () => (await stores.sql.query(left, [customer])).rowCount,
@@ -240,14 +239,8 @@ describe('a customer', () => {
   it('waits twice as long for each further reservation that expired', () => {
     const nowMs = Date.now();
     const unpaid = (expired: number) => ({ pending: 0, expired, lastExpiredAt: new Date(nowMs) });
-    expect([0, 2, 3, 4, 5, 13].map((count) => waitOf(unpaid(count), nowMs))).toEqual([
-      null,
-      null,
-      60,
-      120,
-      240,
-      61_440,
-    ]);
+    const waits = [0, 2, 3, 4, 5, 13].map((count) => waitOf(unpaid(count), nowMs));
+    expect(waits).toEqual([null, null, 60, 120, 240, 61_440]);
     expect(waitOf(unpaid(3), nowMs + 60_000)).toBeNull();
   });
 
