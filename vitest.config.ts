@@ -1,31 +1,46 @@
 import { defineConfig } from 'vitest/config';
-import { FULL_ONLY, IN_BOTH, QUICK_ONLY } from './test/tiers.ts';
+import { FULL_ONLY, IN_BOTH, QUICK_ONLY, TIMED } from './test/tiers.ts';
 
-/** They end a test that hangs; a slow machine must not reach them. */
-const timeouts = { testTimeout: 180_000, hookTimeout: 180_000 };
+/** @param groupOrder the projects run one after the other, in this order */
+const shared = (groupOrder: number) => ({
+  // They end a test that hangs; a slow machine must not reach them.
+  testTimeout: 180_000,
+  hookTimeout: 180_000,
+  // For two cores: of a file's time most is spent waiting for stores, leases and starts of services.
+  maxWorkers: 4,
+  sequence: { groupOrder },
+});
 
 export default defineConfig({
   test: {
     globalSetup: ['test/support/global-setup.ts'],
-    // Every file starts services and some start stores; the machines this runs on have two cores.
-    maxWorkers: 2,
     reporters: ['default'],
     projects: [
       {
         test: {
-          ...timeouts,
+          ...shared(1),
           name: 'quick',
           include: ['test/**/*.test.ts'],
-          exclude: [...FULL_ONLY],
+          exclude: [...FULL_ONLY, ...TIMED],
           provide: { tier: 'quick' },
         },
       },
       {
         test: {
-          ...timeouts,
+          ...shared(2),
           name: 'full',
           include: [...FULL_ONLY, ...IN_BOTH],
           exclude: QUICK_ONLY,
+          provide: { tier: 'full' },
+        },
+      },
+      {
+        test: {
+          ...shared(3),
+          name: 'timed',
+          include: TIMED,
+          // Alone: see test/tiers.ts.
+          maxWorkers: 1,
           provide: { tier: 'full' },
         },
       },
