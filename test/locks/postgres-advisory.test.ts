@@ -47,8 +47,9 @@ async function locks(): Promise<{ held: number; waiting: number }> {
 describe('the advisory lock', () => {
   it('sends one contender per process to Postgres', async () => {
     const lease = await held(b, 'one');
-    const waiting = Array.from({ length: 5 }, () => a.acquire('one', { ttlMs: 2_000, waitMs: 600 }));
-    await sleep(300);
+    const waiting = Array.from({ length: 5 }, () => a.acquire('one', { ttlMs: 2_000, waitMs: 2_000 }));
+    await eventually(locks, ({ waiting }) => waiting > 0);
+    await sleep(300); // for the others, if they were sent
     expect(await locks()).toEqual({ held: 1, waiting: 1 });
     for (const result of await Promise.all(waiting)) expect(result.kind).toBe('contended');
     await lease.release();
