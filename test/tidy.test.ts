@@ -15,7 +15,7 @@ const files = ['src', 'bench', 'test', 'lua']
   )
   .filter(
     (file) =>
-      /\.(ts|lua)$/.test(file) && !file.startsWith('src/generated/') && !file.startsWith('bench/results/'),
+      /\.(tsx?|lua)$/.test(file) && !file.startsWith('src/generated/') && !file.startsWith('bench/results/'),
   )
   .sort();
 const text = (file: string) => readFileSync(path.join(root, file), 'utf8');
@@ -43,6 +43,7 @@ const LAYERS: string[][] = [
   ['points', 'strategies', 'tasks'],
   ['orders', 'access'],
   ['http'],
+  ['web'],
   ['workers.ts', 'startup.ts'],
   ['core.ts'],
   ['background.ts', 'customers.ts', 'tracing.ts'],
@@ -62,7 +63,7 @@ const SHARED = [
 const isImplementation = (file: string) =>
   /^src\/(locks|strategies)\//.test(file) && !SHARED.some((shared) => shared.test(file));
 
-const source = files.filter((file) => file.startsWith('src/') && file.endsWith('.ts'));
+const source = files.filter((file) => file.startsWith('src/') && /\.tsx?$/.test(file));
 
 describe('imports', () => {
   it('are found at all', () => {
@@ -103,7 +104,7 @@ describe('imports', () => {
       for (const imported of importsOf(file)) if (files.includes(imported)) visit(imported, [...path, file]);
       isDone.add(file);
     };
-    for (const file of files.filter((f) => f.endsWith('.ts'))) visit(file, []);
+    for (const file of files.filter((f) => /\.tsx?$/.test(f))) visit(file, []);
   });
 
   it.each([
@@ -152,7 +153,7 @@ describe('budgets', () => {
   it.each(files)('%s', (file) => {
     const lines = text(file).split('\n').length;
     expect(lines).toBeLessThanOrEqual(isImplementation(file) ? 150 : 400);
-    if (file.endsWith('.ts') && !file.startsWith('test/')) {
+    if (/\.tsx?$/.test(file) && !file.startsWith('test/')) {
       for (const { name, length } of functionsOf(text(file))) expect(length, name).toBeLessThanOrEqual(60);
     }
   });

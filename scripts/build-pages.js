@@ -1,0 +1,42 @@
+/**
+ * Bundles the scripts and styles of the pages: `npm run build` runs it. Each is compressed here, once, so that the service reads
+ * three files and compresses nothing when it starts. A style that an entry imports becomes a file beside its script.
+ */
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { build } from 'esbuild';
+
+/** What is bundled. An entry that is not there is left out: the image of the service has no `bench`. */
+const entries = [
+  { entry: 'src/web/style.css', outfile: 'dist/web/style.css' },
+  { entry: 'src/web/shop/main.tsx', outfile: 'dist/web/shop.js' },
+  { entry: 'src/web/shop/proof-worker.ts', outfile: 'dist/web/proof-worker.js' },
+  { entry: 'src/web/console/main.tsx', outfile: 'dist/web/console.js' },
+];
+
+/** @param {{ entry: string, outfile: string }} page */
+async function bundle({ entry, outfile }) {
+  const { outputFiles } = await build({
+    entryPoints: [entry],
+    outfile,
+    bundle: true,
+    minify: true,
+    format: 'esm',
+    target: ['es2022', 'chrome109', 'firefox115', 'safari16.4'],
+    jsx: 'automatic',
+    jsxImportSource: 'preact',
+    legalComments: 'none',
+    tsconfigRaw: {},
+    logLevel: 'warning',
+    write: false,
+  });
+  for (const { path: file, contents } of outputFiles) {
+    mkdirSync(path.dirname(file), { recursive: true });
+    writeFileSync(file, contents);
+    writeFileSync(`${file}.br`, brotliCompressSync(contents));
+    writeFileSync(`${file}.gz`, gzipSync(contents, { level: 9 }));
+  }
+}
+
+await Promise.all(entries.filter(({ entry }) => existsSync(entry)).map(bundle));

@@ -1,0 +1,29 @@
+/** Numbers, amounts and times as people read them. The page's language decides, not the browser's: it is English throughout. */
+
+const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
+const amount = new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+const instant = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium' });
+
+export const count = (n: number): string => whole.format(n);
+/** At most three digits that count: 12.3K. */
+export const compact = (n: number): string => short.format(n);
+/** The service knows amounts, and no currency. */
+export const money = (cents: number): string => amount.format(cents / 100);
+export const dateTime = (iso: string): string => instant.format(new Date(iso));
+
+/** A duration as `2 d 03:04:05`, `03:04:05` or `04:05`, rounded up to a second. */
+export function clock(ms: number): string {
+  const s = Math.max(0, Math.ceil(ms / 1_000));
+  const two = (n: number) => String(Math.floor(n)).padStart(2, '0');
+  const time = [...(s >= 3_600 ? [two((s % 86_400) / 3_600)] : []), two((s % 3_600) / 60), two(s % 60)].join(
+    ':',
+  );
+  return s >= 86_400 ? `${Math.floor(s / 86_400)} d ${time}` : time;
+}
+
+/** A latency: 0.8 ms, 12 ms, 1.2 s. */
+export function latency(ms: number): string {
+  if (ms >= 1_000) return `${(ms / 1_000).toFixed(1)} s`;
+  return ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.round(ms)} ms`;
+}

@@ -1,0 +1,89 @@
+/** The parts that pages share. How they look is in style.css. */
+import type { ComponentChildren } from 'preact';
+import { count } from './format.ts';
+
+export type Tone = 'good' | 'warn' | 'bad' | 'plain';
+
+export function Pill({ tone, children }: { tone: Tone; children: ComponentChildren }) {
+  return <span class={`pill ${tone}`}>{children}</span>;
+}
+
+/** Says what happened, in one sentence or two; a screen reader says it too when it appears inside a `Live`. */
+export function Notice({
+  tone,
+  title,
+  children,
+}: {
+  tone: Tone;
+  title: string;
+  children?: ComponentChildren;
+}) {
+  return (
+    <div class={`notice ${tone}`}>
+      <strong>{title}</strong>
+      {children !== undefined && <div>{children}</div>}
+    </div>
+  );
+}
+
+/** A region whose changes screen readers announce when they are idle. */
+export function Live({ children }: { children: ComponentChildren }) {
+  return (
+    <div class="stack" aria-live="polite">
+      {children}
+    </div>
+  );
+}
+
+/** How much of a whole is left. */
+export function Bar({ label, value, max }: { label: string; value: number; max: number }) {
+  const shown = Math.min(Math.max(0, value), max);
+  return (
+    <progress class="bar" aria-label={label} value={shown} max={Math.max(1, max)}>
+      {count(shown)}
+    </progress>
+  );
+}
+
+export function Field({
+  label,
+  hint,
+  children,
+}: {
+  label: string;
+  hint?: string;
+  children: ComponentChildren;
+}) {
+  return (
+    // biome-ignore lint/a11y/noLabelWithoutControl: the control is among the children
+    <label class="field">
+      {label}
+      {children}
+      {hint !== undefined && <small>{hint}</small>}
+    </label>
+  );
+}
+
+/** The command to copy, with its button. */
+export function Command({ text }: { text: string }) {
+  return (
+    <div class="command">
+      <pre>{text}</pre>
+      <button
+        type="button"
+        class="slim"
+        onClick={(event) => {
+          const button = event.currentTarget;
+          void navigator.clipboard.writeText(text).then(() => {
+            button.textContent = 'Copied';
+            setTimeout(() => {
+              button.textContent = 'Copy';
+            }, 2_000);
+          });
+        }}
+      >
+        Copy
+      </button>
+    </div>
+  );
+}
