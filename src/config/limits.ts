@@ -174,6 +174,22 @@ export const limits = {
     batch: 500,
     everyMs: 20_000,
   },
+  /** Server-sent events: see http/broadcast.ts. */
+  events: {
+    /** Interval at which a process reads the sales that are watched, in one statement, and the metrics for the console. */
+    salesEveryMs: 250,
+    consoleEveryMs: 1_000,
+    /** An unchanged frame is repeated after this time: it keeps proxies from closing the stream, and corrects clocks. */
+    heartbeatMs: 5_000,
+    /** A listener that takes nothing for this long is disconnected. */
+    stalledMs: 30_000,
+    /** A browser reconnects after this time at the earliest, and twice this time at the latest. */
+    retryMs: 2_000,
+    /** Streams of one process. Each costs about 20 KiB and a descriptor. */
+    listeners: 10_000,
+  },
+  /** A page with the list of sales is rendered from one read for so long, however many open it. */
+  pageMaxAgeMs: 1_000,
   /** Tasks: effects outside Stampede, performed after the commit. */
   tasks: {
     /** Tasks that one dispatcher pass enqueues: this many new ones and this many retries. */

@@ -21,3 +21,13 @@ export interface Sale {
 export function freeUnits({ remaining }: Sale): number {
   return Math.max(0, remaining);
 }
+
+/** Where a sale stands at an instant. */
+export type SaleState = 'scheduled' | 'open' | 'sold-out' | 'ended';
+
+/** @param nowMs by the clock of the store that decides */
+export function stateOf(sale: Pick<Sale, 'startsAt' | 'endsAt' | 'remaining'>, nowMs: number): SaleState {
+  if (sale.startsAt !== null && nowMs < Date.parse(sale.startsAt)) return 'scheduled';
+  if (sale.endsAt !== null && nowMs >= Date.parse(sale.endsAt)) return 'ended';
+  return sale.remaining > 0 ? 'open' : 'sold-out';
+}

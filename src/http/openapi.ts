@@ -75,6 +75,22 @@ const salePaths: ZodOpenApiPathsObject = {
       },
     },
   },
+  '/sales/{saleId}/events': {
+    get: {
+      summary: 'What is left of a sale, as it changes: server-sent events',
+      description:
+        'The first event comes at once, further ones when something changes, and the last one again every 5 seconds. Slow clients miss events in between, never the latest.',
+      tags: ['Sales'],
+      requestParams: { path: salePath },
+      responses: {
+        '200': {
+          description: 'A stream; it ends when the service stops',
+          content: { 'text/event-stream': { schema: s.saleEventSchema } },
+        },
+        ...failures('invalid-request', 'unknown-sale', 'too-many-requests', ...STORES),
+      },
+    },
+  },
   '/sales/{saleId}/restock': {
     post: {
       summary: 'Add units, or remove unsold ones',

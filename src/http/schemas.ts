@@ -150,6 +150,20 @@ export const saleSchema = z
   })
   .meta({ id: 'Sale' });
 
+export const saleEventSchema = z
+  .object({
+    now: z
+      .int()
+      .meta({ description: "The store's clock, milliseconds since 1970: it decides when the sale opens" }),
+    state: z.enum(['scheduled', 'open', 'sold-out', 'ended']),
+    stock: z.int(),
+    sold: z.int(),
+    remaining: z.int(),
+    startsAt: dateTime.nullable(),
+    endsAt: dateTime.nullable(),
+  })
+  .meta({ id: 'SaleEvent', description: 'The data of one event' });
+
 export const ticketSchema = z
   .object({
     ticket: z.string().meta({ description: 'Sent with a purchase as Authorization: Bearer' }),

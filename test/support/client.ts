@@ -14,7 +14,9 @@ export interface Answer {
 
 export async function call(url: string, init: RequestInit = {}): Promise<Answer> {
   const response = await fetch(url, init);
-  const text = await response.text();
+  const isStream = response.headers.get('content-type') === 'text/event-stream';
+  if (isStream) await response.body?.cancel();
+  const text = isStream ? '' : await response.text();
   const isJson = response.headers.get('content-type')?.includes('json') ?? false;
   const body = (isJson ? JSON.parse(text) : { text }) as Record<string, unknown>;
   const problem =

@@ -21,6 +21,7 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'get /sales': () => [['/sales']],
   'post /sales': () => [['/sales', { name: 'new', stock: 1, priceCents: 1 }]],
   'get /sales/{saleId}': ({ saleId }) => [[`/sales/${saleId}`]],
+  'get /sales/{saleId}/events': ({ saleId }) => [[`/sales/${saleId}/events`]],
   'post /sales/{saleId}/restock': ({ saleId }) => [
     [`/sales/${saleId}/restock`, { units: 2 }],
     [`/sales/${saleId}/restock`, { units: -2 }],

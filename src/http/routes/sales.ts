@@ -69,7 +69,7 @@ export function saleRoutes({ sales, reads, strategy }: SaleContext, admin: Admin
   return router;
 }
 
-function unknownSale(saleId: number): ProblemError {
+export function unknownSale(saleId: number): ProblemError {
   return new ProblemError('unknown-sale', `Sale ${saleId} does not exist.`);
 }
 

@@ -17,6 +17,8 @@ export interface SaleTable {
   get(saleId: number): Promise<Sale | null>;
   /** A sale, and the secret seed of its lottery. */
   getWithSeed(saleId: number): Promise<{ readonly sale: Sale; readonly seed: string } | null>;
+  /** Those of the sales that exist, by one statement, and Postgres's clock, milliseconds since 1970. */
+  watch(saleIds: readonly number[]): Promise<{ readonly sales: readonly Sale[]; readonly nowMs: number }>;
   /** Newest first. @param before only sales with a smaller id */
   list(limit: number, before?: number): Promise<readonly Sale[]>;
   /** Sales that have not ended, or ended recently: all that can have reservations. */
@@ -45,6 +47,12 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
       const row = await prisma.sale.findUnique({ where: { id: saleId } });
       return row === null ? null : { sale: toSale(row), seed: row.lotterySeed };
     },
+    async watch(saleIds) {
+      const rows = await prisma.$queryRaw<(SaleColumns & { nowMs: number })[]>(Prisma.sql`
+        SELECT ${COLUMNS}, (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "nowMs"
+        FROM sales WHERE id = ANY(${saleIds}::int[])`);
+      return { sales: rows.map(toSale), nowMs: rows[0]?.nowMs ?? Date.now() };
+    },
     async list(limit, before) {
       const where = before === undefined ? {} : { id: { lt: before } };
       const rows = await prisma.sale.findMany({ where, orderBy: { id: 'desc' }, take: limit });
@@ -72,14 +80,15 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
           INSERT INTO mirror_outbox (sale_id, change, units) SELECT id, 'restock', free FROM changed
           WHERE ${isMirrored} AND free > 0
         )
-        SELECT id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt", ends_at AS "endsAt",
-          spread_s AS "spreadS"
-        FROM changed`);
+        SELECT ${COLUMNS} FROM changed`);
       if (rows[0] !== undefined) return toSale(rows[0]);
       return (await this.get(saleId)) === null ? null : 'below-sold';
     },
   };
 }
+
+const COLUMNS = Prisma.sql`id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",
+  ends_at AS "endsAt", spread_s AS "spreadS"`;
 
 type SaleColumns = Omit<SaleRow, 'version' | 'createdAt' | 'lotterySeed'>;
 

@@ -1,0 +1,162 @@
+/**
+ * Server-sent events for any number of listeners: what they watch is read, serialized and framed once for all of them.
+ *
+ *   a topic:     closed ──first listener, its topic exists──▶ read with all others every `everyMs` ──no listener left──▶ closed
+ *   a listener:  level ──its connection has not taken the last frame──▶ behind, gets no frame ──taken──▶ level: gets the latest
+ *
+ * A listener therefore holds at most one frame in memory. One that stays behind for `stalledMs` is disconnected.
+ */
+import type { Response } from 'express';
+import { limits } from '../config/limits.ts';
+
+/** What listeners watch. */
+export interface Source<Topic> {
+  /** Milliseconds between two reads. */
+  readonly everyMs: number;
+  /**
+   * Reads some topics at once.
+   * @returns what is known of those that exist, and the clock that decides, milliseconds since 1970
+   */
+  read(
+    topics: readonly Topic[],
+  ): Promise<{ readonly values: ReadonlyMap<Topic, object>; readonly nowMs: number }>;
+  /** Receives what `read` throws. Listeners keep what they have, and get a comment as heartbeat. */
+  onError(error: unknown): void;
+}
+
+interface Channel {
+  /** With the time since when they are behind, milliseconds; null: level. */
+  readonly listeners: Map<Response, number | null>;
+  /** The latest value as JSON, without the clock. */
+  text: string;
+  frame: Buffer;
+  framedMs: number;
+}
+
+const COMMENT = Buffer.from(': alive\n\n');
+const { heartbeatMs, stalledMs, retryMs } = limits.events;
+
+export class Broadcast<Topic> {
+  readonly #source: Source<Topic>;
+  readonly #channels = new Map<Topic, Channel>();
+  readonly #opening = new Map<Topic, Promise<Channel | null>>();
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+
+  constructor(source: Source<Topic>) {
+    this.#source = source;
+  }
+
+  /** Listeners of all topics. */
+  get size(): number {
+    return [...this.#channels.values()].reduce((sum, { listeners }) => sum + listeners.size, 0);
+  }
+
+  listenersOf(topic: Topic): Iterable<Response> {
+    return this.#channels.get(topic)?.listeners.keys() ?? [];
+  }
+
+  /**
+   * Sends a topic's events until the listener or the service closes.
+   * @returns false when there is no such topic @throws what `read` throws
+   */
+  async listen(topic: Topic, res: Response): Promise<boolean> {
+    const channel = this.#channels.get(topic) ?? (await (this.#opening.get(topic) ?? this.#open(topic)));
+    if (channel === null) return false;
+    if (res.destroyed) return true;
+    // Without chunks a frame is one write of the shared buffer; the end of the connection ends the stream.
+    res.removeHeader('Transfer-Encoding');
+    res.writeHead(200, {
+      'Content-Type': 'text/event-stream',
+      'Cache-Control': 'no-store',
+      'X-Accel-Buffering': 'no',
+      Connection: 'close',
+    });
+    // Spread, so that listeners of a process that stops do not come back at the same instant.
+    res.write(`retry: ${Math.round(retryMs * (1 + Math.random()))}\n\n`);
+    res.write(channel.frame);
+    if (this.#isClosed) {
+      res.end();
+      return true;
+    }
+    // Others may have left meanwhile.
+    this.#channels.set(topic, channel);
+    channel.listeners.set(res, null);
+    res.on('close', () => channel.listeners.delete(res));
+    this.#schedule();
+    return true;
+  }
+
+  /** Ends every stream. */
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    for (const { listeners } of this.#channels.values()) for (const res of listeners.keys()) res.end();
+    this.#channels.clear();
+  }
+
+  /** Concurrent first listeners share one read. */
+  #open(topic: Topic): Promise<Channel | null> {
+    const opening = this.#source
+      .read([topic])
+      .then(({ values, nowMs }) => {
+        const value = values.get(topic);
+        if (value === undefined) return null;
+        const channel = { listeners: new Map(), text: '', frame: COMMENT, framedMs: 0 };
+        frame(channel, value, nowMs);
+        return channel;
+      })
+      .finally(() => this.#opening.delete(topic));
+    this.#opening.set(topic, opening);
+    return opening;
+  }
+
+  #schedule(): void {
+    if (this.#isClosed || this.#timer !== undefined) return;
+    this.#timer = setTimeout(() => void this.#pass(), this.#source.everyMs);
+  }
+
+  async #pass(): Promise<void> {
+    for (const [topic, { listeners }] of this.#channels)
+      if (listeners.size === 0) this.#channels.delete(topic);
+    if (this.#channels.size > 0) {
+      const read = await this.#source.read([...this.#channels.keys()]).catch((error) => {
+        this.#source.onError(error);
+        return null;
+      });
+      const atMs = performance.now();
+      for (const [topic, channel] of this.#channels) {
+        const value = read?.values.get(topic);
+        const isNew = value !== undefined && frame(channel, value, read!.nowMs);
+        const isDue = !isNew && value === undefined && atMs - channel.framedMs >= heartbeatMs;
+        if (isDue) channel.framedMs = atMs;
+        send(channel, isNew ? channel.frame : isDue ? COMMENT : null, atMs);
+      }
+    }
+    this.#timer = undefined;
+    if (this.#channels.size > 0) this.#schedule();
+  }
+}
+
+/** Makes the next frame if the value changed, or the last one is so old that it would be a heartbeat. @returns whether it did */
+function frame(channel: Channel, value: object, nowMs: number): boolean {
+  const text = JSON.stringify(value);
+  const atMs = performance.now();
+  if (text === channel.text && atMs - channel.framedMs < heartbeatMs) return false;
+  channel.text = text;
+  channel.frame = Buffer.from(`data: {"now":${Math.round(nowMs)},${text.slice(1)}\n\n`);
+  channel.framedMs = atMs;
+  return true;
+}
+
+/** @param news null: only listeners that were behind get something, the latest frame */
+function send({ listeners, frame }: Channel, news: Buffer | null, atMs: number): void {
+  for (const [res, behindMs] of listeners) {
+    if (behindMs === null && news === null) continue;
+    if (res.writableLength === 0) {
+      res.write(behindMs === null ? news! : frame);
+      if (behindMs !== null) listeners.set(res, null);
+    } else if (behindMs === null) listeners.set(res, atMs);
+    else if (atMs - behindMs >= stalledMs) res.destroy();
+  }
+}

@@ -1,0 +1,80 @@
+/** What is left of a sale, as server-sent events. */
+import type { RequestHandler, Response } from 'express';
+import { Router } from 'express';
+import type { ClientAddresses } from '../../access/client-address.ts';
+import { limits } from '../../config/limits.ts';
+import { type Sale, stateOf } from '../../domain/sale.ts';
+import type { SaleTable } from '../../store/postgres/sales.ts';
+import { Broadcast } from '../broadcast.ts';
+import { ProblemError } from '../problems.ts';
+import { parse } from '../requests.ts';
+import { saleIdSchema } from '../schemas.ts';
+import { unknownSale } from './sales.ts';
+
+export interface EventContext {
+  readonly sales: Pick<SaleTable, 'watch'>;
+  readonly addresses: ClientAddresses;
+  /** Streams of one address: as many as it may have connections. 0: no limit. */
+  readonly perAddress: number;
+  /** Streams end when it fires. */
+  readonly stopping: AbortSignal;
+  readonly onError: (error: unknown) => void;
+}
+
+export function eventRoutes(context: EventContext): Router {
+  const { sales, addresses, perAddress, stopping, onError } = context;
+  const streams = new Broadcast<number>({
+    everyMs: limits.events.salesEveryMs,
+    async read(saleIds) {
+      const { sales: found, nowMs } = await sales.watch(saleIds);
+      return { values: new Map(found.map((sale) => [sale.id, eventOf(sale, nowMs)])), nowMs };
+    },
+    onError,
+  });
+  stopping.addEventListener('abort', () => streams.close());
+  const ofAddress = new Map<string, number>();
+
+  const admit: RequestHandler = (req, res, next) => {
+    // A client that only asks for the headers gets no stream.
+    if (req.method === 'HEAD') return res.type('text/event-stream').end();
+    if (streams.size >= limits.events.listeners)
+      throw tooMany(res, 'busy', 'This process serves all the streams it can.');
+    if (perAddress > 0) {
+      const address = addresses.of(req);
+      const open = ofAddress.get(address) ?? 0;
+      if (open >= perAddress)
+        throw tooMany(res, 'too-many-requests', 'This address has all the streams it may have.');
+      ofAddress.set(address, open + 1);
+      res.on('close', () => {
+        const left = ofAddress.get(address)! - 1;
+        if (left === 0) ofAddress.delete(address);
+        else ofAddress.set(address, left);
+      });
+    }
+    next();
+  };
+
+  const router = Router();
+  router.get('/sales/:saleId/events', admit, async (req, res) => {
+    const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
+    const isKnown = saleId <= limits.maxSaleId && (await streams.listen(saleId, res));
+    if (!isKnown) throw unknownSale(saleId);
+  });
+  return router;
+}
+
+const eventOf = (sale: Sale, nowMs: number) => ({
+  state: stateOf(sale, nowMs),
+  stock: sale.stock,
+  sold: sale.sold,
+  remaining: sale.remaining,
+  startsAt: sale.startsAt,
+  endsAt: sale.endsAt,
+});
+
+/** Polling `GET /sales/{id}` costs more than a stream: the wait is as long as a stream's own reconnection. */
+function tooMany(res: Response, slug: 'busy' | 'too-many-requests', detail: string): ProblemError {
+  res.setHeader('Retry-After', String(Math.ceil((2 * limits.events.retryMs) / 1_000)));
+  const help = 'Retry after the delay in Retry-After, or read GET /sales/{saleId}.';
+  return new ProblemError(slug, `${detail} ${help}`, { reason: 'too-many-streams' });
+}
