@@ -25,6 +25,12 @@ import type { Strategy } from './strategies/strategy.ts';
 /** What was started; stopped in reverse order. */
 export class Closers {
   readonly #closers: (() => Promise<unknown>)[] = [];
+  readonly #stopping = new AbortController();
+
+  /** Fires before anything is stopped: streams to clients do not end by themselves. */
+  get stopping(): AbortSignal {
+    return this.#stopping.signal;
+  }
 
   add(close: () => Promise<unknown>): void {
     this.#closers.push(close);
@@ -32,6 +38,7 @@ export class Closers {
 
   /** @param onError receives what a part throws; the other parts are still stopped */
   async close(onError: (error: unknown) => void): Promise<void> {
+    this.#stopping.abort();
     for (const close of this.#closers.splice(0).reverse()) await close().catch(onError);
   }
 }

@@ -15,11 +15,13 @@ import { limits } from './config/limits.ts';
 import { Closers, type Core, createReports, openCore, type Reports } from './core.ts';
 import { type Customers, openCustomers } from './customers.ts';
 import { createApp, type HttpContext } from './http/app.ts';
+import { readAssets } from './http/assets.ts';
 import { limitConnections, limitRequests } from './http/client-limits.ts';
 import { type Address, listenOn, type Ports, stopListening } from './http/listen.ts';
 import { createHttpServer } from './http/node-server.ts';
 import { purchaseListener } from './http/purchase-listener.ts';
 import { type Reads, readsFrom } from './http/reads.ts';
+import { openSaleEvents } from './http/routes/events.ts';
 import { locks } from './locks/registry.ts';
 import { attemptTally } from './metrics/attempt-tally.ts';
 import {
@@ -119,6 +121,11 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
 
   return openServers(config, customers, tracing, {
     ticketing: customers.ticketing,
+    saleEvents: openSaleEvents(reads.sales, closers.stopping, (error) => onError('watch-sales', error)),
+    clientLimits: customers.clientLimits,
+    assets: readAssets(),
+    stopping: closers.stopping,
+    onReadError: onError,
     strategy,
     purchases,
     sales,

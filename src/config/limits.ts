@@ -188,8 +188,6 @@ export const limits = {
     /** Streams of one process. Each costs about 20 KiB and a descriptor. */
     listeners: 10_000,
   },
-  /** A page with the list of sales is rendered from one read for so long, however many open it. */
-  pageMaxAgeMs: 1_000,
   /** Tasks: effects outside Stampede, performed after the commit. */
   tasks: {
     /** Tasks that one dispatcher pass enqueues: this many new ones and this many retries. */

@@ -116,6 +116,9 @@ function digest(text: string): Buffer {
 
 const FORWARDING = ['forwarded', 'via', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip'] as const;
 
+/** Whether the request would pass as an administrator's where no token is set. */
+export const isLocal = (req: Request): boolean => whyNotLocal(req) === null;
+
 /** Why a request may speak for a client on another machine, or for another site; null: it does not. */
 function whyNotLocal({ socket, headers }: Request): string | null {
   if (!/^(::1$|(::ffff:)?127\.)/.test(socket.remoteAddress ?? ''))

@@ -13,15 +13,27 @@ import type { SaleTable } from '../store/postgres/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { TaskAdmin } from '../tasks/tasks.ts';
 import { administration, noAdministration, type RecordEvent } from './admin.ts';
+import type { Assets } from './assets.ts';
+import type { Broadcast } from './broadcast.ts';
 import type { Callers } from './callers.ts';
+import type { ClientLimits } from './client-limits.ts';
 import { hostMistake } from './node-server.ts';
 import { ProblemError, type ProblemSlug, sendProblem } from './problems.ts';
 import { purchaseRoute } from './purchase-route.ts';
 import { boundReads, type Reads } from './reads.ts';
+import { type ConsoleContext, consoleRoutes } from './routes/console.ts';
+import { eventRoutes } from './routes/events.ts';
 import { orderRoutes } from './routes/orders.ts';
+import { pageRoutes } from './routes/pages.ts';
 import { pointRoutes } from './routes/points.ts';
 import { saleRoutes } from './routes/sales.ts';
-import { operationRoutes, type ServiceContext, serviceRoutes } from './routes/service.ts';
+import {
+  metricsText,
+  operationRoutes,
+  runChecks,
+  type ServiceContext,
+  serviceRoutes,
+} from './routes/service.ts';
 import { taskRoutes } from './routes/tasks.ts';
 import { type TicketContext, ticketRoutes } from './routes/tickets.ts';
 import type { TicketGate } from './ticket-gate.ts';
@@ -42,6 +54,13 @@ export interface HttpContext {
   readonly ticketing: { readonly gate: TicketGate; readonly routes: TicketContext } | null;
   /** Null: the server has no administrative routes. */
   readonly adminTokens: readonly AdminToken[] | null;
+  readonly saleEvents: Broadcast<number>;
+  readonly clientLimits: ClientLimits;
+  readonly assets: Assets;
+  /** Streams end when it fires. */
+  readonly stopping: AbortSignal;
+  /** Receives what a read for streams throws. @param operation such as 'watch-sales' */
+  readonly onReadError: (operation: string, error: unknown) => void;
   /** Records administrative acts. */
   readonly record: RecordEvent;
   /** Receives failures to record the answer to one. */
@@ -75,9 +94,14 @@ export function createApp(context: HttpContext): Express {
   const admin =
     adminTokens === null ? noAdministration : administration(adminTokens, record, onUnrecorded, instruments);
   app.use(serviceRoutes(context.service));
-  if (adminTokens !== null) app.use(operationRoutes(context.service));
+  if (adminTokens !== null) {
+    app.use(operationRoutes(context.service));
+    app.use(consoleRoutes(consoleContext(context), admin));
+  }
   app.use(boundReads(context.reads));
   app.use(saleRoutes(context, admin));
+  app.use(eventRoutes(context));
+  app.use(pageRoutes(context, context.assets));
   app.use(orderRoutes({ ...context, instruments }, admin));
   app.use(pointRoutes(context, admin));
   if (context.ticketing !== null) app.use(ticketRoutes(context.ticketing.routes, context.callers));
@@ -87,6 +111,17 @@ export function createApp(context: HttpContext): Express {
   );
   app.use(errorHandler(context));
   return app;
+}
+
+function consoleContext({ service, reads, strategy, stopping, onReadError }: HttpContext): ConsoleContext {
+  return {
+    metrics: () => metricsText(service),
+    degraded: service.degraded,
+    stores: () => runChecks(service.checks),
+    reconcile: { mirror: strategy.kind === 'reserves' ? strategy.mirror : null, ...reads },
+    stopping,
+    onReadError: (error) => onReadError('watch-metrics', error),
+  };
 }
 
 /** Turns every error into a problem: of the client, of a store, or a defect of the service. */

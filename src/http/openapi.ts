@@ -91,6 +91,20 @@ const salePaths: ZodOpenApiPathsObject = {
       },
     },
   },
+  '/sales/{saleId}/audit': {
+    get: {
+      summary: 'Compare the stores for one sale',
+      description:
+        'As `npm run reconcile -- --check` does it. A difference counts when it stays for 3 seconds, so the answer may take that long.',
+      tags: ['Sales'],
+      security: admin,
+      requestParams: { path: salePath },
+      responses: {
+        '200': json(s.auditSchema, 'What differs'),
+        ...failures('invalid-request', ...ADMIN, 'unknown-sale', ...STORES),
+      },
+    },
+  },
   '/sales/{saleId}/restock': {
     post: {
       summary: 'Add units, or remove unsold ones',
@@ -266,6 +280,21 @@ const taskPaths: ZodOpenApiPathsObject = {
 };
 
 const servicePaths: ZodOpenApiPathsObject = {
+  '/console/events': {
+    get: {
+      summary: 'What the service does, for the console: server-sent events, one a second',
+      description: 'Its fields may change between versions: monitoring reads /metrics.',
+      tags: ['Service'],
+      security: admin,
+      responses: {
+        '200': {
+          description: 'A stream',
+          content: { 'text/event-stream': { schema: z.looseObject({ now: z.int() }) } },
+        },
+        ...failures(...ADMIN),
+      },
+    },
+  },
   '/strategies': {
     get: {
       summary: 'Every strategy with its guarantees, and the active one',

@@ -14,7 +14,7 @@ import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import { ProblemError } from './problems.ts';
 
 export interface Reads {
-  readonly sales: Pick<SaleTable, 'get' | 'getWithSeed' | 'list'>;
+  readonly sales: Pick<SaleTable, 'get' | 'getWithSeed' | 'list' | 'watch' | 'recent'>;
   readonly orders: OrderTable;
   readonly uncommitted: UncommittedOrders;
   readonly points: Pick<Ledger, 'account'>;
@@ -34,6 +34,8 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): R
     sales: {
       get: coalesce((saleId: number) => sales.get(saleId)),
       getWithSeed: coalesce((saleId: number) => sales.getWithSeed(saleId)),
+      recent: () => sales.recent(),
+      watch: (saleIds) => sales.watch(saleIds),
       list: (limit, before) => list(before === undefined ? `${limit}` : `${limit} ${before}`),
     },
     orders,

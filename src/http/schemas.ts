@@ -274,6 +274,14 @@ export const strategiesSchema = z
   })
   .meta({ id: 'Strategies' });
 
+export const auditSchema = z
+  .object({
+    saleId: z.int(),
+    agrees: z.boolean(),
+    differences: z.array(z.string()).meta({ description: 'One sentence each; empty when the stores agree' }),
+  })
+  .meta({ id: 'Audit' });
+
 export const readinessSchema = z
   .object({
     status: z

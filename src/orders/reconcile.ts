@@ -16,7 +16,7 @@ import type { MirrorSnapshot } from '../store/redis/scripts.ts';
 export interface ReconcileContext {
   /** Null for a strategy without a mirror. */
   readonly mirror: SaleMirror | null;
-  readonly sales: SaleTable;
+  readonly sales: Pick<SaleTable, 'get' | 'recent'>;
   readonly orders: OrderTable;
 }
 
@@ -62,25 +62,31 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
 const COMPARISONS = 4;
 
 /**
- * Compares every sale that can sell, or could recently, several times where it differs: work in progress changes from one
- * comparison to the next, and drift stays.
+ * Compares a sale several times where it differs: work in progress changes from one comparison to the next, and drift stays.
  * @param pauseMs between two comparisons, milliseconds
- * @returns each sale, with a description of each difference
+ * @returns a description of each difference
  */
+export async function compareSale(
+  context: ReconcileContext,
+  listed: Sale,
+  pauseMs = 1_000,
+): Promise<{ readonly saleId: number; readonly differences: readonly string[] }> {
+  let { differences } = await compare(context, listed);
+  for (let n = 1; differences.size > 0 && n < COMPARISONS; n++) {
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    const sale = await context.sales.get(listed.id);
+    const again = sale === null ? new Map() : (await compare(context, sale)).differences;
+    differences = new Map([...differences].filter(([key]) => again.has(key)));
+  }
+  return { saleId: listed.id, differences: [...differences.values()] };
+}
+
+/** Compares every sale that can sell, or could recently. @param pauseMs see `compareSale` */
 export async function* compareAll(
   context: ReconcileContext,
-  pauseMs = 1_000,
+  pauseMs?: number,
 ): AsyncGenerator<{ readonly saleId: number; readonly differences: readonly string[] }> {
-  for (const listed of await context.sales.recent()) {
-    let { differences } = await compare(context, listed);
-    for (let n = 1; differences.size > 0 && n < COMPARISONS; n++) {
-      await new Promise((resolve) => setTimeout(resolve, pauseMs));
-      const sale = await context.sales.get(listed.id);
-      const again = sale === null ? new Map() : (await compare(context, sale)).differences;
-      differences = new Map([...differences].filter(([key]) => again.has(key)));
-    }
-    yield { saleId: listed.id, differences: [...differences.values()] };
-  }
+  for (const sale of await context.sales.recent()) yield compareSale(context, sale, pauseMs);
 }
 
 export interface RepairContext {

@@ -43,6 +43,8 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'get /users/{userId}/points': () => [['/users/unpaid/points']],
   'get /tasks': () => [['/tasks']],
   'post /tasks/{taskId}/retry': ({ deadTask }) => [[`/tasks/${deadTask}/retry`, {}]],
+  'get /sales/{saleId}/audit': ({ saleId }) => [[`/sales/${saleId}/audit`]],
+  'get /console/events': () => [['/console/events']],
   'get /strategies': () => [['/strategies']],
   'get /healthz': () => [['/healthz']],
   'get /readyz': () => [['/readyz']],

@@ -1,28 +1,28 @@
 /** What is left of a sale, as server-sent events. */
 import type { RequestHandler, Response } from 'express';
 import { Router } from 'express';
-import type { ClientAddresses } from '../../access/client-address.ts';
 import { limits } from '../../config/limits.ts';
 import { type Sale, stateOf } from '../../domain/sale.ts';
 import type { SaleTable } from '../../store/postgres/sales.ts';
 import { Broadcast } from '../broadcast.ts';
+import type { ClientLimits } from '../client-limits.ts';
 import { ProblemError } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { saleIdSchema } from '../schemas.ts';
 import { unknownSale } from './sales.ts';
 
 export interface EventContext {
-  readonly sales: Pick<SaleTable, 'watch'>;
-  readonly addresses: ClientAddresses;
-  /** Streams of one address: as many as it may have connections. 0: no limit. */
-  readonly perAddress: number;
-  /** Streams end when it fires. */
-  readonly stopping: AbortSignal;
-  readonly onError: (error: unknown) => void;
+  readonly saleEvents: Broadcast<number>;
+  /** An address has as many streams as it may have connections. */
+  readonly clientLimits: Pick<ClientLimits, 'addresses' | 'connections'>;
 }
 
-export function eventRoutes(context: EventContext): Router {
-  const { sales, addresses, perAddress, stopping, onError } = context;
+/** One for all servers of a process. @param stopping ends the streams @param onError receives what a read throws */
+export function openSaleEvents(
+  sales: Pick<SaleTable, 'watch'>,
+  stopping: AbortSignal,
+  onError: (error: unknown) => void,
+): Broadcast<number> {
   const streams = new Broadcast<number>({
     everyMs: limits.events.salesEveryMs,
     async read(saleIds) {
@@ -32,6 +32,11 @@ export function eventRoutes(context: EventContext): Router {
     onError,
   });
   stopping.addEventListener('abort', () => streams.close());
+  return streams;
+}
+
+export function eventRoutes({ saleEvents: streams, clientLimits }: EventContext): Router {
+  const { addresses, connections: perAddress } = clientLimits;
   const ofAddress = new Map<string, number>();
 
   const admit: RequestHandler = (req, res, next) => {

@@ -28,7 +28,7 @@ export interface ServiceContext {
 /** For anyone: the state of the service. */
 export function serviceRoutes(context: ServiceContext): Router {
   const router = Router();
-  const readiness = coalesce(() => run(context.checks));
+  const readiness = coalesce(() => runChecks(context.checks));
 
   // Liveness ignores the stores (see /readyz): otherwise an outage of a store would restart the service.
   router.get('/healthz', (_req, res) => {
@@ -55,13 +55,10 @@ export function serviceRoutes(context: ServiceContext): Router {
 }
 
 /** For operators and developers; with ADMIN_PORT on that port only. */
-export function operationRoutes({ instruments, metricsOfAll }: ServiceContext): Router {
+export function operationRoutes(context: ServiceContext): Router {
   const router = Router();
-  const { registry } = instruments;
-  const metrics = coalesce(
-    async () => (await metricsOfAll?.()) ?? (await registry.metrics()),
-    limits.metricsEveryMs,
-  );
+  const { registry } = context.instruments;
+  const metrics = coalesce(() => metricsText(context), limits.metricsEveryMs);
   router.get('/metrics', async (_req, res) => {
     res.type(registry.contentType).send(await metrics('all'));
   });
@@ -74,8 +71,14 @@ export function operationRoutes({ instruments, metricsOfAll }: ServiceContext): 
   return router;
 }
 
+/** The metrics of all processes, as Prometheus reads them. */
+export const metricsText = async ({ metricsOfAll, instruments }: ServiceContext): Promise<string> =>
+  (await metricsOfAll?.()) ?? (await instruments.registry.metrics());
+
 /** Runs all checks concurrently. @returns `ok` or the error by store */
-async function run(checks: Readonly<Record<string, () => Promise<void>>>): Promise<Record<string, string>> {
+export async function runChecks(
+  checks: Readonly<Record<string, () => Promise<void>>>,
+): Promise<Record<string, string>> {
   const outcome = (check: () => Promise<void>) =>
     check().then(
       () => 'ok',

@@ -1,0 +1,65 @@
+/**
+ * Scripts and styles of the pages, from the folder that scripts/build-pages.js wrote, read at start and served from memory in
+ * the form that the client accepts. Their address contains a hash of their contents, so that browsers keep them for good.
+ */
+import { createHash } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { type RequestHandler, Router } from 'express';
+
+/** The same for the compiled service in dist/ and for its sources. */
+const FOLDER = fileURLToPath(new URL('../../dist/web/', import.meta.url));
+const MAX_AGE_S = 365 * 24 * 3_600;
+
+/** By `Content-Encoding`, the smallest first. */
+const ENCODINGS = [
+  ['br', '.br'],
+  ['gzip', '.gz'],
+] as const;
+
+interface Asset {
+  readonly type: string;
+  readonly hash: string;
+  readonly content: Buffer;
+  readonly encoded: ReadonlyMap<string, Buffer>;
+}
+
+export interface Assets {
+  /** The address of a file, such as `shop.js`. */
+  url(name: string): string;
+  readonly router: Router;
+}
+
+/** @throws when the pages were not built */
+export function readAssets(folder: string = FOLDER): Assets {
+  if (!existsSync(folder))
+    throw new Error(`The pages are not built: ${folder} is missing. Run npm run build.`);
+  const names = readdirSync(folder).filter((name) => !/\.(br|gz)$/.test(name));
+  const assets = new Map(names.map((name) => [name, readAsset(folder, name)]));
+  const serve: RequestHandler<{ hash: string; name: string }> = (req, res, next) => {
+    const asset = assets.get(req.params.name);
+    if (asset === undefined) return next();
+    // While processes of two versions serve, a page of the other version gets what this one has.
+    const isExact = req.params.hash === asset.hash;
+    res.setHeader('Cache-Control', isExact ? `public, max-age=${MAX_AGE_S}, immutable` : 'no-store');
+    res.type(asset.type).vary('Accept-Encoding');
+    const encoding = ENCODINGS.map(([name]) => name).find((name) => req.acceptsEncodings(name) === name);
+    if (encoding !== undefined) res.setHeader('Content-Encoding', encoding);
+    res.send(asset.encoded.get(encoding ?? '') ?? asset.content);
+  };
+  const router = Router();
+  router.get('/assets/:hash/:name', serve);
+  return { url: (name) => `/assets/${assets.get(name)!.hash}/${name}`, router };
+}
+
+function readAsset(folder: string, name: string): Asset {
+  const file = path.join(folder, name);
+  const content = readFileSync(file);
+  return {
+    type: path.extname(name).slice(1),
+    hash: createHash('sha256').update(content).digest('base64url').slice(0, 12),
+    content,
+    encoded: new Map(ENCODINGS.map(([encoding, suffix]) => [encoding, readFileSync(file + suffix)])),
+  };
+}

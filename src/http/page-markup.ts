@@ -1,0 +1,108 @@
+/** The HTML of the pages. src/web/shop shows the same with the same classes. */
+import type { Sale, SaleState } from '../domain/sale.ts';
+import type { Assets } from './assets.ts';
+
+export interface Page {
+  readonly title: string;
+  /** The entry of the navigation that is this page. */
+  readonly current: string;
+  /** Its script and style: `shop` or `console`. Missing: it needs none. */
+  readonly script?: 'shop' | 'console';
+  /** For the script. */
+  readonly data?: object;
+  /** Inside `main`. */
+  readonly body: string;
+}
+
+type ShownSale = Sale & { readonly state: string };
+
+const ENTITIES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
+export const escaped = (text: string): string => text.replace(/[&<>"]/g, (char) => ENTITIES[char]!);
+
+/** Inside a script element, where only `</script` and `<!--` could end it. */
+const asData = (data: object): string => JSON.stringify(data).replaceAll('<', '\\u003c');
+
+export const MARK =
+  '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M2 4h9l-3.2 6.2H14L4.5 21l2.3-7.4H2zM13.5 4H22l-5.6 9.4-2.1-3.2h-3.7z"/></svg>';
+
+export function frame(assets: Assets, hasConsole: boolean): (page: Page) => string {
+  const links = [
+    ['/', 'On sale'],
+    ...(hasConsole
+      ? [
+          ['/console', 'Console'],
+          ['/docs', 'API'],
+        ]
+      : []),
+  ];
+  const style = (name: string) => `<link rel="stylesheet" href="${assets.url(name)}">`;
+  return ({ title, current, script, data, body }) => `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${escaped(title)} · Stampede</title>
+<meta name="color-scheme" content="light dark">
+${style('style.css')}${script === undefined ? '' : style(`${script}.css`)}
+<link rel="icon" type="image/svg+xml" href="${assets.url('icon.svg')}">
+${script === undefined ? '' : `<script type="module" src="${assets.url(`${script}.js`)}"></script>`}
+</head>
+<body>
+<header class="top"><div class="wide"><a class="brand" href="/">${MARK}Stampede</a><nav aria-label="Pages">${links
+    .map(([to, name]) => `<a href="${to}"${to === current ? ' aria-current="page"' : ''}>${name}</a>`)
+    .join('')}</nav></div></header>
+<main id="app">${body}</main>
+<footer class="foot"><div class="wide">Every unit is sold once. An order that you see here is committed.</div></footer>
+${data === undefined ? '' : `<script type="application/json" id="data">${asData(data)}</script>`}
+</body>
+</html>
+`;
+}
+
+export const STATES: Readonly<Record<SaleState, readonly [tone: string, text: string]>> = {
+  scheduled: ['warn', 'Opens soon'],
+  open: ['good', 'On sale'],
+  'sold-out': ['bad', 'Sold out'],
+  ended: ['plain', 'Ended'],
+};
+
+const number = (n: number) => n.toLocaleString('en');
+const money = (cents: number) =>
+  (cents / 100).toLocaleString('en', { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+const time = (iso: string) => `<time datetime="${iso}">${iso.slice(0, 16).replace('T', ' ')} UTC</time>`;
+
+function pill({ state }: ShownSale): string {
+  const [tone, text] = STATES[state as SaleState];
+  return `<span class="pill ${tone}">${text}</span>`;
+}
+
+function bar({ stock, remaining }: Sale): string {
+  const left = Math.max(0, remaining);
+  return `<progress class="bar" aria-label="Units left" value="${left}" max="${Math.max(1, stock)}">${left}</progress>`;
+}
+
+export function salesBody(sales: readonly ShownSale[]): string {
+  const items = sales.map(
+    (
+      sale,
+    ) => `<li><a class="card sale" href="/shop/${sale.id}"><span class="row apart">${pill(sale)}<b>${money(sale.priceCents)}</b></span>
+<h2>${escaped(sale.name)}</h2><span class="stack tight">${bar(sale)}<span class="label">${number(Math.max(0, sale.remaining))} of ${number(sale.stock)} left</span></span></a></li>`,
+  );
+  const list =
+    items.length > 0
+      ? `<ul class="sales">${items.join('')}</ul>`
+      : '<div class="card empty"><h2>Nothing is on sale yet</h2><p class="soft">Create a sale in the console, or with <code>POST /sales</code>.</p></div>';
+  return `<div class="wide stack"><h1>On sale</h1>${list}</div>`;
+}
+
+export function saleBody(sale: ShownSale): string {
+  const times = [
+    sale.startsAt === null ? '' : `<div><dt class="label">Opens</dt><dd>${time(sale.startsAt)}</dd></div>`,
+    sale.endsAt === null ? '' : `<div><dt class="label">Ends</dt><dd>${time(sale.endsAt)}</dd></div>`,
+  ].join('');
+  return `<div class="wide shop"><section class="stack product">
+<div class="row">${pill(sale)}</div><h1>${escaped(sale.name)}</h1><p class="price">${money(sale.priceCents)}</p>
+<div class="stack tight"><p><span class="numeral">${number(Math.max(0, sale.remaining))}</span> <span class="soft">of ${number(sale.stock)} left</span></p>${bar(sale)}</div>
+${times === '' ? '' : `<dl class="row times">${times}</dl>`}</section>
+<section class="card stack"><noscript><p class="notice">Buying on this page needs JavaScript. Without it, buy with the API: <code>POST /sales/${sale.id}/orders</code>.</p></noscript></section></div>`;
+}

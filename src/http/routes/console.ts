@@ -1,0 +1,82 @@
+/** What the console shows: the activity of the service as events, computed once however many watch, and the audit of a sale. */
+import { Router } from 'express';
+import { limits } from '../../config/limits.ts';
+import { type Activity, activityBetween, type Reading, readMetrics } from '../../metrics/activity.ts';
+import type { Degradation } from '../../metrics/background.ts';
+import { compareSale, type ReconcileContext } from '../../orders/reconcile.ts';
+import type { Administration } from '../admin.ts';
+import { Broadcast } from '../broadcast.ts';
+import { ProblemError } from '../problems.ts';
+import { parse } from '../requests.ts';
+import { saleIdSchema } from '../schemas.ts';
+import { unknownSale } from './sales.ts';
+
+export interface ConsoleContext {
+  /** The metrics of all processes, as Prometheus reads them. */
+  readonly metrics: () => Promise<string>;
+  readonly degraded: () => readonly Degradation[];
+  /** `ok`, or the error, by store. */
+  readonly stores: () => Promise<Readonly<Record<string, string>>>;
+  readonly reconcile: ReconcileContext;
+  readonly stopping: AbortSignal;
+  readonly onReadError: (error: unknown) => void;
+}
+
+interface ConsoleEvent extends Activity {
+  readonly stores: Readonly<Record<string, string>>;
+  readonly degraded: readonly Degradation[];
+}
+
+const EVERYTHING = 'console';
+
+export function consoleRoutes(context: ConsoleContext, admin: Administration): Router {
+  const { reconcile, stopping, onReadError } = context;
+  const running = new Set<number>();
+  const read = activityReader(context);
+  const streams = new Broadcast<typeof EVERYTHING>({
+    everyMs: limits.events.consoleEveryMs,
+    read: async () => ({ values: new Map([[EVERYTHING, await read()]]), nowMs: Date.now() }),
+    onError: onReadError,
+  });
+  stopping.addEventListener('abort', () => streams.close());
+
+  const router = Router();
+  router.get('/console/events', ...admin.authorize, async (req, res) => {
+    if (req.method === 'HEAD') return void res.type('text/event-stream').end();
+    await streams.listen(EVERYTHING, res);
+  });
+
+  router.get('/sales/:saleId/audit', ...admin.authorize, async (req, res) => {
+    const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
+    const sale = saleId > limits.maxSaleId ? null : await reconcile.sales.get(saleId);
+    if (sale === null) throw unknownSale(saleId);
+    if (running.has(saleId)) {
+      res.setHeader('Retry-After', String(limits.retryAfterS));
+      throw new ProblemError('busy', `An audit of sale ${saleId} is running.`, { reason: 'audit-running' });
+    }
+    running.add(saleId);
+    try {
+      const { differences } = await compareSale(reconcile, sale);
+      res.json({ saleId, agrees: differences.length === 0, differences });
+    } finally {
+      running.delete(saleId);
+    }
+  });
+  return router;
+}
+
+/** @returns reads what happened since the call before; the first one, since a moment ago: nothing */
+function activityReader({ metrics, degraded, stores }: ConsoleContext): () => Promise<ConsoleEvent> {
+  let last: { readonly reading: Reading; readonly atMs: number } | null = null;
+  return async () => {
+    const [text, state] = await Promise.all([metrics(), stores()]);
+    const reading = readMetrics(text);
+    const atMs = performance.now();
+    // After a pause the difference would be that of minutes.
+    const isRecent = last !== null && atMs - last.atMs < 5 * limits.events.consoleEveryMs;
+    const before = isRecent ? last! : { reading, atMs: atMs - limits.events.consoleEveryMs };
+    last = { reading, atMs };
+    const seconds = (atMs - before.atMs) / 1_000;
+    return { ...activityBetween(before.reading, reading, seconds), stores: state, degraded: degraded() };
+  };
+}

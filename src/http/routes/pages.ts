@@ -1,0 +1,118 @@
+/**
+ * The pages. The server renders what can be read without a script (names, prices, what is left, times); the script then takes
+ * the same data from the page and keeps it up to date. Nothing on a page runs or loads from anywhere else.
+ */
+import { type RequestHandler, type Response, Router } from 'express';
+import { coalesce } from '../../concurrency/coalesce.ts';
+import type { AdminToken } from '../../config/access.ts';
+import { limits } from '../../config/limits.ts';
+import { stateOf } from '../../domain/sale.ts';
+import { storeFailure } from '../../store/failures.ts';
+import { isLocal } from '../admin.ts';
+import type { Assets } from '../assets.ts';
+import { escaped, frame, saleBody, salesBody } from '../page-markup.ts';
+import type { Reads } from '../reads.ts';
+
+export interface PageContext {
+  readonly reads: Pick<Reads, 'sales'>;
+  /** Null: AUTH=none, and visitors choose a name. */
+  readonly ticketing: object | null;
+  readonly paymentSecrets: readonly unknown[];
+  /** Null: the server has no console. */
+  readonly adminTokens: readonly AdminToken[] | null;
+}
+
+const POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self'",
+  "connect-src 'self'",
+  "worker-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join('; ');
+
+const asPage: RequestHandler = (_req, res, next) => {
+  res.setHeader('Content-Security-Policy', POLICY);
+  res.setHeader('Cache-Control', 'no-cache');
+  next();
+};
+
+export function pageRoutes(context: PageContext, assets: Assets): Router {
+  const page = frame(assets, context.adminTokens !== null);
+  const router = Router();
+  router.get('/', asPage, listPage(context, page));
+  router.get('/shop/:saleId', asPage, salePage(context, page, assets.url('proof-worker.js')));
+  if (context.adminTokens !== null) router.get('/console', asPage, consolePage(context, page));
+  router.use(assets.router);
+  return router;
+}
+
+type Render = ReturnType<typeof frame>;
+
+const authOf = ({ ticketing }: PageContext) => (ticketing === null ? 'none' : 'jwt');
+
+function listPage({ reads }: PageContext, page: Render): RequestHandler {
+  const read = coalesce(async () => {
+    const sales = await reads.sales.list(limits.pageLength);
+    const { nowMs } = await reads.sales.watch(sales.slice(0, 1).map(({ id }) => id));
+    return { sales, nowMs };
+  });
+  return async (_req, res) => {
+    const found = await read('all').catch(inStore);
+    if (found === null) return unavailable(res, page);
+    const sales = found.sales.map((sale) => ({ ...sale, state: stateOf(sale, found.nowMs) }));
+    const data = { page: 'list', now: found.nowMs, sales };
+    const body = salesBody(sales);
+    send(res, page({ title: 'On sale', current: '/', script: 'shop', data, body }));
+  };
+}
+
+function salePage(context: PageContext, page: Render, proofWorker: string): RequestHandler {
+  const { reads, paymentSecrets, adminTokens } = context;
+  const read = coalesce((saleId: number) => reads.sales.watch([saleId]));
+  return async (req, res) => {
+    const saleId = String(req.params.saleId);
+    const isPossible = /^[1-9]\d{0,9}$/.test(saleId) && Number(saleId) <= limits.maxSaleId;
+    const found = isPossible ? await read(Number(saleId)).catch(inStore) : { sales: [], nowMs: 0 };
+    if (found === null) return unavailable(res, page);
+    const [known] = found.sales;
+    if (known === undefined) {
+      const text = 'It may have been mistyped. <a href="/">See what is on sale</a>.';
+      const body = notice('There is no such sale', text);
+      return send(res.status(404), page({ title: 'No such sale', current: '', body }));
+    }
+    const sale = { ...known, state: stateOf(known, found.nowMs) };
+    // Only where payment notifications need nothing but to come from this machine.
+    const canPay = paymentSecrets.length === 0 && adminTokens?.length === 0 && isLocal(req);
+    const data = { page: 'sale', now: found.nowMs, sale, auth: authOf(context), canPay, proofWorker };
+    send(res, page({ title: sale.name, current: '', script: 'shop', data, body: saleBody(sale) }));
+  };
+}
+
+function consolePage(context: PageContext, page: Render): RequestHandler {
+  const data = { needsToken: context.adminTokens!.length > 0, auth: authOf(context) };
+  const text = 'Without it, use the API: <a href="/docs">its description</a>.';
+  const body = `<noscript>${notice('The console needs JavaScript', text)}</noscript>`;
+  const html = page({ title: 'Console', current: '/console', script: 'console', data, body });
+  return (_req, res) => send(res, html);
+}
+
+const send = (res: Response, html: string): void => void res.type('html').send(html);
+
+/** Null for a failure of a store, which gets a page. @throws anything else */
+function inStore(error: unknown): null {
+  if (storeFailure(error).kind === 'defect') throw error;
+  return null;
+}
+
+const notice = (title: string, html: string): string =>
+  `<div class="wide stack"><h1>${escaped(title)}</h1><p class="soft">${html}</p></div>`;
+
+function unavailable(res: Response, page: Render): void {
+  const body = notice('The shop is busy', 'Nothing was changed. Load this page again in a moment.');
+  res.setHeader('Retry-After', String(limits.retryAfterS));
+  send(res.status(503), page({ title: 'Busy', current: '', body }));
+}
