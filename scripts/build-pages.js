@@ -10,6 +10,7 @@ import { build } from 'esbuild';
 /** What is bundled. An entry that is not there is left out: the image of the service has no `bench`. */
 const entries = [
   { entry: 'src/web/style.css', outfile: 'dist/web/style.css' },
+  { entry: 'src/web/icon.svg', outfile: 'dist/web/icon.svg' },
   { entry: 'src/web/shop/main.tsx', outfile: 'dist/web/shop.js' },
   { entry: 'src/web/shop/proof-worker.ts', outfile: 'dist/web/proof-worker.js' },
   { entry: 'src/web/console/main.tsx', outfile: 'dist/web/console.js' },
@@ -26,6 +27,7 @@ async function bundle({ entry, outfile }) {
     target: ['es2022', 'chrome109', 'firefox115', 'safari16.4'],
     jsx: 'automatic',
     jsxImportSource: 'preact',
+    loader: { '.svg': 'copy' },
     legalComments: 'none',
     tsconfigRaw: {},
     logLevel: 'warning',

@@ -52,6 +52,9 @@ export const FULL_ONLY = [
   'test/tasks/failures.test.ts',
   'test/tasks/once.test.ts',
   'test/tracing.test.ts',
+  'test/web/console.test.ts',
+  'test/web/shop.test.ts',
+  'test/web/waiting-room.test.ts',
 ];
 
 /** Of the full tier, and apart from its other files: they bound milliseconds, which more work at the same time would exceed. */

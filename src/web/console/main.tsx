@@ -1,4 +1,104 @@
+/** The console of operators: live figures, sales, and the state of the service. */
+import { signal } from '@preact/signals';
 import { render } from 'preact';
-import { Pill } from '../ui/parts.tsx';
+import { useEffect } from 'preact/hooks';
+import { pageData } from '../ui/api.ts';
+import { Field, Notice, Pill } from '../ui/parts.tsx';
+import { listen } from '../ui/stream.ts';
+import { setClock } from '../ui/time.ts';
+import { Health, Strategy } from './health.tsx';
+import { type ConsoleEvent, Live, latest, record } from './live.tsx';
+import { Sales } from './sales.tsx';
+import { forget, token } from './token.ts';
+import './console.css';
 
-render(<Pill tone="good">Stampede</Pill>, document.body);
+const { needsToken, auth } = pageData<{ readonly needsToken: boolean; readonly auth: 'none' | 'jwt' }>();
+
+type Connection = 'connecting' | 'live' | 'lost' | 'refused';
+const connection = signal<Connection>('connecting');
+
+const PILLS = {
+  connecting: ['plain', 'Connecting'],
+  live: ['good', 'Live'],
+  lost: ['warn', 'Reconnecting'],
+  refused: ['bad', 'Refused'],
+} as const;
+
+function follow(): () => void {
+  connection.value = 'connecting';
+  return listen<ConsoleEvent>('/console/events', token.value, {
+    onEvent(event) {
+      setClock(event.now);
+      record(event);
+    },
+    onLive(isLive, status) {
+      if (status === 401) forget();
+      connection.value = isLive ? 'live' : status === 403 || status === 401 ? 'refused' : 'lost';
+    },
+  });
+}
+
+function Console() {
+  const mayAsk = !needsToken || token.value !== '';
+  useEffect(() => (mayAsk ? follow() : undefined), [token.value]);
+  const [tone, text] = PILLS[connection.value];
+  return (
+    <div class="wide console">
+      <div class="row apart">
+        <h1>Console</h1>
+        {mayAsk && (
+          <div class="row">
+            <Pill tone={tone}>{text}</Pill>
+            {needsToken && (
+              <button type="button" class="slim" onClick={forget}>
+                Sign out
+              </button>
+            )}
+          </div>
+        )}
+      </div>
+      {!mayAsk && <SignIn wasRefused={connection.value === 'refused'} />}
+      {mayAsk && connection.value === 'refused' && (
+        <Notice tone="bad" title="Administrators use this machine">
+          No ADMIN_TOKEN is set, and this request came from elsewhere or through a proxy. Set ADMIN_TOKEN, and
+          sign in with it.
+        </Notice>
+      )}
+      {mayAsk && connection.value !== 'refused' && (
+        <>
+          <Live />
+          <Sales auth={auth} />
+          <div class="halves">
+            <Health event={latest.value} />
+            <Strategy />
+          </div>
+        </>
+      )}
+    </div>
+  );
+}
+
+function SignIn({ wasRefused }: { wasRefused: boolean }) {
+  return (
+    <form
+      class="card stack sign-in"
+      onSubmit={(event) => {
+        event.preventDefault();
+        token.value = String(new FormData(event.currentTarget).get('token')).trim();
+      }}
+    >
+      <h2>Sign in</h2>
+      <Field label="Administrator’s token" hint="One of ADMIN_TOKEN. It stays in the memory of this tab.">
+        <input type="password" name="token" required autocomplete="off" />
+      </Field>
+      <div aria-live="polite">{wasRefused && <Notice tone="bad" title="That token is not accepted" />}</div>
+      <button type="submit" class="primary large">
+        Sign in
+      </button>
+    </form>
+  );
+}
+
+const app = document.getElementById('app')!;
+app.replaceChildren();
+render(<Console />, app);

@@ -1,4 +1,17 @@
+/** The shop: the list of sales, or one of them. */
 import { render } from 'preact';
-import { Pill } from '../ui/parts.tsx';
+import { pageData, type Sale } from '../ui/api.ts';
+import { setClock } from '../ui/time.ts';
+import { ListPage } from './list.tsx';
+import { type SaleData, SalePage } from './sale.tsx';
+import './shop.css';
 
-render(<Pill tone="good">Stampede</Pill>, document.body);
+type Data =
+  | { readonly page: 'list'; readonly now: number; readonly sales: readonly Sale[] }
+  | ({ readonly page: 'sale' } & SaleData);
+
+const data = pageData<Data>();
+const app = document.getElementById('app')!;
+setClock(data.now);
+app.replaceChildren();
+render(data.page === 'list' ? <ListPage data={data} /> : <SalePage data={data} />, app);

@@ -3,28 +3,29 @@ import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 
-export interface Series {
+interface Series {
   readonly label: string;
   /** A custom property of style.css, such as `--good`. */
   readonly color: string;
   readonly dashed?: boolean;
 }
 
-export interface ChartProps {
+interface ChartProps {
   readonly series: readonly Series[];
   /** Seconds since 1970, ascending; then the values of each series. Null: unknown. */
   readonly data: readonly (readonly (number | null)[])[];
   readonly format: (value: number) => string;
   readonly height?: number;
+  /** Seconds that it shows. */
+  readonly spanS: number;
   readonly label: string;
-  /** A logarithmic axis, for latencies. */
-  readonly log?: boolean;
 }
 
+const timeOf = (s: number) => new Date(s * 1_000).toTimeString().slice(0, 8);
 const DARK = matchMedia('(prefers-color-scheme: dark)');
 const token = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function optionsOf({ series, format, height = 180, log = false }: ChartProps, width: number): uPlot.Options {
+function optionsOf({ series, format, height = 180, spanS }: ChartProps, width: number): uPlot.Options {
   const axis = {
     stroke: token('--soft'),
     grid: { stroke: token('--line'), width: 1 },
@@ -36,9 +37,12 @@ function optionsOf({ series, format, height = 180, log = false }: ChartProps, wi
     height,
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
-    scales: { y: log ? { distr: 3 } : { range: (_chart, _min, max) => [0, Math.max(1, max * 1.1)] } },
+    scales: {
+      x: { range: (_chart, _min, max) => [max - spanS, max] },
+      y: { range: (_chart, _min, max) => [0, Math.max(1, max * 1.1)] },
+    },
     axes: [
-      { ...axis, font, grid: { show: false }, space: 90 },
+      { ...axis, font, grid: { show: false }, space: 80, values: (_chart, splits) => splits.map(timeOf) },
       {
         ...axis,
         font,

@@ -1,11 +1,24 @@
 /** The parts that pages share. How they look is in style.css. */
 import type { ComponentChildren } from 'preact';
+import type { SaleState } from '../../domain/sale.ts';
 import { count } from './format.ts';
 
 export type Tone = 'good' | 'warn' | 'bad' | 'plain';
 
 export function Pill({ tone, children }: { tone: Tone; children: ComponentChildren }) {
   return <span class={`pill ${tone}`}>{children}</span>;
+}
+
+const STATES: Readonly<Record<SaleState, readonly [Tone, string]>> = {
+  scheduled: ['warn', 'Opens soon'],
+  open: ['good', 'On sale'],
+  'sold-out': ['bad', 'Sold out'],
+  ended: ['plain', 'Ended'],
+};
+
+export function StatePill({ state }: { state: SaleState }) {
+  const [tone, text] = STATES[state];
+  return <Pill tone={tone}>{text}</Pill>;
 }
 
 /** Says what happened, in one sentence or two; a screen reader says it too when it appears inside a `Live`. */

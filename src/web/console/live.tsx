@@ -1,0 +1,136 @@
+/** What the service does now, and in the last minutes. */
+import { signal } from '@preact/signals';
+import type { Activity } from '../../metrics/activity.ts';
+import type { Degradation } from '../../metrics/background.ts';
+import { Chart } from '../ui/chart.tsx';
+import { compact, latency } from '../ui/format.ts';
+
+export interface ConsoleEvent extends Activity {
+  readonly now: number;
+  readonly stores: Readonly<Record<string, string>>;
+  readonly degraded: readonly Degradation[];
+}
+
+/** Events that the charts show: one a second. */
+const SHOWN = 180;
+
+export const latest = signal<ConsoleEvent | null>(null);
+const history = signal<readonly ConsoleEvent[]>([]);
+
+export function record(event: ConsoleEvent): void {
+  latest.value = event;
+  history.value = [...history.value.slice(1 - SHOWN), event];
+}
+
+const each = (value: (event: ConsoleEvent) => number | null) => history.value.map(value);
+const orNone = (text: (n: number) => string, n: number | null | undefined) =>
+  n === null || n === undefined ? '–' : text(n);
+
+/** A line: what it is, its color, and its value. */
+type Line = readonly [label: string, color: string, value: (event: ConsoleEvent) => number | null];
+
+interface PanelProps {
+  readonly title: string;
+  readonly lines: readonly Line[];
+  readonly format: (value: number) => string;
+}
+
+const PANELS: readonly PanelProps[] = [
+  {
+    title: 'Attempts a second',
+    lines: [
+      ['accepted', '--good', (e) => e.perSecond.accepted],
+      ['refused', '--soft', (e) => e.perSecond.refused],
+      ['busy', '--accent', (e) => e.perSecond.busy],
+    ],
+    format: compact,
+  },
+  {
+    title: 'Latency',
+    lines: [
+      ['median', '--blue', (e) => e.p50Ms],
+      ['p99', '--accent', (e) => e.p99Ms],
+    ],
+    format: latency,
+  },
+  {
+    title: 'Queues',
+    lines: [
+      ['in flight', '--blue', (e) => e.inFlight],
+      ['queued for admission', '--accent', (e) => e.queued],
+      ['queued for commit', '--soft', (e) => e.commitQueue],
+    ],
+    format: compact,
+  },
+  {
+    title: 'Batch sizes',
+    lines: [
+      ['attempts a decision', '--blue', (e) => e.attemptBatch],
+      ['orders a commit', '--good', (e) => e.commitBatch],
+    ],
+    format: compact,
+  },
+];
+
+export function Live() {
+  const event = latest.value;
+  const rates = event?.perSecond;
+  return (
+    <section class="stack" aria-label="Live figures">
+      <dl class="tiles">
+        <Tile term="Accepted a second" text={orNone(compact, rates?.accepted)} tone="good" />
+        <Tile term="Refused a second" text={orNone(compact, rates?.refused)} tone="soft" />
+        <Tile
+          term="Busy a second"
+          text={orNone(compact, rates?.busy)}
+          tone={rates !== undefined && rates.busy > 0 ? 'warn' : 'soft'}
+        />
+        <Tile term="Latency, median" text={orNone(latency, event?.p50Ms)} tone="soft" />
+        <Tile term="Latency, p99" text={orNone(latency, event?.p99Ms)} tone="soft" />
+      </dl>
+      <div class="charts">
+        {PANELS.map((panel) => (
+          <Panel key={panel.title} {...panel} />
+        ))}
+      </div>
+    </section>
+  );
+}
+
+function Tile({ term, text, tone }: { term: string; text: string; tone: string }) {
+  return (
+    <div class="card">
+      <dt class="label">{term}</dt>
+      <dd class={`figure ${tone}`}>{text}</dd>
+    </div>
+  );
+}
+
+/** After the first, lines are dashed: colors alone do not tell them apart. */
+function Panel({ title, lines, format }: PanelProps) {
+  const values = lines.map(([, , value]) => each(value));
+  const lasts = values.map((line) => orNone(format, line.at(-1)));
+  const said = lines.map(([label], i) => `${label} ${lasts[i]}`).join(', ');
+  return (
+    <figure class="card stack panel">
+      <figcaption>
+        <h2>{title}</h2>
+        <ul class="legend">
+          {lines.map(([label, color], i) => (
+            <li key={label}>
+              <i class={`key ${color.slice(2)}${i > 0 ? ' dashed' : ''}`} />
+              {label} <b>{lasts[i]}</b>
+            </li>
+          ))}
+        </ul>
+      </figcaption>
+      <Chart
+        spanS={SHOWN}
+        label={`${title}: ${said}`}
+        series={lines.map(([label, color], i) => ({ label, color, dashed: i > 0 }))}
+        data={[each((e) => e.now / 1_000), ...values]}
+        format={format}
+      />
+    </figure>
+  );
+}

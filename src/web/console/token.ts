@@ -1,0 +1,13 @@
+/** The administrator's token, in memory only: a reload asks for it again. */
+import { signal } from '@preact/signals';
+import { type Answer, ask } from '../ui/api.ts';
+
+export const token = signal('');
+
+export function forget(): void {
+  token.value = '';
+}
+
+/** A request of the administrator. */
+export const asAdmin = <T>(path: string, body?: object): Promise<Answer<T>> =>
+  ask<T>(path, { token: token.value, ...(body === undefined ? {} : { body }) });

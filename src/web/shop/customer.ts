@@ -1,0 +1,24 @@
+/** Who the visitor is. Kept for this tab; everything else the page asks the server for. */
+import { signal } from '@preact/signals';
+import { ask, type Order } from '../ui/api.ts';
+
+const KEY = 'stampede.customer';
+
+/** A name with AUTH=none, the issuer's token with AUTH=jwt; empty: not chosen yet. */
+export const identity = signal(sessionStorage.getItem(KEY) ?? '');
+
+export function become(text: string): void {
+  identity.value = text;
+  sessionStorage.setItem(KEY, text);
+}
+
+export type Auth = 'none' | 'jwt';
+
+/** For routes of a customer's own orders. */
+export const tokenFor = (auth: Auth) => (auth === 'jwt' ? { token: identity.value } : {});
+
+/** The visitor's order in a sale. */
+export const findOrder = (auth: Auth, saleId: number) => {
+  const query = auth === 'jwt' ? '' : `?userId=${encodeURIComponent(identity.value)}`;
+  return ask<Order>(`/sales/${saleId}/orders${query}`, tokenFor(auth));
+};

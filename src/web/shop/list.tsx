@@ -1,0 +1,69 @@
+/** What is on sale. */
+import { signal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { stateOf } from '../../domain/sale.ts';
+import { ask, type Sale } from '../ui/api.ts';
+import { clock, count, money } from '../ui/format.ts';
+import { Bar, StatePill } from '../ui/parts.tsx';
+import { now, serverNow } from '../ui/time.ts';
+
+/** One read for all who look, and only while somebody looks. */
+const REFRESH_MS = 5_000;
+const sales = signal<readonly Sale[]>([]);
+
+/** Open sales first, then those to come, then the others; each newest first. */
+const RANK = { open: 0, scheduled: 1, 'sold-out': 2, ended: 3 };
+
+export function ListPage({ data }: { data: { readonly sales: readonly Sale[] } }) {
+  useEffect(() => {
+    const refresh = async () => {
+      if (document.visibilityState !== 'visible') return;
+      const answer = await ask<readonly Sale[]>('/sales');
+      if (answer.kind === 'ok') sales.value = answer.body;
+    };
+    const timer = setInterval(refresh, REFRESH_MS);
+    document.addEventListener('visibilitychange', refresh);
+    return () => clearInterval(timer);
+  }, []);
+  const known = sales.value.length > 0 ? sales.value : data.sales;
+  const nowMs = Math.max(now.value, serverNow());
+  const shown = known
+    .map((sale) => ({ sale, state: stateOf(sale, nowMs) }))
+    .sort((a, b) => RANK[a.state] - RANK[b.state] || b.sale.id - a.sale.id);
+  return (
+    <div class="wide stack">
+      <h1>On sale</h1>
+      {shown.length === 0 ? (
+        <div class="card empty">
+          <h2>Nothing is on sale yet</h2>
+          <p class="soft">
+            Create a sale in the console, or with <code>POST /sales</code>.
+          </p>
+        </div>
+      ) : (
+        <ul class="sales">
+          {shown.map(({ sale, state }) => (
+            <li key={sale.id}>
+              <a class="card sale" href={`/shop/${sale.id}`}>
+                <span class="row apart">
+                  <StatePill state={state} />
+                  <b>{money(sale.priceCents)}</b>
+                </span>
+                <h2>{sale.name}</h2>
+                <span class="stack tight">
+                  <Bar label="Units left" value={sale.remaining} max={sale.stock} />
+                  <span class="row apart label">
+                    <span>
+                      {count(Math.max(0, sale.remaining))} of {count(sale.stock)} left
+                    </span>
+                    {state === 'scheduled' && <span>in {clock(Date.parse(sale.startsAt!) - nowMs)}</span>}
+                  </span>
+                </span>
+              </a>
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,141 @@
+/**
+ * Buying, as a good client does it: one order however often the button is pressed.
+ *
+ *   idle ──press──▶ asking ──200, 201, 202──▶ placed
+ *                    │  ▲
+ *     busy, too many │  │ after `Retry-After`: the same request again
+ *     no answer      │  │ after 4 s: by then a request on its way has no effect; the answer finds the order or places one
+ *     turn, proof    ▼  │ when the turn of the ticket comes
+ *                   waiting ──stop──▶ idle
+ *        any other problem ──▶ refused
+ *
+ * With AUTH=jwt a ticket comes first; see docs/reference/tickets.md.
+ */
+import { signal } from '@preact/signals';
+import { type Answer, ask, type PlacedOrder, type Problem, type Ticket } from '../ui/api.ts';
+import { pause, serverNow } from '../ui/time.ts';
+import { type Auth, identity } from './customer.ts';
+
+export type WaitReason = 'busy' | 'limit' | 'unknown' | 'turn';
+
+export type Purchase =
+  | { readonly kind: 'idle' }
+  | { readonly kind: 'asking'; readonly tries: number }
+  | { readonly kind: 'proving' }
+  /** @param untilMs by the server's clock */
+  | { readonly kind: 'waiting'; readonly why: WaitReason; readonly untilMs: number; readonly tries: number }
+  | { readonly kind: 'placed'; readonly orderId: string }
+  | { readonly kind: 'refused'; readonly problem: Problem };
+
+/** What the next request of an attempt waits for; null: nothing, it ended. */
+type Step = { readonly why: WaitReason; readonly ms: number } | null;
+
+const UNKNOWN_MS = 4_000;
+const BUSY_MS = 1_000;
+
+export interface Buyer {
+  readonly saleId: number;
+  readonly auth: Auth;
+  readonly proofWorker: string;
+}
+
+export const purchase = signal<Purchase>({ kind: 'idle' });
+/** Counts attempts: an attempt that is not the latest was stopped. */
+let attempt = 0;
+
+export function stop(): void {
+  attempt++;
+  purchase.value = { kind: 'idle' };
+}
+
+/** Does nothing while an attempt is in progress. */
+export async function buy(buyer: Buyer): Promise<void> {
+  const { kind } = purchase.value;
+  if (kind === 'asking' || kind === 'waiting' || kind === 'proving') return;
+  const own = ++attempt;
+  const set = (next: Purchase) => {
+    if (own === attempt) purchase.value = next;
+  };
+  let ticket: Ticket | null = null;
+  for (let tries = 1; own === attempt; tries++) {
+    set({ kind: 'asking', tries });
+    let step: Step = null;
+    if (buyer.auth === 'jwt' && ticket === null) {
+      const given: Answer<Ticket> = await takeTicket(buyer, () => set({ kind: 'proving' }));
+      if (given.kind === 'ok') {
+        ticket = given.body;
+        const ms = Date.parse(ticket.notBefore) - serverNow();
+        step = { why: 'turn', ms: Math.max(0, ms) };
+      } else step = settle(given, set);
+    } else {
+      const answer: Answer<PlacedOrder> = await order(buyer, ticket);
+      if (answer.kind === 'problem' && answer.slug === 'invalid-ticket' && tries < 4) {
+        ticket = null;
+        step = { why: 'busy', ms: BUSY_MS };
+      } else if (answer.kind === 'ok') set({ kind: 'placed', orderId: answer.body.orderId });
+      else step = settle(answer, set);
+    }
+    if (step === null) return;
+    if (step.ms > 0) set({ kind: 'waiting', why: step.why, untilMs: serverNow() + step.ms, tries });
+    await pause(step.ms);
+  }
+}
+
+/** The same request every time. With a ticket the body is ignored: the ticket names the customer. */
+const order = ({ saleId, auth }: Buyer, ticket: Ticket | null): Promise<Answer<PlacedOrder>> =>
+  ask<PlacedOrder>(`/sales/${saleId}/orders`, {
+    body: { userId: auth === 'jwt' ? 'me' : identity.value },
+    ...(ticket === null ? {} : { token: ticket.ticket }),
+  });
+
+async function takeTicket({ saleId, proofWorker }: Buyer, onProving: () => void): Promise<Answer<Ticket>> {
+  const request = (body: object) => ask<Ticket>(`/sales/${saleId}/tickets`, { body, token: identity.value });
+  const answer = await request({});
+  if (answer.kind !== 'problem' || answer.slug !== 'proof-required') return answer;
+  onProving();
+  const challenge = String(answer.body.challenge);
+  return request({
+    proof: { challenge, nonce: await prove(proofWorker, challenge, Number(answer.body.bits)) },
+  });
+}
+
+function prove(script: string, challenge: string, bits: number): Promise<string> {
+  return new Promise((resolve) => {
+    const worker = new Worker(script, { type: 'module' });
+    worker.onmessage = ({ data }: MessageEvent<string>) => {
+      worker.terminate();
+      resolve(data);
+    };
+    worker.postMessage({ challenge, bits });
+  });
+}
+
+/** What follows from an answer that is no order. */
+function settle(answer: Exclude<Answer<never>, { kind: 'ok' }>, set: (next: Purchase) => void): Step {
+  if (answer.kind === 'lost') return { why: 'unknown', ms: UNKNOWN_MS };
+  const { slug, retryMs } = answer;
+  switch (slug) {
+    case 'busy':
+      return { why: 'busy', ms: retryMs ?? BUSY_MS };
+    case 'too-many-requests':
+      return { why: 'limit', ms: retryMs ?? BUSY_MS };
+    case 'too-early':
+      return { why: 'turn', ms: retryMs ?? BUSY_MS };
+    case 'unknown-outcome':
+    case 'internal-error':
+      return { why: 'unknown', ms: retryMs ?? UNKNOWN_MS };
+    default:
+      set({ kind: 'refused', problem: answer });
+      return null;
+  }
+}
+
+/** Repeats what is safe to repeat until its answer is final. */
+export async function persist<T>(request: () => Promise<Answer<T>>): Promise<Answer<T>> {
+  for (let tries = 1; ; tries++) {
+    const answer = await request();
+    if (tries === 8 || answer.kind === 'ok') return answer;
+    if (answer.kind === 'problem' && answer.status < 500 && answer.status !== 429) return answer;
+    await pause(answer.kind === 'lost' ? UNKNOWN_MS : (answer.retryMs ?? BUSY_MS));
+  }
+}

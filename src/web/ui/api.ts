@@ -1,0 +1,80 @@
+/** Requests to the service that served the page. Every answer is a value, also none. */
+import type { z } from 'zod';
+import type { ProblemSlug } from '../../http/problems.ts';
+import type {
+  orderSchema,
+  placedOrderSchema,
+  saleEventSchema,
+  saleSchema,
+  strategiesSchema,
+  ticketSchema,
+} from '../../http/schemas.ts';
+
+export type Sale = z.output<typeof saleSchema>;
+export type SaleEvent = z.output<typeof saleEventSchema>;
+export type Order = z.output<typeof orderSchema>;
+export type PlacedOrder = z.output<typeof placedOrderSchema>;
+export type Ticket = z.output<typeof ticketSchema>;
+export type Strategies = z.output<typeof strategiesSchema>;
+
+export interface Problem {
+  readonly kind: 'problem';
+  readonly slug: ProblemSlug;
+  readonly detail: string;
+  readonly status: number;
+  /** From `Retry-After`; null: there is none. */
+  readonly retryMs: number | null;
+  readonly body: Readonly<Record<string, unknown>>;
+}
+
+export type Answer<T> =
+  | { readonly kind: 'ok'; readonly status: number; readonly body: T }
+  | Problem
+  /** No answer came: the request may have had its effect. */
+  | { readonly kind: 'lost' };
+
+export interface RequestOptions {
+  /** A body makes it a POST. */
+  readonly body?: object;
+  readonly token?: string;
+}
+
+/** Longer than any answer of the service takes. */
+const TIMEOUT_MS = 12_000;
+
+export async function ask<T>(path: string, { body, token }: RequestOptions = {}): Promise<Answer<T>> {
+  try {
+    const response = await fetch(path, {
+      method: body === undefined ? 'GET' : 'POST',
+      headers: {
+        ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
+        ...bearer(token),
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      cache: 'no-store',
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    const answer = await response.json();
+    return response.ok ? { kind: 'ok', status: response.status, body: answer } : problemOf(response, answer);
+  } catch {
+    return { kind: 'lost' };
+  }
+}
+
+export const bearer = (token = ''): Record<string, string> =>
+  token === '' ? {} : { Authorization: `Bearer ${token}` };
+
+function problemOf(response: Response, body: Record<string, unknown>): Problem {
+  const seconds = response.headers.get('Retry-After');
+  return {
+    kind: 'problem',
+    slug: String(body.type).split('/').at(-1) as ProblemSlug,
+    detail: String(body.detail),
+    status: response.status,
+    retryMs: seconds === null ? null : Number(seconds) * 1_000,
+    body,
+  };
+}
+
+/** What the server put into the page. */
+export const pageData = <T>(): T => JSON.parse(document.getElementById('data')!.textContent!);

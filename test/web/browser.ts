@@ -1,0 +1,74 @@
+/** The system's Chromium, and pages whose troubles count. */
+import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { delimiter, join } from 'node:path';
+import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import { expect } from 'vitest';
+
+export const executablePath = [
+  process.env.CHROMIUM,
+  ...(process.env.PATH ?? '').split(delimiter).map((folder) => join(folder, 'chromium')),
+]
+  .filter((path) => path !== undefined)
+  .find((path) => existsSync(path));
+
+export const openBrowser = (): Promise<Browser> =>
+  chromium.launch({ executablePath: executablePath ?? '', args: ['--no-sandbox'] });
+
+/** Chromium reports every answer of 400 and above; those that the page handles are no trouble. */
+const HANDLED =
+  /Failed to load resource: (the server responded with a status of (401|403|404|409|429|503)|net::ERR_(EMPTY|CONNECTION|INCOMPLETE))/;
+
+/** Opens a page, and fails if anything on it went wrong by the end of `use`. */
+export async function visit(
+  browser: Browser,
+  url: string,
+  use: (page: Page) => Promise<void>,
+  options: BrowserContextOptions = {},
+  prepare: (page: Page) => Promise<unknown> = async () => {},
+): Promise<void> {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  try {
+    const page = await context.newPage();
+    const troubles: string[] = [];
+    page.on('pageerror', (error) => troubles.push(error.message));
+    page.on('console', (message) => {
+      if (message.type() === 'error' && !HANDLED.test(message.text())) troubles.push(message.text());
+    });
+    const { origin } = new URL(url);
+    page.on('request', (request) => {
+      if (new URL(request.url()).origin !== origin) troubles.push(request.url());
+    });
+    await prepare(page);
+    await page.goto(url);
+    await use(page);
+    expect(troubles).toEqual([]);
+  } finally {
+    await context.close();
+  }
+}
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** Looks at a state of a page: accessible, and no wider than the screen, light and dark, on a phone and on a desk. */
+export async function inspect(page: Page): Promise<void> {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+    expect(await violations(page), colorScheme).toEqual([]);
+  }
+  for (const width of [360, 390, 1280, 1920]) {
+    await page.setViewportSize({ width, height: 800 });
+    const scrolls = await page.evaluate<number>('document.documentElement.scrollWidth');
+    expect(scrolls, `wider than ${width} px`).toBeLessThanOrEqual(width);
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
+}
+
+/** What axe finds. It is evaluated by the debugger, so that the policy of the page does not refuse it. */
+async function violations(page: Page): Promise<string[]> {
+  await page.evaluate(`${AXE};0`);
+  return page.evaluate<string[]>(
+    `axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa', 'best-practice'] }).then(({ violations }) =>
+      violations.flatMap(({ id, nodes }) => nodes.map((node) => id + ': ' + node.target.join(' ') + ' ' + node.failureSummary)))`,
+  );
+}

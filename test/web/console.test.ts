@@ -1,0 +1,105 @@
+/** The console in a real browser: what it shows, and what administrators do with it. */
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { buy, call, createSale, eventually, users } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+import { executablePath, inspect, openBrowser, visit } from './browser.ts';
+
+describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
+  let stores: TestStores;
+  let service: TestService;
+  let browser: Browser;
+
+  beforeAll(async () => {
+    [stores, browser] = await Promise.all([openTestStores(), openBrowser()]);
+    service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.kill();
+    await stores?.[Symbol.asyncDispose]();
+  });
+
+  const consoleUrl = () => `${service.url}/console`;
+  const saleNamed = async (name: string) =>
+    (
+      await stores.sql.query<{ id: number; stock: number }>('SELECT id, stock FROM sales WHERE name = $1', [
+        name,
+      ])
+    ).rows[0];
+
+  it('creates a sale, adds and cuts units, and audits it', async () => {
+    await visit(browser, consoleUrl(), async (page) => {
+      await page.waitForSelector('text=There is no sale yet');
+      await page.click('text=New sale');
+      await inspect(page);
+      await page.fill('input[name=name]', 'Launch');
+      await page.fill('input[name=stock]', '7');
+      await page.click('text=Create the sale');
+      const row = page.locator('.sale-row', { hasText: 'Launch' });
+      await row.waitFor();
+      expect((await saleNamed('Launch'))?.stock).toBe(7);
+      await row.locator('input[name=units]').fill('5');
+      await row.locator('text=Add').click();
+      await row.locator('text=12 of 12 left').waitFor();
+      await row.locator('text=Cut').click();
+      await row.locator('text=7 of 7 left').waitFor();
+      await row.locator('input[name=units]').fill('8');
+      await row.locator('text=Cut').click();
+      await page.waitForSelector('text=has fewer than 8 unsold units');
+      await row.locator('text=Audit').click();
+      await page.waitForSelector('text=The stores agree');
+      await row.locator('text=Put load on it').click();
+      const command = await row.locator('pre').textContent();
+      expect(command).toContain(`/sales/${(await saleNamed('Launch'))!.id}/orders`);
+      await inspect(page);
+    });
+  });
+
+  it('names a difference that an audit finds', async () => {
+    const { id, name } = await createSale(service.url, 5, { name: 'Drifted' });
+    await buy(service.url, id, 'ann');
+    await stores.sql.query(`DELETE FROM points_entries WHERE user_id = 'ann'`);
+    await visit(browser, consoleUrl(), async (page) => {
+      const row = page.locator('.sale-row', { hasText: name });
+      await row.locator('text=Audit').click();
+      await row.locator('text=The stores differ').waitFor();
+      await row.locator('text=1 orders have other points entries').waitFor();
+      await inspect(page);
+    });
+  });
+
+  it('shows attempts as they happen, drawn once for all who watch', async () => {
+    const { id } = await createSale(service.url, 40);
+    await visit(browser, consoleUrl(), async (page) => {
+      await page.waitForSelector('.pill:has-text("Live")');
+      await page.waitForSelector('text=Postgres answers');
+      await page.waitForSelector('canvas');
+      const accepted = page.locator('.tiles .figure').first();
+      let n = 0;
+      await eventually(
+        async () => {
+          await Promise.all(users(3, `u-${n++}`).map((user) => buy(service.url, id, user)));
+          return accepted.textContent();
+        },
+        (text) => Number(text) > 0,
+      );
+      await inspect(page);
+    });
+  });
+
+  it('is refused through a proxy, and says what to do', async () => {
+    await visit(
+      browser,
+      consoleUrl(),
+      async (page) => {
+        await page.waitForSelector('text=Administrators use this machine');
+        await inspect(page);
+      },
+      { extraHTTPHeaders: { 'x-forwarded-for': '192.0.2.1' } },
+    );
+    const { problem } = await call(`${service.url}/console/events`, { headers: { via: 'a proxy' } });
+    expect(problem).toBe('forbidden');
+  });
+});

@@ -1,0 +1,254 @@
+/** The shop in a real browser: one order whatever happens, and every state readable by everyone. */
+import { randomUUID } from 'node:crypto';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { attempt, call, cancel, createSale, eventually, post } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+import { executablePath, inspect, openBrowser, visit } from './browser.ts';
+
+describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
+  let stores: TestStores;
+  let service: TestService;
+  let proxy: TcpProxy;
+  let browser: Browser;
+
+  beforeAll(async () => {
+    stores = await openTestStores();
+    [service, browser] = await Promise.all([
+      startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl }),
+      openBrowser(),
+    ]);
+    proxy = await TcpProxy.to(service.url);
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await proxy?.close();
+    await service?.kill();
+    await stores?.[Symbol.asyncDispose]();
+  });
+
+  const shop = (saleId: number) => `${service.url}/shop/${saleId}`;
+  const newName = () => `c-${randomUUID().slice(0, 8)}`;
+  const ordersOf = async (saleId: number, name: string) =>
+    (
+      await stores.sql.query<{ status: string }>(
+        'SELECT status FROM orders WHERE sale_id = $1 AND user_id = $2 ORDER BY created_at',
+        [saleId, name],
+      )
+    ).rows.map(({ status }) => status);
+  const inAnHour = () => new Date(Date.now() + 3_600_000).toISOString();
+
+  async function press(page: Page, name: string): Promise<void> {
+    await page.fill('input[name=customer]', name);
+    await page.click('button.primary');
+  }
+
+  it('lists what is on sale, also without script, and says when there is nothing', async () => {
+    await visit(browser, `${service.url}/`, async (page) => {
+      await page.waitForSelector('text=Nothing is on sale yet');
+      await inspect(page);
+    });
+    await createSale(service.url, 5, { name: '<b>bold</b> & "quoted"' });
+    for (const javaScriptEnabled of [true, false])
+      await visit(
+        browser,
+        `${service.url}/`,
+        async (page) => {
+          await page.waitForSelector('text=<b>bold</b> & "quoted"');
+          await page.waitForSelector('text=5 of 5 left');
+          if (javaScriptEnabled) await inspect(page);
+        },
+        { javaScriptEnabled },
+      );
+  });
+
+  it('buys, pays and shows the order again after a reload', async () => {
+    const { id } = await createSale(service.url, 3);
+    const name = newName();
+    await visit(browser, shop(id), async (page) => {
+      await inspect(page);
+      await press(page, name);
+      await page.waitForSelector('text=You got one');
+      await page.waitForSelector('.product >> text=of 3 left');
+      await eventually(
+        () => page.locator('.product .numeral').textContent(),
+        (left) => left === '2',
+      );
+      await inspect(page);
+      await page.reload();
+      await page.click('text=(demo)');
+      await page.waitForSelector('text=It is yours');
+      await inspect(page);
+    });
+    expect(await ordersOf(id, name)).toEqual(['paid']);
+  });
+
+  it('sends one request when the button is pressed many times, and gets one order', async () => {
+    const { id } = await createSale(service.url, 3);
+    const name = newName();
+    await visit(browser, shop(id), async (page) => {
+      const sent: string[] = [];
+      page.on('request', (request) => request.method() === 'POST' && sent.push(request.url()));
+      await page.fill('input[name=customer]', name);
+      await page.evaluate(
+        `(() => { const button = document.querySelector('button.primary'); for (let i = 0; i < 10; i++) button.click(); })()`,
+      );
+      await page.waitForSelector('text=You got one');
+      expect(sent).toHaveLength(1);
+    });
+    expect(await ordersOf(id, name)).toEqual(['pending']);
+  });
+
+  it('cancels, and buys again', async () => {
+    const { id } = await createSale(service.url, 1);
+    const name = newName();
+    await visit(browser, shop(id), async (page) => {
+      await press(page, name);
+      await page.click('text=Cancel the order');
+      await page.waitForSelector('text=Your order is cancelled');
+      await page.waitForSelector('button.primary:has-text("Buy for")');
+      await inspect(page);
+      await press(page, name);
+      await page.waitForSelector('text=You got one');
+    });
+    expect(await ordersOf(id, name)).toEqual(['cancelled', 'pending']);
+  });
+
+  it('shows that it is sold out, and sells the unit that comes back', async () => {
+    const { id } = await createSale(service.url, 1);
+    const first = await attempt(service.url, id, 'first');
+    const name = newName();
+    await visit(browser, shop(id), async (page) => {
+      await page.waitForSelector('button:disabled:has-text("Sold out")');
+      await inspect(page);
+      await cancel(service.url, first.body.orderId);
+      await page.waitForSelector('button.primary:has-text("Buy for")');
+      await press(page, name);
+      await page.waitForSelector('text=You got one');
+    });
+  });
+
+  it('counts down by the clock of the store, whatever the clock of the visitor says, and opens by itself', async () => {
+    const startsAt = new Date(Date.now() + 4_000).toISOString();
+    const { id } = await createSale(service.url, 1, { startsAt, endsAt: inAnHour() });
+    const open = async (page: Page) => {
+      await page.waitForSelector('text=Opens in');
+      expect(await page.locator('[role=timer]').textContent()).toMatch(/^00:0\d$/);
+      await page.waitForSelector('button.primary:has-text("Buy for")');
+      await press(page, newName());
+      await page.waitForSelector('text=You got one');
+    };
+    const yesterday = new Date(Date.now() - 24 * 3_600_000);
+    await visit(browser, shop(id), open, {}, (page) => page.clock.setSystemTime(yesterday));
+    const later = await createSale(service.url, 1, { startsAt: inAnHour() });
+    await visit(browser, shop(later.id), async (page) => {
+      await page.waitForSelector('button:disabled:has-text("Not open yet")');
+      await inspect(page);
+    });
+  });
+
+  it('asks again when an answer is lost, and has one order', async () => {
+    const { id } = await createSale(service.url, 3);
+    const name = newName();
+    // More than once: a browser repeats by itself what it sent on a connection that it had used before.
+    let isLosing = true;
+    proxy.watch = (request) => {
+      if (!isLosing || !request.startsWith(`POST /sales/${id}/orders`)) return 'pass';
+      return () => {
+        proxy.set('lose-replies');
+        setTimeout(() => proxy.set('pass'), 500);
+      };
+    };
+    await visit(browser, `${proxy.through(service.url)}shop/${id}`, async (page) => {
+      await press(page, name);
+      await page.waitForSelector('text=No answer came, and your order may exist');
+      isLosing = false;
+      expect(await ordersOf(id, name)).toEqual(['pending']);
+      await inspect(page);
+      await page.waitForSelector('text=You got one');
+    });
+    expect(await ordersOf(id, name)).toEqual(['pending']);
+    proxy.watch = null;
+  });
+
+  it('waits as long as Retry-After says when the shop is busy, and can stop', async () => {
+    const { id } = await createSale(service.url, 3);
+    const name = newName();
+    await visit(browser, shop(id), async (page) => {
+      const sentMs: number[] = [];
+      await page.route(`**/sales/${id}/orders`, async (route) => {
+        sentMs.push(performance.now());
+        if (sentMs.length > 2) return route.continue();
+        return route.fulfill({
+          status: 503,
+          headers: { 'Retry-After': '2' },
+          contentType: 'application/problem+json',
+          body: JSON.stringify({ type: '/problems/busy', detail: 'busy', reason: 'overloaded' }),
+        });
+      });
+      await press(page, name);
+      await page.waitForSelector('text=The shop is very busy');
+      await inspect(page);
+      await page.waitForSelector('text=You got one');
+      expect(sentMs[1]! - sentMs[0]!).toBeGreaterThan(1_950);
+    });
+  });
+
+  it('says in words why an attempt is refused', async () => {
+    const { id } = await createSale(service.url, 1);
+    await visit(browser, shop(id), async (page) => {
+      await page.route('**/orders', async (route) => {
+        if (route.request().method() === 'POST') await attempt(service.url, id, 'faster');
+        await route.continue();
+      });
+      await press(page, newName());
+      await page.waitForSelector('text=The last unit went to somebody else');
+      await inspect(page);
+    });
+    await visit(browser, `${service.url}/shop/999999`, async (page) => {
+      await page.waitForSelector('text=There is no such sale');
+      await inspect(page);
+    });
+  });
+
+  it('works by keyboard alone, and announces the order', async () => {
+    const { id } = await createSale(service.url, 1);
+    await visit(browser, shop(id), async (page) => {
+      await page.focus('input[name=customer]');
+      await page.keyboard.type(newName());
+      await page.keyboard.press('Enter');
+      await page.waitForSelector('text=You got one');
+      expect(await page.evaluate('document.activeElement.textContent')).toBe('You got one');
+      await page.keyboard.press('Tab');
+      await page.keyboard.press('Enter');
+      await page.waitForSelector('text=It is yours');
+    });
+  });
+
+  it('shows an ended sale, and an order that expired', async () => {
+    const endsAt = new Date(Date.now() + 1_500).toISOString();
+    const { id } = await createSale(service.url, 2, { endsAt });
+    await visit(browser, shop(id), async (page) => {
+      await page.waitForSelector('button:disabled:has-text("This sale has ended")');
+      await inspect(page);
+    });
+    const other = await createSale(service.url, 2);
+    const name = newName();
+    await visit(browser, shop(other.id), async (page) => {
+      await press(page, name);
+      await page.waitForSelector('text=You got one');
+      await stores.sql.query(`UPDATE orders SET expires_at = now() WHERE user_id = $1`, [name]);
+      await page.waitForSelector('text=Your order expired');
+      await inspect(page);
+    });
+  });
+
+  it('has a policy that allows no script but its own, and pages of a bounded size', async () => {
+    const { headers, status } = await call(`${service.url}/`);
+    expect(status).toBe(200);
+    expect(headers.get('content-security-policy')).toContain("script-src 'self';");
+    expect((await post(`${service.url}/`, {})).status).toBe(404);
+  });
+});

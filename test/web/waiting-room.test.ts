@@ -1,0 +1,96 @@
+/** The shop with AUTH=jwt in a real browser: tickets, turns, and the proof of work. */
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { call, eventually } from '../support/client.ts';
+import { type Issuer, openIssuer } from '../support/issuer.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+import { executablePath, inspect, openBrowser, visit } from './browser.ts';
+
+const ADMIN = '0123456789abcdef';
+
+describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
+  let stores: TestStores;
+  let issuer: Issuer;
+  let service: TestService;
+  let browser: Browser;
+
+  beforeAll(async () => {
+    [stores, issuer, browser] = await Promise.all([openTestStores(), openIssuer(), openBrowser()]);
+    service = await startService({
+      DATABASE_URL: stores.databaseUrl,
+      REDIS_URL: stores.redisUrl,
+      ...issuer.env,
+      TICKET_SECRETS: Buffer.alloc(32, 'k').toString('base64'),
+      ADMIN_TOKEN: ADMIN,
+      BOT_CHECK: 'proof-of-work',
+    });
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.kill();
+    await issuer?.[Symbol.asyncDispose]();
+    await stores?.[Symbol.asyncDispose]();
+  });
+
+  async function sell(more: object): Promise<string> {
+    const { body } = await call(`${service.url}/sales`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${ADMIN}` },
+      body: JSON.stringify({ name: 'sale', stock: 3, priceCents: 500, ...more }),
+    });
+    return `${service.url}/shop/${body.id}`;
+  }
+
+  it('solves the puzzle, waits for the turn, buys, and cannot pay by itself', async () => {
+    const startsAt = new Date(Date.now() + 12_000).toISOString();
+    const url = await sell({ startsAt, spreadS: 2 });
+    await visit(browser, url, async (page) => {
+      await page.fill('input[name=customer]', await issuer.token('ann'));
+      await page.click('text=Enter the waiting room');
+      await page.waitForSelector('text=You are in the waiting room', { timeout: 60_000 });
+      await inspect(page);
+      await page.waitForSelector('text=You got one', { timeout: 60_000 });
+      await page.waitForSelector('text=Pay with your payment provider');
+      expect(await page.locator('text=(demo)').count()).toBe(0);
+      await inspect(page);
+      await page.reload();
+      await page.click('text=Cancel the order');
+      await page.waitForSelector('text=Your order is cancelled');
+    });
+    const { rows } = await stores.sql.query('SELECT status FROM orders');
+    expect(rows).toEqual([{ status: 'cancelled' }]);
+  });
+
+  it('says that a token is not accepted', async () => {
+    const url = await sell({});
+    await visit(browser, url, async (page) => {
+      await page.fill('input[name=customer]', await issuer.token('ben', { aud: 'another' }));
+      await page.click('button.primary');
+      await page.waitForSelector('text=Please sign in again');
+      await inspect(page);
+    });
+  });
+
+  it('asks administrators for the token, and forgets a wrong one', async () => {
+    await sell({ name: 'Launch' });
+    await visit(browser, `${service.url}/console`, async (page) => {
+      await inspect(page);
+      await page.fill('input[name=token]', 'wrong-wrong-wrong');
+      await page.click('button.primary');
+      await page.waitForSelector('text=That token is not accepted');
+      await inspect(page);
+      await page.fill('input[name=token]', ADMIN);
+      await page.click('button.primary');
+      await page.waitForSelector('.pill:has-text("Live")');
+      await page.click('text=Audit');
+      await page.waitForSelector('text=The stores agree');
+      await page.click('text=Sign out');
+      await page.waitForSelector('text=Administrator’s token');
+      await eventually(
+        async () => page.locator('text=Launch').count(),
+        (n) => n === 0,
+      );
+    });
+  });
+});
