@@ -45,12 +45,15 @@ export interface ProxyOptions {
   readonly patienceMs?: number;
   /** Whether a chunk of requests may pass. From the first that may not, its connection swallows all requests. */
   readonly filter?: (chunk: Buffer) => boolean;
+  /** Whether it keeps all that passed, for `requestsWith` and `repliesWith` (true). */
+  readonly remembers?: boolean;
 }
 
 /** One direction of one connection. */
 interface Direction {
   readonly to: Socket;
-  readonly passed: string[];
+  /** Null: not kept. */
+  readonly passed: string[] | null;
   /** In order; while there are some, new bytes queue behind them. */
   readonly held: Buffer[];
 }
@@ -224,8 +227,9 @@ export class TcpProxy implements Link, AsyncDisposable {
   }
 
   #pair(client: Socket, upstream: Socket): void {
-    const requests = { to: upstream, passed: this.#requests, held: [] };
-    const replies = { to: client, passed: this.#replies, held: [] };
+    const { remembers = true } = this.#options;
+    const requests = { to: upstream, passed: remembers ? this.#requests : null, held: [] };
+    const replies = { to: client, passed: remembers ? this.#replies : null, held: [] };
     const from = client.remoteAddress ?? '';
     const pair: Pair = { client, upstream, requests, replies, from, holed: false, stuck: false };
     this.#pairs.add(pair);
@@ -279,6 +283,6 @@ export class TcpProxy implements Link, AsyncDisposable {
 }
 
 function send({ to, passed }: Direction, chunk: Buffer): void {
-  passed.push(chunk.toString());
+  passed?.push(chunk.toString());
   if (!to.destroyed) to.write(chunk);
 }

@@ -45,6 +45,8 @@ export interface OpenLoad {
   readonly onProgress?: (answers: number) => void;
   /** Called for each answer. @returns true: no attempt begins from now on; outstanding answers are awaited */
   readonly onAnswer?: (answer: Answer) => boolean;
+  /** Called for each attempt that ends without an answer: it was sent, or it was dropped or found no connection. */
+  readonly onMissing?: (wasSent: boolean) => void;
 }
 
 /** Times of the history count from the load's begin: an intended start is `schedule[record.id]`. */
@@ -172,6 +174,7 @@ class OpenLoop implements Events {
   #drop(): void {
     this.#outstanding -= 1;
     this.#dropped += 1;
+    this.#load.onMissing?.(false);
   }
 
   sent(attempt: number): void {
@@ -186,7 +189,9 @@ class OpenLoop implements Events {
 
   finished(attempt: number, connection: Connection): void {
     if (this.#isOver) return;
-    if (!this.#recorder.hasSent(attempt)) this.#unconnected += 1;
+    const wasSent = this.#recorder.hasSent(attempt);
+    if (!wasSent) this.#unconnected += 1;
+    if (!this.#recorder.hasAnswer(attempt)) this.#load.onMissing?.(wasSent);
     this.#outstanding -= 1;
     this.#free.push(connection);
     this.#soon ??= setImmediate(() => {

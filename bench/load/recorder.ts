@@ -43,6 +43,10 @@ export class Recorder {
     return this.#records.has(id);
   }
 
+  hasAnswer(id: number): boolean {
+    return (this.#records.get(id)?.completedUs ?? null) !== null;
+  }
+
   /** @throws when the attempt was not sent, or has an answer */
   answered(id: number, completedUs: number, status: number, answer: Answer, body: string): void {
     const record = this.#records.get(id);

@@ -1,9 +1,8 @@
 /** What a sale under a fault kept: the audit, the consistency of its answers, and when they came. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { type AuditReport, checkNames } from '../../audit/audit.ts';
 import { type Consistency, consistencyOf, type PlacedOrder, type SaleRead } from '../../audit/consistency.ts';
-import { type StoresToAudit, settle } from '../../audit/reader.ts';
-import { auditSale } from '../../audit/sale.ts';
+import type { StoresToAudit } from '../../audit/reader.ts';
+import { auditRepaired } from '../../audit/sale.ts';
 import type { StrategyFault } from '../../faults/strategy-fault.ts';
 import type { AttemptOutcome, HistoryRecord } from '../../kit/history.ts';
 import { withPostgres } from '../../kit/stores.ts';
@@ -43,8 +42,6 @@ export interface Struck {
 
 /** For so long customers come steadily. */
 export const STEADY_MS = 8_000;
-/** The service corrects counters of Redis once their sale has been idle for 2 s. */
-const REPAIR_MS = 3_000;
 const BUCKET_MS = 100;
 /** A picture shows a longer pause only. */
 const GAP_MS = 200;
@@ -61,13 +58,7 @@ export async function judgeSale(
   stores: StoresToAudit,
   stop: () => Promise<unknown>,
 ): Promise<StrategyTrial> {
-  const endedMs = performance.now();
-  const settled = await settle(stores, [saleId]);
-  const settledMs = Math.round(performance.now() - endedMs);
-  const early = await auditSale({ ...stores, saleId, history, settled });
-  if (early.verdict === 'fail' && !isControl) await sleep(REPAIR_MS);
-  await stop();
-  const report = await auditSale({ ...stores, saleId, history, settled });
+  const { report, settledMs } = await auditRepaired({ ...stores, saleId, history }, { stop, isControl });
   const orders = await withPostgres(stores.databaseUrl, async (client) => {
     const { rows } = await client.query<PlacedOrder>(
       'SELECT id, user_id AS user FROM orders WHERE sale_id = $1',

@@ -1,17 +1,11 @@
 /** Runs one fault against one strategy: a service on stores of its own, an open loop of customers, and the audit. */
-import { randomInt } from 'node:crypto';
-import { mkdir, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { SaleRead } from '../../audit/consistency.ts';
-import type { StoresToAudit } from '../../audit/reader.ts';
-import { openLabServers } from '../../faults/servers/open.ts';
-import { OUTAGE_MS, type Shop, type StrategyFault } from '../../faults/strategy-fault.ts';
+import { type OpenShop, openShop } from '../../faults/shop.ts';
+import { OUTAGE_MS, type StrategyFault } from '../../faults/strategy-fault.ts';
 import { createSale } from '../../kit/admin.ts';
-import { TcpProxy } from '../../kit/proxy.ts';
 import { seededRandom } from '../../kit/random.ts';
-import { noShedding, type Service, startService } from '../../kit/service.ts';
+import { noShedding } from '../../kit/service.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
 import { runOpenLoop } from '../../load/open.ts';
 import { judgeSale, STEADY_MS, type StrategyTrial } from './sale-verdict.ts';
@@ -42,89 +36,20 @@ const TIMEOUT_MS = 6_000;
 const READ_MS = 250;
 
 export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTrial> {
-  const { strategy, folder, clock, signal } = order;
-  await mkdir(folder, { recursive: true, mode: 0o755 });
-  try {
-    const { group = null, smallDisk = false } = order.fault;
-    const durable = { clock, durable: true };
-    await using redis = await openLabServers('redis', {
-      ...durable,
-      folder: join(folder, 'redis'),
-      group: order.redis === 'cluster' ? 'cluster' : group === 'sentinels' ? group : null,
-      replicas: order.redis === 'replicated' ? 1 : 0,
-    });
-    await using postgres = await openLabServers('postgres', {
-      ...durable,
-      folder: join(folder, 'postgres'),
-      group: group === 'sentinels' ? null : group,
-      smallDisk,
-    });
-    const [redisNode, postgresNode] = [redis.nodes[0]!, postgres.nodes[0]!];
-    await using toRedis = await TcpProxy.open({ port: redisNode.port });
-    await using toPostgres = await TcpProxy.open({ port: postgresNode.port });
-    const stores = async () =>
-      ({ ...(await redis.currentUrls()), ...(await postgres.currentUrls()) }) as StoresToAudit;
-    const port = await quietPort();
-    const start = (): Promise<Service> => {
-      const through = {
-        ...(redis.groupUrls ?? redis.urls([toRedis.port])),
-        ...(postgres.groupUrls ?? postgres.urls([toPostgres.port])),
-      } as StoresToAudit;
-      const env = {
-        ...(order.unsafe ? noShedding : { PAYMENT_WINDOW_S: noShedding.PAYMENT_WINDOW_S }),
-        PORT: String(port),
-        ...order.env,
-      };
-      return startService({ strategy, lock: null, ...through, env }, { signal });
-    };
-    let service = await start();
-    const shop: Shop = {
-      service: {
-        async kill() {
-          process.kill(service.pid!, 'SIGKILL');
-          await service.stop();
-        },
-        async start() {
-          service = await start();
-        },
-        signal: (name) => void process.kill(service.pid!, name),
-      },
-      redis: { ...redis, ...redisNode },
-      postgres: { ...postgres, ...postgresNode },
-      links: { redis: redis.ways ?? toRedis, postgres: postgres.ways ?? toPostgres },
-    };
-    try {
-      return await sellThrough(order, shop, service.url, stores, () => service.stop());
-    } finally {
-      await service.stop();
-    }
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
-}
-
-/** A free port that no client gets for a connection of its own: the service returns to it after seconds. */
-async function quietPort(): Promise<number> {
-  for (;;) {
-    const port = randomInt(20_000, 30_000);
-    const server = createServer();
-    const isFree = await new Promise<boolean>((resolve) => {
-      server.once('error', () => resolve(false));
-      server.listen(port, '127.0.0.1', () => resolve(true));
-    });
-    if (!isFree) continue;
-    await new Promise((resolve) => server.close(resolve));
-    return port;
-  }
+  const { strategy, redis, folder, clock, fault, signal } = order;
+  const env = {
+    ...(order.unsafe ? noShedding : { PAYMENT_WINDOW_S: noShedding.PAYMENT_WINDOW_S }),
+    ...order.env,
+  };
+  await using shop = await openShop({ strategy, redis, folder, clock, env, needs: fault, signal });
+  return await sellThrough(order, shop);
 }
 
 async function sellThrough(
   { fault, seed, signal, unsafe: isControl }: StrategyOrder,
-  shop: Shop,
-  url: string,
-  stores: () => Promise<StoresToAudit>,
-  stop: () => Promise<unknown>,
+  shop: OpenShop,
 ): Promise<StrategyTrial> {
+  const { url } = shop;
   const steady = poisson({ ratePerSecond: RATE, durationMs: STEADY_MS, seed });
   const crowd = Array.from({ length: CROWD }, (_, n) => (STEADY_MS + CROWD_MS) * 1_000 + n);
   const schedule = Float64Array.from([...steady, ...crowd]);
@@ -157,7 +82,7 @@ async function sellThrough(
   const { history } = await selling;
   const sale = { saleId, stock, history, reads: await reading() };
   const struck = { fault, isControl, band: [strikeMs, healedMs] as const };
-  return judgeSale(sale, struck, await stores(), stop);
+  return judgeSale(sale, struck, await shop.stores(), shop.stop);
 }
 
 /** Reads how many units are free, again and again. @returns what ends it. A read without an answer is left out */

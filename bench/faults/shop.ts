@@ -1,0 +1,131 @@
+/** A service on stores of its own, with a way to each store, that faults can strike. */
+import { randomInt } from 'node:crypto';
+import { mkdir, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { TcpProxy } from '../kit/proxy.ts';
+import { type Service, startService } from '../kit/service.ts';
+import type { LabOptions } from './servers/lab-servers.ts';
+import { openLabServers } from './servers/open.ts';
+import type { Shop, StrategyFault } from './strategy-fault.ts';
+
+interface StoreUrls {
+  readonly databaseUrl: string;
+  readonly redisUrl: string;
+}
+
+export interface ShopOptions {
+  readonly strategy: string;
+  /** Further variables of the service. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Of servers and their data; removed at the end. */
+  readonly folder: string;
+  readonly clock?: string | null;
+  readonly redis?: 'single' | 'replicated' | 'cluster';
+  /** What the fault needs behind the stores. */
+  readonly needs?: Pick<StrategyFault, 'group' | 'smallDisk'>;
+  /** How far the stores are away: added to each request and to each reply. */
+  readonly delayMs?: number;
+  readonly signal: AbortSignal;
+}
+
+export interface OpenShop extends Shop, AsyncDisposable {
+  /** Of the service, also after it was started again. */
+  readonly url: string;
+  /** Those that have the data now, past every proxy. */
+  stores(): Promise<StoreUrls>;
+  /** Stops the service; the stores go on. */
+  stop(): Promise<unknown>;
+}
+
+/** @throws when a store or the service does not start; then nothing is left of them */
+export async function openShop(options: ShopOptions): Promise<OpenShop> {
+  const closers: (() => PromiseLike<unknown>)[] = [];
+  const close = async (): Promise<void> => {
+    for (const closer of closers.splice(0).reverse()) await closer();
+  };
+  try {
+    return { ...(await open(options, closers)), [Symbol.asyncDispose]: close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** @param closers gets what ends each part, in the order of their start */
+async function open(
+  options: ShopOptions,
+  closers: (() => PromiseLike<unknown>)[],
+): Promise<Omit<OpenShop, typeof Symbol.asyncDispose>> {
+  const { folder, strategy, delayMs = 0, signal } = options;
+  const use = <T extends AsyncDisposable>(part: T): T => {
+    closers.push(() => part[Symbol.asyncDispose]());
+    return part;
+  };
+  closers.push(() => rm(folder, { recursive: true, force: true }));
+  await mkdir(folder, { recursive: true, mode: 0o755 });
+  const redis = use(await openLabServers('redis', redisOptions(options)));
+  signal.throwIfAborted();
+  const postgres = use(await openLabServers('postgres', postgresOptions(options)));
+  const [redisNode, postgresNode] = [redis.nodes[0]!, postgres.nodes[0]!];
+  const wayTo = async ({ port }: { readonly port: number }): Promise<TcpProxy> =>
+    Object.assign(use(await TcpProxy.open({ port, remembers: false })), { delayMs });
+  const [toRedis, toPostgres] = [await wayTo(redisNode), await wayTo(postgresNode)];
+  const port = await quietPort();
+  const start = (): Promise<Service> => {
+    const through = {
+      ...(redis.groupUrls ?? redis.urls([toRedis.port])),
+      ...(postgres.groupUrls ?? postgres.urls([toPostgres.port])),
+    } as StoreUrls;
+    const env = { PORT: String(port), ...options.env };
+    return startService({ strategy, lock: null, ...through, env }, { signal });
+  };
+  let service = await start();
+  const stop = () => service.stop();
+  closers.push(stop);
+  return {
+    service: {
+      async kill() {
+        process.kill(service.pid!, 'SIGKILL');
+        await service.stop();
+      },
+      async start() {
+        service = await start();
+      },
+      signal: (name) => void process.kill(service.pid!, name),
+    },
+    redis: { ...redis, ...redisNode },
+    postgres: { ...postgres, ...postgresNode },
+    links: { redis: redis.ways ?? toRedis, postgres: postgres.ways ?? toPostgres },
+    url: service.url,
+    stores: async () => ({ ...(await redis.currentUrls()), ...(await postgres.currentUrls()) }) as StoreUrls,
+    stop,
+  };
+}
+
+function redisOptions({ folder, clock = null, redis, needs = {} }: ShopOptions): LabOptions {
+  const group = redis === 'cluster' ? 'cluster' : needs.group === 'sentinels' ? needs.group : null;
+  const replicas = redis === 'replicated' ? 1 : 0;
+  return { folder: join(folder, 'redis'), clock, durable: true, group, replicas };
+}
+
+function postgresOptions({ folder, clock = null, needs = {} }: ShopOptions): LabOptions {
+  const { group = null, smallDisk = false } = needs;
+  const own = group === 'sentinels' ? null : group;
+  return { folder: join(folder, 'postgres'), clock, durable: true, group: own, smallDisk };
+}
+
+/** A free port that no client gets for a connection of its own: the service returns to it after seconds. */
+async function quietPort(): Promise<number> {
+  for (;;) {
+    const port = randomInt(20_000, 30_000);
+    const server = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      server.once('error', () => resolve(false));
+      server.listen(port, '127.0.0.1', () => resolve(true));
+    });
+    if (!isFree) continue;
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
+}
