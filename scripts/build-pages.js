@@ -14,6 +14,7 @@ const entries = [
   { entry: 'src/web/shop/main.tsx', outfile: 'dist/web/shop.js' },
   { entry: 'src/web/shop/proof-worker.ts', outfile: 'dist/web/proof-worker.js' },
   { entry: 'src/web/console/main.tsx', outfile: 'dist/web/console.js' },
+  { entry: 'bench/race/page/main.tsx', outfile: 'dist/web/race.js' },
 ];
 
 /** @param {{ entry: string, outfile: string }} page */

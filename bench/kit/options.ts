@@ -119,8 +119,8 @@ export function parseOptions<Options>(suite: Optioned<Options>, args: readonly s
 const column = 26;
 
 /** The lines of `--help`: the suite's own options first. */
-export function optionLines(specs: OptionSpecs): string {
-  const lines = Object.entries({ ...specs, ...commonSpecs }).map(([name, spec]) => {
+export function optionLines(specs: OptionSpecs, common: OptionSpecs = commonSpecs): string {
+  const lines = Object.entries({ ...specs, ...common }).map(([name, spec]) => {
     const left = `  --${name} ${placeholder(spec)}`;
     return `${left.length < column ? left.padEnd(column) : `${left}\n${' '.repeat(column)}`}${spec.help}`;
   });

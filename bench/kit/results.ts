@@ -54,8 +54,8 @@ export interface PlanInfo extends Pick<suite.Planned, 'cells' | 'points' | 'base
 }
 
 /** A folder named by the UTC time; a second one in the same second has a number. */
-export async function makeFolder(out: string, startedAt: Date): Promise<string> {
-  const name = startedAt.toISOString().slice(0, 19).replaceAll(':', '-');
+export async function makeFolder(out: string, startedAt: Date, prefix = ''): Promise<string> {
+  const name = prefix + startedAt.toISOString().slice(0, 19).replaceAll(':', '-');
   await mkdir(out, { recursive: true });
   for (let n = 1; ; n++) {
     const folder = join(out, n === 1 ? name : `${name}-${n}`);

@@ -1,0 +1,148 @@
+/** `npm run race`: the page of the race, or with `--headless` one race and its record. Reads the command line and signals. */
+import { copyFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type OptionSpecs, optionLines, readOptions } from '../kit/options.ts';
+import { makeFolder } from '../kit/results.ts';
+import { reasonOf } from '../kit/text.ts';
+import { bounds, defaults, plannedFault, raceFaults, raceOptions } from './options.ts';
+import { type PlannedFault, Race } from './race.ts';
+import { takePicture, writeRecord } from './record.ts';
+import { openServer } from './server.ts';
+import { type RaceOptions, type RaceView, recoveryText, verdictText } from './view.ts';
+
+const whole = (name: 'customers' | 'units' | 'rate' | 'seed', help: string) => {
+  const [min, max] = bounds[name];
+  return { kind: 'whole', min, max, help: `${help} (${defaults[name]})` } as const;
+};
+const specs: OptionSpecs = {
+  strategies: {
+    kind: 'names',
+    help: `one lane each, at most ${bounds.lanes} (${defaults.strategies.join()})`,
+  },
+  customers: whole('customers', 'of each lane'),
+  units: whole('units', 'for sale in each lane'),
+  rate: whole('rate', 'customers a second, in each lane'),
+  seed: whole('seed', 'of their arrivals'),
+  headless: { kind: 'flag', help: 'run one race without a page, and write what it showed' },
+  fault: { kind: 'text', help: 'with --headless: NAME@SECONDS, several with commas between them' },
+  out: { kind: 'text', help: 'with --headless: where its folder race-<UTC time> goes (bench/results)' },
+  canonical: { kind: 'flag', help: 'with --headless: also replace the committed picture and figures' },
+  port: { kind: 'whole', max: 65_535, help: 'of the page (0: a free one)' },
+  help: { kind: 'flag', help: 'show this' },
+};
+
+const help = `Races strategies against each other: the same customers, a service and stores for each, faults in the middle.
+
+  npm run race                      opens a page on loopback and prints its URL
+  npm run race -- --headless        the same race without a page
+
+${optionLines(specs, {})}
+
+Faults:
+${raceFaults.map(({ name, happens }) => `  ${name.padEnd(18)}${happens}`).join('\n')}
+
+All lanes share this machine with their customers: a race shows correctness, not speed. For speed: npm run bench.
+
+Exit code: 0; 1 a strategy that promises to never oversell was not exact, or nothing could be run; 2 bad options; 130 interrupted.
+`;
+
+const say = (line: string): void => void process.stderr.write(`${line}\n`);
+const interrupt = new AbortController();
+const interrupted = new Promise<void>((resolve) =>
+  interrupt.signal.addEventListener('abort', () => resolve()),
+);
+
+async function main(args: readonly string[]): Promise<number> {
+  const mistakes: string[] = [];
+  const given = readOptions(specs, args, mistakes);
+  mistakes.push(...given.files.map((word) => `"${word}" is not an option; --help lists them`));
+  const texts = given.text('fault', '').split(',').filter(Boolean);
+  const faults = texts.flatMap((text) => {
+    const planned = plannedFault(text);
+    if (planned === null) mistakes.push(`--fault ${text}: must be NAME@SECONDS; --help lists the faults`);
+    return planned ?? [];
+  });
+  const isHeadless = given.has('headless');
+  for (const name of ['fault', 'out', 'canonical'].filter((one) => !isHeadless && given.has(one)))
+    mistakes.push(`--${name} needs --headless`);
+  const options = raceOptions(Object.fromEntries(given.values));
+  if (!('rate' in options)) mistakes.push(...options);
+  if (mistakes.length > 0 || !('rate' in options)) {
+    for (const mistake of mistakes) say(mistake);
+    return 2;
+  }
+  if (given.has('help')) {
+    process.stdout.write(help);
+    return 0;
+  }
+  if (!isHeadless) return onPage(options, given.number('port', 0));
+  return headless(options, faults, given.text('out', 'bench/results'), given.has('canonical'));
+}
+
+async function onPage(options: RaceOptions, port: number): Promise<number> {
+  let show = (_view: RaceView): void => {};
+  const race = new Race(options, (view) => show(view));
+  await using server = await openServer(race, port);
+  show = server.show;
+  process.stdout.write(`the race: ${server.url}   (Ctrl-C ends it)\n`);
+  await interrupted;
+  await race.stop();
+  return 130;
+}
+
+async function headless(
+  options: RaceOptions,
+  faults: readonly PlannedFault[],
+  out: string,
+  isCanonical: boolean,
+): Promise<number> {
+  const startedAt = new Date();
+  const race = new Race(options, narrate());
+  interrupt.signal.addEventListener('abort', () => void race.stop());
+  race.start(options, faults);
+  const view = await race.ended();
+  if (view.phase === 'idle') return 130;
+  if (view.phase === 'failed') throw new Error(view.problem ?? 'the race failed');
+  const folder = await makeFolder(out, startedAt, 'race-');
+  process.stdout.write(`${await writeRecord(folder, startedAt, view)}\n\n`);
+  await using server = await openServer(race, 0);
+  const picture = await takePicture(server.url, join(folder, 'race.png'));
+  process.stdout.write(`${folder}: race.json, race.md${picture === null ? '' : ', race.png'}\n`);
+  if (picture === null) say('no picture: no Chromium on PATH, and CHROMIUM names none');
+  const names = ['race.json', ...(picture === null ? [] : ['race.png'])];
+  const canonical = join(import.meta.dirname, '../results/canonical');
+  if (isCanonical) for (const name of names) await copyFile(join(folder, name), join(canonical, name));
+  return view.lanes.every(({ isSafe, verdict }) => !isSafe || verdict?.word === 'exact') ? 0 : 1;
+}
+
+/** Says what changed since the view before. */
+function narrate(): (view: RaceView) => void {
+  const said = new Set<string>();
+  const once = (line: string): void => {
+    if (!said.has(line)) say(line);
+    said.add(line);
+  };
+  return ({ phase, lanes, strikes }) => {
+    if (phase !== 'failed') once(phase);
+    for (const { title, struckMs } of strikes) once(`${(struckMs / 1_000).toFixed(1)} s: ${title}`);
+    for (const { strategy, outages, verdict } of lanes) {
+      for (const outage of outages)
+        if (outage.recoveredMs !== null) once(`  ${strategy}: ${recoveryText(outage)}`);
+      if (verdict !== null) once(`  ${strategy}: ${verdictText(verdict)}. ${verdict.sentence}`);
+    }
+  };
+}
+
+for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+  process.on(name, () => {
+    if (interrupt.signal.aborted) process.exit(130);
+    say('\nstopping; a second signal ends it at once');
+    interrupt.abort();
+  });
+}
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  say(reasonOf(error));
+  process.exitCode = 1;
+}

@@ -1,0 +1,71 @@
+/** What a race is run with: the defaults, their bounds, and one check for the command line and the page. */
+import { strategies } from '../../src/strategies/registry.ts';
+import { postgresKilled } from '../faults/postgres-killed.ts';
+import { postgresSilent } from '../faults/postgres-silent.ts';
+import { redisEmptied } from '../faults/redis-emptied.ts';
+import { redisSilent } from '../faults/redis-silent.ts';
+import { serviceKilled } from '../faults/service-killed.ts';
+import type { StrategyFault } from '../faults/strategy-fault.ts';
+import type { RaceOptions } from './view.ts';
+
+/** In the order of the buttons. */
+export const raceFaults: readonly StrategyFault[] = [
+  serviceKilled,
+  redisEmptied,
+  redisSilent,
+  postgresKilled,
+  postgresSilent,
+];
+
+/**
+ * Two cores carry all lanes and their customers. Units last for a quarter of the race at best: slower strategies sell theirs as
+ * well, and what comes after the last unit is seen.
+ */
+export const defaults: RaceOptions = {
+  strategies: ['unsafe', 'for-update', 'segmented-lock', 'lua', 'group-commit'],
+  customers: 2_400,
+  units: 600,
+  rate: 80,
+  seed: 1,
+};
+
+/** Of a race that a person watches; a lane has two servers and a process, and more than six do not fit on a screen. */
+export const bounds = {
+  lanes: 6,
+  customers: [10, 50_000],
+  units: [1, 50_000],
+  rate: [1, 1_000],
+  seed: [0, 4_294_967_295],
+} as const;
+
+/** @returns the options with defaults for what is missing, or every mistake */
+export function raceOptions(given: Readonly<Record<string, unknown>>): RaceOptions | readonly string[] {
+  const mistakes: string[] = [];
+  const whole = (name: 'customers' | 'units' | 'rate' | 'seed'): number => {
+    const value = given[name] ?? defaults[name];
+    const [min, max] = bounds[name];
+    if (Number.isSafeInteger(value) && Number(value) >= min && Number(value) <= max) return Number(value);
+    mistakes.push(`${name}: must be a whole number from ${min} to ${max}`);
+    return min;
+  };
+  const names = given.strategies ?? defaults.strategies;
+  const isList = Array.isArray(names) && new Set(names).size === names.length;
+  if (!isList || names.length < 1 || names.length > bounds.lanes)
+    mistakes.push(`strategies: must be 1 to ${bounds.lanes} different ones`);
+  for (const name of isList ? names : []) {
+    if (strategies.has(String(name))) continue;
+    mistakes.push(`there is no strategy "${name}"; there are ${[...strategies.keys()].join(', ')}`);
+  }
+  const options: RaceOptions = {
+    strategies: names as string[],
+    ...{ customers: whole('customers'), units: whole('units'), rate: whole('rate'), seed: whole('seed') },
+  };
+  return mistakes.length > 0 ? mistakes : options;
+}
+
+/** "service-killed@10" → the fault and when it strikes, in ms; null: no fault, or no time. */
+export function plannedFault(text: string): { readonly fault: StrategyFault; readonly atMs: number } | null {
+  const [name, seconds = ''] = text.split('@');
+  const fault = raceFaults.find((one) => one.name === name);
+  return fault && /^\d+(\.\d+)?$/.test(seconds) ? { fault, atMs: Number(seconds) * 1_000 } : null;
+}

@@ -1,0 +1,162 @@
+/**
+ * The picture of a lane (uPlot): above the finish line what it accepts each second, below it a pile of red blocks, the units that
+ * it sold and does not have. Faults are bands; marks say when all was sold and when it answered again.
+ */
+import { useEffect, useRef } from 'preact/hooks';
+import uPlot from 'uplot';
+import 'uplot/dist/uPlot.min.css';
+import { BIN_MS, type LaneView, oversoldBins, type RaceView } from '../view.ts';
+
+/** All lanes have one. */
+export interface Scale {
+  /** Units beyond the stock in the worst lane. */
+  readonly oversold: number;
+  /** Accepted a second in the fastest. */
+  readonly peak: number;
+  readonly endMs: number;
+}
+
+interface TrackProps {
+  readonly lane: LaneView;
+  readonly race: RaceView;
+  readonly scale: Scale;
+  readonly label: string;
+}
+
+const ROWS = 7;
+/** Of the plot: what is below the finish line. */
+const BELOW = 0.42;
+const HEIGHT = 94;
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const token = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** Accepted a second, over the last second; nothing where the race has not been. */
+function lineOf({ bins }: LaneView, { elapsedMs, phase }: RaceView): uPlot.AlignedData {
+  const isOver = phase !== 'running';
+  const known = Math.max(0, Math.floor(elapsedMs / BIN_MS) + (isOver ? 1 : 0));
+  const at = Array.from({ length: known + 1 }, (_, n) => (n * BIN_MS) / 1_000);
+  return [at, at.map((_, n) => (n === 0 ? 0 : (bins[n - 1] ?? 0) + (bins[n - 2] ?? 0)))];
+}
+
+/** The blocks of the pile: each column grows from the one before. */
+function drawBlocks(chart: uPlot, { lane, race, scale }: TrackProps): void {
+  const { ctx } = chart;
+  const perBlock = Math.max(1, Math.ceil(scale.oversold / ROWS));
+  const top = chart.valToPos(0, 'y', true);
+  const rowPx = (chart.bbox.top + chart.bbox.height - top) / ROWS;
+  const gap = Math.max(1, devicePixelRatio);
+  ctx.fillStyle = token('--block');
+  let pile = 0;
+  for (const [n, count] of oversoldBins(lane, race.options.units).entries()) {
+    pile += count;
+    if (pile === 0) continue;
+    const [from, to] = [n, n + 1].map((bin) => chart.valToPos((bin * BIN_MS) / 1_000, 'x', true));
+    for (let row = 0; row < Math.ceil(pile / perBlock); row++)
+      ctx.fillRect(from!, top + row * rowPx + gap, to! - from! - gap, rowPx - gap);
+  }
+}
+
+/** The finish line, bands of faults, and marks. */
+function drawMarks(chart: uPlot, { lane, race }: TrackProps): void {
+  const { ctx, bbox } = chart;
+  const ratio = devicePixelRatio;
+  const x = (ms: number) => chart.valToPos(ms / 1_000, 'x', true);
+  const mark = (ms: number, text: string, color: string, row: number, isLeft = false): void => {
+    ctx.fillStyle = color;
+    ctx.fillRect(x(ms), bbox.top, 1.5 * ratio, bbox.height);
+    const width = ctx.measureText(text).width;
+    const fits = !isLeft && x(ms) + 6 * ratio + width < bbox.left + bbox.width;
+    ctx.fillText(
+      text,
+      fits ? x(ms) + 5 * ratio : x(ms) - width - 5 * ratio,
+      bbox.top + (10 + 13 * row) * ratio,
+    );
+  };
+  ctx.font = `600 ${11 * ratio}px ${token('--sans')}`;
+  ctx.textAlign = 'left';
+  ctx.textBaseline = 'alphabetic';
+  for (const [n, { struckMs, title }] of race.strikes.entries()) {
+    const { healedMs = null, recoveredMs = null } = lane.outages[n] ?? {};
+    ctx.fillStyle = token('--warn-fill');
+    ctx.globalCompositeOperation = 'destination-over';
+    ctx.fillRect(x(struckMs), bbox.top, x(healedMs ?? race.elapsedMs) - x(struckMs), bbox.height);
+    ctx.globalCompositeOperation = 'source-over';
+    mark(struckMs, title, token('--warn'), 0);
+    if (recoveredMs !== null)
+      mark(
+        struckMs + recoveredMs,
+        `recovered after ${(recoveredMs / 1_000).toFixed(1)} s`,
+        token('--good'),
+        1,
+      );
+  }
+  if (lane.allSoldMs !== null)
+    mark(
+      lane.allSoldMs,
+      `sold out at ${(lane.allSoldMs / 1_000).toFixed(1)} s`,
+      token('--soft'),
+      4,
+      lane.accepted > race.options.units, // its blocks are to the right
+    );
+  ctx.fillStyle = token('--ink');
+  ctx.fillRect(bbox.left, chart.valToPos(0, 'y', true) - ratio / 2, bbox.width, ratio);
+}
+
+function optionsOf(props: { readonly current: TrackProps }, width: number): uPlot.Options {
+  const axis = { stroke: token('--soft'), font: `11px ${token('--sans')}`, ticks: { show: false }, gap: 2 };
+  const above = () => props.current.scale.peak * 1.5;
+  return {
+    ...{ width, height: HEIGHT, legend: { show: false }, cursor: { show: false }, padding: [4, 16, 0, 0] },
+    scales: {
+      x: { time: false, range: () => [0, props.current.scale.endMs / 1_000] },
+      y: { range: () => [(-above() * BELOW) / (1 - BELOW), above()] },
+    },
+    axes: [
+      { ...axis, size: 17, space: 60, grid: { show: false }, values: (_, at) => at.map((s) => `${s} s`) },
+      {
+        ...{ ...axis, size: 34, space: 18, grid: { stroke: token('--line'), width: 1 } },
+        splits: () => [0, props.current.race.options.rate],
+        values: (_, at) => at.map((n) => (n === 0 ? '' : `${n}/s`)),
+      },
+    ],
+    series: [{}, { stroke: token('--blue'), width: 2, fill: token('--line-fill'), points: { show: false } }],
+    hooks: {
+      draw: [
+        (chart) => {
+          chart.ctx.save();
+          drawBlocks(chart, props.current);
+          drawMarks(chart, props.current);
+          chart.ctx.restore();
+        },
+      ],
+    },
+  };
+}
+
+export function Track(props: TrackProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot | null>(null);
+  const latest = useRef(props);
+  latest.current = props;
+  useEffect(() => {
+    const element = place.current!;
+    const open = (): void => {
+      chart.current?.destroy();
+      const { lane, race } = latest.current;
+      chart.current = new uPlot(optionsOf(latest, element.clientWidth), lineOf(lane, race), element);
+    };
+    const resized = new ResizeObserver(() =>
+      chart.current?.setSize({ width: element.clientWidth, height: HEIGHT }),
+    );
+    open();
+    resized.observe(element);
+    dark.addEventListener('change', open);
+    return () => {
+      resized.disconnect();
+      dark.removeEventListener('change', open);
+      chart.current?.destroy();
+    };
+  }, []);
+  useEffect(() => chart.current?.setData(lineOf(props.lane, props.race)), [props.race]);
+  return <div class="track" ref={place} role="img" aria-label={props.label} />;
+}

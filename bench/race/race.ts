@@ -1,0 +1,259 @@
+/**
+ * One race: each strategy in a service on stores of its own, the same customers for all, faults in the middle, the audit at the
+ * end. A page or a command shows it; the run knows neither. Its states are in view.ts.
+ *
+ * All lanes share the machine with the load: a race shows who is right, and who stops and recovers. It measures no speed.
+ */
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { strategies } from '../../src/strategies/registry.ts';
+import { auditRepaired } from '../audit/sale.ts';
+import { type OpenShop, openShop } from '../faults/shop.ts';
+import { OUTAGE_MS, type StrategyFault } from '../faults/strategy-fault.ts';
+import { createSale } from '../kit/admin.ts';
+import type { HistoryRecord } from '../kit/history.ts';
+import { noShedding } from '../kit/service.ts';
+import { withPostgres } from '../kit/stores.ts';
+import { temporaryFolder } from '../kit/temporary-folder.ts';
+import { reasonOf } from '../kit/text.ts';
+import { buyerName, poisson } from '../load/attempts.ts';
+import { runOpenLoop } from '../load/open.ts';
+import { Lane } from './lane.ts';
+import type { Phase, RaceOptions, RaceView, Strike } from './view.ts';
+
+/** A store is one network hop away: each request and each reply takes so long more. Reads that overlap are what oversells. */
+const DELAY_MS = 1;
+/** Of a lane: two seconds of the default rate may be open while a fault lasts. */
+const CONNECTIONS = 256;
+const TIMEOUT_MS = 6_000;
+const VIEW_EVERY_MS = 200;
+
+/** A command that the race does not take in its state. */
+export class RaceError extends Error {}
+
+/** A lane, and what it runs on while a race lasts. */
+interface Entrant {
+  readonly lane: Lane;
+  readonly shop: OpenShop;
+}
+
+export interface PlannedFault {
+  readonly fault: StrategyFault;
+  readonly atMs: number;
+}
+
+export class Race {
+  readonly #onView: (view: RaceView) => void;
+  #options: RaceOptions;
+  #phase: Phase = 'idle';
+  #problem: string | null = null;
+  #lanes: Lane[] = [];
+  #entrants: Entrant[] = [];
+  #strikes: Strike[] = [];
+  /** The fault that lasts. */
+  #striking: Promise<void> | null = null;
+  /** `performance.now` when the first customers came. */
+  #beganMs: number | null = null;
+  #endedMs: number | null = null;
+  #work: Promise<void> = Promise.resolve();
+  /** Of all servers. */
+  #folder: string | null = null;
+  #stop = new AbortController();
+
+  /** @param onView called on each change, and five times a second while a race runs */
+  constructor(options: RaceOptions, onView: (view: RaceView) => void) {
+    this.#options = options;
+    this.#onView = onView;
+  }
+
+  get view(): RaceView {
+    const nowMs = this.#nowMs();
+    const { customers, rate } = this.#options;
+    return {
+      phase: this.#phase,
+      options: this.#options,
+      elapsedMs: Math.round(nowMs),
+      durationMs: Math.round((customers / rate) * 1_000),
+      strikes: [...this.#strikes],
+      lanes: this.#lanes.map((lane) => lane.view(nowMs)),
+      problem: this.#problem,
+    };
+  }
+
+  /** Begins a race. @throws RaceError while one runs */
+  start(options: RaceOptions, faults: readonly PlannedFault[] = []): void {
+    if (!['idle', 'done', 'failed'].includes(this.#phase)) throw new RaceError('a race runs already');
+    this.#options = options;
+    [this.#problem, this.#beganMs, this.#endedMs, this.#striking] = [null, null, null, null];
+    [this.#entrants, this.#strikes] = [[], []];
+    this.#lanes = options.strategies.map(
+      (name) => new Lane(strategies.get(name)!.description, options.units),
+    );
+    this.#stop = new AbortController();
+    this.#become('preparing');
+    this.#work = this.#run(faults);
+  }
+
+  /** Strikes all lanes, and heals them after 2 s. @throws RaceError when no race runs, or a fault lasts */
+  strike(fault: StrategyFault): void {
+    if (this.#phase !== 'running') throw new RaceError('a fault needs a race that runs');
+    if (this.#striking !== null) throw new RaceError('one fault at a time: the last one still lasts');
+    const { signal } = this.#stop;
+    const one = async ({ lane, shop }: Entrant): Promise<void> => {
+      await fault.strike(shop);
+      await sleep(OUTAGE_MS, undefined, { signal });
+      await fault.heal(shop);
+      lane.healed(Math.round(this.#nowMs()));
+    };
+    const work = async (): Promise<void> => {
+      const { name, title } = fault;
+      const strike: Strike = { name, title, struckMs: Math.round(this.#nowMs()), isHealed: false };
+      for (const { lane } of this.#entrants) lane.struck(strike.struckMs);
+      this.#strikes.push(strike);
+      await Promise.all(this.#entrants.map(one));
+      this.#strikes = this.#strikes.map((other) => (other === strike ? { ...other, isHealed: true } : other));
+    };
+    const striking = work();
+    this.#striking = striking;
+    const free = (): void => {
+      if (this.#striking === striking) this.#striking = null;
+    };
+    striking.then(free, (error) => this.#stop.abort(error));
+  }
+
+  /** Ends the race before its time; resolves when nothing of it is left. */
+  async stop(): Promise<void> {
+    this.#stop.abort(new RaceError('stopped'));
+    await this.#work;
+  }
+
+  /** Resolves when the race has come to its end. */
+  async ended(): Promise<RaceView> {
+    await this.#work;
+    return this.view;
+  }
+
+  async #run(faults: readonly PlannedFault[]): Promise<void> {
+    const views = setInterval(() => this.#onView(this.view), VIEW_EVERY_MS);
+    try {
+      await this.#prepare();
+      this.#stop.signal.throwIfAborted();
+      const saleIds = await Promise.all(
+        this.#entrants.map(({ shop }) => createSale(shop.url, this.#options.units)),
+      );
+      this.#become('running');
+      const histories = await this.#sell(saleIds, faults);
+      this.#become('auditing');
+      await Promise.all(this.#entrants.map((entrant, n) => this.#judge(entrant, saleIds[n]!, histories[n]!)));
+      await this.#close();
+      this.#become('done');
+    } catch (error) {
+      await this.#close();
+      const { aborted, reason } = this.#stop.signal;
+      const cause = aborted ? reason : error;
+      const isStopped = cause instanceof RaceError;
+      this.#problem = isStopped ? null : reasonOf(cause);
+      this.#become(isStopped ? 'idle' : 'failed');
+    } finally {
+      clearInterval(views);
+    }
+  }
+
+  /** Opens the shops together. Those that opened are kept, so that `#close` ends them. @throws what the first failure was */
+  async #prepare(): Promise<void> {
+    const { signal } = this.#stop;
+    const folder = await temporaryFolder('stampede-race-');
+    this.#folder = folder;
+    const opened = this.#lanes.map(async (lane, n): Promise<Entrant> => {
+      const env = lane.isSafe ? { PAYMENT_WINDOW_S: noShedding.PAYMENT_WINDOW_S } : noShedding;
+      const strategy = this.#options.strategies[n]!;
+      const own = join(folder, strategy);
+      const shop = await openShop({ strategy, env, folder: own, delayMs: DELAY_MS, signal });
+      lane.isReady = true;
+      return { lane, shop };
+    });
+    for (const one of opened) one.catch((error) => this.#stop.abort(error));
+    const settled = await Promise.allSettled(opened);
+    this.#entrants = settled.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+  }
+
+  /** @returns the history of each lane */
+  async #sell(
+    saleIds: readonly number[],
+    faults: readonly PlannedFault[],
+  ): Promise<readonly (readonly HistoryRecord[])[]> {
+    const { customers, rate, seed } = this.#options;
+    const { signal } = this.#stop;
+    const schedule = arrivals(customers, rate, seed);
+    const users = Array.from(schedule, (_, n) => buyerName(n));
+    const bounds = { connections: CONNECTIONS, maxOutstanding: customers, mayWait: true };
+    const loads = this.#entrants.map(async ({ lane, shop: { url } }, n) => {
+      const { history } = await runOpenLoop({
+        ...{ url, saleId: saleIds[n]!, users, schedule, ...bounds, requestTimeoutMs: TIMEOUT_MS, signal },
+        onBegin: (originMs) => this.#begin(originMs, faults),
+        onMissing: (wasSent) => lane.missing(wasSent),
+        onAnswer: ({ outcome }) => {
+          lane.answered(outcome, this.#nowMs());
+          return false;
+        },
+      });
+      lane.ended();
+      return history;
+    });
+    const histories = await Promise.all(loads);
+    this.#endedMs = performance.now();
+    await this.#striking; // a service that a fault killed must run again, for the audit
+    signal.throwIfAborted();
+    return histories;
+  }
+
+  /** The first lane whose connections are open begins the race; the others follow within milliseconds. */
+  #begin(originMs: number, faults: readonly PlannedFault[]): void {
+    if (this.#beganMs !== null) return;
+    this.#beganMs = originMs;
+    const { signal } = this.#stop;
+    const plan = async (): Promise<void> => {
+      for (const { fault, atMs } of [...faults].sort((a, b) => a.atMs - b.atMs)) {
+        await sleep(Math.max(0, atMs - this.#nowMs()), undefined, { signal });
+        await this.#striking;
+        if (this.#phase === 'running' && this.#endedMs === null) this.strike(fault);
+      }
+    };
+    plan().catch((error) => this.#stop.abort(error));
+  }
+
+  async #judge({ lane, shop }: Entrant, saleId: number, history: readonly HistoryRecord[]): Promise<void> {
+    const stores = await shop.stores();
+    const how = { stop: shop.stop, isControl: !lane.isSafe };
+    const { report } = await auditRepaired({ ...stores, saleId, history }, how);
+    const orders = `SELECT count(*)::int AS sold FROM orders WHERE status IN ('pending', 'paid')`;
+    const { rows } = await withPostgres(stores.databaseUrl, (client) =>
+      client.query<{ sold: number }>(orders),
+    );
+    lane.judged(report, rows[0]!.sold);
+    this.#onView(this.view);
+  }
+
+  async #close(): Promise<void> {
+    await Promise.all(this.#entrants.splice(0).map(({ shop }) => shop[Symbol.asyncDispose]()));
+    if (this.#folder !== null) await rm(this.#folder, { recursive: true, force: true });
+    this.#folder = null;
+  }
+
+  #become(phase: Phase): void {
+    this.#phase = phase;
+    this.#onView(this.view);
+  }
+
+  #nowMs(): number {
+    return this.#beganMs === null ? 0 : (this.#endedMs ?? performance.now()) - this.#beganMs;
+  }
+}
+
+/** Exactly so many, in µs: a Poisson process that is cut, or drawn longer. */
+function arrivals(customers: number, ratePerSecond: number, seed: number): Float64Array {
+  const meanMs = (customers / ratePerSecond) * 1_000;
+  const enough = poisson({ ratePerSecond, durationMs: 2 * meanMs + 1_000, seed });
+  return enough.slice(0, customers);
+}

@@ -1,0 +1,67 @@
+/** What a race without a page leaves: its figures, a summary in Markdown, and a picture of the page. */
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { chromium } from 'playwright-core';
+import { describeCommit, describeMachine, shortCommit } from '../kit/machine.ts';
+import { findProgram } from '../kit/processes.ts';
+import { writeWhole } from '../kit/results.ts';
+import { number } from '../kit/text.ts';
+import { type RaceView, recoveryText, verdictText } from './view.ts';
+
+/** Writes race.json and race.md. @returns the summary */
+export async function writeRecord(folder: string, startedAt: Date, view: RaceView): Promise<string> {
+  const { cpu, cores, memoryBytes, os, node } = describeMachine({});
+  const made = { startedAt: startedAt.toISOString(), commit: await describeCommit() };
+  const record = { schema: 1, ...made, machine: { cpu, cores, memoryBytes, os, node }, ...view };
+  await writeWhole(join(folder, 'race.json'), `${JSON.stringify(record)}\n`);
+  const where = `Measured ${made.startedAt.slice(0, 16).replace('T', ' ')} UTC, commit ${shortCommit(made.commit)}, ${cores} cores (${cpu}), Node ${node}.`;
+  const summary = summaryOf(view);
+  await writeWhole(join(folder, 'race.md'), `# A race of strategies\n\n${summary}\n\n${where}\n`);
+  return summary;
+}
+
+function summaryOf({ options, strikes, lanes }: RaceView): string {
+  const { customers, units, rate, seed } = options;
+  const faults = strikes.map(({ title, struckMs }) => `${title} at ${(struckMs / 1_000).toFixed(1)} s`);
+  const head = `${number(customers)} customers for ${number(units)} units, ${number(rate)} a second, seed ${seed}.`;
+  const columns = ['strategy', 'audit', 'accepted', 'sold out at', 'sold out', 'busy', 'unknown', 'unsent'];
+  const rows = lanes.map((lane) => [
+    `\`${lane.strategy}\``,
+    lane.verdict === null ? '–' : verdictText(lane.verdict),
+    number(lane.accepted),
+    lane.allSoldMs === null ? '–' : `${(lane.allSoldMs / 1_000).toFixed(1)} s`,
+    ...[lane.soldOut, lane.busy, lane.unknown, lane.unsent].map(number),
+    ...lane.outages.map(recoveryText),
+  ]);
+  const line = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`;
+  const rule = [...columns, ...faults].map((_, n) => (n > 1 && n < columns.length ? '---:' : '---'));
+  return [head, '', ...[[...columns, ...faults], rule, ...rows].map(line)].join('\n');
+}
+
+/** For a document, which is narrower than a screen: without buttons, notes, counts, and shadows. */
+const still = `.desk, .row > .pill, .answers, main > p { display: none } .card { box-shadow: none }
+  .lane { grid-template-columns: 196px 116px minmax(0, 1fr) 216px }`;
+
+/** @returns null when no Chromium is installed */
+export async function takePicture(url: string, path: string): Promise<string | null> {
+  const executablePath = process.env.CHROMIUM ?? findProgram('chromium') ?? findProgram('google-chrome');
+  if (executablePath === null) return null;
+  // Chromium's sandbox refuses root.
+  const args = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
+  const browser = await chromium.launch({ executablePath, args });
+  try {
+    const options = {
+      viewport: { width: 1010, height: 600 },
+      reducedMotion: 'reduce',
+      bypassCSP: true,
+    } as const;
+    const page = await browser.newPage(options);
+    await page.goto(url);
+    await page.locator('main[data-phase="done"]').waitFor();
+    await page.waitForTimeout(300); // charts are drawn in the next frame
+    await writeFile(path, await page.screenshot({ fullPage: true, style: still }));
+    return path;
+  } finally {
+    await browser.close();
+  }
+}

@@ -1,0 +1,117 @@
+/** What a race shows: types that the page and the run share, and that `race.json` has. Times are ms since customers come. */
+
+export interface RaceOptions {
+  /** One lane each, in this order. */
+  readonly strategies: readonly string[];
+  /** Of each lane: the same, in the same order, at the same times. */
+  readonly customers: number;
+  readonly units: number;
+  /** Customers a second. */
+  readonly rate: number;
+  readonly seed: number;
+}
+
+/**
+ *   idle ─start─▶ preparing ─▶ running ─▶ auditing ─▶ done ─start─▶ preparing
+ *                     └───────────┴───────────┴─ stop ─▶ idle, or failure ─▶ failed ─start─▶ preparing
+ */
+export type Phase = 'idle' | 'preparing' | 'running' | 'auditing' | 'done' | 'failed';
+
+/** A fault that struck all lanes. */
+export interface Strike {
+  readonly name: string;
+  readonly title: string;
+  readonly struckMs: number;
+  /** It has ended in all lanes. */
+  readonly isHealed: boolean;
+}
+
+/** What a strike did to one lane. */
+export interface Outage {
+  /** When what struck this lane had ended. Null: it lasts. */
+  readonly healedMs: number | null;
+  /**
+   * From the strike until the lane answered accepted or sold out again. Null with `isStopped`: it has not yet; null without:
+   * it never stopped.
+   */
+  readonly recoveredMs: number | null;
+  readonly isStopped: boolean;
+}
+
+export type Word = 'exact' | 'oversold' | 'lost' | 'stranded' | 'broken' | 'not audited';
+
+export interface LaneVerdict {
+  readonly word: Word;
+  /** Units or orders that the word counts; 0 for the others. */
+  readonly count: number;
+  /** Orders in Postgres: those of answers that never came are among them. */
+  readonly sold: number;
+  readonly sentence: string;
+}
+
+export interface LaneView {
+  readonly strategy: string;
+  readonly summary: string;
+  /** It declares that it never oversells. */
+  readonly isSafe: boolean;
+  readonly isReady: boolean;
+  readonly accepted: number;
+  /** When the last unit was accepted, or the first customer refused; null: some are left. */
+  readonly allSoldMs: number | null;
+  readonly soldOut: number;
+  readonly busy: number;
+  /** Sent, and no answer says what happened. */
+  readonly unknown: number;
+  /** Never sent: no connection, or none was free in time. */
+  readonly unsent: number;
+  /** Accepted in each BIN_MS of the race. */
+  readonly bins: readonly number[];
+  /** In the order of the race's strikes. */
+  readonly outages: readonly Outage[];
+  readonly verdict: LaneVerdict | null;
+}
+
+export interface RaceView {
+  readonly phase: Phase;
+  readonly options: RaceOptions;
+  /** 0 before the first customer; it stands still after the last answer. */
+  readonly elapsedMs: number;
+  /** When the last customer comes. */
+  readonly durationMs: number;
+  readonly strikes: readonly Strike[];
+  readonly lanes: readonly LaneView[];
+  /** Why it failed. */
+  readonly problem: string | null;
+}
+
+/** The page draws one column for each. */
+export const BIN_MS = 500;
+
+/** Units of a lane that were sold beyond the stock, in each bin. */
+export function oversoldBins({ bins }: Pick<LaneView, 'bins'>, units: number): number[] {
+  let sold = 0;
+  return bins.map((count) => {
+    const before = Math.max(0, sold - units);
+    sold += count;
+    return Math.max(0, sold - units) - before;
+  });
+}
+
+/** "exact", "oversold by 12", "lost 3". */
+export const verdictText = ({ word, count }: Pick<LaneVerdict, 'word' | 'count'>): string =>
+  count === 0 ? word : `${word}${word === 'oversold' ? ' by' : ''} ${count.toLocaleString('en-US')}`;
+
+/** What a strike did to a lane, in words. */
+export function recoveryText({ recoveredMs, isStopped }: Outage): string {
+  if (isStopped) return 'stopped';
+  return recoveredMs === null ? 'kept answering' : `recovered after ${(recoveredMs / 1_000).toFixed(1)} s`;
+}
+
+/** What the page may offer. */
+export interface Choices {
+  readonly strategies: readonly { readonly name: string; readonly summary: string }[];
+  readonly faults: readonly { readonly name: string; readonly title: string; readonly happens: string }[];
+  readonly bounds: Readonly<Record<'customers' | 'units' | 'rate' | 'seed', readonly [number, number]>> & {
+    readonly lanes: number;
+  };
+}

@@ -1,0 +1,218 @@
+/** Whole races on real servers: the states, a fault in the middle, what is left afterwards, the command, and the page. */
+import { spawn } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { delimiter, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import axe from 'axe-core';
+import { chromium, type Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { defaults, raceFaults } from '../../bench/race/options.ts';
+import { Race, RaceError } from '../../bench/race/race.ts';
+import { openServer } from '../../bench/race/server.ts';
+import type { Phase, RaceView } from '../../bench/race/view.ts';
+
+const small = { ...defaults, strategies: ['unsafe', 'lua'], customers: 900, units: 240, rate: 60 };
+const main = fileURLToPath(new URL('../../bench/race/main.ts', import.meta.url));
+
+const executablePath = [
+  process.env.CHROMIUM,
+  ...(process.env.PATH ?? '').split(delimiter).map((one) => join(one, 'chromium')),
+].find((path) => path !== undefined && existsSync(path));
+
+/** Servers and folders of the races in this file are below it. */
+let folder: string;
+beforeAll(async () => {
+  folder = await temporaryFolder('stampede-test-race-');
+  process.env.TMPDIR = folder;
+});
+afterAll(async () => {
+  delete process.env.TMPDIR;
+  await rm(folder, { recursive: true, force: true });
+});
+
+/** Command lines of processes that use the folder. */
+function processesOf(path: string): string[] {
+  const ids = existsSync('/proc') ? readdirSync('/proc').filter((name) => /^\d+$/.test(name)) : [];
+  return ids.flatMap((id) => {
+    try {
+      const line = readFileSync(`/proc/${id}/cmdline`, 'utf8').replaceAll('\0', ' ');
+      return line.includes(path) ? [line] : [];
+    } catch {
+      return []; // it has ended
+    }
+  });
+}
+
+const nothingIsLeft = (): void => {
+  expect(readdirSync(folder).filter((name) => name.startsWith('stampede-race-'))).toEqual([]);
+  expect(processesOf(folder)).toEqual([]);
+};
+
+function expectVerdicts({ lanes, strikes }: RaceView): void {
+  const [unsafe, lua] = lanes;
+  expect(strikes).toMatchObject([{ isHealed: true }]);
+  expect(unsafe?.verdict).toMatchObject({ word: 'oversold' });
+  expect(unsafe?.verdict?.sold).toBe(small.units + unsafe!.verdict!.count);
+  expect(lua?.verdict).toMatchObject({ word: 'exact', sold: small.units });
+  expect(lua?.outages).toMatchObject([{ isStopped: false, recoveredMs: expect.any(Number) }]);
+}
+
+describe('a race', () => {
+  it('goes through its states, is struck in the middle, and ends with verdicts and nothing else', async () => {
+    const phases: Phase[] = [];
+    const race = new Race(small, ({ phase }) => {
+      if (phases.at(-1) !== phase) phases.push(phase);
+    });
+    race.start(small, [{ fault: raceFaults.find(({ name }) => name === 'service-killed')!, atMs: 500 }]);
+    expect(() => race.start(small)).toThrow(RaceError);
+    const view = await race.ended();
+    expect(view.problem).toBeNull();
+    expect(phases).toEqual(['preparing', 'running', 'auditing', 'done']);
+    expectVerdicts(view);
+    for (const { accepted, soldOut, busy, unknown, unsent } of view.lanes)
+      expect(accepted + soldOut + busy + unknown + unsent).toBe(small.customers);
+    nothingIsLeft();
+  });
+
+  it.each(['preparing', 'running'] as const)('stops while it is %s', async (phase) => {
+    const one = { ...small, strategies: ['lua'], customers: 50_000 };
+    let reached = (): void => {};
+    const isThere = new Promise<void>((resolve) => {
+      reached = resolve;
+    });
+    const race = new Race(one, (view) => view.phase === phase && reached());
+    race.start(one);
+    await isThere;
+    await race.stop();
+    expect(race.view).toMatchObject({ phase: 'idle', problem: null });
+    nothingIsLeft();
+  });
+});
+
+describe('the command', () => {
+  const run = (...args: string[]) => {
+    const child = spawn(process.execPath, ['--import', 'tsx', main, ...args]);
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (output += chunk));
+    const ended = new Promise<{ code: number | null; output: string }>((resolve) =>
+      child.on('close', (code) => resolve({ code, output })),
+    );
+    return { child, ended, output: () => output };
+  };
+
+  it('names every mistake, and explains itself', async () => {
+    const wrong = await run('--units', '0', '--fault', 'none@1', '--canonical', 'x').ended;
+    expect(wrong.code).toBe(2);
+    for (const word of ['--units 0', '--fault none@1', '--canonical needs --headless', '"x"'])
+      expect(wrong.output).toContain(word);
+    const help = await run('--help').ended;
+    expect(help.code).toBe(0);
+    for (const { name } of raceFaults) expect(help.output).toContain(name);
+  });
+
+  it('races without a page, and writes figures, a summary and a picture', async () => {
+    const flags = {
+      strategies: 'lua',
+      customers: 120,
+      units: 40,
+      fault: 'redis-silent@0.5',
+      seed: 7,
+      out: folder,
+    };
+    const { code, output } = await run(
+      '--headless',
+      ...Object.entries(flags).flatMap(([name, value]) => [`--${name}`, `${value}`]),
+    ).ended;
+    expect({ code, output }).toMatchObject({ code: 0 });
+    const [made = ''] = readdirSync(folder).filter((name) => /^race-20[\dT-]+$/.test(name));
+    const figures = JSON.parse(readFileSync(join(folder, made, 'race.json'), 'utf8'));
+    expect(figures).toMatchObject({
+      schema: 1,
+      phase: 'done',
+      options: { seed: 7 },
+      strikes: [{ name: 'redis-silent' }],
+    });
+    expect(figures.lanes).toMatchObject([{ strategy: 'lua', verdict: { word: 'exact', sold: 40 } }]);
+    expect(readFileSync(join(folder, made, 'race.md'), 'utf8')).toMatch(/^\| `lua` \| exact \| 40 \| /m);
+    expect(output).toContain(made);
+    expect(existsSync(join(folder, made, 'race.png'))).toBe(executablePath !== undefined);
+    nothingIsLeft();
+  });
+
+  it('leaves nothing after Ctrl-C in the middle of a race', async () => {
+    const { child, ended, output } = run(
+      '--headless',
+      '--strategies',
+      'lua',
+      '--customers',
+      '50000',
+      '--out',
+      folder,
+    );
+    while (!output().includes('running') && child.exitCode === null)
+      await new Promise((r) => setTimeout(r, 50));
+    child.kill('SIGINT');
+    expect((await ended).code).toBe(130);
+    nothingIsLeft();
+  });
+});
+
+describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
+  /** What axe-core finds wrong. */
+  const flaws = async (page: Page): Promise<string[]> => {
+    await page.evaluate(axe.source); // not as a script element: the page's policy refuses those
+    return page.evaluate<string[]>(
+      `axe.run().then(({ violations }) => violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => id + ': ' + html)))`,
+    );
+  };
+
+  it('is raced from the start to the verdicts by keyboard, with a fault, in silence', async () => {
+    let show = (_view: RaceView): void => {};
+    const race = new Race(small, (view) => show(view));
+    await using server = await openServer(race, 0);
+    show = server.show;
+    const browser = await chromium.launch({ executablePath: executablePath!, args: ['--no-sandbox'] });
+    try {
+      const page = await browser.newPage({ viewport: { width: 1280, height: 800 } });
+      const troubles: string[] = [];
+      page.on('pageerror', ({ message }) => troubles.push(message));
+      page.on('console', (message) => message.type() === 'error' && troubles.push(message.text()));
+      page.on('request', (request) => {
+        if (!request.url().startsWith(`${server.url}/`) && !request.url().startsWith('data:'))
+          troubles.push(request.url());
+      });
+      const reach = (phase: Phase) =>
+        page.locator(`main[data-phase="${phase}"]`).waitFor({ timeout: 120_000 });
+      await page.goto(server.url);
+      await reach('idle');
+      expect(await flaws(page)).toEqual([]);
+      await page.getByRole('button', { name: 'Start the race' }).focus();
+      await page.keyboard.press('Enter');
+      await reach('running');
+      await page.getByRole('button', { name: 'Redis back empty' }).focus();
+      await page.keyboard.press('Enter');
+      await page.getByRole('img', { name: /^lua, .*Redis back empty: recovered after [\d.]+ s/ }).waitFor();
+      expect(await flaws(page)).toEqual([]);
+      await reach('done');
+      expectVerdicts(race.view);
+      const verdict = (name: string) =>
+        page.getByRole('region', { name, exact: true }).locator('.verdict .pill').textContent();
+      expect(await verdict('unsafe')).toBe(`oversold by ${race.view.lanes[0]!.verdict!.count}`);
+      expect(await verdict('lua')).toBe('exact');
+      expect(await page.getByRole('heading', { level: 1 }).textContent()).toContain('1 of 2 sold exactly');
+      for (const colorScheme of ['light', 'dark'] as const) {
+        await page.emulateMedia({ colorScheme });
+        expect(await flaws(page)).toEqual([]);
+      }
+      await page.setViewportSize({ width: 390, height: 800 });
+      expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(390);
+      expect(troubles).toEqual([]);
+    } finally {
+      await browser.close();
+      await race.stop();
+    }
+    nothingIsLeft();
+  });
+});

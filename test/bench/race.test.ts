@@ -1,0 +1,189 @@
+/** The race without its stores: what a lane makes of answers and faults, the options, and who may send commands. */
+import { request } from 'node:http';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type AuditReport, checkNames } from '../../bench/audit/audit.ts';
+import { Lane } from '../../bench/race/lane.ts';
+import { defaults, plannedFault, raceFaults, raceOptions } from '../../bench/race/options.ts';
+import { Race, RaceError } from '../../bench/race/race.ts';
+import { openServer, type RaceServer } from '../../bench/race/server.ts';
+import { oversoldBins, recoveryText, verdictText } from '../../bench/race/view.ts';
+import { description as lua } from '../../src/strategies/redis/lua.ts';
+import { description as unsafe } from '../../src/strategies/redis/unsafe.ts';
+
+/** It accepts 100 a second for a second. */
+const steady = () => {
+  const lane = new Lane(lua, 1_000);
+  for (let atMs = 0; atMs < 1_000; atMs += 10) lane.answered('accepted', atMs);
+  return lane;
+};
+const report = (found: Partial<AuditReport>): AuditReport =>
+  ({
+    ...Object.fromEntries(checkNames.map((name) => [name, 0])),
+    verdict: 'fail',
+    findings: ['one', 'two'],
+    ...found,
+  }) as AuditReport;
+
+describe('a lane', () => {
+  it('counts answers by kind and accepted ones by time', () => {
+    const lane = new Lane(lua, 3);
+    for (const atMs of [10, 490, 500, 1_700]) lane.answered('accepted', atMs);
+    for (const outcome of ['sold-out', 'busy', 'unknown', 'unexpected', 'replayed'] as const)
+      lane.answered(outcome, 1_800);
+    lane.missing(true);
+    lane.missing(false);
+    expect(lane.view(2_000)).toMatchObject({
+      ...{ accepted: 4, soldOut: 1, busy: 1, unknown: 3, unsent: 1 },
+      ...{ bins: [2, 1, 0, 1], allSoldMs: 500, outages: [], verdict: null },
+    });
+  });
+
+  it('piles units beyond the stock up where they were sold', () => {
+    expect(oversoldBins({ bins: [2, 3, 0, 4] }, 4)).toEqual([0, 1, 0, 4]);
+    expect(oversoldBins({ bins: [2, 3] }, 5)).toEqual([0, 0]);
+  });
+
+  it('stops while a fault lasts, and recovers with the first decided answer', () => {
+    const lane = steady();
+    lane.struck(1_000);
+    lane.answered('accepted', 1_010); // was in flight
+    lane.answered('busy', 1_900); // decides nothing
+    expect(lane.view(1_400).outages).toEqual([{ healedMs: null, recoveredMs: null, isStopped: false }]);
+    expect(lane.view(2_100).outages).toEqual([{ healedMs: null, recoveredMs: null, isStopped: true }]);
+    lane.healed(3_000);
+    lane.answered('sold-out', 3_400);
+    lane.answered('accepted', 3_410);
+    expect(lane.view(3_420).outages).toEqual([{ healedMs: 3_000, recoveredMs: 2_400, isStopped: false }]);
+    expect(recoveryText(lane.view(3_420).outages[0]!)).toBe('recovered after 2.4 s');
+  });
+
+  it('takes the last pause of a fault, and none that begins long after it', () => {
+    const lane = steady();
+    lane.struck(1_000);
+    lane.answered('accepted', 2_100);
+    expect(lane.view(2_100).outages[0]).toMatchObject({ recoveredMs: 1_100 });
+    lane.healed(3_000);
+    lane.answered('accepted', 4_000);
+    expect(lane.view(4_000).outages[0]).toMatchObject({ recoveredMs: 3_000 });
+    for (let atMs = 4_000; atMs <= 7_000; atMs += 100) lane.answered('accepted', atMs);
+    lane.answered('accepted', 9_000);
+    expect(lane.view(12_000).outages[0]).toMatchObject({ recoveredMs: 3_000, isStopped: false });
+  });
+
+  it('that answers seldom is not stopped by a pause as long as its usual ones', () => {
+    const lane = new Lane(lua, 1_000);
+    for (const atMs of [0, 250, 500, 750]) lane.answered('accepted', atMs);
+    lane.struck(1_000);
+    lane.answered('accepted', 3_000);
+    expect(recoveryText(lane.view(3_000).outages[0]!)).toBe('kept answering');
+  });
+
+  it('kept answering when it never paused, and is not stopped after the last answer', () => {
+    const lane = new Lane(lua, 1_000);
+    lane.struck(0);
+    for (let atMs = 0; atMs < 3_000; atMs += 100) lane.answered('accepted', atMs);
+    lane.ended();
+    expect(recoveryText(lane.view(9_000).outages[0]!)).toBe('kept answering');
+  });
+
+  it.each([
+    ['exact', report({ verdict: 'pass', findings: [] })],
+    ['oversold by 1,200', report({ oversold: 1_200, drift: 3 })],
+    ['lost 2', report({ lost: 2, undersold: 1 })],
+    ['stranded 7', report({ undersold: 7 })],
+    ['broken', report({ drift: 3 })],
+    ['not audited', report({ verdict: 'unknown', drift: null })],
+  ])('is judged %s', (text, found) => {
+    const lane = new Lane(unsafe, 3);
+    lane.judged(found, 3);
+    const { verdict, isSafe } = lane.view(0);
+    expect(verdictText(verdict!)).toBe(text);
+    expect(verdict?.sentence).toMatch(text === 'exact' ? /^3 of 3 units sold; / : /^One\.$/);
+    expect(isSafe).toBe(false);
+  });
+});
+
+describe('the options', () => {
+  it('have defaults, which are valid', () => {
+    expect(raceOptions({})).toEqual(defaults);
+    expect(raceOptions({ units: 7, strategies: ['lua'] })).toEqual({
+      ...defaults,
+      units: 7,
+      strategies: ['lua'],
+    });
+  });
+
+  it('name every mistake', () => {
+    expect(raceOptions({ units: 0, rate: '5', strategies: ['lau', 'lua', 'lua'], customers: 1e9 })).toEqual([
+      'strategies: must be 1 to 6 different ones',
+      expect.stringContaining('customers'),
+      expect.stringContaining('units'),
+      expect.stringContaining('rate'),
+    ]);
+    expect(raceOptions({ strategies: ['lau'] })).toEqual([
+      expect.stringContaining('there is no strategy "lau"'),
+    ]);
+  });
+
+  it('read a fault with its time', () => {
+    expect(plannedFault('redis-emptied@2.5')).toMatchObject({
+      fault: { name: 'redis-emptied' },
+      atMs: 2_500,
+    });
+    for (const text of ['redis-emptied', 'redis-emptied@', 'nothing@2', 'redis-emptied@-1'])
+      expect(plannedFault(text)).toBeNull();
+  });
+});
+
+describe('commands', () => {
+  const race = new Race(defaults, () => {});
+  let server: RaceServer;
+  beforeAll(async () => {
+    server = await openServer(race, 0);
+  });
+  afterAll(() => server[Symbol.asyncDispose]());
+
+  /** `fetch` sets Host by itself. */
+  const post = (path: string, body: string, headers: Record<string, string> = {}) =>
+    new Promise<number | undefined>((resolve, reject) => {
+      const all = { 'content-type': 'application/json', ...headers };
+      request(`${server.url}${path}`, { method: 'POST', headers: all }, (response) => {
+        response.resume();
+        resolve(response.statusCode);
+      })
+        .once('error', reject)
+        .end(body);
+    });
+
+  it('come from the own page alone', async () => {
+    for (const headers of [
+      { origin: 'http://example.org' },
+      { origin: 'null' },
+      { host: 'rebound.example.org' },
+    ])
+      expect(await post('/start', '{}', headers)).toBe(403);
+    expect(await post('/start', '{}', { 'content-type': 'text/plain' })).toBe(415);
+    expect(race.view.phase).toBe('idle');
+  });
+
+  it('are refused when they are malformed, or do not fit the state', async () => {
+    expect(await post('/start', '{')).toBe(400);
+    expect(await post('/start', '{"units":0}')).toBe(400);
+    expect(await post('/start', `"${'x'.repeat(20_000)}"`)).toBe(409);
+    expect(await post('/strike', '{"fault":"none"}')).toBe(400);
+    expect(await post('/strike', '{"fault":"service-killed"}')).toBe(409);
+    expect(await post('/other', '{}')).toBe(404);
+    expect(await post('/stop', '{}')).toBe(200);
+    expect(() => race.strike(raceFaults[0]!)).toThrow(RaceError);
+    expect(race.view.phase).toBe('idle');
+  });
+
+  it('have a page with a strict policy', async () => {
+    const response = await fetch(server.url);
+    expect(response.headers.get('content-security-policy')).toMatch(
+      /^default-src 'none'; script-src 'self';/,
+    );
+    expect(await response.text()).not.toMatch(/<script(?! type="module" src="\/race\.js")|style="|https?:/);
+    expect((await fetch(`${server.url}/../main.ts`)).status).toBe(404);
+  });
+});
