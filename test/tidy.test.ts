@@ -108,14 +108,16 @@ describe('imports', () => {
   });
 
   it.each([
-    ['bench/kit/', /^bench\/(suites|faults|load|audit|main)/],
-    ['bench/faults/', /^bench\/(suites|load|audit|main)/],
-    ['bench/load/', /^(src|bench\/(suites|faults|audit|main))/],
-    ['bench/audit/', /^(src\/(strategies|locks|orders)|bench\/(suites|faults|load|main))/],
-    ['bench/suites/', /^bench\/main/],
+    ['bench/kit/', /^bench\/(suites|race|faults|load|audit|main)/],
+    ['bench/faults/', /^bench\/(suites|race|load|audit|main)/],
+    ['bench/load/', /^(src|bench\/(suites|race|faults|audit|main))/],
+    ['bench/audit/', /^(src\/(strategies|locks|orders)|bench\/(suites|race|faults|load|main))/],
+    ['bench/suites/', /^bench\/(race|main)/],
+    ['bench/race/', /^bench\/(suites|main)/],
+    ['bench/race/page/', /^(?!src\/web\/|bench\/race\/(page\/|view))/],
     ['src/', /^(bench|test)\//],
   ])('of %s leave out %s', (folder, forbidden) => {
-    const own = files.filter((file) => file.startsWith(folder) && file.endsWith('.ts'));
+    const own = files.filter((file) => file.startsWith(folder) && /\.tsx?$/.test(file));
     expect(own.length).toBeGreaterThan(2);
     for (const file of own)
       for (const imported of importsOf(file)) expect(imported, file).not.toMatch(forbidden);
