@@ -18,12 +18,12 @@ export const raceFaults: readonly StrategyFault[] = [
 ];
 
 /**
- * Two cores carry all lanes and their customers. Units last for a quarter of the race at best: slower strategies sell theirs as
+ * Two cores carry all lanes and their customers. Units last for a third of the race at best: slower strategies sell theirs as
  * well, and what comes after the last unit is seen.
  */
 export const defaults: RaceOptions = {
   strategies: ['unsafe', 'for-update', 'segmented-lock', 'lua', 'group-commit'],
-  customers: 2_400,
+  customers: 2_000,
   units: 600,
   rate: 80,
   seed: 1,

@@ -111,7 +111,9 @@ export class Race {
       const strike: Strike = { name, title, struckMs: Math.round(this.#nowMs()), isHealed: false };
       for (const { lane } of this.#entrants) lane.struck(strike.struckMs);
       this.#strikes.push(strike);
-      await Promise.all(this.#entrants.map(one));
+      // All: a server that starts while its lane is closed would stay.
+      const ends = await Promise.allSettled(this.#entrants.map(one));
+      for (const end of ends) if (end.status === 'rejected') throw end.reason;
       this.#strikes = this.#strikes.map((other) => (other === strike ? { ...other, isHealed: true } : other));
     };
     const striking = work();

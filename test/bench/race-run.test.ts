@@ -3,10 +3,13 @@ import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import axe from 'axe-core';
 import { chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { postgresKilled } from '../../bench/faults/postgres-killed.ts';
+import type { StrategyFault } from '../../bench/faults/strategy-fault.ts';
 import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 import { defaults, raceFaults } from '../../bench/race/options.ts';
 import { Race, RaceError } from '../../bench/race/race.ts';
@@ -76,19 +79,38 @@ describe('a race', () => {
     nothingIsLeft();
   });
 
-  it.each(['preparing', 'running'] as const)('stops while it is %s', async (phase) => {
-    const one = { ...small, strategies: ['lua'], customers: 50_000 };
-    let reached = (): void => {};
-    const isThere = new Promise<void>((resolve) => {
-      reached = resolve;
-    });
-    const race = new Race(one, (view) => view.phase === phase && reached());
-    race.start(one);
-    await isThere;
-    await race.stop();
-    expect(race.view).toMatchObject({ phase: 'idle', problem: null });
-    nothingIsLeft();
-  });
+  it.each(['it prepares', 'it runs', 'a fault lasts', 'a fault heals'])(
+    'stops while %s, and leaves nothing',
+    async (when) => {
+      let reached = (_when: string): void => {};
+      const isThere = new Promise<void>((resolve) => {
+        reached = (now) => now === when && resolve();
+      });
+      let struck = 0;
+      const fault: StrategyFault = {
+        ...postgresKilled,
+        async strike(shop) {
+          await postgresKilled.strike(shop);
+          reached('a fault lasts');
+          if (struck++ > 0) await sleep(1_000); // lanes are not at the same step
+        },
+        heal: (shop) => {
+          reached('a fault heals');
+          return postgresKilled.heal(shop);
+        },
+      };
+      const race = new Race(small, ({ phase }) => {
+        if (phase === 'preparing') reached('it prepares');
+        if (phase === 'running') reached('it runs');
+      });
+      race.start(small, [{ fault, atMs: 100 }]);
+      await isThere;
+      await race.stop();
+      expect(race.view).toMatchObject({ phase: 'idle', problem: null });
+      await sleep(1_000); // what is started without being awaited is there by now
+      nothingIsLeft();
+    },
+  );
 });
 
 describe('the command', () => {
@@ -151,8 +173,7 @@ describe('the command', () => {
       '--out',
       folder,
     );
-    while (!output().includes('running') && child.exitCode === null)
-      await new Promise((r) => setTimeout(r, 50));
+    while (!output().includes('running') && child.exitCode === null) await sleep(50);
     child.kill('SIGINT');
     expect((await ended).code).toBe(130);
     nothingIsLeft();
