@@ -1,4 +1,4 @@
-/** The page of a race on loopback: three files, the views as server-sent events, and commands as JSON. No one else may send them. */
+/** The page of a race on loopback: its files, the views as server-sent events, and commands as JSON. No one else may send them. */
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -12,12 +12,13 @@ import type { Choices, RaceView } from './view.ts';
 const BODY_BYTES = 10_000;
 const built = fileURLToPath(new URL('../../dist/web/', import.meta.url));
 const files: Readonly<Record<string, string>> = {
+  'icon.svg': 'image/svg+xml',
   'style.css': 'text/css; charset=utf-8',
   'race.css': 'text/css; charset=utf-8',
   'race.js': 'text/javascript; charset=utf-8',
 };
 const POLICY =
-  "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const choices: Choices = {
@@ -32,7 +33,7 @@ const page = `<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Stampede: the race</title>
-<link rel="icon" href="data:,">
+<link rel="icon" href="/icon.svg">
 <link rel="stylesheet" href="/style.css">
 <link rel="stylesheet" href="/race.css">
 <script type="module" src="/race.js"></script>

@@ -201,8 +201,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       page.on('pageerror', ({ message }) => troubles.push(message));
       page.on('console', (message) => message.type() === 'error' && troubles.push(message.text()));
       page.on('request', (request) => {
-        if (!request.url().startsWith(`${server.url}/`) && !request.url().startsWith('data:'))
-          troubles.push(request.url());
+        if (!request.url().startsWith(`${server.url}/`)) troubles.push(request.url());
       });
       const reach = (phase: Phase) =>
         page.locator(`main[data-phase="${phase}"]`).waitFor({ timeout: 120_000 });
