@@ -5,9 +5,12 @@ import type { AttemptOutcome } from '../kit/history.ts';
 import { number } from '../kit/text.ts';
 import { BIN_MS, type LaneVerdict, type LaneView, type Outage } from './view.ts';
 
-/** A pause between two decided answers that is no chance: so many of the lane's mean gaps before the fault, and at least so long. */
+/**
+ * A pause between two decided answers that is the fault's: so many of the lane's mean gaps before it, and at least so long. A fault
+ * lasts 2 s; the start of ten servers on two cores alone keeps every lane waiting for a second.
+ */
 const STALL_GAPS = 20;
-const STALL_MS = 1_000;
+const STALL_MS = 1_500;
 /** A pause that begins so long after the heal is not the fault's. */
 const AFTER_HEAL_MS = 3_000;
 

@@ -48,8 +48,8 @@ describe('a lane', () => {
     lane.struck(1_000);
     lane.answered('accepted', 1_010); // was in flight
     lane.answered('busy', 1_900); // decides nothing
-    expect(lane.view(1_400).outages).toEqual([{ healedMs: null, recoveredMs: null, isStopped: false }]);
-    expect(lane.view(2_100).outages).toEqual([{ healedMs: null, recoveredMs: null, isStopped: true }]);
+    expect(lane.view(2_400).outages).toEqual([{ healedMs: null, recoveredMs: null, isStopped: false }]);
+    expect(lane.view(2_600).outages).toEqual([{ healedMs: null, recoveredMs: null, isStopped: true }]);
     lane.healed(3_000);
     lane.answered('sold-out', 3_400);
     lane.answered('accepted', 3_410);
@@ -60,14 +60,14 @@ describe('a lane', () => {
   it('takes the last pause of a fault, and none that begins long after it', () => {
     const lane = steady();
     lane.struck(1_000);
-    lane.answered('accepted', 2_100);
-    expect(lane.view(2_100).outages[0]).toMatchObject({ recoveredMs: 1_100 });
+    lane.answered('accepted', 2_600);
+    expect(lane.view(2_600).outages[0]).toMatchObject({ recoveredMs: 1_600 });
     lane.healed(3_000);
-    lane.answered('accepted', 4_000);
-    expect(lane.view(4_000).outages[0]).toMatchObject({ recoveredMs: 3_000 });
-    for (let atMs = 4_000; atMs <= 7_000; atMs += 100) lane.answered('accepted', atMs);
+    lane.answered('accepted', 4_200);
+    expect(lane.view(4_200).outages[0]).toMatchObject({ recoveredMs: 3_200 });
+    for (let atMs = 4_200; atMs <= 7_000; atMs += 100) lane.answered('accepted', atMs);
     lane.answered('accepted', 9_000);
-    expect(lane.view(12_000).outages[0]).toMatchObject({ recoveredMs: 3_000, isStopped: false });
+    expect(lane.view(12_000).outages[0]).toMatchObject({ recoveredMs: 3_200, isStopped: false });
   });
 
   it('that answers seldom is not stopped by a pause as long as its usual ones', () => {
