@@ -1,5 +1,6 @@
 /** What is measured against the platform, and which ratios have a goal (section 10 of the design). */
 import type { CellBase, Chart, Goal } from '../../kit/suite.ts';
+import type { Streams } from './streams.ts';
 
 export interface LimitCell extends CellBase {
   readonly kind: 'service' | 'bare' | 'pgbench';
@@ -21,12 +22,14 @@ export interface LimitCell extends CellBase {
   readonly masters: number;
   /** Processes of the service, which share the connections. */
   readonly processes: number;
+  /** Clients that watch events meanwhile; null: there are none. */
+  readonly streams: Streams | null;
 }
 
 const usual: Omit<LimitCell, 'name' | 'summary'> = {
   ...{ kind: 'service', strategy: 'lua', confirm: 'durable', tickets: false, answer: 'accepted' },
   ...{ sales: 1, targets: 1, buyers: 0, stock: 1_000_000_000, unsafe: false, control: false },
-  ...{ masters: 1, processes: 1 },
+  ...{ masters: 1, processes: 1, streams: null },
 };
 const cell = (name: string, summary: string, more: Partial<LimitCell> = {}): LimitCell => {
   return { ...usual, name, summary, ...more };
@@ -44,6 +47,12 @@ const limitCells: readonly LimitCell[] = [
   strategyCell('group-commit'),
   strategyCell('lua'),
   cell('lua-tickets', '`lua`, the same with `AUTH=jwt` and a ticket in each attempt', { tickets: true }),
+  cell('lua-console', '`lua`, while 50 operators watch the console', {
+    streams: { path: '/console/events', count: 50 },
+  }),
+  cell('lua-watched', '`lua`, while 2,000 customers watch what is left of the sale', {
+    streams: { path: '/sales/1/events', count: 2_000 },
+  }),
   cell('lua-accepted', early, { confirm: 'accepted' }),
   cell('sold-out', '`lua`, a sale whose one unit is sold: 409', { answer: 'sold-out', stock: 1 }),
   cell('group-commit-100', '`group-commit` on 100 sales in turn', hundred),
@@ -79,6 +88,7 @@ const limitGoals: readonly Goal[] = [
   ...ladder,
   goal(['lua-tickets', rate, 'lua', 0.9, null], 'purchases with tickets, against trusted callers'),
   goal(['lua-tickets', 'serviceCpuUs', 'lua', null, 1.11], 'the same by CPU of the service for an attempt'),
+  goal(['lua-console', rate, 'lua', 0.95, null], 'purchases beside 50 consoles, against none'),
   goal(['lua-accepted', rate, 'bare', 0.55, null], 'sales that Redis decided, against fixed answers'),
   goal(['sold-out', rate, 'bare', 0.95, null], 'sold-out answers, against fixed answers'),
   goal(['group-commit', 'serviceCpuUs', 'bare', null, 1.8], 'CPU of the service for an attempt'),

@@ -19,6 +19,7 @@ import type { Listening } from './bare-server.ts';
 import type { LimitCell } from './cells.ts';
 import type { Place } from './place.ts';
 import { profileFlags, type Share, sharesIn } from './profile.ts';
+import { openStreams } from './streams.ts';
 import { ticketEnv, ticketFor, writeTickets } from './tickets.ts';
 
 export interface LimitResult extends TrialBase {
@@ -122,6 +123,7 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   const ended = new AbortController();
   const samples = cell.answer === 'sold-out' ? sample(services[0]!.url, cell, ended.signal) : [];
   const servers = services.map((service) => ({ ...service, pid: service.pid! }));
+  using _watching = cell.streams && (await openStreams(services[0]!.url, cell.streams));
   const { result, promised } = await attack(servers, redisUrls, cell, measuring).finally(() => ended.abort());
   const strange = [...(await samples)].filter((answer) => answer !== '409 sold-out');
   onStep('settling and audit');

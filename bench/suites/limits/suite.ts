@@ -30,11 +30,11 @@ const rows: readonly MetricRow<LimitResult>[] = [
   ['postgresCpuUs', 'Postgres CPU', 'µs', '-', (r) => r.postgresCpuUs],
   ['utilization', 'server busy', '%', '+', (r) => r.utilization],
   ['others', 'other answers', '', '-', (r) => r.others],
+  ['lastMiB', 'memory', 'MiB', '-', ({ memory }) => memory.at(-1)?.[1]],
 ];
 const memoryRows: readonly MetricRow<LimitResult>[] = [
   ['growth', 'growth', '%', '-', growthOf],
   ['firstMiB', 'after a fifth', 'MiB', '-', ({ memory }) => memory[fifthOf(memory)]?.[1]],
-  ['lastMiB', 'at the end', 'MiB', '-', ({ memory }) => memory.at(-1)?.[1]],
   ['answers', 'answers', '', '', (r) => r.answers],
 ];
 
@@ -56,6 +56,7 @@ const help = {
   utilization: 'Share of one processor that the server used; of several processes, together.',
   growth:
     'Resident memory at the end ÷ that after a fifth of the time, less one; garbage collection makes up to 15 % of noise.',
+  lastMiB: 'Resident memory of the server at the end.',
   others: 'Answers of another kind, and requests without an answer.',
 };
 
@@ -74,7 +75,9 @@ const curve: Curve<LimitResult> = {
 
 const layoutOf = ({ report: title, lead, charts, goals }: Kind): ReportLayout => ({
   ...{ title, lead, leadText: 'answers a second', noun: 'cell', passed: 'agree in all stores', notes },
-  columns: (lead === 'growth' ? [...memoryRows, ...rows.slice(0, 1)] : rows).map(([key]) => key),
+  columns: (lead === 'growth' ? [...memoryRows, ...rows.slice(-1), ...rows.slice(0, 1)] : rows).map(
+    ([key]) => key,
+  ),
   sections: [...(goals.length > 0 ? [goalSection] : []), { title: 'Figures', text: '', charts }],
 });
 
