@@ -141,6 +141,16 @@ describe('imports', () => {
   });
 });
 
+describe('pages', () => {
+  it.each(source.filter((file) => file.startsWith('src/web/')))(
+    '%s takes only types and pure code from the service',
+    (file) => {
+      for (const [, statement, from] of text(file).matchAll(/(import [^;]*?) from '(\.\.\/\.\.\/[^']+)'/g))
+        if (!from!.startsWith('../../domain/')) expect(statement, from).toMatch(/^import type /);
+    },
+  );
+});
+
 describe('the environment and signals', () => {
   it.each(
     source.filter(

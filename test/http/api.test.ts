@@ -282,12 +282,15 @@ describe('the service', () => {
         .flatMap(([path, item]) => Object.keys(item).map((method) => `${method} ${path}`))
         .sort(),
     ).toEqual([
+      'get /console/events',
       'get /healthz',
       'get /metrics',
       'get /orders/{orderId}',
       'get /readyz',
       'get /sales',
       'get /sales/{saleId}',
+      'get /sales/{saleId}/audit',
+      'get /sales/{saleId}/events',
       'get /sales/{saleId}/orders',
       'get /strategies',
       'get /tasks',

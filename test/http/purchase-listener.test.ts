@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Outcome } from '../../src/domain/outcome.ts';
 import { createApp, type HttpContext } from '../../src/http/app.ts';
+import { readAssets } from '../../src/http/assets.ts';
 import { createHttpServer } from '../../src/http/node-server.ts';
 import { purchaseListener, saleIdOf, userIdOf } from '../../src/http/purchase-listener.ts';
 import { purchaseSchema, saleIdSchema } from '../../src/http/schemas.ts';
@@ -68,6 +69,12 @@ function application(): RequestListener {
     onUnrecorded: () => {},
     ticketing: null,
     reads: { waiting: 0 } as never,
+    strategy: { kind: 'commits' } as never,
+    saleEvents: {} as never,
+    clientLimits: {} as never,
+    assets: readAssets(),
+    stopping: new AbortController().signal,
+    onReadError: () => {},
     callers: { of: async () => ({ actor: 'caller', customer: null }) },
     onError: (error) => errors.push(error),
   };

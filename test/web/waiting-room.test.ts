@@ -43,7 +43,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   }
 
   it('solves the puzzle, waits for the turn, buys, and cannot pay by itself', async () => {
-    const startsAt = new Date(Date.now() + 12_000).toISOString();
+    const startsAt = new Date(Date.now() + 25_000).toISOString();
     const url = await sell({ startsAt, spreadS: 2 });
     await visit(browser, url, async (page) => {
       await page.fill('input[name=customer]', await issuer.token('ann'));
