@@ -52,7 +52,7 @@ ${script === undefined ? '' : `<script type="module" src="${assets.url(`${script
     .map(([to, name]) => `<a href="${to}"${to === current ? ' aria-current="page"' : ''}>${name}</a>`)
     .join('')}</nav></div></header>
 <main id="app">${body}</main>
-<footer class="foot"><div class="wide">Every unit is sold once. An order that you see here is committed.</div></footer>
+<footer class="foot"><div class="wide">Countdowns follow the clock of the store that sells.</div></footer>
 ${data === undefined ? '' : `<script type="application/json" id="data">${asData(data)}</script>`}
 </body>
 </html>

@@ -42,7 +42,14 @@ function optionsOf({ series, format, height = 180, spanS }: ChartProps, width: n
       y: { range: (_chart, _min, max) => [0, Math.max(1, max * 1.1)] },
     },
     axes: [
-      { ...axis, font, grid: { show: false }, space: 80, values: (_chart, splits) => splits.map(timeOf) },
+      {
+        ...axis,
+        font,
+        grid: { show: false },
+        space: 80,
+        size: 28,
+        values: (_chart, splits) => splits.map(timeOf),
+      },
       {
         ...axis,
         font,
