@@ -2,7 +2,7 @@
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
-import { startRedisServer } from '../../../src/local/redis-server.ts';
+import { ensureRedisServer, startRedisServer } from '../../../src/local/redis-server.ts';
 import { eagerPrimary, untilReplicated } from '../../kit/servers.ts';
 import { type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
 
@@ -12,13 +12,15 @@ export const durableArgs = ['--appendonly', 'yes'];
 /** @param count independent ones */
 export async function openRedis(
   count: number,
-  { folder, clock: library, program, replicas: replicaCount = 0, durable = false }: LabOptions,
+  { folder, clock: library, program: given, replicas: replicaCount = 0, durable = false }: LabOptions,
 ): Promise<LabServers> {
+  // Looked for once: it keeps this process busy, and a restart is in the middle of a load.
+  const program = given ?? (await ensureRedisServer()).path;
   const clock = (n: number) => join(folder, `clock-${n}`);
   const start = async (n: number, port?: number, more: readonly string[] = []) => {
     const args = [...eagerPrimary, ...(durable ? durableArgs : []), ...more];
     const environment = library === null ? {} : { LD_PRELOAD: library, STAMPEDE_CLOCK: clock(n) };
-    const options = { folder: join(folder, String(n)), args, environment, ...(program && { program }) };
+    const options = { folder: join(folder, String(n)), args, environment, program };
     return startRedisServer(port === undefined ? options : { ...options, port });
   };
   const servers = await Promise.all(Array.from({ length: count }, (_, n) => start(n)));
