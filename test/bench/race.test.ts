@@ -1,4 +1,5 @@
 /** The race without its stores: what a lane makes of answers and faults, the options, and who may send commands. */
+import { readFileSync, statSync } from 'node:fs';
 import { request } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type AuditReport, checkNames } from '../../bench/audit/audit.ts';
@@ -6,7 +7,7 @@ import { Lane } from '../../bench/race/lane.ts';
 import { defaults, plannedFault, raceFaults, raceOptions } from '../../bench/race/options.ts';
 import { Race, RaceError } from '../../bench/race/race.ts';
 import { openServer, type RaceServer } from '../../bench/race/server.ts';
-import { oversoldBins, recoveryText, verdictText } from '../../bench/race/view.ts';
+import { oversoldBins, type RaceView, recoveryText, verdictText } from '../../bench/race/view.ts';
 import { description as lua } from '../../src/strategies/redis/lua.ts';
 import { description as unsafe } from '../../src/strategies/redis/unsafe.ts';
 
@@ -133,6 +134,14 @@ describe('the options', () => {
     for (const text of ['redis-emptied', 'redis-emptied@', 'nothing@2', 'redis-emptied@-1'])
       expect(plannedFault(text)).toBeNull();
   });
+});
+
+it('the picture in the README is of a race that kept what it promises, and small', () => {
+  const canonical = new URL('../../bench/results/canonical/', import.meta.url);
+  const { lanes } = JSON.parse(readFileSync(new URL('race.json', canonical), 'utf8')) as RaceView;
+  const words = lanes.map(({ isSafe, verdict }) => [isSafe, verdict?.word]);
+  expect(words.filter(([isSafe, word]) => word !== (isSafe ? 'exact' : 'oversold'))).toEqual([]);
+  expect(statSync(new URL('race.png', canonical)).size).toBeLessThan(150_000);
 });
 
 describe('commands', () => {
