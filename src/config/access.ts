@@ -29,14 +29,16 @@ const isLoopback = (host: string) => /^(localhost|127(\.\d{1,3}){3}|::1)$/.test(
 const ISSUER = ['AUTH_JWKS_URL', 'AUTH_ISSUER', 'AUTH_AUDIENCE'] as const;
 
 /** @returns what is wrong with the variables together */
-export function authMistakes({ AUTH, HOST = '127.0.0.1', ...given }: Given): readonly string[] {
+export function authMistakes({ AUTH, HOST = '127.0.0.1', ADMIN_HOST = HOST, ...given }: Given): readonly string[] {
   if (AUTH === 'jwt') {
     const missing = ISSUER.filter((name) => given[name] === undefined);
     return missing.map((name) => `${name} is missing: AUTH=jwt needs ${ISSUER.join(', ')}`);
   }
-  if (AUTH !== undefined || isLoopback(HOST)) return [];
+  // Both listeners sell.
+  const open = Object.entries({ HOST, ADMIN_HOST }).find(([, host]) => !isLoopback(host));
+  if (AUTH !== undefined || open === undefined) return [];
   return [
-    `HOST=${JSON.stringify(HOST)} needs AUTH: with AUTH=jwt customers prove who they are; with AUTH=none anyone who reaches the port can buy, read and cancel as anyone`,
+    `${open[0]}=${JSON.stringify(open[1])} needs AUTH: with AUTH=jwt customers prove who they are; with AUTH=none anyone who reaches the port can buy, read and cancel as anyone`,
   ];
 }
 

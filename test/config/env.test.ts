@@ -117,6 +117,8 @@ describe('the configuration', () => {
     for (const HOST of ['0.0.0.0', '::', '192.0.2.1', '127.0.0.1.example']) {
       expect(problemsOf({ HOST })).toEqual([expect.stringContaining('needs AUTH: with AUTH=jwt')]);
       expect(problemsOf({ HOST, AUTH: 'none' })).toEqual([]);
+      const needsAuth = [expect.stringContaining(`ADMIN_HOST=${JSON.stringify(HOST)} needs AUTH`)];
+      expect(problemsOf({ ADMIN_PORT: '3100', ADMIN_HOST: HOST })).toEqual(needsAuth);
     }
     const issuer = { AUTH_JWKS_URL: 'https://id.example/jwks', AUTH_ISSUER: 'https://id.example' };
     expect(problemsOf({ AUTH: 'jwt', ...issuer })).toEqual([
