@@ -2,9 +2,15 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { shareCapacity } from '../../src/access/capacity.ts';
+import { sharedLimits } from '../../src/access/shared-limits.ts';
+import { createWaitingRoom } from '../../src/access/waiting-room.ts';
+import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
+import type { Sale } from '../../src/domain/sale.ts';
 import * as fair from '../../src/locks/redis-fair.ts';
 import * as readWrite from '../../src/locks/redis-read-write.ts';
 import * as redisLock from '../../src/locks/rungs/redis.ts';
+import type { RedisStore } from '../../src/store/redis/connection.ts';
 import { redisLocks } from '../support/lock-process.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { openStoresWithRedis } from '../support/stores.ts';
@@ -98,15 +104,27 @@ describe('the user of the page', () => {
     expect([...new Set(called)].filter((name) => !allowed.includes(name))).toEqual([]);
   });
 
+  it('is allowed what customers on the internet need: limits, turns, capacity', async () => {
+    const store = { redis } as RedisStore;
+    const failures: unknown[] = [];
+    const capacity = shareCapacity(store, createLoadShedder(100, 1), (error) => failures.push(error));
+    expect(await sharedLimits(store).use('ticket', 'ann')).toBeNull();
+    const sale = { id: 1, startsAt: null, spreadS: 0 } as Sale;
+    await createWaitingRoom(store, () => 1, 60_000).turn(sale, 'seed', 'ann', 1);
+    await capacity.stop();
+    expect(failures).toEqual([]);
+    expect(await denials(admin)).toEqual([]);
+  });
+
   it('is allowed no command that neither a script nor the service sends', () => {
     const read = (folder: string) =>
       readdirSync(new URL(folder, root), { recursive: true, encoding: 'utf8' })
         .filter((file) => /\.(ts|lua)$/.test(file))
         .map((file) => readFileSync(new URL(`${folder}/${file}`, root), 'utf8'));
-    const sources = ['lua', 'src/store/redis', 'src/locks', 'src/strategies/redis', 'src/tasks']
+    const sources = ['lua', 'src/access', 'src/store/redis', 'src/locks', 'src/strategies/redis', 'src/tasks']
       .flatMap(read)
       .join('\n');
-    const byClient = ['auth', 'hello', 'select', 'eval', 'evalsha']; // ioredis sends them
+    const byClient = ['auth', 'hello', 'select', 'eval', 'evalsha', 'incrby']; // ioredis and rate-limiter-flexible send them
     const sent = (name: string) => {
       const [command, sub] = name.split('|') as [string, string?];
       const call = sub === undefined ? `\\.${command}[(<]|call\\('${command}'` : `\\.${command}\\('${sub}'`;
