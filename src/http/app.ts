@@ -98,14 +98,15 @@ export function createApp(context: HttpContext): Express {
     app.use(operationRoutes(context.service));
     app.use(consoleRoutes(consoleContext(context), admin));
   }
+  // Not bounded: they read nothing, or by other connections, or bound themselves.
+  app.use(pageRoutes(context, context.assets));
+  app.use(taskRoutes(context.tasks, admin));
   app.use(boundReads(context.reads));
   app.use(saleRoutes(context, admin));
   app.use(eventRoutes(context));
-  app.use(pageRoutes(context, context.assets));
   app.use(orderRoutes({ ...context, instruments }, admin));
   app.use(pointRoutes(context, admin));
   if (context.ticketing !== null) app.use(ticketRoutes(context.ticketing.routes, context.callers));
-  app.use(taskRoutes(context.tasks, admin));
   app.use((req, res) =>
     sendProblem(res, 'not-found', `No route for ${req.method} ${req.path.slice(0, 200)}. See /docs.`),
   );

@@ -47,10 +47,14 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): R
   };
 }
 
-/** Refuses a GET while too many reads wait for a connection. */
+/** Whether a further read would only wait. */
+export const areFull = ({ waiting }: Pick<Reads, 'waiting'>): boolean => waiting >= limits.maxQueuedReads;
+
+/** Refuses GET, and HEAD, which reads the same, while too many reads wait for a connection. */
 export function boundReads(reads: Reads): RequestHandler {
   return (req, res, next) => {
-    if (req.method !== 'GET' || reads.waiting < limits.maxQueuedReads) return next();
+    const isRead = req.method === 'GET' || req.method === 'HEAD';
+    if (!isRead || !areFull(reads)) return next();
     res.setHeader('Retry-After', String(limits.retryAfterS));
     const detail = 'Too many reads wait for a connection to Postgres. Retry after the delay in Retry-After.';
     throw new ProblemError('busy', detail, { reason: 'reads-overloaded' });

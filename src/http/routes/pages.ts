@@ -11,10 +11,10 @@ import { storeFailure } from '../../store/failures.ts';
 import { isLocal } from '../admin.ts';
 import type { Assets } from '../assets.ts';
 import { escaped, frame, saleBody, salesBody } from '../page-markup.ts';
-import type { Reads } from '../reads.ts';
+import { areFull, type Reads } from '../reads.ts';
 
 export interface PageContext {
-  readonly reads: Pick<Reads, 'sales'>;
+  readonly reads: Pick<Reads, 'sales' | 'waiting'>;
   /** Null: AUTH=none, and visitors choose a name. */
   readonly ticketing: object | null;
   readonly paymentSecrets: readonly unknown[];
@@ -61,7 +61,7 @@ function listPage({ reads }: PageContext, page: Render): RequestHandler {
     return { sales, nowMs };
   });
   return async (_req, res) => {
-    const found = await read('all').catch(inStore);
+    const found = areFull(reads) ? null : await read('all').catch(inStore);
     if (found === null) return unavailable(res, page);
     const sales = found.sales.map((sale) => ({ ...sale, state: stateOf(sale, found.nowMs) }));
     const data = { page: 'list', now: found.nowMs, sales };
@@ -76,7 +76,8 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
   return async (req, res) => {
     const saleId = String(req.params.saleId);
     const isPossible = /^[1-9]\d{0,9}$/.test(saleId) && Number(saleId) <= limits.maxSaleId;
-    const found = isPossible ? await read(Number(saleId)).catch(inStore) : { sales: [], nowMs: 0 };
+    const find = () => (areFull(reads) ? null : read(Number(saleId)).catch(inStore));
+    const found = isPossible ? await find() : { sales: [], nowMs: 0 };
     if (found === null) return unavailable(res, page);
     const [known] = found.sales;
     if (known === undefined) {

@@ -1,0 +1,62 @@
+/** A flood of reads while Postgres hangs: further reads are refused, and what needs none of their connections is served. */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { call, createSale } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+/** More than are served and may wait. */
+const FLOOD = 300;
+
+let stores: TestStores;
+let service: TestService;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+});
+afterAll(async () => {
+  await service?.kill();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+it('is refused by every method, and leaves pages, their scripts, the console and tasks', async () => {
+  const { id } = await createSale(service.url, 1);
+  const script = /\/assets\/[^"]+\/console\.js/.exec(
+    String((await call(`${service.url}/console`)).body.text),
+  )![0];
+  let isOver = false;
+  const read = () => call(`${service.url}/orders/${randomUUID()}`);
+  const readOn = async () => {
+    for (; !isOver; await sleep(20)) await read().catch(() => {});
+  };
+  const client = await stores.sql.connect();
+  try {
+    await client.query('BEGIN; LOCK TABLE orders');
+    const flood = Array.from({ length: FLOOD }, readOn);
+    // Until the queue is full again: waiting reads give up at the same time.
+    const refused = async () => {
+      while ((await read()).body.reason !== 'reads-overloaded');
+    };
+    const during = async (path: string) => {
+      await refused();
+      return call(service.url + path);
+    };
+    await refused();
+    // Before its id is looked at.
+    expect((await fetch(`${service.url}/orders/x`, { method: 'HEAD' })).status).toBe(503);
+    for (const path of ['/console', script, '/tasks']) expect((await during(path)).status, path).toBe(200);
+    for (const path of ['/', `/shop/${id}`]) {
+      const { status, body } = await during(path);
+      expect([path, status]).toEqual([path, 503]);
+      expect(body.text).toContain('The shop is busy');
+    }
+    isOver = true;
+    await client.query('ROLLBACK');
+    await Promise.all(flood);
+  } finally {
+    isOver = true;
+    client.release();
+  }
+});
