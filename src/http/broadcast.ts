@@ -42,14 +42,16 @@ export class Broadcast<Topic> {
   readonly #opening = new Map<Topic, Promise<Channel | null>>();
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
+  /** Listeners whose topic is being opened. */
+  #waiting = 0;
 
   constructor(source: Source<Topic>) {
     this.#source = source;
   }
 
-  /** Listeners of all topics. */
+  /** Listeners of all topics, also those that wait for their first event. */
   get size(): number {
-    return [...this.#channels.values()].reduce((sum, { listeners }) => sum + listeners.size, 0);
+    return [...this.#channels.values()].reduce((sum, { listeners }) => sum + listeners.size, this.#waiting);
   }
 
   listenersOf(topic: Topic): Iterable<Response> {
@@ -61,7 +63,7 @@ export class Broadcast<Topic> {
    * @returns false when there is no such topic @throws what `read` throws
    */
   async listen(topic: Topic, res: Response): Promise<boolean> {
-    const channel = this.#channels.get(topic) ?? (await (this.#opening.get(topic) ?? this.#open(topic)));
+    const channel = this.#channels.get(topic) ?? (await this.#opened(topic));
     if (channel === null) return false;
     if (res.destroyed) return true;
     // Without chunks a frame is one write of the shared buffer; the end of the connection ends the stream.
@@ -93,6 +95,15 @@ export class Broadcast<Topic> {
     clearTimeout(this.#timer);
     for (const { listeners } of this.#channels.values()) for (const res of listeners.keys()) res.end();
     this.#channels.clear();
+  }
+
+  async #opened(topic: Topic): Promise<Channel | null> {
+    this.#waiting += 1;
+    try {
+      return await (this.#opening.get(topic) ?? this.#open(topic));
+    } finally {
+      this.#waiting -= 1;
+    }
   }
 
   /** Concurrent first listeners share one read. */

@@ -84,6 +84,24 @@ describe('a broadcast', () => {
     expect((await call(`${url()}/other`)).status).toBe(404);
   });
 
+  it('counts listeners that wait for their first event: a rush after a restart keeps the bound', async () => {
+    let answer = () => {};
+    const answered = new Promise<void>((resolve) => {
+      answer = resolve;
+    });
+    const slow = new Broadcast<string>({
+      everyMs: 10,
+      read: () => answered.then(() => ({ values, nowMs: 7 })),
+      onError: (error) => errors.push(error),
+    });
+    const left = { destroyed: true } as Response;
+    const rush = ['a', 'a', 'other'].map((topic) => slow.listen(topic, left));
+    expect(slow.size).toBe(3);
+    answer();
+    expect(await Promise.all(rush)).toEqual([true, true, false]);
+    expect(slow.size).toBe(0);
+  });
+
   it('keeps streams open while the source fails', async () => {
     const one = await listenTo(`${url()}/a`);
     failure = new Error('down');
