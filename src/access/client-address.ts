@@ -30,7 +30,8 @@ type KeyedSocket = Socket & { [KEY]?: string };
 
 /** @param trusted addresses and subnets */
 export function clientAddresses(trusted: readonly string[]): ClientAddresses {
-  const isTrusted = trusted.length === 0 ? () => false : proxyAddress.compile([...trusted]);
+  const isProxy = trusted.length === 0 ? () => false : proxyAddress.compile([...trusted]);
+  const isTrusted = (address: string, hop: number) => isProxy(withoutPort(address), hop);
   const keyOf = (socket: KeyedSocket): string => {
     socket[KEY] ??= clientKey(socket.remoteAddress ?? '');
     return socket[KEY];
@@ -39,7 +40,7 @@ export function clientAddresses(trusted: readonly string[]): ClientAddresses {
     of(req) {
       if (trusted.length === 0) return keyOf(req.socket);
       // Undefined: the peer has gone. No address: what a proxy passed on must not become a key.
-      const client = withoutPort(proxyAddress(req, isTrusted) ?? '');
+      const client = withoutPort(proxyAddress(req, (address, hop) => isTrusted(address ?? '', hop)) ?? '');
       return isIP(client) === 0 ? keyOf(req.socket) : clientKey(client);
     },
     ofSocket(socket) {

@@ -32,6 +32,12 @@ describe('the client of a request', () => {
     ],
     ['is found without its port', behind, request('10.1.2.3', '198.51.100.1:4711'), '198.51.100.1'],
     ['is found without its port in IPv6', behind, request('10.1.2.3', '[2001:db8::7]:4711'), '2001:db8::7'],
+    [
+      'is found behind a proxy that is named with its port',
+      behind,
+      request('10.1.2.3', '198.51.100.1:4711, 10.9.9.9:80'),
+      '198.51.100.1',
+    ],
     ['is the proxy, if it names no address', behind, request('10.1.2.3', 'x'.repeat(9_000)), '10.1.2.3'],
     ['has no name, if the peer has gone', behind, request(undefined, '198.51.100.1'), ''],
   ])('%s', (_name, addresses, req, client) => {
