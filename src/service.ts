@@ -70,10 +70,11 @@ interface Servers {
 export async function createService(options: ServiceOptions): Promise<Service> {
   const { config, log, closers = new Closers() } = options;
   const close = () => closers.close((err) => log.error({ err }, 'Shutdown step failed'));
+  const listening: Server[] = [];
   async function listenAt(server: Server, requested: Address, variable?: string): Promise<number> {
     server.keepAliveTimeout = 65_000; // longer than the idle time of common proxies, which then close first
     await listenOn(server, requested, variable);
-    closers.add(() => stopListening(server));
+    listening.push(server);
     const address = server.address();
     return typeof address === 'object' && address !== null ? address.port : requested.port;
   }
@@ -81,6 +82,8 @@ export async function createService(options: ServiceOptions): Promise<Service> {
     const { main, admin } = await compose(options, closers);
     return {
       async listen() {
+        // Together: each may take as long as a stop has.
+        closers.add(() => Promise.all(listening.map(stopListening)));
         const adminAddress = adminAddressOf(config);
         const adminPort = admin === null ? null : await listenAt(admin, adminAddress!, 'ADMIN_PORT');
         return { port: await listenAt(main, config), adminPort };
@@ -169,7 +172,10 @@ function openServers(
   const main = createHttpServer(limitRequests(traced(listener), clientLimits));
   limitConnections(main, clientLimits);
   measureConnections(context.service.instruments, main);
-  return { main, admin: adminPort === null ? null : createHttpServer(traced(all)) };
+  if (adminPort === null) return { main, admin: null };
+  const admin = createHttpServer(traced(all));
+  admin.maxConnections = Math.min(admin.maxConnections, limits.adminConnections);
+  return { main, admin };
 }
 
 function openReads(

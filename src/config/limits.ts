@@ -234,6 +234,8 @@ export const limits = {
   lateRequestsEveryMs: 1_000,
   /** File descriptors that connections of clients leave to the stores, the log and the process. */
   reservedDescriptors: 256,
+  /** Connections of administrators, with ADMIN_PORT. They take of the reserved ones, and leave half of them. */
+  adminConnections: 128,
   /** Pause between two computations of `/metrics`; requests during one share the next. */
   metricsEveryMs: 1_000,
   /** A repeated error is logged at once, then at this interval with its count: an outage must not fill a disk. */

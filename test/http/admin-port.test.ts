@@ -1,6 +1,8 @@
 /** ADMIN_PORT: administrative routes, metrics and the API description have a port of their own, in all worker processes. */
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { call, createSale, post } from '../support/client.ts';
+import { call, createSale, eventually, post } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -86,4 +88,42 @@ it('names ADMIN_PORT when its port is taken', async () => {
   const taken = new URL(other.url).port;
   const message = `another port: ADMIN_PORT=${Number(taken) + 1}`;
   await expect(startService({ ...env, ADMIN_PORT: taken })).rejects.toThrow(message);
+});
+
+it('bounds the connections to the admin port, and stops listening on both ports at once', async () => {
+  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, ADMIN_PORT: '0' };
+  await using service = await startService(env);
+  const adminPort = Number(/"adminPort":(\d+)/.exec(service.log.join('\n'))![1]);
+  let open = 0;
+  const sockets = Array.from({ length: 150 }, () => {
+    const socket = connect(adminPort, '127.0.0.1').on('error', () => {});
+    socket.on('connect', () => open++).on('close', () => open--);
+    return socket;
+  });
+  await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+  await eventually(
+    async () => open,
+    (n) => n === 128,
+  );
+  for (const socket of sockets) socket.destroy();
+
+  // A request that is never complete keeps the main server.
+  const slow = connect(Number(new URL(service.url).port), '127.0.0.1').on('error', () => {});
+  slow.write('POST /sales/1/orders HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{');
+  let isSlowOpen = true;
+  slow.on('close', () => {
+    isSlowOpen = false;
+  });
+  await once(slow, 'ready');
+  await call(`${service.url}/healthz`); // later than the slow request
+  const stopped = service.stop();
+  const isRefused = () =>
+    new Promise<boolean>((resolve) => {
+      const probe = connect(adminPort, '127.0.0.1', () => probe.destroy());
+      probe.on('error', () => resolve(true)).on('close', () => resolve(false));
+    });
+  await eventually(isRefused, Boolean);
+  expect(isSlowOpen).toBe(true);
+  slow.destroy();
+  expect(await stopped).toBe(0);
 });
