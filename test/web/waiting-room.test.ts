@@ -62,6 +62,31 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     expect(rows).toEqual([{ status: 'cancelled' }]);
   });
 
+  it('finds the order of a lost answer when the ticket has expired and the sale is sold out', async () => {
+    const url = await sell({ stock: 1 });
+    await visit(browser, url, async (page) => {
+      let requests = 0;
+      await page.route('**/sales/*/orders', async (route) => {
+        if (route.request().method() !== 'POST') return route.continue();
+        requests++;
+        if (requests === 1) {
+          await route.fetch();
+          return route.abort('connectionreset');
+        }
+        return route.fulfill({
+          status: 401,
+          contentType: 'application/problem+json',
+          body: JSON.stringify({ type: '/problems/invalid-ticket', detail: 'expired', reason: 'expired' }),
+        });
+      });
+      await page.fill('input[name=customer]', await issuer.token('cat'));
+      await page.click('button.primary');
+      await page.waitForSelector('text=/You got one|somebody else/', { timeout: 60_000 });
+      expect(await page.locator('text=You got one').count()).toBe(1);
+      expect(requests).toBe(2);
+    });
+  });
+
   it('says that a token is not accepted', async () => {
     const url = await sell({});
     await visit(browser, url, async (page) => {

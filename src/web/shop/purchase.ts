@@ -7,14 +7,14 @@
  *     no answer      │  │ after 4 s: by then a request on its way has no effect; the answer finds the order or places one
  *     turn, proof    ▼  │ when the turn of the ticket comes
  *                   waiting ──stop──▶ idle
- *        any other problem ──▶ refused
+ *        any other problem ──▶ refused, unless an answer was lost and the order is there: placed
  *
  * With AUTH=jwt a ticket comes first; see docs/reference/tickets.md.
  */
 import { signal } from '@preact/signals';
 import { type Answer, ask, type PlacedOrder, type Problem, type Ticket } from '../ui/api.ts';
 import { pause, serverNow } from '../ui/time.ts';
-import { type Auth, identity } from './customer.ts';
+import { type Auth, findOrder, identity } from './customer.ts';
 
 export type WaitReason = 'busy' | 'limit' | 'unknown' | 'turn';
 
@@ -57,6 +57,13 @@ export async function buy(buyer: Buyer): Promise<void> {
     if (own === attempt) purchase.value = next;
   };
   let ticket: Ticket | null = null;
+  let mayExist = false;
+  const settle = async (answer: Failed): Promise<Step> => {
+    const step = nextStep(answer) ?? (mayExist ? await lookFor(buyer, set) : null);
+    mayExist ||= step?.why === 'unknown';
+    if (step === null && purchase.value.kind !== 'placed') set({ kind: 'refused', problem: answer as Problem });
+    return step;
+  };
   for (let tries = 1; own === attempt; tries++) {
     set({ kind: 'asking', tries });
     let step: Step = null;
@@ -66,14 +73,14 @@ export async function buy(buyer: Buyer): Promise<void> {
         ticket = given.body;
         const ms = Date.parse(ticket.notBefore) - serverNow();
         step = { why: 'turn', ms: Math.max(0, ms) };
-      } else step = settle(given, set);
+      } else step = await settle(given);
     } else {
       const answer: Answer<PlacedOrder> = await order(buyer, ticket);
       if (answer.kind === 'problem' && answer.slug === 'invalid-ticket' && tries < 4) {
         ticket = null;
         step = { why: 'busy', ms: BUSY_MS };
       } else if (answer.kind === 'ok') set({ kind: 'placed', orderId: answer.body.orderId });
-      else step = settle(answer, set);
+      else step = await settle(answer);
     }
     if (step === null) return;
     if (step.ms > 0) set({ kind: 'waiting', why: step.why, untilMs: serverNow() + step.ms, tries });
@@ -110,8 +117,10 @@ function prove(script: string, challenge: string, bits: number): Promise<string>
   });
 }
 
-/** What follows from an answer that is no order. */
-function settle(answer: Exclude<Answer<never>, { kind: 'ok' }>, set: (next: Purchase) => void): Step {
+type Failed = Exclude<Answer<never>, { kind: 'ok' }>;
+
+/** What follows from an answer that is no order; null: it is final. */
+function nextStep(answer: Failed): Step {
   if (answer.kind === 'lost') return { why: 'unknown', ms: UNKNOWN_MS };
   const { slug, retryMs } = answer;
   switch (slug) {
@@ -125,9 +134,16 @@ function settle(answer: Exclude<Answer<never>, { kind: 'ok' }>, set: (next: Purc
     case 'internal-error':
       return { why: 'unknown', ms: retryMs ?? UNKNOWN_MS };
     default:
-      set({ kind: 'refused', problem: answer });
       return null;
   }
+}
+
+/** A ticket is refused when the sale is sold out, whoever asks: the order may be one of the last. @returns null: it is clear */
+async function lookFor({ auth, saleId }: Buyer, set: (next: Purchase) => void): Promise<Step> {
+  const found = await findOrder(auth, saleId);
+  if (found.kind === 'ok') set({ kind: 'placed', orderId: found.body.orderId });
+  const isClear = found.kind === 'ok' || (found.kind === 'problem' && nextStep(found) === null);
+  return isClear ? null : { why: 'unknown', ms: UNKNOWN_MS };
 }
 
 /** Repeats what is safe to repeat until its answer is final. */
