@@ -1,13 +1,13 @@
 /**
- * Bundles the scripts and styles of the pages: `npm run build` runs it. Each is compressed here, once, so that the service reads
- * three files and compresses nothing when it starts. A style that an entry imports becomes a file beside its script.
+ * Bundles the scripts and styles of the pages; part of `npm run build`. Also writes each file compressed (br, gzip), so the service
+ * compresses nothing at start. CSS that an entry imports becomes a file beside its script.
  */
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 
-/** What is bundled. An entry that is not there is left out: the image of the service has no `bench`. */
+/** Missing entries are skipped: the image of the service has no `bench`. */
 const entries = [
   { entry: 'src/web/style.css', outfile: 'dist/web/style.css' },
   { entry: 'src/web/icon.svg', outfile: 'dist/web/icon.svg' },

@@ -1,8 +1,8 @@
 /**
  * Prints the software bill of materials of a production install, as CycloneDX JSON, from the lock file.
  *
- * `npm sbom --omit=dev` leaves out every package that a development dependency uses, too: pg and ioredis among them. So npm reads
- * a copy of the project that has no development dependencies.
+ * `npm sbom --omit=dev` also leaves out production packages that a development dependency uses, such as pg and ioredis. So npm reads
+ * a copy of the project without development dependencies.
  */
 import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

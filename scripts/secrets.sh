@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes the passwords and secrets that docker-compose.yml requires to the file .env, which only its owner can read. What .env has
-# already is kept, so this can be repeated.
+# Writes the passwords and secrets that docker-compose.yml requires to .env, readable by its owner only. Keeps existing entries, so it
+# can run again.
 set -eu
 cd "$(dirname "$0")/.."
 umask 077
@@ -13,7 +13,7 @@ add() { # add NAME VALUE
   printf '%s=%s\n' "$1" "$2" >>.env
   echo ".env: added $1"
 }
-# Letters and digits alone, because most of them become part of a URL.
+# Hexadecimal, because most of them become part of a URL.
 for name in POSTGRES_PASSWORD POSTGRES_SERVICE_PASSWORD REDIS_PASSWORD REDIS_SERVICE_PASSWORD ADMIN_TOKEN; do
   add "$name" "$(od -An -N 24 -tx1 /dev/urandom | tr -d ' \n')"
 done

@@ -153,7 +153,7 @@ describe.skipIf(reason !== null)(`a container of the image${reason === null ? ''
   });
 
   it.each(['1', '2'])(
-    'sells, read-only and without a right, and stops in order: WORKERS=%s',
+    'sells with a read-only file system and no capabilities, and stops cleanly: WORKERS=%s',
     async (WORKERS) => {
       const { container, output, ended } = start(command('CMD'), { ...env, WORKERS });
       const url = `http://127.0.0.1:${env.PORT}`;

@@ -94,7 +94,7 @@ async function tracedPurchases(
   return { id, answers, log: service.log };
 }
 
-it('a purchase is a trace that continues that of its client, down to the statement that commits it', async () => {
+it("a purchase continues its client's trace, down to the statement that commits it", async () => {
   const { id, log } = await tracedPurchases('lua', []);
   expect(loaded(log)).toBeGreaterThan(50);
   const request = only(spans.filter(({ parentSpanId }) => parentSpanId === 'b7ad6b7169203331'));
@@ -159,12 +159,12 @@ it.each(['for-update', 'group-commit', 'for-update-prisma'])(
   },
 );
 
-it('a share of the requests is traced, and those that a traced client sends', async () => {
+it('with a ratio of 0, traces only the requests of a traced client', async () => {
   await tracedPurchases('lua', users(5), { OTEL_TRACES_SAMPLER_ARG: '0' });
   expect(new Set(spans.map(({ traceId }) => traceId))).toEqual(new Set(['0af7651916cd43dd8448eb211c80319c']));
 });
 
-it('a receiver that is not there costs nothing but a line in the log', async () => {
+it('an unreachable collector fails no request, and is logged once', async () => {
   const { answers, log } = await tracedPurchases('lua', users(3), {
     OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9',
   });

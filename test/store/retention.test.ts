@@ -75,7 +75,7 @@ const idsOf = async (table: string, column = 'id') =>
     .map(({ id }) => id)
     .sort();
 
-it('deletes old orders, notifications and tasks, and keeps what is young, active or needed', async () => {
+it('deletes old orders, notifications and tasks, and keeps recent, active and referenced rows', async () => {
   const kept = [
     await addOrder('expired', DAYS - 1),
     await addOrder('pending', null),
@@ -110,7 +110,7 @@ it('deletes old orders, notifications and tasks, and keeps what is young, active
   );
 });
 
-it('deletes each of 2,000 rows once, in two processes at a time', async () => {
+it('two processes delete each of 2,000 rows once', async () => {
   await addOrder('expired', DAYS + 1, 2_000);
   const kept = await addOrder('expired', DAYS - 1);
   const processes = [openProcess(), openProcess()];
@@ -128,7 +128,7 @@ it('deletes each of 2,000 rows once, in two processes at a time', async () => {
   expect(processes.flatMap(({ failures }) => failures)).toEqual([]);
 });
 
-it('leaves a row that is locked, or no longer old when its turn comes', async () => {
+it('skips a row that is locked, or no longer old once locked', async () => {
   const { sql } = stores;
   const [locked, revived] = [await addOrder('expired', DAYS + 1), await addOrder('expired', DAYS + 1)];
   const client = await sql.connect();
@@ -146,7 +146,7 @@ it('leaves a row that is locked, or no longer old when its turn comes', async ()
   expect(process.failures).toEqual([]); // it did not wait for the lock
 });
 
-it('isolates a row that Postgres does not let go, and a table that fails', async () => {
+it('isolates a row that a foreign key protects, and a table that fails', async () => {
   const { sql } = stores;
   const held = await addOrder('expired', DAYS + 9);
   await addOrder('expired', DAYS + 1, 700);
@@ -192,7 +192,7 @@ it('reads old rows only, however many there are', async () => {
   expect(after - before).toBeLessThan(100);
 });
 
-it('lets late and repeated payments of deleted rows change nothing', async () => {
+it('a late or repeated payment of deleted rows changes nothing', async () => {
   const { sql } = stores;
   await using service = await startService({
     DATABASE_URL: stores.databaseUrl,
