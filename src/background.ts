@@ -1,5 +1,5 @@
 /**
- * The background work of a service: each loop is safe in several processes, and reports its health for /readyz.
+ * Background loops of a service. Each may run in several processes at once, and reports its health for /readyz.
  *
  *   reaper (once before the service serves) · expiry · outbox relay · audit log · retention · tasks
  */
@@ -24,13 +24,13 @@ export interface BackgroundContext {
   readonly core: Core;
   readonly pipeline: Pipeline;
   readonly lifecycle: Lifecycle;
-  /** Of `lifecycle`. */
+  /** Health of the expiry loop, which runs in `lifecycle`. */
   readonly expiry: LoopHealth;
   readonly reports: Reports;
   readonly log: Logger;
 }
 
-/** Starts all of it; the reaper has made one pass when it returns. */
+/** Starts all loops. Returns after the first pass of the reaper. */
 export async function startBackground(context: BackgroundContext, closers: Closers): Promise<Tasks> {
   const { config, core, pipeline, lifecycle, expiry, reports, log } = context;
   const { postgres, outbox } = core;
@@ -89,7 +89,9 @@ function runTasks(config: Config, { postgres, redis, lock }: Core, reports: Repo
   });
 }
 
-/** Appends to the audit log, and notes its end in the log, where someone who changes the table cannot change it. */
+/**
+ * Appends pending events to the audit log, and writes its head to the service's log, which access to the database cannot change.
+ */
 function keepAuditLog(
   postgres: PostgresStore,
   { instruments, background }: Reports,

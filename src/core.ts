@@ -1,6 +1,6 @@
 /**
- * What every entry point needs: the stores, the lock and the strategy of a configuration, and where failures go. `service.ts`,
- * `reconcile.ts`, tests and bench use it.
+ * The stores, the lock and the strategy of a configuration, and error reporting: the part that `service.ts`, `reconcile.ts`, tests
+ * and bench share.
  */
 import type { Logger } from 'pino';
 import type { Config } from './config/env.ts';
@@ -22,7 +22,7 @@ import { redisEpochs } from './store/redis/epochs.ts';
 import { strategies } from './strategies/registry.ts';
 import type { Strategy } from './strategies/strategy.ts';
 
-/** What was started; stopped in reverse order. */
+/** Stops what was started, in reverse order. */
 export class Closers {
   readonly #closers: (() => Promise<unknown>)[] = [];
   readonly #stopping = new AbortController();
@@ -36,14 +36,14 @@ export class Closers {
     this.#closers.push(close);
   }
 
-  /** @param onError receives what a part throws; the other parts are still stopped */
+  /** @param onError receives errors; the remaining parts are still stopped */
   async close(onError: (error: unknown) => void): Promise<void> {
     this.#stopping.abort();
     for (const close of this.#closers.splice(0).reverse()) await close().catch(onError);
   }
 }
 
-/** Where failures that end no request go. */
+/** Reports failures that do not belong to a request. */
 export interface Reports {
   readonly instruments: Instruments;
   readonly background: BackgroundHealth;

@@ -36,7 +36,7 @@ export interface CustomersContext {
 }
 
 export type Customers = Pick<HttpContext, 'ticketing'> & {
-  /** The callers of a server. @param adminTokens those that it takes */
+  /** Callers for one server. @param adminTokens the administrators' tokens that it accepts */
   callersWith(adminTokens: readonly AdminToken[]): Callers;
   readonly clientLimits: ClientLimits;
   stop(): Promise<void>;

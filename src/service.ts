@@ -54,13 +54,13 @@ export interface ServiceOptions {
 }
 
 export interface Service {
-  /** Starts to serve, administrators first. @throws ListenError */
+  /** Starts to listen, on ADMIN_PORT first. @throws ListenError */
   listen(): Promise<Ports>;
   /** Stops everything that was started. Never throws. */
   close(): Promise<void>;
 }
 
-/** For customers, and for administrators; null: one server for both. */
+/** `main` is for customers, `admin` for administrators; null: `main` serves both. */
 interface Servers {
   readonly main: Server;
   readonly admin: Server | null;
@@ -145,7 +145,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   });
 }
 
-/** Settings of the stores that the service would like to be otherwise. */
+/** Warns of unsafe settings of the stores. */
 async function warnOfSettings({ postgres, redis }: Core, log: Logger): Promise<void> {
   const policy = await redis.evictionPolicy();
   if (policy !== 'noeviction')
@@ -156,7 +156,7 @@ async function warnOfSettings({ postgres, redis }: Core, log: Logger): Promise<v
   log.warn({ statements }, message);
 }
 
-/** With ADMIN_PORT, the main server has no administrative routes, and takes no administrator's token. */
+/** With ADMIN_PORT, the main server has no administrative routes and accepts no administrator's token. */
 function openServers(
   { adminTokens, adminPort }: Config,
   { callersWith, clientLimits }: Customers,
@@ -205,7 +205,7 @@ function createPipeline(
   return { strategy, committer: tracing?.committer(committer) ?? committer };
 }
 
-/** Loads OpenTelemetry if traces are sent somewhere. */
+/** Loads OpenTelemetry if traces are exported. */
 async function openTracing(
   config: Config,
   { postgres, redis }: Core,

@@ -1,12 +1,12 @@
 /**
  * Traces by OpenTelemetry, sent by OTLP over HTTP. `service.ts` loads this file, and with it OpenTelemetry, only when
- * OTEL_EXPORTER_OTLP_ENDPOINT is set: without it nothing here costs anything.
+ * OTEL_EXPORTER_OTLP_ENDPOINT is set; otherwise tracing costs nothing.
  *
  *   request (continues the client's `traceparent`)
  *     └── purchase attempt
  *           ├── redis …        one command
  *           ├── commit order   from its queue to its result, where the order committer commits
- *           │     └── postgres commit-orders   one statement for many orders: a child of the first, linked to the others
+ *           │     └── postgres commit-orders   one statement for many orders: child of the first commit, linked to the others
  *           └── postgres …     one statement
  *
  * A statement or command gets a span only while a span is open in its context. Loops that an attempt started outlive it and
@@ -42,18 +42,18 @@ import type { OrderCommitter } from './orders/order-committer.ts';
 import type { Purchases } from './orders/purchase.ts';
 import type { RedisStore } from './store/redis/connection.ts';
 
-/** What is traced. Each function returns the same part with spans around its calls, or adds them in place. */
+/** Instrumentation. Each function returns its argument with spans around its calls, or instruments it in place. */
 export interface Tracing {
   requests(listener: RequestListener): RequestListener;
   purchases(purchases: Purchases): Purchases;
   committer(committer: OrderCommitter): OrderCommitter;
   postgres(pool: pg.Pool): void;
   redis(store: Pick<RedisStore, 'redis'>): void;
-  /** Sends what is left, for at most `limits.traceFlushMs`. */
+  /** Exports the remaining spans, for at most `limits.traceFlushMs`. */
   stop(): Promise<void>;
 }
 
-/** @param onError receives failures to send */
+/** @param onError receives failures to export */
 export function startTracing(
   { otlpEndpoint, traceRatio, strategy }: Config,
   onError: (error: unknown) => void,
@@ -71,7 +71,7 @@ export function startTracing(
   /** Open commits by order id. */
   const commits = new Map<string, Span>();
 
-  /** Runs `work` in a new span, which ends with it. @param describe adds what the result says */
+  /** Runs `work` in a new span, which ends with it. @param describe adds attributes of the result */
   function inSpan<T>(
     name: string,
     { parent = context.active(), ...options }: InContext,
@@ -203,7 +203,7 @@ function endRequest(span: Span, req: IncomingMessage, res: ServerResponse): void
   span.end();
 }
 
-/** What an outcome says, without the customer. */
+/** Adds attributes of an outcome, without the customer. */
 function describeOutcome(span: Span, outcome: Outcome): void {
   span.setAttribute('stampede.outcome', outcome.kind);
   if ('reason' in outcome) span.setAttribute('stampede.reason', outcome.reason);

@@ -40,7 +40,7 @@ interface Stop {
   readonly stampede: 'stop';
 }
 
-/** A worker listens on all its ports. */
+/** Sent by a worker once it listens on all its ports. */
 interface Serving {
   readonly stampede: 'serving';
   readonly ports: Ports;

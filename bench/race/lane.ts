@@ -1,4 +1,4 @@
-/** What one lane of a race has seen: its answers by time, what faults did to it, and the verdict. Independent of clocks. */
+/** State of one lane of a race: answers by time, the effects of faults, and the verdict. Reads no clock. */
 import type { StrategyDescription } from '../../src/domain/guarantees.ts';
 import type { AuditReport } from '../audit/audit.ts';
 import type { AttemptOutcome } from '../kit/history.ts';
@@ -6,15 +6,15 @@ import { number } from '../kit/text.ts';
 import { BIN_MS, type LaneVerdict, type LaneView, type Outage } from './view.ts';
 
 /**
- * A pause between two decided answers that is the fault's: so many of the lane's mean gaps before it, and at least so long. A fault
- * lasts 2 s; the start of ten servers on two cores alone keeps every lane waiting for a second.
+ * A pause between two decided answers counts as an outage if it is at least this many mean gaps of the lane, and at least this
+ * long. A fault lasts 2 s; on two cores, starting ten servers already delays every lane by a second.
  */
 const STALL_GAPS = 20;
 const STALL_MS = 1_500;
-/** A pause that begins so long after the heal is not the fault's. */
+/** A pause that begins later than this after the heal is not attributed to the fault. */
 const AFTER_HEAL_MS = 3_000;
 
-/** Whether a pause that begins then is the fault's. */
+/** Whether a pause that begins then is attributed to the fault. */
 const isOfFault = ({ healedMs }: Struck, atMs: number): boolean =>
   healedMs === null || atMs < healedMs + AFTER_HEAL_MS;
 
@@ -33,11 +33,11 @@ export class Lane {
   readonly #counts = { accepted: 0, soldOut: 0, busy: 0, unknown: 0, unsent: 0 };
   readonly #bins: number[] = [];
   readonly #struck: Struck[] = [];
-  /** When the last attempt was accepted, or refused because all is sold. */
+  /** When the last attempt was accepted, or refused as sold out. */
   #decidedMs = 0;
   #decided = 0;
   #allSoldMs: number | null = null;
-  /** The last answer has come. */
+  /** Whether the last answer has arrived. */
   #isOver = false;
 
   constructor(description: StrategyDescription, units: number) {
@@ -79,7 +79,7 @@ export class Lane {
     if (last) last.healedMs = atMs;
   }
 
-  /** No answer comes any more. */
+  /** Called after the last answer. */
   ended(): void {
     this.#isOver = true;
   }
@@ -120,7 +120,7 @@ export class Lane {
   }
 }
 
-/** What the audit says, in a word, a number and a sentence. */
+/** The audit's verdict as a word, a number and a sentence. */
 function verdictOf(report: AuditReport, units: number, sold: number): LaneVerdict {
   const { verdict, oversold, lost, undersold, findings } = report;
   if (verdict === 'pass') {

@@ -1,4 +1,7 @@
-/** `npm run race`: the page of the race, or with `--headless` one race and its record. Reads the command line and signals. */
+/**
+ * `npm run race`: serves the page of the race or, with `--headless`, runs one race and writes its record. Handles options and
+ * signals.
+ */
 import { copyFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type OptionSpecs, optionLines, readOptions } from '../kit/options.ts';
@@ -31,7 +34,7 @@ const specs: OptionSpecs = {
   help: { kind: 'flag', help: 'show this' },
 };
 
-const help = `Races strategies against each other: the same customers, a service and stores for each, faults in the middle.
+const help = `Runs strategies side by side: the same customers, separate services and stores, and faults during the sale.
 
   npm run race                      opens a page on loopback and prints its URL
   npm run race -- --headless        the same race without a page
@@ -115,7 +118,7 @@ async function headless(
   return view.lanes.every(({ isSafe, verdict }) => !isSafe || verdict?.word === 'exact') ? 0 : 1;
 }
 
-/** Says what changed since the view before. */
+/** Prints what changed since the previous view. */
 function narrate(): (view: RaceView) => void {
   const said = new Set<string>();
   const once = (line: string): void => {

@@ -1,4 +1,4 @@
-/** What a race is run with: the defaults, their bounds, and one check for the command line and the page. */
+/** Options of a race: defaults, bounds, and the validation that the command line and the page share. */
 import { strategies } from '../../src/strategies/registry.ts';
 import { postgresKilled } from '../faults/postgres-killed.ts';
 import { postgresSilent } from '../faults/postgres-silent.ts';
@@ -18,8 +18,8 @@ export const raceFaults: readonly StrategyFault[] = [
 ];
 
 /**
- * Two cores carry all lanes and their customers. Units last for a third of the race at best: slower strategies sell theirs as
- * well, and what comes after the last unit is seen.
+ * Sized for two cores that run all lanes and their customers. The fastest strategy sells out after a third of the race, so slower
+ * ones sell out too, and the phase after the last unit is visible.
  */
 export const defaults: RaceOptions = {
   strategies: ['unsafe', 'for-update', 'segmented-lock', 'lua', 'group-commit'],
@@ -29,7 +29,7 @@ export const defaults: RaceOptions = {
   seed: 1,
 };
 
-/** Of a race that a person watches; a lane has two servers and a process, and more than six do not fit on a screen. */
+/** A lane runs two servers and a process, and more than six lanes do not fit on a screen. */
 export const bounds = {
   lanes: 6,
   customers: [10, 50_000],
@@ -63,7 +63,7 @@ export function raceOptions(given: Readonly<Record<string, unknown>>): RaceOptio
   return mistakes.length > 0 ? mistakes : options;
 }
 
-/** "service-killed@10" → the fault and when it strikes, in ms; null: no fault, or no time. */
+/** Parses "service-killed@10": the fault and its time, ms; null: an unknown fault, or no time. */
 export function plannedFault(text: string): { readonly fault: StrategyFault; readonly atMs: number } | null {
   const [name, seconds = ''] = text.split('@');
   const fault = raceFaults.find((one) => one.name === name);

@@ -1,8 +1,8 @@
 /**
- * One race: each strategy in a service on stores of its own, the same customers for all, faults in the middle, the audit at the
- * end. A page or a command shows it; the run knows neither. Its states are in view.ts.
+ * One race: each strategy in a separate service with separate stores, the same customers for all, faults during the sale, the audit
+ * at the end. Independent of the page and of the command. For the states see view.ts.
  *
- * All lanes share the machine with the load: a race shows who is right, and who stops and recovers. It measures no speed.
+ * All lanes share the machine with the load: a race shows correctness, outages and recovery. It does not measure speed.
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -22,17 +22,17 @@ import { runOpenLoop } from '../load/open.ts';
 import { Lane } from './lane.ts';
 import type { Phase, RaceOptions, RaceView, Strike } from './view.ts';
 
-/** A store is one network hop away: each request and each reply takes so long more. Reads that overlap are what oversells. */
+/** Simulated network delay of each request to a store and of each reply. Overlapping reads cause overselling. */
 const DELAY_MS = 1;
-/** Of a lane: two seconds of the default rate may be open while a fault lasts. */
+/** Connections of a lane: enough for two seconds of the default rate, which stay open during a fault. */
 const CONNECTIONS = 256;
 const TIMEOUT_MS = 6_000;
 const VIEW_EVERY_MS = 200;
 
-/** A command that the race does not take in its state. */
+/** A command that is invalid in the current state. */
 export class RaceError extends Error {}
 
-/** A lane, and what it runs on while a race lasts. */
+/** A lane, with its servers during a race. */
 interface Entrant {
   readonly lane: Lane;
   readonly shop: OpenShop;
@@ -51,17 +51,17 @@ export class Race {
   #lanes: Lane[] = [];
   #entrants: Entrant[] = [];
   #strikes: Strike[] = [];
-  /** The fault that lasts. */
+  /** The fault in progress. */
   #striking: Promise<void> | null = null;
-  /** `performance.now` when the first customers came. */
+  /** `performance.now` at the start of the load. */
   #beganMs: number | null = null;
   #endedMs: number | null = null;
   #work: Promise<void> = Promise.resolve();
-  /** Of all servers. */
+  /** Data of all servers. */
   #folder: string | null = null;
   #stop = new AbortController();
 
-  /** @param onView called on each change, and five times a second while a race runs */
+  /** @param onView called on each change, and five times a second during a race */
   constructor(options: RaceOptions, onView: (view: RaceView) => void) {
     this.#options = options;
     this.#onView = onView;
@@ -81,7 +81,7 @@ export class Race {
     };
   }
 
-  /** Begins a race. @throws RaceError while one runs */
+  /** Starts a race. @throws RaceError while one is running */
   start(options: RaceOptions, faults: readonly PlannedFault[] = []): void {
     if (!['idle', 'done', 'failed'].includes(this.#phase)) throw new RaceError('a race runs already');
     this.#options = options;
@@ -95,7 +95,7 @@ export class Race {
     this.#work = this.#run(faults);
   }
 
-  /** Strikes all lanes, and heals them after 2 s. @throws RaceError when no race runs, or a fault lasts */
+  /** Injects a fault into all lanes and heals it after 2 s. @throws RaceError without a running race, or during a fault */
   strike(fault: StrategyFault): void {
     if (this.#phase !== 'running') throw new RaceError('a fault needs a race that runs');
     if (this.#striking !== null) throw new RaceError('one fault at a time: the last one still lasts');
@@ -111,7 +111,7 @@ export class Race {
       const strike: Strike = { name, title, struckMs: Math.round(this.#nowMs()), isHealed: false };
       for (const { lane } of this.#entrants) lane.struck(strike.struckMs);
       this.#strikes.push(strike);
-      // All: a server that starts while its lane is closed would stay.
+      // Waits for all: a server that starts while its lane closes would leak.
       const ends = await Promise.allSettled(this.#entrants.map(one));
       for (const end of ends) if (end.status === 'rejected') throw end.reason;
       this.#strikes = this.#strikes.map((other) => (other === strike ? { ...other, isHealed: true } : other));
@@ -124,13 +124,13 @@ export class Race {
     striking.then(free, (error) => this.#stop.abort(error));
   }
 
-  /** Ends the race before its time; resolves when nothing of it is left. */
+  /** Stops the race; resolves when all its servers and data are gone. */
   async stop(): Promise<void> {
     this.#stop.abort(new RaceError('stopped'));
     await this.#work;
   }
 
-  /** Resolves when the race has come to its end. */
+  /** Resolves when the race has ended. */
   async ended(): Promise<RaceView> {
     await this.#work;
     return this.view;
@@ -162,7 +162,7 @@ export class Race {
     }
   }
 
-  /** Opens the shops together. Those that opened are kept, so that `#close` ends them. @throws what the first failure was */
+  /** Opens all shops concurrently and keeps those that opened, so that `#close` ends them. @throws the first failure */
   async #prepare(): Promise<void> {
     const { signal } = this.#stop;
     const folder = await temporaryFolder('stampede-race-');
@@ -210,7 +210,7 @@ export class Race {
     return histories;
   }
 
-  /** The first lane whose connections are open begins the race; the others follow within milliseconds. */
+  /** The race starts when the first lane has its connections open; the others follow within milliseconds. */
   #begin(originMs: number, faults: readonly PlannedFault[]): void {
     if (this.#beganMs !== null) return;
     this.#beganMs = originMs;
@@ -253,7 +253,7 @@ export class Race {
   }
 }
 
-/** Exactly so many, in µs: a Poisson process that is cut, or drawn longer. */
+/** Exactly this many arrival times, µs: a Poisson process, truncated or redrawn for longer. */
 function arrivals(customers: number, ratePerSecond: number, seed: number): Float64Array {
   const meanMs = (customers / ratePerSecond) * 1_000;
   const enough = poisson({ ratePerSecond, durationMs: 2 * meanMs + 1_000, seed });

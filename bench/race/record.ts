@@ -1,4 +1,4 @@
-/** What a race without a page leaves: its figures, a summary in Markdown, and a picture of the page. */
+/** The record of a race without a page: figures, a summary in Markdown, and a picture of the page. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
@@ -38,7 +38,7 @@ function summaryOf({ options, strikes, lanes }: RaceView): string {
   return [head, '', ...[[...columns, ...faults], rule, ...rows].map(line)].join('\n');
 }
 
-/** For a document, which is narrower than a screen: without buttons, notes, counts, and shadows. */
+/** For a document, which is narrower than a screen: hides buttons, notes, counts and shadows. */
 const still = `.desk, .row > .pill, .answers, main > p { display: none } .card { box-shadow: none }
   .lane { grid-template-columns: 196px 116px minmax(0, 1fr) 216px }`;
 

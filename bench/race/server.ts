@@ -1,4 +1,6 @@
-/** The page of a race on loopback: its files, the views as server-sent events, and commands as JSON. No one else may send them. */
+/**
+ * Serves the page of a race on loopback: files, views as server-sent events, and commands as JSON, accepted from this page only.
+ */
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -54,7 +56,7 @@ export interface RaceServer extends AsyncDisposable {
 export async function openServer(race: Race, port: number): Promise<RaceServer> {
   const viewers = new Set<ServerResponse>();
   const send = (response: ServerResponse, view: RaceView): void => {
-    // A page that does not keep up misses views, not the next one.
+    // A slow page misses intermediate views.
     if (!response.writableNeedDrain) response.write(`data: ${JSON.stringify(view)}\n\n`);
   };
   const watch = (response: ServerResponse): void => {
@@ -97,7 +99,7 @@ async function answer(
   const { host, origin, 'content-type': type } = request.headers;
   response.setHeader('content-security-policy', POLICY);
   response.setHeader('x-content-type-options', 'nosniff');
-  // A page of another site, or a name that leads here, must not start processes on this machine.
+  // Another site, or a DNS name that resolves to loopback, must not start processes on this machine.
   if (host !== own || (origin !== undefined && origin !== `http://${own}`))
     return reply(response, 403, { problem: `open http://${own}` });
   if (request.method === 'POST') {

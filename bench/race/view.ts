@@ -1,9 +1,9 @@
-/** What a race shows: types that the page and the run share, and that `race.json` has. Times are ms since customers come. */
+/** Views of a race: types that the page, the run and `race.json` share. Times are ms since the start of the load. */
 
 export interface RaceOptions {
-  /** One lane each, in this order. */
+  /** One lane for each, in this order. */
   readonly strategies: readonly string[];
-  /** Of each lane: the same, in the same order, at the same times. */
+  /** Customers of each lane: the same ones, in the same order, at the same times. */
   readonly customers: number;
   readonly units: number;
   /** Customers a second. */
@@ -17,18 +17,18 @@ export interface RaceOptions {
  */
 export type Phase = 'idle' | 'preparing' | 'running' | 'auditing' | 'done' | 'failed';
 
-/** A fault that struck all lanes. */
+/** A fault injected into all lanes. */
 export interface Strike {
   readonly name: string;
   readonly title: string;
   readonly struckMs: number;
-  /** It has ended in all lanes. */
+  /** Whether it has ended in all lanes. */
   readonly isHealed: boolean;
 }
 
-/** What a strike did to one lane. */
+/** The effect of a strike on one lane. */
 export interface Outage {
-  /** When what struck this lane had ended. Null: it lasts. */
+  /** When the fault of this lane ended; null: it lasts. */
   readonly healedMs: number | null;
   /**
    * From the strike until the lane answered accepted or sold out again. Null with `isStopped`: it has not yet; null without:
@@ -42,9 +42,9 @@ export type Word = 'exact' | 'oversold' | 'lost' | 'stranded' | 'broken' | 'not 
 
 export interface LaneVerdict {
   readonly word: Word;
-  /** Units or orders that the word counts; 0 for the others. */
+  /** Units or orders that `word` counts; 0 if it counts none. */
   readonly count: number;
-  /** Orders in Postgres: those of answers that never came are among them. */
+  /** Orders in Postgres, including those whose responses were lost. */
   readonly sold: number;
   readonly sentence: string;
 }
@@ -52,19 +52,19 @@ export interface LaneVerdict {
 export interface LaneView {
   readonly strategy: string;
   readonly summary: string;
-  /** It declares that it never oversells. */
+  /** Whether the strategy claims that it never oversells. */
   readonly isSafe: boolean;
   readonly isReady: boolean;
   readonly accepted: number;
-  /** When the last unit was accepted, or the first customer refused; null: some are left. */
+  /** When the last unit was sold or the first customer refused; null: units are left. */
   readonly allSoldMs: number | null;
   readonly soldOut: number;
   readonly busy: number;
-  /** Sent, and no answer says what happened. */
+  /** Sent, with an unknown outcome. */
   readonly unknown: number;
-  /** Never sent: no connection, or none was free in time. */
+  /** Not sent: no connection was available in time. */
   readonly unsent: number;
-  /** Accepted in each BIN_MS of the race. */
+  /** Accepted attempts in each BIN_MS of the race. */
   readonly bins: readonly number[];
   /** In the order of the race's strikes. */
   readonly outages: readonly Outage[];
@@ -74,13 +74,13 @@ export interface LaneView {
 export interface RaceView {
   readonly phase: Phase;
   readonly options: RaceOptions;
-  /** 0 before the first customer; it stands still after the last answer. */
+  /** 0 before the first customer; constant after the last answer. */
   readonly elapsedMs: number;
   /** When the last customer comes. */
   readonly durationMs: number;
   readonly strikes: readonly Strike[];
   readonly lanes: readonly LaneView[];
-  /** Why it failed. */
+  /** Why the race failed; null: it did not. */
   readonly problem: string | null;
 }
 
@@ -101,13 +101,13 @@ export function oversoldBins({ bins }: Pick<LaneView, 'bins'>, units: number): n
 export const verdictText = ({ word, count }: Pick<LaneVerdict, 'word' | 'count'>): string =>
   count === 0 ? word : `${word}${word === 'oversold' ? ' by' : ''} ${count.toLocaleString('en-US')}`;
 
-/** What a strike did to a lane, in words. */
+/** The effect of a strike on a lane, in words. */
 export function recoveryText({ recoveredMs, isStopped }: Outage): string {
   if (isStopped) return 'stopped';
   return recoveredMs === null ? 'kept answering' : `recovered after ${(recoveredMs / 1_000).toFixed(1)} s`;
 }
 
-/** What the page may offer. */
+/** Choices that the page offers. */
 export interface Choices {
   readonly strategies: readonly { readonly name: string; readonly summary: string }[];
   readonly faults: readonly { readonly name: string; readonly title: string; readonly happens: string }[];

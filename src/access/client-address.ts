@@ -39,7 +39,7 @@ export function clientAddresses(trusted: readonly string[]): ClientAddresses {
   return {
     of(req) {
       if (trusted.length === 0) return keyOf(req.socket);
-      // Undefined: the peer has gone. No address: what a proxy passed on must not become a key.
+      // Undefined once the peer has disconnected. If a proxy forwarded no valid address, its own address counts.
       const client = withoutPort(proxyAddress(req, (address, hop) => isTrusted(address ?? '', hop)) ?? '');
       return isIP(client) === 0 ? keyOf(req.socket) : clientKey(client);
     },

@@ -23,7 +23,7 @@ export interface Tickets {
   read(text: string): Ticket | null;
 }
 
-/** What is signed is no longer: a sale, two times and a customer make 113 characters at most. */
+/** Longest signed text, characters. A sale, two times and a customer take at most 113. */
 const MAX_SIGNED = 128;
 const PREFIX = 'v1.';
 const KEY_ID_LENGTH = 6;
@@ -36,16 +36,16 @@ const idOf = (key: Buffer) => createHash('sha256').update(key).digest('base64url
 interface Signer {
   /** @param text ASCII, at most MAX_SIGNED characters */
   macOf(text: string): string;
-  /** What `macOf` signed last: a text that shares no memory with the request it came in. */
+  /** The text that `macOf` signed last, as a copy that does not keep the request in memory. */
   signed(length: number): string;
 }
 
-/** Of SHA-256, in bytes. */
+/** Block size of SHA-256, bytes. */
 const BLOCK = 64;
 
 /**
- * HMAC-SHA256 by its definition (RFC 2104), on buffers that are used again: half the time of `createHmac`, whose objects cost the
- * garbage collector as much again. @throws RangeError for a key longer than a block
+ * HMAC-SHA256 as RFC 2104 defines it, on reused buffers. It takes half the time of `createHmac`, whose objects also cost garbage
+ * collection. @throws RangeError for a key longer than a block
  */
 function createSigner(key: Buffer): Signer {
   if (key.length > BLOCK) throw new RangeError(`a key of tickets has at most ${BLOCK} bytes`);
@@ -91,7 +91,7 @@ export function createTickets(keys: readonly Buffer[]): Tickets {
       const signer = signers.get(text.slice(PREFIX.length, PREFIX.length + KEY_ID_LENGTH));
       if (signer === undefined || length > MAX_SIGNED || text[length] !== '.') return null;
       if (!areEqual(signer.macOf(text.slice(0, length)), text.slice(length + 1))) return null;
-      // Signed by us, and so in the form that `issue` gives it.
+      // The signature is valid, so the text has the format of `issue`.
       const [, , saleId, notBeforeMs, expiresMs, ...customer] = signer.signed(length).split('.');
       return {
         saleId: Number(saleId),

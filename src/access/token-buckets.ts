@@ -1,11 +1,11 @@
 /**
- * Token buckets in the memory of this process, for the hot route. A key may have `perSecond` requests a second, and that many at
- * once.
+ * Token buckets in the memory of this process, for the hot route. A key may send `perSecond` requests a second, and at most that
+ * many at once.
  *
- * A bucket is one number, the instant at which it is full again (GCRA, ITU-T I.371), in a table of fixed size: sets of four, found
- * by one hash of the key and told apart by another. A new key takes the place of the bucket that is full first. A full bucket is
- * like a new one, so that nothing is forgotten unless five keys of a second meet in a set. A map took
- * several times as long, most of it garbage collection.
+ * A bucket is one number: the instant at which it is full again (GCRA, ITU-T I.371). The table has a fixed size and is 4-way
+ * set-associative: one hash of the key selects the set, another is the tag. A new key evicts the bucket that is full first. A full
+ * bucket equals a new one, so state is lost only if five keys of one second fall into the same set. A map took several times as
+ * long, mostly garbage collection.
  */
 import { randomInt } from 'node:crypto';
 import { limits } from '../config/limits.ts';
@@ -22,14 +22,14 @@ const WAYS = 4;
 export function tokenBuckets(perSecond: number): TokenBuckets {
   if (perSecond === 0) return { take: () => true };
   const tokenMs = SECOND_MS / perSecond;
-  // A millionth of a token: sums of such durations are rounded.
+  // Allows a millionth of a token for rounding of the sums.
   const latestMs = SECOND_MS - tokenMs * (1 - 1e-6);
   const tags = new Uint32Array(limits.clients.buckets);
   const fullMs = new Float64Array(limits.clients.buckets);
-  // Nobody can choose keys that meet.
+  // Random seeds: clients cannot choose keys that collide.
   const [seed, tagSeed] = [randomInt(2 ** 32), randomInt(2 ** 32)];
 
-  /** The place of a key: its own, or the one that it takes. */
+  /** Index of the key's bucket, or of the bucket that it evicts. */
   function placeOf(hash: number, tag: number): number {
     const first = (hash * WAYS) & (limits.clients.buckets - 1);
     let place = first;
@@ -51,7 +51,7 @@ export function tokenBuckets(perSecond: number): TokenBuckets {
       }
       tag >>>= 0;
       const at = placeOf(hash ^ (hash >>> 16), tag);
-      // Never more than a second ahead, also when the clock was set back.
+      // Capped at a second, in case the clock was set back.
       const aheadMs = tags[at] === tag ? Math.min(Math.max(0, fullMs[at]! - nowMs), SECOND_MS) : 0;
       const hasToken = aheadMs <= latestMs;
       tags[at] = tag;

@@ -25,7 +25,7 @@ export interface WaitingRoom {
 
 /**
  * @param perSecond turns a second that the service can serve, at least 1
- * @param validMs how long a ticket is valid from its turn on: so long a customer keeps the turn
+ * @param validMs how long a ticket is valid from its turn on; the customer keeps the turn for that time
  */
 export function createWaitingRoom(
   { redis }: RedisStore,

@@ -1,10 +1,10 @@
 /**
- * Shares one run of some work among the callers that arrive while another run of the same key is in progress.
+ * Coalesces calls: callers that arrive while a run of the same key is in progress share the next run.
  *
  *   idle ──call──▶ running ──call──▶ running, the next run has callers ──run ends──▶ running
  *                    └──run ends──▶ idle
  *
- * A caller never gets the result of a run that began before its call, so it reads what it has written.
+ * A caller never gets the result of a run that began before its call, so it reads its own writes.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 

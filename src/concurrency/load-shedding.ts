@@ -10,14 +10,14 @@
  * limit is what they complete in that share (Little's law: concurrency = throughput × service time). It is measured only
  * while attempts are queued; otherwise the throughput describes the customers rather than the stores. The rest of the target
  * time is for the queue, which is first in, first out. A sudden rush may fill a long queue. After a queue timeout, the queue
- * is no longer than what is served in time. Of either length, one client may fill a share.
+ * is no longer than what is served in time. One client may fill only a share of the queue, short or long.
  */
 import { limits } from '../config/limits.ts';
 
 export interface LoadShedder {
   /**
    * Requests admission. Every admitted caller must call `leave` when done.
-   * @param client whose share of the queue this attempt counts against; null: nobody's
+   * @param client the client whose share of the queue the attempt uses; null: no share applies
    * @returns true: admitted; false: rejected; a promise of either: queued
    */
   enter(client?: string | null): boolean | Promise<boolean>;

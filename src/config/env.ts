@@ -25,7 +25,7 @@ export interface Config {
   readonly lock: string;
   readonly port: number;
   readonly host: string;
-  /** Where administrative routes listen; null: beside the others. */
+  /** Port of administrative routes; null: they are on `port`. */
   readonly adminPort: number | null;
   readonly adminHost: string;
   /** null: the service starts a local Postgres. */
@@ -48,7 +48,7 @@ export interface Config {
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
   readonly paymentWindowS: number;
-  /** After how many days old rows are deleted; 0: never. */
+  /** Age at which old rows are deleted, days; 0: never. */
   readonly retentionDays: number;
   /** Receives tasks by POST; null: tasks are only logged. */
   readonly taskWebhookUrl: string | null;
@@ -80,9 +80,9 @@ export interface Config {
   /** Empty: administrative routes accept loopback clients only. */
   readonly adminTokens: readonly AdminToken[];
   readonly logLevel: string;
-  /** Where traces are sent by OTLP over HTTP; null: nothing is traced. */
+  /** Where traces are exported by OTLP over HTTP; null: no tracing. */
   readonly otlpEndpoint: string | null;
-  /** Share of requests without a traced caller that are traced, 0 to 1. */
+  /** Ratio of requests without a `traceparent` that are traced, 0 to 1. */
   readonly traceRatio: number;
 }
 

@@ -24,9 +24,9 @@ export const limits = {
 
   /** Connections to Postgres for one process. More of them only queue for the hot row inside Postgres. */
   postgresPoolSize: 16,
-  /** Connections of one process for GET routes, so that a flood of reads takes none of a purchase. */
+  /** Connections of one process for reads: GET routes and tickets. A flood of reads cannot take the connections of purchases. */
   readPoolSize: 4,
-  /** Reads that wait for such a connection; further ones end as `busy`. */
+  /** Reads queued for such a connection; further ones end as `busy`. */
   maxQueuedReads: 200,
   /** Wait for a connection; then the attempt ends as `busy`. */
   postgresConnectMs: 2_000,
@@ -128,7 +128,10 @@ export const limits = {
   tickets: {
     /** A ticket is valid for this long from its turn on. */
     validMs: 600_000,
-    /** With a shorter PAYMENT_WINDOW_S it ends with that, but not before this: a reservation that expired needs another ticket. */
+    /**
+     * With a shorter PAYMENT_WINDOW_S a ticket expires after that, but not before this: after an expired reservation, a customer
+     * needs a new ticket.
+     */
     minValidMs: 60_000,
     /** The longest lottery. */
     maxSpreadS: 3_600,
@@ -157,7 +160,7 @@ export const limits = {
     addressConnections: 256,
     requestsAMinute: 120,
     ticketsAMinute: 20,
-    /** Buckets of a process, a power of 2: more clients than it serves in a second. They take 1.5 MiB. */
+    /** Rate-limit buckets of a process, a power of 2: more than it serves clients in a second. They take 1.5 MiB. */
     buckets: 131_072,
   },
   /** Rows of the audit log that one pass appends, and the interval between passes. */
@@ -165,23 +168,25 @@ export const limits = {
   auditEveryMs: 1_000,
   /** Interval at which the end of the audit log is written to the log: a copy of the chain's head in another place. */
   auditHeadEveryMs: 3_600_000,
-  /** Old rows that nothing needs any more: see store/postgres/retention.ts. */
+  /** Deletion of old rows: see store/postgres/retention.ts. */
   retention: {
-    /** The least RETENTION_DAYS but 0: the limit of unpaid reservations counts orders of a day (`tickets.expiredWithinMs`). */
+    /** Smallest RETENTION_DAYS except 0: the limit on unpaid reservations counts orders of a day (`tickets.expiredWithinMs`). */
     minDays: 1,
     maxDays: 36_500,
-    /** Rows that one statement deletes: some milliseconds. Rows are looked for at this interval. */
+    /** Rows per statement, which then takes some milliseconds, and the interval between passes. */
     batch: 500,
     everyMs: 20_000,
   },
   /** Server-sent events: see http/broadcast.ts. */
   events: {
-    /** Interval at which a process reads the sales that are watched, in one statement, and the metrics for the console. */
+    /** Intervals at which a process reads all watched sales, in one statement, and the metrics for the console. */
     salesEveryMs: 250,
     consoleEveryMs: 1_000,
-    /** An unchanged frame is repeated after this time: it keeps proxies from closing the stream, and corrects clocks. */
+    /**
+     * An unchanged frame is repeated after this time. This keeps proxies from closing the stream and corrects the clients' clocks.
+     */
     heartbeatMs: 5_000,
-    /** A listener that takes nothing for this long is disconnected. */
+    /** A listener that reads nothing for this long is disconnected. */
     stalledMs: 30_000,
     /** A browser reconnects after this time at the earliest, and twice this time at the latest. */
     retryMs: 2_000,
@@ -228,15 +233,15 @@ export const limits = {
   /** A request's headers, and the whole request, must arrive within this time. A new connection must send within the latter. */
   headersMs: 10_000,
   requestMs: 15_000,
-  /** On shutdown, traces that were not sent have this long. */
+  /** On shutdown, time to export the remaining traces. */
   traceFlushMs: 2_000,
   /** Interval at which a server looks for late requests. */
   lateRequestsEveryMs: 1_000,
   /** File descriptors that connections of clients leave to the stores, the log and the process. */
   reservedDescriptors: 256,
-  /** Connections of administrators, with ADMIN_PORT. They take of the reserved ones, and leave half of them. */
+  /** Connections of administrators, with ADMIN_PORT: they use half of the reserved descriptors. */
   adminConnections: 128,
-  /** Pause between two computations of `/metrics`; requests during one share the next. */
+  /** Pause between two computations of `/metrics`; concurrent requests share one. */
   metricsEveryMs: 1_000,
   /** A repeated error is logged at once, then at this interval with its count: an outage must not fill a disk. */
   repeatedErrorMs: 10_000,
@@ -266,7 +271,7 @@ if (limits.unknownRetryAfterS * 1_000 <= Math.max(limits.postgresStatementMs, li
 if (limits.claimMs + 2 * limits.reapEveryMs > 10_000) {
   throw new Error('limits: claimMs + 2 × reapEveryMs must not exceed 10 s');
 }
-// An order that counts against its customer is not deleted.
+// Orders that the limit on unpaid reservations counts must not be deleted.
 if (limits.retention.minDays * 86_400_000 < limits.tickets.expiredWithinMs) {
   throw new Error('limits: retention.minDays must be at least tickets.expiredWithinMs');
 }

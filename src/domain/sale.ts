@@ -22,7 +22,7 @@ export function freeUnits({ remaining }: Sale): number {
   return Math.max(0, remaining);
 }
 
-/** Where a sale stands at an instant. */
+/** The state of a sale at an instant. */
 export type SaleState = 'scheduled' | 'open' | 'sold-out' | 'ended';
 
 /** @param nowMs by the clock of the store that decides */

@@ -25,7 +25,7 @@ export interface Administration {
   act(bodyBytes?: number): RequestHandler[];
 }
 
-/** Of a server without administrative routes: they are skipped, so that it answers 404. */
+/** For a server without administrative routes: skips them, so requests get 404. */
 export const noAdministration: Administration = {
   authorize: [(_req, _res, next) => next('route')],
   act: () => noAdministration.authorize,
@@ -69,7 +69,7 @@ function localOnly(onRefused: (reason: string) => void): RequestHandler {
     const why = whyNotLocal(req);
     if (why !== null) {
       onRefused('admin-not-local');
-      throw new ProblemError('forbidden', `${why} Set ADMIN_TOKEN, and send it, to use this route so.`);
+      throw new ProblemError('forbidden', `${why} To allow it, set ADMIN_TOKEN and send the token.`);
     }
     res.locals.admin = 'loopback';
     next();
@@ -116,7 +116,7 @@ function digest(text: string): Buffer {
 
 const FORWARDING = ['forwarded', 'via', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip'] as const;
 
-/** Whether the request would pass as an administrator's where no token is set. */
+/** Whether administrative routes would accept the request if no token were set. */
 export const isLocal = (req: Request): boolean => whyNotLocal(req) === null;
 
 /** Why a request may speak for a client on another machine, or for another site; null: it does not. */

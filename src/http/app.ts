@@ -59,7 +59,7 @@ export interface HttpContext {
   readonly assets: Assets;
   /** Streams end when it fires. */
   readonly stopping: AbortSignal;
-  /** Receives what a read for streams throws. @param operation such as 'watch-sales' */
+  /** Receives errors of the reads for streams. @param operation such as 'watch-sales' */
   readonly onReadError: (operation: string, error: unknown) => void;
   /** Records administrative acts. */
   readonly record: RecordEvent;

@@ -1,6 +1,6 @@
 /**
- * Scripts and styles of the pages, from the folder that scripts/build-pages.js wrote, read at start and served from memory in
- * the form that the client accepts. Their address contains a hash of their contents, so that browsers keep them for good.
+ * Scripts and styles of the pages, built by scripts/build-pages.js, read at start and served from memory in the encoding that the
+ * client accepts. A URL contains a hash of the content, so browsers cache it indefinitely.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -8,11 +8,11 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type RequestHandler, Router } from 'express';
 
-/** The same for the compiled service in dist/ and for its sources. */
+/** The same folder, seen from src/ and from dist/. */
 const FOLDER = fileURLToPath(new URL('../../dist/web/', import.meta.url));
 const MAX_AGE_S = 365 * 24 * 3_600;
 
-/** By `Content-Encoding`, the smallest first. */
+/** `Content-Encoding` and file suffix, the smallest result first. */
 const ENCODINGS = [
   ['br', '.br'],
   ['gzip', '.gz'],
@@ -26,7 +26,7 @@ interface Asset {
 }
 
 export interface Assets {
-  /** The address of a file, such as `shop.js`. */
+  /** The URL of a file, such as `shop.js`. */
   url(name: string): string;
   readonly router: Router;
 }
@@ -40,7 +40,7 @@ export function readAssets(folder: string = FOLDER): Assets {
   const serve: RequestHandler<{ hash: string; name: string }> = (req, res, next) => {
     const asset = assets.get(req.params.name);
     if (asset === undefined) return next();
-    // While processes of two versions serve, a page of the other version gets what this one has.
+    // During a rolling restart, a page of the other version gets this version's file, uncached.
     const isExact = req.params.hash === asset.hash;
     res.setHeader('Cache-Control', isExact ? `public, max-age=${MAX_AGE_S}, immutable` : 'no-store');
     res.type(asset.type).vary('Accept-Encoding');

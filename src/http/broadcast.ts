@@ -1,10 +1,11 @@
 /**
- * Server-sent events for any number of listeners: what they watch is read, serialized and framed once for all of them.
+ * Server-sent events: each topic is read, serialized and framed once for all of its listeners.
  *
- *   a topic:     closed ──first listener, its topic exists──▶ read with all others every `everyMs` ──no listener left──▶ closed
- *   a listener:  level ──its connection has not taken the last frame──▶ behind, gets no frame ──taken──▶ level: gets the latest
+ *   a topic:     closed ──first listener, topic exists──▶ open ──last listener left──▶ closed
+ *   a listener:  current ──last frame still buffered──▶ behind ──buffer empty──▶ current: gets the latest frame
  *
- * A listener therefore holds at most one frame in memory. One that stays behind for `stalledMs` is disconnected.
+ * All open topics are read together every `everyMs`. A listener that is behind gets no further frame.
+ * A listener therefore buffers at most one frame. One that stays behind for `stalledMs` is disconnected.
  */
 import type { Response } from 'express';
 import { limits } from '../config/limits.ts';
@@ -15,17 +16,17 @@ export interface Source<Topic> {
   readonly everyMs: number;
   /**
    * Reads some topics at once.
-   * @returns what is known of those that exist, and the clock that decides, milliseconds since 1970
+   * @returns the values of the topics that exist, and the store's clock, milliseconds since 1970
    */
   read(
     topics: readonly Topic[],
   ): Promise<{ readonly values: ReadonlyMap<Topic, object>; readonly nowMs: number }>;
-  /** Receives what `read` throws. Listeners keep what they have, and get a comment as heartbeat. */
+  /** Receives errors of `read`. Listeners keep the last value and get a comment as heartbeat. */
   onError(error: unknown): void;
 }
 
 interface Channel {
-  /** With the time since when they are behind, milliseconds; null: level. */
+  /** With the time since which each is behind, milliseconds; null: it is current. */
   readonly listeners: Map<Response, number | null>;
   /** The latest value as JSON, without the clock. */
   text: string;
@@ -74,14 +75,14 @@ export class Broadcast<Topic> {
       'X-Accel-Buffering': 'no',
       Connection: 'close',
     });
-    // Spread, so that listeners of a process that stops do not come back at the same instant.
+    // Jitter, so that clients of a stopped process do not all reconnect at once.
     res.write(`retry: ${Math.round(retryMs * (1 + Math.random()))}\n\n`);
     res.write(channel.frame);
     if (this.#isClosed) {
       res.end();
       return true;
     }
-    // Others may have left meanwhile.
+    // The last other listener may have left meanwhile, and the channel with it.
     this.#channels.set(topic, channel);
     channel.listeners.set(res, null);
     res.on('close', () => channel.listeners.delete(res));
@@ -149,7 +150,7 @@ export class Broadcast<Topic> {
   }
 }
 
-/** Makes the next frame if the value changed, or the last one is so old that it would be a heartbeat. @returns whether it did */
+/** Builds the next frame if the value changed or a heartbeat is due. @returns whether it did */
 function frame(channel: Channel, value: object, nowMs: number): boolean {
   const text = JSON.stringify(value);
   const atMs = performance.now();
@@ -160,7 +161,7 @@ function frame(channel: Channel, value: object, nowMs: number): boolean {
   return true;
 }
 
-/** @param news null: only listeners that were behind get something, the latest frame */
+/** @param news the new frame; null: only listeners that were behind get the latest frame */
 function send({ listeners, frame }: Channel, news: Buffer | null, atMs: number): void {
   for (const [res, behindMs] of listeners) {
     if (behindMs === null && news === null) continue;

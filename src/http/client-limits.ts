@@ -29,7 +29,7 @@ export function limitRequests(
   };
 }
 
-/** Closes connections beyond those that one address may have. Those beyond what the process may have are closed by Node. */
+/** Closes connections above the limit of one address. Node closes those above the limit of the process. */
 export function limitConnections(server: Server, { addresses, connections, onLimited }: ClientLimits): void {
   server.on('drop', () => onLimited('connections'));
   if (connections === 0) return;

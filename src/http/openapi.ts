@@ -77,9 +77,9 @@ const salePaths: ZodOpenApiPathsObject = {
   },
   '/sales/{saleId}/events': {
     get: {
-      summary: 'What is left of a sale, as it changes: server-sent events',
+      summary: 'Stream the stock of a sale: server-sent events',
       description:
-        'The first event comes at once, further ones when something changes, and the last one again every 5 seconds. Slow clients miss events in between, never the latest.',
+        'The first event is sent immediately, further ones after each change; the last one is repeated after 5 seconds without a change. A slow client may miss intermediate events but always receives the latest.',
       tags: ['Sales'],
       requestParams: { path: salePath },
       responses: {
@@ -95,12 +95,12 @@ const salePaths: ZodOpenApiPathsObject = {
     get: {
       summary: 'Compare the stores for one sale',
       description:
-        'As `npm run reconcile -- --check` does it. A difference counts when it stays for 3 seconds, so the answer may take that long.',
+        'The comparison of `npm run reconcile -- --check`. A difference counts only if it persists for 3 seconds, so the response may take that long.',
       tags: ['Sales'],
       security: admin,
       requestParams: { path: salePath },
       responses: {
-        '200': json(s.auditSchema, 'What differs'),
+        '200': json(s.auditSchema, 'The differences'),
         ...failures('invalid-request', ...ADMIN, 'unknown-sale', ...STORES),
       },
     },
@@ -282,8 +282,8 @@ const taskPaths: ZodOpenApiPathsObject = {
 const servicePaths: ZodOpenApiPathsObject = {
   '/console/events': {
     get: {
-      summary: 'What the service does, for the console: server-sent events, one a second',
-      description: 'Its fields may change between versions: monitoring reads /metrics.',
+      summary: 'Stream live figures for the console: server-sent events, one a second',
+      description: 'Fields may change between versions. For monitoring, use /metrics.',
       tags: ['Service'],
       security: admin,
       responses: {

@@ -1,16 +1,16 @@
-/** The HTML of the pages. src/web/shop shows the same with the same classes. */
+/** The HTML of the pages. src/web/shop renders the same elements and classes. */
 import type { Sale, SaleState } from '../domain/sale.ts';
 import type { Assets } from './assets.ts';
 
 export interface Page {
   readonly title: string;
-  /** The entry of the navigation that is this page. */
+  /** Path of the navigation entry that is marked as current. */
   readonly current: string;
-  /** Its script and style: `shop` or `console`. Missing: it needs none. */
+  /** Name of its script and style; left out: it has none. */
   readonly script?: 'shop' | 'console';
-  /** For the script. */
+  /** Data for the script. */
   readonly data?: object;
-  /** Inside `main`. */
+  /** HTML inside `main`. */
   readonly body: string;
 }
 
@@ -52,7 +52,7 @@ ${script === undefined ? '' : `<script type="module" src="${assets.url(`${script
     .map(([to, name]) => `<a href="${to}"${to === current ? ' aria-current="page"' : ''}>${name}</a>`)
     .join('')}</nav></div></header>
 <main id="app">${body}</main>
-<footer class="foot"><div class="wide">Countdowns follow the clock of the store that sells.</div></footer>
+<footer class="foot"><div class="wide">Countdowns use the server’s clock.</div></footer>
 ${data === undefined ? '' : `<script type="application/json" id="data">${asData(data)}</script>`}
 </body>
 </html>

@@ -81,7 +81,7 @@ export function purchaseListener(
     const form = formOf(req);
     if (form === 'other' || (form === 'empty' && gate === null)) return others(req, res);
     if (gate !== null) {
-      // Malformed requests end without `end`, and change nothing.
+      // A malformed request emits no `end` and so has no effect.
       req.on('end', () => {
         const customer = () => gate.customerOf(req.headers.authorization, saleId);
         attempt(res, saleId, customer, gate.clientOf(req));

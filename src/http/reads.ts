@@ -1,6 +1,6 @@
 /**
- * What GET routes and tickets read from Postgres, by connections of their own: a flood of reads takes none of a purchase. Requests
- * for the same sale share a query that begins after them.
+ * Reads of GET routes and tickets, on a separate pool of Postgres connections: a flood of reads cannot take the connections of
+ * purchases. Concurrent requests for the same sale share a query that starts after they arrived.
  */
 import type { RequestHandler } from 'express';
 import { coalesce } from '../concurrency/coalesce.ts';

@@ -152,9 +152,7 @@ export const saleSchema = z
 
 export const saleEventSchema = z
   .object({
-    now: z
-      .int()
-      .meta({ description: "The store's clock, milliseconds since 1970: it decides when the sale opens" }),
+    now: z.int().meta({ description: 'The clock of Postgres, milliseconds since 1970' }),
     state: z.enum(['scheduled', 'open', 'sold-out', 'ended']),
     stock: z.int(),
     sold: z.int(),

@@ -16,7 +16,7 @@ export interface TicketGate {
    * @returns the customer, or the answer to the request
    */
   customerOf(authorization: string | undefined, saleId: number): string | Reply;
-  /** The address that the attempt's place in the admission queue counts against. */
+  /** The address whose share of the admission queue the attempt uses. */
   clientOf(req: IncomingMessage): string;
 }
 

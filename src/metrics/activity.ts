@@ -1,4 +1,4 @@
-/** What a service did between two readings of its metrics, for the console: rates, latencies, queues. */
+/** Rates, latencies and queues of a service between two readings of its metrics, for the console. */
 
 /** Values by name and labels, as in the text that Prometheus reads. */
 export type Reading = ReadonlyMap<string, number>;
@@ -12,7 +12,7 @@ export function readMetrics(text: string): Reading {
   return reading;
 }
 
-/** Sum over all labels that contain the text. */
+/** Sums all series of a metric whose labels contain `label`. */
 function sum(reading: Reading, name: string, label = ''): number {
   let total = 0;
   for (const [key, value] of reading)
@@ -25,7 +25,7 @@ export interface Activity {
   readonly perSecond: {
     readonly accepted: number;
     readonly replayed: number;
-    /** Sold out, not open, or of no sale. */
+    /** Sold out, not open, or unknown sale. */
     readonly refused: number;
     readonly busy: number;
     readonly unknown: number;
@@ -89,7 +89,7 @@ export function activityBetween(before: Reading, after: Reading, seconds: number
   };
 }
 
-/** By the buckets of the histogram, linear within a bucket, as Prometheus does it. */
+/** From the buckets of the histogram, linear within a bucket, as in Prometheus. */
 function quantile(before: Reading, after: Reading, q: number): number | null {
   const counts = new Map<number, number>();
   for (const [key, value] of after) {

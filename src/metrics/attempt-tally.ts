@@ -33,7 +33,7 @@ export function attemptTally(registry: Registry, strategy: string): AttemptTally
     registers: [registry],
     collect() {
       this.reset();
-      // An alert needs the 0 before the first one.
+      // Alerts need a 0 before the first increment.
       for (const outcome of ['busy', 'unknown']) this.inc({ strategy, outcome }, 0);
       for (const [outcome, { count }] of tallies) this.inc({ strategy, outcome }, count);
     },

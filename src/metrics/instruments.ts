@@ -24,7 +24,7 @@ export interface Instruments {
   readonly ticketsIssued: Counter;
   /** Checks before a ticket by result: `passed`, `challenged` (no proof was sent), `failed`. */
   readonly botChecks: Counter<'result'>;
-  /** Payment notifications by their effect, or why they have none. */
+  /** Payment notifications by effect, or by the reason why they had none. */
   readonly paymentNotifications: Counter<'result'>;
   /** Administrative requests that change something. */
   readonly adminActs: Counter<'route'>;
@@ -91,7 +91,7 @@ export function createInstruments(): Instruments {
   return instruments;
 }
 
-/** A counter that begins with its first event shows no increase then: what alerts watch begins at 0. */
+/** A counter that first appears at 1 shows no increase. Counters that alerts use therefore start at 0. */
 function startAtZero(instruments: Instruments): void {
   const { driftUnits, reservationsReaped, transitions, paymentNotifications, refusals } = instruments;
   for (const direction of ['surplus', 'missing']) driftUnits.inc({ direction }, 0);
@@ -106,7 +106,7 @@ function accessInstruments(registers: Registry[]) {
   return {
     refusals: new Counter({
       name: 'stampede_refused_requests_total',
-      help: 'Requests refused before the service worked on them, by reason: limits of a client, tickets, wrong tokens',
+      help: 'Requests and connections refused before any work, by reason',
       labelNames: ['reason'],
       registers,
     }),
@@ -123,7 +123,7 @@ function accessInstruments(registers: Registry[]) {
     }),
     paymentNotifications: new Counter({
       name: 'stampede_payment_notifications_total',
-      help: 'Payment notifications, by their effect or the reason why they have none',
+      help: 'Payment notifications, by effect or by the reason why they had none',
       labelNames: ['result'],
       registers,
     }),
@@ -229,7 +229,7 @@ export interface AuditState {
   readonly lagS: number;
 }
 
-/** Exposes the length of the audit log and what it lacks, read at each scrape. Missing while Postgres does not answer. */
+/** Exposes the length of the audit log and its pending events, read at each scrape. Absent while Postgres does not respond. */
 export function measureAudit({ registry }: Instruments, read: () => Promise<AuditState>): void {
   let reading: Promise<AuditState | null> | null = null;
   /** One read for the gauges of one scrape. */

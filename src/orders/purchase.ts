@@ -30,7 +30,7 @@ export interface PurchaseContext {
 export interface Purchases {
   /**
    * Makes one attempt. The outcome is returned synchronously when no store is needed.
-   * @param client whose share of the queue it counts against; null: callers are trusted
+   * @param client the client whose share of the queue it uses; null: callers are trusted
    * @throws (or rejects) for a defect only
    */
   attempt(saleId: number, userId: string, client?: string | null): Outcome | Promise<Outcome>;

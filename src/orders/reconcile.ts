@@ -62,7 +62,7 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
 const COMPARISONS = 4;
 
 /**
- * Compares a sale several times where it differs: work in progress changes from one comparison to the next, and drift stays.
+ * Compares a sale, and repeats the comparison while it differs: work in progress changes between comparisons, drift does not.
  * @param pauseMs between two comparisons, milliseconds
  * @returns a description of each difference
  */

@@ -50,7 +50,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.waitForSelector('text=has fewer than 8 unsold units');
       await row.locator('text=Audit').click();
       await page.waitForSelector('text=The stores agree');
-      await row.locator('text=Put load on it').click();
+      await row.locator('text=Load test').click();
       const command = await row.locator('pre').textContent();
       expect(command).toContain(`/sales/${(await saleNamed('Launch'))!.id}/orders`);
       await inspect(page);
@@ -94,7 +94,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       browser,
       consoleUrl(),
       async (page) => {
-        await page.waitForSelector('text=Administrators use this machine');
+        await page.waitForSelector('text=Only this machine has access');
         await inspect(page);
       },
       { extraHTTPHeaders: { 'x-forwarded-for': '192.0.2.1' } },

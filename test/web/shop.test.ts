@@ -70,7 +70,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     await visit(browser, shop(id), async (page) => {
       await inspect(page);
       await press(page, name);
-      await page.waitForSelector('text=You got one');
+      await page.waitForSelector('text=Your order is reserved');
       await page.waitForSelector('.product >> text=of 3 left');
       await eventually(
         () => page.locator('.product .numeral').textContent(),
@@ -79,7 +79,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await inspect(page);
       await page.reload();
       await page.click('text=(demo)');
-      await page.waitForSelector('text=It is yours');
+      await page.waitForSelector('text=Your order is paid');
       await inspect(page);
     });
     expect(await ordersOf(id, name)).toEqual(['paid']);
@@ -95,7 +95,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.evaluate(
         `(() => { const button = document.querySelector('button.primary'); for (let i = 0; i < 10; i++) button.click(); })()`,
       );
-      await page.waitForSelector('text=You got one');
+      await page.waitForSelector('text=Your order is reserved');
       expect(sent).toHaveLength(1);
     });
     expect(await ordersOf(id, name)).toEqual(['pending']);
@@ -111,7 +111,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.waitForSelector('button.primary:has-text("Buy for")');
       await inspect(page);
       await press(page, name);
-      await page.waitForSelector('text=You got one');
+      await page.waitForSelector('text=Your order is reserved');
     });
     expect(await ordersOf(id, name)).toEqual(['cancelled', 'pending']);
   });
@@ -126,7 +126,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await cancel(service.url, first.body.orderId);
       await page.waitForSelector('button.primary:has-text("Buy for")');
       await press(page, name);
-      await page.waitForSelector('text=You got one');
+      await page.waitForSelector('text=Your order is reserved');
     });
   });
 
@@ -138,7 +138,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       expect(await page.locator('[role=timer]').textContent()).toMatch(/^00:[01]\d$/);
       await page.waitForSelector('button.primary:has-text("Buy for")');
       await press(page, newName());
-      await page.waitForSelector('text=You got one');
+      await page.waitForSelector('text=Your order is reserved');
     };
     const yesterday = new Date(Date.now() - 24 * 3_600_000);
     await visit(browser, shop(id), open, {}, (page) => page.clock.setSystemTime(yesterday));
@@ -163,11 +163,11 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     };
     await visit(browser, `${proxy.through(service.url)}shop/${id}`, async (page) => {
       await press(page, name);
-      await page.waitForSelector('text=No answer came, and your order may exist');
+      await page.waitForSelector('text=No response came, and your order may exist');
       isLosing = false;
       expect(await ordersOf(id, name)).toEqual(['pending']);
       await inspect(page);
-      await page.waitForSelector('text=You got one');
+      await page.waitForSelector('text=Your order is reserved');
     });
     expect(await ordersOf(id, name)).toEqual(['pending']);
     proxy.watch = null;
@@ -191,7 +191,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await press(page, name);
       await page.waitForSelector('text=The shop is very busy');
       await inspect(page);
-      await page.waitForSelector('text=You got one');
+      await page.waitForSelector('text=Your order is reserved');
       expect(sentMs[1]! - sentMs[0]!).toBeGreaterThan(1_950);
     });
   });
@@ -204,7 +204,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
         await route.continue();
       });
       await press(page, newName());
-      await page.waitForSelector('text=The last unit went to somebody else');
+      await page.waitForSelector('text=Another customer got the last unit');
       await inspect(page);
     });
     await visit(browser, `${service.url}/shop/999999`, async (page) => {
@@ -219,11 +219,11 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.focus('input[name=customer]');
       await page.keyboard.type(newName());
       await page.keyboard.press('Enter');
-      await page.waitForSelector('text=You got one');
-      expect(await page.evaluate('document.activeElement.textContent')).toBe('You got one');
+      await page.waitForSelector('text=Your order is reserved');
+      expect(await page.evaluate('document.activeElement.textContent')).toBe('Your order is reserved');
       await page.keyboard.press('Tab');
       await page.keyboard.press('Enter');
-      await page.waitForSelector('text=It is yours');
+      await page.waitForSelector('text=Your order is paid');
     });
   });
 
@@ -238,7 +238,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     const name = newName();
     await visit(browser, shop(other.id), async (page) => {
       await press(page, name);
-      await page.waitForSelector('text=You got one');
+      await page.waitForSelector('text=Your order is reserved');
       await stores.sql.query(`UPDATE orders SET expires_at = now() WHERE user_id = $1`, [name]);
       await page.waitForSelector('text=Your order expired');
       await inspect(page);

@@ -50,7 +50,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.click('text=Enter the waiting room');
       await page.waitForSelector('text=You are in the waiting room', { timeout: 60_000 });
       await inspect(page);
-      await page.waitForSelector('text=You got one', { timeout: 60_000 });
+      await page.waitForSelector('text=Your order is reserved', { timeout: 60_000 });
       await page.waitForSelector('text=Pay with your payment provider');
       expect(await page.locator('text=(demo)').count()).toBe(0);
       await inspect(page);

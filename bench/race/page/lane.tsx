@@ -1,4 +1,4 @@
-/** One lane: its strategy, its units, the line of what it accepts, its answers, and in the end its verdict. */
+/** One lane: strategy, units, chart of accepted attempts, answers, and finally the verdict. */
 
 import { count } from '../../../src/web/ui/format.ts';
 import { Bar, Pill, type Tone } from '../../../src/web/ui/parts.tsx';
@@ -41,7 +41,7 @@ export function LaneRow({ lane, race, scale }: LaneProps) {
   );
 }
 
-/** The audit's; until it is there, what the lane does. */
+/** The audit's verdict; before it, the state of the lane. */
 function Verdict({ lane, race: { phase, strikes } }: Pick<LaneProps, 'lane' | 'race'>) {
   const { verdict, outages, allSoldMs, isReady } = lane;
   const notes = outages.map((outage, n) => `${strikes[n]?.title ?? ''}: ${recoveryText(outage)}.`);

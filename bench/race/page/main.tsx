@@ -1,4 +1,4 @@
-/** The page of a race: what to race, what to break, and one lane for each strategy. The run is in the process that serves it. */
+/** The page of a race: options, faults, and one lane per strategy. The serving process runs the race. */
 import { computed, signal } from '@preact/signals';
 import { render } from 'preact';
 import { count } from '../../../src/web/ui/format.ts';
@@ -9,7 +9,7 @@ import './race.css';
 
 const choices = JSON.parse(document.body.dataset.choices!) as Choices;
 const view = signal<RaceView | null>(null);
-/** What the person chose; null: what the race has. */
+/** Options chosen on the page; null: those of the race. */
 const chosen = signal<RaceView['options'] | null>(null);
 const problem = signal<string | null>(null);
 const options = computed(() => chosen.value ?? view.value!.options);
@@ -35,7 +35,7 @@ async function send(command: 'start' | 'strike' | 'stop', body: object = {}): Pr
   problem.value = refused;
 }
 
-/** The state of the race in one sentence: the headline, also of a picture. */
+/** The state of the race in one sentence: the headline of the page and of the picture. */
 function headline({ phase, lanes, options: { units }, strikes, elapsedMs }: RaceView): string {
   if (phase === 'idle') return 'Same stock, same customers. Which strategy sells what it does not have?';
   if (phase === 'preparing') {
@@ -46,12 +46,12 @@ function headline({ phase, lanes, options: { units }, strikes, elapsedMs }: Race
   const wrong = lanes.filter(({ verdict }) => verdict !== null && verdict.word !== 'exact');
   const exact = lanes.filter(({ verdict }) => verdict?.word === 'exact').length;
   if (phase === 'done') {
-    const told = wrong.map(({ strategy, verdict }) => `${strategy} ${verdictText(verdict!)}`).join(', ');
-    return `${wrong.length === 0 ? '' : `${told} · `}${exact} of ${lanes.length} sold exactly what they had`;
+    const failures = wrong.map(({ strategy, verdict }) => `${strategy} ${verdictText(verdict!)}`).join(', ');
+    return `${wrong.length === 0 ? '' : `${failures} · `}${exact} of ${lanes.length} sold exactly what they had`;
   }
   if (phase === 'auditing') return 'The audit compares every answer with the stores';
   const last = strikes.at(-1);
-  if (last?.isHealed === false) return `${last.title}: who stops, who goes on?`;
+  if (last?.isHealed === false) return `${last.title}: which strategies keep selling?`;
   const over = lanes.filter(({ accepted }) => accepted > units).map(({ strategy }) => strategy);
   const sold =
     over.length > 0 ? `${over.join(' and ')} oversells` : `${count(units)} units for sale in each lane`;
@@ -131,7 +131,7 @@ function Faults({ now: { phase, strikes } }: { now: RaceView }) {
   const mayStrike = phase === 'running' && strikes.at(-1)?.isHealed !== false;
   return (
     <fieldset class="faults row">
-      <legend class="unseen">Break something in all lanes for 2 s</legend>
+      <legend class="unseen">Inject a fault into all lanes for 2 s</legend>
       <span class="label" aria-hidden="true">
         Break all lanes for 2 s
       </span>

@@ -1,17 +1,17 @@
 /**
- * The picture of a lane (uPlot): above the finish line what it accepts each second, below it a pile of red blocks, the units that
- * it sold and does not have. Faults are bands; marks say when all was sold and when it answered again.
+ * The chart of a lane (uPlot): accepted attempts per second above the finish line, oversold units as red blocks below it. Bands
+ * show faults; marks show when the lane sold out and when it recovered.
  */
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { BIN_MS, type LaneView, oversoldBins, type RaceView } from '../view.ts';
 
-/** All lanes have one. */
+/** The scale that all lanes share. */
 export interface Scale {
-  /** Units beyond the stock in the worst lane. */
+  /** Most oversold units of a lane. */
   readonly oversold: number;
-  /** Accepted a second in the fastest. */
+  /** Most accepted attempts per second of a lane. */
   readonly peak: number;
   readonly endMs: number;
 }
@@ -24,13 +24,13 @@ interface TrackProps {
 }
 
 const ROWS = 7;
-/** Of the plot: what is below the finish line. */
+/** Share of the plot below the finish line. */
 const BELOW = 0.42;
 const HEIGHT = 94;
 const dark = matchMedia('(prefers-color-scheme: dark)');
 const token = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** Accepted a second, over the last second; nothing where the race has not been. */
+/** Accepted attempts in the last second, for the part of the race that has run. */
 function lineOf({ bins }: LaneView, { elapsedMs, phase }: RaceView): uPlot.AlignedData {
   const isOver = phase !== 'running';
   const known = Math.max(0, Math.floor(elapsedMs / BIN_MS) + (isOver ? 1 : 0));
@@ -38,7 +38,7 @@ function lineOf({ bins }: LaneView, { elapsedMs, phase }: RaceView): uPlot.Align
   return [at, at.map((_, n) => (n === 0 ? 0 : (bins[n - 1] ?? 0) + (bins[n - 2] ?? 0)))];
 }
 
-/** The blocks of the pile: each column grows from the one before. */
+/** The red blocks: each column starts at the height of the previous one. */
 function drawBlocks(chart: uPlot, { lane, race, scale }: TrackProps): void {
   const { ctx } = chart;
   const perBlock = Math.max(1, Math.ceil(scale.oversold / ROWS));

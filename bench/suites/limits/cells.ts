@@ -7,7 +7,7 @@ export interface LimitCell extends CellBase {
   /** The rest is of the service. */
   readonly strategy: string;
   readonly confirm: 'durable' | 'accepted';
-  /** AUTH=jwt, and each attempt carries a ticket of its customer; otherwise AUTH=none. */
+  /** AUTH=jwt with a ticket in each attempt; otherwise AUTH=none. */
   readonly tickets: boolean;
   /** The answer that every attempt must have. */
   readonly answer: 'accepted' | 'sold-out' | 'any';
@@ -22,7 +22,7 @@ export interface LimitCell extends CellBase {
   readonly masters: number;
   /** Processes of the service, which share the connections. */
   readonly processes: number;
-  /** Clients that watch events meanwhile; null: there are none. */
+  /** Clients that listen to events during the load; null: none. */
   readonly streams: Streams | null;
 }
 

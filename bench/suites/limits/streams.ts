@@ -1,4 +1,4 @@
-/** Clients that watch server-sent events beside a load: they read what comes, and discard it. */
+/** Clients of server-sent events during a load: they read and discard the events. */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 
@@ -7,10 +7,10 @@ export interface Streams {
   readonly count: number;
 }
 
-/** How many connect at once. */
+/** Connections opened concurrently. */
 const together = 100;
 
-/** Opens the streams; each has its first event. @throws when one is refused */
+/** Opens the streams and waits for the first event of each. @throws when one is refused */
 export async function openStreams(url: string, { path, count }: Streams): Promise<Disposable> {
   const { hostname, port, host } = new URL(url);
   const sockets: Socket[] = [];

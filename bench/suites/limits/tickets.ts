@@ -10,8 +10,8 @@ const validMs = 3_600_000;
 const tickets = createTickets([key]);
 
 /**
- * The service with AUTH=jwt. One address sends the whole load: it may, but its requests and connections are counted. The rate of
- * each customer keeps its default. A purchase never asks the issuer, so that none runs.
+ * The service with AUTH=jwt. The whole load comes from one address, so its limits are high, but still counted. The rate of each
+ * customer keeps its default. No issuer runs, because a purchase never contacts it.
  */
 export const ticketEnv = {
   ...{ AUTH: 'jwt', AUTH_JWKS_URL: 'http://127.0.0.1:9/keys', AUTH_ISSUER: 'bench', AUTH_AUDIENCE: 'bench' },
@@ -24,7 +24,7 @@ export function ticketFor(saleId: number, customer: string): string {
   return tickets.issue({ saleId, customer, notBeforeMs, expiresMs: notBeforeMs + validMs });
 }
 
-/** Beyond this rate attempts have no ticket, and are refused: about twice what one process serves. */
+/** Tickets for each second of load, about twice the capacity of one process. Further attempts have no ticket and are refused. */
 const perSecond = 25_000;
 
 /** Writes a file for `RateLoad.tickets`. @returns its path */

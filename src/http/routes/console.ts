@@ -1,4 +1,4 @@
-/** What the console shows: the activity of the service as events, computed once however many watch, and the audit of a sale. */
+/** Data of the console: the service's activity as events, computed once for all viewers, and the audit of a sale. */
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import { type Activity, activityBetween, type Reading, readMetrics } from '../../metrics/activity.ts';
@@ -65,14 +65,14 @@ export function consoleRoutes(context: ConsoleContext, admin: Administration): R
   return router;
 }
 
-/** @returns reads what happened since the call before; the first one, since a moment ago: nothing */
+/** @returns a function that reads the activity since its last call; its first call reports none */
 function activityReader({ metrics, degraded, stores }: ConsoleContext): () => Promise<ConsoleEvent> {
   let last: { readonly reading: Reading; readonly atMs: number } | null = null;
   return async () => {
     const [text, state] = await Promise.all([metrics(), stores()]);
     const reading = readMetrics(text);
     const atMs = performance.now();
-    // After a pause the difference would be that of minutes.
+    // After a pause without viewers, rates would be averages over minutes.
     const isRecent = last !== null && atMs - last.atMs < 5 * limits.events.consoleEveryMs;
     const before = isRecent ? last! : { reading, atMs: atMs - limits.events.consoleEveryMs };
     last = { reading, atMs };

@@ -1,4 +1,4 @@
-/** What is left of a sale, as server-sent events. */
+/** The stock of a sale as server-sent events. */
 import type { RequestHandler, Response } from 'express';
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
@@ -17,7 +17,7 @@ export interface EventContext {
   readonly clientLimits: Pick<ClientLimits, 'addresses' | 'connections'>;
 }
 
-/** One for all servers of a process. @param stopping ends the streams @param onError receives what a read throws */
+/** Shared by all servers of a process. @param stopping ends the streams @param onError receives errors of reads */
 export function openSaleEvents(
   sales: Pick<SaleTable, 'watch'>,
   stopping: AbortSignal,
@@ -40,15 +40,15 @@ export function eventRoutes({ saleEvents: streams, clientLimits }: EventContext)
   const ofAddress = new Map<string, number>();
 
   const admit: RequestHandler = (req, res, next) => {
-    // A client that only asks for the headers gets no stream.
+    // HEAD gets the headers only.
     if (req.method === 'HEAD') return res.type('text/event-stream').end();
     if (streams.size >= limits.events.listeners)
-      throw tooMany(res, 'busy', 'This process serves all the streams it can.');
+      throw tooMany(res, 'busy', 'This process serves the maximum number of streams.');
     if (perAddress > 0) {
       const address = addresses.of(req);
       const open = ofAddress.get(address) ?? 0;
       if (open >= perAddress)
-        throw tooMany(res, 'too-many-requests', 'This address has all the streams it may have.');
+        throw tooMany(res, 'too-many-requests', 'This address has the maximum number of streams.');
       ofAddress.set(address, open + 1);
       res.on('close', () => {
         const left = ofAddress.get(address)! - 1;
@@ -77,7 +77,7 @@ const eventOf = (sale: Sale, nowMs: number) => ({
   endsAt: sale.endsAt,
 });
 
-/** Polling `GET /sales/{id}` costs more than a stream: the wait is as long as a stream's own reconnection. */
+/** `Retry-After` is the longest reconnection delay of a stream. */
 function tooMany(res: Response, slug: 'busy' | 'too-many-requests', detail: string): ProblemError {
   res.setHeader('Retry-After', String(Math.ceil((2 * limits.events.retryMs) / 1_000)));
   const help = 'Retry after the delay in Retry-After, or read GET /sales/{saleId}.';

@@ -96,7 +96,7 @@ export function orderRoutes(context: OrderContext, admin: Administration): Route
   return router;
 }
 
-/** Lets those pass who may report a payment, with its body. */
+/** Authorizes a payment report and parses its body: it needs a signature or, without secrets, an administrator. */
 function providerOnly(
   secrets: readonly WebhookSecret[],
   admin: Administration,

@@ -1,6 +1,6 @@
 /**
- * The pages. The server renders what can be read without a script (names, prices, what is left, times); the script then takes
- * the same data from the page and keeps it up to date. Nothing on a page runs or loads from anywhere else.
+ * The pages. The server renders names, prices, stock and times; the script takes the same data from the page and keeps it up to
+ * date. Pages load nothing from other hosts.
  */
 import { type RequestHandler, type Response, Router } from 'express';
 import { coalesce } from '../../concurrency/coalesce.ts';
@@ -81,12 +81,12 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
     if (found === null) return unavailable(res, page);
     const [known] = found.sales;
     if (known === undefined) {
-      const text = 'It may have been mistyped. <a href="/">See what is on sale</a>.';
+      const text = 'Check the address, or <a href="/">see what is on sale</a>.';
       const body = notice('There is no such sale', text);
       return send(res.status(404), page({ title: 'No such sale', current: '', body }));
     }
     const sale = { ...known, state: stateOf(known, found.nowMs) };
-    // Only where payment notifications need nothing but to come from this machine.
+    // Only if this client may report a payment without a signature or a token.
     const canPay = paymentSecrets.length === 0 && adminTokens?.length === 0 && isLocal(req);
     const data = { page: 'sale', now: found.nowMs, sale, auth: authOf(context), canPay, proofWorker };
     send(res, page({ title: sale.name, current: '', script: 'shop', data, body: saleBody(sale) }));
@@ -95,7 +95,7 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
 
 function consolePage(context: PageContext, page: Render): RequestHandler {
   const data = { needsToken: context.adminTokens!.length > 0, auth: authOf(context) };
-  const text = 'Without it, use the API: <a href="/docs">its description</a>.';
+  const text = 'Without JavaScript, use the <a href="/docs">API</a>.';
   const body = `<noscript>${notice('The console needs JavaScript', text)}</noscript>`;
   const html = page({ title: 'Console', current: '/console', script: 'console', data, body });
   return (_req, res) => send(res, html);
@@ -103,7 +103,7 @@ function consolePage(context: PageContext, page: Render): RequestHandler {
 
 const send = (res: Response, html: string): void => void res.type('html').send(html);
 
-/** Null for a failure of a store, which gets a page. @throws anything else */
+/** @returns null for a failure of a store, which gets an error page @throws any other error */
 function inStore(error: unknown): null {
   if (storeFailure(error).kind === 'defect') throw error;
   return null;
@@ -113,7 +113,7 @@ const notice = (title: string, html: string): string =>
   `<div class="wide stack"><h1>${escaped(title)}</h1><p class="soft">${html}</p></div>`;
 
 function unavailable(res: Response, page: Render): void {
-  const body = notice('The shop is busy', 'Nothing was changed. Load this page again in a moment.');
+  const body = notice('The shop is busy', 'Reload this page in a moment.');
   res.setHeader('Retry-After', String(limits.retryAfterS));
   send(res.status(503), page({ title: 'Busy', current: '', body }));
 }

@@ -25,7 +25,7 @@ export interface ServiceContext {
   readonly checks: Readonly<Record<string, () => Promise<void>>>;
 }
 
-/** For anyone: the state of the service. */
+/** Public routes: health and strategies. */
 export function serviceRoutes(context: ServiceContext): Router {
   const router = Router();
   const readiness = coalesce(() => runChecks(context.checks));
@@ -54,7 +54,7 @@ export function serviceRoutes(context: ServiceContext): Router {
   return router;
 }
 
-/** For operators and developers; with ADMIN_PORT on that port only. */
+/** Metrics and API description; with ADMIN_PORT on that port only. */
 export function operationRoutes(context: ServiceContext): Router {
   const router = Router();
   const { registry } = context.instruments;

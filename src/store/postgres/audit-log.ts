@@ -105,7 +105,7 @@ export async function auditHead({ pool }: Pick<PostgresStore, 'pool'>): Promise<
   return (await pool.query<AuditHead>(LAST)).rows[0] ?? EMPTY;
 }
 
-/** How long the log is, and what waits for it. */
+/** Length of the log, and its pending events. */
 export async function auditState({ pool }: Pick<PostgresStore, 'pool'>): Promise<AuditState> {
   const { rows } = await pool.query<AuditState>(
     `SELECT (SELECT coalesce(max(id), 0) FROM audit_log)::float8 AS entries, count(*)::float8 AS pending,

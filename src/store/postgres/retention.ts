@@ -1,17 +1,18 @@
 /**
- * Deletes old rows that no promise depends on any more (RETENTION_DAYS), by the database's clock:
+ * Deletes rows older than RETENTION_DAYS, by the database's clock, that no guarantee depends on:
  *
- *   orders                 expired or cancelled, and closed for that long. Active ones, and those with a refund, are kept: their
- *                          status is what makes a payment count once
- *   payment_notifications  received that long ago, unless a refund of theirs is not sent. Without it a repetition finds an order
+ *   orders                 expired or cancelled, and closed that long ago. Active ones and those with a refund are kept: their
+ *                          status ensures that a payment counts once
+ *   payment_notifications  received that long ago, unless their refund has not been sent. Without the row, a repeat finds an order
  *                          that is paid or has its refund, and changes nothing
- *   tasks                  done for that long. Nothing adds them again, because each follows from a change of status that
+ *   tasks                  done that long ago. No task is added again, because each follows from a change of status that
  *                          happens once
  *
- * A payment for a deleted order is one for an unknown order: nothing is written. Points and the audit log are kept.
+ * A payment for a deleted order counts as one for an unknown order and writes nothing. Points and the audit log are kept.
  *
- * Several processes may do this at once. A row is deleted only if it is still old once it is locked; a locked row is skipped. A
- * row that Postgres does not let go (a table of the operator's refers to it) backs off, and does not stop the others.
+ * Several processes may run this at once. A locked row is skipped; a row is deleted only if it is still old after it was locked. If
+ * a foreign key in an operator's table prevents a deletion, the row is retried after a growing pause, and the others are still
+ * deleted.
  */
 import { untilNone } from '../../concurrency/periodic.ts';
 import { limits } from '../../config/limits.ts';
@@ -20,11 +21,11 @@ import type { Instruments } from '../../metrics/instruments.ts';
 import { isolating, type PostgresStore } from './pool.ts';
 
 interface OldRows {
-  /** What a row is called in reports. */
+  /** Name of a row in reports. */
   readonly kind: string;
   /** The type of `id`. */
   readonly idType: 'uuid' | 'text' | 'bigint';
-  /** Which rows are old; $1: days. */
+  /** Selects old rows; $1: days. */
   readonly where: string;
   /** The index that finds them has this order. */
   readonly orderBy: string;
@@ -36,7 +37,7 @@ const TABLES: Readonly<Record<string, OldRows>> = {
   orders: {
     kind: 'order',
     idType: 'uuid',
-    // An order in the outbox is needed until Redis has its change.
+    // Kept while the outbox still has a change of the order for Redis.
     where: `status IN ('cancelled', 'expired') AND closed_at < ${BEFORE}
       AND NOT EXISTS (SELECT FROM mirror_outbox WHERE order_id = orders.id)`,
     orderBy: 'closed_at',

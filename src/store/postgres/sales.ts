@@ -17,7 +17,7 @@ export interface SaleTable {
   get(saleId: number): Promise<Sale | null>;
   /** A sale, and the secret seed of its lottery. */
   getWithSeed(saleId: number): Promise<{ readonly sale: Sale; readonly seed: string } | null>;
-  /** Those of the sales that exist, by one statement, and Postgres's clock, milliseconds since 1970. */
+  /** Reads those of the sales that exist, in one statement, and the clock of Postgres, milliseconds since 1970. */
   watch(saleIds: readonly number[]): Promise<{ readonly sales: readonly Sale[]; readonly nowMs: number }>;
   /** Newest first. @param before only sales with a smaller id */
   list(limit: number, before?: number): Promise<readonly Sale[]>;

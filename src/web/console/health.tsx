@@ -1,4 +1,4 @@
-/** The state of the service, what to do about it, and what its strategy guarantees. */
+/** Health of the service, with advice, and the guarantees of its strategy. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import type { Strategies } from '../ui/api.ts';
@@ -7,17 +7,17 @@ import { Notice, Pill } from '../ui/parts.tsx';
 import type { ConsoleEvent } from './live.tsx';
 import { asAdmin } from './token.ts';
 
-/** What an operator does about background work that fails, by its loop. */
+/** Advice for operators when background work fails, by loop. */
 const ADVICE: Readonly<Record<string, string>> = {
   expiry:
-    'Orders past their payment window are not closed. Look at the item in the log; the next pass retries it.',
+    'Some orders past their payment window were not closed. The log has the error; the next pass retries them.',
   'reservation-reaper':
-    'Abandoned reservations wait. Look at Redis and Postgres; then npm run reconcile -- --check.',
-  'mirror-outbox': 'Redis misses changes of Postgres. It gets them when it answers again.',
-  'task-dispatcher': 'Tasks wait in Postgres, where they are safe. Look at Redis.',
-  'task-worker': 'Tasks are retried. Look at their receiver, and at GET /tasks?state=dead.',
-  'audit-log': 'Administrative acts wait to be chained. Look at Postgres.',
-  local: 'The data of the local stores is at risk: use stores of your own.',
+    'Abandoned reservations are pending. Check Redis and Postgres, then run npm run reconcile -- --check.',
+  'mirror-outbox': 'Redis lacks changes of Postgres. It receives them when it responds again.',
+  'task-dispatcher': 'Tasks wait in Postgres, where they are safe. Check Redis.',
+  'task-worker': 'Tasks are retried. Check the webhook, and GET /tasks?state=dead.',
+  'audit-log': 'Events are not in the audit log yet. Check Postgres.',
+  local: 'The data of the local stores is at risk. Use your own stores.',
 };
 
 export function Health({ event }: { event: ConsoleEvent | null }) {
@@ -38,7 +38,7 @@ export function Health({ event }: { event: ConsoleEvent | null }) {
           .filter(([, state]) => state !== 'ok')
           .map(([name, state]) => (
             <Notice key={name} tone="bad" title={`${name} does not answer`}>
-              {state}. Purchases get 503 meanwhile and lose nothing. See docs/how-to/recover.md.
+              {state}. Purchases get 503; no order is lost. See docs/how-to/recover.md.
             </Notice>
           ))}
         {event?.degraded.map(({ what, detail }) => (
@@ -47,19 +47,19 @@ export function Health({ event }: { event: ConsoleEvent | null }) {
           </Notice>
         ))}
         {event !== null && event.degraded.length === 0 && stores.every(([, state]) => state === 'ok') && (
-          <p class="soft small">Nothing fails. Background work is up to date.</p>
+          <p class="soft small">All stores respond. Background work is up to date.</p>
         )}
       </div>
       {event !== null && (
         <dl class="facts">
-          <Fact term="Units of drift repaired since the start" text={count(event.driftUnits)} />
-          <Fact term="Abandoned reservations resolved" text={count(event.reaped)} />
+          <Fact term="Units repaired in Redis since the start" text={count(event.driftUnits)} />
+          <Fact term="Abandoned reservations resolved since the start" text={count(event.reaped)} />
           <Fact
             term="Open tasks"
             text={tasks.length === 0 ? 'none' : tasks.map(([state, n]) => `${count(n)} ${state}`).join(', ')}
           />
           <Fact term="Concurrency limit" text={count(event.limit)} />
-          <Fact term="Processor" text={`${Math.round(event.cpu * 100)} % of a core`} />
+          <Fact term="CPU" text={`${Math.round(event.cpu * 100)} % of a core`} />
           <Fact term="Memory" text={`${compact(event.memoryBytes / 2 ** 20)} MiB`} />
         </dl>
       )}
@@ -75,12 +75,12 @@ const Fact = ({ term, text }: { term: string; text: string }) => (
 );
 
 const GUARANTEES: Readonly<Record<keyof Strategies['strategies'][number]['guarantees'], string>> = {
-  neverOversells: 'Never sells more than there is',
+  neverOversells: 'Never oversells',
   neverLoses: 'Never loses a confirmed order',
-  onePerCustomer: 'One order for each customer',
+  onePerCustomer: 'One order per customer',
   neverStrands: 'Never says “sold out” while a unit is free',
   pointsOnce: 'Points exactly once',
-  survivesRedisLoss: 'All of this also when Redis loses its memory',
+  survivesRedisLoss: 'All of this even if Redis loses its data',
 };
 
 const strategies = signal<Strategies | null>(null);

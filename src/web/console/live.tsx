@@ -1,4 +1,4 @@
-/** What the service does now, and in the last minutes. */
+/** Live figures of the service, and charts of the last three minutes. */
 import { signal } from '@preact/signals';
 import type { Activity } from '../../metrics/activity.ts';
 import type { Degradation } from '../../metrics/background.ts';
@@ -26,7 +26,7 @@ const each = (value: (event: ConsoleEvent) => number | null) => history.value.ma
 const orNone = (text: (n: number) => string, n: number | null | undefined) =>
   n === null || n === undefined ? '–' : text(n);
 
-/** A line: what it is, its color, and its value. */
+/** One line of a chart. */
 type Line = readonly [label: string, color: string, value: (event: ConsoleEvent) => number | null];
 
 interface PanelProps {
@@ -37,7 +37,7 @@ interface PanelProps {
 
 const PANELS: readonly PanelProps[] = [
   {
-    title: 'Attempts a second',
+    title: 'Attempts per second',
     lines: [
       ['accepted', '--good', (e) => e.perSecond.accepted],
       ['refused', '--soft', (e) => e.perSecond.refused],
@@ -65,8 +65,8 @@ const PANELS: readonly PanelProps[] = [
   {
     title: 'Batch sizes',
     lines: [
-      ['attempts a decision', '--blue', (e) => e.attemptBatch],
-      ['orders a commit', '--good', (e) => e.commitBatch],
+      ['attempts per decision', '--blue', (e) => e.attemptBatch],
+      ['orders per commit', '--good', (e) => e.commitBatch],
     ],
     format: compact,
   },
@@ -78,10 +78,10 @@ export function Live() {
   return (
     <section class="stack" aria-label="Live figures">
       <dl class="tiles">
-        <Tile term="Accepted a second" text={orNone(compact, rates?.accepted)} tone="good" />
-        <Tile term="Refused a second" text={orNone(compact, rates?.refused)} tone="soft" />
+        <Tile term="Accepted per second" text={orNone(compact, rates?.accepted)} tone="good" />
+        <Tile term="Refused per second" text={orNone(compact, rates?.refused)} tone="soft" />
         <Tile
-          term="Busy a second"
+          term="Busy per second"
           text={orNone(compact, rates?.busy)}
           tone={rates !== undefined && rates.busy > 0 ? 'warn' : 'soft'}
         />
@@ -106,7 +106,7 @@ function Tile({ term, text, tone }: { term: string; text: string; tone: string }
   );
 }
 
-/** After the first, lines are dashed: colors alone do not tell them apart. */
+/** All lines but the first are dashed, so that color is not the only difference. */
 function Panel({ title, lines, format }: PanelProps) {
   const values = lines.map(([, , value]) => each(value));
   const lasts = values.map((line) => orNone(format, line.at(-1)));

@@ -1,4 +1,4 @@
-/** The console of operators: live figures, sales, and the state of the service. */
+/** The console for administrators: live figures, sales, and the health of the service. */
 import { signal } from '@preact/signals';
 import { render } from 'preact';
 import { useEffect } from 'preact/hooks';
@@ -39,14 +39,14 @@ function follow(): () => void {
 }
 
 function Console() {
-  const mayAsk = !needsToken || token.value !== '';
-  useEffect(() => (mayAsk ? follow() : undefined), [token.value]);
+  const hasAccess = !needsToken || token.value !== '';
+  useEffect(() => (hasAccess ? follow() : undefined), [token.value]);
   const [tone, text] = PILLS[connection.value];
   return (
     <div class="wide console">
       <div class="row apart">
         <h1>Console</h1>
-        {mayAsk && (
+        {hasAccess && (
           <div class="row">
             <Pill tone={tone}>{text}</Pill>
             {needsToken && (
@@ -57,14 +57,14 @@ function Console() {
           </div>
         )}
       </div>
-      {!mayAsk && <SignIn wasRefused={connection.value === 'refused'} />}
-      {mayAsk && connection.value === 'refused' && (
-        <Notice tone="bad" title="Administrators use this machine">
-          No ADMIN_TOKEN is set, and this request came from elsewhere or through a proxy. Set ADMIN_TOKEN, and
-          sign in with it.
+      {!hasAccess && <SignIn wasRefused={connection.value === 'refused'} />}
+      {hasAccess && connection.value === 'refused' && (
+        <Notice tone="bad" title="Only this machine has access">
+          No ADMIN_TOKEN is set, and your request came from another machine or through a proxy. Set
+          ADMIN_TOKEN to sign in from there.
         </Notice>
       )}
-      {mayAsk && connection.value !== 'refused' && (
+      {hasAccess && connection.value !== 'refused' && (
         <>
           <Live />
           <Sales auth={auth} />
@@ -88,7 +88,10 @@ function SignIn({ wasRefused }: { wasRefused: boolean }) {
       }}
     >
       <h2>Sign in</h2>
-      <Field label="Administrator’s token" hint="One of ADMIN_TOKEN. It stays in the memory of this tab.">
+      <Field
+        label="Administrator’s token"
+        hint="A token of ADMIN_TOKEN, without its name. This tab keeps it in memory only."
+      >
         <input type="password" name="token" required autocomplete="off" />
       </Field>
       <div aria-live="polite">{wasRefused && <Notice tone="bad" title="That token is not accepted" />}</div>

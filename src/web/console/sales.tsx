@@ -1,4 +1,4 @@
-/** Sales: create, restock, cut, audit, and put load on them. */
+/** Sales: create, restock, audit, and the command for a load test. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { stateOf } from '../../domain/sale.ts';
@@ -16,7 +16,7 @@ interface Audit {
 }
 
 const REFRESH_MS = 2_000;
-/** The newest; older ones have their API. */
+/** Newest sales that the console shows; the API has the others. */
 const SHOWN = 20;
 
 const sales = signal<readonly Sale[] | null>(null);
@@ -30,13 +30,13 @@ async function refresh(): Promise<void> {
   if (answer.kind === 'ok') sales.value = answer.body;
 }
 
-/** Shows the failure of an administrative act, or reads the sales again. @returns whether it succeeded */
+/** Shows the failure of an administrative request, if any, and refreshes the sales. @returns whether it succeeded */
 async function done(answer: Answer<unknown>): Promise<boolean> {
   failure.value =
     answer.kind === 'ok'
       ? null
       : answer.kind === 'lost'
-        ? 'No answer came. Look at the figures below before you repeat it.'
+        ? 'No response came. Check the figures below before you try again.'
         : answer.detail;
   await refresh();
   return answer.kind === 'ok';
@@ -64,7 +64,7 @@ export function Sales({ auth }: { auth: Auth }) {
       {isCreating.value && <NewSale />}
       <div aria-live="polite">
         {failure.value !== null && (
-          <Notice tone="bad" title="That did not work">
+          <Notice tone="bad" title="The request failed">
             {failure.value}
           </Notice>
         )}
@@ -113,12 +113,12 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
       </div>
       <div aria-live="polite">{audit !== undefined && audit !== 'running' && <Verdict {...audit} />}</div>
       <details>
-        <summary>Put load on it</summary>
+        <summary>Load test</summary>
         {auth === 'none' ? (
           <Command text={loadOn(sale.id)} />
         ) : (
           <p class="small soft">
-            With AUTH=jwt a purchase needs a ticket: use the benchmark’s suites for access.
+            With AUTH=jwt a purchase needs a ticket. See the cell lua-tickets of the benchmark.
           </p>
         )}
       </details>
@@ -187,7 +187,7 @@ function Verdict({ agrees, differences }: Audit) {
   );
 }
 
-/** The README's command for this sale. */
+/** The load command of the README, for this sale. */
 const loadOn = (saleId: number) =>
   `npx autocannon -c 64 -a 2000 -I -m POST -H 'Content-Type: application/json' \\\n  -b '{"userId":"user-[<id>]"}' ${location.origin}/sales/${saleId}/orders`;
 

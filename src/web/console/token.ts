@@ -1,4 +1,4 @@
-/** The administrator's token, in memory only: a reload asks for it again. */
+/** The administrator's token, in memory only: after a reload the console asks for it again. */
 import { signal } from '@preact/signals';
 import { type Answer, ask } from '../ui/api.ts';
 
@@ -8,6 +8,6 @@ export function forget(): void {
   token.value = '';
 }
 
-/** A request of the administrator. */
+/** Sends a request with the administrator's token. */
 export const asAdmin = <T>(path: string, body?: object): Promise<Answer<T>> =>
   ask<T>(path, { token: token.value, ...(body === undefined ? {} : { body }) });

@@ -1,4 +1,4 @@
-/** Who the visitor is. Kept for this tab; everything else the page asks the server for. */
+/** The visitor's identity, kept for this tab. All other data comes from the server. */
 import { signal } from '@preact/signals';
 import { ask, type Order } from '../ui/api.ts';
 
@@ -14,7 +14,7 @@ export function become(text: string): void {
 
 export type Auth = 'none' | 'jwt';
 
-/** For routes of a customer's own orders. */
+/** Credentials for the routes of a customer's orders. */
 export const tokenFor = (auth: Auth) => (auth === 'jwt' ? { token: identity.value } : {});
 
 /** The visitor's order in a sale. */

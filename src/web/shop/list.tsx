@@ -1,4 +1,4 @@
-/** What is on sale. */
+/** The list of sales. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { stateOf } from '../../domain/sale.ts';
@@ -7,11 +7,11 @@ import { clock, count, money } from '../ui/format.ts';
 import { Bar, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 
-/** One read for all who look, and only while somebody looks. */
+/** The list refreshes only while it is visible; the service coalesces the reads of all visitors. */
 const REFRESH_MS = 5_000;
 const sales = signal<readonly Sale[]>([]);
 
-/** Open sales first, then those to come, then the others; each newest first. */
+/** Order of the list: open, scheduled, sold out, ended; newest first within each. */
 const RANK = { open: 0, scheduled: 1, 'sold-out': 2, ended: 3 };
 
 export function ListPage({ data }: { data: { readonly sales: readonly Sale[] } }) {

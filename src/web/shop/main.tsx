@@ -1,4 +1,4 @@
-/** The shop: the list of sales, or one of them. */
+/** The shop: the list of sales, or one sale. */
 import { render } from 'preact';
 import { pageData, type Sale } from '../ui/api.ts';
 import { setClock } from '../ui/time.ts';

@@ -1,4 +1,4 @@
-/** The visitor's part of a sale: buying, waiting, and the order with its payment. */
+/** The visitor's side of a sale: purchase, waiting, and the order with its payment. */
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
@@ -16,7 +16,7 @@ interface Props extends Buyer {
 }
 
 const order = signal<Order | null>(null);
-/** A change of the order that is in progress, or why it failed. */
+/** A pending change of the order, or the reason of its failure. */
 const change = signal<{ readonly isPending: boolean; readonly failure: string | null }>({
   isPending: false,
   failure: null,
@@ -28,7 +28,7 @@ const REFRESH_MS = 3_000;
 export function YourOrder({ sale, state, auth, canPay, proofWorker }: Omit<Props, 'saleId'>) {
   const buyer = { saleId: sale.id, auth, proofWorker };
   const { kind } = purchase.value;
-  // A reload, a placed order, another name: the server knows what the visitor has.
+  // After a reload, a placed order or a new identity: read the visitor's order from the server.
   useEffect(() => {
     const isAsking = kind === 'asking' || kind === 'waiting' || kind === 'proving'; // then it is read when placed
     if (identity.value !== '' && !isAsking) void refresh(buyer);
@@ -50,7 +50,7 @@ export function YourOrder({ sale, state, auth, canPay, proofWorker }: Omit<Props
       )}
       <Live>
         {order.value !== null && !has && <Closed order={order.value} />}
-        {isUncommitted.value && <Notice tone="warn" title="Your order is accepted, and being confirmed" />}
+        {isUncommitted.value && <Notice tone="warn" title="Your order is being confirmed" />}
         <Progress purchase={purchase.value} auth={auth} />
         {change.value.failure !== null && <Notice tone="bad" title={change.value.failure} />}
       </Live>
@@ -69,7 +69,7 @@ async function refresh({ auth, saleId }: Buyer): Promise<void> {
   } else if (answer.kind === 'problem' && answer.slug === 'unknown-order') order.value = null;
   else if (answer.kind === 'problem' && answer.slug === 'unauthorized')
     purchase.value = { kind: 'refused', problem: answer };
-  // A placed order that cannot be read yet is read again.
+  // A placed order that cannot be read yet: retry.
   else if (purchase.value.kind === 'placed')
     await pause(1_000).then(() => refresh({ auth, saleId, proofWorker: '' }));
 }
@@ -78,7 +78,7 @@ function BuyForm(props: Props) {
   const { sale, state, auth } = props;
   const { kind } = purchase.value;
   const isBusy = kind === 'asking' || kind === 'waiting' || kind === 'proving' || kind === 'placed';
-  // With tickets the turn is drawn before the start: coming early is what the page is for.
+  // With tickets, a turn is drawn before the start, so visitors may enter early.
   const canWait = auth === 'jwt' && state === 'scheduled';
   const isOpen = state === 'open' || canWait;
   const label = {
@@ -104,11 +104,11 @@ function BuyForm(props: Props) {
       </button>
       {state === 'sold-out' && !isBusy && (
         <p class="small soft">
-          A unit comes back when an order is cancelled or not paid in time. This page shows it at once.
+          Units become available again when orders are cancelled or expire. This page shows them at once.
         </p>
       )}
       {state === 'open' && kind === 'idle' && (
-        <p class="small soft">One for each customer. Pressing twice buys one.</p>
+        <p class="small soft">One per customer, even if you press twice.</p>
       )}
     </form>
   );
@@ -130,7 +130,7 @@ function Customer({ auth, isFixed }: { auth: Auth; isFixed: boolean }) {
   ) : (
     <Field
       label="Your name"
-      hint="Letters, digits and . _ : - up to 64. Nobody checks it: this shop trusts its callers."
+      hint="Up to 64 letters, digits and . _ : - . With AUTH=none the shop does not verify it."
     >
       <input {...common} type="text" maxLength={64} pattern="[A-Za-z0-9._:\-]+" />
     </Field>
@@ -138,17 +138,17 @@ function Customer({ auth, isFixed }: { auth: Auth; isFixed: boolean }) {
 }
 
 const WAITS: Readonly<Record<WaitReason, readonly [Tone, string, string]>> = {
-  busy: ['warn', 'The shop is very busy', 'Nothing has happened yet. The same request goes out again'],
-  limit: ['warn', 'That was a little fast', 'Nothing has happened yet. The same request goes out again'],
+  busy: ['warn', 'The shop is very busy', 'You have not bought anything yet. The page tries again'],
+  limit: ['warn', 'Too many requests', 'You have not bought anything yet. The page tries again'],
   unknown: [
     'warn',
-    'No answer came, and your order may exist',
-    'Asking again settles it, and cannot buy twice. The same request goes out again',
+    'No response came, and your order may exist',
+    'A retry finds or places your order, and never buys twice. The page tries again',
   ],
   turn: ['good', 'You are in the waiting room', 'Keep this page open. It buys for you when your turn comes'],
 };
 
-/** What a screen reader announces; the seconds that pass are for the eyes only. */
+/** Announced by screen readers, without the running seconds. */
 function Progress({ purchase: state, auth }: { purchase: Purchase; auth: Auth }) {
   switch (state.kind) {
     case 'asking':
@@ -156,7 +156,7 @@ function Progress({ purchase: state, auth }: { purchase: Purchase; auth: Auth })
     case 'proving':
       return (
         <Notice tone="plain" title="Your browser solves a small puzzle">
-          It keeps scripts from taking your place. A few seconds.
+          It slows scripts down. This takes a few seconds.
         </Notice>
       );
     case 'waiting': {
@@ -190,7 +190,7 @@ function Refused({ problem, auth }: Extract<Purchase, { kind: 'refused' }> & { a
     case 'sold-out':
       return (
         <Notice tone="bad" title="Sold out">
-          The last unit went to somebody else. You were not charged.
+          Another customer got the last unit. You were not charged.
         </Notice>
       );
     case 'sale-not-open':
@@ -200,7 +200,7 @@ function Refused({ problem, auth }: Extract<Purchase, { kind: 'refused' }> & { a
         </Notice>
       ) : (
         <Notice tone="warn" title="The sale is not open yet">
-          Press again when the countdown ends.
+          Try again when the countdown ends.
         </Notice>
       );
     case 'unauthorized':
@@ -211,7 +211,7 @@ function Refused({ problem, auth }: Extract<Purchase, { kind: 'refused' }> & { a
       );
     default:
       return (
-        <Notice tone="bad" title="That did not work">
+        <Notice tone="bad" title="The request failed">
           {problem.detail}
         </Notice>
       );
@@ -236,7 +236,7 @@ function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPa
     <div class="stack">
       <div class="row apart">
         <h2 ref={heading} tabIndex={-1}>
-          {isPending ? 'You got one' : 'It is yours'}
+          {isPending ? 'Your order is reserved' : 'Your order is paid'}
         </h2>
         <Pill tone={tone}>{text}</Pill>
       </div>
@@ -283,21 +283,21 @@ function Closed({ order: { status } }: { order: Order }) {
   if (status === 'refund-due')
     return (
       <Notice tone="warn" title="Your payment came too late">
-        It will be refunded. The unit had gone back to the sale.
+        You will get a refund. The unit was no longer reserved for you.
       </Notice>
     );
   return status === 'expired' ? (
     <Notice tone="warn" title="Your order expired">
-      It was not paid in time, and its unit went back to the sale.
+      It was not paid in time. Its unit is on sale again.
     </Notice>
   ) : (
     <Notice tone="plain" title="Your order is cancelled">
-      Its unit went back to the sale. You may buy again.
+      Its unit is on sale again. You can place a new order.
     </Notice>
   );
 }
 
-/** The notification that a payment provider would send; its id makes a repeat harmless. */
+/** Sends the notification of a payment provider; its id makes it idempotent. */
 const pay = ({ orderId, priceCents }: Order) =>
   changed(() =>
     ask('/payments/notifications', {
@@ -315,7 +315,7 @@ async function changed(request: () => ReturnType<typeof ask<Order>>): Promise<vo
     answer.kind === 'ok'
       ? null
       : answer.kind === 'lost'
-        ? 'No answer came. Reload the page to see your order.'
+        ? 'No response came. Reload the page to see your order.'
         : answer.detail;
   change.value = { isPending: false, failure };
   if (answer.kind === 'ok') order.value = answer.body;

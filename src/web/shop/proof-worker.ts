@@ -1,6 +1,6 @@
 /**
- * Searches a proof of work beside the page, which stays responsive: a nonce for which the SHA-256 of `<challenge>.<nonce>` begins
- * with `bits` zero bits. The browser's own SHA-256 answers asynchronously, which costs many times the hash.
+ * Searches a proof of work in a worker, so that the page stays responsive: a nonce for which the SHA-256 of `<challenge>.<nonce>`
+ * begins with `bits` zero bits. The browser's built-in SHA-256 is asynchronous, and each call costs many times the hash itself.
  */
 import { sha256 } from '@noble/hashes/sha2.js';
 import { utf8ToBytes } from '@noble/hashes/utils.js';

@@ -1,10 +1,10 @@
 /**
- * Buying, as a good client does it: one order however often the button is pressed.
+ * The purchase flow of a well-behaved client: repeated presses and retries lead to one order.
  *
  *   idle ──press──▶ asking ──200, 201, 202──▶ placed
  *                    │  ▲
  *     busy, too many │  │ after `Retry-After`: the same request again
- *     no answer      │  │ after 4 s: by then a request on its way has no effect; the answer finds the order or places one
+ *     no answer      │  │ after 4 s, when an earlier request can no longer take effect: returns or places the order
  *     turn, proof    ▼  │ when the turn of the ticket comes
  *                   waiting ──stop──▶ idle
  *        any other problem ──▶ refused, unless an answer was lost and the order is there: placed
@@ -27,7 +27,7 @@ export type Purchase =
   | { readonly kind: 'placed'; readonly orderId: string }
   | { readonly kind: 'refused'; readonly problem: Problem };
 
-/** What the next request of an attempt waits for; null: nothing, it ended. */
+/** Wait before the next request of an attempt; null: the attempt has ended. */
 type Step = { readonly why: WaitReason; readonly ms: number } | null;
 
 const UNKNOWN_MS = 4_000;
@@ -40,7 +40,7 @@ export interface Buyer {
 }
 
 export const purchase = signal<Purchase>({ kind: 'idle' });
-/** Counts attempts: an attempt that is not the latest was stopped. */
+/** Number of the latest attempt; earlier ones have been stopped. */
 let attempt = 0;
 
 export function stop(): void {
@@ -88,7 +88,7 @@ export async function buy(buyer: Buyer): Promise<void> {
   }
 }
 
-/** The same request every time. With a ticket the body is ignored: the ticket names the customer. */
+/** Every retry sends the same request. With a ticket the service ignores the body: the ticket names the customer. */
 const order = ({ saleId, auth }: Buyer, ticket: Ticket | null): Promise<Answer<PlacedOrder>> =>
   ask<PlacedOrder>(`/sales/${saleId}/orders`, {
     body: { userId: auth === 'jwt' ? 'me' : identity.value },
@@ -119,7 +119,7 @@ function prove(script: string, challenge: string, bits: number): Promise<string>
 
 type Failed = Exclude<Answer<never>, { kind: 'ok' }>;
 
-/** What follows from an answer that is no order; null: it is final. */
+/** The next step after an answer without an order; null: the answer is final. */
 function nextStep(answer: Failed): Step {
   if (answer.kind === 'lost') return { why: 'unknown', ms: UNKNOWN_MS };
   const { slug, retryMs } = answer;
@@ -138,7 +138,7 @@ function nextStep(answer: Failed): Step {
   }
 }
 
-/** A ticket is refused when the sale is sold out, whoever asks: the order may be one of the last. @returns null: it is clear */
+/** Looks for an order whose answer was lost: a sold-out sale issues no ticket to repeat the purchase. @returns null: known */
 async function lookFor({ auth, saleId }: Buyer, set: (next: Purchase) => void): Promise<Step> {
   const found = await findOrder(auth, saleId);
   if (found.kind === 'ok') set({ kind: 'placed', orderId: found.body.orderId });
@@ -146,7 +146,7 @@ async function lookFor({ auth, saleId }: Buyer, set: (next: Purchase) => void): 
   return isClear ? null : { why: 'unknown', ms: UNKNOWN_MS };
 }
 
-/** Repeats what is safe to repeat until its answer is final. */
+/** Repeats an idempotent request until its answer is final, at most 8 times. */
 export async function persist<T>(request: () => Promise<Answer<T>>): Promise<Answer<T>> {
   for (let tries = 1; ; tries++) {
     const answer = await request();

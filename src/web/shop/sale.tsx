@@ -1,4 +1,4 @@
-/** One sale: how long, how many are left, and the visitor's order. */
+/** One sale: countdown, stock, and the visitor's order. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { type SaleState, stateOf } from '../../domain/sale.ts';
@@ -21,7 +21,7 @@ export interface SaleData {
 export const SalePage = ({ data }: { data: SaleData }) => {
   useEffect(() => follow(data.sale), [data]);
   const current: Sale = { ...data.sale, ...latest.value };
-  // By the server's clock: the button opens on time, not with the next event.
+  // By the server's clock, so the button is enabled on time rather than with the next event.
   const state = stateOf(current, Math.max(now.value, serverNow()));
   return (
     <div class="wide shop">
@@ -86,7 +86,7 @@ function Stock({ sale, isMain }: { sale: Sale; isMain: boolean }) {
       <Bar label="Units left" value={left} max={sale.stock} />
       {sale.remaining < 0 && (
         <p class="small bad">
-          {count(-sale.remaining)} more were sold than there are: this strategy is the benchmark’s control.
+          {count(-sale.remaining)} units oversold: this strategy is the benchmark’s control.
         </p>
       )}
     </div>

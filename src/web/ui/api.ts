@@ -1,4 +1,4 @@
-/** Requests to the service that served the page. Every answer is a value, also none. */
+/** Requests to the service that served the page. Every result is a value, including a missing response. */
 import type { z } from 'zod';
 import type { ProblemSlug } from '../../http/problems.ts';
 import type {
@@ -30,7 +30,7 @@ export interface Problem {
 export type Answer<T> =
   | { readonly kind: 'ok'; readonly status: number; readonly body: T }
   | Problem
-  /** No answer came: the request may have had its effect. */
+  /** No response came: the request may have taken effect. */
   | { readonly kind: 'lost' };
 
 export interface RequestOptions {
@@ -39,7 +39,7 @@ export interface RequestOptions {
   readonly token?: string;
 }
 
-/** Longer than any answer of the service takes. */
+/** Longer than the slowest response of the service. */
 const TIMEOUT_MS = 12_000;
 
 export async function ask<T>(path: string, { body, token }: RequestOptions = {}): Promise<Answer<T>> {
@@ -76,5 +76,5 @@ function problemOf(response: Response, body: Record<string, unknown>): Problem {
   };
 }
 
-/** What the server put into the page. */
+/** Data that the server embedded in the page. */
 export const pageData = <T>(): T => JSON.parse(document.getElementById('data')!.textContent!);

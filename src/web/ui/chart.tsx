@@ -1,4 +1,4 @@
-/** A line chart over time (uPlot). It draws on a canvas: its caption says in words what the last point is. */
+/** A line chart over time (uPlot). The canvas has a text alternative with the latest values. */
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
@@ -16,7 +16,7 @@ interface ChartProps {
   readonly data: readonly (readonly (number | null)[])[];
   readonly format: (value: number) => string;
   readonly height?: number;
-  /** Seconds that it shows. */
+  /** Time span, seconds. */
   readonly spanS: number;
   readonly label: string;
 }

@@ -1,2 +1,2 @@
-/** The bundler makes a file of its own of an imported style. */
+/** The bundler writes imported styles to a separate file. */
 declare module '*.css';

@@ -1,4 +1,4 @@
-/** Numbers, amounts and times as people read them. The page's language decides, not the browser's: it is English throughout. */
+/** Formats numbers, amounts and times for people, in English like the pages, whatever the browser's language. */
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
@@ -6,9 +6,9 @@ const amount = new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFr
 const instant = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium' });
 
 export const count = (n: number): string => whole.format(n);
-/** At most three digits that count: 12.3K. */
+/** At most three significant digits: 12.3K. */
 export const compact = (n: number): string => short.format(n);
-/** The service knows amounts, and no currency. */
+/** The service has no notion of currency. */
 export const money = (cents: number): string => amount.format(cents / 100);
 export const dateTime = (iso: string): string => instant.format(new Date(iso));
 

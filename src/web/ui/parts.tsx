@@ -1,4 +1,4 @@
-/** The parts that pages share. How they look is in style.css. */
+/** Components that pages share, styled by style.css. */
 import type { ComponentChildren } from 'preact';
 import type { SaleState } from '../../domain/sale.ts';
 import { count } from './format.ts';
@@ -21,7 +21,7 @@ export function StatePill({ state }: { state: SaleState }) {
   return <Pill tone={tone}>{text}</Pill>;
 }
 
-/** Says what happened, in one sentence or two; a screen reader says it too when it appears inside a `Live`. */
+/** A message of one or two sentences. Inside a `Live`, screen readers announce it. */
 export function Notice({
   tone,
   title,
@@ -48,7 +48,7 @@ export function Live({ children }: { children: ComponentChildren }) {
   );
 }
 
-/** How much of a whole is left. */
+/** A bar for the remaining part of a total. */
 export function Bar({ label, value, max }: { label: string; value: number; max: number }) {
   const shown = Math.min(Math.max(0, value), max);
   return (
@@ -77,7 +77,7 @@ export function Field({
   );
 }
 
-/** The command to copy, with its button. */
+/** A command with a button that copies it. */
 export function Command({ text }: { text: string }) {
   return (
     <div class="command">

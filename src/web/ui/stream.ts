@@ -1,14 +1,14 @@
 /**
- * Server-sent events by fetch, which can send a token and sees why a stream is refused; EventSource cannot.
+ * Server-sent events by fetch. Unlike EventSource, it can send a token and read the status of a refusal.
  *
- *   connecting ──200──▶ live ──ended, or silent──▶ connecting, after a pause that grows
- *       └──refused──▶ connecting, after `Retry-After`; `onProblem` learns the problem
+ *   connecting ──200──▶ live ──ended or silent──▶ connecting, after a growing pause
+ *       └──refused──▶ connecting, after `Retry-After`; `onLive` gets the status
  */
 import { bearer } from './api.ts';
 
 export interface StreamHandlers<T> {
   onEvent(event: T): void;
-  /** Whether events arrive. @param status of the refusal; null: there was no answer, or the stream ended */
+  /** Whether events arrive. @param status of the response; null: there was none, or the stream ended */
   onLive(isLive: boolean, status: number | null): void;
 }
 
@@ -16,7 +16,7 @@ export interface StreamHandlers<T> {
 const SILENT_MS = 12_000;
 const PAUSE_MS = { first: 1_000, max: 15_000 };
 
-/** @returns ends it */
+/** @returns a function that ends the stream */
 export function listen<T>(path: string, token: string, { onEvent, onLive }: StreamHandlers<T>): () => void {
   const stopped = new AbortController();
   let pauseMs = PAUSE_MS.first;
@@ -57,7 +57,7 @@ export function listen<T>(path: string, token: string, { onEvent, onLive }: Stre
   void (async () => {
     while (!stopped.signal.aborted) {
       await connect();
-      // Spread: those who lost the same server do not come back together.
+      // Jitter, so that clients of the same server do not all reconnect at once.
       await new Promise((resolve) => setTimeout(resolve, pauseMs * (0.75 + Math.random() / 2)));
       pauseMs = Math.min(pauseMs * 2, PAUSE_MS.max);
     }

@@ -1,4 +1,4 @@
-/** The server's clock on this page: it decides, however wrong the visitor's own clock is. */
+/** The server's clock on this page, independent of the visitor's clock. */
 import { signal } from '@preact/signals';
 
 let aheadMs = 0;
@@ -6,10 +6,10 @@ let aheadMs = 0;
 /** The server's time, milliseconds since 1970. */
 export const serverNow = (): number => performance.now() + aheadMs;
 
-/** The same, a few times a second, for what shows it. */
+/** The server's time as a signal, updated five times a second. */
 export const now = signal(0);
 
-/** @param ms what the server's clock was a moment ago */
+/** @param ms the server's time when it sent the message */
 export function setClock(ms: number): void {
   aheadMs = ms - performance.now();
   now.value = serverNow();
