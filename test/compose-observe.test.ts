@@ -25,7 +25,7 @@ describe('the profile observe', () => {
     configs[service.configs!.find(({ target }) => target === path)!.source]!.file!;
   const yamlAt = (service: Service, path: string) => parse(text(fileAt(service, path)));
 
-  it('has what its command at the top of the file says, and nothing else', () => {
+  it('has the services and ports that the top of the file names', () => {
     expect(Object.keys(services).filter((name) => services[name]!.profiles?.includes('observe'))).toEqual([
       'observe-prometheus',
       'observe-grafana',
@@ -48,7 +48,7 @@ describe('the profile observe', () => {
     expect(fileAt(prometheus!, `/etc/prometheus/${rules}`)).toBe('ops/prometheus/alerts.yml');
   });
 
-  it('shows the dashboard of the repository, which nobody can change', () => {
+  it('shows the dashboard of the repository, read-only', () => {
     const [source] = yamlAt(grafana!, '/etc/grafana/provisioning/datasources/prometheus.yml').datasources;
     const [provider] = yamlAt(grafana!, '/etc/grafana/provisioning/dashboards/stampede.yml').providers;
     const { GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH: path, ...settings } = grafana!.environment;

@@ -15,13 +15,13 @@ const page = readFileSync(new URL('../docs/how-to/run-in-production.md', import.
 describe('secrets', () => {
   const variables = Object.keys(secrets);
 
-  it.each(variables)('without %s Compose says which command writes it', (name) => {
+  it.each(variables)('without %s, Compose names the command that writes it', (name) => {
     expect(() => readCompose({ ...secrets, [name]: undefined })).toThrow(
       `required variable ${name} is missing a value: run scripts/secrets.sh`,
     );
   });
 
-  it('are written once, and what .env has is kept', () => {
+  it('are written once, and existing entries are kept', () => {
     const again = writeSecrets('ADMIN_TOKEN=mine\nREDIS_PASSWORD=\nSTRATEGY=unsafe');
     expect(again).toMatchObject({ ADMIN_TOKEN: 'mine', STRATEGY: 'unsafe' });
     expect(Object.keys(again).sort()).toEqual([...variables, 'STRATEGY'].sort());
@@ -64,7 +64,7 @@ describe('secrets', () => {
   });
 });
 
-it('runs the service without a right, and with nothing that it can write', () => {
+it('runs the service without capabilities, on a read-only file system', () => {
   for (const name of stampedes)
     expect(services[name], name).toMatchObject({
       read_only: true,
@@ -78,7 +78,7 @@ describe('the users of Redis', () => {
   const users = configs['redis-users']!.content!;
   const rulesOf = (line: string) => line.match(/[+-]\S+/g)!;
 
-  it('are those of every server that has data', () => {
+  it('are the same on every server with data', () => {
     const servers = all.filter(
       ([name, { image }]) => image?.startsWith('redis:') && !/sentinel|create/.test(name),
     );
@@ -90,7 +90,7 @@ describe('the users of Redis', () => {
     }
   });
 
-  it('have what docs/how-to/run-in-production.md lists', () => {
+  it('have the permissions that docs/how-to/run-in-production.md lists', () => {
     const [, listed] = /redis-cli ACL SETUSER stampede((?:.*\\\n)*.*)/.exec(page)!;
     const more = ['+client|setinfo', '+cluster|slots', '+asking'];
     const [, service] = users.trim().split('\n');
@@ -99,7 +99,7 @@ describe('the users of Redis', () => {
     for (const rule of more) expect(page).toContain(`\`${rule}\``);
   });
 
-  it('are accepted by a server, which lets nobody else in', async () => {
+  it('are accepted by a server, which rejects everyone else', async () => {
     const folder = await temporaryFolder('stampede-test-acl-');
     const { path: program, version } = (await findRedisServer())!;
     // Redis 7.2 brought this command.

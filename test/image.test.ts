@@ -141,7 +141,7 @@ describe.skipIf(reason !== null)(`a container of the image${reason === null ? ''
     return { code, output: output.join('') };
   }
 
-  it('does not start for everyone unless AUTH is set', async () => {
+  it('does not start without AUTH', async () => {
     const { HOST: _, ...open } = env;
     const { code, output } = await run(command('CMD'), open);
     expect(code).toBe(1);

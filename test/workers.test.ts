@@ -40,7 +40,7 @@ it('sells exactly the stock from both', async () => {
   expect(rows).toEqual([{ sold: 50 }]);
 });
 
-it('all accept the tickets of each other, also without TICKET_SECRETS', async () => {
+it('workers accept the tickets of each other, also without TICKET_SECRETS', async () => {
   await using issuer = await openIssuer();
   const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
   await using many = await startService({

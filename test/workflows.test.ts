@@ -54,7 +54,7 @@ describe.each(files)('%s', (file) => {
         expect(inputs).toMatchObject({ 'persist-credentials': false });
   });
 
-  it('ends', () => {
+  it('limits the duration of each job', () => {
     expect(concurrency?.group).toContain('github.ref');
     for (const [name, job] of all) expect(job['timeout-minutes'], name).toBeLessThanOrEqual(120);
   });

@@ -65,13 +65,13 @@ describe('token buckets', () => {
     expect(buckets.take('b', 0)).toBe(true);
   });
 
-  it('make nobody wait for more than a second when the clock is set back', () => {
+  it('delay no client by more than a second when the clock is set back', () => {
     const buckets = tokenBuckets(5);
     for (let n = 0; n < 5; n++) buckets.take('a', 3_600_000);
     expect([buckets.take('a', 0), buckets.take('a', 1_000)]).toEqual([false, true]);
   });
 
-  it('remember each of many clients that ask in the same second', () => {
+  it('keep the state of many clients of the same second', () => {
     const buckets = tokenBuckets(1);
     const asks = (atMs: number) =>
       Array.from({ length: 1_000 }, (_, n) => buckets.take(`client-${n}`, atMs)).filter(Boolean).length;

@@ -177,7 +177,7 @@ describe('a customer', () => {
     expect((await get(`/sales/${saleId}`, '')).body.sold).toBe(0);
   });
 
-  it('cannot use a ticket in place of a token, or the other way round', async () => {
+  it('cannot use a ticket as a token, or a token as a ticket', async () => {
     const saleId = await sell(1);
     const token = await issuer.token('ann');
     const ticket = forged(saleId, customerId(ISSUER, 'ann'));
@@ -315,7 +315,7 @@ describe('one address', () => {
     return answers.filter(({ status }) => status !== 429).length;
   };
 
-  it('has its requests limited, whatever it claims that it forwards', async () => {
+  it('is rate-limited, whatever forwarding headers it sends', async () => {
     expect(await passed((n) => `192.0.2.${n}, 203.0.113.9`)).toBeLessThan(20);
     expect(await passed((n) => `192.0.2.${n}`)).toBe(30);
   });
@@ -324,7 +324,7 @@ describe('one address', () => {
     expect(await passed((n) => `2001:db8:0:12${String(n).padStart(2, '0')}::1`)).toBeLessThan(20);
   });
 
-  it('has no name once its connection was reset, which ends no process', async () => {
+  it('cannot crash the process by resetting its connections', async () => {
     const bytes = 'GET /sales HTTP/1.1\r\nHost: test\r\nX-Forwarded-For: 198.51.100.1\r\n\r\n';
     const reset = () =>
       new Promise<void>((resolve) => {
@@ -336,7 +336,7 @@ describe('one address', () => {
     expect((await call(`${guarded.url}/healthz`)).status).toBe(200);
   });
 
-  it('cannot hoard with many customers', async () => {
+  it('cannot exceed its rate with many customers', async () => {
     const saleId = await sell(30);
     const attempts = Array.from({ length: 30 }, (_, n) =>
       post(`/sales/${saleId}/orders`, forged(saleId, `sybil-${n}`), {}, guarded.url),
@@ -346,7 +346,7 @@ describe('one address', () => {
     expect((await get(`/sales/${saleId}`, '')).body.sold).toBe(bought);
   });
 
-  it('has at most as many connections as it may', async () => {
+  it('has at most ADDRESS_CONNECTIONS connections', async () => {
     const open = async () => {
       const socket = connect(Number(new URL(service.url).port), '127.0.0.1').on('error', () => {});
       await once(socket, 'connect');
@@ -368,7 +368,7 @@ describe('one address', () => {
   });
 });
 
-it('believes a new key of the issuer, and no longer the one before it, in the middle of a sale', async () => {
+it('accepts a new key of the issuer during a sale, and rejects the old one', async () => {
   const saleId = await sell(9);
   const [before, ticket] = [await issuer.token('ann'), forged(saleId, 'ann')];
   expect((await post(`/sales/${saleId}/tickets`, before)).status).toBe(201);
@@ -384,7 +384,7 @@ it('believes a new key of the issuer, and no longer the one before it, in the mi
   expect((await post(`/sales/${saleId}/orders`, ticket)).status).toBe(201);
 });
 
-it('an issuer that does not answer is not the fault of the customer', async () => {
+it('an unreachable issuer is unavailable, not unauthorized', async () => {
   const auth = { jwksUrl: 'http://127.0.0.1:9/', issuer: ISSUER, audience: 'shop' };
   expect(await createIdentity(auth).customerOf(await issuer.token('ann'))).toMatchObject({
     kind: 'unavailable',

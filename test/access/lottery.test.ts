@@ -110,7 +110,7 @@ function spearman(values: readonly number[]): number {
   return (1 - (6 * squares) / (n * (n * n - 1))) * Math.sqrt(n - 1);
 }
 
-it('serves 10,000 customers in an order that does not depend on when they came', async () => {
+it('serves 10,000 customers in an order independent of their arrival', async () => {
   const startMs = Date.now() - 1_000 * (SPREAD_S + 5);
   const sale = await sell(startMs);
   const arrivals = await arrive(sale);
@@ -139,7 +139,7 @@ it('serves 10,000 customers in an order that does not depend on when they came',
   expect(unevenness).toBeLessThan(UNEVEN);
 });
 
-it('serves none who buy before their turn, while units are free', async () => {
+it('refuses purchases before their turn while units are free', async () => {
   const nowMs = Date.now();
   const sale = await sell(nowMs - 10_000);
   const arrivals = await arrive(sale);
@@ -150,7 +150,7 @@ it('serves none who buy before their turn, while units are free', async () => {
   expect(new Set(await attempt(sale, due))).toEqual(new Set([201]));
 });
 
-it('gives the turns of the waiting room to those who ask over HTTP', async () => {
+it('issues the turns of the waiting room over HTTP', async () => {
   const sale = await sell(Date.now() + 3_600_000);
   const subjects = Array.from({ length: 30 }, (_, n) => `subject-${n}`);
   const asked = await Promise.all(

@@ -55,7 +55,7 @@ describe('a ticket', () => {
     },
   );
 
-  it('of a length that no reader accepts is not issued', () => {
+  it('is not issued if it would be too long to be read', () => {
     const given = { saleId: 1, notBeforeMs: 0, expiresMs: 0 };
     expect(() => tickets.issue({ ...given, customer: 'a'.repeat(128) })).toThrow(RangeError);
   });

@@ -63,7 +63,7 @@ function expectVerdicts({ lanes, strikes }: RaceView): void {
 }
 
 describe('a race', () => {
-  it('goes through its states, is struck in the middle, and ends with verdicts and nothing else', async () => {
+  it('goes through its states with a fault, and leaves only verdicts', async () => {
     const phases: Phase[] = [];
     const race = new Race(small, ({ phase }) => {
       if (phases.at(-1) !== phase) phases.push(phase);
@@ -124,7 +124,7 @@ describe('the command', () => {
     return { child, ended, output: () => output };
   };
 
-  it('names every mistake, and explains itself', async () => {
+  it('names every mistake, and has --help', async () => {
     const wrong = await run('--units', '0', '--fault', 'none@1', '--canonical', 'x').ended;
     expect(wrong.code).toBe(2);
     for (const word of ['--units 0', '--fault none@1', '--canonical needs --headless', '"x"'])
@@ -189,7 +189,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     );
   };
 
-  it('is raced from the start to the verdicts by keyboard, with a fault, in silence', async () => {
+  it('is controlled by keyboard, from the start to the verdicts, without console errors', async () => {
     let show = (_view: RaceView): void => {};
     const race = new Race(small, (view) => show(view));
     await using server = await openServer(race, 0);

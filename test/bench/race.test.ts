@@ -39,7 +39,7 @@ describe('a lane', () => {
     });
   });
 
-  it('piles units beyond the stock up where they were sold', () => {
+  it('stacks oversold units at the time of their sale', () => {
     expect(oversoldBins({ bins: [2, 3, 0, 4] }, 4)).toEqual([0, 1, 0, 4]);
     expect(oversoldBins({ bins: [2, 3] }, 5)).toEqual([0, 0]);
   });
@@ -58,7 +58,7 @@ describe('a lane', () => {
     expect(recoveryText(lane.view(3_420).outages[0]!)).toBe('recovered after 2.4 s');
   });
 
-  it('takes the last pause of a fault, and none that begins long after it', () => {
+  it('attributes the last pause to a fault, and none that begins long after it', () => {
     const lane = steady();
     lane.struck(1_000);
     lane.answered('accepted', 2_600);
@@ -71,7 +71,7 @@ describe('a lane', () => {
     expect(lane.view(12_000).outages[0]).toMatchObject({ recoveredMs: 3_200, isStopped: false });
   });
 
-  it('that answers seldom is not stopped by a pause as long as its usual ones', () => {
+  it('with rare answers is not stopped by a pause of usual length', () => {
     const lane = new Lane(lua, 1_000);
     for (const atMs of [0, 250, 500, 750]) lane.answered('accepted', atMs);
     lane.struck(1_000);
@@ -136,7 +136,7 @@ describe('the options', () => {
   });
 });
 
-it('the picture in the README is of a race that kept what it promises, and small', () => {
+it('the picture in the README shows the expected verdicts, and is small', () => {
   const canonical = new URL('../../bench/results/canonical/', import.meta.url);
   const { lanes } = JSON.parse(readFileSync(new URL('race.json', canonical), 'utf8')) as RaceView;
   const words = lanes.map(({ isSafe, verdict }) => [isSafe, verdict?.word]);
@@ -164,7 +164,7 @@ describe('commands', () => {
         .end(body);
     });
 
-  it('come from the own page alone', async () => {
+  it('are accepted from its page only', async () => {
     for (const headers of [
       { origin: 'http://example.org' },
       { origin: 'null' },

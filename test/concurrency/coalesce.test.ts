@@ -48,7 +48,7 @@ it('passes a failure to the callers of that run only', async () => {
   expect(await second).toBe(1);
 });
 
-it('pauses between two runs, and calls of the pause share the next one', async () => {
+it('pauses between two runs, and calls during the pause share the next one', async () => {
   let runs = 0;
   const work = async () => ++runs;
   const shared = coalesce(work, 1);

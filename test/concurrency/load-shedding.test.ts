@@ -32,7 +32,7 @@ it('admits up to the limit, then queues, then sheds', async () => {
   expect(admission.state).toMatchObject({ inFlight: 10, queued: 50, limit: 10 });
 });
 
-it('lets one client fill a share of the queue, also again after its attempts left it', () => {
+it('lets one client fill only a share of the queue, and frees the share as its attempts leave', () => {
   arrive(10);
   const attempts = () => Array.from({ length: 10 }, () => admission.enter('10.0.0.1'));
   const isQueued = (answer: boolean | Promise<boolean>) => answer instanceof Promise;

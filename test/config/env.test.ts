@@ -57,7 +57,7 @@ describe('the configuration', () => {
     });
   });
 
-  it('has a share as a number from 0 to 1', () => {
+  it('accepts a ratio from 0 to 1', () => {
     for (const [text, traceRatio] of Object.entries({ 0: 0, 1: 1, '0.01': 0.01, '.5': 0.5 }))
       expect(parseEnv({ OTEL_TRACES_SAMPLER_ARG: text }, choices)).toMatchObject({ traceRatio });
     for (const text of ['2', '-0.1', '1.5', '1e-3', 'half'])

@@ -80,7 +80,7 @@ describe('a broadcast', () => {
     expect(after[0]).toBe(after[2]);
   });
 
-  it('has no stream for what does not exist', async () => {
+  it('has no stream for an unknown topic', async () => {
     expect((await call(`${url()}/other`)).status).toBe(404);
   });
 
@@ -217,7 +217,7 @@ describe('the events of a sale', () => {
     close();
   });
 
-  it('are refused for no sale, and for one address that has as many as it may', async () => {
+  it('are refused for an unknown sale, and for an address at its limit', async () => {
     const { id } = await createSale(service.url, 1);
     expect((await call(urlOf(999_999))).problem).toBe('unknown-sale');
     expect((await call(urlOf(Number.MAX_SAFE_INTEGER))).problem).toBe('unknown-sale');

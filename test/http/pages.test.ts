@@ -129,7 +129,7 @@ describe('a page', () => {
     });
   });
 
-  it('offers to report a payment only to who may', async () => {
+  it('offers to report a payment only to clients that may', async () => {
     const { id } = await createSale(service.url, 3);
     expect((await open(`/shop/${id}`)).data.canPay).toBe(true);
     expect((await open(`/shop/${id}`, service.url, { via: 'a proxy' })).data.canPay).toBe(false);

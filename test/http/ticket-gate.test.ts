@@ -120,7 +120,7 @@ describe('a purchase with a ticket', () => {
     expect(statusIn(await exchange(bytes, (text) => text.endsWith('}')))).toBe(401);
   });
 
-  it('gets its own answer, when one connection pipelines those of many', async () => {
+  it('gets its own response when a connection pipelines many purchases', async () => {
     const { id } = await createSale(service.url, 30);
     const names = Array.from({ length: 60 }, (_, n) => `customer-${n}`);
     const isForged = (n: number) => n % 3 === 0;
@@ -138,7 +138,7 @@ describe('a purchase with a ticket', () => {
   });
 });
 
-it('a turn begins and ends at its very millisecond', () => {
+it('a turn begins and ends at the exact millisecond', () => {
   const gate = createTicketGate({
     tickets,
     attempts: tokenBuckets(0),

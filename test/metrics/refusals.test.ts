@@ -94,7 +94,7 @@ it('counts payment notifications by result', async () => {
   });
 });
 
-it('shows how long the audit log is, and what waits for it', async () => {
+it('shows the length of the audit log and its pending events', async () => {
   const { sql } = stores;
   const { rows } = await eventually(
     () =>

@@ -70,7 +70,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     });
   });
 
-  it('shows attempts as they happen, drawn once for all who watch', async () => {
+  it('shows live attempts', async () => {
     const { id } = await createSale(service.url, 40);
     await visit(browser, consoleUrl(), async (page) => {
       await page.waitForSelector('.pill:has-text("Live")');

@@ -116,7 +116,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     expect(await ordersOf(id, name)).toEqual(['cancelled', 'pending']);
   });
 
-  it('shows that it is sold out, and sells the unit that comes back', async () => {
+  it('shows that it is sold out, and sells a unit that is released', async () => {
     const { id } = await createSale(service.url, 1);
     const first = await attempt(service.url, id, 'first');
     const name = newName();
@@ -149,7 +149,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     });
   });
 
-  it('asks again when an answer is lost, and has one order', async () => {
+  it('retries after a lost response, and gets one order', async () => {
     const { id } = await createSale(service.url, 3);
     const name = newName();
     // More than once: a browser repeats by itself what it sent on a connection that it had used before.
@@ -196,7 +196,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     });
   });
 
-  it('says in words why an attempt is refused', async () => {
+  it('explains why an attempt is refused', async () => {
     const { id } = await createSale(service.url, 1);
     await visit(browser, shop(id), async (page) => {
       await page.route('**/orders', async (route) => {
