@@ -22,10 +22,10 @@ export async function auditSale({ saleId, history, settled, ...stores }: SaleAud
 const REPAIR_MS = 3_000;
 
 /**
- * The audit of a sale that a fault may have struck: what the service still repairs is no mistake.
+ * Audits a sale after a possible fault. Waits for repairs in progress, which are not errors.
  * @param options.stop the service, once nothing is in flight between the stores
- * @param options.isControl it must fail, and is not waited for
- * @returns the report, and how long it took until nothing was left between the stores
+ * @param options.isControl the audit must fail, so it does not wait for repairs
+ * @returns the report, and how long the repairs took
  */
 export async function auditRepaired(
   sale: SaleAudit,

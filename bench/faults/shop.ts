@@ -1,4 +1,4 @@
-/** A service on stores of its own, with a way to each store, that faults can strike. */
+/** A service with separate stores and a proxy to each store, for fault injection. */
 import { randomInt } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -16,29 +16,29 @@ interface StoreUrls {
 
 export interface ShopOptions {
   readonly strategy: string;
-  /** Further variables of the service. */
+  /** Additional environment variables of the service. */
   readonly env: Readonly<Record<string, string>>;
-  /** Of servers and their data; removed at the end. */
+  /** Folder of the servers and their data; removed at the end. */
   readonly folder: string;
   readonly clock?: string | null;
   readonly redis?: 'single' | 'replicated' | 'cluster';
-  /** What the fault needs behind the stores. */
+  /** The servers that the fault requires, such as a replica. */
   readonly needs?: Pick<StrategyFault, 'group' | 'smallDisk'>;
-  /** How far the stores are away: added to each request and to each reply. */
+  /** Network delay to the stores, added to each request and each reply. */
   readonly delayMs?: number;
   readonly signal: AbortSignal;
 }
 
 export interface OpenShop extends Shop, AsyncDisposable {
-  /** Of the service, also after it was started again. */
+  /** URL of the service; it stays the same after a restart. */
   readonly url: string;
-  /** Those that have the data now, past every proxy. */
+  /** Direct URLs, without a proxy, of the stores that currently have the data. */
   stores(): Promise<StoreUrls>;
-  /** Stops the service; the stores go on. */
+  /** Stops the service; the stores keep running. */
   stop(): Promise<unknown>;
 }
 
-/** @throws when a store or the service does not start; then nothing is left of them */
+/** @throws when a store or the service does not start; then all of them are stopped and removed */
 export async function openShop(options: ShopOptions): Promise<OpenShop> {
   const closers: (() => PromiseLike<unknown>)[] = [];
   const close = async (): Promise<void> => {
@@ -52,7 +52,7 @@ export async function openShop(options: ShopOptions): Promise<OpenShop> {
   }
 }
 
-/** @param closers gets what ends each part, in the order of their start */
+/** @param closers receives a function that ends each part, in starting order */
 async function open(
   options: ShopOptions,
   closers: (() => PromiseLike<unknown>)[],
@@ -115,7 +115,7 @@ function postgresOptions({ folder, clock = null, needs = {} }: ShopOptions): Lab
   return { folder: join(folder, 'postgres'), clock, durable: true, group: own, smallDisk };
 }
 
-/** A free port that no client gets for a connection of its own: the service returns to it after seconds. */
+/** A free port outside the ephemeral range, so that it is still free when the service restarts seconds later. */
 async function quietPort(): Promise<number> {
   for (;;) {
     const port = randomInt(20_000, 30_000);

@@ -14,7 +14,7 @@ import { eventually } from './eventually.ts';
 import { TcpProxy } from './proxy.ts';
 import { temporaryFolder } from './temporary-folder.ts';
 
-/** A killed server loses nothing that it wrote, synchronized or not: the machine goes on. */
+/** Without fsync: a killed server loses no writes, because the machine keeps running. */
 const ARGS = ['fsync=off', 'wal_sender_timeout=2s', 'wal_receiver_timeout=2s'].flatMap((one) => ['-c', one]);
 
 export interface PairOptions {

@@ -45,14 +45,14 @@ export interface ProxyOptions {
   readonly patienceMs?: number;
   /** Whether a chunk of requests may pass. From the first that may not, its connection swallows all requests. */
   readonly filter?: (chunk: Buffer) => boolean;
-  /** Whether it keeps all that passed, for `requestsWith` and `repliesWith` (true). */
+  /** Whether the proxy records its traffic, for `requestsWith` and `repliesWith` (true). */
   readonly remembers?: boolean;
 }
 
 /** One direction of one connection. */
 interface Direction {
   readonly to: Socket;
-  /** Null: not kept. */
+  /** The recorded traffic; null: not recorded. */
   readonly passed: string[] | null;
   /** In order; while there are some, new bytes queue behind them. */
   readonly held: Buffer[];

@@ -14,7 +14,7 @@ export async function openRedis(
   count: number,
   { folder, clock: library, program: given, replicas: replicaCount = 0, durable = false }: LabOptions,
 ): Promise<LabServers> {
-  // Looked for once: it keeps this process busy, and a restart is in the middle of a load.
+  // Found once: the search blocks this process, and a restart happens under load.
   const program = given ?? (await ensureRedisServer()).path;
   const clock = (n: number) => join(folder, `clock-${n}`);
   const start = async (n: number, port?: number, more: readonly string[] = []) => {
