@@ -29,7 +29,12 @@ const isLoopback = (host: string) => /^(localhost|127(\.\d{1,3}){3}|::1)$/.test(
 const ISSUER = ['AUTH_JWKS_URL', 'AUTH_ISSUER', 'AUTH_AUDIENCE'] as const;
 
 /** @returns what is wrong with the variables together */
-export function authMistakes({ AUTH, HOST = '127.0.0.1', ADMIN_HOST = HOST, ...given }: Given): readonly string[] {
+export function authMistakes({
+  AUTH,
+  HOST = '127.0.0.1',
+  ADMIN_HOST = HOST,
+  ...given
+}: Given): readonly string[] {
   if (AUTH === 'jwt') {
     const missing = ISSUER.filter((name) => given[name] === undefined);
     return missing.map((name) => `${name} is missing: AUTH=jwt needs ${ISSUER.join(', ')}`);

@@ -109,7 +109,9 @@ it('bounds the connections to the admin port, and stops listening on both ports 
 
   // A request that is never complete keeps the main server.
   const slow = connect(Number(new URL(service.url).port), '127.0.0.1').on('error', () => {});
-  slow.write('POST /sales/1/orders HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{');
+  slow.write(
+    'POST /sales/1/orders HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{',
+  );
   let isSlowOpen = true;
   slow.on('close', () => {
     isSlowOpen = false;

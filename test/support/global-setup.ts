@@ -38,7 +38,10 @@ export default async function setup(project: TestProject): Promise<() => Promise
     redis: false,
     say,
     // A test's data does not outlive it: no need to wait for the disk.
-    postgresArgs: ['-c', 'fsync=off', '-c', 'synchronous_commit=off', '-c', 'full_page_writes=off'],
+    // Several files at once have several services each, with 20 connections or more.
+    postgresArgs: ['fsync=off', 'synchronous_commit=off', 'full_page_writes=off', 'max_connections=1000'].flatMap(
+      (setting) => ['-c', setting],
+    ),
   });
   const postgresUrl = stores.migrationDatabaseUrl!;
   const client = new pg.Client({ connectionString: postgresUrl });

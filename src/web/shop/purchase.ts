@@ -61,7 +61,8 @@ export async function buy(buyer: Buyer): Promise<void> {
   const settle = async (answer: Failed): Promise<Step> => {
     const step = nextStep(answer) ?? (mayExist ? await lookFor(buyer, set) : null);
     mayExist ||= step?.why === 'unknown';
-    if (step === null && purchase.value.kind !== 'placed') set({ kind: 'refused', problem: answer as Problem });
+    if (step === null && purchase.value.kind !== 'placed')
+      set({ kind: 'refused', problem: answer as Problem });
     return step;
   };
   for (let tries = 1; own === attempt; tries++) {
