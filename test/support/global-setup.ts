@@ -39,9 +39,12 @@ export default async function setup(project: TestProject): Promise<() => Promise
     say,
     // A test's data does not outlive it: no need to wait for the disk.
     // Several files at once have several services each, with 20 connections or more.
-    postgresArgs: ['fsync=off', 'synchronous_commit=off', 'full_page_writes=off', 'max_connections=1000'].flatMap(
-      (setting) => ['-c', setting],
-    ),
+    postgresArgs: [
+      'fsync=off',
+      'synchronous_commit=off',
+      'full_page_writes=off',
+      'max_connections=1000',
+    ].flatMap((setting) => ['-c', setting]),
   });
   const postgresUrl = stores.migrationDatabaseUrl!;
   const client = new pg.Client({ connectionString: postgresUrl });
