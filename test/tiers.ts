@@ -23,7 +23,6 @@ export const FULL_ONLY = [
   'test/bench/suites.test.ts',
   'test/contract/locks-on-cluster.test.ts',
   'test/contract/redis-acl.test.ts',
-  'test/http/rolling-restart.test.ts',
   'test/http/slow-clients.test.ts',
   'test/http/store-failures.test.ts',
   'test/image.test.ts',
@@ -59,7 +58,11 @@ export const FULL_ONLY = [
 ];
 
 /** Of the full tier, and apart from its other files: they bound milliseconds, which more work at the same time would exceed. */
-export const TIMED = ['test/bench/link.test.ts', 'test/http/flood.test.ts'];
+export const TIMED = [
+  'test/bench/link.test.ts',
+  'test/http/flood.test.ts',
+  'test/http/rolling-restart.test.ts',
+];
 
 /** Have tests of both tiers, and ask test/support/tier.ts which ones are due. */
 export const IN_BOTH = [
