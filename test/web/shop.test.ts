@@ -64,6 +64,19 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       );
   });
 
+  it.each(['/', '/shop/1', '/console'])(
+    'paints %s within a second of the response',
+    { retry: 2 },
+    async (path) => {
+      await visit(browser, service.url + path, async (page) => {
+        const paint = `performance.getEntriesByName('first-contentful-paint')[0]?.startTime`;
+        await page.waitForFunction(paint);
+        const response = `performance.getEntriesByType('navigation')[0].responseStart`;
+        expect(await page.evaluate<number>(`${paint} - ${response}`)).toBeLessThan(1_000);
+      });
+    },
+  );
+
   it('buys, pays and shows the order again after a reload', async () => {
     const { id } = await createSale(service.url, 3);
     const name = newName();
