@@ -17,6 +17,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   'task-dispatcher': 'Tasks wait in Postgres, where they are safe. Check Redis.',
   'task-worker': 'Tasks are retried. Check the webhook, and GET /tasks?state=dead.',
   'audit-log': 'Events are not in the audit log yet. Check Postgres.',
+  retention: 'Some old rows were not deleted. A table of yours may refer to them.',
   local: 'The data of the local stores is at risk. Use your own stores.',
 };
 

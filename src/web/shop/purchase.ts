@@ -102,18 +102,20 @@ async function takeTicket({ saleId, proofWorker }: Buyer, onProving: () => void)
   if (answer.kind !== 'problem' || answer.slug !== 'proof-required') return answer;
   onProving();
   const challenge = String(answer.body.challenge);
-  return request({
-    proof: { challenge, nonce: await prove(proofWorker, challenge, Number(answer.body.bits)) },
-  });
+  const nonce = await prove(proofWorker, challenge, Number(answer.body.bits));
+  return nonce === null ? { kind: 'lost' } : request({ proof: { challenge, nonce } });
 }
 
-function prove(script: string, challenge: string, bits: number): Promise<string> {
+/** @returns null when the worker cannot be loaded */
+function prove(script: string, challenge: string, bits: number): Promise<string | null> {
   return new Promise((resolve) => {
     const worker = new Worker(script, { type: 'module' });
-    worker.onmessage = ({ data }: MessageEvent<string>) => {
+    const end = (nonce: string | null) => {
       worker.terminate();
-      resolve(data);
+      resolve(nonce);
     };
+    worker.onmessage = ({ data }: MessageEvent<string>) => end(data);
+    worker.onerror = () => end(null);
     worker.postMessage({ challenge, bits });
   });
 }
