@@ -237,6 +237,11 @@ export const limits = {
   traceFlushMs: 2_000,
   /** Interval at which a server looks for late requests. */
   lateRequestsEveryMs: 1_000,
+  /**
+   * Connections that wait until the process accepts them; Linux also bounds them by `net.core.somaxconn`. Node's default of 511
+   * overflows in a rush: some clients then connect seconds later, or wait on a connection that the service does not know.
+   */
+  listenBacklog: 4_096,
   /** File descriptors that connections of clients leave to the stores, the log and the process. */
   reservedDescriptors: 256,
   /** Connections of administrators, with ADMIN_PORT: they use half of the reserved descriptors. */

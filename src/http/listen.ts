@@ -27,7 +27,7 @@ class ListenError extends OperatorError {
 export function listenOn(server: Server, address: Address, variable = 'PORT'): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => reject(explain(error, address, variable)));
-    server.listen(address.port, address.host, resolve);
+    server.listen(address.port, address.host, limits.listenBacklog, resolve);
   });
 }
 
