@@ -1,5 +1,5 @@
 /**
- * The lottery, with 10,000 customers on a running service: who is served does not depend on who came first, and nobody is served
+ * The lottery, with 10,000 customers on a running service: the order of arrival does not decide the outcome, and no customer is served
  * before their turn. Turns are given by the waiting room on a real Redis, in the seconds before a start that has passed when the
  * customers buy. Everything depends on a fixed seed. With another one, each statistic would be beyond its bound once in a million.
  */
@@ -117,7 +117,7 @@ it('serves 10,000 customers in an order independent of their arrival', async () 
   const byTurn = arrivals.toSorted((a, b) => a.turnMs - b.turnMs);
   const statuses = await attempt(sale, byTurn);
   const served = byTurn.filter((_, at) => statuses[at] === 201);
-  expect(served).toEqual(byTurn.slice(0, UNITS)); // each at its turn, and nobody else
+  expect(served).toEqual(byTurn.slice(0, UNITS)); // each at its turn, and no other customer
   expect(statuses.filter((status) => status === 409)).toHaveLength(CUSTOMERS - UNITS);
   const owners = await stores.sql.query('SELECT user_id FROM orders WHERE sale_id = $1', [sale.id]);
   expect(new Set(owners.rows.map(({ user_id }) => user_id))).toEqual(

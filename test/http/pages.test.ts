@@ -91,7 +91,7 @@ describe('a page', () => {
     });
     expect(await get('br, gzip')).toMatchObject({ encoding: 'br', text: plain.text });
     expect(await get('gzip')).toMatchObject({ encoding: 'gzip', text: plain.text });
-    // Of another version: the page works, and nobody keeps it.
+    // A path of another version: the page works, and no cache keeps it.
     expect(await get('gzip', '/assets/another/shop.js')).toMatchObject({
       cache: 'no-store',
       text: plain.text,

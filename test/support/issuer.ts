@@ -21,7 +21,7 @@ export interface Issuer extends AsyncDisposable {
   readonly env: Readonly<Record<string, string>>;
   /** A token of a customer that is valid for 5 minutes. @param claims win; undefined leaves one out */
   token(sub: string, claims?: Claims, signing?: Signing): Promise<string>;
-  /** Another key, of which nobody knows. */
+  /** A key that the JWKS does not list. */
   foreignKeys(): Promise<Keys>;
   /** Publishes a new key beside the last one, and signs with it. */
   rotate(): Promise<void>;
