@@ -8,11 +8,12 @@ import { accessSync, chmodSync, constants, readFileSync, symlinkSync } from 'nod
 import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';
 import { LocalStoreError, systemCode } from './errors.ts';
+import type { Program } from './program-copy.ts';
 import { SERVER_ENVIRONMENT } from './server-process.ts';
 
 export interface PostgresBinaries {
-  readonly initdb: string;
-  readonly postgres: string;
+  /** The server, and the folder of all that it needs; initdb is beside the server. */
+  readonly server: Program;
   /** Such as 18. */
   readonly major: number;
 }
@@ -107,5 +108,8 @@ export async function preparePostgresBinaries(): Promise<PostgresBinaries> {
       { cause },
     );
   }
-  return { initdb, postgres, major: Number(/(\d+)/.exec(version.replace(/^.*\)/, ''))?.[1] ?? Number.NaN) };
+  return {
+    server: { path: postgres, tree: join(folder, 'native') },
+    major: Number(/(\d+)/.exec(version.replace(/^.*\)/, ''))?.[1] ?? Number.NaN),
+  };
 }

@@ -12,9 +12,8 @@ import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync
 import { rm, rmdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
-import type { PostgresBinaries } from './postgres-binaries.ts';
 import { identify, sendSignal } from './processes.ts';
-import { changeOwner, type ServerAccount } from './server-account.ts';
+import { changeOwner, pathWithin, type ServerAccount } from './server-account.ts';
 import { launch } from './server-process.ts';
 
 export const POSTGRES_USER = 'stampede';
@@ -25,7 +24,9 @@ const UNUSED_PID = 2_147_483_646;
 export interface DataFolderOptions {
   /** Contains `data` and the log. */
   readonly folder: string;
-  readonly binaries: PostgresBinaries;
+  readonly initdb: string;
+  /** Such as 18. */
+  readonly major: number;
   readonly account: ServerAccount;
   readonly password: string;
   /** False skips the flush at the end of initdb, useless for a server without fsync. */
@@ -35,23 +36,25 @@ export interface DataFolderOptions {
 }
 
 async function initialize(options: DataFolderOptions, data: string): Promise<void> {
-  const { account, binaries, folder } = options;
+  const { account, folder } = options;
   const draft = join(folder, `data.new-${randomBytes(4).toString('hex')}`);
-  mkdirSync(draft, { mode: 0o700 });
-  const passwordFile = join(draft, 'password');
-  await writeFile(passwordFile, options.password, { mode: 0o600 });
-  for (const path of [draft, passwordFile]) chownSync(path, account.owner.uid, account.owner.gid);
-  const args = ['-D', join(draft, 'data'), '-U', POSTGRES_USER, `--pwfile=${passwordFile}`];
+  const draftData = join(draft, 'data');
+  mkdirSync(draftData, { recursive: true, mode: 0o700 });
+  await writeFile(join(draft, 'password'), options.password, { mode: 0o600 });
+  const { uid, gid } = account.named;
+  for (const path of [draft, draftData, join(draft, 'password')]) chownSync(path, uid, gid);
+  const within = pathWithin(draftData, account);
+  const args = ['-D', within, '-U', POSTGRES_USER, `--pwfile=${within}/../password`];
   args.push('--auth=scram-sha-256', '--locale=C', '--encoding=UTF8', '--no-instructions');
   if (!options.sync) args.push('--no-sync');
   const initdb = await launch(
     {
-      command: binaries.initdb,
+      command: options.initdb,
       args,
-      cwd: folder,
+      cwd: draftData,
       log: join(folder, 'initdb.log'),
       detached: true,
-      ...account.ids,
+      ...(account.ids === null ? {} : account.named),
     },
     'postgres-failed',
   );
@@ -61,7 +64,7 @@ async function initialize(options: DataFolderOptions, data: string): Promise<voi
   if (options.signal?.aborted) abort();
   const end = await initdb.ended;
   options.signal?.removeEventListener('abort', abort);
-  if (end === 'exit code 0') renameSync(join(draft, 'data'), data);
+  if (end === 'exit code 0') renameSync(draftData, data);
   await rm(draft, { recursive: true, force: true, maxRetries: 5 });
   throwIfAborted(options.signal);
   if (end === 'exit code 0') return;
@@ -122,7 +125,7 @@ export async function prepareDataFolder(options: DataFolderOptions): Promise<str
     options.say(`Preparing a local Postgres in ${folder} (first start only)`);
     await initialize(options, data);
   }
-  checkVersion(data, options.binaries.major);
+  checkVersion(data, options.major);
   await changeOwner(data, account);
   await repairPidFile(data);
   return data;

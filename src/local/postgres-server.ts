@@ -9,7 +9,7 @@
  * Readiness is read from postmaster.pid, because another process that took the port could answer a connection.
  */
 import { readFileSync, realpathSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
@@ -18,7 +18,7 @@ import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-dat
 import { ensureDatabase, urlOf } from './postgres-roles.ts';
 import { findServers } from './processes.ts';
 import { readOrCreateSecret } from './secret.ts';
-import { chooseAccount, createDataFolder, type ServerAccount } from './server-account.ts';
+import { chooseAccount, createDataFolder, pathWithin, type ServerAccount } from './server-account.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
 const START_TIMEOUT_MS = 60_000; // crash recovery of a large WAL is slow, and kill -9 is common here
@@ -59,46 +59,50 @@ export interface PostgresServer {
 interface Prepared {
   readonly folder: string;
   readonly data: string;
-  readonly binary: string;
+  readonly program: string;
   readonly account: ServerAccount;
   readonly password: string;
 }
 
 const dataFolder = (folder: string) => join(realpathSync(folder), 'data');
 
+/** Identifies a server by its command line, which may not name its folder otherwise. Postgres accepts any setting with a dot. */
+const markOf = (folder: string) => `stampede.folder=${dataFolder(folder)}`;
+
 /** Stops an orphaned Postgres that still runs on the folder. */
 export async function stopOrphanedPostgres(folder: string, say: (line: string) => void): Promise<void> {
-  const argument = dataFolder(folder);
+  const argument = markOf(folder);
   await stopOrphans({ name: 'Postgres', programs: ['postgres'], argument, signal: 'SIGINT', say });
 }
 
 async function prepare(options: PostgresOptions): Promise<Prepared> {
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
-  const running = findServers(['postgres'], dataFolder(folder))[0];
+  const running = findServers(['postgres'], markOf(folder))[0];
   if (running !== undefined) {
     throw new LocalStoreError('folder-in-use', `A Postgres (pid ${running.pid}) already runs on ${folder}.`);
   }
   const password = options.password ?? readOrCreateSecret(folder);
   const binaries = await preparePostgresBinaries();
-  const account = await chooseAccount({
+  const { account, program } = await chooseAccount({
     server: 'Postgres',
     folder: join(folder, '..'),
-    binary: binaries.postgres,
+    program: binaries.server,
   });
   const data = await prepareDataFolder({
     folder,
-    binaries,
+    initdb: join(dirname(program), 'initdb'),
+    major: binaries.major,
     account,
     password,
     sync: !(options.args ?? []).includes('fsync=off'),
     say: options.say ?? (() => {}),
     ...(options.signal === undefined ? {} : { signal: options.signal }),
   });
-  return { folder, data, binary: binaries.postgres, account, password };
+  return { folder, data, program, account, password };
 }
 
-function settings(data: string, port: number, args: readonly string[]): string[] {
+function settings({ folder, data, account }: Prepared, port: number, args: readonly string[]): string[] {
   const values = {
     listen_addresses: '127.0.0.1',
     unix_socket_directories: '', // their paths are limited to 107 bytes, and TCP on loopback suffices
@@ -109,7 +113,7 @@ function settings(data: string, port: number, args: readonly string[]): string[]
     lc_messages: 'C',
   };
   const flags = Object.entries(values).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
-  return ['-D', data, '-p', String(port), ...flags, ...args];
+  return ['-D', pathWithin(data, account), '-p', String(port), '-c', markOf(folder), ...flags, ...args];
 }
 
 function isReady(data: string, pid: number): boolean {
@@ -126,10 +130,10 @@ type Start = { server: ServerProcess; port: number } | 'port-taken' | 'old-backe
 async function startOnce(prepared: Prepared, port: number, options: PostgresOptions): Promise<Start> {
   const { account, data, folder } = prepared;
   const log = logOf(folder);
-  const args = settings(data, port, options.args ?? []);
+  const args = settings(prepared, port, options.args ?? []);
   const { environment = {} } = options;
   const server = await launch(
-    { command: prepared.binary, args, cwd: folder, log, environment, ...account.ids },
+    { command: prepared.program, args, cwd: data, log, environment, ...account.ids },
     'postgres-failed',
   );
   const deadline = performance.now() + START_TIMEOUT_MS;

@@ -17,7 +17,13 @@ import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
 import { findServers } from './processes.ts';
 import { ensureRedisServer } from './redis-install.ts';
-import { changeOwner, chooseAccount, createDataFolder, type ServerAccount } from './server-account.ts';
+import {
+  changeOwner,
+  chooseAccount,
+  createDataFolder,
+  pathWithin,
+  type ServerAccount,
+} from './server-account.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
 
 export { findRedisServer } from './redis-binary.ts';
@@ -61,7 +67,11 @@ export interface RedisServer {
   kill(): Promise<void>;
 }
 
-const configurationPath = (folder: string) => join(realpathSync(folder), 'redis.conf');
+const CONFIGURATION = 'redis.conf';
+const configurationPath = (folder: string) => join(realpathSync(folder), CONFIGURATION);
+
+/** Identifies a server by its command line, which may not name its folder otherwise. Without a syslog the option has no effect. */
+const markOf = (folder: string) => ['--syslog-ident', configurationPath(folder)];
 
 /** Stops an orphaned Redis that still runs on the folder. */
 export async function stopOrphanedRedis(folder: string, say: (line: string) => void): Promise<void> {
@@ -72,12 +82,12 @@ export async function stopOrphanedRedis(folder: string, say: (line: string) => v
 const quoted = (text: string) => `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
 
 /** Replaces the file rather than writing through a link that the server's account may have made. */
-function writeConfiguration(folder: string, password: string | undefined, { ids }: ServerAccount): string {
+function writeConfiguration(folder: string, password: string | undefined, account: ServerAccount): void {
   const path = configurationPath(folder);
   const lines = [
     '# Generated at each start.',
     'bind 127.0.0.1',
-    `dir ${quoted(folder)}`,
+    `dir ${quoted(pathWithin(folder, account))}`,
     'appendonly yes',
     'appendfsync everysec',
     'save ""',
@@ -90,11 +100,10 @@ function writeConfiguration(folder: string, password: string | undefined, { ids 
   const file = openSync(path, 'wx', 0o600);
   try {
     writeFileSync(file, `${lines.join('\n')}\n`);
-    if (ids !== null) fchownSync(file, ids.uid, ids.gid);
+    if (account.ids !== null) fchownSync(file, account.ids.uid, account.ids.gid);
   } finally {
     closeSync(file);
   }
-  return path;
 }
 
 /** The reply of the server on the port to AUTH, INFO and PING; empty on timeout. */
@@ -137,8 +146,9 @@ async function startOnce(
   port: number,
 ): Promise<ServerProcess | null> {
   const { folder, password, account } = options;
-  const configuration = writeConfiguration(folder, password, account);
-  const args = [configuration, '--port', String(port), ...(options.args ?? [])];
+  writeConfiguration(folder, password, account);
+  const configuration = join(pathWithin(folder, account), CONFIGURATION);
+  const args = [configuration, ...markOf(folder), '--port', String(port), ...(options.args ?? [])];
   const log = join(folder, 'redis.log');
   const { program, environment = {} } = options;
   const launched = { command: program, args, cwd: folder, log, environment, ...account.ids };
@@ -160,14 +170,18 @@ async function startOnce(
 
 /** Starts a Redis on a folder and waits until it is ready. */
 export async function startRedisServer(options: RedisOptions): Promise<RedisServer> {
-  const program = options.program ?? (await ensureRedisServer(options.say ? { say: options.say } : {})).path;
+  const path = options.program ?? (await ensureRedisServer(options.say ? { say: options.say } : {})).path;
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
   const running = findServers(PROGRAMS, configurationPath(folder))[0];
   if (running !== undefined) {
     throw new LocalStoreError('folder-in-use', `A Redis (pid ${running.pid}) already runs on ${folder}.`);
   }
-  const account = await chooseAccount({ server: 'Redis', folder: join(folder, '..'), binary: program });
+  const { account, program } = await chooseAccount({
+    server: 'Redis',
+    folder: join(folder, '..'),
+    program: { path, tree: path },
+  });
   if (account.ids !== null) await changeOwner(folder, account);
   for (let tries = 1; ; tries++) {
     throwIfAborted(options.signal);

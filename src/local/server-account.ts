@@ -1,11 +1,17 @@
 /**
  * The account that a local server runs as. Started as root, the usual user in containers and on cloud machines, Postgres and
- * Redis run as another account, to which their data then belongs: the owner of the folder unless that is root, the account that
- * the server's package creates (`postgres`, `redis`), or `nobody`. The first one that can run the program from the folder is used.
- * A spawn with uid and gid also drops the supplementary groups.
+ * Redis run as another account, to which their data then belongs. The first one that can run the program is used:
  *
- * A user namespace (`unshare --user`) would also work below folders that only root may enter, but its processes remain root's to
- * every other process and to the file system.
+ *   the owner of the folder, unless that is root ──▶ the account that the server's package creates (`postgres`, `redis`)
+ *     ──▶ a user id that no account has ──▶ `nobody`
+ *
+ * Only root may enter the usual folders of root (`/root` has mode 700), and the account need not: on Linux a server is started in
+ * its data folder, and finds it as `/proc/self/cwd`. libuv changes the directory before it drops the user id, and the kernel
+ * follows that link without a look at the folders above. No other account may enter the folder above the data (mode 700), nor
+ * the data itself. A program that the account cannot reach is copied: see program-copy.ts.
+ *
+ * A user namespace (`unshare --user`) would need neither, but its processes remain root's to the file system.
+ * A spawn with uid and gid also drops the supplementary groups.
  */
 import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, statSync } from 'node:fs';
@@ -13,6 +19,7 @@ import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { promisify } from 'node:util';
 import { LocalStoreError } from './errors.ts';
+import { COPY_FOLDERS, copyProgram, type Program } from './program-copy.ts';
 import { SERVER_ENVIRONMENT } from './server-process.ts';
 
 interface Ids {
@@ -26,14 +33,25 @@ export interface ServerAccount {
   readonly ids: Ids | null;
   /** Owner of the data folder on disk. */
   readonly owner: Ids;
+  /** For initdb, which refuses a user id without an account; otherwise the same as `owner`. */
+  readonly named: Ids;
 }
 
 interface Wanted {
   readonly server: 'Postgres' | 'Redis';
   /** The server's data is in a subfolder, which is given to the account. */
   readonly folder: string;
-  readonly binary: string;
+  readonly program: Program;
 }
+
+/** User ids that neither distributions nor systemd give to accounts (systemd's table calls them unused). */
+const UNNAMED_IDS = { from: 65_520, to: 65_533 };
+
+const entersByCwd = process.platform === 'linux';
+
+/** The path by which a server of the account reaches the folder that it is started in. */
+export const pathWithin = (folder: string, { ids }: ServerAccount): string =>
+  ids !== null && entersByCwd ? '/proc/self/cwd' : folder;
 
 function accountsInPasswd(): Map<string, Ids> {
   const accounts = new Map<string, Ids>();
@@ -49,33 +67,39 @@ function ancestors(path: string): string[] {
   return path === dirname(path) ? [path] : [...ancestors(dirname(path)), path];
 }
 
-/** The owner of the folder, or of the nearest ancestor that root does not own. */
-function folderOwner(folder: string): Ids | undefined {
-  return ancestors(folder)
+/** The owner of the folder, or of the nearest ancestor that root does not own; null: root owns all of them. */
+export function folderOwner(folder: string): Ids | null {
+  const owned = ancestors(folder)
     .map((path) => statSync(path))
     .findLast(({ uid }) => uid !== 0);
+  return owned === undefined ? null : { uid: owned.uid, gid: owned.gid };
 }
 
 function candidates({ server, folder }: Wanted): ServerAccount[] {
   const found: ServerAccount[] = [];
-  const add = (name: string, ids: Ids | undefined) => {
-    if (ids === undefined || ids.uid === 0) return;
-    const { uid, gid } = ids;
-    found.push({ name, ids: { uid, gid }, owner: { uid, gid } });
+  const add = (name: string, ids: Ids | null | undefined, named = ids) => {
+    if (!ids || !named || ids.uid === 0) return;
+    found.push({ name, ids, owner: ids, named });
   };
   const passwd = accountsInPasswd();
+  const named = new Set([...passwd.values()].map(({ uid }) => uid));
   const own = server.toLowerCase();
   const owner = folderOwner(folder);
-  // initdb fails under a user id without an account.
-  if ([...passwd.values()].some(({ uid }) => uid === owner?.uid)) add('the owner of the folder', owner);
+  if (owner !== null && named.has(owner.uid)) add('the owner of the folder', owner);
   add(own, passwd.get(own));
-  add('nobody', passwd.get('nobody'));
+  const nobody = passwd.get('nobody');
+  for (let uid = UNNAMED_IDS.from; entersByCwd && uid <= UNNAMED_IDS.to; uid++) {
+    if (named.has(uid)) continue;
+    add(`user id ${uid}`, { uid, gid: uid }, nobody);
+    break;
+  }
+  add('nobody', nobody);
   return found;
 }
 
-/** Tests whether the account can enter the folder and run the binary. @returns null, or the error */
-function probe({ ids }: ServerAccount, { folder, binary }: Wanted): Promise<string | null> {
-  const args = ['-c', 'cd "$1" && exec "$2" --version', 'sh', folder, binary];
+/** Tests whether the account can run the program, and enter the folder where it has to. @returns null, or the error */
+function probe({ ids }: ServerAccount, folder: string, program: string): Promise<string | null> {
+  const args = ['-c', 'cd "$1" && exec "$2" --version', 'sh', entersByCwd ? '/' : folder, program];
   return new Promise((resolve) => {
     const options = { cwd: '/', env: SERVER_ENVIRONMENT, ...ids };
     try {
@@ -83,50 +107,58 @@ function probe({ ids }: ServerAccount, { folder, binary }: Wanted): Promise<stri
         resolve(error === null ? null : stderr.trim() || error.message),
       );
     } catch (error) {
-      resolve(String(error));
+      resolve(String(error)); // a container may not know the user id
     }
   });
 }
 
-/** Chooses the account. @throws LocalStoreError `server-account` when this is root and no other account can be used */
-export async function chooseAccount(wanted: Wanted): Promise<ServerAccount> {
+/**
+ * Chooses the account, and the path by which it runs the program.
+ * @throws LocalStoreError `server-account` when this is root and no other account can be used
+ */
+export async function chooseAccount(wanted: Wanted): Promise<{ account: ServerAccount; program: string }> {
+  const { folder, program } = wanted;
   const uid = process.getuid?.() ?? -1;
-  const gid = process.getgid?.() ?? -1;
-  if (uid !== 0) return { name: 'the current user', ids: null, owner: { uid, gid } };
+  const self = { uid, gid: process.getgid?.() ?? -1 };
+  if (uid !== 0)
+    return {
+      account: { name: 'the current user', ids: null, owner: self, named: self },
+      program: program.path,
+    };
   const errors: string[] = [];
-  for (const account of candidates(wanted)) {
-    const error = await probe(account, wanted);
-    if (error === null) return account;
-    errors.push(`  as ${account.name}: ${error.replaceAll('\n', ' ')}`);
+  const places = [() => program.path, ...COPY_FOLDERS.map((parent) => () => copyProgram(program, parent))];
+  for (const place of places) {
+    const path = place();
+    for (const account of candidates(wanted)) {
+      const error = await probe(account, folder, path);
+      if (error === null) return { account, program: path };
+      errors.push(`  as ${account.name}: ${error.replaceAll('\n', ' ')}`);
+    }
   }
   throw new LocalStoreError('server-account', refusal(wanted, errors));
 }
 
-function refusal({ server, folder, binary }: Wanted, errors: readonly string[]): string {
-  const closed = [...new Set([...ancestors(folder), ...ancestors(dirname(binary))])].filter(
-    (path) => (statSync(path).mode & 0o001) === 0,
-  );
+function refusal({ server, folder, program }: Wanted, errors: readonly string[]): string {
   const account = server.toLowerCase();
   const variable = server === 'Postgres' ? 'DATABASE_URL' : 'REDIS_URL';
   const remedies = [
     errors.length === 0 && `add an account (useradd --system ${account})`,
-    closed.length > 0 && `let other accounts pass through (chmod o+x ${closed.join(' ')})`,
     'start as an unprivileged user',
-    'move the project to a folder that others may enter (mode 755 on every level, for example below /srv)',
+    `move the project${server === 'Redis' ? ', and the server,' : ''} to a folder that others may enter (mode 755 on every level, for example below /srv)`,
     `set ${variable} to your own ${server}`,
   ].filter((remedy) => remedy !== false);
   const text = `One of these helps:\n${remedies.map((remedy) => `  - ${remedy}`).join('\n')}`;
-  return `The local ${server} does not run as root, and no other account can access both ${binary} and ${folder}:\n${errors.join('\n')}\n${text}`;
+  return `The local ${server} does not run as root, and no other account can run ${program.path} in ${folder}:\n${errors.join('\n')}\n${text}`;
 }
 
-/** Creates the folder of a server's data. The account must be able to enter those above it. */
+/** Creates the folder of a server's data. Where a server cannot find its data by `pathWithin`, its account enters those above. */
 export function createDataFolder(path: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o755 });
   mkdirSync(path, { recursive: true, mode: 0o700 });
 }
 
 /** Changes the owner of a folder and what it contains: an earlier run may have used another account (root, or another user). */
-export async function changeOwner(path: string, { owner }: ServerAccount): Promise<void> {
+export async function changeOwner(path: string, { owner }: Pick<ServerAccount, 'owner'>): Promise<void> {
   const { uid, gid } = owner;
   if ((await stat(path)).uid === uid) return;
   if (process.getuid?.() !== 0) {

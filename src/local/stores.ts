@@ -9,7 +9,16 @@
  * stop() still exits, which closes the channel.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { accessSync, closeSync, constants, existsSync, mkdirSync, openSync, realpathSync } from 'node:fs';
+import {
+  accessSync,
+  chmodSync,
+  closeSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  openSync,
+  realpathSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, extname, join, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -48,8 +57,9 @@ export interface LocalStoresOptions {
 /** Creates the folder and checks that it is writable. @returns its real path, by which command lines are matched */
 function prepareFolder(path: string): string {
   try {
-    // Mode 755: started as root, Postgres may run as another account. The secrets in the folder have mode 600.
+    // Other accounts may enter only where a server's account has to: see server-account.ts.
     mkdirSync(path, { recursive: true, mode: 0o755 });
+    if (process.platform === 'linux') chmodSync(path, 0o700);
     for (const name of ['', 'postgres', 'redis', 'lock']) {
       const folder = join(path, name);
       if (existsSync(folder)) accessSync(folder, constants.W_OK | constants.X_OK);

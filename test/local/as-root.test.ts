@@ -1,10 +1,11 @@
 /** Started as root, the local stores run as other accounts. Elsewhere these tests are skipped: only root can change accounts. */
-import { chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { chownSync, cpSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
 import { startPostgresServer } from '../../src/local/postgres-server.ts';
-import { startRedisServer } from '../../src/local/redis-server.ts';
+import { findRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
+import { chooseAccount } from '../../src/local/server-account.ts';
 import {
   expectNobodyOn,
   FAST,
@@ -21,6 +22,9 @@ import {
 /** Of an account that every Linux has. */
 const DAEMON = 1;
 const programOf = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[0]!;
+/** The program, and the folders of its copy. */
+const programFolders = (program: string) =>
+  [program, dirname(program), dirname(dirname(program))].filter((path) => path.includes('stampede-program-'));
 const gives = (folder: string, uid: number) => chownSync(folder, uid, uid);
 
 async function withRedis<T>(url: string, use: (redis: Redis) => Promise<T>): Promise<T> {
@@ -83,26 +87,74 @@ describe.runIf(isRoot && isLinux)('as root (skipped without root: only root can 
     await second.stop();
   });
 
-  test.each([
-    ['Postgres', 'DATABASE_URL', (folder: string) => startPostgresServer({ folder })],
-    ['Redis', 'REDIS_URL', (folder: string) => startRedisServer({ folder })],
-  ] as const)(
-    '%s, in a closed folder: names the accounts, what keeps them out, and the remedies',
-    async (_name, variable, start) => {
-      const closed = mkdtempSync(join(temporaryFolder(), 'closed-'));
-      const folder = join(closed, 'data');
-      await expect(start(folder)).rejects.toMatchObject({
+  test('both stores run and restart in a folder that only root may enter, closed to every other account', async () => {
+    const closed = mkdtempSync(join(temporaryFolder(), 'closed-'));
+    const program = join(closed, 'redis-server');
+    cpSync((await findRedisServer())!.path, program);
+    const folders = { postgres: join(closed, 'local', 'postgres'), redis: join(closed, 'local', 'redis') };
+    for (const round of [1, 2]) {
+      const postgres = await startPostgresServer({ folder: folders.postgres, args: FAST });
+      const redis = await startRedisServer({ folder: folders.redis, program });
+      if (round === 1) {
+        await query(postgres.url(), 'CREATE TABLE kept AS SELECT 1 AS value');
+        await withRedis(redis.url, (client) => client.set('kept', 'yes'));
+      }
+      expect(await query(postgres.url(), 'SELECT value FROM kept')).toEqual([{ value: 1 }]);
+      expect(await withRedis(redis.url, (client) => client.get('kept'))).toBe('yes');
+      for (const { pid } of [postgres, redis]) {
+        const { uids, gids, groups } = idsOf(pid);
+        expect([...uids, ...gids]).not.toContain(0);
+        expect(groups).toEqual([]);
+        expect(processesOn(closed)).toContain(pid);
+        for (const path of programFolders(programOf(pid))) {
+          const { uid, mode } = statSync(path);
+          expect({ path, uid, isWritable: (mode & 0o022) !== 0 }).toEqual({
+            path,
+            uid: 0,
+            isWritable: false,
+          });
+        }
+      }
+      await Promise.all([postgres.stop(), redis.stop()]);
+    }
+    for (const path of [closed, folders.postgres, folders.redis]) expect(statSync(path).mode & 0o077).toBe(0);
+  });
+
+  test('without an account of its own a server uses a user id that no account has', async () => {
+    const known = new Set(
+      readFileSync('/etc/passwd', 'utf8')
+        .split('\n')
+        .map((line) => Number(line.split(':')[2])),
+    );
+    // Each account is tried with a program that refuses all but the last kinds: only the order matters here.
+    const folder = temporaryFolder();
+    const script = join(folder, 'only-unnamed');
+    writeFileSync(script, '#!/bin/sh\n[ "$(id -u)" -ge 65520 ] && [ "$(id -u)" -lt 65534 ]\n', {
+      mode: 0o755,
+    });
+    const { account } = await chooseAccount({
+      server: 'Redis',
+      folder,
+      program: { path: script, tree: script },
+    });
+    expect(account.ids!.uid).toBeGreaterThanOrEqual(65_520);
+    expect(known).not.toContain(account.ids!.uid);
+  });
+
+  test.each(['Postgres', 'Redis'] as const)(
+    '%s: the refusal names each account, its error, and the remedies',
+    async (server) => {
+      const folder = temporaryFolder();
+      const script = join(folder, 'refuses');
+      writeFileSync(script, '#!/bin/sh\necho not for you >&2\nexit 1\n', { mode: 0o755 });
+      await expect(
+        chooseAccount({ server, folder, program: { path: script, tree: script } }),
+      ).rejects.toMatchObject({
         code: 'server-account',
         message: expect.stringMatching(
-          new RegExp(
-            `as nobody: .*closed-[\\s\\S]*chmod o\\+x ${closed}\\)[\\s\\S]*mode 755[\\s\\S]*${variable}`,
-            'i',
-          ),
+          /as nobody: not for you[\s\S]*unprivileged user[\s\S]*(DATABASE|REDIS)_URL/,
         ),
       });
-      expect(processesOn(folder)).toEqual([]);
-      expect(existsSync(join(folder, 'data'))).toBe(false);
-      mkdirSync(folder, { recursive: true });
     },
   );
 });
