@@ -2,7 +2,7 @@
  * Bundles the scripts and styles of the pages; part of `npm run build`. Also writes each file compressed (br, gzip), so the service
  * compresses nothing at start. CSS that an entry imports becomes a file beside its script.
  */
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, lchownSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
@@ -43,3 +43,10 @@ async function bundle({ entry, outfile }) {
 }
 
 await Promise.all(entries.filter(({ entry }) => existsSync(entry)).map(bundle));
+
+// Built by root in another user's project: that user's next build replaces these files.
+const { uid, gid } = statSync('.');
+if (process.getuid?.() === 0 && uid !== 0) {
+  const files = readdirSync('dist', { recursive: true, encoding: 'utf8' });
+  for (const file of ['', ...files]) lchownSync(path.join('dist', file), uid, gid);
+}

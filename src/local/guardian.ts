@@ -18,6 +18,7 @@ import { serviceUrlOf } from './postgres-roles.ts';
 import { type PostgresServer, startPostgresServer, stopOrphanedPostgres } from './postgres-server.ts';
 import { type RedisServer, startRedisServer, stopOrphanedRedis } from './redis-server.ts';
 import { passwordFor, readOrCreateSecret } from './secret.ts';
+import { giveToProjectOwner } from './server-account.ts';
 import { removeStoreUrls, writeStoreUrls } from './urls.ts';
 
 const WAIT_FOR_ENDING_MS = 20_000;
@@ -109,6 +110,7 @@ async function guard(): Promise<void> {
       signal: ending.signal,
       inUseMessage,
     });
+    giveToProjectOwner(order.folder);
     await startServers(servers);
     reportUnexpectedEnd('Postgres', servers.postgres);
     reportUnexpectedEnd('Redis', servers.redis);
@@ -116,6 +118,7 @@ async function guard(): Promise<void> {
     const databaseUrl = migrationDatabaseUrl && serviceUrlOf(migrationDatabaseUrl);
     const urls = { databaseUrl, migrationDatabaseUrl, redisUrl: servers.redis?.url ?? null };
     writeStoreUrls(order.folder, urls);
+    giveToProjectOwner(order.folder);
     await send({ type: 'ready', ...urls });
     if (!ending.signal.aborted) {
       await new Promise((resolve) => ending.signal.addEventListener('abort', resolve, { once: true }));

@@ -14,11 +14,11 @@
  * A spawn with uid and gid also drops the supplementary groups.
  */
 import { execFile } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, lchownSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { LocalStoreError } from './errors.ts';
+import { LocalStoreError, systemCode } from './errors.ts';
 import { COPY_FOLDERS, copyProgram, type Program } from './program-copy.ts';
 import { SERVER_ENVIRONMENT } from './server-process.ts';
 
@@ -68,7 +68,7 @@ function ancestors(path: string): string[] {
 }
 
 /** The owner of the folder, or of the nearest ancestor that root does not own; null: root owns all of them. */
-export function folderOwner(folder: string): Ids | null {
+function folderOwner(folder: string): Ids | null {
   const owned = ancestors(folder)
     .map((path) => statSync(path))
     .findLast(({ uid }) => uid !== 0);
@@ -168,4 +168,22 @@ export async function changeOwner(path: string, { owner }: Pick<ServerAccount, '
     );
   }
   await promisify(execFile)('chown', ['-R', `${uid}:${gid}`, path]);
+}
+
+/**
+ * Gives what root wrote in another user's project to that user, whose next start needs it; a server's data belongs to its account.
+ * @param folder of the stores
+ */
+export function giveToProjectOwner(folder: string): void {
+  const owner = process.getuid?.() === 0 ? folderOwner(dirname(folder)) : null;
+  if (owner === null) return;
+  const own = readdirSync(folder).filter((name) => !['postgres', 'redis'].includes(name));
+  const claims = existsSync(join(folder, 'lock')) ? readdirSync(join(folder, 'lock')) : [];
+  for (const path of ['', ...own, ...claims.map((name) => join('lock', name))]) {
+    try {
+      lchownSync(join(folder, path), owner.uid, owner.gid);
+    } catch (error) {
+      if (systemCode(error) !== 'ENOENT') throw error; // a contender's claim, withdrawn
+    }
+  }
 }

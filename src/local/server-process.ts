@@ -3,8 +3,18 @@
  * after the death of its parent.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, fstatSync, openSync, readFileSync, renameSync, statSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fchownSync,
+  fstatSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  statSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
+import { dirname } from 'node:path';
 import { LocalStoreError, type LocalStoreErrorCode } from './errors.ts';
 
 /**
@@ -51,14 +61,21 @@ export interface ServerProcess {
   kill(): Promise<void>;
 }
 
-/** Opens the log for appending. A large one is rotated to `.1` first; one rotated file is kept. */
+const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants;
+
+/**
+ * Opens the log for appending. A large one is rotated to `.1` first; one rotated file is kept. Root follows no link that the
+ * server's account made, and leaves the log to the owner of the folder.
+ */
 function openLog(path: string): { fd: number; from: number } {
   try {
     if (statSync(path).size > LOG_KEEP_BYTES) renameSync(path, `${path}.1`);
   } catch {
     // no log yet
   }
-  const fd = openSync(path, 'a', 0o600);
+  const fd = openSync(path, O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600);
+  const { uid, gid } = statSync(dirname(path));
+  if (process.getuid?.() === 0 && uid !== 0) fchownSync(fd, uid, gid);
   return { fd, from: fstatSync(fd).size };
 }
 

@@ -1,5 +1,5 @@
 /** Started as root, the local stores run as other accounts. Elsewhere these tests are skipped: only root can change accounts. */
-import { chownSync, cpSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chownSync, cpSync, mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
@@ -54,6 +54,19 @@ describe.runIf(isRoot && isLinux)('as root (skipped without root: only root can 
     }
     service.process.kill('SIGKILL');
     await expectNobodyOn(folder, 20_000);
+  });
+
+  test("in another user's project nothing is left to root, also after a SIGKILL of service and guardian", async () => {
+    const project = temporaryFolder();
+    gives(project, DAEMON);
+    const folder = join(project, '.local');
+    const service = spawnService(folder);
+    await untilUp(service);
+    for (const pid of [service.pid, ...processesOn(folder)]) process.kill(pid, 'SIGKILL');
+    await expectNobodyOn(folder, 20_000);
+    const files = ['', ...readdirSync(folder, { recursive: true, encoding: 'utf8' })];
+    expect(files.filter((file) => statSync(join(folder, file)).uid !== DAEMON)).toEqual([]);
+    expect(files.length).toBeGreaterThan(100);
   });
 
   test('Redis takes over the data of an earlier run as root', async () => {
