@@ -6,11 +6,10 @@ import { parseArgs } from 'node:util';
 import { parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
 import { ConfigError, OperatorError } from './config/errors.ts';
+import { choices } from './core.ts';
 import { LOCAL_FOLDER, readStoreUrls } from './local/urls.ts';
-import { locks } from './locks/registry.ts';
 import { type AuditHead, verifyAuditLog } from './store/postgres/audit-log.ts';
 import { openPostgres } from './store/postgres/pool.ts';
-import { strategies } from './strategies/registry.ts';
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
 
@@ -30,7 +29,7 @@ async function main(): Promise<number> {
   }
   const expected = values.head === undefined ? null : parseHead(values.head);
   loadEnvFile();
-  const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
+  const config = parseEnv(process.env, choices);
   const databaseUrl = config.databaseUrl ?? readStoreUrls(LOCAL_FOLDER).databaseUrl;
   if (databaseUrl === null) {
     throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);

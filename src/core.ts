@@ -3,7 +3,7 @@
  * and bench share.
  */
 import type { Logger } from 'pino';
-import type { Config } from './config/env.ts';
+import type { Choices, Config } from './config/env.ts';
 import { StartError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
 import type { Lock } from './locks/lock.ts';
@@ -70,10 +70,23 @@ export function createReports(log: Logger): Reports {
   };
 }
 
+/** The names that a configuration may use. */
+export const choices: Choices = {
+  strategies: [...strategies.keys()],
+  locks: [...locks.keys()],
+  withoutRedis: {
+    strategies: [...strategies.keys()].filter(
+      (name) => strategies.get(name)!.description.store === 'postgres',
+    ),
+    locks: [...locks.keys()].filter((name) => locks.get(name)!.description.needs !== 'REDIS_URL'),
+  },
+};
+
 /** The stores of a service, and the strategy on them. */
 export interface Core {
   readonly postgres: PostgresStore;
-  readonly redis: RedisStore;
+  /** Null: the service runs on Postgres alone. */
+  readonly redis: RedisStore | null;
   readonly sales: SaleTable;
   readonly orders: OrderTable;
   readonly lock: Lock;
@@ -92,19 +105,16 @@ export async function openCore(
   const connections = limits.postgresPoolSize / config.workers;
   const postgres = openPostgres(databaseUrl, (error) => onError('postgres-connection', error), connections);
   closers.add(() => postgres.close());
-  const replicas = config.confirm === 'accepted' ? config.redisWait : 0; // otherwise a commit follows before the answer
-  const redis = await reach('Redis', 'REDIS_URL', redisUrl, () =>
-    openRedis(redisUrl, (error) => onError('redis-connection', error), replicas),
-  );
-  closers.add(() => redis.close());
+  const redis = redisUrl === null ? null : await connectRedis(redisUrl, config, onError);
+  if (redis !== null) closers.add(() => redis.close());
   const lock = await openLock(config, { redis, postgres, onError });
   closers.add(() => lock.close());
   const sales = saleTable(postgres);
   const orders = orderTable(postgres);
-  const epochs = redisEpochs(redis, postgres);
   const onBatch = (size: number) => instruments.attemptBatchSize.observe(size);
-  const stores = { postgres, redis, epochs, sales, orders };
-  const strategy = strategies.get(config.strategy)!.create({ ...config, ...stores, lock, onBatch, onError });
+  const inRedis = redis === null ? null : { ...config, redis, epochs: redisEpochs(redis, postgres), lock };
+  const context = { ...config, postgres, sales, orders, onBatch, onError };
+  const strategy = strategies.get(config.strategy)!.create(context, inRedis);
   const outbox =
     strategy.kind === 'reserves'
       ? createOutboxRelay(postgres, strategy.mirror, background.loop('mirror-outbox'))
@@ -112,18 +122,26 @@ export async function openCore(
   return { postgres, redis, sales, orders, lock, strategy, outbox };
 }
 
+function connectRedis(url: string, config: Config, onError: Reports['onError']): Promise<RedisStore> {
+  const replicas = config.confirm === 'accepted' ? config.redisWait : 0; // otherwise a commit follows before the answer
+  const onConnectionError = (error: unknown) => onError('redis-connection', error);
+  return reach('Redis', 'REDIS_URL', url, () => openRedis(url, onConnectionError, replicas));
+}
+
 /** @throws StartError naming the variable when the lock's server is not configured, or cannot be used */
 async function openLock(
   config: Config,
-  parts: Pick<LockContext, 'redis' | 'postgres' | 'onError'>,
+  { redis, ...parts }: Pick<Core, 'redis' | 'postgres'> & Pick<LockContext, 'onError'>,
 ): Promise<Lock> {
   const { description, create } = locks.get(config.lock)!;
   const { lockTtlMs, redlockUrls, zookeeperUrl, redisWait } = config;
   const isMissing =
+    (description.needs === 'REDIS_URL' && redis === null) ||
     (description.needs === 'REDLOCK_URLS' && redlockUrls.length === 0) ||
     (description.needs === 'ZOOKEEPER_URL' && zookeeperUrl === null);
   if (isMissing) throw new StartError(`LOCK=${config.lock} needs ${description.needs}: see .env.example.`);
-  return create({ ...parts, lockTtlMs, redlockUrls, zookeeperUrl, redisWait }).catch((error: Error) => {
+  const servers = { ...parts, redis: redis! }; // a lock uses the servers that it needs
+  return create({ ...servers, lockTtlMs, redlockUrls, zookeeperUrl, redisWait }).catch((error: Error) => {
     const message = `LOCK=${config.lock} cannot start: ${error.message}. Check ${description.needs}.`;
     throw new StartError(message, { cause: error });
   });

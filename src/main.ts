@@ -14,13 +14,12 @@ import { type Config, parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
 import { OperatorError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
-import { Closers } from './core.ts';
+import { Closers, choices } from './core.ts';
 import { checkAddress, type Ports } from './http/listen.ts';
 import { folderCheck, LOCAL_FOLDER } from './local/urls.ts';
-import { locks } from './locks/registry.ts';
 import { createLogger } from './metrics/logger.ts';
 import { adminAddressOf, createService } from './service.ts';
-import { findStores, migrateStores } from './startup.ts';
+import { findStores, migrateStores, type StoreUrls, withAvailableRedis } from './startup.ts';
 import { strategies } from './strategies/registry.ts';
 import { onStopMessage, reportServing, startWorkers } from './workers.ts';
 
@@ -28,7 +27,7 @@ const closers = new Closers();
 
 async function main(): Promise<void> {
   if (cluster.isPrimary) loadEnvFile(); // workers inherit what it read
-  const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
+  const config = parseEnv(process.env, choices);
   const log = await createLogger({
     level: config.logLevel,
     worker: cluster.worker?.id ?? null,
@@ -51,12 +50,14 @@ async function main(): Promise<void> {
   }
 }
 
-async function start(config: Config, log: Logger): Promise<void> {
-  const adminAddress = adminAddressOf(config);
+async function start(given: Config, log: Logger): Promise<void> {
+  const adminAddress = adminAddressOf(given);
   if (cluster.isPrimary) {
-    await checkAddress(config);
+    await checkAddress(given);
     if (adminAddress !== null) await checkAddress(adminAddress, 'ADMIN_PORT');
   }
+  const parse = (changes: object) => parseEnv({ ...process.env, ...changes }, choices);
+  const config = await withAvailableRedis(given, parse, log);
   const urls = await findStores(config, log, (stop) => closers.add(stop));
   if (cluster.isPrimary) await migrateStores(urls, log);
   if (config.workers > 1 && cluster.isPrimary) return startAll(config, urls, log);
@@ -68,18 +69,14 @@ async function start(config: Config, log: Logger): Promise<void> {
 }
 
 /** WORKERS=n: this process starts the stores and the workers, which serve. */
-async function startAll(
-  config: Config,
-  { databaseUrl, redisUrl }: { databaseUrl: string; redisUrl: string },
-  log: Logger,
-): Promise<void> {
+async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, log: Logger): Promise<void> {
   const workers = await startWorkers({
     count: config.workers,
     // Workers do not migrate.
     env: {
       DATABASE_URL: databaseUrl,
       MIGRATION_DATABASE_URL: '',
-      REDIS_URL: redisUrl,
+      REDIS_URL: redisUrl ?? 'none',
       ...sharedTicketKey(config),
     },
     log: (message, details) => log.error(details, message),

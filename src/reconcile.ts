@@ -3,17 +3,15 @@
  * differences, and exits with 1 when there are any. The service may run meanwhile; its reservation reaper does the same.
  */
 import { parseArgs } from 'node:util';
-import { parseEnv } from './config/env.ts';
+import { type Config, parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
 import { ConfigError, OperatorError } from './config/errors.ts';
-import { Closers, openCore, type Reports } from './core.ts';
+import { Closers, choices, openCore, type Reports } from './core.ts';
 import { LOCAL_FOLDER, readStoreUrls } from './local/urls.ts';
-import { locks } from './locks/registry.ts';
 import { backgroundHealth } from './metrics/background.ts';
 import { createInstruments } from './metrics/instruments.ts';
 import { compare, compareAll, repair } from './orders/reconcile.ts';
 import type { StoreUrls } from './startup.ts';
-import { strategies } from './strategies/registry.ts';
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
 
@@ -28,13 +26,11 @@ async function main(): Promise<number> {
     return 0;
   }
   loadEnvFile();
-  // The lock takes no part in a comparison: its server need not run.
-  const env = { ...process.env, LOCK: 'redis' };
-  const config = parseEnv(env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
+  const { config, urls } = storesOf(parse({}));
   const closers = new Closers();
   const reports = reportsOf();
   try {
-    const { sales, orders, strategy, outbox } = await openCore(config, storeUrlsOf(config), reports, closers);
+    const { sales, orders, strategy, outbox } = await openCore(config, urls, reports, closers);
     const mirror = strategy.kind === 'reserves' ? strategy.mirror : null;
     const context = { mirror, sales, orders };
     let different = 0;
@@ -50,24 +46,31 @@ async function main(): Promise<number> {
       say(`sale ${saleId}: repaired`);
       different--;
     }
-    say(different === 0 ? 'Redis agrees with Postgres.' : `${different} sales differ.`);
+    const agreement = mirror === null ? 'Postgres agrees with itself.' : 'Redis agrees with Postgres.';
+    say(different === 0 ? agreement : `${different} sales differ.`);
     return different === 0 ? 0 : 1;
   } finally {
     await closers.close((error) => reports.onError('stop', error));
   }
 }
 
-function storeUrlsOf(config: { databaseUrl: string | null; redisUrl: string | null }): StoreUrls {
+/** The stores of the service; those of a service with local stores are in its file. */
+function storesOf(config: Config): { readonly config: Config; readonly urls: StoreUrls } {
   const local = readStoreUrls(LOCAL_FOLDER);
   const databaseUrl = config.databaseUrl ?? local.databaseUrl;
   const redisUrl = config.redisUrl ?? local.redisUrl;
-  if (databaseUrl === null || redisUrl === null) {
-    throw new ConfigError([
-      'DATABASE_URL and REDIS_URL must name the stores of the service, or the service with its local stores must run',
-    ]);
+  if (databaseUrl === null)
+    throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);
+  if (redisUrl === null && !config.postgresAlone) {
+    if (local.databaseUrl === null)
+      throw new ConfigError(['REDIS_URL must name the Redis of the service, or the service must run']);
+    return { config: parse({ REDIS_URL: 'none' }), urls: { databaseUrl, redisUrl } }; // the service found no Redis
   }
-  return { databaseUrl, redisUrl };
+  return { config, urls: { databaseUrl, redisUrl } };
 }
+
+/** The lock takes no part in a comparison: its server need not run. */
+const parse = (changes: object): Config => parseEnv({ ...process.env, LOCK: '', ...changes }, choices);
 
 /** Failures go to the terminal. */
 function reportsOf(): Reports {

@@ -119,7 +119,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   closers.add(() => purchases.idle());
   const warn = (message: string, details: object = {}) => log.warn(details, message);
   const reads = openReads(urls, core, reports, closers, tracing);
-  const customers = openCustomers({ config, redis, reads, shedder, reports, warn });
+  const customers = openCustomers({ config, redis, postgres, reads, shedder, reports, warn });
   closers.add(() => customers.stop());
 
   return openServers(config, customers, tracing, {
@@ -147,8 +147,8 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
 
 /** Warns of unsafe settings of the stores. */
 async function warnOfSettings({ postgres, redis }: Core, log: Logger): Promise<void> {
-  const policy = await redis.evictionPolicy();
-  if (policy !== 'noeviction')
+  const policy = await redis?.evictionPolicy();
+  if (policy !== undefined && policy !== 'noeviction')
     log.warn({ policy }, 'Redis may evict keys: set maxmemory-policy to noeviction');
   const statements = await missingSettings(postgres.pool).catch(() => []); // it stopped since the migration
   if (statements.length === 0) return;
@@ -217,7 +217,7 @@ async function openTracing(
   const tracing = startTracing(config, (error) => onError('send-traces', error));
   closers.add(() => tracing.stop());
   tracing.postgres(postgres.pool);
-  tracing.redis(redis);
+  if (redis !== null) tracing.redis(redis);
   return tracing;
 }
 
@@ -252,6 +252,6 @@ function describeService(
       const detail = localDegradation?.() ?? null;
       return [...background.degraded(), ...(detail === null ? [] : [{ what: 'local', detail }])];
     },
-    checks: { postgres: () => postgres.ping(), redis: () => redis.ping() },
+    checks: { postgres: () => postgres.ping(), ...(redis !== null && { redis: () => redis.ping() }) },
   };
 }

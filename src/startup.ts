@@ -2,9 +2,11 @@
 import pg from 'pg';
 import type { Logger } from 'pino';
 import type { Config } from './config/env.ts';
-import { StartError } from './config/errors.ts';
+import { ConfigError, StartError } from './config/errors.ts';
 import { serversOf } from './config/redis-url.ts';
 import { tlsAdvice } from './config/tls-advice.ts';
+import { LocalStoreError } from './local/errors.ts';
+import { ensureRedisServer } from './local/redis-install.ts';
 import { startLocalStores } from './local/stores.ts';
 import { LOCAL_FOLDER } from './local/urls.ts';
 import { migrate } from './store/postgres/migrate.ts';
@@ -13,7 +15,8 @@ import { missingGrants } from './store/postgres/privileges.ts';
 
 export interface StoreUrls {
   readonly databaseUrl: string;
-  readonly redisUrl: string;
+  /** Null: the service runs on Postgres alone. */
+  readonly redisUrl: string | null;
 }
 
 interface FoundStores extends StoreUrls {
@@ -22,19 +25,55 @@ interface FoundStores extends StoreUrls {
 }
 
 /**
+ * Decides whether a service whose REDIS_URL is not set has a local Redis: without a server that can be started or installed it runs
+ * on Postgres alone, unless a variable asks for something that needs Redis.
+ * @param parse parses the environment with changes
+ * @throws LocalStoreError naming that variable
+ */
+export async function withAvailableRedis(
+  config: Config,
+  parse: (changes: { readonly REDIS_URL: string }) => Config,
+  log: Logger,
+): Promise<Config> {
+  if (config.redisUrl !== null || config.postgresAlone) return config;
+  try {
+    await ensureRedisServer({ install: config.localRedis, say: (line) => log.info(line) });
+    return config;
+  } catch (error) {
+    if (!isWithoutRedis(error)) throw error;
+    const alone = parseAlone(parse, error);
+    const { strategy } = alone;
+    log.warn(`Starting with Postgres alone and STRATEGY=${strategy}: ${error.message.replaceAll('\n', ' ')}`);
+    return alone;
+  }
+}
+
+const isWithoutRedis = (error: unknown): error is LocalStoreError =>
+  error instanceof LocalStoreError &&
+  ['redis-missing', 'redis-install-failed', 'redis-too-old'].includes(error.code);
+
+function parseAlone(parse: (changes: { readonly REDIS_URL: string }) => Config, missing: LocalStoreError) {
+  try {
+    return parse({ REDIS_URL: 'none' });
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw new LocalStoreError(missing.code, `${missing.message}\n${error.message}`, { cause: error });
+  }
+}
+
+/**
  * Starts local stores where none are named.
  * @param onStarted receives what stops them
  */
 export async function findStores(
-  { databaseUrl, migrationDatabaseUrl, redisUrl, localRedis }: Config,
+  { databaseUrl, migrationDatabaseUrl, redisUrl, postgresAlone, localRedis }: Config,
   log: Logger,
   onStarted: (stop: () => Promise<unknown>) => void,
 ): Promise<FoundStores> {
-  if (databaseUrl !== null && redisUrl !== null) return { databaseUrl, migrationDatabaseUrl, redisUrl };
   const local = await startLocalStores({
     folder: LOCAL_FOLDER,
     postgres: databaseUrl === null,
-    redis: redisUrl === null,
+    redis: redisUrl === null && !postgresAlone,
     installRedis: localRedis,
     say: (line) => log.info(line),
   });
@@ -42,7 +81,7 @@ export async function findStores(
   return {
     databaseUrl: databaseUrl ?? local.databaseUrl!,
     migrationDatabaseUrl: databaseUrl === null ? local.migrationDatabaseUrl : migrationDatabaseUrl,
-    redisUrl: redisUrl ?? local.redisUrl!,
+    redisUrl: redisUrl ?? local.redisUrl,
   };
 }
 

@@ -5,6 +5,7 @@ import { Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../bench/kit/temporary-folder.ts';
 import { parseEnv } from '../src/config/env.ts';
+import { choices } from '../src/core.ts';
 import { findRedisServer, startRedisServer } from '../src/local/redis-server.ts';
 import { compose, readCompose, secrets, stampedes, writeSecrets } from './support/compose.ts';
 
@@ -32,10 +33,7 @@ describe('secrets', () => {
   });
 
   it('do not stop npm start, which reads the same file', () => {
-    const { adminTokens, ticketKeys, databaseUrl } = parseEnv(secrets, {
-      strategies: ['lua'],
-      locks: ['redis'],
-    });
+    const { adminTokens, ticketKeys, databaseUrl } = parseEnv(secrets, choices);
     expect([adminTokens, ticketKeys]).toEqual([[expect.anything()], [expect.anything()]]);
     expect(databaseUrl).toBeNull();
   });

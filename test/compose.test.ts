@@ -5,6 +5,7 @@ import { youngGeneration } from '../bench/kit/service.ts';
 import { parseDatabaseUrl } from '../src/config/database-url.ts';
 import { parseEnv } from '../src/config/env.ts';
 import { parseRedisUrl, serversOf } from '../src/config/redis-url.ts';
+import { choices } from '../src/core.ts';
 import { compose, configOf, type Service, stampedes } from './support/compose.ts';
 
 const root = new URL('../', import.meta.url);
@@ -16,7 +17,7 @@ const inProfile = (profile: string) => all.filter(([, { profiles }]) => profiles
 /** The services whose profile is not on are not there. */
 const always = all.filter(([, { profiles }]) => profiles === undefined).map(([name]) => name);
 /** The services of these profiles have names that start with the profile, and are a deployment of their own. */
-const deployments = ['ha', 'cluster'];
+const deployments = ['ha', 'cluster', 'alone'];
 const deploymentOf = (name: string) => deployments.find((profile) => name.startsWith(`${profile}-`));
 /** The services of this profile only watch others. */
 const isObserver = (name: string) => services[name]!.profiles?.includes('observe') === true;
@@ -28,7 +29,8 @@ const named = (names: readonly string[], port: number) => names.map((host) => ({
 
 it.each(stampedes)('passes a service a valid configuration: %s', (name) => {
   const config = configOf(name);
-  expect(config).toMatchObject({ host: '0.0.0.0', strategy: 'lua', confirm: 'durable' });
+  const strategy = deploymentOf(name) === 'alone' ? 'group-commit' : 'lua';
+  expect(config).toMatchObject({ host: '0.0.0.0', strategy, confirm: 'durable' });
   expect(config.adminTokens).toHaveLength(1);
   const known = text('.env.example');
   for (const variable of Object.keys(services[name]!.environment)) expect(known).toContain(`${variable}=`);
@@ -63,7 +65,7 @@ it('waits for healthy stores, and for the servers of a profile that is on', () =
 
 it('pins every image, and starts the same services without a profile', () => {
   expect(always.sort()).toEqual(['postgres', 'redis', 'stampede']);
-  expect(stampedes).toEqual(['stampede', 'ha-stampede-1', 'ha-stampede-2', 'cluster-stampede']);
+  expect(stampedes).toEqual(['stampede', 'ha-stampede-1', 'ha-stampede-2', 'cluster-stampede', 'alone-stampede']);
   for (const [name, { image }] of all)
     if (!stampedes.includes(name)) expect(image, name).toMatch(/^([a-z]+\/)?[a-z]+:v?\d+(\.\d+)*$/);
   // Locks count on the same Redis everywhere, and a standby on the same Postgres.
@@ -109,7 +111,7 @@ it('keeps data in volumes that it declares', () => {
 
 describe('the servers of locks', () => {
   const { REDLOCK_URLS, ZOOKEEPER_URL } = services.stampede!.environment;
-  const config = parseEnv({ REDLOCK_URLS, ZOOKEEPER_URL }, { strategies: ['lua'], locks: ['redis'] });
+  const config = parseEnv({ REDLOCK_URLS, ZOOKEEPER_URL }, choices);
   /** What a service has from the host: its published ports. */
   const published = (name: string) => services[name]!.ports!.map((port) => Number(port.split(':')[1]));
 
@@ -273,6 +275,11 @@ describe('the profile ha', () => {
     // A purchase attempt that was sent is not sent again.
     expect(conf).not.toContain('non_idempotent');
   });
+});
+
+it('has a profile with Postgres alone', () => {
+  expect(inProfile('alone').map(([name]) => name)).toEqual(['alone-postgres', 'alone-stampede']);
+  expect(configOf('alone-stampede')).toMatchObject({ postgresAlone: true, redlockUrls: [], zookeeperUrl: null });
 });
 
 describe('the profile cluster', () => {

@@ -9,7 +9,6 @@ import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { strategies } from '../../src/strategies/registry.ts';
-import type { StrategyContext } from '../../src/strategies/strategy.ts';
 
 interface Recorded {
   readonly text: string;
@@ -56,9 +55,7 @@ async function attemptTwice(name: string, databaseUrl: string, saleId: number, r
   try {
     const sales = saleTable(postgres);
     const used = { postgres, sales, orders: orderTable(postgres), paymentWindowS: 900 };
-    // What is left out is for strategies that decide in Redis.
-    const context = { ...used, onBatch: () => {}, onError: () => {} } as unknown as StrategyContext;
-    const strategy = strategies.get(name)!.create(context);
+    const strategy = strategies.get(name)!.create({ ...used, onBatch: () => {}, onError: () => {} }, null);
     await strategy.load?.((await sales.get(saleId))!);
     const attempt = async (userId: string) => {
       const own = { saleId, userId, orderId: randomUUID() };

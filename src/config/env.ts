@@ -32,8 +32,10 @@ export interface Config {
   readonly databaseUrl: string | null;
   /** Of the role that migrates; null: that of `databaseUrl` does. */
   readonly migrationDatabaseUrl: string | null;
-  /** null: the service starts a local Redis. */
+  /** null: the service starts a local Redis, unless it runs on Postgres alone. */
   readonly redisUrl: string | null;
+  /** REDIS_URL=none: no Redis. */
+  readonly postgresAlone: boolean;
   /** Whether a missing Redis may be installed through the package manager. */
   readonly localRedis: 'auto' | 'never';
   /** At least three independent Redis servers, for LOCK=redlock. */
@@ -150,7 +152,14 @@ const listOf = <T>(parse: (text: string) => T | Mistake) =>
 export interface Choices {
   readonly strategies: readonly string[];
   readonly locks: readonly string[];
+  /** Those that run on Postgres alone. */
+  readonly withoutRedis: Pick<Choices, 'strategies' | 'locks'>;
 }
+
+const DEFAULTS = {
+  withRedis: { strategy: 'lua', lock: 'redis' },
+  alone: { strategy: 'group-commit', lock: 'postgres-row' },
+} as const;
 
 /**
  * Parses an environment. An empty value counts as unset, as in `STRATEGY= npm start`.
@@ -170,16 +179,19 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
   if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
   const value = parsed.data;
   const isOpen = value.AUTH === 'jwt';
+  const postgresAlone = value.REDIS_URL === NONE;
+  const defaults = postgresAlone ? DEFAULTS.alone : DEFAULTS.withRedis;
   return {
-    strategy: value.STRATEGY,
-    lock: value.LOCK,
+    strategy: value.STRATEGY ?? defaults.strategy,
+    lock: value.LOCK ?? defaults.lock,
     port: value.PORT,
     host: value.HOST,
     adminPort: value.ADMIN_PORT ?? null,
     adminHost: value.ADMIN_HOST ?? value.HOST,
     databaseUrl: value.DATABASE_URL ?? null,
     migrationDatabaseUrl: value.MIGRATION_DATABASE_URL ?? null,
-    redisUrl: value.REDIS_URL ?? null,
+    redisUrl: postgresAlone ? null : (value.REDIS_URL ?? null),
+    postgresAlone,
     localRedis: value.LOCAL_REDIS,
     redlockUrls: value.REDLOCK_URLS ?? [],
     zookeeperUrl: value.ZOOKEEPER_URL ?? null,
@@ -217,6 +229,9 @@ const SECRET_NAME = /TOKEN|SECRET/;
 /** An invalid URL cannot be parsed to remove its password, so everything before the last @ is masked. */
 const withoutPasswords = (text: string) => text.replace(/^.*@/s, '…@');
 
+/** REDIS_URL of a service without Redis. */
+const NONE = 'none';
+
 function schema(choices: Choices) {
   return variables(choices).check(({ value, issues }) => {
     const mistake = (name: keyof typeof value, message: string) =>
@@ -226,20 +241,29 @@ function schema(choices: Choices) {
       mistake('MIGRATION_DATABASE_URL', 'needs DATABASE_URL: a local Postgres has its own roles');
     if (ADMIN_PORT === PORT && PORT !== 0) mistake('ADMIN_PORT', 'must not be PORT');
     if (value.ADMIN_HOST !== undefined && ADMIN_PORT === undefined) mistake('ADMIN_HOST', 'needs ADMIN_PORT');
+    if (value.REDIS_URL !== NONE) return;
+    const { strategies, locks } = choices.withoutRedis;
+    const needsRedis = (why: string) => `needs Redis, and there is none: ${why}`;
+    if (value.STRATEGY !== undefined && !strategies.includes(value.STRATEGY))
+      mistake('STRATEGY', needsRedis(`these decide in Postgres: ${strategies.join(', ')}`));
+    if (value.LOCK !== undefined && !locks.includes(value.LOCK))
+      mistake('LOCK', needsRedis(`these locks do without: ${locks.join(', ')}`));
+    if (value.CONFIRM === 'accepted') mistake('CONFIRM', needsRedis('a 202 follows the reservation there'));
+    if (value.REDIS_WAIT > 0) mistake('REDIS_WAIT', needsRedis('it counts replicas of Redis'));
   });
 }
 
 function variables(choices: Choices) {
   return z.object({
-    STRATEGY: oneOf(choices.strategies).default('lua'),
-    LOCK: oneOf(choices.locks).default('redis'),
+    STRATEGY: oneOf(choices.strategies).optional(),
+    LOCK: oneOf(choices.locks).optional(),
     PORT: integer(0, 65_535).default(3000),
     ADMIN_PORT: integer(0, 65_535).optional(),
     ADMIN_HOST: z.string().optional(),
     HOST: z.string().default('127.0.0.1'),
     DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),
     MIGRATION_DATABASE_URL: parsedBy(parseDatabaseUrl).optional(),
-    REDIS_URL: parsedBy(parseRedisUrl).optional(),
+    REDIS_URL: parsedBy((text) => (text === NONE ? null : parseRedisUrl(text))).optional(),
     LOCAL_REDIS: either('auto', 'never').default('auto'),
     REDLOCK_URLS: redlockUrls.optional(),
     ZOOKEEPER_URL: z

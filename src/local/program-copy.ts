@@ -21,8 +21,8 @@ export const COPY_FOLDERS: readonly string[] = [tmpdir(), '/var/lib'];
 
 const PREFIX = 'stampede-program-';
 const NAME = new RegExp(`^${PREFIX}(\\d+)-(\\d+)-`);
-/** Root's umask may have closed the files to others, or opened them. */
-const COPY_SCRIPT = 'cp -RP "$1" "$2" && chmod -R a+rX,go-w "$2"';
+/** Root's umask may have closed the files to others, or opened them. A program may itself be a link. */
+const COPY_SCRIPT = 'cp -RH "$1" "$2" && chmod -R a+rX,go-w "$2"';
 
 const copies = new Map<string, string>();
 

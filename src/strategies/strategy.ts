@@ -52,30 +52,37 @@ export interface CommittingStrategy extends StrategyBase {
 
 export type Strategy = ReservingStrategy | CommittingStrategy;
 
-/** The dependencies of a strategy. */
+/** The dependencies of a strategy that decides in Postgres. */
 export interface StrategyContext {
   readonly postgres: PostgresStore;
-  readonly redis: RedisStore;
-  readonly epochs: RedisEpochs;
   readonly sales: SaleTable;
   readonly orders: OrderTable;
-  /** The lock that `LOCK` names. */
-  readonly lock: Lock;
-  readonly segments: number;
-  readonly lockTtlMs: number;
-  readonly lockWaitMs: number;
   readonly paymentWindowS: number;
-  /** What an accepted attempt waits for: see `CONFIRM`. */
-  readonly confirm: 'durable' | 'accepted';
   /** Receives the size of each batch of attempts. */
   readonly onBatch: (size: number) => void;
   /** Receives failures that do not affect an outcome. @param doing the operation, such as 'load-sale' */
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
+/** What a strategy that decides in Redis needs besides. */
+export interface RedisParts {
+  readonly redis: RedisStore;
+  readonly epochs: RedisEpochs;
+  /** The lock that `LOCK` names. */
+  readonly lock: Lock;
+  readonly segments: number;
+  readonly lockTtlMs: number;
+  readonly lockWaitMs: number;
+  /** What an accepted attempt waits for: see `CONFIRM`. */
+  readonly confirm: 'durable' | 'accepted';
+}
+
+export type RedisStrategyContext = StrategyContext & RedisParts;
+
 export interface StrategyEntry {
   readonly description: StrategyDescription;
-  create(context: StrategyContext): Strategy;
+  /** @param redis null: the service has no Redis @throws StartError when the strategy needs it */
+  create(context: StrategyContext, redis: RedisParts | null): Strategy;
 }
 
 /** The guarantees of every strategy but the unsafe control. */

@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parseEnv } from '../../src/config/env.ts';
 import { ConfigError } from '../../src/config/errors.ts';
+import { choices } from '../../src/core.ts';
 
-const choices = { strategies: ['lua', 'for-update'], locks: ['redis'] };
 const problemsOf = (env: Record<string, string>) => {
   try {
     parseEnv(env, choices);
@@ -26,6 +26,7 @@ describe('the configuration', () => {
       databaseUrl: null,
       migrationDatabaseUrl: null,
       redisUrl: null,
+      postgresAlone: false,
       localRedis: 'auto',
       redlockUrls: [],
       zookeeperUrl: null,
@@ -173,7 +174,7 @@ describe('the configuration', () => {
       CONFIRM: 'maybe',
     });
     expect(problems).toHaveLength(4);
-    expect(problems.join('\n')).toContain('STRATEGY="luaa" must be one of lua, for-update');
+    expect(problems.join('\n')).toContain('STRATEGY="luaa" must be one of unsafe, global-lock');
     expect(problems.join('\n')).toContain('PORT="70000" must be an integer from 0 to 65535');
   });
 
@@ -183,9 +184,33 @@ describe('the configuration', () => {
     [{ LOCK: 'redis-fiar' }, 'did you mean redis-fair?'],
     [{ LOG_LEVEL: 'warm' }, 'did you mean warn?'],
   ])('asks whether %o was meant to be the nearest name', (env, question) => {
-    const names = { strategies: ['lua', 'group-commit'], locks: ['redis', 'redis-fair', 'redlock'] };
-    expect(() => parseEnv(env, names)).toThrow(question);
-    expect(() => parseEnv({ STRATEGY: 'something-else' }, names)).not.toThrow('did you mean');
+    expect(() => parseEnv(env, choices)).toThrow(question);
+    expect(() => parseEnv({ STRATEGY: 'something-else' }, choices)).not.toThrow('did you mean');
+  });
+
+  it('REDIS_URL=none: Postgres alone, with defaults that need no Redis', () => {
+    const alone = { postgresAlone: true, redisUrl: null };
+    const REDIS_URL = 'none';
+    expect(parseEnv({ REDIS_URL }, choices)).toMatchObject({
+      ...alone,
+      strategy: 'group-commit',
+      lock: 'postgres-row',
+    });
+    const named = { REDIS_URL, STRATEGY: 'skip-locked', LOCK: 'zookeeper' };
+    expect(parseEnv(named, choices)).toMatchObject({ ...alone, strategy: 'skip-locked', lock: 'zookeeper' });
+    const problems = problemsOf({
+      ...named,
+      STRATEGY: 'lua',
+      LOCK: 'redis',
+      CONFIRM: 'accepted',
+      REDIS_WAIT: '1',
+    });
+    expect(problems).toEqual([
+      'STRATEGY="lua" needs Redis, and there is none: these decide in Postgres: for-update, for-update-prisma, unique-key, conditional-update, optimistic, advisory-lock, skip-locked, group-commit',
+      'LOCK="redis" needs Redis, and there is none: these locks do without: redlock, zookeeper, postgres-row, postgres-advisory',
+      'CONFIRM="accepted" needs Redis, and there is none: a 202 follows the reservation there',
+      'REDIS_WAIT="1" needs Redis, and there is none: it counts replicas of Redis',
+    ]);
   });
 
   it('keeps the ports of customers and administrators apart', () => {

@@ -1,6 +1,7 @@
 /**
  * The contract of every strategy, on real servers, over HTTP, against two service processes. A strategy that is
- * declared unsafe stays in the suite, and the suite must see it fail.
+ * declared unsafe stays in the suite, and the suite must see it fail. The services of a strategy that decides in Postgres run without
+ * Redis.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -37,7 +38,11 @@ export function strategyContract(
   let a: TestService;
   let b: TestService;
 
-  const env = () => ({ STRATEGY: name, DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+  const env = (strategy = name) => ({
+    STRATEGY: strategy,
+    DATABASE_URL: stores.databaseUrl,
+    REDIS_URL: strategies.get(strategy)!.description.store === 'postgres' ? 'none' : stores.redisUrl,
+  });
   const either = (i: number) => (i % 2 === 0 ? a.url : b.url);
 
   async function truth(saleId: number): Promise<Truth> {
@@ -226,7 +231,7 @@ export function strategyContract(
       const other = name === 'for-update' ? 'lua' : 'for-update';
       const sale = await createSale(a.url, 10);
       for (const user of users(2)) await buy(a.url, sale.id, user);
-      await using before = await startService({ ...env(), STRATEGY: other });
+      await using before = await startService(env(other));
       for (const user of users(6)) await buy(before.url, sale.id, user);
       await before.stop();
       await expectSold(sale.id, 6);

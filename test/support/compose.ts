@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { parseEnv as parseEnvFile } from 'node:util';
 import { parse } from 'yaml';
 import { parseEnv } from '../../src/config/env.ts';
+import { choices } from '../../src/core.ts';
 
 const root = new URL('../../', import.meta.url);
 const text = (file: string) => readFileSync(new URL(file, root), 'utf8');
@@ -79,7 +80,4 @@ export const stampedes = Object.entries(compose.services)
 const [, imageHost] = / HOST=(\S+)/.exec(text('Dockerfile'))!;
 /** The configuration of a service that runs Stampede, with the defaults of its variables. */
 export const configOf = (name: string) =>
-  parseEnv(
-    { HOST: imageHost, ...compose.services[name]!.environment },
-    { strategies: ['lua'], locks: ['redis'] },
-  );
+  parseEnv({ HOST: imageHost, ...compose.services[name]!.environment }, choices);

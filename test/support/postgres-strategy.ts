@@ -56,7 +56,7 @@ export function strategyBench({ withCheck = true } = {}): StrategyBench {
       const onError = (doing: string, error: unknown) => {
         throw new Error(doing, { cause: error });
       };
-      return entry.create({ ...used, onError, onBatch: () => {} } as unknown as StrategyContext); // the rest is for Redis
+      return entry.create({ ...used, onError, onBatch: () => {} });
     },
     async sale(stock) {
       const { rows } = await stores.sql.query<{ id: number }>(

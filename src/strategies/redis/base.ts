@@ -25,7 +25,12 @@ import {
   withFirstClaim,
 } from '../../store/redis/sale-mirror.ts';
 import type { Fence } from '../../store/redis/scripts.ts';
-import type { CommittingStrategy, ReservingStrategy, RestockResult, StrategyContext } from '../strategy.ts';
+import type {
+  CommittingStrategy,
+  RedisStrategyContext,
+  ReservingStrategy,
+  RestockResult,
+} from '../strategy.ts';
 
 /** The sale is not in Redis, or is from another epoch. */
 export const NOT_LOADED = { kind: 'not-loaded' } as const;
@@ -64,7 +69,7 @@ type Tried<D> = Exclude<D, typeof NOT_LOADED | typeof LATE> | Rejection | Unansw
  * @param decide one try in Redis; it may throw what Redis throws
  */
 export function redisStrategy(
-  context: StrategyContext,
+  context: RedisStrategyContext,
   description: StrategyDescription,
   segments: number,
   decide: (attempt: Attempt, place: SaleInEpoch) => Promise<Decision>,
@@ -97,7 +102,7 @@ export function redisStrategy(
 
 /** The same for the control, which decides in Redis and commits by itself, without a reservation. */
 export function unfencedStrategy(
-  context: StrategyContext,
+  context: RedisStrategyContext,
   description: StrategyDescription,
   decide: (attempt: Attempt, place: SaleInEpoch) => Promise<CommitDecision>,
 ): CommittingStrategy {
@@ -119,7 +124,7 @@ export function unfencedStrategy(
 
 /** A sale that cannot be loaded now is loaded by the first attempt that finds it missing. */
 async function loadQuietly(
-  context: StrategyContext,
+  context: RedisStrategyContext,
   mirror: SaleMirror,
   sale: Parameters<SaleMirror['load']>[0],
 ) {
@@ -128,7 +133,7 @@ async function loadQuietly(
 
 /** @returns a function that decides an attempt, whatever Redis lacks or loses meanwhile */
 function resolver<D extends Decision | CommitDecision>(
-  context: StrategyContext,
+  context: RedisStrategyContext,
   mirror: SaleMirror,
   decide: (attempt: Attempt, place: SaleInEpoch) => Promise<D>,
 ): (attempt: Attempt) => Promise<Tried<D>> {
@@ -184,7 +189,10 @@ function resolver<D extends Decision | CommitDecision>(
  * @returns a function that loads one sale; it resolves to null when the attempt may be decided again, or to why it cannot be
  * loaded
  */
-function loader(context: StrategyContext, mirror: SaleMirror): (saleId: number) => Promise<Rejection | null> {
+function loader(
+  context: RedisStrategyContext,
+  mirror: SaleMirror,
+): (saleId: number) => Promise<Rejection | null> {
   const inProgress = new Map<number, Promise<Rejection | null>>();
 
   async function load(saleId: number): Promise<Rejection | null> {
@@ -220,7 +228,7 @@ function loader(context: StrategyContext, mirror: SaleMirror): (saleId: number) 
  * the restock has happened: units that Redis does not have yet are in the outbox, and the reaper repairs a failed cut.
  */
 async function restock(
-  context: StrategyContext,
+  context: RedisStrategyContext,
   mirror: SaleMirror,
   saleId: number,
   units: number,
@@ -254,7 +262,7 @@ async function restock(
 const CUT_TRIES = 3;
 
 /** Takes free units in Redis, which knows the reserved ones: a sale that is not there is loaded first. */
-async function cut(context: StrategyContext, mirror: SaleMirror, saleId: number, units: number) {
+async function cut(context: RedisStrategyContext, mirror: SaleMirror, saleId: number, units: number) {
   for (let tries = 0; tries < CUT_TRIES; tries++) {
     const taken = await mirror.restock(saleId, -units);
     if (taken !== null) return taken === 0 ? 'below-sold' : 'cut';
@@ -295,13 +303,13 @@ export interface SaleInRedis {
 const REFUSED = { 'not-loaded': NOT_LOADED, late: LATE, fenced: LEASE_LOST } as const;
 
 /** The fencing token of a lease, as the store compares it. */
-export function fenceOf({ lock }: StrategyContext, lease: Lease | null): Fence {
+export function fenceOf({ lock }: RedisStrategyContext, lease: Lease | null): Fence {
   return { token: lease?.fencingToken ?? null, lock: lock.name };
 }
 
 /** Takes a unit under a lease: the write of a strategy with a lock. @param counter the counter of the unit */
 export async function deductUnderLease(
-  context: StrategyContext,
+  context: RedisStrategyContext,
   { keys, epoch }: SaleInEpoch,
   attempt: Attempt,
   counter: string,
@@ -322,7 +330,7 @@ export async function deductUnderLease(
  * @returns the sale, or the decision when there is nothing to read
  */
 export async function readSaleInRedis(
-  context: StrategyContext,
+  context: RedisStrategyContext,
   { keys, epoch }: SaleInEpoch,
   attempt: Attempt,
   counter: string,
@@ -352,7 +360,7 @@ export function decisionOfHeld({ orderId }: Attempt, reservation: Reservation): 
 }
 
 async function rejectionOfWindow(
-  context: StrategyContext,
+  context: RedisStrategyContext,
   { state }: SaleKeys,
   startsMs: string,
   endsMs: string,

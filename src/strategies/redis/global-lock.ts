@@ -7,7 +7,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { type Lease, using } from '../../locks/lock.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
-import { ALL_GUARANTEES, type ReservingStrategy, type StrategyContext } from '../strategy.ts';
+import { ALL_GUARANTEES, type RedisStrategyContext, type ReservingStrategy } from '../strategy.ts';
 import {
   type Decision,
   decisionOfHeld,
@@ -26,7 +26,7 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: StrategyContext): ReservingStrategy {
+export function create(context: RedisStrategyContext): ReservingStrategy {
   async function decide(attempt: Attempt, place: SaleInEpoch, lease: Lease): Promise<Decision> {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', lease);
     if ('kind' in sale) return sale;

@@ -16,7 +16,7 @@ import type { Attempt } from '../../domain/order.ts';
 import { isRedisDefect } from '../../store/redis/connection.ts';
 import { callsFor, type SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import type { ReserveReply } from '../../store/redis/scripts.ts';
-import { ALL_GUARANTEES, type ReservingStrategy, type StrategyContext } from '../strategy.ts';
+import { ALL_GUARANTEES, type RedisStrategyContext, type ReservingStrategy } from '../strategy.ts';
 import { type Decision, LATE, NOT_LOADED, redisStrategy } from './base.ts';
 import { type SoldOutLatch, soldOutLatch } from './sold-out-latch.ts';
 
@@ -34,7 +34,7 @@ interface Item {
   readonly place: SaleInEpoch;
 }
 
-export function create(context: StrategyContext): ReservingStrategy {
+export function create(context: RedisStrategyContext): ReservingStrategy {
   const { scripts, serverOf, isCluster } = context.redis;
 
   async function work(_server: number, items: readonly Item[], answer: Answer): Promise<void> {

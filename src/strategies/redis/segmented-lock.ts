@@ -21,7 +21,7 @@ import type { Attempt } from '../../domain/order.ts';
 import { homeSegment, lenderOf } from '../../domain/segments.ts';
 import { type Lease, using } from '../../locks/lock.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
-import { ALL_GUARANTEES, type ReservingStrategy, type StrategyContext } from '../strategy.ts';
+import { ALL_GUARANTEES, type RedisStrategyContext, type ReservingStrategy } from '../strategy.ts';
 import {
   type Decision,
   decisionOfHeld,
@@ -46,7 +46,7 @@ export const description: StrategyDescription = {
 /** The answer when a segment turned out empty under its lock. */
 const EMPTY = { kind: 'empty' } as const;
 
-export function create(context: StrategyContext): ReservingStrategy {
+export function create(context: RedisStrategyContext): ReservingStrategy {
   const { redis, scripts } = context.redis;
 
   function underLock<T>(

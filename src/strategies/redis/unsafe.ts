@@ -11,7 +11,7 @@ import type { Attempt } from '../../domain/order.ts';
 import { insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
 import { findActive } from '../../store/postgres/purchases.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
-import type { CommittingStrategy, StrategyContext } from '../strategy.ts';
+import type { CommittingStrategy, RedisStrategyContext } from '../strategy.ts';
 import { type CommitDecision, readSaleInRedis, unfencedStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
@@ -39,7 +39,7 @@ const INSERT_UNFENCED = insertOrders({
     WHERE id IN (SELECT sale_id FROM placed)`,
 });
 
-export function create(context: StrategyContext): CommittingStrategy {
+export function create(context: RedisStrategyContext): CommittingStrategy {
   const { redis } = context.redis;
 
   async function insert(attempt: Attempt): Promise<CommitDecision> {

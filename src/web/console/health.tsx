@@ -4,7 +4,7 @@ import { useEffect } from 'preact/hooks';
 import type { Strategies } from '../ui/api.ts';
 import { compact, count } from '../ui/format.ts';
 import { Notice, Pill } from '../ui/parts.tsx';
-import type { ConsoleEvent } from './live.tsx';
+import { type ConsoleEvent, hasRedis } from './live.tsx';
 import { asAdmin } from './token.ts';
 
 /** Advice for operators when background work fails, by loop. */
@@ -53,8 +53,12 @@ export function Health({ event }: { event: ConsoleEvent | null }) {
       </div>
       {event !== null && (
         <dl class="facts">
-          <Fact term="Units repaired in Redis since the start" text={count(event.driftUnits)} />
-          <Fact term="Abandoned reservations resolved since the start" text={count(event.reaped)} />
+          {hasRedis() && (
+            <>
+              <Fact term="Units repaired in Redis since the start" text={count(event.driftUnits)} />
+              <Fact term="Abandoned reservations resolved since the start" text={count(event.reaped)} />
+            </>
+          )}
           <Fact
             term="Open tasks"
             text={tasks.length === 0 ? 'none' : tasks.map(([state, n]) => `${count(n)} ${state}`).join(', ')}
@@ -107,6 +111,7 @@ export function Strategy() {
       <p class="small soft">{strategy.summary}</p>
       <ul class="checks">
         {Object.entries(GUARANTEES).map(([key, text]) => {
+          if (key === 'survivesRedisLoss' && !hasRedis()) return null;
           const holds = strategy.guarantees[key as keyof typeof GUARANTEES];
           return (
             <li key={key} class={holds ? 'yes' : 'no'}>

@@ -15,6 +15,8 @@ export interface ConsoleEvent extends Activity {
 const SHOWN = 180;
 
 export const latest = signal<ConsoleEvent | null>(null);
+/** A service on Postgres alone has none. */
+export const hasRedis = (): boolean => latest.value !== null && 'redis' in latest.value.stores;
 const history = signal<readonly ConsoleEvent[]>([]);
 
 export function record(event: ConsoleEvent): void {

@@ -6,6 +6,7 @@ import type { Answer, Sale } from '../ui/api.ts';
 import { clock, count, money } from '../ui/format.ts';
 import { Bar, Command, Field, Notice, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
+import { hasRedis } from './live.tsx';
 import { asAdmin } from './token.ts';
 
 type Auth = 'none' | 'jwt';
@@ -171,7 +172,8 @@ async function runAudit(saleId: number): Promise<void> {
 function Verdict({ agrees, differences }: Audit) {
   return agrees ? (
     <Notice tone="good" title="The stores agree">
-      Every sold unit has one active order and one points entry, and Redis knows the same buyers as Postgres.
+      Every sold unit has one active order and one points entry
+      {hasRedis() && ', and Redis lists the same buyers as Postgres'}.
     </Notice>
   ) : (
     <Notice tone="bad" title="The stores differ">
@@ -180,9 +182,11 @@ function Verdict({ agrees, differences }: Audit) {
           <li key={one}>{one}</li>
         ))}
       </ul>
-      <p>
-        <code>npm run reconcile</code> repairs Redis.
-      </p>
+      {hasRedis() && (
+        <p>
+          <code>npm run reconcile</code> repairs Redis.
+        </p>
+      )}
     </Notice>
   );
 }
