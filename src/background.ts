@@ -72,12 +72,11 @@ async function runReaper(
   closers.add(startReaper(context));
 }
 
-function runTasks(config: Config, { postgres, redis, lock }: Core, reports: Reports, log: Logger): Tasks {
+function runTasks(config: Config, { postgres, lock }: Core, reports: Reports, log: Logger): Tasks {
   const { taskPick, lockTtlMs, lockWaitMs } = config;
   const { instruments, background } = reports;
   return startTasks({
     postgres,
-    redis,
     lock,
     instruments,
     background,

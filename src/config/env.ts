@@ -58,7 +58,7 @@ export interface Config {
   readonly taskWebhookSecret: string | null;
   /** Newest first; empty: payment notifications are an administrative route. */
   readonly paymentWebhookSecrets: readonly WebhookSecret[];
-  /** How concurrent task dispatchers avoid the same tasks; `lock`: one at a time, under the lock named by LOCK. */
+  /** How concurrent task workers avoid the same tasks; `lock`: one claim at a time, under the lock named by LOCK. */
   readonly taskPick: 'skip-locked' | 'lock';
   /** How a repeated award of points is recognized; `lock`: by a read under the lock named by LOCK. */
   readonly pointsGuard: 'unique-key' | 'lock';

@@ -6,7 +6,7 @@
  *      ▲                    └──succeeded, which is logged──┘
  *      └──────────────────────────┘  (or it is not retried: the item is gone)
  *
- * An item is named by its kind and id, such as `sale 7`; a step of the whole loop by its purpose, such as `dispatch tasks`.
+ * An item is named by its kind and id, such as `sale 7`; a step of the whole loop by its purpose, such as `claim tasks`.
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
 

@@ -17,8 +17,6 @@ export interface Instruments {
   readonly taskSeconds: Histogram<'kind' | 'result'>;
   /** Abandoned tasks by the state in which they were left. */
   readonly tasksReclaimed: Counter<'from'>;
-  /** Stream entries whose task could not be claimed any more. */
-  readonly taskHintsDropped: Counter;
   /** Requests refused before the service worked on them, by reason. */
   readonly refusals: Counter<'reason'>;
   readonly ticketsIssued: Counter;
@@ -149,11 +147,6 @@ function taskInstruments(registers: Registry[]) {
       name: 'stampede_tasks_reclaimed_total',
       help: 'Abandoned tasks that were reclaimed, by the state in which they were left',
       labelNames: ['from'],
-      registers,
-    }),
-    taskHintsDropped: new Counter({
-      name: 'stampede_task_hints_dropped_total',
-      help: 'Stream entries whose task was already claimed or no longer queued',
       registers,
     }),
   };

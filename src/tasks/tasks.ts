@@ -1,4 +1,7 @@
-/** Task processing of one process: a dispatcher, a worker, and the operations for administrators. */
+/**
+ * Task processing of one process, on Postgres alone: a worker, a loop that reclaims abandoned tasks, and the operations for
+ * administrators.
+ */
 import { limits } from '../config/limits.ts';
 import type { Task, TaskState } from '../domain/task.ts';
 import type { Lock } from '../locks/lock.ts';
@@ -6,16 +9,13 @@ import type { BackgroundHealth } from '../metrics/background.ts';
 import { type Instruments, measureTasks } from '../metrics/instruments.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { taskTable } from '../store/postgres/task-table.ts';
-import type { RedisStore } from '../store/redis/connection.ts';
-import { startDispatcher } from './dispatcher.ts';
+import { skipLocked, underLock } from './claim-due.ts';
 import type { TaskHandlers } from './handlers.ts';
-import { taskQueue } from './queue.ts';
-import { skipLocked, underLock } from './select-due.ts';
+import { startReclaimer } from './reclaimer.ts';
 import { startWorker } from './worker.ts';
 
 export interface TasksContext {
   readonly postgres: PostgresStore;
-  readonly redis: RedisStore;
   /** For TASK_PICK=lock. */
   readonly lock: Lock;
   readonly taskPick: 'skip-locked' | 'lock';
@@ -40,33 +40,32 @@ export interface Tasks extends TaskAdmin {
 }
 
 export function startTasks(context: TasksContext): Tasks {
-  const { postgres, redis, lock, instruments } = context;
+  const { postgres, lock, instruments } = context;
   const health = context.background.loop('tasks');
   const table = taskTable(postgres, health);
   const parts = {
     ...context,
     table,
-    queue: taskQueue(redis),
-    selectDue: context.taskPick === 'lock' ? underLock(table, lock, context) : skipLocked(table),
+    claimDue: context.taskPick === 'lock' ? underLock(table, lock, context) : skipLocked(table),
     health,
     bounds: limits.tasks,
   };
-  const dispatcher = startDispatcher(parts);
   const worker = startWorker(parts);
+  const stopReclaiming = startReclaimer(parts);
   measureTasks(instruments, () => table.countOpen());
   return {
     list: table.list,
     async retry(id) {
       const revived = await table.revive(id);
       if (revived !== null) {
-        dispatcher.wake();
+        worker.wake();
         return { kind: 'waiting', task: revived };
       }
       const task = await table.get(id);
       return task === null ? null : { kind: 'not-dead', task };
     },
     async stop() {
-      await Promise.all([dispatcher.stop(), worker.stop()]);
+      await Promise.all([stopReclaiming(), worker.stop()]);
     },
   };
 }

@@ -1,14 +1,16 @@
 /**
- * The worker performs tasks from the stream. Every process runs one, which handles several tasks at once.
+ * The worker performs due tasks. Every process runs one, which handles several tasks at once; they need no coordination.
  *
- *   below `concurrency` ──▶ read hints ──▶ claim ──not queued any more──▶ dropped: another worker claimed it
- *                                            │ claimed, `attempts` + 1
+ *   a place is free ──▶ claim at most as many due tasks as places are free ──none, or fewer──▶ wait for `pollMs`, the end of
+ *                                            │ claimed, `attempts` + 1                         a task, or a wake
  *                                            ▼
  *                                         handler ──done──▶ done
  *                                            │ threw, or exceeded `handlerMs` since the claim
  *                                            ▼
  *                                         retry after a delay that doubles each time; dead after the last attempt, or
  *                                         without a handler for the kind
+ *
+ * A worker claims no more than it can start at once: further tasks are free for other processes.
  *
  * The handler's deadline ends well before the task is reclaimed from a presumably dead worker (`processingMs`). Two workers
  * therefore handle one task at once only when the first was suspended in between, and then only one of their results is
@@ -21,12 +23,12 @@ import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { isRowError } from '../store/postgres/failures.ts';
 import type { TaskFailure, TaskTable } from '../store/postgres/task-table.ts';
+import type { ClaimDue } from './claim-due.ts';
 import type { TaskHandler, TaskHandlers } from './handlers.ts';
-import type { TaskQueue } from './queue.ts';
 
 export interface WorkerContext {
   readonly table: TaskTable;
-  readonly queue: TaskQueue;
+  readonly claimDue: ClaimDue;
   readonly handlers: TaskHandlers;
   readonly instruments: Instruments;
   readonly health: LoopHealth;
@@ -35,7 +37,9 @@ export interface WorkerContext {
 }
 
 export interface Worker {
-  /** Stops reading and waits `stopMs` for running tasks; then aborts them, so that they are retried. */
+  /** Claims now instead of after the pause. */
+  wake(): void;
+  /** Stops claiming and waits `stopMs` for running tasks; then aborts them, so that they are retried. */
   stop(): Promise<void>;
 }
 
@@ -49,87 +53,72 @@ interface Attempt {
 
 /** The abort reason when the worker stops. */
 const STOPPED = new Error('the worker stopped');
-/** A stop interrupts the blocking read repeatedly: a read that is still being sent cannot be interrupted yet. */
-const INTERRUPT_EVERY_MS = 50;
-const INTERRUPTS = 10;
 /** Time for recording the results of aborted attempts. */
 const RECORD_MS = 1_000;
 
 export function startWorker(context: WorkerContext): Worker {
-  const { table, queue, instruments, health, bounds } = context;
-  const reader = queue.reader(bounds.blockMs);
+  const { claimDue, health, bounds } = context;
   const running = new Map<Promise<void>, AbortController>();
   let stopping = false;
-  /** Ends the wait of `read`. Racing one long-lived promise instead would leak memory: it keeps a reaction for every race. */
-  let wake = () => {};
+  let aborted = false;
+  let woken = false;
+  let endPause = () => {};
 
-  async function claim(ids: readonly string[]): Promise<readonly Attempt[]> {
-    const untilMs = performance.now() + bounds.queuedMs; // later they are reclaimed
-    while (!stopping && performance.now() < untilMs) {
-      const claimedMs = performance.now();
-      const claimed = await health.step('claim tasks', () => table.claim(ids));
-      if (claimed !== null) {
-        instruments.taskHintsDropped.inc(ids.length - claimed.length);
-        return claimed.map((task) => ({ task, claimedMs, abort: new AbortController() }));
-      }
-      await sleep(bounds.storeRetryMs);
-    }
-    if (stopping) await health.step('return tasks to waiting', () => table.returnToWaiting(ids));
-    return [];
+  function wake(): void {
+    woken = true;
+    endPause();
   }
 
-  async function startUpTo(free: number): Promise<void> {
-    const ids = await health.step('read the task stream', () =>
-      reader.read(free).catch((error) => {
-        if (stopping) return []; // the connection was closed
-        throw error;
-      }),
-    );
-    if (ids === null) await sleep(bounds.storeRetryMs);
-    if (ids === null || ids.length === 0) return;
-    for (const attempt of await claim(ids)) {
-      const work = perform(context, attempt).finally(() => {
-        running.delete(work);
-        wake();
-      });
-      running.set(work, attempt.abort);
-    }
-  }
-
-  async function read(): Promise<void> {
-    while (!stopping) {
-      const free = bounds.concurrency - running.size;
-      if (free > 0) await startUpTo(free);
-      else
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
-    }
-  }
-  const reading = read();
-
-  async function finish(): Promise<void> {
-    let ended = false;
-    const end = reading.then(() => {
-      ended = true;
+  /** Waits until woken. @param ms at most; null: no limit */
+  async function pause(ms: number | null): Promise<void> {
+    if (stopping || woken || ms === 0) return;
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve) => {
+      endPause = resolve;
+      if (ms !== null) timer = setTimeout(resolve, ms);
     });
-    for (let i = 0; i < INTERRUPTS && !ended; i++) {
-      await reader.interrupt().catch(() => {});
-      await atMost(INTERRUPT_EVERY_MS, end);
+    clearTimeout(timer);
+  }
+
+  function start(attempt: Attempt): void {
+    if (aborted) attempt.abort.abort(STOPPED); // its claim was answered too late
+    const work = perform(context, attempt).finally(() => {
+      running.delete(work);
+      wake();
+    });
+    running.set(work, attempt.abort);
+  }
+
+  /** @returns the pause until the next claim, milliseconds */
+  async function claim(free: number): Promise<number> {
+    const claimedMs = performance.now();
+    const claimed = await health.step('claim tasks', () => claimDue(free));
+    if (claimed === null) return bounds.pollMs;
+    const { tasks, more } = claimed;
+    for (const task of tasks) start({ task, claimedMs, abort: new AbortController() });
+    if (tasks.length >= free) return 0;
+    return more ? bounds.rejectedMs : bounds.pollMs;
+  }
+
+  async function run(): Promise<void> {
+    while (!stopping) {
+      woken = false;
+      const free = bounds.concurrency - running.size;
+      await pause(free === 0 ? null : await claim(free));
     }
-    reader.close();
-    await end;
     await Promise.all(running.keys());
   }
+  const ended = run();
 
   return {
+    wake,
     async stop() {
       stopping = true;
       wake();
-      const finished = finish();
-      await atMost(bounds.stopMs, finished);
+      await atMost(bounds.stopMs, ended);
+      aborted = true;
       for (const abort of running.values()) abort.abort(STOPPED);
-      await atMost(RECORD_MS, finished);
+      await atMost(RECORD_MS, ended);
     },
   };
 }
@@ -172,6 +161,7 @@ async function handle(
     abort.signal.addEventListener('abort', () => reject(abort.signal.reason), { once: true });
   });
   try {
+    abort.signal.throwIfAborted();
     await Promise.race([handler(task, abort.signal), aborted]);
     return null;
   } catch (error) {

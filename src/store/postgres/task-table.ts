@@ -1,22 +1,26 @@
 /**
- * Tasks in Postgres, the source of truth of task processing. Each arrow is one statement, conditional on the state that it
- * leaves. Redis carries only hints of which tasks to claim.
+ * Tasks in Postgres, which alone decides. Each arrow is one statement, conditional on the state that it leaves.
  *
- *                     dispatcher              worker                        worker
- *   (written) ──▶ waiting ──▶ queued ──────────────▶ processing ──────────────────▶ done
- *                  ▲ ▲   ┌──▶   │                        │ failed, or its worker died
- *                  │ │   │      │ not claimed            ▼
- *                  │ └───│──────┘ in time              retry (not before run_at); dead after the last attempt, or
- *                  │     └─dispatcher────────────────────┘   without a handler for its kind
- *                  └─operator: POST /tasks/{id}/retry────────────────────────────────────┘
+ *   (written) ──▶ waiting ──worker──▶ processing ──worker──▶ done
+ *                    ▲                 │      │ ▲
+ *                    │    the last time│      │ │worker, when run_at has come
+ *                    │                 ▼      ▼ │
+ *                    └──operator──── dead    retry
+ *
+ * From `processing` a task goes to `retry` when its attempt failed or its worker died, and to `dead` when that was the last
+ * attempt, or when its kind has no handler. The operator's way back is POST /tasks/{id}/retry.
  *
  * `attempts` grows with every claim and is never reset, so it identifies a claim: a worker that was presumed dead and resumes
  * updates nothing. Every `limits.tasks.attempts`th failed attempt is final; an operator's retry therefore grants a full new
  * round. All instants come from the database's clock.
  *
- * A process may die between any two arrows; its tasks are reclaimed after a timeout. One gap remains in every outbox: a worker
- * that dies after the effect and before `done` leaves a task that is performed again. The receiver can detect that by the
- * idempotency key, which is the same for every attempt.
+ * A process may die between any two arrows, and a claim may commit although its answer is lost. Such tasks stay in `processing`
+ * until they are reclaimed after a timeout: nobody can know earlier that no worker has them. One gap remains in every outbox: a
+ * worker that dies after the effect and before `done` leaves a task that is performed again. The receiver can detect that by
+ * the idempotency key, which is the same for every attempt.
+ *
+ * Earlier versions put due tasks into a Redis stream and marked them `queued`. Nothing writes this state any more, but such
+ * rows exist after an upgrade, and during a rolling restart; those that no earlier version claims return to `waiting`.
  */
 import type { ClaimedTask, Task, TaskState } from '../../domain/task.ts';
 import type { LoopHealth } from '../../metrics/background.ts';
@@ -32,22 +36,23 @@ export interface TaskFailure {
   readonly inMs: number;
 }
 
+export interface Claim {
+  readonly tasks: readonly ClaimedTask[];
+  /** As many tasks as asked for were due, so further ones may be. Postgres may have rejected the claim of some. */
+  readonly more: boolean;
+}
+
 export interface TaskTable {
   /**
-   * Marks due tasks as queued, oldest first: at most `max` waiting ones and `max` retries.
-   * @param contended what to do about rows that another dispatcher has locked: `skip` them, or `wait` for them, which is
-   *   also safe and may queue fewer
-   * @returns their ids
+   * Claims due tasks, the longest due first, at most `max`. Of concurrent claims to one task exactly one succeeds.
+   * @param contended what to do about rows that another worker has locked: `skip` them, or `wait` for them, which is also
+   *   safe and may claim fewer
    */
-  queueDue(max: number, contended: 'skip' | 'wait'): Promise<readonly string[]>;
-  /** Returns tasks that were queued but not enqueued, or read but not claimed, to `waiting`. */
-  returnToWaiting(ids: readonly string[]): Promise<number>;
-  /** Returns tasks queued for longer to `waiting`: their stream entry is lost. @returns their number */
+  claimDue(max: number, contended: 'skip' | 'wait'): Promise<Claim>;
+  /** Returns tasks queued for longer to `waiting`: an earlier version left them. @returns their number */
   reclaimQueued(olderMs: number, max: number): Promise<number>;
   /** Fails tasks processing for longer: their worker is gone. They are retried, or dead after the last attempt. @returns their number */
   reclaimProcessing(olderMs: number, max: number, attempts: number): Promise<number>;
-  /** Claims queued tasks. Of concurrent claims to one task exactly one succeeds. */
-  claim(ids: readonly string[]): Promise<readonly ClaimedTask[]>;
   /** @returns false when the task was reclaimed */
   done(claim: ClaimedTask): Promise<boolean>;
   /** @returns false when the task was reclaimed */
@@ -77,18 +82,24 @@ interface TaskRow {
 }
 
 /** Due tasks of one state. Each state has its own query, so that the index on (state, run_at) yields them in order. */
-const due = (state: TaskState, locking: string) =>
-  `SELECT id FROM tasks WHERE state = '${state}' AND run_at <= now() AND id <> ALL($2::bigint[])
+const ofState = (state: TaskState, locking: string) =>
+  `SELECT id, run_at FROM tasks WHERE state = '${state}' AND run_at <= now() AND id <> ALL($2::bigint[])
    ORDER BY run_at LIMIT $1 ${locking}`;
 
-const queueStatement = (locking: string) => `
-  WITH fresh AS MATERIALIZED (${due('waiting', locking)}), again AS MATERIALIZED (${due('retry', locking)})
-  UPDATE tasks SET state = 'queued', updated_at = now()
-  WHERE id IN (SELECT id FROM fresh UNION ALL SELECT id FROM again) AND state IN ('waiting', 'retry')
-  RETURNING id`;
+/** The longest due tasks of both states, so that neither waits for the other. */
+const due = (locking: string) => `
+  WITH fresh AS MATERIALIZED (${ofState('waiting', locking)}), again AS MATERIALIZED (${ofState('retry', locking)}),
+  due AS MATERIALIZED (SELECT * FROM fresh UNION ALL SELECT * FROM again ORDER BY run_at LIMIT $1)`;
 
-const QUEUE_DUE = { skip: queueStatement('FOR UPDATE SKIP LOCKED'), wait: queueStatement('') };
-const DUE = `(${due('waiting', '')}) UNION ALL (${due('retry', '')})`;
+const TO_PROCESSING = `state = 'processing', attempts = attempts + 1`;
+const CLAIMED = `RETURNING id, kind, coalesce(key, 'task:' || id) AS "idempotencyKey", payload, attempts`;
+
+const claimStatement = (locking: string) => `${due(locking)}
+  UPDATE tasks SET ${TO_PROCESSING}, updated_at = now()
+  WHERE id IN (SELECT id FROM due) AND state IN ('waiting', 'retry') ${CLAIMED}`;
+
+const CLAIM_DUE = { skip: claimStatement('FOR UPDATE SKIP LOCKED'), wait: claimStatement('') };
+const FIND_DUE = `${due('')} SELECT id FROM due`;
 
 /** Tasks that were in a state for too long; `SKIP LOCKED` excludes those that are changing state. */
 const overdue = (state: TaskState, locking = '') =>
@@ -102,7 +113,6 @@ const change = (from: string, set: string) => `
   )
   UPDATE tasks SET ${set}, updated_at = now() WHERE id IN (SELECT id FROM mine) AND state IN (${from})`;
 
-const TO_WAITING = `state = 'waiting'`;
 /** @param attempts the parameter that holds the attempts of a round */
 const retryOrDie = (
   attempts: string,
@@ -112,40 +122,45 @@ const retryOrDie = (
 /** Rejected tasks that one call isolates; tasks it has not reached wait for the next call. */
 const MAX_REJECTIONS = 32;
 
+interface ClaimedRow extends Omit<ClaimedTask, 'id'> {
+  readonly id: string;
+}
+
+interface Query {
+  readonly text: string;
+  readonly values: readonly unknown[];
+}
+
 /**
- * The statements of dispatchers and workers. A task whose update Postgres rejects backs off for a while and does not stop
- * others from being dispatched, claimed or reclaimed.
+ * The statements of workers. A task whose update Postgres rejects backs off for a while and does not stop others from being
+ * claimed or reclaimed.
  */
 export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTable {
   const { pool } = postgres;
   const count = async (sql: string, values: unknown[]) => (await pool.query(sql, values)).rowCount ?? 0;
   const rejected = (id: string, error: unknown) => health.failed(`task ${id}`, error);
 
-  /** @param statement takes the ids as its first parameter and returns them */
-  async function changeEach<R extends { id: string }>(
-    ids: readonly string[],
-    statement: string,
-    ...values: unknown[]
-  ): Promise<readonly R[]> {
-    const work = async (some: readonly string[]) => (await pool.query<R>(statement, [some, ...values])).rows;
-    const { results } = await isolating(ids, work, rejected, MAX_REJECTIONS);
-    for (const { id } of results) health.succeeded(`task ${id}`);
-    return results;
-  }
-
-  /** Runs one statement that finds and updates tasks; when Postgres rejects it, finds them first and updates them one by one. */
-  async function findAndChange(
-    both: { readonly text: string; readonly values: readonly unknown[] },
-    find: { readonly text: string; readonly values: readonly unknown[] },
-    ...[statement, ...values]: [string, ...unknown[]]
-  ): Promise<readonly string[]> {
+  /**
+   * Runs one statement that finds and updates tasks; when Postgres rejects it, finds them first and isolates those it rejects.
+   * @param one updates the tasks of its first parameter and returns them
+   * @returns the updated tasks, and how many were found
+   */
+  async function findAndChange<R extends { readonly id: string }>(
+    both: Query,
+    find: Query,
+    one: Query,
+  ): Promise<{ readonly rows: readonly R[]; readonly found: number }> {
     try {
-      return (await pool.query<{ id: string }>(both.text, [...both.values])).rows.map(({ id }) => id);
+      const { rows } = await pool.query<R>(both.text, [...both.values]);
+      return { rows, found: rows.length };
     } catch (error) {
       if (!isRowError(error)) throw error;
-      const { rows } = await pool.query<{ id: string }>(find.text, [...find.values]);
-      const ids = rows.map(({ id }) => id);
-      return (await changeEach(ids, statement, ...values)).map(({ id }) => id);
+      const ids = (await pool.query<{ id: string }>(find.text, [...find.values])).rows.map(({ id }) => id);
+      const work = async (some: readonly string[]) =>
+        (await pool.query<R>(one.text, [some, ...one.values])).rows;
+      const { results } = await isolating(ids, work, rejected, MAX_REJECTIONS);
+      for (const { id } of results) health.succeeded(`task ${id}`);
+      return { rows: results, found: ids.length };
     }
   }
 
@@ -161,36 +176,26 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
     const both = `WITH overdue AS MATERIALIZED (${overdue(state, 'FOR UPDATE SKIP LOCKED')})
       UPDATE tasks SET ${set('$4')}, updated_at = now()
       WHERE id IN (SELECT id FROM overdue) AND state = '${state}' RETURNING id`;
-    const ids = await findAndChange(
+    const { rows } = await findAndChange(
       { text: both, values: [...values, ...more] },
       { text: overdue(state), values },
-      `${change(`'${state}'`, set('$2'))} RETURNING id`,
-      ...more,
+      { text: `${change(`'${state}'`, set('$2'))} RETURNING id`, values: more },
     );
-    return ids.length;
+    return rows.length;
   }
 
   return {
-    queueDue(max, contended) {
+    async claimDue(max, contended) {
       const values = [max, health.backingOff('task')];
-      return findAndChange(
-        { text: QUEUE_DUE[contended], values },
-        { text: DUE, values },
-        `${change(`'waiting', 'retry'`, `state = 'queued'`)} RETURNING id`,
+      const { rows, found } = await findAndChange<ClaimedRow>(
+        { text: CLAIM_DUE[contended], values },
+        { text: FIND_DUE, values },
+        { text: `${change(`'waiting', 'retry'`, TO_PROCESSING)} ${CLAIMED}`, values: [] },
       );
+      return { tasks: rows.map((row) => ({ ...row, id: Number(row.id) })), more: found >= max };
     },
-    returnToWaiting: async (ids) =>
-      (await changeEach(ids, `${change(`'queued'`, TO_WAITING)} RETURNING id`)).length,
-    reclaimQueued: (olderMs, max) => reclaim('queued', () => TO_WAITING, olderMs, max),
+    reclaimQueued: (olderMs, max) => reclaim('queued', () => `state = 'waiting'`, olderMs, max),
     reclaimProcessing: (olderMs, max, attempts) => reclaim('processing', retryOrDie, olderMs, max, attempts),
-    async claim(ids) {
-      const rows = await changeEach<Omit<ClaimedTask, 'id'> & { id: string }>(
-        ids,
-        `${change(`'queued'`, `state = 'processing', attempts = attempts + 1`)}
-         RETURNING id, kind, coalesce(key, 'task:' || id) AS "idempotencyKey", payload, attempts`,
-      );
-      return rows.map((row) => ({ ...row, id: Number(row.id) }));
-    },
     done: async ({ id, attempts }) =>
       (await count(
         `WITH done AS (

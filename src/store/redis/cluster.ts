@@ -1,5 +1,5 @@
 /**
- * A cluster of Redis. All keys of a sale have one hash tag, so a sale is on one server; so is a lock, and the queue of tasks.
+ * A cluster of Redis. All keys of a sale have one hash tag, so a sale is on one server, and so is a lock.
  *
  *   key ──CRC16 of its tag──▶ slot ──the cluster's map──▶ server ──not connected──▶ busy, and the map is read again
  *

@@ -1,0 +1,35 @@
+/**
+ * How concurrent workers avoid the same tasks (TASK_PICK):
+ *
+ *   skip-locked   each skips the rows that another has locked; none waits
+ *   lock          one claim at a time, under the lock named by LOCK. For comparison: each claim costs the lock's round trips,
+ *                 workers do not claim in parallel, and tasks wait while the lock's server is down
+ *
+ * Safety does not depend on the lock: the update is conditional, so two holders at once claim different tasks.
+ */
+import { type Lock, using } from '../locks/lock.ts';
+import type { Claim, TaskTable } from '../store/postgres/task-table.ts';
+
+/** Claims due tasks, at most `max`. */
+export type ClaimDue = (max: number) => Promise<Claim>;
+
+export function skipLocked(table: TaskTable): ClaimDue {
+  return (max) => table.claimDue(max, 'skip');
+}
+
+const RESOURCE = 'tasks';
+
+export function underLock(
+  table: TaskTable,
+  lock: Lock,
+  { lockTtlMs, lockWaitMs }: { readonly lockTtlMs: number; readonly lockWaitMs: number },
+): ClaimDue {
+  return async (max) => {
+    const result = await using(lock, RESOURCE, { ttlMs: lockTtlMs, waitMs: lockWaitMs }, () =>
+      table.claimDue(max, 'wait'),
+    );
+    if (result.kind === 'done') return result.value;
+    if (result.kind === 'unavailable') throw new Error(`TASK_PICK=lock: lock unavailable: ${result.reason}`);
+    return { tasks: [], more: false }; // another worker holds the lock
+  };
+}
