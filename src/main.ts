@@ -5,6 +5,9 @@
  *        │ mistakes: exit 1
  *        ▼
  *   (nothing started)      signal or failure, at any moment: what was started is stopped, last first
+ *
+ * With --check it ends before the local stores, having checked that they can be started: scripts/check-start.js does that before
+ * the first build.
  */
 import cluster from 'node:cluster';
 import { randomBytes } from 'node:crypto';
@@ -19,7 +22,7 @@ import { checkAddress, type Ports } from './http/listen.ts';
 import { folderCheck, LOCAL_FOLDER } from './local/urls.ts';
 import { createLogger } from './metrics/logger.ts';
 import { adminAddressOf, createService } from './service.ts';
-import { findStores, migrateStores, type StoreUrls, withAvailableRedis } from './startup.ts';
+import { checkStores, findStores, migrateStores, type StoreUrls, withAvailableRedis } from './startup.ts';
 import { strategies } from './strategies/registry.ts';
 import { onStopMessage, reportServing, startWorkers } from './workers.ts';
 
@@ -57,7 +60,9 @@ async function start(given: Config, log: Logger): Promise<void> {
     if (adminAddress !== null) await checkAddress(adminAddress, 'ADMIN_PORT');
   }
   const parse = (changes: object) => parseEnv({ ...process.env, ...changes }, choices);
-  const config = await withAvailableRedis(given, parse, log);
+  const { config, notice } = await withAvailableRedis(given, parse, log);
+  if (process.argv.includes('--check')) return checkStores(config);
+  if (notice !== null) log.warn(notice);
   const urls = await findStores(config, log, (stop) => closers.add(stop));
   if (cluster.isPrimary) await migrateStores(urls, log);
   if (config.workers > 1 && cluster.isPrimary) return startAll(config, urls, log);

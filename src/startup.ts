@@ -1,4 +1,5 @@
 /** Finds the stores of a service: those that the configuration names, and local ones in place of the others. */
+import { dirname } from 'node:path';
 import pg from 'pg';
 import type { Logger } from 'pino';
 import type { Config } from './config/env.ts';
@@ -6,7 +7,8 @@ import { ConfigError, StartError } from './config/errors.ts';
 import { serversOf } from './config/redis-url.ts';
 import { tlsAdvice } from './config/tls-advice.ts';
 import { LocalStoreError } from './local/errors.ts';
-import { ensureRedisServer } from './local/redis-install.ts';
+import { checkPostgres } from './local/postgres-server.ts';
+import { checkRedis, ensureRedisServer } from './local/redis-server.ts';
 import { startLocalStores } from './local/stores.ts';
 import { LOCAL_FOLDER } from './local/urls.ts';
 import { migrate } from './store/postgres/migrate.ts';
@@ -24,6 +26,12 @@ interface FoundStores extends StoreUrls {
   readonly migrationDatabaseUrl: string | null;
 }
 
+/** A configuration, and what a person should know of it. */
+interface Decided {
+  readonly config: Config;
+  readonly notice: string | null;
+}
+
 /**
  * Decides whether a service whose REDIS_URL is not set has a local Redis: without a server that can be started or installed it runs
  * on Postgres alone, unless a variable asks for something that needs Redis.
@@ -34,17 +42,16 @@ export async function withAvailableRedis(
   config: Config,
   parse: (changes: { readonly REDIS_URL: string }) => Config,
   log: Logger,
-): Promise<Config> {
-  if (config.redisUrl !== null || config.postgresAlone) return config;
+): Promise<Decided> {
+  if (config.redisUrl !== null || config.postgresAlone) return { config, notice: null };
   try {
     await ensureRedisServer({ install: config.localRedis, say: (line) => log.info(line) });
-    return config;
+    return { config, notice: null };
   } catch (error) {
     if (!isWithoutRedis(error)) throw error;
     const alone = parseAlone(parse, error);
-    const { strategy } = alone;
-    log.warn(`Starting with Postgres alone and STRATEGY=${strategy}: ${error.message.replaceAll('\n', ' ')}`);
-    return alone;
+    const why = error.message.replaceAll('\n', ' ');
+    return { config: alone, notice: `Starting with Postgres alone and STRATEGY=${alone.strategy}: ${why}` };
   }
 }
 
@@ -59,6 +66,16 @@ function parseAlone(parse: (changes: { readonly REDIS_URL: string }) => Config, 
     if (!(error instanceof ConfigError)) throw error;
     throw new LocalStoreError(missing.code, `${missing.message}\n${error.message}`, { cause: error });
   }
+}
+
+/**
+ * Checks that the local stores of a configuration can be started, and starts none.
+ * @throws LocalStoreError
+ */
+export async function checkStores({ databaseUrl, redisUrl, postgresAlone }: Config): Promise<void> {
+  const project = dirname(LOCAL_FOLDER);
+  if (databaseUrl === null) await checkPostgres(project);
+  if (redisUrl === null && !postgresAlone) await checkRedis(project);
 }
 
 /**

@@ -65,7 +65,13 @@ it('waits for healthy stores, and for the servers of a profile that is on', () =
 
 it('pins every image, and starts the same services without a profile', () => {
   expect(always.sort()).toEqual(['postgres', 'redis', 'stampede']);
-  expect(stampedes).toEqual(['stampede', 'ha-stampede-1', 'ha-stampede-2', 'cluster-stampede', 'alone-stampede']);
+  expect(stampedes).toEqual([
+    'stampede',
+    'ha-stampede-1',
+    'ha-stampede-2',
+    'cluster-stampede',
+    'alone-stampede',
+  ]);
   for (const [name, { image }] of all)
     if (!stampedes.includes(name)) expect(image, name).toMatch(/^([a-z]+\/)?[a-z]+:v?\d+(\.\d+)*$/);
   // Locks count on the same Redis everywhere, and a standby on the same Postgres.
@@ -171,9 +177,8 @@ describe.each(deployments)('the profile %s', (profile) => {
     }
     for (const name of own) {
       const { databaseUrl, redisUrl } = configOf(name);
-      const hosts = [databaseUrl!, redisUrl!].flatMap((url) =>
-        serversOf(url).replace(/\/.*$/, '').split(','),
-      );
+      const urls = [databaseUrl!, redisUrl].filter((url) => url !== null);
+      const hosts = urls.flatMap((url) => serversOf(url).replace(/\/.*$/, '').split(','));
       for (const host of hosts) expect(names).toContain(host.split(':')[0]);
     }
   });
@@ -279,7 +284,11 @@ describe('the profile ha', () => {
 
 it('has a profile with Postgres alone', () => {
   expect(inProfile('alone').map(([name]) => name)).toEqual(['alone-postgres', 'alone-stampede']);
-  expect(configOf('alone-stampede')).toMatchObject({ postgresAlone: true, redlockUrls: [], zookeeperUrl: null });
+  expect(configOf('alone-stampede')).toMatchObject({
+    postgresAlone: true,
+    redlockUrls: [],
+    zookeeperUrl: null,
+  });
 });
 
 describe('the profile cluster', () => {

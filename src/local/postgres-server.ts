@@ -75,6 +75,12 @@ export async function stopOrphanedPostgres(folder: string, say: (line: string) =
   await stopOrphans({ name: 'Postgres', programs: ['postgres'], argument, signal: 'SIGINT', say });
 }
 
+/** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
+export async function checkPostgres(folder: string) {
+  const { server, major } = await preparePostgresBinaries();
+  return { ...(await chooseAccount({ server: 'Postgres', folder, program: server })), major };
+}
+
 async function prepare(options: PostgresOptions): Promise<Prepared> {
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
@@ -83,16 +89,11 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
     throw new LocalStoreError('folder-in-use', `A Postgres (pid ${running.pid}) already runs on ${folder}.`);
   }
   const password = options.password ?? readOrCreateSecret(folder);
-  const binaries = await preparePostgresBinaries();
-  const { account, program } = await chooseAccount({
-    server: 'Postgres',
-    folder: join(folder, '..'),
-    program: binaries.server,
-  });
+  const { account, program, major } = await checkPostgres(join(folder, '..'));
   const data = await prepareDataFolder({
     folder,
     initdb: join(dirname(program), 'initdb'),
-    major: binaries.major,
+    major,
     account,
     password,
     sync: !(options.args ?? []).includes('fsync=off'),

@@ -168,20 +168,24 @@ async function startOnce(
   throw failure(`did not start (${server.end()})`, folder, server);
 }
 
+/** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
+export async function checkRedis(
+  folder: string,
+  { program, say }: Pick<RedisOptions, 'program' | 'say'> = {},
+) {
+  const path = program ?? (await ensureRedisServer(say ? { say } : {})).path;
+  return chooseAccount({ server: 'Redis', folder, program: { path, tree: path } });
+}
+
 /** Starts a Redis on a folder and waits until it is ready. */
 export async function startRedisServer(options: RedisOptions): Promise<RedisServer> {
-  const path = options.program ?? (await ensureRedisServer(options.say ? { say: options.say } : {})).path;
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
   const running = findServers(PROGRAMS, configurationPath(folder))[0];
   if (running !== undefined) {
     throw new LocalStoreError('folder-in-use', `A Redis (pid ${running.pid}) already runs on ${folder}.`);
   }
-  const { account, program } = await chooseAccount({
-    server: 'Redis',
-    folder: join(folder, '..'),
-    program: { path, tree: path },
-  });
+  const { account, program } = await checkRedis(join(folder, '..'), options);
   if (account.ids !== null) await changeOwner(folder, account);
   for (let tries = 1; ; tries++) {
     throwIfAborted(options.signal);

@@ -67,7 +67,7 @@ it.runIf(process.platform === 'linux')(
     const descriptors = limits.reservedDescriptors + 20;
     const few = await startService(
       { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl },
-      { descriptors },
+      { prepare: `ulimit -n ${descriptors}` },
     );
     try {
       const sale = await createSale(few.url, 1);

@@ -34,16 +34,14 @@ export interface TestService extends Omit<Run, 'url'> {
 export interface LaunchOptions {
   /** Its installation; by default this checkout. */
   readonly folder?: string;
-  /** How many files it may open; by default as many as this process. */
-  readonly descriptors?: number;
+  /** A shell script that prepares the process, such as `ulimit -n 100`. */
+  readonly prepare?: string;
 }
 
 /** Starts a process that may end before it listens. */
-export function launch(env: Environment, { folder, descriptors }: LaunchOptions = {}): Run {
-  const line = [process.execPath, entryOf('main', folder)];
-  const limited = ['/bin/sh', '-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, ...line];
-  const [command, ...args] = descriptors === undefined ? line : limited;
-  const child = spawn(command!, args, {
+export function launch(env: Environment, { folder, prepare = ':' }: LaunchOptions = {}): Run {
+  const line = ['-c', `${prepare}; exec "$0" "$@"`, process.execPath, entryOf('main', folder)];
+  const child = spawn('/bin/sh', line, {
     cwd: folder ?? path.join(root, 'src'), // a file .env of the checkout must not count
     env: { PATH: process.env.PATH, PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -88,7 +86,7 @@ export async function startService(env: Environment, options: LaunchOptions = {}
 /** A copy of the build in a temporary folder, for tests that need their own `.env` or `.local`. */
 export interface Installation extends AsyncDisposable {
   readonly folder: string;
-  start(env: Environment): Run;
+  start(env: Environment, options?: Pick<LaunchOptions, 'prepare'>): Run;
 }
 
 export async function installService(): Promise<Installation> {
@@ -100,7 +98,7 @@ export async function installService(): Promise<Installation> {
   }
   return {
     folder,
-    start: (env) => launch(env, { folder }),
+    start: (env, options) => launch(env, { ...options, folder }),
     [Symbol.asyncDispose]: () => rm(folder, { recursive: true }),
   };
 }

@@ -9,7 +9,10 @@ import { executablePath, inspect, openBrowser, visit } from './browser.ts';
 
 const ADMIN = '0123456789abcdef';
 
-describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
+describe.skipIf(executablePath === undefined).each([
+  ['with Redis', {}],
+  ['on Postgres alone', { REDIS_URL: 'none' }],
+])('in Chromium (skipped where it is not installed), %s', (_name, env) => {
   let stores: TestStores;
   let issuer: Issuer;
   let service: TestService;
@@ -24,6 +27,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       TICKET_SECRETS: Buffer.alloc(32, 'k').toString('base64'),
       ADMIN_TOKEN: ADMIN,
       BOT_CHECK: 'proof-of-work',
+      ...env,
     });
   });
   afterAll(async () => {

@@ -1,0 +1,89 @@
+/** REDIS_URL=none: what a whole service does on Postgres alone. The contract of the strategies and of tickets is tested elsewhere. */
+import autocannon from 'autocannon';
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { buy, call, createSale, eventually, post } from './support/client.ts';
+import { startService, type TestService } from './support/service.ts';
+import { openTestStores, type TestStores } from './support/stores.ts';
+import { executablePath, inspect, openBrowser, visit } from './web/browser.ts';
+
+let stores: TestStores;
+let service: TestService;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: 'none', WORKERS: '2' });
+});
+afterAll(async () => {
+  await service?.stop();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+it('sells exactly 1,000 units to 20,000 attempts through two processes', async () => {
+  const { id } = await createSale(service.url, 1_000);
+  const { statusCodeStats } = await autocannon({
+    url: `${service.url}/sales/${id}/orders`,
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: '{"userId":"user-[<id>]"}',
+    idReplacement: true,
+    connections: 64,
+    amount: 20_000,
+  });
+  const count = (status: number) =>
+    (statusCodeStats as Record<string, { count: number }>)[status]?.count ?? 0;
+  expect(count(201)).toBe(1_000);
+  expect(count(201) + count(409) + count(503)).toBe(20_000);
+  expect(count(409)).toBeGreaterThan(0);
+  const { rows } = await stores.sql.query(
+    `SELECT sold, (SELECT count(*)::int FROM orders WHERE sale_id = $1) AS orders,
+       (SELECT count(DISTINCT user_id)::int FROM orders WHERE sale_id = $1) AS customers FROM sales WHERE id = $1`,
+    [id],
+  );
+  expect(rows).toEqual([{ sold: 1_000, orders: 1_000, customers: 1_000 }]);
+});
+
+it('handles tasks and points, and reports Postgres as its only store', async () => {
+  const { id } = await createSale(service.url, 1);
+  const { orderId } = (await buy(service.url, id, 'ann')).body;
+  const paid = { notificationId: `p-${id}`, orderId, amountCents: 500 };
+  expect((await post(`${service.url}/payments/notifications`, paid)).status).toBe(200);
+  const states = `SELECT DISTINCT state FROM tasks WHERE payload ->> 'orderId' = $1`;
+  await eventually(
+    async () => (await stores.sql.query<{ state: string }>(states, [orderId])).rows.map(({ state }) => state),
+    ([state, ...others]) => state === 'done' && others.length === 0,
+  );
+  expect((await call(`${service.url}/users/ann/points`)).body).toMatchObject({ balance: 5 });
+  expect((await call(`${service.url}/readyz`)).body).toEqual({ status: 'ok', stores: { postgres: 'ok' } });
+  expect((await call(`${service.url}/sales/${id}/audit`)).body).toMatchObject({ agrees: true });
+  expect(service.log.join('\n')).not.toMatch(/redis/i);
+});
+
+describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
+  let browser: Browser;
+  beforeAll(async () => {
+    browser = await openBrowser();
+  });
+  afterAll(() => browser?.close());
+
+  it('the shop sells, and the console shows no Redis', async () => {
+    const { id, name } = await createSale(service.url, 3, { name: 'Alone' });
+    await visit(browser, `${service.url}/shop/${id}`, async (page) => {
+      await page.fill('input[name=customer]', 'bob');
+      await page.click('button.primary');
+      await page.waitForSelector('text=Your order is reserved');
+      await page.click('text=(demo)');
+      await page.waitForSelector('text=Your order is paid');
+      await inspect(page);
+    });
+    await visit(browser, `${service.url}/console`, async (page) => {
+      await page.waitForSelector('text=Postgres answers');
+      await page.waitForSelector('text=decides in Postgres');
+      const row = page.locator('.sale-row', { hasText: name });
+      await row.locator('text=Audit').click();
+      await row.locator('text=The stores agree').waitFor();
+      await inspect(page);
+      expect(await page.locator('#app').textContent()).not.toMatch(/redis/i);
+    });
+  });
+});
