@@ -197,8 +197,6 @@ export const limits = {
   tasks: {
     /** Interval between claims of an idle worker: the latency of a task, and the cost of an idle process. */
     pollMs: 1_000,
-    /** The same while Postgres rejects the claim of some tasks: others may be due behind them. */
-    rejectedMs: 100,
     /** Interval between passes that reclaim abandoned tasks, and how many of a state one pass reclaims. */
     reclaimEveryMs: 5_000,
     reclaimBatch: 500,

@@ -7,11 +7,12 @@
  *
  * Safety does not depend on the lock: the update is conditional, so two holders at once claim different tasks.
  */
+import type { ClaimedTask } from '../domain/task.ts';
 import { type Lock, using } from '../locks/lock.ts';
-import type { Claim, TaskTable } from '../store/postgres/task-table.ts';
+import type { TaskTable } from '../store/postgres/task-table.ts';
 
 /** Claims due tasks, at most `max`. */
-export type ClaimDue = (max: number) => Promise<Claim>;
+export type ClaimDue = (max: number) => Promise<readonly ClaimedTask[]>;
 
 export function skipLocked(table: TaskTable): ClaimDue {
   return (max) => table.claimDue(max, 'skip');
@@ -30,6 +31,6 @@ export function underLock(
     );
     if (result.kind === 'done') return result.value;
     if (result.kind === 'unavailable') throw new Error(`TASK_PICK=lock: lock unavailable: ${result.reason}`);
-    return { tasks: [], more: false }; // another worker holds the lock
+    return []; // another worker holds the lock
   };
 }

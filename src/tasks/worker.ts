@@ -93,11 +93,8 @@ export function startWorker(context: WorkerContext): Worker {
   async function claim(free: number): Promise<number> {
     const claimedMs = performance.now();
     const claimed = await health.step('claim tasks', () => claimDue(free));
-    if (claimed === null) return bounds.pollMs;
-    const { tasks, more } = claimed;
-    for (const task of tasks) start({ task, claimedMs, abort: new AbortController() });
-    if (tasks.length >= free) return 0;
-    return more ? bounds.rejectedMs : bounds.pollMs;
+    for (const task of claimed ?? []) start({ task, claimedMs, abort: new AbortController() });
+    return claimed?.length === free ? 0 : bounds.pollMs;
   }
 
   async function run(): Promise<void> {

@@ -51,7 +51,7 @@ it('logs each new error of an item once, and its recovery', () => {
 it('counts every failure, and reports how many fail now and why', async () => {
   const { background, loop, registry, log } = setUp();
   for (let sale = 0; sale < 30; sale++) loop.failed(`sale ${sale}`, new Error(`refused ${sale}`));
-  expect(await background.loop('tasks').step('dispatch tasks', async () => 'done')).toBe('done');
+  expect(await background.loop('tasks').step('claim tasks', async () => 'done')).toBe('done');
   expect(background.degraded()).toEqual([{ what: 'expiry', detail: '30 failing; sale 29: refused 29' }]);
   const metrics = await registry.metrics();
   expect(metrics).toContain('stampede_background_failures_total{loop="expiry"} 30');

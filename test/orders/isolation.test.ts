@@ -135,7 +135,7 @@ it('an order that cannot expire: the others of its sale do', async () => {
   await expectHealed('expiry');
 });
 
-it('a task that cannot be dispatched: the others are done', async () => {
+it('a task that cannot be claimed: the others are done', async () => {
   const before = await stores.sql.query('DELETE FROM tasks');
   expect(before.rowCount).toBe(0);
   const { rows } = await stores.sql.query(`SELECT nextval('tasks_id_seq')::int + 1 AS next`);

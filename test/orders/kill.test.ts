@@ -1,6 +1,6 @@
 /**
  * The service crashes (SIGKILL) at 100 seeded moments of a running sale, just before or after a step of purchase, cancel,
- * expiry, payment, dispatch or of its start, and starts again. P1 to P3, P5 and P6 must hold at once and ever after, P4 within
+ * expiry, payment, task or of its start, and starts again. P1 to P3, P5 and P6 must hold at once and ever after, P4 within
  * 15 s of a running service. The moments of one strategy follow each other on one service; the strategies run side by side.
  *
  * The quick tier has one moment. KILL_SEED=<seed> npx vitest run --project full test/orders/kill.test.ts repeats one.
@@ -17,7 +17,7 @@ import { World } from '../support/world.ts';
 const RECOVERED_MS = 15_000;
 /** A task that a dead worker had claimed is claimed again after 30 s. */
 const TASKS_DONE_MS = 120_000;
-/** How long a moment is waited for after the last customer: dispatchers poll once a second. */
+/** How long a moment is waited for after the last customer: workers poll once a second. */
 const LINGER_MS = 5_000;
 /** `lua` crashes right after it sent a commit to Postgres. */
 const QUICK_SEED = 14;

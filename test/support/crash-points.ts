@@ -37,8 +37,8 @@ const POSTGRES: Record<string, Marks> = {
   'payment-revive': ['order-revival'],
   'payment-refund': [`SET status = 'refund-due'`],
   'payment-notification': ['INSERT INTO payment_notifications'],
-  'task-pick': [`SET state = 'queued'`],
   'task-claim': [`SET state = 'processing'`],
+  'task-reclaim': ['SET state = CASE'],
   'task-done': [`SET state = 'done'`],
   'lock-sale': ['lock-sale'],
   'find-active': ['find-active'],
@@ -71,8 +71,6 @@ const REDIS: readonly (readonly [step: string, marks: Marks, orMarks?: Marks])[]
     const lua = scriptText(file);
     return [step, [createHash('sha1').update(lua).digest('hex')], [lua.slice(0, lua.indexOf('\n'))]] as const;
   }),
-  ['task-enqueue', ['\r\nxadd\r\n', '{tasks}']],
-  ['task-read', ['\r\nxreadgroup\r\n']],
 ];
 
 const contains = (request: string, marks: Marks | undefined) =>
@@ -81,12 +79,17 @@ const contains = (request: string, marks: Marks | undefined) =>
 /** @returns names the steps of a request; of one connection it must see all requests, in order */
 function stepsOf(): (request: string, connection: object) => string[] {
   const latest = new WeakMap<object, string>();
+  let areTasksDue = false; // a claim that finds none is no moment
   return (request, connection) => {
-    const steps = Object.keys(POSTGRES).filter((step) => contains(request, POSTGRES[step]));
+    const steps = Object.keys(POSTGRES).filter(
+      (step) => contains(request, POSTGRES[step]) && (step !== 'task-claim' || areTasksDue),
+    );
+    if (steps.includes('task-claim')) areTasksDue = false;
     for (const [step, marks, orMarks] of REDIS)
       if (contains(request, marks) || contains(request, orMarks)) steps.push(step);
     const commit = request.includes('COMMIT') ? COMMITS[latest.get(connection) ?? ''] : undefined;
     if (commit !== undefined) steps.push(commit);
+    if (commit === 'payment-commit') areTasksDue = true;
     const last = steps.at(-1);
     if (last !== undefined) latest.set(connection, last);
     return steps;
@@ -106,7 +109,7 @@ const STEPS: Record<string, readonly string[]> = {
       'apply-change',
       'outbox-delete',
     ],
-    ...['outbox-commit', 'payment-revive', 'payment-commit', 'task-read', 'start'],
+    ...['outbox-commit', 'payment-revive', 'payment-commit', 'task-claim', 'start'],
   ],
   'segmented-lock': [
     ...[
@@ -127,16 +130,8 @@ const STEPS: Record<string, readonly string[]> = {
     ...['payment-commit'],
   ],
   'group-commit': [
-    ...[
-      'place-batch',
-      'read-sale-and-orders',
-      'task-pick',
-      'task-enqueue',
-      'task-claim',
-      'task-effect',
-      'task-done',
-    ],
-    ...['start'],
+    ...['place-batch', 'read-sale-and-orders', 'task-claim', 'task-effect', 'task-done', 'task-reclaim'],
+    ...['payment-commit', 'start'],
   ],
   'conditional-update': [
     ...['sell-if-free', 'due', 'payment', 'payment-paid', 'payment-task', 'payment-notification'],
@@ -167,7 +162,7 @@ const OFTEN: Record<string, number> = {
     'outbox-commit': 4,
   },
   ...{ payment: 8, 'payment-paid': 4, 'payment-task': 8, 'payment-notification': 6, 'payment-commit': 6 },
-  ...{ 'task-claim': 3, 'task-effect': 6, 'task-done': 6, 'task-enqueue': 3, start: 12 },
+  ...{ 'task-claim': 3, 'task-effect': 6, 'task-done': 6, 'task-reclaim': 1, start: 12 },
 };
 
 const MOMENTS = Object.entries(STEPS).flatMap(([strategy, steps]) =>

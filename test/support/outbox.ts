@@ -4,11 +4,9 @@ import { backgroundHealth } from '../../src/metrics/background.ts';
 import { createInstruments, type Instruments } from '../../src/metrics/instruments.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { type TaskTable, taskTable } from '../../src/store/postgres/task-table.ts';
-import { openRedis } from '../../src/store/redis/connection.ts';
-import { type Dispatcher, startDispatcher } from '../../src/tasks/dispatcher.ts';
+import { type ClaimDue, skipLocked } from '../../src/tasks/claim-due.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
-import { type TaskQueue, taskQueue } from '../../src/tasks/queue.ts';
-import { type SelectDue, skipLocked } from '../../src/tasks/select-due.ts';
+import { startReclaimer } from '../../src/tasks/reclaimer.ts';
 import { startWorker, type Worker } from '../../src/tasks/worker.ts';
 import type { TestStores } from './stores.ts';
 
@@ -17,30 +15,25 @@ export const bounds: TaskBounds = {
   ...limits.tasks,
   pollMs: 50,
   reclaimEveryMs: 100,
-  blockMs: 500,
   storeRetryMs: 50,
 };
 
-/** To the stores, one process. */
+/** To Postgres, one process. */
 export interface Process {
   readonly table: TaskTable;
-  readonly queue: TaskQueue;
   readonly instruments: Instruments;
-  /** Tasks whose dispatcher could not enqueue them: they are picked twice. */
-  readonly givenBack: () => number;
   /** What was reported as an error. */
   readonly errors: readonly string[];
   readonly log: readonly string[];
-  dispatcher(more?: { selectDue?: SelectDue; bounds?: Partial<TaskBounds> }): Dispatcher;
-  worker(handler: TaskHandler, more?: Partial<TaskBounds>): Worker;
+  /** Starts a worker, and the reclaiming of abandoned tasks beside it. */
+  start(handler: TaskHandler, more?: Partial<TaskBounds>, claimDue?: ClaimDue): Worker;
   /** Stops what it started. */
   close(): Promise<void>;
 }
 
-/** @param stores where to find them; the URLs may lead through proxies */
-export async function openProcess(stores: Pick<TestStores, 'databaseUrl' | 'redisUrl'>): Promise<Process> {
-  const postgres = openPostgres(stores.databaseUrl, () => {});
-  const redis = await openRedis(stores.redisUrl, () => {});
+/** @param databaseUrl may lead through a proxy */
+export function openProcess(databaseUrl: string): Process {
+  const postgres = openPostgres(databaseUrl, () => {});
   const instruments = createInstruments();
   const errors: string[] = [];
   const background = backgroundHealth(instruments.registry, {
@@ -48,56 +41,23 @@ export async function openProcess(stores: Pick<TestStores, 'databaseUrl' | 'redi
     recovered: () => {},
   });
   const health = background.loop('tasks');
-  const plain = taskTable(postgres, health);
-  let givenBack = 0;
-  const table: TaskTable = {
-    ...plain,
-    async returnToWaiting(ids) {
-      const count = await plain.returnToWaiting(ids);
-      givenBack += count;
-      return count;
-    },
-  };
-  const queue = taskQueue(redis);
+  const table = taskTable(postgres, health);
   const lines: string[] = [];
-  const parts = {
-    table,
-    queue,
-    instruments,
-    health,
-    log: (message: string, details: object) => lines.push(`${message} ${JSON.stringify(details)}`),
-  };
-  const started: { stop(): Promise<void> }[] = [];
-  const keep = <T extends { stop(): Promise<void> }>(part: T): T => {
-    started.push(part);
-    return part;
-  };
+  const log = (message: string, details: object) => lines.push(`${message} ${JSON.stringify(details)}`);
+  const stops: (() => Promise<void>)[] = [];
   return {
     table,
-    queue,
     instruments,
-    givenBack: () => givenBack,
     errors,
     log: lines,
-    dispatcher: (more = {}) =>
-      keep(
-        startDispatcher({
-          ...parts,
-          selectDue: more.selectDue ?? skipLocked(table),
-          bounds: { ...bounds, ...more.bounds },
-        }),
-      ),
-    worker: (handler, more = {}) =>
-      keep(
-        startWorker({
-          ...parts,
-          handlers: new Map([['ship', handler]]),
-          bounds: { ...bounds, ...more },
-        }),
-      ),
+    start(handler, more = {}, claimDue = skipLocked(table)) {
+      const parts = { table, claimDue, instruments, health, log, bounds: { ...bounds, ...more } };
+      const worker = startWorker({ ...parts, handlers: new Map([['ship', handler]]) });
+      stops.push(worker.stop, startReclaimer(parts));
+      return worker;
+    },
     async close() {
-      await Promise.all(started.map((part) => part.stop()));
-      await redis.close();
+      await Promise.all(stops.map((stop) => stop()));
       await postgres.close();
     },
   };

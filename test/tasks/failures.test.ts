@@ -1,11 +1,7 @@
 /** What fails is tried again, later and later, and ends in dead with its error; stores that are away delay it only. */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../bench/kit/proxy.ts';
-import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
 import { eventually } from '../support/client.ts';
 import {
@@ -32,8 +28,8 @@ afterEach(async () => {
   await stores[Symbol.asyncDispose]();
 });
 
-async function open(urls = {}): Promise<Process> {
-  const process = await openProcess({ ...stores, ...urls });
+function open(databaseUrl = stores.databaseUrl): Process {
+  const process = openProcess(databaseUrl);
   processes.push(process);
   return process;
 }
@@ -46,20 +42,16 @@ const until = (state: string, count: number) =>
     25_000,
   );
 
-const count = (errors: readonly string[], doing: string) =>
-  errors.filter((error) => error.startsWith(doing)).length;
-
 describe('a handler that fails', () => {
   it('retries with doubling pauses, until the task is dead with its error', async () => {
     const [id] = await writeTasks(stores, 1);
-    const process = await open();
-    process.dispatcher({ bounds: { pollMs: 10 } });
-    process.worker(
+    const process = open();
+    process.start(
       async (task, signal) => {
         await handler(task, signal);
         throw new Error(`no\0 luck ${task.attempts} ${'.'.repeat(5_000)}`, { cause: { code: 'EWHY' } });
       },
-      { attempts: 4, backoffMs: 200, maxBackoffMs: 400 },
+      { pollMs: 10, attempts: 4, backoffMs: 200, maxBackoffMs: 400 },
     );
     await until('dead', 1);
     const task = (await process.table.get(id!))!;
@@ -81,12 +73,11 @@ describe('a handler that fails', () => {
 
   it('begins a new round of attempts when an operator retries the task', async () => {
     const [id] = await writeTasks(stores, 1);
-    const process = await open();
-    process.dispatcher();
+    const process = open();
     const failing = async () => {
       throw new Error('still not');
     };
-    process.worker(failing, { attempts: 2, backoffMs: 1, maxBackoffMs: 1 });
+    process.start(failing, { attempts: 2, backoffMs: 1, maxBackoffMs: 1 });
     await until('dead', 1);
     expect(await process.table.revive(id!)).toMatchObject({ state: 'waiting', attempts: 2 });
     expect(await process.table.revive(id!)).toBeNull();
@@ -96,11 +87,10 @@ describe('a handler that fails', () => {
 
   it('has a time limit, at which its signal fires', async () => {
     const [id] = await writeTasks(stores, 1);
-    const process = await open();
-    process.dispatcher();
+    const process = open();
     const reasons: unknown[] = [];
     let calls = 0;
-    process.worker(
+    process.start(
       (task, signal) => {
         signal.addEventListener('abort', () => reasons.push(signal.reason));
         // The first time it ignores its signal.
@@ -115,9 +105,8 @@ describe('a handler that fails', () => {
 
   it('is dead at once if no handler exists for its kind', async () => {
     const [id] = await writeTasks(stores, 1, 'unheard-of');
-    const process = await open();
-    process.dispatcher();
-    process.worker(handler);
+    const process = open();
+    process.start(handler);
     await until('dead', 1);
     expect(await process.table.get(id!)).toMatchObject({
       attempts: 1,
@@ -127,9 +116,8 @@ describe('a handler that fails', () => {
 
   it('does not delay other tasks', async () => {
     await writeTasks(stores, 100);
-    const process = await open();
-    process.dispatcher();
-    process.worker(
+    const process = open();
+    process.start(
       async (task, signal) => {
         if (task.attempts === 1 && task.id % 3 === 0) throw new Error('the first time');
         await handler(task, signal);
@@ -142,9 +130,9 @@ describe('a handler that fails', () => {
 
   it('leaves its task dead when the worker died on the last attempt', async () => {
     const [id] = await writeTasks(stores, 1);
-    const { table } = await open();
+    const { table } = open();
     for (let attempt = 1; attempt <= 2; attempt++) {
-      await table.claim(await table.queueDue(1, 'skip'));
+      await table.claimDue(1, 'skip');
       expect(await table.reclaimProcessing(60_000, 10, 2)).toBe(0);
       expect(await table.reclaimProcessing(-60_000, 10, 2)).toBe(1);
     }
@@ -159,13 +147,12 @@ describe('a handler that fails', () => {
 describe('a stop', () => {
   it('finishes the task in progress', async () => {
     const [id] = await writeTasks(stores, 1);
-    const process = await open();
-    process.dispatcher();
+    const process = open();
     let begun = () => {};
     const started = new Promise<void>((resolve) => {
       begun = resolve;
     });
-    const worker = process.worker(async (task, signal) => {
+    const worker = process.start(async (task, signal) => {
       begun();
       await sleep(300);
       await handler(task, signal);
@@ -177,13 +164,12 @@ describe('a stop', () => {
 
   it('releases unfinished tasks to another worker', async () => {
     const [id] = await writeTasks(stores, 1);
-    const process = await open();
-    process.dispatcher();
+    const process = open();
     let begun = () => {};
     const started = new Promise<void>((resolve) => {
       begun = resolve;
     });
-    const worker = process.worker(
+    const worker = process.start(
       () => {
         begun();
         return new Promise(() => {});
@@ -192,95 +178,75 @@ describe('a stop', () => {
     );
     await started;
     await worker.stop();
-    const other = await open();
+    const other = open();
     expect(await other.table.get(id!)).toMatchObject({ lastError: 'attempt 1: the worker stopped' });
-    other.worker(handler);
+    other.start(handler);
     await until('done', 1);
     expect(await timesHandled(stores)).toEqual({ 1: 1 });
   });
 
-  it('leaves no queued task that it had read', async () => {
+  it('releases a task whose claim is answered too late', async () => {
+    const [id] = await writeTasks(stores, 1);
+    const process = open();
+    let answer = () => {};
+    const answered = new Promise<void>((resolve) => {
+      answer = resolve;
+    });
+    const worker = process.start(handler, { stopMs: 1 }, async (max) => {
+      const claim = await process.table.claimDue(max, 'skip');
+      await answered;
+      return claim;
+    });
+    await until('processing', 1);
+    await worker.stop();
+    answer();
+    await until('retry', 1);
+    expect(await process.table.get(id!)).toMatchObject({ lastError: 'attempt 1: the worker stopped' });
+    expect(await timesHandled(stores)).toEqual({ 0: 1 });
+  });
+
+  it('leaves no task in progress', async () => {
     await writeTasks(stores, 300);
-    const process = await open();
-    const dispatcher = process.dispatcher();
-    const workers = Array.from({ length: 3 }, () => process.worker(handler));
+    const process = open();
+    const workers = Array.from({ length: 3 }, () => process.start(handler));
     await eventually(
       () => statesOf(stores),
       ({ done = 0 }) => done > 50,
     );
-    await Promise.all([dispatcher.stop(), ...workers.map((worker) => worker.stop())]);
-    const { queued = 0, processing = 0 } = await statesOf(stores);
-    expect(processing).toBe(0);
-    expect(await process.queue.length()).toBe(queued); // each one that is queued is still to be read
+    await Promise.all(workers.map((worker) => worker.stop()));
+    const { done = 0, waiting = 0 } = await statesOf(stores);
+    expect(done + waiting).toBe(300);
+    expect(await timesHandled(stores)).toEqual({ 1: done, ...(waiting > 0 && { 0: waiting }) });
   });
 });
 
-describe('a full stream', () => {
-  it('leaves the other tasks waiting', async () => {
-    await writeTasks(stores, 100);
-    const process = await open();
-    process.dispatcher({ bounds: { batch: 10, queue: 25, fullPollMs: 10 } });
-    await eventually(
-      () => process.queue.length(),
-      (length) => length === 25,
-    );
-    await sleep(200);
-    expect(await statesOf(stores)).toEqual({ queued: 25, waiting: 75 });
-    process.worker(handler);
-    await until('done', 100);
-    expect(await timesHandled(stores)).toEqual({ 1: 100 });
-  });
-});
-
-describe('unreachable stores', () => {
-  it('Redis: tasks wait, one log line says so, and they run when it is back, empty', async () => {
-    const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-tasks-'));
-    const options = { folder, args: ['--appendonly', 'no'] };
-    const first = await startRedisServer(options);
-    const process = await open({ redisUrl: first.url });
-    process.dispatcher();
-    process.worker(handler);
+describe('tasks whose claim Postgres rejects', () => {
+  it('do not stop others that are due after them', async () => {
+    await writeTasks(stores, 48, 'rejected');
     await writeTasks(stores, 20);
+    await stores.sql.query(`
+      CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'not this task' USING ERRCODE = '55000'; END $$;
+      CREATE TRIGGER reject BEFORE UPDATE ON tasks FOR EACH ROW WHEN (NEW.kind = 'rejected') EXECUTE FUNCTION reject()`);
+    open().start(handler, { pollMs: 1_000 });
     await until('done', 20);
-    await first.kill();
-    await writeTasks(stores, 20);
-    await eventually(
-      async () => {
-        const text = await process.instruments.registry.metrics();
-        return Number(/stampede_background_failures_total\{loop="tasks"\} (\d+)/.exec(text)?.[1]);
-      },
-      (failures) => failures >= 8,
-      30_000,
-    );
-    expect(await statesOf(stores)).toEqual({ done: 20, waiting: 20 });
-    // An outage may begin with one error and go on with another; each is logged once.
-    const errors = process.errors.filter((error) => error.startsWith('dispatch tasks'));
-    expect(errors.length).toBeGreaterThan(0);
-    expect(errors).toEqual([...new Set(errors)]);
-    const second = await startRedisServer({ ...options, port: first.port });
-    await until('done', 40);
-    expect(await timesHandled(stores)).toEqual({ 1: 40 });
-    await second.kill();
-    await rm(folder, { recursive: true });
+    expect(await statesOf(stores)).toEqual({ done: 20, waiting: 48 });
   });
+});
 
-  it('Postgres: read tasks are claimed, and finished tasks are marked, when it is back', async () => {
+describe('an outage', () => {
+  it('of Postgres: due tasks are claimed, and finished tasks are marked, when it is back', async () => {
     await using link = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });
-    const behind = await open({ databaseUrl: link.through(stores.databaseUrl) });
-    const process = await open();
+    const behind = open(link.through(stores.databaseUrl));
     const handled: number[] = [];
     let allow = () => {};
     const allowed = new Promise<void>((resolve) => {
       allow = resolve;
     });
-    behind.worker(
-      async ({ id }) => {
-        handled.push(id);
-        await allowed;
-      },
-      { handlerMs: 3_000 },
-    );
-    behind.dispatcher();
+    behind.start(async ({ id }) => {
+      handled.push(id);
+      await allowed;
+    });
     const [first] = await writeTasks(stores, 1);
     await eventually(
       async () => handled.length,
@@ -288,21 +254,20 @@ describe('unreachable stores', () => {
     );
     link.set('refuse');
     allow(); // done outside, and cannot be marked
-    await writeTasks(stores, 1);
-    await process.queue.enqueue(await process.table.queueDue(1, 'skip')); // cannot be claimed
+    await writeTasks(stores, 1); // cannot be claimed
     // An outage may begin with one error and continue with another; each is logged once.
-    for (const step of ['claim tasks', 'record task results', 'dispatch tasks']) {
+    for (const step of ['claim tasks', 'record task results', 'reclaim tasks']) {
       await eventually(
-        async () => count(behind.errors, step),
+        async () => behind.errors.filter((error) => error.startsWith(step)).length,
         (n) => n >= 1,
       );
     }
-    await sleep(3_500); // longer than a handler has, which begins with the claim that succeeds
-    expect(await process.table.get(first!)).toMatchObject({ state: 'processing' });
+    const errors = [...behind.errors];
+    expect(errors).toEqual([...new Set(errors)]);
+    expect(await statesOf(stores)).toEqual({ processing: 1, waiting: 1 });
     link.set('pass');
     await until('done', 2);
-    expect(new Set(handled).size).toBe(2);
-    expect(handled).toHaveLength(2);
+    expect(handled).toEqual([first, first! + 1]);
     const { rows } = await stores.sql.query('SELECT DISTINCT attempts, last_error AS error FROM tasks');
     expect(rows).toEqual([{ attempts: 1, error: null }]);
   });

@@ -1,13 +1,10 @@
-/** Every task is done, and none twice: with several dispatchers and workers, and whatever is lost or repeated. */
-import { Redis } from 'ioredis';
+/** Every task is done, and none twice: with several workers, and whatever is lost or repeated. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { limits } from '../../src/config/limits.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { create as createRedisLock } from '../../src/locks/rungs/redis.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
+import { type ClaimDue, skipLocked, underLock } from '../../src/tasks/claim-due.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
-import { STREAM } from '../../src/tasks/queue.ts';
-import { type SelectDue, skipLocked, underLock } from '../../src/tasks/select-due.ts';
 import { eventually } from '../support/client.ts';
 import {
   age,
@@ -18,29 +15,26 @@ import {
   timesHandled,
   writeTasks,
 } from '../support/outbox.ts';
-import { openStoresWithRedis, type StoresWithRedis } from '../support/stores.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const TASKS = 500;
 
-let stores: StoresWithRedis;
-let redis: Redis;
+let stores: TestStores;
 let handler: TaskHandler;
 const processes: Process[] = [];
 
 beforeEach(async () => {
-  stores = await openStoresWithRedis();
-  redis = new Redis(stores.redisUrl);
+  stores = await openTestStores();
   handler = await openLedger(stores);
 });
 
 afterEach(async () => {
   await Promise.all(processes.splice(0).map((process) => process.close()));
-  redis.disconnect();
   await stores[Symbol.asyncDispose]();
 });
 
-async function open(urls = {}): Promise<Process> {
-  const process = await openProcess({ ...stores, ...urls });
+function open(): Process {
+  const process = openProcess(stores.databaseUrl);
   processes.push(process);
   return process;
 }
@@ -68,46 +62,38 @@ const noLock: Lock = {
 };
 
 /** A machine that freezes for a while has lost nothing: no worker is given up here. */
-const patient = { queuedMs: 300_000, processingMs: 300_000, handlerMs: 240_000 };
+const patient = { processingMs: 300_000, handlerMs: 240_000 };
 
-describe('three dispatchers, three workers', () => {
-  async function run(pickOf: (process: Process) => SelectDue): Promise<void> {
+describe('three workers', () => {
+  async function run(claimOf: (process: Process) => ClaimDue): Promise<void> {
     const ids = await writeTasks(stores, TASKS);
-    const picked: string[] = [];
+    const claimed: number[] = [];
     const workers = new Set<Process>();
-    const three = [await open(), await open(), await open()];
-    for (const process of three) {
-      const selectDue = pickOf(process);
-      process.dispatcher({
-        bounds: { ...patient, batch: 20 },
-        selectDue: async (most) => {
-          const marked = await selectDue(most);
-          picked.push(...marked);
-          return marked;
-        },
-      });
-      process.worker(async (task, signal) => {
+    for (const process of [open(), open(), open()]) {
+      const claimDue = claimOf(process);
+      const handle: TaskHandler = async (task, signal) => {
         await handler(task, signal);
         workers.add(process);
-      }, patient);
+      };
+      process.start(handle, patient, async (max) => {
+        const claim = await claimDue(max);
+        claimed.push(...claim.map(({ id }) => id));
+        return claim;
+      });
     }
     await allDone(TASKS);
     const again = 'SELECT id, attempts, last_error FROM tasks WHERE attempts <> 1 OR last_error IS NOT NULL';
     expect((await stores.sql.query(again)).rows).toEqual([]);
-    // Twice only what its dispatcher gave back, where Redis did not answer in time.
-    const givenBack = three.reduce((sum, process) => sum + process.givenBack(), 0);
-    expect(picked, three.flatMap(({ errors }) => errors).join()).toHaveLength(TASKS + givenBack);
-    expect([...new Set(picked.map(Number))].sort((a, b) => a - b)).toEqual(ids);
+    expect(claimed.sort((a, b) => a - b)).toEqual(ids);
     expect(await timesHandled(stores)).toEqual({ 1: TASKS });
-    expect(await redis.xlen(STREAM)).toBe(0);
     expect(workers.size).toBeGreaterThan(1);
   }
 
-  it('skip-locked: each task is picked, enqueued and handled once', async () => {
+  it('skip-locked: each task is claimed and handled once', async () => {
     await run(({ table }) => skipLocked(table));
   });
 
-  it('lock: the same, one dispatcher at a time', async () => {
+  it('lock: the same, one claim at a time', async () => {
     const store = await openRedis(stores.redisUrl, () => {});
     const lock = await createRedisLock({ redis: store });
     await run(({ table }) => underLock(table, lock, { lockTtlMs: 10_000, lockWaitMs: 500 }));
@@ -120,135 +106,108 @@ describe('three dispatchers, three workers', () => {
   });
 });
 
-describe('lost tasks are recovered', () => {
-  it('a task that was marked and never enqueued', async () => {
-    await writeTasks(stores, 3);
-    const process = await open();
-    await process.table.queueDue(2, 'skip'); // and then its dispatcher dies
-    process.dispatcher();
-    process.worker(handler);
-    await eventually(
-      () => statesOf(stores),
-      (states) => states.done === 1,
+describe('what a worker claims', () => {
+  it('the longest due tasks, new ones and retries alike', async () => {
+    const ids = await writeTasks(stores, 6);
+    await stores.sql.query(
+      `UPDATE tasks SET run_at = now() - id * interval '1 second', state = CASE id % 2 WHEN 0 THEN 'retry' ELSE state END`,
     );
-    expect(await statesOf(stores)).toEqual({ done: 1, queued: 2 }); // it may yet come
+    const { table } = open();
+    for (const contended of ['skip', 'wait'] as const) {
+      const claimed = await table.claimDue(3, contended);
+      expect(claimed.map(({ id }) => id).sort()).toEqual(ids.splice(-3));
+    }
+    expect(await table.claimDue(3, 'skip')).toEqual([]);
+  });
+
+  it('no more than it can start: the rest is for others', async () => {
+    await writeTasks(stores, 10);
+    open().start(() => new Promise(() => {}), { concurrency: 3, stopMs: 1 });
+    const states = (expected: object) =>
+      expect.poll(() => statesOf(stores), { timeout: 10_000 }).toEqual(expected);
+    await states({ processing: 3, waiting: 7 });
+    open().start(handler);
+    await states({ processing: 3, done: 7 });
+  });
+
+  it('at once when it is woken, also in the middle of a claim that finds nothing', async () => {
+    const process = open();
+    let claims = 0;
+    const worker = process.start(handler, { pollMs: 600_000 }, async (max) => {
+      const claim = await process.table.claimDue(max, 'skip');
+      if (++claims > 1) return claim;
+      await writeTasks(stores, 1);
+      worker.wake();
+      return claim;
+    });
+    await allDone(1);
+    // The end of the task caused one more claim; now the worker waits.
+    await eventually(
+      async () => claims,
+      (n) => n === 3,
+    );
+    await writeTasks(stores, 1);
+    worker.wake();
+    await allDone(2);
+  });
+});
+
+describe('lost tasks are recovered', () => {
+  it('a task that an earlier version queued', async () => {
+    const [first, second] = await writeTasks(stores, 3);
+    const queue = `UPDATE tasks SET state = 'queued', updated_at = now() WHERE id IN ($1, $2)`;
+    await stores.sql.query(queue, [first, second]);
+    open().start(handler);
+    await allDone(1);
+    expect(await statesOf(stores)).toEqual({ done: 1, queued: 2 }); // the earlier version may yet claim them
     await age(stores, 'queued');
     await allDone(3);
     expect(await timesHandled(stores)).toEqual({ 1: 3 });
   });
 
-  it('the whole stream: FLUSHALL while tasks are queued, read and processed', async () => {
-    await writeTasks(stores, TASKS);
-    for (let i = 0; i < 2; i++) {
-      const process = await open();
-      process.dispatcher({ bounds: { batch: 50, queue: 200 } });
-      process.worker(handler);
-    }
-    for (const part of [0.2, 0.5]) {
-      await eventually(
-        () => statesOf(stores),
-        ({ done = 0 }) => done > part * TASKS,
-      );
-      await redis.flushall();
-    }
-    // All that is queued seems lost now, also what was enqueued after it: that comes twice.
+  it('a task whose claim was committed and not answered', async () => {
+    const [id] = await writeTasks(stores, 1);
+    const process = open();
+    let isLost = false;
+    process.start(handler, {}, async (max) => {
+      const claim = await process.table.claimDue(max, 'skip');
+      if (isLost || claim.length === 0) return claim;
+      isLost = true;
+      throw new Error('no answer');
+    });
     await eventually(
-      async () => {
-        await age(stores, 'queued');
-        return statesOf(stores);
-      },
-      ({ done }) => done === TASKS,
-      50_000,
+      async () => process.errors.length,
+      (n) => n === 1,
     );
-    expect(await timesHandled(stores)).toEqual({ 1: TASKS });
-  });
-
-  it('old entries of readers that died before deleting them', async () => {
-    const longAgo = Date.now() - 3_600_000;
-    await redis.xadd(STREAM, `${longAgo}-0`, 'id', '1');
-    const { queue } = await open();
-    await queue.trim(60_000);
-    expect(await queue.length()).toBe(0);
-    await queue.enqueue(['2']);
-    await queue.trim(60_000);
-    expect(await queue.length()).toBe(1);
+    expect(await statesOf(stores)).toEqual({ processing: 1 });
+    await age(stores, 'processing');
+    await allDone(1);
+    expect(await process.table.get(id!)).toMatchObject({ attempts: 2 });
+    expect(await timesHandled(stores)).toEqual({ 1: 1 });
   });
 });
 
 describe('duplicates run once', () => {
-  it('entries: repeated, of unknown tasks, and garbage', async () => {
-    const ids = await writeTasks(stores, 50);
-    const dispatching = await open();
-    await dispatching.table.queueDue(100, 'skip');
-    for (let i = 0; i < 4; i++) {
-      for (const id of ids) await redis.xadd(STREAM, '*', 'id', id);
-      for (const id of ['999999', '-1', '1e3', '99999999999999999999', ''])
-        await redis.xadd(STREAM, '*', 'id', id);
-      await redis.xadd(STREAM, '*', 'other', '1');
-    }
-    const workers = [await open(), await open()];
-    for (const process of workers) process.worker(handler);
-    await eventually(
-      () => redis.xlen(STREAM),
-      (length) => length === 0,
-    );
-    await allDone(50);
-    expect(await timesHandled(stores)).toEqual({ 1: 50 });
-    for (const { errors } of workers) expect(errors).toEqual([]);
-    expect(await redis.xpending(STREAM, 'workers')).toEqual([0, null, null, null]);
-    expect(await redis.xinfo('CONSUMERS', STREAM, 'workers')).toHaveLength(1);
-  });
-
-  it('tasks released after a Redis timeout that were enqueued after all', async () => {
-    await writeTasks(stores, 50);
-    const dispatching = await open();
-    const stop = (signal: NodeJS.Signals) => process.kill(stores.redisServer.pid, signal);
-    dispatching.dispatcher({
-      bounds: { batch: 10 },
-      selectDue: async (most) => {
-        const marked = await dispatching.table.queueDue(most, 'skip');
-        if (dispatching.givenBack() === 0) {
-          stop('SIGSTOP');
-          setTimeout(() => stop('SIGCONT'), limits.redisCommandMs + 500);
-        }
-        return marked;
-      },
-    });
-    await eventually(
-      async () => dispatching.givenBack(),
-      (tasks) => tasks >= 10,
-      30_000,
-    );
-    (await open()).worker(handler);
-    await allDone(50);
-    expect(await timesHandled(stores)).toEqual({ 1: 50 });
-    await eventually(
-      () => redis.xlen(STREAM),
-      (length) => length === 0,
-    );
-  });
-
   it('an attempt that resumes after being declared dead marks nothing', async () => {
     const [id] = await writeTasks(stores, 1);
-    const sleeper = await open();
+    const sleeper = open();
     let wakeUp = () => {};
     const asleep = new Promise<void>((resolve) => {
       wakeUp = resolve;
     });
     let sleeping = false;
-    sleeper.worker(async () => {
+    sleeper.start(async () => {
       sleeping = true;
       await asleep;
       throw new Error('too late');
     });
-    const other = await open();
-    other.dispatcher();
+    const other = open();
     await eventually(
       async () => sleeping,
       (yes) => yes,
     );
     await age(stores, 'processing');
-    other.worker(handler);
+    other.start(handler);
     // The sleeper has free places, too: it may get the task again, and falls asleep over it for good.
     await eventually(
       async () => {

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { attempt, call, createSale, eventually, post } from '../support/client.ts';
 import { age, statesOf, writeTasks } from '../support/outbox.ts';
+import { OwnRedis } from '../support/servers.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -55,7 +56,7 @@ describe('several services', () => {
     await writeTasks(stores, 200);
     await eventually(
       () => statesOf(stores),
-      ({ waiting = 0, queued = 0, processing = 0, retry = 0 }) => waiting + queued + processing + retry === 0,
+      ({ waiting = 0, processing = 0, retry = 0 }) => waiting + processing + retry === 0,
       30_000,
     );
     expect([...seen.values()]).toEqual(Array(200).fill(1));
@@ -66,6 +67,14 @@ describe('several services', () => {
       expect(errors.filter((line) => !/timeout|timed out/.test(line))).toEqual([]);
       expect(service.log.join()).not.toContain('secret-of-ann');
     }
+  });
+
+  it('deliver tasks while Redis is down', async () => {
+    await using redis = await OwnRedis.open();
+    await using service = await startService({ ...env, REDIS_URL: redis.url, STRATEGY: 'group-commit' });
+    await redis.kill();
+    const [id] = await writeTasks(stores, 1);
+    await until(service, id!, 'done');
   });
 
   it('continue the task of a killed service', async () => {

@@ -40,8 +40,8 @@ const cell = (pick: TasksCell['pick'], summary: string): TasksCell => {
   return { name: pick, pick, summary, unsafe: false, control: false };
 };
 const cells = [
-  cell('skip-locked', 'Each dispatcher skips the rows that another has locked.'),
-  cell('lock', 'Dispatchers take turns under LOCK=redis.'),
+  cell('skip-locked', 'Each worker skips the rows that another has locked.'),
+  cell('lock', 'Workers take turns under LOCK=redis.'),
 ];
 const names = cells.map(({ name }) => name);
 const patienceMs = 120_000;
@@ -151,7 +151,7 @@ const metrics = metricsOf(rows, {
 
 export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
   name: 'tasks',
-  title: 'Compares task dispatch by SKIP LOCKED and under a lock, with a process killed in the middle.',
+  title: 'Compares task claims by SKIP LOCKED and under a lock, with a process killed in the middle.',
   help: 'Stores as for npm run bench. LOCK is redis.',
   options: {
     pick: { kind: 'names', help: 'which values of TASK_PICK (skip-locked,lock)' },
@@ -196,7 +196,7 @@ export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
     sections: [
       {
         title: 'Tasks a second',
-        text: 'Every process is a whole service: a dispatcher, and a worker with 8 tasks at a time.',
+        text: 'Every process is a whole service, with a worker that performs 8 tasks at a time.',
         charts: [
           { kind: 'ranking', metric: 'perSecond' },
           { kind: 'sweep', title: 'Tasks a second by processes', metric: 'perSecond', axis: 'processes' },

@@ -36,19 +36,13 @@ export interface TaskFailure {
   readonly inMs: number;
 }
 
-export interface Claim {
-  readonly tasks: readonly ClaimedTask[];
-  /** As many tasks as asked for were due, so further ones may be. Postgres may have rejected the claim of some. */
-  readonly more: boolean;
-}
-
 export interface TaskTable {
   /**
    * Claims due tasks, the longest due first, at most `max`. Of concurrent claims to one task exactly one succeeds.
    * @param contended what to do about rows that another worker has locked: `skip` them, or `wait` for them, which is also
    *   safe and may claim fewer
    */
-  claimDue(max: number, contended: 'skip' | 'wait'): Promise<Claim>;
+  claimDue(max: number, contended: 'skip' | 'wait'): Promise<readonly ClaimedTask[]>;
   /** Returns tasks queued for longer to `waiting`: an earlier version left them. @returns their number */
   reclaimQueued(olderMs: number, max: number): Promise<number>;
   /** Fails tasks processing for longer: their worker is gone. They are retried, or dead after the last attempt. @returns their number */
@@ -99,7 +93,7 @@ const claimStatement = (locking: string) => `${due(locking)}
   WHERE id IN (SELECT id FROM due) AND state IN ('waiting', 'retry') ${CLAIMED}`;
 
 const CLAIM_DUE = { skip: claimStatement('FOR UPDATE SKIP LOCKED'), wait: claimStatement('') };
-const FIND_DUE = `${due('')} SELECT id FROM due`;
+const FIND_DUE = `${due('')} SELECT id FROM due ORDER BY run_at`;
 
 /** Tasks that were in a state for too long; `SKIP LOCKED` excludes those that are changing state. */
 const overdue = (state: TaskState, locking = '') =>
@@ -119,16 +113,13 @@ const retryOrDie = (
 ) => `state = CASE WHEN attempts % ${attempts} = 0 THEN 'dead' ELSE 'retry' END,
   run_at = now(), last_error = 'attempt ' || attempts || ': its worker died'`;
 
+const CLAIM = `${change(`'waiting', 'retry'`, TO_PROCESSING)} ${CLAIMED}`;
+
 /** Rejected tasks that one call isolates; tasks it has not reached wait for the next call. */
 const MAX_REJECTIONS = 32;
 
 interface ClaimedRow extends Omit<ClaimedTask, 'id'> {
   readonly id: string;
-}
-
-interface Query {
-  readonly text: string;
-  readonly values: readonly unknown[];
 }
 
 /**
@@ -140,27 +131,30 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
   const count = async (sql: string, values: unknown[]) => (await pool.query(sql, values)).rowCount ?? 0;
   const rejected = (id: string, error: unknown) => health.failed(`task ${id}`, error);
 
-  /**
-   * Runs one statement that finds and updates tasks; when Postgres rejects it, finds them first and isolates those it rejects.
-   * @param one updates the tasks of its first parameter and returns them
-   * @returns the updated tasks, and how many were found
-   */
+  /** @param statement updates the tasks of its first parameter and returns them */
+  async function changeEach<R extends { readonly id: string }>(
+    ids: readonly string[],
+    statement: string,
+    ...values: unknown[]
+  ): Promise<readonly R[]> {
+    const work = async (some: readonly string[]) => (await pool.query<R>(statement, [some, ...values])).rows;
+    const { results } = await isolating(ids, work, rejected, MAX_REJECTIONS);
+    for (const { id } of results) health.succeeded(`task ${id}`);
+    return results;
+  }
+
+  /** Finds and updates tasks by one statement; when Postgres rejects it, by a search first. */
   async function findAndChange<R extends { readonly id: string }>(
-    both: Query,
-    find: Query,
-    one: Query,
-  ): Promise<{ readonly rows: readonly R[]; readonly found: number }> {
+    both: { readonly text: string; readonly values: readonly unknown[] },
+    find: { readonly text: string; readonly values: readonly unknown[] },
+    change: (ids: readonly string[]) => Promise<readonly R[]>,
+  ): Promise<readonly R[]> {
     try {
-      const { rows } = await pool.query<R>(both.text, [...both.values]);
-      return { rows, found: rows.length };
+      return (await pool.query<R>(both.text, [...both.values])).rows;
     } catch (error) {
       if (!isRowError(error)) throw error;
-      const ids = (await pool.query<{ id: string }>(find.text, [...find.values])).rows.map(({ id }) => id);
-      const work = async (some: readonly string[]) =>
-        (await pool.query<R>(one.text, [some, ...one.values])).rows;
-      const { results } = await isolating(ids, work, rejected, MAX_REJECTIONS);
-      for (const { id } of results) health.succeeded(`task ${id}`);
-      return { rows: results, found: ids.length };
+      const { rows } = await pool.query<{ id: string }>(find.text, [...find.values]);
+      return change(rows.map(({ id }) => id));
     }
   }
 
@@ -176,23 +170,31 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
     const both = `WITH overdue AS MATERIALIZED (${overdue(state, 'FOR UPDATE SKIP LOCKED')})
       UPDATE tasks SET ${set('$4')}, updated_at = now()
       WHERE id IN (SELECT id FROM overdue) AND state = '${state}' RETURNING id`;
-    const { rows } = await findAndChange(
+    const each = `${change(`'${state}'`, set('$2'))} RETURNING id`;
+    const rows = await findAndChange(
       { text: both, values: [...values, ...more] },
       { text: overdue(state), values },
-      { text: `${change(`'${state}'`, set('$2'))} RETURNING id`, values: more },
+      (ids) => changeEach(ids, each, ...more),
     );
     return rows.length;
   }
 
   return {
     async claimDue(max, contended) {
-      const values = [max, health.backingOff('task')];
-      const { rows, found } = await findAndChange<ClaimedRow>(
-        { text: CLAIM_DUE[contended], values },
-        { text: FIND_DUE, values },
-        { text: `${change(`'waiting', 'retry'`, TO_PROCESSING)} ${CLAIMED}`, values: [] },
+      const backingOff = health.backingOff('task');
+      const rows = await findAndChange<ClaimedRow>(
+        { text: CLAIM_DUE[contended], values: [max, backingOff] },
+        { text: FIND_DUE, values: [max + MAX_REJECTIONS, backingOff] },
+        async (ids) => {
+          const claimed: ClaimedRow[] = [];
+          for (const id of ids) {
+            if (claimed.length >= max) break;
+            claimed.push(...(await changeEach<ClaimedRow>([id], CLAIM)));
+          }
+          return claimed;
+        },
       );
-      return { tasks: rows.map((row) => ({ ...row, id: Number(row.id) })), more: found >= max };
+      return rows.map((row) => ({ ...row, id: Number(row.id) }));
     },
     reclaimQueued: (olderMs, max) => reclaim('queued', () => `state = 'waiting'`, olderMs, max),
     reclaimProcessing: (olderMs, max, attempts) => reclaim('processing', retryOrDie, olderMs, max, attempts),

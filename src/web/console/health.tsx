@@ -14,8 +14,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   'reservation-reaper':
     'Abandoned reservations are pending. Check Redis and Postgres, then run npm run reconcile -- --check.',
   'mirror-outbox': 'Redis lacks changes of Postgres. It receives them when it responds again.',
-  'task-dispatcher': 'Tasks wait in Postgres, where they are safe. Check Redis.',
-  'task-worker': 'Tasks are retried. Check the webhook, and GET /tasks?state=dead.',
+  tasks: 'Tasks wait in Postgres, where they are safe. Check Postgres; the log has the error.',
   'audit-log': 'Events are not in the audit log yet. Check Postgres.',
   retention: 'Some old rows were not deleted. A table of yours may refer to them.',
   local: 'The data of the local stores is at risk. Use your own stores.',
