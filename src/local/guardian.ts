@@ -33,7 +33,7 @@ function send(message: GuardianMessage): Promise<void> {
   });
 }
 
-const say = (line: string) => void send({ type: 'progress', line });
+const say = (line: string) => void send({ stampede: 'progress', line });
 
 function inUseMessage(ownerPid: number): string {
   return `The local stores in ${order.folder} are in use by another service (pid ${ownerPid}). Stop it (kill ${ownerPid}), run this service in another folder, or set DATABASE_URL and REDIS_URL to your own stores.`;
@@ -86,13 +86,13 @@ function reportUnexpectedEnd(name: string, server: PostgresServer | RedisServer 
 
 async function sendFailure(error: unknown): Promise<void> {
   if (error instanceof LocalStoreError) {
-    await send({ type: 'failed', code: error.code, message: error.message });
+    await send({ stampede: 'failed', code: error.code, message: error.message });
     return;
   }
   console.error(error);
   const message = error instanceof Error ? error.message : String(error);
   await send({
-    type: 'failed',
+    stampede: 'failed',
     code: 'guardian-failed',
     message: `The local stores failed to start: ${message}`,
   });
@@ -116,7 +116,7 @@ async function guard(): Promise<void> {
     const databaseUrl = migrationDatabaseUrl && serviceUrlOf(migrationDatabaseUrl);
     const urls = { databaseUrl, migrationDatabaseUrl, redisUrl: servers.redis?.url ?? null };
     writeStoreUrls(order.folder, urls);
-    await send({ type: 'ready', ...urls });
+    await send({ stampede: 'ready', ...urls });
     if (!ending.signal.aborted) {
       await new Promise((resolve) => ending.signal.addEventListener('abort', resolve, { once: true }));
     }
