@@ -1,5 +1,6 @@
 /** `npm run bench [-- suite]`: the file of the bench that reads the command line and signals. */
 import { dirname, join } from 'node:path';
+import { suggestion } from '../src/config/suggest.ts';
 import { compareResults, comparisonText, regressions } from './kit/compare.ts';
 import { type OptionSpecs, optionLines, parseOptions, readOptions } from './kit/options.ts';
 import { readResults } from './kit/results.ts';
@@ -100,8 +101,8 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<numbe
   if (first === '--report') return reportCommand(rest);
   const isNamed = first !== '' && !first.startsWith('-');
   const suite = all.find(({ name }) => name === (isNamed ? first : 'strategies'));
-  const names = all.map(({ name }) => name).join(', ');
-  if (suite === undefined) return refuse([`there is no suite "${first}"; there are ${names}`]);
+  const names = all.map(({ name }) => name);
+  if (suite === undefined) return refuse([`there is no suite "${first}"${suggestion(first, names)}`]);
   return suiteCommand(suite, isNamed ? rest : args, signal);
 }
 

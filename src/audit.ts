@@ -2,7 +2,7 @@
  * `npm run audit -- verify`: verifies the audit log, and prints its head. Exits with 1 when the chain is broken. The service may run
  * meanwhile.
  */
-import { parseArgs } from 'node:util';
+import { readArguments } from './config/arguments.ts';
 import { parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
 import { ConfigError, OperatorError } from './config/errors.ts';
@@ -19,11 +19,11 @@ const HELP = `npm run audit -- verify [--head <id>:<hash>]
 
 /** @returns the exit code */
 async function main(): Promise<number> {
-  const { values, positionals } = parseArgs({
-    options: { head: { type: 'string' }, help: { type: 'boolean' } },
-    allowPositionals: true,
-  });
-  if (values.help || positionals.length !== 1 || positionals[0] !== 'verify') {
+  const { values, positionals } = readArguments(
+    { head: { type: 'string' }, help: { type: 'boolean' } },
+    ['verify'],
+  );
+  if (values.help || positionals.length !== 1) {
     say(HELP);
     return values.help ? 0 : 2;
   }

@@ -2,7 +2,7 @@
  * `npm run reconcile`: compares Redis with Postgres for every sale, and repairs drift. With `--check` it only prints the
  * differences, and exits with 1 when there are any. The service may run meanwhile; its reservation reaper does the same.
  */
-import { parseArgs } from 'node:util';
+import { readArguments } from './config/arguments.ts';
 import { type Config, parseEnv } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
 import { ConfigError, OperatorError } from './config/errors.ts';
@@ -20,7 +20,7 @@ const HELP = `npm run reconcile [-- --check]
 
 /** @returns the exit code */
 async function main(): Promise<number> {
-  const { values } = parseArgs({ options: { check: { type: 'boolean' }, help: { type: 'boolean' } } });
+  const { values } = readArguments({ check: { type: 'boolean' }, help: { type: 'boolean' } });
   if (values.help) {
     say(HELP);
     return 0;

@@ -103,5 +103,6 @@ process.on('message', async ({ number, open, delayMs, reset }: ToProxy) => {
   if (open !== undefined) await proxies.open(open);
   if (delayMs !== undefined) proxies.requests.delayMs = delayMs;
   if (reset) proxies.trips = { redis: 0, postgres: 0 };
-  process.send?.({ number, ports: proxies.ports, trips: proxies.trips } satisfies FromProxy);
+  const { ports, trips } = proxies;
+  process.send?.({ kind: 'done', number, ports, trips } satisfies FromProxy);
 });

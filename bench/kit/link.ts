@@ -44,6 +44,7 @@ export interface ToProxy {
   readonly reset?: boolean;
 }
 export interface FromProxy {
+  readonly kind: 'done';
   readonly number: number;
   readonly ports: RoundTrips;
   readonly trips: RoundTrips;

@@ -1,6 +1,6 @@
 /** The one option parser: options are data, every mistake is reported at once, and `--help` is made from the same data. */
 import { parseArgs } from 'node:util';
-import { nearest } from '../../src/config/suggest.ts';
+import { unknownOption } from '../../src/config/suggest.ts';
 
 /** `seconds` become ms. `names` and `numbers` are lists with commas. */
 type Kind = 'flag' | 'whole' | 'number' | 'seconds' | 'numbers' | 'names' | 'choice' | 'text';
@@ -145,9 +145,7 @@ export function readOptions(specs: OptionSpecs, args: readonly string[], mistake
     const { name, rawName, value } = token;
     const spec = specs[name];
     if (spec === undefined) {
-      const near = nearest(name, Object.keys(specs));
-      const hint = near === null ? '--help lists them' : `did you mean "--${near}"?`;
-      mistakes.push(`there is no option ${rawName}; ${hint}`);
+      mistakes.push(unknownOption(rawName, Object.keys(specs)));
       continue;
     }
     if (given.has(name)) mistakes.push(`${rawName} is given twice`);

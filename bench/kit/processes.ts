@@ -33,8 +33,14 @@ export interface Started extends AsyncDisposable {
   until<T>(watch: (found: (value: T) => void) => void, wait?: Wait): Promise<T>;
 }
 
+/** Of every message that a program sends. What has no kind is of another protocol, such as that of `node --watch`. */
+interface Message {
+  readonly kind: string;
+}
+const isMessage = (message: unknown): boolean => typeof (message as Message | null)?.kind === 'string';
+
 /** A program of bench/ that talks over a channel; it ends when the channel does. */
-export interface Program<To, From> extends Started {
+export interface Program<To, From extends Message> extends Started {
   send(message: To): void;
   /** Waits for a message. @throws as `until` does */
   receive<M extends From>(wanted: (message: From) => message is M, wait?: Wait): Promise<M>;
@@ -45,7 +51,7 @@ export interface Program<To, From> extends Started {
  * @param path from bench/, such as "kit/link-proxy.ts"
  * @param nodeOptions of the node that runs it
  */
-export function startProgram<To extends object, From>(
+export function startProgram<To extends object, From extends Message>(
   path: string,
   nodeOptions: readonly string[] = [],
 ): Program<To, From> {
@@ -61,11 +67,11 @@ export function startProgram<To extends object, From>(
   return {
     ...started,
     send: (message) => void child.send(message, () => {}),
-    onMessage: (take) => void child.on('message', (message) => take(message as From)),
+    onMessage: (take) => void child.on('message', (message) => isMessage(message) && take(message as From)),
     async receive<M extends From>(wanted: (message: From) => message is M, wait?: Wait) {
       let take = (_message: unknown): void => {};
       const watch = (found: (message: M) => void): void => {
-        take = (message) => wanted(message as From) && found(message as M);
+        take = (message) => isMessage(message) && wanted(message as From) && found(message as M);
         child.on('message', take);
       };
       return started.until(watch, wait).finally(() => child.off('message', take));

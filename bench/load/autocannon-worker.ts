@@ -25,7 +25,7 @@ const nowUs = (): number => Math.round(Number(process.hrtime.bigint()) / 1_000);
 
 process.on('disconnect', () => process.exit(0));
 process.once('message', (load: WorkerLoad) => void fire(load));
-send({ sent: 0, numbers: null });
+send({ kind: 'ready' });
 
 async function fire(load: WorkerLoad): Promise<void> {
   const { url, connections, durationMs, attempts, first, step, lines: path } = load;
@@ -63,7 +63,7 @@ async function fire(load: WorkerLoad): Promise<void> {
   };
   const ends = attempts === null ? { duration: durationMs! / 1_000 } : { amount: attempts };
   const options = { url, connections, timeout: answerTimeoutMs / 1_000, sampleInt: 20, ...ends };
-  const progress = setInterval(() => send({ sent, numbers: null }), tellEveryMs);
+  const progress = setInterval(() => send({ kind: 'sent', sent }), tellEveryMs);
   const [cpuBefore, beganMs] = [process.cpuUsage(), performance.now()];
   const { errors } = await autocannon({ ...options, requests: [purchase], skipAggregateResult: true });
   clearInterval(progress);
@@ -81,5 +81,5 @@ async function fire(load: WorkerLoad): Promise<void> {
     latencyMs,
     cpuS,
   };
-  send({ sent, numbers: counts });
+  send({ kind: 'done', sent, numbers: counts });
 }

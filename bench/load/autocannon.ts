@@ -16,12 +16,12 @@ export interface WorkerLoad extends Omit<RateLoad, 'record' | 'onSent' | 'signal
   readonly lines: string | null;
 }
 
-/** Sent when the worker is ready, now and then under load, and with the numbers at the end. */
-export interface FromWorker {
-  readonly sent: number;
-  readonly numbers: RateNumbers | null;
-}
-type Done = FromWorker & { readonly numbers: RateNumbers };
+export type FromWorker =
+  | { readonly kind: 'ready' }
+  /** Now and then under load. */
+  | { readonly kind: 'sent'; readonly sent: number }
+  | { readonly kind: 'done'; readonly sent: number; readonly numbers: RateNumbers };
+type Done = Extract<FromWorker, { kind: 'done' }>;
 
 const mostWorkers = 4;
 
@@ -40,16 +40,17 @@ export function autocannonGenerator(
       );
       const end = async () => void (await Promise.all(workers.map((one) => one[Symbol.asyncDispose]())));
       await using _ = { [Symbol.asyncDispose]: end };
-      const isReady = (message: FromWorker): message is FromWorker => message.sent === 0;
+      const isReady = (message: FromWorker): message is FromWorker => message.kind === 'ready';
       await Promise.all(workers.map((worker) => worker.receive(isReady, { signal })));
       for (const { pid } of workers) await pin(pid, processors);
       const files = workers.map((_, index) => join(folder, `lines-${index}.txt`));
       // A load without an end in time ends after its attempts, or with the signal.
       const withinMs = durationMs === null ? 2 ** 31 - 1 : durationMs + resultWithinMs;
-      const isDone = (message: FromWorker): message is Done => message.numbers !== null;
+      const isDone = (message: FromWorker): message is Done => message.kind === 'done';
       const sent = workers.map(() => 0);
       const results = workers.map((worker, index) => {
         worker.onMessage((message) => {
+          if (message.kind === 'ready') return;
           sent[index] = message.sent;
           onSent?.(sent.reduce((sum, one) => sum + one, 0));
         });

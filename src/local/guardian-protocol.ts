@@ -14,8 +14,11 @@ export interface GuardianOrder {
   readonly redisArgs: readonly string[];
 }
 
-/** From the guardian to the service. The service only closes the channel. */
+/**
+ * From the guardian to the service, which only closes the channel. Other messages are not of this protocol: `node --watch` sends
+ * its own over the channel of each child process.
+ */
 export type GuardianMessage =
-  | { readonly type: 'progress'; readonly line: string }
-  | ({ readonly type: 'ready' } & StoreUrls)
-  | { readonly type: 'failed'; readonly code: LocalStoreErrorCode; readonly message: string };
+  | { readonly stampede: 'progress'; readonly line: string }
+  | ({ readonly stampede: 'ready' } & StoreUrls)
+  | { readonly stampede: 'failed'; readonly code: LocalStoreErrorCode; readonly message: string };

@@ -34,7 +34,7 @@ function send(message: GuardianMessage): Promise<void> {
   });
 }
 
-const say = (line: string) => void send({ type: 'progress', line });
+const say = (line: string) => void send({ stampede: 'progress', line });
 
 function inUseMessage(ownerPid: number): string {
   return `The local stores in ${order.folder} are in use by another service (pid ${ownerPid}). Stop it (kill ${ownerPid}), run this service in another folder, or set DATABASE_URL and REDIS_URL to your own stores.`;
@@ -87,13 +87,13 @@ function reportUnexpectedEnd(name: string, server: PostgresServer | RedisServer 
 
 async function sendFailure(error: unknown): Promise<void> {
   if (error instanceof LocalStoreError) {
-    await send({ type: 'failed', code: error.code, message: error.message });
+    await send({ stampede: 'failed', code: error.code, message: error.message });
     return;
   }
   console.error(error);
   const message = error instanceof Error ? error.message : String(error);
   await send({
-    type: 'failed',
+    stampede: 'failed',
     code: 'guardian-failed',
     message: `The local stores failed to start: ${message}`,
   });
@@ -119,7 +119,7 @@ async function guard(): Promise<void> {
     const urls = { databaseUrl, migrationDatabaseUrl, redisUrl: servers.redis?.url ?? null };
     writeStoreUrls(order.folder, urls);
     giveToProjectOwner(order.folder);
-    await send({ type: 'ready', ...urls });
+    await send({ stampede: 'ready', ...urls });
     if (!ending.signal.aborted) {
       await new Promise((resolve) => ending.signal.addEventListener('abort', resolve, { once: true }));
     }

@@ -98,7 +98,7 @@ function spawnGuardian(order: GuardianOrder): ChildProcess {
   }
 }
 
-type Ready = Extract<GuardianMessage, { type: 'ready' }>;
+type Ready = Extract<GuardianMessage, { stampede: 'ready' }>;
 
 function untilReady(guardian: ChildProcess, folder: string, say: (line: string) => void): Promise<Ready> {
   return new Promise((resolve, reject) => {
@@ -120,9 +120,9 @@ function untilReady(guardian: ChildProcess, folder: string, say: (line: string) 
       );
     });
     guardian.on('message', (message: GuardianMessage) => {
-      if (message.type === 'progress') say(message.line);
-      else if (message.type === 'ready') resolve(message);
-      else reject(new LocalStoreError(message.code, message.message));
+      if (message.stampede === 'progress') say(message.line);
+      else if (message.stampede === 'ready') resolve(message);
+      else if (message.stampede === 'failed') reject(new LocalStoreError(message.code, message.message));
     });
   });
 }

@@ -83,6 +83,15 @@ export async function startService(env: Environment, options: LaunchOptions = {}
   return { ...run, url };
 }
 
+/** A copy of the sources in a temporary folder, for tests that change them or run npm in them. */
+export async function copySources(): Promise<AsyncDisposable & { readonly folder: string }> {
+  const folder = await temporaryFolder('stampede-test-sources-');
+  const left = /^(node_modules|dist|coverage|\.git|\.env|\.local|bench\/results\/(?!canonical).*)$/;
+  await cp(root, folder, { recursive: true, filter: (file) => !left.test(path.relative(root, file)) });
+  await symlink(path.join(root, 'node_modules'), path.join(folder, 'node_modules'));
+  return { folder, [Symbol.asyncDispose]: () => rm(folder, { recursive: true, maxRetries: 10 }) };
+}
+
 /** A copy of the build in a temporary folder, for tests that need their own `.env` or `.local`. */
 export interface Installation extends AsyncDisposable {
   readonly folder: string;

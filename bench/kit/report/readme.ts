@@ -5,6 +5,7 @@
  * With `--check` it writes nothing, and exits with 1 when a file differs from its sources.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { unknownOption } from '../../../src/config/suggest.ts';
 import { LOCK_CAPABILITIES } from '../../../src/locks/lock.ts';
 import { locks } from '../../../src/locks/registry.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
@@ -269,9 +270,17 @@ function withBlock(page: string, text: string, name: string, content: string): s
   return `${before}${open}\n${content}\n${close}${after}`;
 }
 
+const words = process.argv.slice(2);
+const isCheck = words.includes('--check');
+const unknown = words.find((word) => word !== '--check');
+if (unknown !== undefined) {
+  process.stderr.write(`${unknownOption(unknown, ['check'])}\n`);
+  process.exit(2);
+}
+
 function put(path: string, made: string): void {
   const file = new URL(path, root);
-  if (!process.argv.includes('--check')) writeFileSync(file, made);
+  if (!isCheck) writeFileSync(file, made);
   else if (!existsSync(file) || readFileSync(file, 'utf8') !== made) {
     process.stderr.write(`${path} differs from its sources: npm run readme writes it\n`);
     process.exitCode = 1;

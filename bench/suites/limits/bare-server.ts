@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 
 /** The message once it listens. */
 export interface Listening {
+  readonly kind: 'listening';
   readonly port: number;
 }
 
@@ -18,5 +19,6 @@ const server = createServer((request, response) => {
 });
 server.keepAliveTimeout = 65_000; // as the service
 server.listen(0, '127.0.0.1', () => {
-  process.send?.({ port: (server.address() as AddressInfo).port } satisfies Listening);
+  const { port } = server.address() as AddressInfo;
+  process.send?.({ kind: 'listening', port } satisfies Listening);
 });

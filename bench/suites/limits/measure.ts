@@ -80,7 +80,10 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
   const { layout, stores, scratch: folder, signal, connections, durationMs } = measuring;
   if (cell.kind === 'bare') {
     await using bare = startProgram<never, Listening>('suites/limits/bare-server.ts', [youngGeneration]);
-    const { port } = await bare.receive((message): message is Listening => message.port > 0, measuring);
+    const { port } = await bare.receive(
+      (message): message is Listening => message.kind === 'listening',
+      measuring,
+    );
     await pin(bare.pid, layout.server);
     const server = { url: `http://127.0.0.1:${port}`, pid: bare.pid, died: bare.died };
     return (await attack([server], [], cell, measuring)).result;
