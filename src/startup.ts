@@ -116,13 +116,18 @@ export async function migrateStores(urls: FoundStores, log: Logger): Promise<voi
       'The service uses a superuser of Postgres: name another role in DATABASE_URL, and this one in MIGRATION_DATABASE_URL';
     log.warn({ role }, message);
   }
-  const applied =
+  const { applied, newer } =
     migrationDatabaseUrl === null
       ? await reach('Postgres', 'DATABASE_URL', databaseUrl, () => migrate(databaseUrl))
       : await reach('Postgres', 'MIGRATION_DATABASE_URL', migrationDatabaseUrl, () =>
           migrate(migrationDatabaseUrl, role),
         );
   if (applied.length > 0) log.info({ applied }, 'Applied database migrations');
+  if (newer.length > 0) {
+    const message =
+      'A newer version has migrated the database. CHANGELOG.md says whether this version can run beside it; to upgrade: git pull && npm install';
+    log.warn({ migrations: newer }, message);
+  }
   const grants = await asService((pool) => missingGrants(pool, null));
   if (grants.length === 0) return;
   throw new StartError(

@@ -26,8 +26,8 @@ afterAll(async () => {
 describe('migrations', () => {
   it('are applied once when four processes start together', async () => {
     const results = await Promise.all([migrate(url), migrate(url), migrate(url), migrate(url)]);
-    expect(results.filter((applied) => applied.length > 0)).toHaveLength(1);
-    expect(await migrate(url)).toEqual([]);
+    expect(results.filter(({ applied }) => applied.length > 0)).toHaveLength(1);
+    expect(await migrate(url)).toEqual({ applied: [], newer: [] });
   });
 
   it('create the constraints that Prisma cannot express', async () => {
@@ -71,9 +71,76 @@ describe('migrations', () => {
     const tables = () => client.query(`SELECT tablename FROM pg_tables WHERE schemaname = 'public'`);
     expect(child.signalCode).toBe('SIGKILL');
     expect((await tables()).rowCount).toBe(0);
-    expect((await migrate(target.href)).length).toBeGreaterThan(0);
+    expect((await migrate(target.href)).applied.length).toBeGreaterThan(0);
     expect((await tables()).rowCount).toBeGreaterThan(4);
     await client.end();
     await server.query(`DROP DATABASE ${half} WITH (FORCE)`);
   });
+});
+
+describe('a database that these migrations cannot follow', () => {
+  const record = (name: string, finished = 'now()') =>
+    `INSERT INTO _prisma_migrations (id, checksum, migration_name, finished_at) VALUES (gen_random_uuid(), '', '${name}', ${finished})`;
+  const older = `DELETE FROM _prisma_migrations; ${record('20261121000000_init')}; ${record('20261121000100_lock_rows')}`;
+
+  it.each([
+    [
+      'from before the squash',
+      older,
+      /before 2026-11-22, when one migration replaced 20261121000000_init.*commit 2f797a3/,
+    ],
+    [
+      'of another branch',
+      record('20261122000001_fork'),
+      /another history.*20261122000001_fork are not in prisma/,
+    ],
+    [
+      'whose migration failed',
+      record('99990101000000_next', 'NULL'),
+      /99990101000000_next was begun and not finished/,
+    ],
+    [
+      'without a record',
+      'DROP TABLE _prisma_migrations',
+      /tables \(audit_log, .*, …\), but no table _prisma_migrations/,
+    ],
+    [
+      'whose migration fails',
+      "DELETE FROM _prisma_migrations WHERE migration_name LIKE '%_init'",
+      /^A migration failed, and the database is as it was before: relation "sales" already exists$/,
+    ],
+  ])('%s is refused, and stays as it is', async (_kind, change, message) => {
+    await withCopy(change, async (copy, history) => {
+      const before = await history();
+      await expect(migrate(copy)).rejects.toMatchObject({
+        code: 'ERR_STAMPEDE_START',
+        message: expect.stringMatching(message),
+      });
+      expect(await history()).toEqual(before);
+    });
+  });
+
+  it('names what a newer version has applied, and changes nothing', async () => {
+    await withCopy(record('99990101000000_next'), async (copy) => {
+      expect(await migrate(copy)).toEqual({ applied: [], newer: ['99990101000000_next'] });
+    });
+  });
+
+  async function withCopy(
+    change: string,
+    use: (url: string, history: () => Promise<unknown>) => Promise<void>,
+  ): Promise<void> {
+    const copy = `${name}_copy`;
+    await server.query(`CREATE DATABASE ${copy} TEMPLATE stampede_template`);
+    const target = Object.assign(new URL(url), { pathname: `/${copy}` }).href;
+    const client = new pg.Client({ connectionString: target });
+    await client.connect();
+    try {
+      await client.query(change);
+      await use(target, async () => (await client.query('TABLE pg_class')).rows.length);
+    } finally {
+      await client.end();
+      await server.query(`DROP DATABASE ${copy} WITH (FORCE)`);
+    }
+  }
 });

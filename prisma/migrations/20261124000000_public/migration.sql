@@ -31,10 +31,6 @@ CREATE TABLE "audit_log" (
     CONSTRAINT "audit_log_id_positive" CHECK ("id" > 0)
 );
 
--- For the search for old rows (RETENTION_DAYS). Done tasks are found by "tasks_state_run_at_idx".
-CREATE INDEX "orders_closed_at_idx" ON "orders" ("closed_at") WHERE "status" IN ('cancelled', 'expired');
-CREATE INDEX "payment_notifications_received_at_idx" ON "payment_notifications" ("received_at");
-
 CREATE FUNCTION audit_log_is_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION 'audit_log is append-only' USING ERRCODE = 'insufficient_privilege';

@@ -14,6 +14,7 @@ import { bindMigrationAwareSqlAdapterFactory } from '@prisma/driver-adapter-util
 import type * as EngineModule from '@prisma/schema-engine-wasm';
 import pg from 'pg';
 import { StartError } from '../../config/errors.ts';
+import { type History, historyOf, refuseForeignTables } from './migration-history.ts';
 import { serverOf } from './pool.ts';
 import { missingGrants } from './privileges.ts';
 
@@ -29,17 +30,20 @@ const root = fileURLToPath(new URL('../../../prisma/', import.meta.url));
 /** The key of the advisory lock; an arbitrary constant. */
 const MIGRATION_LOCK = 7_261_737;
 
+export interface Migrated {
+  /** The names of the migrations that this call applied. */
+  readonly applied: readonly string[];
+  /** Migrations of a newer version, which this one lacks. The process may run beside that version, or after it. */
+  readonly newer: readonly string[];
+}
+
 /**
  * Migrates the database to the newest version.
  * @param serviceRole the role of the service, which is given what it needs to read and write rows; null: the same role
- * @returns the names of the migrations that this call applied; empty when there was nothing to do.
- * @throws StartError when the role may not migrate; what Postgres throws when a migration or a grant fails. The database is then
- *   as it was before the call.
+ * @throws StartError when the role may not migrate, the database has another history, or a migration fails; what Postgres throws
+ *   when it cannot be reached or a grant fails. The database is then as it was before the call.
  */
-export async function migrate(
-  databaseUrl: string,
-  serviceRole: string | null = null,
-): Promise<readonly string[]> {
+export async function migrate(databaseUrl: string, serviceRole: string | null = null): Promise<Migrated> {
   // One connection, never closed while idle: it has the transaction.
   const pool = new pg.Pool({
     ...serverOf(databaseUrl),
@@ -51,17 +55,18 @@ export async function migrate(
   try {
     await pool.query('BEGIN');
     await pool.query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
-    const applied = (await missing(pool)).length === 0 ? [] : await apply(pool);
+    const { pending, newer } = await readHistory(pool);
+    const applied = pending.length === 0 ? [] : await apply(pool);
     const grants = serviceRole === null ? [] : await missingGrants(pool, serviceRole);
     for (const grant of grants) await pool.query(grant);
     await pool.query('COMMIT');
-    return applied;
+    return { applied, newer };
   } finally {
     await pool.end(); // rolls back what was not committed
   }
 }
 
-async function missing(pool: pg.Pool): Promise<readonly string[]> {
+async function readHistory(pool: pg.Pool): Promise<History> {
   const names = await migrationNames();
   const { rows } = await pool.query<{ known: boolean; readable: boolean | null; creates: boolean | null }>(
     `SELECT known IS NOT NULL AS known, has_table_privilege(known, 'SELECT') AS readable,
@@ -72,18 +77,14 @@ async function missing(pool: pg.Pool): Promise<readonly string[]> {
   const refuse = (what: string) =>
     new StartError(`${what} Set MIGRATION_DATABASE_URL to the role that owns the tables.`);
   if (known && !readable) throw refuse('The database user may not read the table _prisma_migrations.');
-  const left = known ? await notApplied(pool, names) : names;
-  if (left.length > 0 && !creates)
-    throw refuse(`The database lacks the migrations ${left.join(', ')}, and its user may not create tables.`);
-  return left;
-}
-
-async function notApplied(pool: pg.Pool, names: readonly string[]): Promise<readonly string[]> {
-  const applied = await pool.query<{ migration_name: string }>(
-    'SELECT migration_name FROM _prisma_migrations WHERE finished_at IS NOT NULL AND rolled_back_at IS NULL',
-  );
-  const done = new Set(applied.rows.map((row) => row.migration_name));
-  return names.filter((name) => !done.has(name));
+  if (!known) await refuseForeignTables(pool);
+  const history = known ? await historyOf(pool, names) : { pending: names, newer: [] };
+  const { pending } = history;
+  if (pending.length > 0 && !creates)
+    throw refuse(
+      `The database lacks the migrations ${pending.join(', ')}, and its user may not create tables.`,
+    );
+  return history;
 }
 
 async function migrationNames(): Promise<string[]> {
@@ -97,7 +98,8 @@ async function migrationNames(): Promise<string[]> {
 async function apply(pool: pg.Pool): Promise<readonly string[]> {
   const { SchemaEngine } = await loadEngine();
   const schema = await readFile(`${root}schema.prisma`, 'utf8');
-  const adapter = bindMigrationAwareSqlAdapterFactory(new WholeScripts(pool));
+  const scripts = new WholeScripts(pool);
+  const adapter = bindMigrationAwareSqlAdapterFactory(scripts);
   const engine = await SchemaEngine.new({ datamodels: [['schema.prisma', schema]] }, () => {}, adapter);
   try {
     const migrationDirectories = await Promise.all((await migrationNames()).map(readMigration));
@@ -114,6 +116,12 @@ async function apply(pool: pg.Pool): Promise<readonly string[]> {
       filters: { externalTables: [], externalEnums: [] },
     });
     return appliedMigrationNames;
+  } catch (error) {
+    // The engine's own message is a trace of its modules.
+    const cause = scripts.failure ?? (error as Error);
+    throw new StartError(`A migration failed, and the database is as it was before: ${cause.message}`, {
+      cause,
+    });
   } finally {
     engine.free();
   }
@@ -126,6 +134,8 @@ async function readMigration(name: string) {
 
 /** The adapter cuts a script at every semicolon, also inside comments and functions; Postgres reads it whole. */
 class WholeScripts extends PrismaPg {
+  /** What Postgres said of the script that failed. */
+  failure: Error | null = null;
   readonly #pool: pg.Pool;
   constructor(pool: pg.Pool) {
     super(pool);
@@ -134,7 +144,10 @@ class WholeScripts extends PrismaPg {
   override async connect() {
     const adapter = await super.connect();
     adapter.executeScript = async (script) => {
-      await this.#pool.query(script);
+      await this.#pool.query(script).catch((error: Error) => {
+        this.failure = error;
+        throw error;
+      });
     };
     return adapter;
   }

@@ -1,0 +1,120 @@
+/** A database of commit f10e1bd, recorded row by row from its service, is migrated and goes on selling. Both stores are real. */
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
+import { verifyAuditLog } from '../../src/store/postgres/audit-log.ts';
+import { migrate } from '../../src/store/postgres/migrate.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { attempt, call, eventually, pay } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+/** Migrations that databases have. They never change: a new one is added to the folder, and here. */
+const RELEASED = {
+  '20261122000000_init': '7315be64b85aca871cf6da22d8b8531a1a54a370c2a02242c9a54ca5bd861690',
+  '20261124000000_public': 'cff1498dc8effff75698ae9456b7f0df22ca45a6139e10d7aa941fbec90a9a14',
+  '20261124200000_retention': 'a50b0d73e4f0f0acbe45e57ffd4fd5d1645b8c4f2bafe6c75d3d6d8c4ffcda01',
+};
+
+interface Recorded {
+  readonly table: string;
+  readonly row: Readonly<Record<string, unknown>>;
+}
+/**
+ * Recorded with Redis just killed, and no receiver of tasks: the outbox, the tasks and the audit log have work left. Sales of the
+ * strategies lua, skip-locked and segmented-lock, the last with LOCK=postgres-row.
+ */
+const recorded = readFileSync(new URL('recorded/f10e1bd.jsonl', import.meta.url), 'utf8')
+  .trim()
+  .split('\n')
+  .map((line) => JSON.parse(line) as Recorded);
+const rowsOf = (table: string) => recorded.filter((one) => one.table === table).map(({ row }) => row);
+const orderOf = (userId: string) => rowsOf('orders').find((row) => row.user_id === userId)!;
+
+const migrations = new URL('../../prisma/migrations/', import.meta.url);
+const scriptOf = (name: string) => readFileSync(new URL(`${name}/migration.sql`, migrations), 'utf8');
+const sha256 = (text: string) => createHash('sha256').update(text).digest('hex');
+
+const CREATE_HISTORY = `CREATE TABLE _prisma_migrations (id varchar(36) PRIMARY KEY, checksum varchar(64) NOT NULL,
+  finished_at timestamptz, migration_name varchar(255) NOT NULL, logs text, rolled_back_at timestamptz,
+  started_at timestamptz NOT NULL DEFAULT now(), applied_steps_count integer NOT NULL DEFAULT 0)`;
+
+let stores: TestStores;
+let service: TestService;
+beforeAll(async () => {
+  stores = await openTestStores();
+  await stores.sql.query('DROP SCHEMA public CASCADE; CREATE SCHEMA public');
+  await stores.sql.query(CREATE_HISTORY);
+  for (const { migration_name } of rowsOf('_prisma_migrations'))
+    await stores.sql.query(scriptOf(migration_name as string));
+  for (const { table, row } of recorded)
+    await stores.sql.query(
+      `INSERT INTO "${table}" SELECT * FROM jsonb_populate_record(NULL::"${table}", $1)`,
+      [row],
+    );
+  for (const { sequence, table } of (
+    await stores.sql.query<{ sequence: string; table: string }>(
+      `SELECT pg_get_serial_sequence(table_name, column_name) AS sequence, table_name AS table
+       FROM information_schema.columns WHERE column_default LIKE 'nextval%'`,
+    )
+  ).rows)
+    await stores.sql.query(`SELECT setval($1, (SELECT max(id) FROM "${table}"))`, [sequence]);
+});
+afterAll(async () => {
+  await service?.kill();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+it('released migrations never change', () => {
+  const folders = readdirSync(migrations).filter((name) => !name.includes('.'));
+  expect(Object.fromEntries(folders.map((name) => [name, sha256(scriptOf(name))]))).toEqual(RELEASED);
+  for (const { migration_name, checksum } of rowsOf('_prisma_migrations'))
+    expect(RELEASED).toHaveProperty([migration_name as string], checksum);
+});
+
+it('a database of f10e1bd is migrated, and keeps every row', async () => {
+  const { applied } = await migrate(stores.ownerUrl, SERVICE_ROLE);
+  expect(applied).toEqual(Object.keys(RELEASED).slice(rowsOf('_prisma_migrations').length));
+  for (const { table, row } of recorded) {
+    const kept = await stores.sql.query(`SELECT FROM "${table}" t WHERE to_jsonb(t) @> $1`, [row]);
+    expect(kept.rowCount, JSON.stringify(row)).toBe(1);
+  }
+  const statuses = new Set(rowsOf('orders').map(({ status }) => status));
+  expect([...statuses].sort()).toEqual(['cancelled', 'expired', 'paid', 'pending', 'refund-due']);
+  for (const table of ['mirror_outbox', 'audit_pending', 'points_entries', 'stock_units', 'lock_rows'])
+    expect(rowsOf(table), table).not.toEqual([]);
+});
+
+it('a service of today goes on with it: repeats, late payments, the outbox, tasks and the audit log', async () => {
+  await stores.sql.query(`UPDATE orders SET expires_at = now() + interval '1 hour' WHERE status = 'pending'`);
+  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
+  service = await startService({ DATABASE_URL, REDIS_URL, RETENTION_DAYS: '0' });
+  for (const { id, sale_id, user_id, status } of rowsOf('orders'))
+    if (status === 'paid' || status === 'pending')
+      expect(await attempt(service.url, sale_id as number, user_id as string)).toMatchObject({
+        status: 200,
+        body: { orderId: id, status, replayed: true },
+      });
+  expect((await pay(service.url, orderOf('expired').id)).body).toMatchObject({ status: 'paid' });
+  const late = orderOf('late-cancel');
+  expect((await attempt(service.url, late.sale_id as number, 'late-cancel')).status).toBe(201);
+
+  const count = (rows: string) => async () => (await stores.sql.query(`SELECT FROM ${rows}`)).rowCount;
+  await eventually(count('mirror_outbox'), (left) => left === 0);
+  await eventually(count(`tasks WHERE state <> 'done'`), (left) => left === 0);
+  await eventually(count('audit_pending'), (left) => left === 0);
+  const { rows } = await stores.sql.query(
+    `SELECT FROM sales WHERE sold <> (SELECT count(*) FROM orders WHERE sale_id = sales.id AND status IN ('pending', 'paid'))`,
+  );
+  expect(rows).toEqual([]);
+  const points = rowsOf('points_entries').filter(({ user_id }) => user_id === 'paid');
+  const balance = points.reduce((sum, row) => sum + (row.points as number), 0);
+  expect((await call(`${service.url}/users/paid/points`)).body).toMatchObject({ balance });
+
+  const postgres = openPostgres(DATABASE_URL, () => {});
+  const { id, hash } = rowsOf('audit_log').at(-1)!;
+  const head = { id: String(id), hash: Buffer.from((hash as string).slice(2), 'hex') };
+  expect(await verifyAuditLog(postgres, head)).toMatchObject({ broken: null });
+  await postgres.close();
+});
