@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, cp, rm, symlink } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -45,7 +46,7 @@ export function launch(env: Environment, { folder, descriptors }: LaunchOptions 
   const [command, ...args] = descriptors === undefined ? line : limited;
   const child = spawn(command!, args, {
     cwd: folder ?? path.join(root, 'src'), // a file .env of the checkout must not count
-    env: { PATH: process.env.PATH, PORT: '0', ...env },
+    env: { PATH: process.env.PATH, TMPDIR: tmpdir(), PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const ended = once(child, 'exit');
