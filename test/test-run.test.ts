@@ -41,9 +41,13 @@ it.each([
   ],
 ])('of %s, prints the cause and nothing else', async (_what, npm, name, expected) => {
   const { vitest, folder } = run(npm, '--project', 'quick', name);
-  const [out, error] = await Promise.all([text(vitest.stdout!), text(vitest.stderr!)]);
+  const [out, error, [code]] = await Promise.all([
+    text(vitest.stdout!),
+    text(vitest.stderr!),
+    once(vitest, 'exit'),
+  ]);
   expect(stripVTControlCharacters(out + error).trim()).toMatch(expected);
-  expect(vitest.exitCode).toBe(1);
+  expect(code).toBe(1);
   expect(runFoldersIn(folder)).toEqual([]);
 });
 
