@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { Reporter } from './test/support/reporter.ts';
 import { FULL_ONLY, IN_BOTH, QUICK_ONLY, TIMED } from './test/tiers.ts';
 
 /** @param groupOrder the projects run one after the other, in this order */
@@ -14,7 +15,7 @@ const shared = (groupOrder: number) => ({
 export default defineConfig({
   test: {
     globalSetup: ['test/support/global-setup.ts'],
-    reporters: ['default'],
+    reporters: [new Reporter()],
     projects: [
       {
         test: {

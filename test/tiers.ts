@@ -52,6 +52,7 @@ export const FULL_ONLY = [
   'test/strategies/sold-out-latch.test.ts',
   'test/tasks/failures.test.ts',
   'test/tasks/once.test.ts',
+  'test/test-run.test.ts',
   'test/tracing.test.ts',
   'test/web/console.test.ts',
   'test/web/shop.test.ts',

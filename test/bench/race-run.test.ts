@@ -26,12 +26,13 @@ const executablePath = [
 
 /** Servers and folders of the races in this file are below it. */
 let folder: string;
+const { TMPDIR } = process.env;
 beforeAll(async () => {
   folder = await temporaryFolder('stampede-test-race-');
   process.env.TMPDIR = folder;
 });
 afterAll(async () => {
-  delete process.env.TMPDIR;
+  process.env.TMPDIR = TMPDIR;
   await rm(folder, { recursive: true, force: true });
 });
 

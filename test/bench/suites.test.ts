@@ -31,7 +31,12 @@ function start(...args: string[]) {
   const out = join(folder, String(Math.random()));
   const child = spawn(process.execPath, ['--import', 'tsx', 'bench/main.ts', ...args, '--out', out], {
     cwd: root,
-    env: { PATH: process.env.PATH, DATABASE_URL: inject('postgresUrl'), REDIS_URL: stores.redisUrl },
+    env: {
+      PATH: process.env.PATH,
+      TMPDIR: tmpdir(),
+      DATABASE_URL: inject('postgresUrl'),
+      REDIS_URL: stores.redisUrl,
+    },
   });
   const run = { child, out, shown: '', ended: once(child, 'exit') as Promise<[number | null]> };
   const show = (chunk: Buffer): void => {

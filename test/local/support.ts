@@ -1,8 +1,8 @@
 /** Temporary folders, services in separate processes, and what still runs. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, realpathSync, renameSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
@@ -58,11 +58,18 @@ export async function expectNobodyOn(folder: string, withinMs: number): Promise<
   await expect.poll(() => processesOn(folder), { timeout: withinMs, interval: 50 }).toEqual([]);
 }
 
+/** The run's own folder is removed when the run ends. */
+function keep(folder: string): void {
+  const kept = join(dirname(tmpdir()), basename(folder));
+  renameSync(folder, kept);
+  console.error(`kept for a look: ${kept}`);
+}
+
 afterEach(async ({ task }) => {
   const left = folders.splice(0);
   const orphans = left.flatMap(processesOn);
   for (const pid of orphans) process.kill(pid, 'SIGKILL');
-  if (task.result?.state === 'fail') console.error(`kept for a look: ${left.join(' ')}`);
+  if (task.result?.state === 'fail') for (const folder of left) keep(folder);
   else for (const folder of left) rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
   expect(orphans, 'processes left by the test').toEqual([]);
 });

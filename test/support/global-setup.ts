@@ -1,19 +1,21 @@
 /**
  * What all test files share: the build, one Postgres with a migrated template database that each file clones, and one Redis
- * of whose logical databases each file takes its own.
+ * of whose logical databases each file takes its own. If one of them fails, the run ends here with its cause alone.
  */
-import { execFile } from 'node:child_process';
+import { type ExecFileException, execFile } from 'node:child_process';
+import { existsSync, writeSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
-import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { OperatorError, StartError } from '../../src/config/errors.ts';
 import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
-import { ensureRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
-import { startLocalStores } from '../../src/local/stores.ts';
+import { startPostgresServer } from '../../src/local/postgres-server.ts';
+import { ensureRedisServer, type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
+import { openRunFolder, type RunFolder } from './run-folder.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -25,45 +27,70 @@ declare module 'vitest' {
 
 /** For each file one; some take one for each test. */
 const REDIS_DATABASES = 4_096;
+const root = fileURLToPath(new URL('../../', import.meta.url));
+const dist = path.join(root, 'dist');
+const say = (line: string) => void process.stdout.write(`${line}\n`);
 
-export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const say = (line: string) => process.stdout.write(`${line}\n`);
-  const root = fileURLToPath(new URL('../../', import.meta.url));
-  const built = promisify(execFile)('npm', ['run', '--silent', 'build'], { cwd: root });
-  await ensureRedisServer({ say });
-  const folder = await temporaryFolder('stampede-test-');
-  const stores = await startLocalStores({
-    folder,
-    postgres: true,
-    redis: false,
+/** @throws what the compiler printed */
+async function build(): Promise<void> {
+  await promisify(execFile)('npm', ['run', '--silent', 'build'], { cwd: root }).catch(
+    ({ stdout, stderr }: ExecFileException) => {
+      throw new StartError(`The build failed (npm run build):\n${stdout}${stderr}`);
+    },
+  );
+}
+
+async function startPostgres(folder: string): Promise<string> {
+  const server = await startPostgresServer({
+    folder: path.join(folder, 'postgres'),
     say,
     // A test's data does not outlive it: no need to wait for the disk.
     // Several files at once have several services each, with 20 connections or more.
-    postgresArgs: [
-      'fsync=off',
-      'synchronous_commit=off',
-      'full_page_writes=off',
-      'max_connections=1000',
-    ].flatMap((setting) => ['-c', setting]),
+    args: ['fsync=off', 'synchronous_commit=off', 'full_page_writes=off', 'max_connections=1000'].flatMap(
+      (setting) => ['-c', setting],
+    ),
   });
-  const postgresUrl = stores.migrationDatabaseUrl!;
-  const client = new pg.Client({ connectionString: postgresUrl });
+  const url = server.url('postgres');
+  const client = new pg.Client({ connectionString: url });
   await client.connect();
   await client.query('CREATE DATABASE stampede_template');
   await client.end();
-  const template = new URL(postgresUrl);
+  const template = new URL(url);
   template.pathname = '/stampede_template';
   await migrate(template.href, SERVICE_ROLE);
-  const redis = await startRedisServer({
+  return url;
+}
+
+export const startSharedRedis = (folder: string, program: string): Promise<RedisServer> =>
+  startRedisServer({
     folder: path.join(folder, 'redis'),
+    program,
     // A file that emptied the others' databases would fail at random: FLUSHDB is there for its own.
     args: ['--appendonly', 'no', '--databases', String(REDIS_DATABASES), '--rename-command', 'FLUSHALL', ''],
   });
-  project.provide('postgresUrl', postgresUrl);
-  project.provide('redisUrl', redis.url);
-  await built;
-  return async () => {
-    await Promise.all([stores.stop(), redis.kill()]);
-    await rm(folder, { recursive: true, force: true });
-  };
+
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const wasBuilt = existsSync(dist);
+  let run: RunFolder | null = null;
+  try {
+    const { path: program } = await ensureRedisServer({ say });
+    run = await openRunFolder();
+    const [postgresUrl, redis] = await Promise.all([
+      startPostgres(run.path),
+      startSharedRedis(run.path, program),
+      build(),
+    ]);
+    project.provide('postgresUrl', postgresUrl);
+    project.provide('redisUrl', redis.url);
+    return run.end;
+  } catch (error) {
+    await run?.end();
+    if (!wasBuilt) await rm(dist, { recursive: true, force: true });
+    const { message, stack } = error as Error;
+    // Past vitest: of a failed setup it reports that no test file was found, and at exit, in a terminal, that 0 tests passed.
+    process.removeAllListeners('exit');
+    const showCursor = process.stdout.isTTY ? '\u001b[?25h' : '';
+    writeSync(2, `${error instanceof OperatorError ? message : stack}\n${showCursor}`);
+    process.exit(1);
+  }
 }

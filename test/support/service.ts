@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, cp, rm, symlink } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -43,7 +44,7 @@ export function launch(env: Environment, { folder, prepare = ':' }: LaunchOption
   const line = ['-c', `${prepare}; exec "$0" "$@"`, process.execPath, entryOf('main', folder)];
   const child = spawn('/bin/sh', line, {
     cwd: folder ?? path.join(root, 'src'), // a file .env of the checkout must not count
-    env: { PATH: process.env.PATH, PORT: '0', ...env },
+    env: { PATH: process.env.PATH, TMPDIR: tmpdir(), PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const ended = once(child, 'exit');

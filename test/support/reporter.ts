@@ -1,0 +1,54 @@
+/**
+ * vitest's default reporter, except where no test runs. Its live summary would surround the error of a global setup that fails. For a
+ * name that no file of the chosen projects has, it prints the globs of the projects, but not the file that has it.
+ */
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
+import { DefaultReporter, type TestModule, type Vitest } from 'vitest/node';
+
+type StartArguments = Parameters<DefaultReporter['onTestRunStart']>;
+type EndArguments = Parameters<DefaultReporter['onTestRunEnd']>;
+
+export class Reporter extends DefaultReporter {
+  #vitest!: Vitest;
+  #start: StartArguments | null = null;
+
+  override onInit(vitest: Vitest): void {
+    super.onInit(vitest);
+    this.#vitest = vitest;
+  }
+
+  override onTestRunStart(...args: StartArguments): void {
+    this.#start = args;
+  }
+
+  override onTestModuleQueued(module: TestModule): void {
+    this.#begin();
+    super.onTestModuleQueued(module);
+  }
+
+  override onTestRunEnd(...args: EndArguments): void {
+    const [modules, errors] = args;
+    if (modules.length === 0 && errors.length === 0) {
+      this.#explainNoFiles();
+    } else {
+      this.#begin();
+      super.onTestRunEnd(...args);
+    }
+  }
+
+  #begin(): void {
+    if (this.#start !== null) super.onTestRunStart(...this.#start);
+    this.#start = null;
+  }
+
+  #explainNoFiles(): void {
+    const { config, projects } = this.#vitest;
+    const { filenamePattern: names = [] } = this.#vitest as { filenamePattern?: string[] }; // not in the types
+    const files = readdirSync(path.join(config.root, 'test'), { recursive: true, encoding: 'utf8' })
+      .map((file) => path.join('test', file))
+      .filter((file) => file.endsWith('.test.ts') && names.some((name) => file.includes(name)));
+    this.error(`No test file of ${projects.map(({ name }) => name).join(', ')} matches ${names.join(' ')}.`);
+    if (files.length > 0) this.error(`Run it in its own project: npx vitest run ${files.join(' ')}`);
+  }
+}
