@@ -4,14 +4,17 @@
  */
 import { randomBytes } from 'node:crypto';
 import { acceptEverybody, type BotCheck, proofOfWork } from './access/bot-check.ts';
-import { shareCapacity } from './access/capacity.ts';
+import { type Capacity, localCapacity, shareCapacity } from './access/capacity.ts';
 import { clientAddresses } from './access/client-address.ts';
 import { createIdentity } from './access/identity.ts';
+import { postgresTurns } from './access/postgres-turns.ts';
+import { redisTurns } from './access/redis-turns.ts';
 import { type SharedLimits, sharedLimits } from './access/shared-limits.ts';
 import { createTickets } from './access/ticket.ts';
 import { tokenBuckets } from './access/token-buckets.ts';
-import { createWaitingRoom } from './access/waiting-room.ts';
+import { createWaitingRoom, type TurnStore } from './access/waiting-room.ts';
 import type { LoadShedder } from './concurrency/load-shedding.ts';
+import { repeatedly, untilNone } from './concurrency/periodic.ts';
 import type { AdminToken } from './config/access.ts';
 import type { Config } from './config/env.ts';
 import { limits } from './config/limits.ts';
@@ -20,16 +23,21 @@ import { type Callers, createCallers } from './http/callers.ts';
 import type { ClientLimits } from './http/client-limits.ts';
 import type { Reads } from './http/reads.ts';
 import { createTicketGate } from './http/ticket-gate.ts';
+import type { BackgroundHealth } from './metrics/background.ts';
 import type { Instruments } from './metrics/instruments.ts';
+import type { PostgresStore } from './store/postgres/pool.ts';
 import type { RedisStore } from './store/redis/connection.ts';
 
 export interface CustomersContext {
   readonly config: Config;
-  readonly redis: RedisStore;
+  /** Null: the service runs on Postgres alone. */
+  readonly redis: RedisStore | null;
+  readonly postgres: PostgresStore;
   readonly reads: Reads;
   readonly shedder: LoadShedder;
   readonly reports: {
     readonly instruments: Instruments;
+    readonly background: BackgroundHealth;
     readonly onError: (operation: string, error: unknown) => void;
   };
   readonly warn: (message: string) => void;
@@ -39,10 +47,11 @@ export type Customers = Pick<HttpContext, 'ticketing'> & {
   /** Callers for one server. @param adminTokens the administrators' tokens that it accepts */
   callersWith(adminTokens: readonly AdminToken[]): Callers;
   readonly clientLimits: ClientLimits;
-  stop(): Promise<void>;
+  stop(): Promise<unknown>;
 };
 
-export function openCustomers({ config, redis, reads, shedder, reports, warn }: CustomersContext): Customers {
+export function openCustomers(context: CustomersContext): Customers {
+  const { config, redis, reads, reports, warn } = context;
   const { instruments, onError } = reports;
   const onRefused = (reason: string) => instruments.refusals.inc({ reason });
   const shared = countRefusals(sharedLimits(redis), onRefused);
@@ -56,14 +65,14 @@ export function openCustomers({ config, redis, reads, shedder, reports, warn }: 
     warn('TICKET_SECRETS is not set: tickets end with this process, and no other process accepts them');
   const keys = config.ticketKeys.length > 0 ? config.ticketKeys : [randomBytes(32)];
   const tickets = createTickets(keys);
-  const capacity = shareCapacity(redis, shedder, (error) => onError('share-capacity', error));
   const { validMs: longestMs, minValidMs } = limits.tickets;
   const validMs = Math.min(longestMs, Math.max(minValidMs, config.paymentWindowS * 1_000));
   const attempts = tokenBuckets(config.customerRate);
+  const { turns, capacity, stop } = openTurns(context);
   const routes = {
     tickets,
     validMs,
-    waitingRoom: createWaitingRoom(redis, () => capacity.perSecond, validMs),
+    waitingRoom: createWaitingRoom(turns, () => capacity.perSecond, validMs),
     botCheck: config.botCheck === 'none' ? acceptEverybody : countChecks(proofOfWork(keys), instruments),
     sharedLimits: shared,
     reads,
@@ -71,7 +80,29 @@ export function openCustomers({ config, redis, reads, shedder, reports, warn }: 
     onRefused,
   };
   const gate = createTicketGate({ tickets, attempts, addresses: clientLimits.addresses, onRefused });
-  return { callersWith, ticketing: { gate, routes }, clientLimits, stop: () => capacity.stop() };
+  return { callersWith, ticketing: { gate, routes }, clientLimits, stop };
+}
+
+interface Turns {
+  readonly turns: TurnStore;
+  readonly capacity: Pick<Capacity, 'perSecond'>;
+  stop(): Promise<unknown>;
+}
+
+/** Where turns are kept, and how many can be given. */
+function openTurns({ config, redis, postgres, shedder, reports }: CustomersContext): Turns {
+  if (redis !== null) {
+    const capacity = shareCapacity(redis, shedder, (error) => reports.onError('share-capacity', error));
+    return { turns: redisTurns(redis), capacity, stop: () => capacity.stop() };
+  }
+  const capacity = localCapacity(shedder, config.workers);
+  const turns = postgresTurns(postgres);
+  const health = reports.background.loop('turns');
+  const deleteSome = () => health.step('delete expired turns', () => turns.deleteExpired(Date.now()));
+  const stopDeleting = repeatedly(limits.retention.everyMs, (isStopped) =>
+    untilNone(async () => (await deleteSome()) ?? 0, isStopped),
+  );
+  return { turns, capacity, stop: () => Promise.all([capacity.stop(), stopDeleting()]) };
 }
 
 function limitsOf(config: Config, { refusals }: Instruments): ClientLimits {

@@ -1,4 +1,5 @@
 -- Gives a customer a turn in a sale: the instant from which a ticket is valid. A turn is kept until its ticket expires.
+-- Without Redis, the function take_turn of Postgres does the same: a change of one is a change of both.
 -- KEYS  1 turns of the sale (hash: customer → ms; #next: where the next free turn is; #early: turns drawn before the start)
 -- ARGV  1 customer, 2 now, 3 turn drawn in the lottery or '' after the start, 4 start of the sale, 5 length of the lottery,
 --       6 turns a second, 7 ms for which a turn is valid, 8 ms for which the turns are kept (all times in ms)

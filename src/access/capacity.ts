@@ -1,6 +1,7 @@
 /**
  * How many attempts a second all processes of the service can serve, for the waiting room. Each process measures what it serves
- * and writes it to one hash in Redis, every second, and adds up what the others wrote there.
+ * and writes it to one hash in Redis, every second, and adds up what the others wrote there. Without Redis it assumes that each
+ * process of its own service serves as much, and knows of no other machine.
  *
  * While attempts are queued, the load shedder's limit shows what the stores sustain. While none is queued, the service is faster
  * than its customers; if they took most of what was assumed, a little more is assumed.
@@ -20,42 +21,50 @@ export interface Capacity {
 const KEY = 'stampede:capacity';
 
 /** What one process can serve, measured between two calls of `measure`. */
-export function ownCapacity(shedder: LoadShedder): {
-  readonly perSecond: number;
-  measure(elapsedMs: number): void;
-} {
-  let perSecond = shedder.state.perSecond;
-  let { served, queuedEver } = shedder.state;
+function ownCapacity(shedder: LoadShedder): { readonly perSecond: number; measure(): void } {
+  let { perSecond, served, queuedEver } = shedder.state;
+  let measuredMs = performance.now();
   return {
     get perSecond() {
       return perSecond;
     },
-    measure(elapsedMs) {
+    measure() {
+      const nowMs = performance.now();
       const now = shedder.state;
-      const rate = ((now.served - served) / elapsedMs) * 1_000;
+      const rate = ((now.served - served) / (nowMs - measuredMs)) * 1_000;
       const { capacityGrowth, capacityUsed } = limits.tickets;
       if (now.queuedEver > queuedEver) perSecond = now.perSecond;
       else if (rate > capacityUsed * perSecond) perSecond *= capacityGrowth;
       ({ served, queuedEver } = now);
+      measuredMs = nowMs;
     },
+  };
+}
+
+/** @param processes of the service on this machine */
+export function localCapacity(shedder: LoadShedder, processes: number): Capacity {
+  const own = ownCapacity(shedder);
+  const stop = repeatedly(limits.tickets.capacityEveryMs, async () => own.measure());
+  return {
+    get perSecond() {
+      return own.perSecond * processes;
+    },
+    stop,
   };
 }
 
 /** @param onError receives failures of Redis; the last known figures stay in use */
 export function shareCapacity(
-  { redis }: RedisStore,
+  { redis }: Pick<RedisStore, 'redis'>,
   shedder: LoadShedder,
   onError: (error: unknown) => void,
 ): Capacity {
   const self = randomUUID();
   const own = ownCapacity(shedder);
   let others = 0;
-  let measuredMs = performance.now();
 
   async function exchange(): Promise<void> {
-    const nowMs = performance.now();
-    own.measure(nowMs - measuredMs);
-    measuredMs = nowMs;
+    own.measure();
     const wallMs = Date.now();
     await redis.hset(KEY, self, `${Math.round(own.perSecond)} ${wallMs}`);
     others = 0;

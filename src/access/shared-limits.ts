@@ -1,8 +1,13 @@
 /**
  * Limits for each customer over all processes, for routes that are not a purchase: counted in Redis, and in this process while
- * Redis does not answer.
+ * Redis does not answer. Without Redis each process counts for itself, so a customer can reach the limit in each of them.
  */
-import { RateLimiterMemory, RateLimiterRedis, RateLimiterRes } from 'rate-limiter-flexible';
+import {
+  type RateLimiterAbstract,
+  RateLimiterMemory,
+  RateLimiterRedis,
+  RateLimiterRes,
+} from 'rate-limiter-flexible';
 import { limits } from '../config/limits.ts';
 import type { RedisStore } from '../store/redis/connection.ts';
 
@@ -13,18 +18,21 @@ export interface SharedLimits {
   use(kind: LimitedUse, customer: string): Promise<number | null>;
 }
 
-export function sharedLimits({ redis }: RedisStore): SharedLimits {
-  const limiter = (kind: LimitedUse, points: number) =>
-    new RateLimiterRedis({
-      storeClient: redis,
+export function sharedLimits(store: Pick<RedisStore, 'redis'> | null): SharedLimits {
+  function limiter(kind: LimitedUse, points: number): RateLimiterAbstract {
+    const inMemory = new RateLimiterMemory({ points, duration: 60 });
+    if (store === null) return inMemory;
+    return new RateLimiterRedis({
+      storeClient: store.redis,
       keyPrefix: `stampede:limit:${kind}`,
       points,
       duration: 60,
       // Customers over the limit cost no round trip.
       inMemoryBlockOnConsumed: points,
-      insuranceLimiter: new RateLimiterMemory({ points, duration: 60 }),
+      insuranceLimiter: inMemory,
     });
-  const limiters: Record<LimitedUse, RateLimiterRedis> = {
+  }
+  const limiters: Record<LimitedUse, RateLimiterAbstract> = {
     request: limiter('request', limits.clients.requestsAMinute),
     ticket: limiter('ticket', limits.clients.ticketsAMinute),
   };

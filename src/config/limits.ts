@@ -135,7 +135,7 @@ export const limits = {
     minValidMs: 60_000,
     /** The longest lottery. */
     maxSpreadS: 3_600,
-    /** The turns of a sale stay in Redis this long after the last one was given. */
+    /** The next free turn of a sale is remembered this long after the last one was given. */
     keepMs: 3_600_000,
     /** Interval at which processes exchange what they serve, and the age at which such a figure is ignored. */
     capacityEveryMs: 1_000,
