@@ -29,8 +29,12 @@ async function main(): Promise<number> {
     return values.help ? 0 : 2;
   }
   const expected = values.head === undefined ? null : parseHead(values.head);
-  loadEnvFile();
-  const config = parseEnv(process.env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
+  const fileNames = loadEnvFile();
+  const config = parseEnv(
+    process.env,
+    { strategies: [...strategies.keys()], locks: [...locks.keys()] },
+    fileNames,
+  );
   const databaseUrl = config.databaseUrl ?? readStoreUrls(LOCAL_FOLDER).databaseUrl;
   if (databaseUrl === null) {
     throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);

@@ -27,10 +27,10 @@ async function main(): Promise<number> {
     say(HELP);
     return 0;
   }
-  loadEnvFile();
+  const fileNames = loadEnvFile();
   // The lock takes no part in a comparison: its server need not run.
   const env = { ...process.env, LOCK: 'redis' };
-  const config = parseEnv(env, { strategies: [...strategies.keys()], locks: [...locks.keys()] });
+  const config = parseEnv(env, { strategies: [...strategies.keys()], locks: [...locks.keys()] }, fileNames);
   const closers = new Closers();
   const reports = reportsOf();
   try {
