@@ -19,17 +19,15 @@ const HELP = `npm run audit -- verify [--head <id>:<hash>]
 
 /** @returns the exit code */
 async function main(): Promise<number> {
-  const { values, positionals } = readArguments(
-    { head: { type: 'string' }, help: { type: 'boolean' } },
-    ['verify'],
-  );
+  const { values, positionals } = readArguments({ head: { type: 'string' }, help: { type: 'boolean' } }, [
+    'verify',
+  ]);
   if (values.help || positionals.length !== 1) {
     say(HELP);
     return values.help ? 0 : 2;
   }
   const expected = values.head === undefined ? null : parseHead(values.head);
-  loadEnvFile();
-  const config = parseEnv(process.env, choices);
+  const config = parseEnv(process.env, choices, loadEnvFile());
   const databaseUrl = config.databaseUrl ?? readStoreUrls(LOCAL_FOLDER).databaseUrl;
   if (databaseUrl === null) {
     throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);

@@ -13,7 +13,7 @@ import cluster from 'node:cluster';
 import { randomBytes } from 'node:crypto';
 import closeWithGrace from 'close-with-grace';
 import type { Logger } from 'pino';
-import { type Config, parseEnv } from './config/env.ts';
+import { type Config, parseEnv, unreadNames } from './config/env.ts';
 import { loadEnvFile } from './config/env-file.ts';
 import { OperatorError } from './config/errors.ts';
 import { limits } from './config/limits.ts';
@@ -29,14 +29,16 @@ import { onStopMessage, reportServing, startWorkers } from './workers.ts';
 const closers = new Closers();
 
 async function main(): Promise<void> {
-  if (cluster.isPrimary) loadEnvFile(); // workers inherit what it read
-  const config = parseEnv(process.env, choices);
+  const fileNames = cluster.isPrimary ? loadEnvFile() : []; // workers inherit what it read
+  const config = parseEnv(process.env, choices, fileNames);
   const log = await createLogger({
     level: config.logLevel,
     worker: cluster.worker?.id ?? null,
     terminal: process.stdout.isTTY ? process.stdout : null,
   });
   if (cluster.isPrimary) warnOfControl(config, log);
+  const names = unreadNames(fileNames);
+  if (names.length > 0) log.warn({ names }, 'Nothing reads these variables of .env');
   const closeAll = () => closers.close((err) => log.error({ err }, 'Shutdown step failed'));
   const delay = limits.shutdownMs + 5_000;
   const closing = closeWithGrace({ delay, skip: [...STOP_SIGNALS] }, async ({ err }) => {

@@ -25,8 +25,7 @@ async function main(): Promise<number> {
     say(HELP);
     return 0;
   }
-  loadEnvFile();
-  const { config, urls } = storesOf(parse({}));
+  const { config, urls } = storesOf(parse({}, loadEnvFile()));
   const closers = new Closers();
   const reports = reportsOf();
   try {
@@ -70,7 +69,8 @@ function storesOf(config: Config): { readonly config: Config; readonly urls: Sto
 }
 
 /** The lock takes no part in a comparison: its server need not run. */
-const parse = (changes: object): Config => parseEnv({ ...process.env, LOCK: '', ...changes }, choices);
+const parse = (changes: object, fileNames: readonly string[] = []): Config =>
+  parseEnv({ ...process.env, LOCK: '', ...changes }, choices, fileNames);
 
 /** Failures go to the terminal. */
 function reportsOf(): Reports {

@@ -51,8 +51,10 @@ const writeEnv = (variables: Readonly<Record<string, string>>) =>
 
 describe('a file .env', () => {
   it('is read by the service; the environment wins', async () => {
-    await writeEnv({ ...urls, STRATEGY: 'optimistic', LOCK: 'redis-owner' });
-    const url = await start({ LOCK: 'redis-fair' }).url;
+    await writeEnv({ ...urls, STRATEGY: 'optimistic', LOCK: 'redis-owner', SHOP_NAME: 'x' });
+    const run = start({ LOCK: 'redis-fair' });
+    const url = await run.url;
+    expect(run.log.join()).toContain('"names":["SHOP_NAME"],"msg":"Nothing reads these variables of .env"');
     const { body } = await call(`${url}/strategies`);
     expect(body).toMatchObject({ active: 'optimistic', lock: 'redis-fair' });
   });
@@ -69,9 +71,10 @@ describe('a file .env', () => {
   });
 
   it('that is invalid is rejected like the environment', async () => {
-    await writeEnv({ STRATEGY: 'luaa', SEGMENTS: '-1' });
+    await writeEnv({ STRATEGY: 'luaa', SEGMENTS: '-1', HOSTS: '::1' });
     const said = await failure(urls);
-    expect(said).toContain('The configuration has 2 mistakes');
+    expect(said).toContain('The configuration has 3 mistakes');
+    expect(said).toContain('HOSTS in .env is unknown; did you mean HOST?');
     expect(said).toContain('STRATEGY="luaa"');
   });
 

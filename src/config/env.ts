@@ -18,6 +18,7 @@ import { ConfigError } from './errors.ts';
 import { limits } from './limits.ts';
 import { parseRedisUrl } from './redis-url.ts';
 import { nearest } from './suggest.ts';
+import { misspeltNames, unknownNames } from './variable-names.ts';
 import { parseWebhookSecret, parseWebhookSecrets, type WebhookSecret } from './webhook-secret.ts';
 
 export interface Config {
@@ -163,9 +164,14 @@ const DEFAULTS = {
 
 /**
  * Parses an environment. An empty value counts as unset, as in `STRATEGY= npm start`.
- * @throws ConfigError with every invalid variable and its valid values
+ * @param fileNames the names that the file `.env` has
+ * @throws ConfigError with every invalid variable and its valid values, and every misspelt name
  */
-export function parseEnv(env: Readonly<Record<string, string | undefined>>, choices: Choices): Config {
+export function parseEnv(
+  env: Readonly<Record<string, string | undefined>>,
+  choices: Choices,
+  fileNames: readonly string[] = [],
+): Config {
   const given = Object.fromEntries(
     Object.entries(env).filter(([, value]) => value !== undefined && value !== ''),
   );
@@ -175,7 +181,7 @@ export function parseEnv(env: Readonly<Record<string, string | undefined>>, choi
     const shown = SECRET_NAME.test(name) ? '…' : withoutPasswords(given[name] ?? '');
     return `${name}=${JSON.stringify(shown)} ${issue.message}`;
   });
-  mistakes.push(...authMistakes(given));
+  mistakes.push(...authMistakes(given), ...misspeltNames(env, fileNames, NAMES));
   if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
   const value = parsed.data;
   const isOpen = value.AUTH === 'jwt';
@@ -310,3 +316,10 @@ function variables(choices: Choices) {
     OTEL_TRACES_SAMPLER_ARG: share.default(1),
   });
 }
+
+const NAMES = Object.keys(
+  variables({ strategies: [], locks: [], withoutRedis: { strategies: [], locks: [] } }).shape,
+);
+
+/** Names in `.env` that nothing reads, and that are not misspelt: those are mistakes. */
+export const unreadNames = (fileNames: readonly string[]): string[] => unknownNames(fileNames, NAMES);

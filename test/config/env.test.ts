@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { parseEnv } from '../../src/config/env.ts';
+import { parseEnv, unreadNames } from '../../src/config/env.ts';
 import { ConfigError } from '../../src/config/errors.ts';
+import { COMPOSE_VARIABLES } from '../../src/config/variable-names.ts';
 import { choices } from '../../src/core.ts';
 
 const problemsOf = (env: Record<string, string>) => {
@@ -211,6 +212,46 @@ describe('the configuration', () => {
       'CONFIRM="accepted" needs Redis, and there is none: a 202 follows the reservation there',
       'REDIS_WAIT="1" needs Redis, and there is none: it counts replicas of Redis',
     ]);
+  });
+
+  it.each([
+    ['STRATEGI', [], 'STRATEGI is unknown; did you mean STRATEGY?'],
+    ['DATABASE_ULR', [], 'DATABASE_ULR is unknown; did you mean DATABASE_URL?'],
+    ['workers', [], 'workers is unknown; did you mean WORKERS?'],
+    ['STRATEGI', ['STRATEGI'], 'STRATEGI in .env is unknown; did you mean STRATEGY?'],
+    ['POTR', ['POTR'], null],
+    ['PORTS', ['PORTS'], 'PORTS in .env is unknown; did you mean PORT?'],
+    ['REDIS_PASWORD', ['REDIS_PASWORD'], 'REDIS_PASWORD in .env is unknown; did you mean REDIS_PASSWORD?'],
+    ['PORTS', [], null],
+    ['PATH', [], null],
+    ['SHOP_NAME', ['SHOP_NAME'], null],
+  ])('reports the name %s, with %j in .env: %s', (name, fileNames, problem) => {
+    let problems: readonly string[] = [];
+    try {
+      parseEnv({ [name]: 'lua' }, choices, fileNames);
+    } catch (error) {
+      problems = (error as ConfigError).problems;
+    }
+    expect(problems).toEqual(problem === null ? [] : [expect.stringContaining(problem)]);
+    // The right name beside it: the other one is another program's.
+    if (fileNames.length === 0)
+      expect(
+        problemsOf({
+          ...(process.env as Record<string, string>),
+          [name]: 'lua',
+          STRATEGY: '',
+          DATABASE_URL: '',
+          WORKERS: '',
+        }),
+      ).toEqual([]);
+  });
+
+  it('knows the variables that docker-compose.yml and scripts/secrets.sh use in .env', () => {
+    const text = (file: string) => readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
+    const names = [...text('docker-compose.yml').matchAll(/\$\{([A-Z_]+)/g)].map((match) => match[1]!);
+    names.push(...[...text('scripts/secrets.sh').matchAll(/\b[A-Z]+_[A-Z_]+\b/g)].map((match) => match[0]));
+    expect(unreadNames([...names, 'COMPOSE_FILE', 'SHOP_NAME'])).toEqual(['SHOP_NAME']);
+    for (const name of COMPOSE_VARIABLES) expect(names).toContain(name);
   });
 
   it('keeps the ports of customers and administrators apart', () => {
