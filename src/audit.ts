@@ -20,10 +20,9 @@ const HELP = `npm run audit -- verify [--head <id>:<hash>]
 
 /** @returns the exit code */
 async function main(): Promise<number> {
-  const { values, positionals } = readArguments(
-    { head: { type: 'string' }, help: { type: 'boolean' } },
-    ['verify'],
-  );
+  const { values, positionals } = readArguments({ head: { type: 'string' }, help: { type: 'boolean' } }, [
+    'verify',
+  ]);
   if (values.help || positionals.length !== 1) {
     say(HELP);
     return values.help ? 0 : 2;
