@@ -45,6 +45,7 @@ export const FULL_ONLY = [
   'test/orders/sentinel.test.ts',
   'test/orders/standby.test.ts',
   'test/points/ledger.test.ts',
+  'test/samples.test.ts',
   'test/scripts.test.ts',
   'test/store/tls.test.ts',
   'test/strategies/lease-bound.test.ts',

@@ -3,6 +3,7 @@
  * statement.
  *
  *   decide ──deadlock or serialization failure──▶ retry, within bounds
+ *    ├──the customer has an order: a unique key failed──▶ read it ──▶ accepted or replayed; gone meanwhile: retry
  *    ├──no answer──▶ read the order ──found──▶ accepted
  *    │                 └──not found──▶ set a barrier (store/late-requests.ts), read again ──found──▶ accepted
  *    │                                   │                                     └──not found──▶ retry
@@ -18,7 +19,7 @@ import type { Unanswered } from '../../store/late-requests.ts';
 import { expectedPostgresFailure, type PostgresFailure } from '../../store/postgres/failures.ts';
 import { setBarrier } from '../../store/postgres/insert-orders.ts';
 import type { PostgresStore } from '../../store/postgres/pool.ts';
-import type { SaleAndOrders, SaleState } from '../../store/postgres/purchases.ts';
+import { findActive, type SaleAndOrders, type SaleState } from '../../store/postgres/purchases.ts';
 import type { CommittingStrategy, StrategyContext } from '../strategy.ts';
 
 /** Tries of an attempt that conflicts with others. */
@@ -61,7 +62,7 @@ export function postgresStrategy(
     maxBatch: 1,
     async reserve(attempt) {
       for (let tries = 0; tries < TRIES; tries++) {
-        const first = await tryOnce(attempt, decide);
+        const first = await tryOnce(context, attempt, decide);
         const decision = first.kind === 'unanswered' ? await resolve(attempt, first) : first;
         if (decision.kind !== 'retry') return decision;
       }
@@ -91,12 +92,26 @@ async function ownOrder({ orders }: StrategyContext, attempt: Attempt): Promise<
   return order === null ? null : existing(attempt, { id: order.orderId, status: order.status });
 }
 
-async function tryOnce(attempt: Attempt, decide: (attempt: Attempt) => Promise<Decision>): Promise<Decision> {
+async function tryOnce(
+  context: StrategyContext,
+  attempt: Attempt,
+  decide: (attempt: Attempt) => Promise<Decision>,
+): Promise<Decision> {
   try {
     return await decide(attempt);
   } catch (error) {
-    return decisionOf(expectedPostgresFailure(error));
+    const failure = expectedPostgresFailure(error);
+    if (failure.kind !== 'rejected' || failure.constraint !== ONE_ACTIVE) return decisionOf(failure);
+    return tryOnce(context, attempt, () => earlierOrder(context, attempt));
   }
+}
+
+/** The unique index of active orders by sale and customer: it fails a repeat that nothing else has stopped. */
+const ONE_ACTIVE = 'orders_one_active_per_customer';
+
+async function earlierOrder({ postgres }: StrategyContext, attempt: Attempt): Promise<Answered> {
+  const order = await findActive(postgres.pool, attempt);
+  return order === null ? RETRY : existing(attempt, order);
 }
 
 /** Reasons after which an immediate retry may succeed. */
@@ -112,7 +127,6 @@ function decisionOf(failure: Exclude<PostgresFailure, { kind: 'defect' }>): Deci
   switch (failure.constraint) {
     case 'sales_sold_within_stock':
       return { kind: 'sold-out' };
-    case 'orders_one_active_per_customer':
     case 'orders_pkey':
     case 'stock_units_order_id_key':
       return RETRY; // another attempt of this customer was faster; the next try reads its order

@@ -4,7 +4,7 @@
  *
  *   the statement ──▶ sold: committed with its answer
  *     ├─ nothing counted ──▶ a read of the sale and the customer says why: rejected, or a repeat
- *     └─ another attempt of the customer was faster: the unique index fails the whole statement ──▶ retry, which finds its order
+ *     └─ another attempt of the customer was faster: the unique index fails the whole statement ──▶ a read finds its order
  *
  * A statement that waited for the row evaluates `sold < stock` again on the row's newest version. A repeat fails the condition
  * before it touches the row, unless its first order is younger than the statement. The row is locked from the UPDATE to the

@@ -1,0 +1,200 @@
+/** What a reader pastes from the documents works: code in a copy of the sources, commands against a running service. */
+import { execFile } from 'node:child_process';
+import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { buy, createSale } from './support/client.ts';
+import { copySources, type Installation, installService, type Run } from './support/service.ts';
+import { openTestStores, type TestStores } from './support/stores.ts';
+
+const root = fileURLToPath(new URL('../', import.meta.url));
+const text = (file: string) => readFileSync(path.join(root, file), 'utf8');
+const pages = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' })
+  .filter((file) => file.endsWith('.md'))
+  .map((file) => `docs/${file}`)
+  .sort();
+
+interface Sample {
+  /** The file that the page assigns it to: "… in `path`:". */
+  readonly file: string | undefined;
+  readonly language: string;
+  readonly code: string;
+}
+const samplesOf = (page: string): Sample[] =>
+  [...page.matchAll(/(?:`([\w./-]+)`:\n\n)?^```(\w+)\n([\s\S]*?)^```$/gm)].map(
+    ([, file, language, code]) => ({
+      ...{ file, language: language!, code: code! },
+    }),
+  );
+const commandsOf = (page: string) =>
+  samplesOf(page).flatMap(({ language, code }) => (language === 'sh' ? [code] : []));
+
+/** Puts each line with a plus below the line above it. @throws when the file lacks a line without one */
+function patched(source: string, patch: string): string {
+  const lines = source.split('\n');
+  let at = -1;
+  for (const line of patch.trimEnd().split('\n')) {
+    if (line === '…') continue;
+    if (line.startsWith('+')) lines.splice(++at, 0, line.slice(1));
+    else at = lines.indexOf(line.slice(1));
+    if (at < 0) throw new Error(`no such line: ${line}`);
+  }
+  return lines.join('\n');
+}
+
+/** Declares what a part of a function uses; a page that uses something else does not compile. */
+const around = (code: string) => `import type { Lock } from '../src/locks/lock.ts';
+interface Store {
+  write(page: number, options: { fence: number | null; signal: AbortSignal }): Promise<void>;
+}
+export async function sample(lock: Lock, request: { signal: AbortSignal }, pages: readonly number[], store: Store) {
+${code}
+  return null;
+}
+`;
+
+it('code compiles in the file that the page names, and passes the contract tests', {
+  timeout: 600_000,
+}, async () => {
+  await using copy = await copySources();
+  const code = pages
+    .flatMap((page) => samplesOf(text(page)))
+    .filter(({ language }) => /^(ts|diff)$/.test(language));
+  for (const [n, { file = `test/sample-${n}.ts`, language, code: pasted }] of code.entries()) {
+    const target = path.join(copy.folder, file);
+    const isPart = file === `test/sample-${n}.ts` && !/^(import|export) /m.test(pasted);
+    if (language === 'diff') writeFileSync(target, patched(readFileSync(target, 'utf8'), pasted));
+    else writeFileSync(target, isPart ? around(pasted) : pasted);
+  }
+  const { PATH, HOME } = process.env;
+  const run = (command: string, ...args: string[]) =>
+    promisify(execFile)(command, args, { cwd: copy.folder, env: { PATH, HOME } }).catch(
+      ({ stdout, stderr }) => {
+        throw new Error(`${stdout}${stderr}`);
+      },
+    );
+  await run('npm', 'run', 'check');
+  const tests = code.flatMap(({ file }) => (file?.endsWith('.test.ts') ? [file] : []));
+  expect(tests).toEqual(['test/contract/lock-my-lock.test.ts', 'test/contract/my-strategy.test.ts']);
+  const vitest = ['vitest', 'run', '--project', 'quick', '--testTimeout', '60000'];
+  const { stdout } = await run('npx', ...vitest, ...tests, 'test/tidy.test.ts');
+  expect(stdout).toMatch(/Test Files\W+3 passed \(3\)/);
+});
+
+let stores: TestStores;
+let installed: Installation;
+beforeEach(async () => {
+  [stores, installed] = await Promise.all([openTestStores(), installService()]);
+});
+afterEach(async () => {
+  await stores?.[Symbol.asyncDispose]();
+  await installed?.[Symbol.asyncDispose]();
+});
+
+/** A service of the installation, which reads its `.env`. */
+async function start(env: Readonly<Record<string, string>> = {}): Promise<Run & { readonly host: string }> {
+  const run = installed.start({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, ...env });
+  const url = await run.url;
+  if (url === null) throw new Error(run.log.join('\n'));
+  return { ...run, host: new URL(url).host };
+}
+
+/** Runs commands in the installation. @param addresses what stands for what they name @returns what they printed */
+async function follow(commands: string, addresses: readonly (readonly [string, string])[]): Promise<string> {
+  const script = addresses.reduce((all, [named, actual]) => all.replaceAll(named, actual), commands);
+  const { PATH, HOME } = process.env;
+  const env = { PATH, HOME, DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+  const silent = script.replaceAll('curl ', 'curl -sS ');
+  const { stdout, stderr } = await promisify(execFile)('sh', ['-ec', silent], { cwd: installed.folder, env });
+  return stdout + stderr;
+}
+const problemsIn = (said: string) => [...said.matchAll(/\/problems\/([\w-]+)/g)].map(([, slug]) => slug);
+
+it.each(['with a new .env', 'without .env'])('README, Try it, %s', async (given) => {
+  if (given === 'with a new .env') {
+    cpSync(path.join(root, 'scripts/secrets.sh'), path.join(installed.folder, 'scripts/secrets.sh'));
+    await follow('sh scripts/secrets.sh', []);
+  }
+  await using service = await start();
+  const [commands] = commandsOf(text('README.md').split('\n## Try it\n')[1]!);
+  const said = await follow(commands!, [['localhost:3000', service.host]]);
+  expect(problemsIn(said)).toEqual([]);
+  for (const line of ['{"id":1,', 'HTTP/1.1 201', '99 2xx responses', '"sold":100,"remaining":0'])
+    expect(said).toContain(line);
+});
+
+it('the commands of the tutorial, in their order', async () => {
+  let service: Awaited<ReturnType<typeof start>> | null = null;
+  let said = '';
+  for (const commands of commandsOf(text('docs/tutorial.md'))) {
+    const strategy = /^STRATEGY=(\S+) npm start$/m.exec(commands)?.[1];
+    if (strategy !== undefined) {
+      await service?.stop();
+      service = await start({ STRATEGY: strategy });
+    } else if (!/^(npm run (race|bench)|head)/.test(commands)) {
+      const orderId = /"orderId":"([^"]+)"/.exec(said)?.[1] ?? '';
+      const addresses = [
+        ['localhost:3000', service!.host],
+        ['01a203a7-0bba-707d-8e40-78c3eaa04524', orderId], // "Use your own orderId"
+        ['npm run reconcile --', 'node dist/reconcile.js'],
+      ] as const;
+      said += await follow(commands, addresses);
+    }
+  }
+  await service!.kill();
+  expect(problemsIn(said)).toEqual(['sold-out']); // of ben, before ann cancels
+  expect([...said.matchAll(/ (\d{3})\n/g)].map(([, status]) => status)).toEqual(['201', '200', '409']);
+  expect(said).toMatch(/"id":1,.*"sold":[1-9]\d{2,},"remaining":-\d/);
+  for (const line of [
+    '100 2xx responses',
+    '"id":2,"name":"Second launch","priceCents":4900,"stock":100,"sold":100',
+  ])
+    expect(said).toContain(line);
+  expect(said).toMatch(/"userId":"ann","status":"cancelled".*\n?.*"userId":"ben","status":"pending"/);
+  expect(said).toContain('Redis agrees with Postgres.\n');
+});
+
+const blockWith = (page: string, part: string) => commandsOf(text(page)).find((code) => code.includes(part))!;
+
+it('how to recover: dead tasks', async () => {
+  await using service = await start();
+  await stores.sql.query(`INSERT INTO tasks (id, kind, payload, state) VALUES (7, 'nothing', '{}', 'dead')`);
+  const said = await follow(blockWith('docs/how-to/recover.md', 'state=dead'), [
+    ['localhost:3000', service.host],
+  ]);
+  expect(problemsIn(said)).toEqual([]);
+  expect(said.match(/"id":7,/g)).toHaveLength(2);
+});
+
+it('how to run in production: a signed payment', async () => {
+  const commands = blockWith('docs/how-to/run-in-production.md', 'payments/notifications');
+  const PAYMENT_WEBHOOK_SECRETS = /secret=(\S+)/.exec(commands)![1]!;
+  await using service = await start({ PAYMENT_WEBHOOK_SECRETS });
+  const url = `http://${service.host}`;
+  const { body } = await buy(url, (await createSale(url, 1)).id, 'ann');
+  const said = await follow(commands, [
+    ['localhost:3000', service.host],
+    ['01a203a7-0bba-707d-8e40-78c3eaa04524', body.orderId as string],
+  ]);
+  expect(said).toContain('"status":"paid"');
+});
+
+it('how to open a sale to the public: the service takes the variables of the page', async () => {
+  const page = text('docs/how-to/open-to-the-public.md');
+  const settings = commandsOf(page).filter((code) => /^[A-Z_]+=/.test(code));
+  expect(settings).toHaveLength(5);
+  const set = (await follow(`set -a\n${settings.join('')}env`, [])).split('\n');
+  const named = settings.join('\n').match(/^[A-Z_]+(?==)/gm)!;
+  const env = Object.fromEntries(
+    named.map((name) => [name, set.find((line) => line.startsWith(`${name}=`))!.slice(name.length + 1)]),
+  );
+  await using service = await start({ ...env, HOST: '127.0.0.1', ADMIN_HOST: '127.0.0.1', ADMIN_PORT: '0' });
+  const adminPort = /"adminPort":(\d+)/.exec(service.log.join('\n'))![1];
+  const said = await follow(blockWith('docs/how-to/open-to-the-public.md', 'ALICES_TOKEN'), [
+    ['10.0.0.5:3100', `127.0.0.1:${adminPort}`],
+    ['$ALICES_TOKEN', /alice:(\w+)/.exec(env.ADMIN_TOKEN!)![1]!],
+  ]);
+  expect(said).toMatch(/^\{"id":1,/);
+});
