@@ -12,6 +12,7 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { startLocalStores } from '../src/local/stores.ts';
 
 const SCRIPT = 'check-build.js';
 const NOBODY = 65_534;
@@ -21,7 +22,7 @@ beforeEach(() => {
   folder = mkdtempSync(path.join(tmpdir(), 'stampede-test-build-'));
   chmodSync(folder, 0o755);
   copyFileSync(new URL(`../scripts/${SCRIPT}`, import.meta.url), path.join(folder, SCRIPT));
-  writeFileSync(path.join(folder, 'package.json'), '{"type":"module"}');
+  writeFileSync(path.join(folder, 'package.json'), '{"type":"module","engines":{"node":">=20.19"}}');
   mkdirSync(path.join(folder, 'node_modules/typescript'), { recursive: true });
 });
 afterEach(() => rmSync(folder, { recursive: true }));
@@ -65,13 +66,48 @@ it.runIf(process.getuid?.() === 0).each([
     status: 1,
     sentence:
       `This user cannot write the compiled service to ${refused.replace(/\/$/, '')} (EACCES). Change the owner with ` +
-      `sudo chown -R ${NOBODY}:${NOBODY} ${refused.replace(/\/$/, '')}, or copy the project to a folder of your own and ` +
+      `sudo chown -R ${NOBODY}:${NOBODY} '${refused.replace(/\/$/, '')}', or copy the project to a folder of your own and ` +
       'run it there.\n',
   });
 });
 
-it('a folder that can be written passes, and is made when missing', () => {
+it('a folder that can be written passes, and is made when missing; only the first build is announced', () => {
   chmodSync(folder, 0o777);
-  expect(check()).toEqual({ status: 0, sentence: '' });
+  expect(check()).toEqual({ status: 0, sentence: expect.stringContaining('for the first start only') });
+  writeFileSync(path.join(folder, 'dist', 'main.js'), '');
+  chmodSync(path.join(folder, 'dist', 'main.js'), 0o666);
   expect(check()).toEqual({ status: 0, sentence: '' });
 });
+
+it('an old Node.js is named before the compiler runs', () => {
+  writeFileSync(path.join(folder, 'package.json'), '{"type":"module","engines":{"node":">=99.1"}}');
+  expect(check()).toEqual({
+    status: 1,
+    sentence: `Node.js ${process.versions.node} is too old: Stampede needs >=99.1.\n`,
+  });
+});
+
+/** Where the kernel does not let root mount, such as in an unprivileged container, the test is skipped. */
+it.runIf(process.getuid?.() === 0)(
+  'a read-only file system: no advice to change the owner',
+  async ({ skip }) => {
+    const mount = (...args: string[]) => spawnSync('mount', args).status === 0;
+    if (!mount('--bind', folder, folder)) return skip();
+    try {
+      if (!mount('-o', 'remount,ro,bind', folder)) return skip();
+      expect(check().sentence).toContain('(EROFS). The file system is read-only: copy the project');
+      const stores = startLocalStores({
+        folder: path.join(folder, '.local'),
+        postgres: true,
+        redis: false,
+        say: () => {},
+      });
+      await expect(stores).rejects.toMatchObject({
+        code: 'folder-unusable',
+        message: expect.stringMatching(/file system is read-only. Run a copy/),
+      });
+    } finally {
+      spawnSync('umount', [folder]);
+    }
+  },
+);

@@ -39,3 +39,17 @@ export function systemCode(error: unknown): string | null {
 export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw new LocalStoreError('aborted', 'The start of the local stores was aborted.');
 }
+
+/** What to do about a folder that cannot be written for want of a disk, not of a right; null for other errors. */
+export function diskAdvice(error: unknown, folder: string): string | null {
+  const elsewhere = 'or set DATABASE_URL and REDIS_URL to your own stores';
+  switch (systemCode(error)) {
+    case 'EROFS':
+      return `The file system is read-only. Run a copy of the project in a folder that can be written, ${elsewhere}.`;
+    case 'ENOSPC':
+    case 'EDQUOT':
+      return `The disk is full, or a quota is used up (df -h '${folder}'; df -i '${folder}'). Free some space, ${elsewhere}.`;
+    default:
+      return null;
+  }
+}

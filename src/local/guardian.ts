@@ -11,7 +11,7 @@
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { LocalStoreError } from './errors.ts';
+import { diskAdvice, LocalStoreError } from './errors.ts';
 import { type FolderLock, lockFolder } from './folder-lock.ts';
 import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
 import { serviceUrlOf } from './postgres-roles.ts';
@@ -95,7 +95,8 @@ async function sendFailure(error: unknown): Promise<void> {
   await send({
     stampede: 'failed',
     code: 'guardian-failed',
-    message: `The local stores failed to start: ${message}`,
+    message:
+      `The local stores failed to start: ${message}. ${diskAdvice(error, order.folder) ?? ''}`.trimEnd(),
   });
 }
 

@@ -22,7 +22,7 @@ import {
 import { createRequire } from 'node:module';
 import { dirname, extname, join, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { LocalStoreError } from './errors.ts';
+import { diskAdvice, LocalStoreError, systemCode } from './errors.ts';
 import { lockFolder } from './folder-lock.ts';
 import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
 import { stopOrphanedPostgres } from './postgres-server.ts';
@@ -54,11 +54,21 @@ export interface LocalStoresOptions {
   readonly installRedis?: LocalRedis;
 }
 
+/** Like `mkdir -p`. For a read-only file system the recursive one of Node reports ENOENT instead of EROFS. */
+function createFolder(path: string, mode: number): void {
+  try {
+    mkdirSync(path, { recursive: true, mode });
+  } catch (error) {
+    if (systemCode(error) !== 'ENOENT') throw error;
+    mkdirSync(path, { mode });
+  }
+}
+
 /** Creates the folder and checks that it is writable. @returns its real path, by which command lines are matched */
 function prepareFolder(path: string): string {
   try {
     // Other accounts may enter only where a server's account has to: see server-account.ts.
-    mkdirSync(path, { recursive: true, mode: 0o755 });
+    createFolder(path, 0o755);
     if (process.platform === 'linux') chmodSync(path, 0o700);
     for (const name of ['', 'postgres', 'redis', 'lock']) {
       const folder = join(path, name);
@@ -66,13 +76,18 @@ function prepareFolder(path: string): string {
     }
     return realpathSync(path);
   } catch (cause) {
-    const { uid, gid } = { uid: process.getuid?.(), gid: process.getgid?.() };
-    throw new LocalStoreError(
-      'folder-unusable',
-      `The local stores cannot write to ${path}: ${(cause as Error).message}. If an earlier run as another user (root?) created it, change its owner with: sudo chown -R ${uid}:${gid} ${path}`,
-      { cause },
-    );
+    throw unusable(path, cause);
   }
+}
+
+function unusable(path: string, cause: unknown): LocalStoreError {
+  const { uid, gid } = { uid: process.getuid?.(), gid: process.getgid?.() };
+  const chown = `If an earlier run as another user (root?) created it, change its owner with: sudo chown -R ${uid}:${gid} '${path}'`;
+  return new LocalStoreError(
+    'folder-unusable',
+    `The local stores cannot write to ${path}: ${(cause as Error).message}. ${diskAdvice(cause, path) ?? chown}`,
+    { cause },
+  );
 }
 
 /** The guardian runs as plain JavaScript in a build, and with tsx as its loader from the sources. */
@@ -85,8 +100,16 @@ function guardianCommand(): string[] {
   return ['--import', loader, guardian];
 }
 
+function openLog(folder: string): number {
+  try {
+    return openSync(join(folder, 'guardian.log'), 'a', 0o600);
+  } catch (cause) {
+    throw unusable(folder, cause);
+  }
+}
+
 function spawnGuardian(order: GuardianOrder): ChildProcess {
-  const log = openSync(join(order.folder, 'guardian.log'), 'a', 0o600);
+  const log = openLog(order.folder);
   try {
     return spawn(process.execPath, [...guardianCommand(), JSON.stringify(order)], {
       cwd: order.folder,
