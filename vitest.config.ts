@@ -1,6 +1,7 @@
 import { defineConfig } from 'vitest/config';
+import { valkeyFolder } from './bench/kit/valkey.ts';
 import { Reporter } from './test/support/reporter.ts';
-import { FULL_ONLY, IN_BOTH, QUICK_ONLY, TIMED } from './test/tiers.ts';
+import { FULL_ONLY, IN_BOTH, ON_VALKEY, QUICK_ONLY, TIMED } from './test/tiers.ts';
 
 /** @param groupOrder the projects run one after the other, in this order */
 const shared = (groupOrder: number) => ({
@@ -43,6 +44,17 @@ export default defineConfig({
           // Alone: see test/tiers.ts.
           maxWorkers: 1,
           provide: { tier: 'full' },
+        },
+      },
+      {
+        test: {
+          // Beside the full tier.
+          ...shared(2),
+          name: 'valkey',
+          include: ON_VALKEY,
+          globalSetup: ['test/support/valkey-setup.ts'],
+          env: { PATH: `${valkeyFolder}:${process.env.PATH}` },
+          provide: { tier: 'quick' },
         },
       },
     ],

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { FULL_ONLY, IN_BOTH, QUICK_ONLY, TIMED } from './tiers.ts';
+import { FULL_ONLY, IN_BOTH, ON_VALKEY, QUICK_ONLY, TIMED } from './tiers.ts';
 
 const root = fileURLToPath(new URL('../', import.meta.url));
 
@@ -194,10 +194,13 @@ function functionsOf(source: string): { name: string; length: number }[] {
 }
 
 describe('tiers', () => {
-  it.each([...FULL_ONLY, ...TIMED, ...IN_BOTH, ...QUICK_ONLY])('%s names test files', (pattern) => {
-    const isNamed = new RegExp(`^${pattern.replaceAll('.', '\\.').replace('*', '[^/]*')}$`);
-    expect(files.filter((file) => isNamed.test(file))).not.toEqual([]);
-  });
+  it.each([...FULL_ONLY, ...TIMED, ...IN_BOTH, ...QUICK_ONLY, ...ON_VALKEY])(
+    '%s names test files',
+    (pattern) => {
+      const isNamed = new RegExp(`^${pattern.replaceAll('.', '\\.').replace('*', '[^/]*')}$`);
+      expect(files.filter((file) => isNamed.test(file))).not.toEqual([]);
+    },
+  );
 });
 
 describe('scripts', () => {

@@ -1,5 +1,6 @@
 /**
- * The two tiers of the tests, which vitest.config.ts makes projects of. `npm test` runs `quick`; `npm run test:all` runs both. A
+ * The two tiers of the tests, which vitest.config.ts makes projects of. `npm test` runs `quick`; `npm run test:all` runs both,
+ * and a project for Valkey. A
  * test file is in `quick` unless a list here says otherwise. Running one file by its name runs what it has in either tier.
  */
 
@@ -77,5 +78,10 @@ export const IN_BOTH = [
 
 /** Of these, nothing is left for the full tier. */
 export const QUICK_ONLY = ['for-update', 'group-commit', 'lua', 'unsafe'].map(
+  (name) => `test/contract/${name}.test.ts`,
+);
+
+/** Run once more in the full tier, with Valkey 9 in place of every Redis: the core of the strategies and locks in Redis. */
+export const ON_VALKEY = ['global-lock', 'lua', 'segmented-lock', 'unsafe', 'lock-redis*', 'redis-acl'].map(
   (name) => `test/contract/${name}.test.ts`,
 );

@@ -1,0 +1,17 @@
+/** For the project `valkey`, whose PATH begins with the folder of Valkey 9: fetches it, and starts the Redis that its files share. */
+import type { TestProject } from 'vitest/node';
+import { findValkey } from '../../bench/kit/valkey.ts';
+import { startSharedRedis } from './global-setup.ts';
+import { openRunFolder } from './run-folder.ts';
+
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const program = await findValkey().catch((error: Error) => error);
+  if (program instanceof Error) {
+    process.stdout.write(`The project valkey is skipped: ${program.message}\n`);
+    project.config.testNamePattern = /(?!)/;
+    return async () => {};
+  }
+  const run = await openRunFolder();
+  project.provide('redisUrl', (await startSharedRedis(run.path, program)).url);
+  return run.end;
+}
