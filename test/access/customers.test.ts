@@ -252,30 +252,6 @@ describe('a customer', () => {
   });
 });
 
-describe('the waiting room', () => {
-  it('draws a turn after the start, the same one however often it is asked for', async () => {
-    const startsAt = new Date(Date.now() + 60_000);
-    const saleId = await sell(1, { startsAt: startsAt.toISOString(), spreadS: 10 });
-    const token = await issuer.token('early');
-    const turns = [];
-    for (let n = 0; n < 3; n++) turns.push((await post(`/sales/${saleId}/tickets`, token)).body.notBefore);
-    expect(new Set(turns).size).toBe(1);
-    const afterMs = Date.parse(turns[0] as string) - startsAt.getTime();
-    expect(afterMs).toBeGreaterThanOrEqual(0);
-    expect(afterMs).toBeLessThan(10_000);
-  });
-
-  it('gives late customers one turn after the other, behind the lottery when it takes every turn', async () => {
-    const saleId = await sell(9, { startsAt: new Date(Date.now() - 1_000).toISOString(), spreadS: 3_600 });
-    await stores.redis.hset(`stampede:{sale:${saleId}}:turns`, '#early', 1_000_000_000);
-    const turnOf = async (name: string) =>
-      Date.parse((await post(`/sales/${saleId}/tickets`, await issuer.token(name))).body.notBefore as string);
-    const [first, second] = [await turnOf('late-1'), await turnOf('late-2')];
-    expect(first).toBeGreaterThan(Date.now() + 3_000_000);
-    expect(second).toBeGreaterThanOrEqual(first);
-  });
-});
-
 describe('the proof of work', () => {
   it('is required where it is configured, and bound to sale and customer', async () => {
     const saleId = await sell(1);

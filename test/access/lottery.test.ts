@@ -1,67 +1,38 @@
 /**
+ * The waiting room, with its turns in Redis and in Postgres: the contract of both.
+ *
  * The lottery, with 10,000 customers on a running service: the order of arrival does not decide the outcome, and no customer is served
- * before their turn. Turns are given by the waiting room on a real Redis, in the seconds before a start that has passed when the
+ * before their turn. Turns are given by the waiting room on a real store, in the seconds before a start that has passed when the
  * customers buy. Everything depends on a fixed seed. With another one, each statistic would be beyond its bound once in a million.
  */
 
 import { Client } from 'undici';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { localCapacity } from '../../src/access/capacity.ts';
 import { customerId } from '../../src/access/identity.ts';
+import { postgresTurns } from '../../src/access/postgres-turns.ts';
+import { redisTurns } from '../../src/access/redis-turns.ts';
 import { createTickets } from '../../src/access/ticket.ts';
-import { createWaitingRoom } from '../../src/access/waiting-room.ts';
+import { createWaitingRoom, type TurnStore } from '../../src/access/waiting-room.ts';
+import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
+import { limits } from '../../src/config/limits.ts';
 import type { Sale } from '../../src/domain/sale.ts';
-import type { RedisStore } from '../../src/store/redis/connection.ts';
-import { call } from '../support/client.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { call, eventually } from '../support/client.ts';
 import { ISSUER, type Issuer, openIssuer } from '../support/issuer.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const SEED = 'b51d3a4e-6f0c-4c52-9d6f-0c1f3a7be2d4';
 const KEY = Buffer.alloc(32, 'k');
-const CUSTOMERS = 10_000;
-const UNITS = 1_000;
+/** One of ten gets a unit. The draw does not depend on the store, so most customers draw in the faster one. */
+const CUSTOMERS: Readonly<Record<string, number>> = { Redis: 10_000, 'Postgres alone': 2_000 };
 const SPREAD_S = 240;
+const VALID_MS = 600_000;
 /** A standard normal value is further from 0 once in a million. */
 const FAR = 4.9;
 /** A chi-squared value with 19 degrees of freedom is higher once in a million. */
 const [BINS, UNEVEN] = [20, 65];
-
-let stores: TestStores;
-let issuer: Issuer;
-let service: TestService;
-
-beforeAll(async () => {
-  [stores, issuer] = await Promise.all([openTestStores(), openIssuer()]);
-  service = await startService({
-    DATABASE_URL: stores.databaseUrl,
-    REDIS_URL: stores.redisUrl,
-    ...issuer.env,
-    TICKET_SECRETS: KEY.toString('base64'),
-    ADDRESS_RATE: '0',
-    ADMISSION_MS: '60000', // a slow machine answers late, not busy
-    ADMIN_TOKEN: 'test:0123456789abcdef',
-  });
-});
-afterAll(async () => {
-  await service?.kill();
-  await issuer?.[Symbol.asyncDispose]();
-  await stores?.[Symbol.asyncDispose]();
-});
-
-async function sell(startMs: number): Promise<Sale> {
-  const startsAt = new Date(startMs).toISOString();
-  const { body } = await call(`${service.url}/sales`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', authorization: 'Bearer 0123456789abcdef' },
-    body: JSON.stringify({ name: 'rush', stock: UNITS, priceCents: 500, startsAt, spreadS: SPREAD_S }),
-  });
-  const sale = body as unknown as Sale;
-  await stores.sql.query('UPDATE sales SET lottery_seed = $2 WHERE id = $1', [sale.id, SEED]);
-  return sale;
-}
-
-const waitingRoom = () =>
-  createWaitingRoom({ redis: stores.redis } as unknown as RedisStore, () => 1_000, 600_000);
 
 interface Arrival {
   /** How many came before. */
@@ -71,36 +42,20 @@ interface Arrival {
   readonly ticket: string;
 }
 
-/** One customer after the other takes a ticket, in the minute before the start. */
-async function arrive(sale: Sale): Promise<Arrival[]> {
-  const tickets = createTickets([KEY]);
-  const room = waitingRoom();
-  const sinceMs = Date.parse(sale.startsAt!) - 60_000;
-  return Promise.all(
-    Array.from({ length: CUSTOMERS }, async (_, rank) => {
-      const customer = `customer-${rank}`;
-      const turnMs = await room.turn(sale, SEED, customer, sinceMs + 5 * rank);
-      const times = { notBeforeMs: turnMs, expiresMs: turnMs + 600_000 };
-      const ticket = tickets.issue({ saleId: sale.id, customer, ...times });
-      return { rank, customer, turnMs, ticket };
-    }),
-  );
-}
+/** More expired turns than one statement deletes, a room that nobody entered for long, and a turn whose ticket is valid. */
+const EXPIRED = `
+  WITH room AS (INSERT INTO waiting_rooms (sale_id, expires_ms) VALUES (-1, 1))
+  INSERT INTO turns SELECT -1, 'old-' || n, 0, CASE n WHEN 0 THEN 1e15 ELSE n END FROM generate_series(0, $1::int) n`;
 
-/** Buys with each ticket, in the order given. @returns each answer's status */
-async function attempt(sale: Sale, arrivals: readonly Arrival[]): Promise<number[]> {
-  const client = new Client(service.url, { pipelining: 50 });
-  const answers = arrivals.map(async ({ ticket }) => {
-    const headers = { authorization: `Bearer ${ticket}` };
-    const path = `/sales/${sale.id}/orders`;
-    const { statusCode, body } = await client.request({ method: 'POST', path, headers, idempotent: true });
-    await body.dump();
-    return statusCode;
-  });
-  const statuses = await Promise.all(answers);
-  await client.close();
-  return statuses;
+interface Place {
+  readonly stores: TestStores;
+  readonly postgres: PostgresStore;
 }
+/** Where the turns are kept, and the REDIS_URL of such a service. */
+const PLACES: Readonly<Record<string, [(place: Place) => TurnStore, (stores: TestStores) => string]>> = {
+  Redis: [({ stores }) => redisTurns(stores), ({ redisUrl }) => redisUrl],
+  'Postgres alone': [({ postgres }) => postgresTurns(postgres), () => 'none'],
+};
 
 /** Spearman's rank correlation of a list of ranks with its order, as a standard normal value. */
 function spearman(values: readonly number[]): number {
@@ -110,58 +65,211 @@ function spearman(values: readonly number[]): number {
   return (1 - (6 * squares) / (n * (n * n - 1))) * Math.sqrt(n - 1);
 }
 
-it('serves 10,000 customers in an order independent of their arrival', async () => {
-  const startMs = Date.now() - 1_000 * (SPREAD_S + 5);
-  const sale = await sell(startMs);
-  const arrivals = await arrive(sale);
-  const byTurn = arrivals.toSorted((a, b) => a.turnMs - b.turnMs);
-  const statuses = await attempt(sale, byTurn);
-  const served = byTurn.filter((_, at) => statuses[at] === 201);
-  expect(served).toEqual(byTurn.slice(0, UNITS)); // each at its turn, and no other customer
-  expect(statuses.filter((status) => status === 409)).toHaveLength(CUSTOMERS - UNITS);
-  const owners = await stores.sql.query('SELECT user_id FROM orders WHERE sale_id = $1', [sale.id]);
-  expect(new Set(owners.rows.map(({ user_id }) => user_id))).toEqual(
-    new Set(served.map((one) => one.customer)),
-  );
+describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
+  const [turnsOf, redisUrlOf] = PLACES[name]!;
+  const customers = CUSTOMERS[name]!;
+  const units = customers / 10;
+  let place: Place;
+  let stores: TestStores;
+  let issuer: Issuer;
+  let service: TestService;
 
-  const z = spearman(byTurn.map(({ rank }) => rank));
-  const ofServed = spearman(served.map(({ rank }) => rank));
-  // The mean place of those served among all who came: of n places drawn without replacement.
-  const mean = served.reduce((sum, { rank }) => sum + rank, 0) / UNITS;
-  const deviation = Math.sqrt(((CUSTOMERS + 1) * (CUSTOMERS - UNITS)) / (12 * UNITS));
-  const place = (mean - (CUSTOMERS - 1) / 2) / deviation;
-  for (const value of [z, ofServed, place]) expect(Math.abs(value)).toBeLessThan(FAR);
+  beforeAll(async () => {
+    [stores, issuer] = await Promise.all([openTestStores(), openIssuer()]);
+    place = { stores, postgres: openPostgres(stores.databaseUrl, () => {}) };
+    await stores.sql.query(EXPIRED, [2 * limits.retention.batch + 1]);
+    service = await startService({
+      DATABASE_URL: stores.databaseUrl,
+      REDIS_URL: redisUrlOf(stores),
+      ...issuer.env,
+      TICKET_SECRETS: KEY.toString('base64'),
+      ADDRESS_RATE: '0',
+      ADMISSION_MS: '60000', // a slow machine answers late, not busy
+      ADMIN_TOKEN: 'test:0123456789abcdef',
+    });
+  });
+  afterAll(async () => {
+    await service?.kill();
+    await place?.postgres.close();
+    await issuer?.[Symbol.asyncDispose]();
+    await stores?.[Symbol.asyncDispose]();
+  });
 
-  const bins = Array<number>(BINS).fill(0);
-  for (const { turnMs } of arrivals) bins[Math.floor(((turnMs - startMs) / (SPREAD_S * 1_000)) * BINS)]!++;
-  const each = CUSTOMERS / BINS;
-  const unevenness = bins.reduce((sum, count) => sum + (count - each) ** 2 / each, 0);
-  expect(unevenness).toBeLessThan(UNEVEN);
+  async function sell(startMs: number): Promise<Sale> {
+    const startsAt = new Date(startMs).toISOString();
+    const { body } = await call(`${service.url}/sales`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: 'Bearer 0123456789abcdef' },
+      body: JSON.stringify({ name: 'rush', stock: units, priceCents: 500, startsAt, spreadS: SPREAD_S }),
+    });
+    const sale = body as unknown as Sale;
+    await stores.sql.query('UPDATE sales SET lottery_seed = $2 WHERE id = $1', [sale.id, SEED]);
+    return sale;
+  }
+
+  const waitingRoom = (perSecond = 1_000) => createWaitingRoom(turnsOf(place), () => perSecond, VALID_MS);
+
+  /** Customers take tickets in the minute before the start, some of them at the same time. */
+  async function arrive(sale: Sale): Promise<Arrival[]> {
+    const tickets = createTickets([KEY]);
+    const room = waitingRoom();
+    const sinceMs = Date.parse(sale.startsAt!) - 60_000;
+    const one = async (rank: number) => {
+      const customer = `customer-${rank}`;
+      const turnMs = await room.turn(sale, SEED, customer, sinceMs + 5 * rank);
+      const times = { notBeforeMs: turnMs, expiresMs: turnMs + VALID_MS };
+      return { rank, customer, turnMs, ticket: tickets.issue({ saleId: sale.id, customer, ...times }) };
+    };
+    const arrivals: Arrival[] = [];
+    while (arrivals.length < customers)
+      arrivals.push(...(await Promise.all(Array.from({ length: 100 }, (_, n) => one(arrivals.length + n)))));
+    return arrivals;
+  }
+
+  /** Buys with each ticket, in the order given. @returns each answer's status */
+  async function attempt(sale: Sale, arrivals: readonly Arrival[]): Promise<number[]> {
+    const client = new Client(service.url, { pipelining: 50 });
+    const answers = arrivals.map(async ({ ticket }) => {
+      const headers = { authorization: `Bearer ${ticket}` };
+      const path = `/sales/${sale.id}/orders`;
+      const { statusCode, body } = await client.request({ method: 'POST', path, headers, idempotent: true });
+      await body.dump();
+      return statusCode;
+    });
+    const statuses = await Promise.all(answers);
+    await client.close();
+    return statuses;
+  }
+
+  it(`serves ${customers} customers in an order independent of their arrival`, async () => {
+    const startMs = Date.now() - 1_000 * (SPREAD_S + 5);
+    const sale = await sell(startMs);
+    const arrivals = await arrive(sale);
+    const byTurn = arrivals.toSorted((a, b) => a.turnMs - b.turnMs);
+    const statuses = await attempt(sale, byTurn);
+    const served = byTurn.filter((_, at) => statuses[at] === 201);
+    expect(served).toEqual(byTurn.slice(0, units)); // each at its turn, and no other customer
+    expect(statuses.filter((status) => status === 409)).toHaveLength(customers - units);
+    const owners = await stores.sql.query('SELECT user_id FROM orders WHERE sale_id = $1', [sale.id]);
+    expect(new Set(owners.rows.map(({ user_id }) => user_id))).toEqual(
+      new Set(served.map((one) => one.customer)),
+    );
+
+    const z = spearman(byTurn.map(({ rank }) => rank));
+    const ofServed = spearman(served.map(({ rank }) => rank));
+    // The mean place of those served among all who came: of n places drawn without replacement.
+    const mean = served.reduce((sum, { rank }) => sum + rank, 0) / units;
+    const deviation = Math.sqrt(((customers + 1) * (customers - units)) / (12 * units));
+    const place = (mean - (customers - 1) / 2) / deviation;
+    for (const value of [z, ofServed, place]) expect(Math.abs(value)).toBeLessThan(FAR);
+
+    const bins = Array<number>(BINS).fill(0);
+    for (const { turnMs } of arrivals) bins[Math.floor(((turnMs - startMs) / (SPREAD_S * 1_000)) * BINS)]!++;
+    const each = customers / BINS;
+    const unevenness = bins.reduce((sum, count) => sum + (count - each) ** 2 / each, 0);
+    expect(unevenness).toBeLessThan(UNEVEN);
+  });
+
+  it('refuses purchases before their turn while units are free', async () => {
+    const nowMs = Date.now();
+    const sale = await sell(nowMs - 10_000);
+    const arrivals = await arrive(sale);
+    const early = arrivals.filter(({ turnMs }) => turnMs > nowMs + 60_000);
+    const due = arrivals.filter(({ turnMs }) => turnMs <= nowMs);
+    expect(new Set(await attempt(sale, early))).toEqual(new Set([409]));
+    expect((await call(`${service.url}/sales/${sale.id}`)).body.sold).toBe(0);
+    expect(new Set(await attempt(sale, due))).toEqual(new Set([201]));
+  });
+
+  const requestTicket = async (sale: Sale, sub: string) => {
+    const headers = { authorization: `Bearer ${await issuer.token(sub)}` };
+    return call(`${service.url}/sales/${sale.id}/tickets`, { method: 'POST', headers });
+  };
+
+  it('issues over HTTP the turns that any store gives', async () => {
+    const sale = await sell(Date.now() + 3_600_000);
+    const subjects = Array.from({ length: 30 }, (_, n) => `subject-${n}`);
+    const asked = await Promise.all(subjects.map((sub) => requestTicket(sale, sub)));
+    const drawn = await Promise.all(
+      Object.values(PLACES).map(([turns]) => {
+        const room = createWaitingRoom(turns(place), () => 1, VALID_MS);
+        return Promise.all(subjects.map((sub) => room.turn(sale, SEED, customerId(ISSUER, sub), Date.now())));
+      }),
+    );
+    const issued = asked.map(({ body }) => Date.parse(body.notBefore as string));
+    expect(drawn).toEqual([issued, issued]);
+  });
+
+  it('gives a customer one turn until its ticket expires, also for requests at the same time', async () => {
+    const nowMs = Date.now();
+    const sale = { ...(await sell(nowMs - 60_000)), spreadS: 0 };
+    const turn = (n: number, atMs = nowMs) => waitingRoom(10).turn(sale, SEED, `late-${n}`, atMs);
+    const late = Array.from({ length: 50 }, (_, n) => n);
+    const turns = await Promise.all(late.flatMap((n) => [turn(n), turn(n), turn(n), turn(n)]));
+    expect(turns.toSorted((a, b) => a - b)).toEqual(late.flatMap((n) => Array(4).fill(nowMs + 100 * n)));
+    for (const n of late) expect(new Set(turns.slice(4 * n, 4 * n + 4)).size).toBe(1);
+    const expiresMs = turns[0]! + VALID_MS;
+    expect([await turn(0, expiresMs - 1), await turn(0, expiresMs)]).toEqual([turns[0], expiresMs]);
+  });
+
+  it('gives late customers the turns that the lottery leaves, and those behind it when it leaves none', async () => {
+    const startMs = Date.now() - 1_000;
+    /** The turns of three late customers of ten turns a second, with a lottery of 10 s. @param early customers who came before */
+    const late = async (early: number) => {
+      const sale = { ...(await sell(startMs)), spreadS: 10 };
+      const turn = (customer: string, atMs: number) => waitingRoom(10).turn(sale, SEED, customer, atMs);
+      for (
+        let n = 0;
+        n < early;
+        n++ // asking again is no second customer
+      )
+        for (let times = 0; times < 2; times++) await turn(`early-${n}`, startMs - 1);
+      const turns: number[] = [];
+      for (const customer of ['ann', 'ben', 'cat']) turns.push(await turn(customer, startMs + 1_000));
+      return turns.map((turnMs) => turnMs - startMs);
+    };
+    expect(await late(0)).toEqual([1_000, 1_100, 1_200]);
+    expect(await late(50)).toEqual([1_000, 1_200, 1_400]);
+    expect(await late(95)).toEqual([10_000, 10_100, 10_200]);
+    expect(await late(110)).toEqual([11_000, 11_100, 11_200]);
+  });
+
+  it('answers at most 20 requests of a customer in a minute', async () => {
+    const sale = await sell(Date.now() + 3_600_000);
+    const answers = await Promise.all(Array.from({ length: 25 }, () => requestTicket(sale, 'insistent')));
+    const statuses = answers.map(({ status }) => status).sort();
+    expect(statuses).toEqual([...Array(20).fill(201), ...Array(5).fill(429)]);
+  });
+
+  if (name === 'Redis') return;
+
+  it('deletes the turns whose tickets have expired', async () => {
+    const count = `SELECT (SELECT count(*)::int FROM turns WHERE user_id LIKE 'old-%') AS turns,
+      (SELECT count(*)::int FROM waiting_rooms WHERE sale_id < 0) AS rooms`;
+    const rest = await eventually(
+      async () => (await stores.sql.query(count)).rows[0],
+      ({ turns }) => turns === 1,
+    );
+    expect(rest).toEqual({ turns: 1, rooms: 0 });
+  });
+
+  it('gives no turn while Postgres cannot: 503', async () => {
+    const sale = await sell(Date.now() + 3_600_000);
+    const blocker = await stores.sql.connect();
+    await blocker.query('BEGIN; LOCK TABLE waiting_rooms IN ACCESS EXCLUSIVE MODE');
+    const { status, problem, headers } = await requestTicket(sale, 'ann').finally(async () => {
+      await blocker.query('ROLLBACK');
+      blocker.release();
+    });
+    expect({ status, problem }).toEqual({ status: 503, problem: 'busy' });
+    expect(Number(headers.get('retry-after'))).toBeGreaterThan(0);
+    expect((await requestTicket(sale, 'ann')).status).toBe(201);
+  });
 });
 
-it('refuses purchases before their turn while units are free', async () => {
-  const nowMs = Date.now();
-  const sale = await sell(nowMs - 10_000);
-  const arrivals = await arrive(sale);
-  const early = arrivals.filter(({ turnMs }) => turnMs > nowMs + 60_000);
-  const due = arrivals.filter(({ turnMs }) => turnMs <= nowMs);
-  expect(new Set(await attempt(sale, early))).toEqual(new Set([409]));
-  expect((await call(`${service.url}/sales/${sale.id}`)).body.sold).toBe(0);
-  expect(new Set(await attempt(sale, due))).toEqual(new Set([201]));
-});
-
-it('issues the turns of the waiting room over HTTP', async () => {
-  const sale = await sell(Date.now() + 3_600_000);
-  const subjects = Array.from({ length: 30 }, (_, n) => `subject-${n}`);
-  const asked = await Promise.all(
-    subjects.map(async (sub) => {
-      const headers = { authorization: `Bearer ${await issuer.token(sub)}` };
-      return call(`${service.url}/sales/${sale.id}/tickets`, { method: 'POST', headers });
-    }),
-  );
-  await stores.redis.del(`stampede:{sale:${sale.id}}:turns`); // forgets them: they are drawn again
-  const drawn = await Promise.all(
-    subjects.map((sub) => waitingRoom().turn(sale, SEED, customerId(ISSUER, sub), Date.now())),
-  );
-  expect(asked.map(({ body }) => Date.parse(body.notBefore as string))).toEqual(drawn);
+it('without Redis, the capacity is that of this process for each process of the service', async () => {
+  const shedder = createLoadShedder(100, 1);
+  const capacity = localCapacity(shedder, 3);
+  expect(capacity.perSecond).toBe(3 * shedder.state.perSecond);
+  await capacity.stop();
 });

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { shareCapacity } from '../../src/access/capacity.ts';
+import { redisTurns } from '../../src/access/redis-turns.ts';
 import { sharedLimits } from '../../src/access/shared-limits.ts';
 import { createWaitingRoom } from '../../src/access/waiting-room.ts';
 import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
@@ -112,7 +113,7 @@ describe('the user of the page', () => {
     const capacity = shareCapacity(store, createLoadShedder(100, 1), (error) => failures.push(error));
     expect(await sharedLimits(store).use('ticket', 'ann')).toBeNull();
     const sale = { id: 1, startsAt: null, spreadS: 0 } as Sale;
-    await createWaitingRoom(store, () => 1, 60_000).turn(sale, 'seed', 'ann', 1);
+    await createWaitingRoom(redisTurns(store), () => 1, 60_000).turn(sale, 'seed', 'ann', 1);
     await capacity.stop();
     expect(failures).toEqual([]);
     expect(await denials(admin)).toEqual([]);
