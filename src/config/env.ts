@@ -185,19 +185,14 @@ export function parseEnv(
   if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
   const value = parsed.data;
   const isOpen = value.AUTH === 'jwt';
-  const postgresAlone = value.REDIS_URL === NONE;
-  const defaults = postgresAlone ? DEFAULTS.alone : DEFAULTS.withRedis;
   return {
-    strategy: value.STRATEGY ?? defaults.strategy,
-    lock: value.LOCK ?? defaults.lock,
+    ...redisOf(value),
     port: value.PORT,
     host: value.HOST,
     adminPort: value.ADMIN_PORT ?? null,
     adminHost: value.ADMIN_HOST ?? value.HOST,
     databaseUrl: value.DATABASE_URL ?? null,
     migrationDatabaseUrl: value.MIGRATION_DATABASE_URL ?? null,
-    redisUrl: postgresAlone ? null : (value.REDIS_URL ?? null),
-    postgresAlone,
     localRedis: value.LOCAL_REDIS,
     redlockUrls: value.REDLOCK_URLS ?? [],
     zookeeperUrl: value.ZOOKEEPER_URL ?? null,
@@ -227,6 +222,16 @@ export function parseEnv(
     otlpEndpoint: value.OTEL_EXPORTER_OTLP_ENDPOINT ?? null,
     traceRatio: value.OTEL_TRACES_SAMPLER_ARG,
   };
+}
+
+type Variables = z.infer<ReturnType<typeof variables>>;
+
+/** Whether there is a Redis, and what depends on it. */
+function redisOf({ REDIS_URL, STRATEGY, LOCK }: Variables) {
+  const postgresAlone = REDIS_URL === NONE;
+  const { strategy, lock } = postgresAlone ? DEFAULTS.alone : DEFAULTS.withRedis;
+  const redisUrl = postgresAlone ? null : (REDIS_URL ?? null);
+  return { redisUrl, postgresAlone, strategy: STRATEGY ?? strategy, lock: LOCK ?? lock };
 }
 
 /** Variables whose values no message shows. */
