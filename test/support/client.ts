@@ -1,6 +1,7 @@
 /** A customer and an administrator, over HTTP. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sale } from '../../src/domain/sale.ts';
+import { undescribed } from './openapi.ts';
 
 export { eventually } from '../../bench/kit/eventually.ts';
 
@@ -12,6 +13,7 @@ export interface Answer {
   readonly headers: Headers;
 }
 
+/** @throws for an answer that /openapi.json does not describe */
 export async function call(url: string, init: RequestInit = {}): Promise<Answer> {
   const response = await fetch(url, init);
   const isStream = response.headers.get('content-type') === 'text/event-stream';
@@ -23,7 +25,13 @@ export async function call(url: string, init: RequestInit = {}): Promise<Answer>
     String(body.type ?? '')
       .split('/')
       .at(-1) ?? '';
-  return { status: response.status, body, problem, headers: response.headers };
+  const { status, headers } = response;
+  const { method = 'GET' } = init;
+  const read = isStream ? undefined : isJson ? body : text;
+  const wrong = undescribed(method, new URL(url).pathname, { status, headers, body: read });
+  if (wrong !== null)
+    throw new Error(`${method} ${url} answered ${status} ${text}, not as described: ${wrong}`);
+  return { status, body, problem, headers };
 }
 
 export function post(url: string, body: unknown): Promise<Answer> {
