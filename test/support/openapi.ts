@@ -24,7 +24,7 @@ interface Document {
 /** As a client reads it. */
 export const document = JSON.parse(JSON.stringify(openApiDocument())) as Document;
 
-const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+export const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, { operationId, responses }]) => ({
     method: method.toUpperCase(),
     // Express ignores case, and a slash at the end.
@@ -57,7 +57,7 @@ const GENERIC =
 export interface Received {
   readonly status: number;
   readonly headers: Headers;
-  /** Parsed if it is JSON; undefined: it was not read. */
+  /** Parsed if it is JSON; the data of the first event of a stream. */
   readonly body: unknown;
 }
 
@@ -87,7 +87,7 @@ export function undescribed(method: string, path: string, received: Received): s
       value === null ? null : errorsOf(ofHeader, place + pointer('headers', name, 'schema'), value);
     if (errors !== null) return `${name}${errors}`;
   }
-  return body === undefined ? null : errorsOf(ofBody, place + pointer('content', type, 'schema'), body);
+  return errorsOf(ofBody, place + pointer('content', type, 'schema'), body);
 }
 
 function unknownProblem(body: unknown): string | null {
