@@ -8,12 +8,14 @@ import { LOCK_CAPABILITIES } from '../locks/lock.ts';
 const units = z.int().max(limits.maxUnits);
 
 /** Text that Postgres stores unchanged: no NUL or other control characters, no unpaired surrogates. */
-function text(maxLength: number) {
-  return z
+const text = (maxLength: number) =>
+  z
     .string()
     .max(maxLength)
     .regex(/^[^\p{Cc}\p{Cs}]*$/u, 'must not contain control characters or unpaired surrogates');
-}
+
+/** For the document: a pattern that other languages read too; JSON Schema advises against `\p`. */
+const portable = { override: { pattern: String.raw`^[^\x00-\x1f\x7f-\x9f]*$` } };
 
 /** An integer that a double represents exactly; any other would be confused with its neighbor. */
 const exactId = z
@@ -22,8 +24,10 @@ const exactId = z
   .transform(Number)
   .refine(Number.isSafeInteger, `must be a positive integer up to ${Number.MAX_SAFE_INTEGER}`);
 
+const idType = { type: 'integer', minimum: 1, maximum: Number.MAX_SAFE_INTEGER } as const;
+
 export const saleIdSchema = exactId.meta({
-  override: { type: 'integer', minimum: 1 },
+  override: idType,
   description: 'Id of the sale',
 });
 
@@ -51,7 +55,7 @@ const instant = z.iso
 
 export const newSaleSchema = z
   .strictObject({
-    name: text(limits.saleNameLength).trim().min(1),
+    name: text(limits.saleNameLength).trim().min(1).meta(portable),
     stock: units.min(0),
     priceCents: z.int().min(0).max(limits.maxPriceCents),
     startsAt: instant.nullish(),
@@ -84,7 +88,7 @@ export const restockSchema = z
   .strictObject({ units: units.min(-limits.maxUnits).refine((n) => n !== 0, 'must not be 0') })
   .meta({ id: 'Restock' });
 
-const source = text(limits.sourceLength).min(1);
+const source = text(limits.sourceLength).min(1).meta(portable);
 
 export const awardSchema = z
   .strictObject({ sourceType: source, sourceId: source, points: z.int().min(1).max(limits.maxPoints) })
@@ -98,6 +102,16 @@ export const notificationSchema = z
   })
   .meta({ id: 'PaymentNotification' });
 
+/** Of Standard Webhooks; checked by webhook-signature.ts. */
+export const signatureSchema = z.object({
+  'webhook-id': z.string().optional().meta({ description: 'Id of the message' }),
+  'webhook-timestamp': z.string().optional().meta({ description: 'Seconds since 1970' }),
+  'webhook-signature': z.string().optional().meta({
+    description: 'One or more signatures, separated by spaces',
+    example: 'v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=',
+  }),
+});
+
 export const userQuerySchema = z.object({
   userId: userIdSchema
     .optional()
@@ -105,7 +119,7 @@ export const userQuerySchema = z.object({
 });
 
 export const taskIdSchema = exactId.meta({
-  override: { type: 'integer', minimum: 1 },
+  override: idType,
   description: 'Id of the task',
 });
 
@@ -124,7 +138,10 @@ export const pageQuerySchema = z.strictObject({
   before: exactId
     .refine((id) => id <= limits.maxSaleId, 'must be the id of a sale')
     .optional()
-    .meta({ override: { type: 'integer', minimum: 1 }, description: 'Only sales with a smaller id' }),
+    .meta({
+      override: { type: 'integer', minimum: 1, maximum: limits.maxSaleId },
+      description: 'Only sales with a smaller id',
+    }),
 });
 
 export const taskQuerySchema = z.strictObject({
@@ -134,7 +151,7 @@ export const taskQuerySchema = z.strictObject({
     .meta({ override: { type: 'integer', minimum: 1, maximum: limits.listLength, default: 100 } }),
 });
 
-const dateTime = z.string().meta({ format: 'date-time' });
+export const dateTime = z.string().meta({ format: 'date-time' });
 
 export const saleSchema = z
   .object({
@@ -225,16 +242,6 @@ export const pointsSchema = z
   .object({ balance: z.int(), entries: z.array(pointsEntrySchema) })
   .meta({ id: 'Points' });
 
-export const problemSchema = z
-  .object({
-    type: z.string().meta({ description: 'Ends in the stable slug of the problem' }),
-    title: z.string(),
-    status: z.int(),
-    detail: z.string(),
-    errors: z.array(z.object({ path: z.string(), message: z.string() })).optional(),
-  })
-  .meta({ id: 'Problem' });
-
 export const strategySchema = z
   .object({
     name: z.string(),
@@ -279,6 +286,8 @@ export const auditSchema = z
     differences: z.array(z.string()).meta({ description: 'One sentence each; empty when the stores agree' }),
   })
   .meta({ id: 'Audit' });
+
+export const livenessSchema = z.object({ status: z.literal('ok') }).meta({ id: 'Liveness' });
 
 export const readinessSchema = z
   .object({
