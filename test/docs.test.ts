@@ -1,4 +1,5 @@
 /** The documents are true of the repository: links, commands, cited tests, and lists of what there is. */
+import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { limits } from '../src/config/limits.ts';
@@ -23,6 +24,9 @@ const documents = [
   ...filesBelow('docs').filter((file) => file.endsWith('.md')),
 ];
 const matches = (page: string, pattern: RegExp) => [...page.matchAll(pattern)].map((match) => match[1]!);
+/** The fenced samples of a language. */
+const samples = (page: string, language: string) =>
+  matches(page, new RegExp(`^ *\`\`\`${language}\\n([\\s\\S]*?)^ *\`\`\`$`, 'gm'));
 const prose = (page: string) => page.replace(/^```[\s\S]*?^```$/gm, '');
 /** The part of a page below a heading, up to the next heading of the same level. */
 const section = (page: string, heading: string) =>
@@ -32,6 +36,21 @@ const block = (page: string, name: string) =>
 /** First cells of a table's rows, without the head's `STRATEGY=`. */
 const rows = (part: string) => matches(part, /^\| `([^`=]+)`/gm);
 const sorted = (names: Iterable<string>) => [...new Set(names)].sort();
+
+const { scripts } = JSON.parse(text('package.json')) as { scripts: Readonly<Record<string, string>> };
+/** Variables of Node and of bench/load/k6. */
+const NOT_OURS = ['NODE_EXTRA_CA_CERTS', 'URL', 'STOCK'];
+
+/** The source that reads the options of a script. */
+function programOf(script: string): string {
+  const [, file = ''] = /node (?:--\S+ (?:tsx )?)*((?:bench|dist|src)\/\S+)/.exec(script) ?? [];
+  const suites = file === 'bench/main.ts' ? ['bench/kit/options.ts', ...filesBelow('bench/suites')] : [];
+  const own = file.replace(/^dist(.*)\.js$/, 'src$1.ts');
+  return [own, ...suites]
+    .filter((one) => one.endsWith('.ts'))
+    .map(text)
+    .join('\n');
+}
 
 /** As GitHub makes it. */
 const anchorOf = (heading: string) =>
@@ -58,14 +77,38 @@ describe.each(documents)('%s', (document) => {
     expect(matches(prose(page), /\]\(([^)\s]+)\)/g).filter(isBroken)).toEqual([]);
   });
 
-  it('names only existing npm scripts and variables', () => {
-    const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
-    for (const script of matches(page, /npm run (?:--silent )?([\w:]+)/g))
-      expect(scripts).toHaveProperty([script]);
-    for (const line of page.split('\n').filter((line) => /(npm (run|start)|docker compose)/.test(line)))
-      for (const variable of matches(line, /(?<![\w-])([A-Z]+(?:_[A-Z]+)*)=/g))
-        if (variable.startsWith('BENCH_')) expect(text('bench/kit/remote.ts')).toContain(`\`${variable}=`);
-        else expect(text('.env.example'), variable).toContain(`\n# ${variable}=`);
+  it('names only existing npm scripts, options, files and variables', () => {
+    for (const [, script, args = ''] of page.matchAll(
+      /npm run (?:--silent )?([\w:]+)((?: +(?![#|&>])[^\s`"]+)*)/g,
+    )) {
+      expect(scripts).toHaveProperty([script!]);
+      const source = programOf(scripts[script!]!);
+      for (const option of matches(args, /(?<= )--([a-z][a-z-]+)/g))
+        expect(source, `npm run ${script} -- --${option}`).toMatch(
+          new RegExp(`(^|[^\\w-])'?${option}'?[:,]`, 'm'),
+        );
+    }
+    for (const code of samples(page, 'sh')) {
+      execFileSync('sh', ['-n'], { input: code });
+      // Files of the repository, and those that the page tells to write.
+      const named = matches(code, /(?<![\w./-])((?:src|test|bench|lua|scripts|dist|\.ci)\/[\w./-]*\w)/g);
+      for (const file of named.filter(
+        (one) => !one.startsWith('bench/results/latest') && !page.includes(`\`${one}\`:\n`),
+      ))
+        expect(existsSync(new URL(file.replace(/^dist(.*)\.js$/, 'src$1.ts'), root)), file).toBe(true);
+    }
+    const lines = page.split('\n').filter((line) => /(npm (run|start)|docker compose)/.test(line));
+    for (const variable of matches(
+      [...lines, ...samples(page, 'sh')].join('\n'),
+      /(?<![\w-])([A-Z]+(?:_[A-Z]+)*)=/g,
+    ))
+      if (variable.startsWith('BENCH_')) expect(text('bench/kit/remote.ts')).toContain(`\`${variable}=`);
+      else if (!NOT_OURS.includes(variable))
+        expect(text('.env.example'), variable).toContain(`\n# ${variable}=`);
+  });
+
+  it('has samples of JSON that parse', () => {
+    for (const json of samples(page, 'json')) expect(() => JSON.parse(json), json).not.toThrow();
   });
 
   it('cites existing tests, each in its file', () => {

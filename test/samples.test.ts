@@ -70,7 +70,7 @@ it('code compiles in the file that the page names, and passes the contract tests
   }
   const { PATH, HOME } = process.env;
   const run = (command: string, ...args: string[]) =>
-    promisify(execFile)(command, args, { cwd: copy.folder, env: { PATH, HOME } }).catch(
+    promisify(execFile)(command, args, { cwd: copy.folder, env: { PATH, HOME, NO_COLOR: '1' } }).catch(
       ({ stdout, stderr }) => {
         throw new Error(`${stdout}${stderr}`);
       },
