@@ -9,7 +9,8 @@
  */
 import { randomBytes } from 'node:crypto';
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs';
-import { rm, rmdir, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdtemp, rm, rmdir, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
 import type { PostgresBinaries } from './postgres-binaries.ts';
@@ -34,8 +35,24 @@ export interface DataFolderOptions {
   readonly signal?: AbortSignal;
 }
 
-async function initialize(options: DataFolderOptions, data: string): Promise<void> {
-  const { account, binaries, folder } = options;
+/** initdb runs `"<its folder>/postgres" -V` in a shell, which these characters end or change. */
+const SHELL_CHARACTERS = /["$`\\]/;
+
+/** Calls `use` with an initdb that can run its shell commands: below a folder whose name does not allow that, with a copy. */
+async function withInitdb<T>(initdb: string, use: (initdb: string) => Promise<T>): Promise<T> {
+  if (!SHELL_CHARACTERS.test(initdb)) return use(initdb);
+  const copy = await mkdtemp(join(tmpdir(), 'stampede-initdb-'));
+  try {
+    await chmod(copy, 0o755); // started as root, initdb runs as another account
+    await cp(dirname(dirname(initdb)), copy, { recursive: true, verbatimSymlinks: true });
+    return await use(join(copy, 'bin', 'initdb'));
+  } finally {
+    await rm(copy, { recursive: true, force: true });
+  }
+}
+
+async function initialize(options: DataFolderOptions, data: string, program: string): Promise<void> {
+  const { account, folder } = options;
   const draft = join(folder, `data.new-${randomBytes(4).toString('hex')}`);
   mkdirSync(draft, { mode: 0o700 });
   const passwordFile = join(draft, 'password');
@@ -46,7 +63,7 @@ async function initialize(options: DataFolderOptions, data: string): Promise<voi
   if (!options.sync) args.push('--no-sync');
   const initdb = await launch(
     {
-      command: binaries.initdb,
+      command: program,
       args,
       cwd: folder,
       log: join(folder, 'initdb.log'),
@@ -120,7 +137,7 @@ export async function prepareDataFolder(options: DataFolderOptions): Promise<str
   throwIfAborted(options.signal);
   if (!existsSync(data)) {
     options.say(`Preparing a local Postgres in ${folder} (first start only)`);
-    await initialize(options, data);
+    await withInitdb(options.binaries.initdb, (program) => initialize(options, data, program));
   }
   checkVersion(data, options.binaries.major);
   await changeOwner(data, account);

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
-import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { ODD_PREFIX, temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
 import { ensureRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { startLocalStores } from '../../src/local/stores.ts';
@@ -31,7 +31,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const root = fileURLToPath(new URL('../../', import.meta.url));
   const built = promisify(execFile)('npm', ['run', '--silent', 'build'], { cwd: root });
   await ensureRedisServer({ say });
-  const folder = await temporaryFolder('stampede-test-');
+  const folder = await temporaryFolder(ODD_PREFIX);
   const stores = await startLocalStores({
     folder,
     postgres: true,
