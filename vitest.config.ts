@@ -3,6 +3,15 @@ import { valkeyFolder } from './bench/kit/valkey.ts';
 import { Reporter } from './test/support/reporter.ts';
 import { FULL_ONLY, IN_BOTH, ON_VALKEY, QUICK_ONLY, TIMED } from './test/tiers.ts';
 
+/** Vitest makes URLs of paths without encoding these characters, and then finds no test file and no module. */
+const misread = /[#?%]/.exec(import.meta.dirname)?.[0];
+if (misread !== undefined) {
+  console.error(
+    `The tests do not run in ${import.meta.dirname}: Vitest misreads "${misread}" in a path. Move the project to a folder without # ? and %. (npm start works here.)`,
+  );
+  process.exit(1);
+}
+
 /** @param groupOrder the projects run one after the other, in this order */
 const shared = (groupOrder: number) => ({
   // They end a test that hangs; a slow machine must not reach them.

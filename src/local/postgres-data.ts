@@ -13,6 +13,7 @@ import { rm, rmdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { identify, sendSignal } from './processes.ts';
+import { COPY_FOLDERS, copyProgram } from './program-copy.ts';
 import { changeOwner, pathWithin, type ServerAccount } from './server-account.ts';
 import { launch } from './server-process.ts';
 
@@ -35,6 +36,9 @@ export interface DataFolderOptions {
   readonly signal?: AbortSignal;
 }
 
+/** initdb runs `"<its folder>/postgres" -V` in a shell, which these characters end or change. */
+const SHELL_CHARACTERS = /["$`\\]/;
+
 async function initialize(options: DataFolderOptions, data: string): Promise<void> {
   const { account, folder } = options;
   const draft = join(folder, `data.new-${randomBytes(4).toString('hex')}`);
@@ -47,9 +51,12 @@ async function initialize(options: DataFolderOptions, data: string): Promise<voi
   const args = ['-D', within, '-U', POSTGRES_USER, `--pwfile=${within}/../password`];
   args.push('--auth=scram-sha-256', '--locale=C', '--encoding=UTF8', '--no-instructions');
   if (!options.sync) args.push('--no-sync');
+  const { initdb: path } = options;
+  const program = { path, tree: dirname(dirname(path)) };
+  const command = SHELL_CHARACTERS.test(path) ? copyProgram(program, COPY_FOLDERS[0]!) : path;
   const initdb = await launch(
     {
-      command: options.initdb,
+      command,
       args,
       cwd: draftData,
       log: join(folder, 'initdb.log'),

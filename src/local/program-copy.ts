@@ -1,7 +1,8 @@
 /**
- * Copies of server programs that root can reach and other accounts cannot, such as those in node_modules below `/root`.
+ * Copies of server programs that root can reach and other accounts cannot, such as those in node_modules below `/root`, and of those
+ * whose path a shell would not read as it is.
  *
- * A copy belongs to root, in a new folder with a random name, which other accounts may enter and not change. It ends with this
+ * A copy belongs to this process's user, in a new folder with a random name, which other accounts may enter and not change. It ends with this
  * process. A killed process leaves its copy: the folder's name contains its identity, and the next copy removes it.
  */
 import { execFileSync } from 'node:child_process';
@@ -32,7 +33,8 @@ function removeAbandoned(parent: string): void {
     const [, pid, started] = NAME.exec(name) ?? [];
     if (pid === undefined || started === undefined || isAlive({ pid: Number(pid), started })) continue;
     const path = join(parent, name);
-    if (lstatSync(path, { throwIfNoEntry: false })?.uid === 0) rmSync(path, { recursive: true, force: true });
+    const isOwn = lstatSync(path, { throwIfNoEntry: false })?.uid === process.getuid?.();
+    if (isOwn) rmSync(path, { recursive: true, force: true });
   }
 }
 

@@ -1,9 +1,12 @@
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { preparePostgresBinaries } from '../../src/local/postgres-binaries.ts';
+import { prepareDataFolder } from '../../src/local/postgres-data.ts';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
-import { FAST, query, temporaryFolder } from './support.ts';
+import { chooseAccount } from '../../src/local/server-account.ts';
+import { FAST, query, quiet, temporaryFolder } from './support.ts';
 
 async function setting(server: PostgresServer, name: string): Promise<unknown> {
   return (await query(server.url(), `SHOW ${name}`))[0]?.[name];
@@ -156,4 +159,22 @@ describe('a taken port', () => {
     expect(bindFailures()).toBe(1 + 5);
     await new Promise((resolve) => stranger.close(resolve));
   });
+});
+
+test('initdb runs below a folder with characters that its shell reads', async () => {
+  const folder = join(temporaryFolder(), 'a "b" $HOME `c`');
+  const binaries = await preparePostgresBinaries();
+  const native = dirname(dirname(binaries.initdb));
+  cpSync(native, join(folder, 'native'), { recursive: true, verbatimSymlinks: true });
+  const initdb = join(folder, 'native', 'bin', 'initdb');
+  const account = await chooseAccount({ server: 'Postgres', folder, binary: binaries.postgres });
+  const data = await prepareDataFolder({
+    folder,
+    binaries: { ...binaries, initdb },
+    account,
+    password: 'p',
+    sync: false,
+    say: quiet,
+  });
+  expect(readFileSync(join(data, 'PG_VERSION'), 'utf8').trim()).toBe(String(binaries.major));
 });
