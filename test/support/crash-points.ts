@@ -162,7 +162,7 @@ const OFTEN: Record<string, number> = {
     'outbox-commit': 4,
   },
   ...{ payment: 8, 'payment-paid': 4, 'payment-task': 8, 'payment-notification': 6, 'payment-commit': 6 },
-  ...{ 'task-claim': 3, 'task-effect': 6, 'task-done': 6, 'task-reclaim': 1, start: 12 },
+  ...{ 'task-claim': 1, 'task-effect': 6, 'task-done': 6, 'task-reclaim': 1, start: 12 },
 };
 
 const MOMENTS = Object.entries(STEPS).flatMap(([strategy, steps]) =>
