@@ -163,18 +163,19 @@ describe('a taken port', () => {
 
 test('initdb runs below a folder with characters that its shell reads', async () => {
   const folder = join(temporaryFolder(), 'a "b" $HOME `c`');
-  const binaries = await preparePostgresBinaries();
-  const native = dirname(dirname(binaries.initdb));
-  cpSync(native, join(folder, 'native'), { recursive: true, verbatimSymlinks: true });
-  const initdb = join(folder, 'native', 'bin', 'initdb');
-  const account = await chooseAccount({ server: 'Postgres', folder, binary: binaries.postgres });
+  const { server, major } = await preparePostgresBinaries();
+  const tree = join(folder, 'native');
+  cpSync(server.tree, tree, { recursive: true, verbatimSymlinks: true });
+  const path = join(tree, 'bin', 'postgres');
+  const { account, program } = await chooseAccount({ server: 'Postgres', folder, program: { path, tree } });
   const data = await prepareDataFolder({
     folder,
-    binaries: { ...binaries, initdb },
+    initdb: join(dirname(program), 'initdb'),
+    major,
     account,
     password: 'p',
     sync: false,
     say: quiet,
   });
-  expect(readFileSync(join(data, 'PG_VERSION'), 'utf8').trim()).toBe(String(binaries.major));
+  expect(readFileSync(join(data, 'PG_VERSION'), 'utf8').trim()).toBe(String(major));
 });
