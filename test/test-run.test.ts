@@ -31,7 +31,7 @@ it.each([
     'a failed build',
     'echo "a.ts(1,1): error"; exit 2',
     'test/domain',
-    /^RUN .*\n\nPreparing .*\nThe build failed \(npm run build\):\na\.ts\(1,1\): error$/,
+    /^RUN .*\n\n(Preparing .*\n)?The build failed \(npm run build\):\na\.ts\(1,1\): error$/,
   ],
   [
     'a file of another project',

@@ -1,4 +1,5 @@
 /** TLS to both stores, on servers whose certificates the test makes. A service reaches them as in production: as a process. */
+import { spawnSync } from 'node:child_process';
 import { chmod, chown, copyFile, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Redis } from 'ioredis';
@@ -7,14 +8,21 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 import { SERVICE_ROLE, serviceUrlOf } from '../../src/local/postgres-roles.ts';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
-import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
+import { ensureRedisServer, type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { freePort } from '../../src/local/server-process.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { type Authority, createAuthority, createServerKey, whyNoOpenssl } from '../support/certificates.ts';
 import { buy, createSale, eventually } from '../support/client.ts';
 import { launch, startService } from '../support/service.ts';
 
-const missing = await whyNoOpenssl();
+/** Without a certificate the server does not start; one that was built without TLS says so. */
+async function whyNoTls(): Promise<string | null> {
+  const { path: program } = await ensureRedisServer();
+  const { stdout } = spawnSync(program, ['--port', '0', '--tls-port', '1'], { encoding: 'utf8' });
+  return /Failed finding TLS support|Bad directive/.test(stdout) ? `${program} was built without TLS` : null;
+}
+
+const missing = (await whyNoOpenssl()) ?? (await whyNoTls());
 
 let folder: string;
 let authority: Authority;
