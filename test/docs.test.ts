@@ -39,7 +39,7 @@ const sorted = (names: Iterable<string>) => [...new Set(names)].sort();
 
 const { scripts } = JSON.parse(text('package.json')) as { scripts: Readonly<Record<string, string>> };
 /** Variables of Node and of bench/load/k6. */
-const NOT_OURS = ['NODE_EXTRA_CA_CERTS', 'URL', 'STOCK'];
+const NOT_OURS = ['NODE_EXTRA_CA_CERTS', 'URL', 'STOCK', 'PATH', 'LD_LIBRARY_PATH'];
 
 /** The source that reads the options of a script. */
 function programOf(script: string): string {

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 /** With the characters that URLs, shells and configuration files give a meaning of their own. */
-export const ODD_PREFIX = `stampede test #%41 "q" $HOME é's-`;
+export const ODD_NAME = `stampede test #%41 "q" $HOME é's`;
 
 /** A new folder that other accounts may enter: servers that root starts run as another account. */
 export async function temporaryFolder(prefix: string): Promise<string> {

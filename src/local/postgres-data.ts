@@ -53,7 +53,8 @@ async function initialize(options: DataFolderOptions, data: string): Promise<voi
   if (!options.sync) args.push('--no-sync');
   const { initdb: path } = options;
   const program = { path, tree: dirname(dirname(path)) };
-  const command = SHELL_CHARACTERS.test(path) ? copyProgram(program, COPY_FOLDERS[0]!) : path;
+  const isRead = (folder: string) => !SHELL_CHARACTERS.test(folder);
+  const command = isRead(path) ? path : copyProgram(program, COPY_FOLDERS.find(isRead)!);
   const initdb = await launch(
     {
       command,

@@ -17,8 +17,8 @@ export interface Program {
   readonly tree: string;
 }
 
-/** Where copies are made, in this order: the first may forbid execution, or be closed to other accounts. */
-export const COPY_FOLDERS: readonly string[] = [tmpdir(), '/var/lib'];
+/** Where copies are made, in this order: TMPDIR may forbid execution, or be closed to other accounts. */
+export const COPY_FOLDERS: readonly string[] = [...new Set([tmpdir(), '/tmp', '/var/tmp'])];
 
 const PREFIX = 'stampede-program-';
 const NAME = new RegExp(`^${PREFIX}(\\d+)-(\\d+)-`);

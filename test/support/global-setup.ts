@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import type { TestProject } from 'vitest/node';
+import { ODD_NAME } from '../../bench/kit/temporary-folder.ts';
 import { reasonWithoutVariables } from '../../bench/kit/text.ts';
 import { OperatorError, StartError } from '../../src/config/errors.ts';
 import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
@@ -43,7 +44,7 @@ async function build(): Promise<void> {
 
 async function startPostgres(folder: string): Promise<string> {
   const server = await startPostgresServer({
-    folder: path.join(folder, 'postgres'),
+    folder: path.join(folder, ODD_NAME, 'postgres'),
     say,
     // A test's data does not outlive it: no need to wait for the disk.
     // Several files at once have several services each, with 20 connections or more.
@@ -64,7 +65,7 @@ async function startPostgres(folder: string): Promise<string> {
 
 export const startSharedRedis = (folder: string, program: string): Promise<RedisServer> =>
   startRedisServer({
-    folder: path.join(folder, 'redis'),
+    folder: path.join(folder, ODD_NAME, 'redis'),
     program,
     // A file that emptied the others' databases would fail at random: FLUSHDB is there for its own.
     args: ['--appendonly', 'no', '--databases', String(REDIS_DATABASES), '--rename-command', 'FLUSHALL', ''],

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { ODD_PREFIX, temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 
 export interface RunFolder {
   readonly path: string;
@@ -12,7 +12,7 @@ export interface RunFolder {
 
 /** Makes the folder, `TMPDIR` of what this process starts from now on. */
 export async function openRunFolder(): Promise<RunFolder> {
-  const path = await temporaryFolder(ODD_PREFIX);
+  const path = await temporaryFolder('stampede-test-');
   const program = fileURLToPath(new URL('run-guard.ts', import.meta.url));
   // In its own session: Ctrl-C in a terminal reaches vitest only.
   const guard = spawn(process.execPath, ['--import', 'tsx', program, path], {

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { ODD_PREFIX, temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { ODD_NAME, temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -100,7 +100,7 @@ export interface Installation extends AsyncDisposable {
 }
 
 export async function installService(): Promise<Installation> {
-  const folder = await temporaryFolder(ODD_PREFIX);
+  const folder = await temporaryFolder(`${ODD_NAME}-`);
   await cp(path.join(root, 'dist'), path.join(folder, 'dist'), { recursive: true });
   await copyFile(path.join(root, 'package.json'), path.join(folder, 'package.json'));
   for (const part of ['lua', 'prisma', 'node_modules']) {
