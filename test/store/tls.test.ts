@@ -146,7 +146,7 @@ describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
     const clients = ((await admin.client('LIST')) as string).trim().split('\n');
     admin.disconnect();
     const plain = clients.filter((client) => !client.includes(`laddr=127.0.0.1:${tlsPort} `));
-    expect(clients.length - plain.length).toBeGreaterThan(1);
+    expect(clients.length - plain.length).toBeGreaterThan(0);
     expect(plain).toHaveLength(1); // this one
 
     await Promise.all([postgres.stop(), redis.stop()]);
