@@ -15,9 +15,15 @@ export interface Candidate {
   readonly proof: { readonly challenge: string; readonly nonce: string } | null;
 }
 
+/** What the client gets to pass the next time, as members of the problem. */
+export interface Challenge {
+  readonly challenge: string;
+  readonly bits: number;
+}
+
 export interface BotCheck {
-  /** @returns null: passed; otherwise what the client gets to pass the next time, as members of the problem */
-  check(candidate: Candidate, nowMs: number): Promise<object | null>;
+  /** @returns null: passed */
+  check(candidate: Candidate, nowMs: number): Promise<Challenge | null>;
 }
 
 /** Accepts everybody. */

@@ -11,7 +11,7 @@ import { uuidv7 } from 'uuidv7';
 import type { AdminToken } from '../config/access.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { AuditEvent } from '../store/postgres/audit-log.ts';
-import { ProblemError, sendProblem } from './problems.ts';
+import { ProblemError, problemBody, sendProblem } from './problems.ts';
 import { jsonBody } from './requests.ts';
 
 /** Wrong tokens per address and minute. */
@@ -92,7 +92,7 @@ function tokenOnly(tokens: readonly AdminToken[], onRefused: (reason: string) =>
     standardHeaders: 'draft-8',
     legacyHeaders: false,
     handler: (_req, res) =>
-      sendProblem(res, 'too-many-requests', 'Too many wrong tokens. Retry in a minute.'),
+      sendProblem(res, problemBody('too-many-requests', 'Too many wrong tokens. Retry in a minute.')),
   });
   return [
     (req, res, next) => {
@@ -104,7 +104,8 @@ function tokenOnly(tokens: readonly AdminToken[], onRefused: (reason: string) =>
       onRefused(req.headers.authorization === undefined ? 'admin-token-missing' : 'admin-token-wrong');
       return countWrong(req, res, () => {
         res.setHeader('WWW-Authenticate', 'Bearer');
-        sendProblem(res, 'unauthorized', 'Send the header Authorization: Bearer <ADMIN_TOKEN>.');
+        const detail = 'Send the header Authorization: Bearer <ADMIN_TOKEN>.';
+        sendProblem(res, problemBody('unauthorized', detail));
       });
     },
   ];

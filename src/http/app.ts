@@ -18,7 +18,7 @@ import type { Broadcast } from './broadcast.ts';
 import type { Callers } from './callers.ts';
 import type { ClientLimits } from './client-limits.ts';
 import { hostMistake } from './node-server.ts';
-import { ProblemError, type ProblemSlug, sendProblem } from './problems.ts';
+import { ProblemError, problemBody, sendProblem } from './problems.ts';
 import { purchaseRoute } from './purchase-route.ts';
 import { boundReads, type Reads } from './reads.ts';
 import { type ConsoleContext, consoleRoutes } from './routes/console.ts';
@@ -78,7 +78,7 @@ export function createApp(context: HttpContext): Express {
   app.use((req, res, next) => {
     const mistake = hostMistake(req);
     if (mistake === null) next();
-    else sendProblem(res.set('Connection', 'close'), 'invalid-request', mistake);
+    else sendProblem(res.set('Connection', 'close'), problemBody('invalid-request', mistake));
   });
   // Purchases that purchase-listener.ts does not handle come first: they need no middleware for browsers.
   app.use(purchaseRoute(context.purchases, context.ticketing?.gate ?? null));
@@ -108,7 +108,10 @@ export function createApp(context: HttpContext): Express {
   app.use(pointRoutes(context, admin));
   if (context.ticketing !== null) app.use(ticketRoutes(context.ticketing.routes, context.callers));
   app.use((req, res) =>
-    sendProblem(res, 'not-found', `No route for ${req.method} ${req.path.slice(0, 200)}. See /docs.`),
+    sendProblem(
+      res,
+      problemBody('not-found', `No route for ${req.method} ${req.path.slice(0, 200)}. See /docs.`),
+    ),
   );
   app.use(errorHandler(context));
   return app;
@@ -129,21 +132,24 @@ function consoleContext({ service, reads, strategy, stopping, onReadError }: Htt
 function errorHandler({ onError }: HttpContext): ErrorRequestHandler {
   return (error, req, res, next) => {
     if (res.headersSent) return next(error);
-    if (error instanceof ProblemError) return sendProblem(res, error.slug, error.message, error.members);
+    if (error instanceof ProblemError) return sendProblem(res, error.body);
     const client = clientProblem(error);
-    if (client !== null) return sendProblem(res, ...client);
+    if (client !== null) return sendProblem(res, problemBody(...client));
     const store = storeProblem(error);
     if (store !== null) {
       res.setHeader('Retry-After', String(limits.retryAfterS));
-      return sendProblem(res, store.slug, store.detail, { reason: store.reason });
+      return sendProblem(res, problemBody(store.slug, store.detail, { reason: store.reason }));
     }
     onError(error, { method: req.method, path: req.path });
-    return sendProblem(res, 'internal-error', 'The error was logged. It is safe to repeat a purchase.');
+    const detail = 'The error was logged. It is safe to repeat a purchase.';
+    return sendProblem(res, problemBody('internal-error', detail));
   };
 }
 
+type ClientSlug = 'invalid-request' | 'too-large' | 'unsupported-media-type';
+
 /** Errors of body-parser and the router. */
-function clientProblem(error: { type?: string; status?: number }): [ProblemSlug, string] | null {
+function clientProblem(error: { type?: string; status?: number }): [ClientSlug, string] | null {
   switch (error.type) {
     case 'entity.too.large':
       return ['too-large', 'The body exceeds the limit of this route.'];
@@ -157,7 +163,9 @@ function clientProblem(error: { type?: string; status?: number }): [ProblemSlug,
   return clientError ? ['invalid-request', 'The request is malformed.'] : null;
 }
 
-function storeProblem(error: unknown): { slug: ProblemSlug; reason: string; detail: string } | null {
+function storeProblem(
+  error: unknown,
+): { slug: 'busy' | 'unknown-outcome'; reason: string; detail: string } | null {
   const failure = storeFailure(error);
   if (failure.kind === 'defect') return null;
   return failure.kind === 'busy'

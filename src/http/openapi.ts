@@ -1,98 +1,100 @@
 /** The OpenAPI document, generated from the schemas that validate requests. */
 import { z } from 'zod';
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi';
-import { type ProblemSlug, problems } from './problems.ts';
+import { events, failures, json, location } from './openapi-responses.ts';
+import type { ProblemSlug } from './problems.ts';
 import * as s from './schemas.ts';
 
-const json = (schema: z.ZodType, description: string) => ({
-  description,
-  content: { 'application/json': { schema } },
-});
 const body = (schema: z.ZodType) => ({ required: true, content: { 'application/json': { schema } } });
-
-/** Problem responses, grouped by status. */
-function failures(...slugs: ProblemSlug[]) {
-  const byStatus = new Map<number, ProblemSlug[]>();
-  for (const slug of slugs) {
-    const { status } = problems[slug];
-    byStatus.set(status, [...(byStatus.get(status) ?? []), slug]);
-  }
-  return Object.fromEntries(
-    [...byStatus].map(([status, members]) => [
-      String(status),
-      {
-        description: members.map((slug) => `\`${slug}\`: ${problems[slug].title}`).join('. '),
-        content: { 'application/problem+json': { schema: s.problemSchema } },
-      },
-    ]),
-  );
-}
 
 /** Any route that uses a store may answer with these and `Retry-After`. */
 const STORES: ProblemSlug[] = ['busy', 'unknown-outcome'];
-const BODY: ProblemSlug[] = ['invalid-request', 'too-large', 'unsupported-media-type'];
-const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'too-many-requests'];
+const BODY: ProblemSlug[] = ['too-large', 'unsupported-media-type'];
+/** `not-found`: with ADMIN_PORT, on the other port. */
+const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'not-found'];
 const PAYMENT: ProblemSlug[] = [
   'invalid-signature',
   'unknown-order',
   'amount-mismatch',
   'idempotency-conflict',
 ];
-const CUSTOMER: ProblemSlug[] = ['unauthorized', 'too-many-requests'];
+const CUSTOMER: ProblemSlug[] = ['unauthorized'];
 const admin = [{ adminToken: [] }, {}];
-const customer = [{ customerToken: [] }, {}];
+const customer = [{ customerToken: [] }, { adminToken: [] }, {}];
+const anyone: [] = [];
+const nextPage = z
+  .string()
+  .optional()
+  .meta({ description: 'With a next page: `</sales?before=…>; rel="next"`' });
+const ticket = [{ ticket: [] }, {}];
 const salePath = z.object({ saleId: s.saleIdSchema });
 const userPath = z.object({ userId: s.userIdSchema });
+/** See webhook-signature.ts. */
+const signature = z.object({
+  'webhook-id': z.string().optional().meta({ description: 'Id of the message' }),
+  'webhook-timestamp': z.string().optional().meta({ description: 'Seconds since 1970' }),
+  'webhook-signature': z.string().optional().meta({
+    description: 'One or more signatures, separated by spaces',
+    example: 'v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=',
+  }),
+});
 
 const salePaths: ZodOpenApiPathsObject = {
   '/sales': {
     get: {
+      operationId: 'listSales',
       summary: 'Sales, newest first',
-      description: 'The header Link names the next page.',
       tags: ['Sales'],
+      security: anyone,
       requestParams: { query: s.pageQuerySchema },
       responses: {
-        '200': json(z.array(s.saleSchema), 'Sales'),
-        ...failures('invalid-request', 'too-many-requests', ...STORES),
+        '200': json(z.array(s.saleSchema), 'Sales', { Link: nextPage }),
+        ...failures(...STORES),
       },
     },
     post: {
+      operationId: 'createSale',
       summary: 'Create a sale',
       tags: ['Sales'],
       security: admin,
       requestBody: body(s.newSaleSchema),
-      responses: { '201': json(s.saleSchema, 'The sale'), ...failures(...BODY, ...ADMIN, ...STORES) },
+      responses: {
+        '201': json(s.saleSchema, 'The sale', location('sale')),
+        ...failures(...BODY, ...ADMIN, ...STORES),
+      },
     },
   },
   '/sales/{saleId}': {
     get: {
+      operationId: 'getSale',
       summary: 'One sale',
       tags: ['Sales'],
+      security: anyone,
       requestParams: { path: salePath },
       responses: {
         '200': json(s.saleSchema, 'The sale'),
-        ...failures('invalid-request', 'unknown-sale', ...STORES),
+        ...failures('unknown-sale', ...STORES),
       },
     },
   },
   '/sales/{saleId}/events': {
     get: {
+      operationId: 'streamSale',
       summary: 'Stream the stock of a sale: server-sent events',
       description:
         'The first event is sent immediately, further ones after each change; the last one is repeated after 5 seconds without a change. A slow client may miss intermediate events but always receives the latest.',
       tags: ['Sales'],
+      security: anyone,
       requestParams: { path: salePath },
       responses: {
-        '200': {
-          description: 'A stream; it ends when the service stops',
-          content: { 'text/event-stream': { schema: s.saleEventSchema } },
-        },
-        ...failures('invalid-request', 'unknown-sale', 'too-many-requests', ...STORES),
+        '200': events(s.saleEventSchema, 'A stream; it ends when the service stops'),
+        ...failures('unknown-sale', ...STORES),
       },
     },
   },
   '/sales/{saleId}/audit': {
     get: {
+      operationId: 'auditSale',
       summary: 'Compare the stores for one sale',
       description:
         'The comparison of `npm run reconcile -- --check`. A difference counts only if it persists for 3 seconds, so the response may take that long.',
@@ -101,12 +103,13 @@ const salePaths: ZodOpenApiPathsObject = {
       requestParams: { path: salePath },
       responses: {
         '200': json(s.auditSchema, 'The differences'),
-        ...failures('invalid-request', ...ADMIN, 'unknown-sale', ...STORES),
+        ...failures(...ADMIN, 'unknown-sale', ...STORES),
       },
     },
   },
   '/sales/{saleId}/restock': {
     post: {
+      operationId: 'restockSale',
       summary: 'Add units, or remove unsold ones',
       tags: ['Sales'],
       security: admin,
@@ -123,19 +126,21 @@ const salePaths: ZodOpenApiPathsObject = {
 const ticketPaths: ZodOpenApiPathsObject = {
   '/sales/{saleId}/tickets': {
     post: {
+      operationId: 'createTicket',
       summary: 'Get a ticket, with AUTH=jwt',
       description:
         'A purchase needs it. Before the start of the sale the turn is drawn by lot; later it is the next free one. A repeat returns the same turn.',
       tags: ['Orders'],
       security: customer,
       requestParams: { path: salePath },
-      requestBody: { required: false, content: { 'application/json': { schema: s.ticketRequestSchema } } },
+      requestBody: { ...body(s.ticketRequestSchema), required: false },
       responses: {
         '201': json(s.ticketSchema, 'The ticket'),
         ...failures(
           ...BODY,
           ...CUSTOMER,
           'forbidden',
+          'not-found',
           'proof-required',
           'unknown-sale',
           'sold-out',
@@ -153,21 +158,26 @@ const UNCOMMITTED =
 const orderPaths: ZodOpenApiPathsObject = {
   '/sales/{saleId}/orders': {
     post: {
+      operationId: 'placeOrder',
       summary: 'Buy one unit',
       description:
-        'A repeat by the same user returns the same order. With AUTH=jwt it needs a ticket as Authorization: Bearer, which names the user; the body is ignored.',
+        'A repeat by the same user returns the same order. With AUTH=jwt it needs a ticket as Authorization: Bearer, which names the user; the body is ignored, and may be left out.',
       tags: ['Orders'],
+      security: ticket,
       requestParams: { path: salePath },
-      requestBody: body(s.purchaseSchema),
+      requestBody: { ...body(s.purchaseSchema), required: false },
       responses: {
-        '200': json(s.placedOrderSchema, 'The existing order of the user'),
-        '201': json(s.placedOrderSchema, 'The order, committed in Postgres'),
-        '202': json(s.placedOrderSchema, 'With CONFIRM=accepted: a unit is reserved; the commit follows'),
+        '200': json(s.placedOrderSchema, 'The existing order of the user', location('order')),
+        '201': json(s.placedOrderSchema, 'The order, committed in Postgres', location('order')),
+        '202': json(
+          s.placedOrderSchema,
+          'With CONFIRM=accepted: a unit is reserved; the commit follows',
+          location('order'),
+        ),
         ...failures(
           ...BODY,
           'invalid-ticket',
           'too-early',
-          'too-many-requests',
           'unknown-sale',
           'sold-out',
           'sale-not-open',
@@ -176,47 +186,55 @@ const orderPaths: ZodOpenApiPathsObject = {
       },
     },
     get: {
+      operationId: 'getOrderOfUser',
       summary: 'The order of a user in a sale',
       description: UNCOMMITTED,
       tags: ['Orders'],
+      security: customer,
       requestParams: { path: salePath, query: s.userQuerySchema },
       responses: {
         '200': json(s.orderSchema, 'The order'),
-        ...failures('invalid-request', ...CUSTOMER, 'unknown-order', ...STORES),
+        ...failures(...CUSTOMER, 'unknown-order', ...STORES),
       },
     },
   },
   '/orders/{orderId}': {
     get: {
+      operationId: 'getOrder',
       summary: 'One order',
       description: UNCOMMITTED,
       tags: ['Orders'],
+      security: customer,
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
       responses: {
         '200': json(s.orderSchema, 'The order'),
-        ...failures('invalid-request', ...CUSTOMER, 'unknown-order', ...STORES),
+        ...failures(...CUSTOMER, 'unknown-order', ...STORES),
       },
     },
   },
   '/orders/{orderId}/cancel': {
     post: {
+      operationId: 'cancelOrder',
       summary: 'Cancel a pending order',
       description: `Releases the unit. The customer may buy again. ${UNCOMMITTED}`,
       tags: ['Orders'],
+      security: customer,
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
       responses: {
         '200': json(s.orderSchema, 'The cancelled order'),
-        ...failures('invalid-request', ...CUSTOMER, 'unknown-order', 'invalid-transition', ...STORES),
+        ...failures(...CUSTOMER, 'unknown-order', 'invalid-transition', ...STORES),
       },
     },
   },
   '/payments/notifications': {
     post: {
+      operationId: 'reportPayment',
       summary: 'Report a payment',
       description:
-        'With PAYMENT_WEBHOOK_SECRETS it needs a signature as Standard Webhooks 1.0 defines it (headers webhook-id, webhook-timestamp, webhook-signature); otherwise it is administrative. Safe to repeat. An expired order gets a unit again if one is left; otherwise it ends as `refund-due`.',
+        'With PAYMENT_WEBHOOK_SECRETS it needs a signature as Standard Webhooks 1.0 defines it; otherwise it is administrative. Safe to repeat. An expired order gets a unit again if one is left; otherwise it ends as `refund-due`.',
       tags: ['Orders'],
       security: admin,
+      requestParams: { header: signature },
       requestBody: body(s.notificationSchema),
       responses: {
         '200': json(s.orderSchema, 'The order after the payment'),
@@ -229,6 +247,7 @@ const orderPaths: ZodOpenApiPathsObject = {
 const pointPaths: ZodOpenApiPathsObject = {
   '/users/{userId}/points': {
     post: {
+      operationId: 'awardPoints',
       summary: 'Award points, once per source',
       tags: ['Points'],
       security: admin,
@@ -241,12 +260,14 @@ const pointPaths: ZodOpenApiPathsObject = {
       },
     },
     get: {
+      operationId: 'getPoints',
       summary: 'Balance and entries, newest first',
       tags: ['Points'],
+      security: customer,
       requestParams: { path: userPath },
       responses: {
         '200': json(s.pointsSchema, 'The account'),
-        ...failures('invalid-request', ...CUSTOMER, 'not-found', ...STORES),
+        ...failures(...CUSTOMER, 'not-found', ...STORES),
       },
     },
   },
@@ -255,25 +276,27 @@ const pointPaths: ZodOpenApiPathsObject = {
 const taskPaths: ZodOpenApiPathsObject = {
   '/tasks': {
     get: {
+      operationId: 'listTasks',
       summary: 'Tasks, newest first',
       tags: ['Tasks'],
       security: admin,
       requestParams: { query: s.taskQuerySchema },
       responses: {
         '200': json(z.array(s.taskSchema), 'Tasks'),
-        ...failures('invalid-request', ...ADMIN, ...STORES),
+        ...failures(...ADMIN, ...STORES),
       },
     },
   },
   '/tasks/{taskId}/retry': {
     post: {
+      operationId: 'retryTask',
       summary: 'Retry a dead task',
       tags: ['Tasks'],
       security: admin,
       requestParams: { path: z.object({ taskId: s.taskIdSchema }) },
       responses: {
         '200': json(s.taskSchema, 'The task, now waiting'),
-        ...failures('invalid-request', ...ADMIN, 'unknown-task', 'invalid-transition', ...STORES),
+        ...failures(...ADMIN, 'unknown-task', 'invalid-transition', ...STORES),
       },
     },
   },
@@ -282,51 +305,71 @@ const taskPaths: ZodOpenApiPathsObject = {
 const servicePaths: ZodOpenApiPathsObject = {
   '/console/events': {
     get: {
+      operationId: 'streamConsole',
       summary: 'Stream live figures for the console: server-sent events, one a second',
       description: 'Fields may change between versions. For monitoring, use /metrics.',
       tags: ['Service'],
       security: admin,
       responses: {
-        '200': {
-          description: 'A stream',
-          content: { 'text/event-stream': { schema: z.looseObject({ now: z.int() }) } },
-        },
+        '200': events(z.looseObject({ now: z.int() }), 'A stream'),
         ...failures(...ADMIN),
       },
     },
   },
   '/strategies': {
     get: {
+      operationId: 'listStrategies',
       summary: 'Every strategy with its guarantees, and the active one',
       tags: ['Service'],
-      responses: { '200': json(s.strategiesSchema, 'Strategies') },
+      security: anyone,
+      responses: { '200': json(s.strategiesSchema, 'Strategies'), ...failures() },
     },
   },
   '/healthz': {
     get: {
+      operationId: 'getHealth',
       summary: 'Liveness',
       tags: ['Service'],
-      responses: { '200': { description: 'The process is alive' } },
+      security: anyone,
+      responses: { '200': json(s.livenessSchema, 'The process is alive'), ...failures() },
     },
   },
   '/readyz': {
     get: {
+      operationId: 'getReadiness',
       summary: 'Readiness: the stores, and failing background work',
       tags: ['Service'],
+      security: anyone,
       responses: {
         '200': json(s.readinessSchema, 'Both stores answer; `degraded` lists failing background work'),
         '503': json(s.readinessSchema, 'A store does not answer'),
+        ...failures(),
       },
     },
   },
   '/metrics': {
     get: {
+      operationId: 'getMetrics',
       summary: 'Metrics for Prometheus',
       tags: ['Service'],
-      responses: { '200': { description: 'Metrics' } },
+      security: anyone,
+      responses: {
+        '200': { description: 'Metrics', content: { 'text/plain': { schema: z.string() } } },
+        ...failures('not-found'),
+      },
     },
   },
 };
+
+const TAGS = {
+  Sales: 'What is sold, how much of it is left, and its administration',
+  Orders: 'Tickets, purchases and payments',
+  Points: 'Points of customers',
+  Tasks: 'External effects of orders',
+  Service: 'The state of the service',
+};
+const bearer = (description: string, format = {}) =>
+  ({ type: 'http', scheme: 'bearer', description, ...format }) as const;
 
 /** OpenAPI 3.1. */
 export function openApiDocument() {
@@ -338,11 +381,15 @@ export function openApiDocument() {
       description: 'A flash-sale and inventory service. Errors are RFC 9457 problems.',
       license: { name: 'MIT', identifier: 'MIT' },
     },
+    // Relative to where the document comes from.
+    servers: [{ url: '/', description: 'This service' }],
+    tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
     paths: { ...salePaths, ...ticketPaths, ...orderPaths, ...pointPaths, ...taskPaths, ...servicePaths },
     components: {
       securitySchemes: {
-        adminToken: { type: 'http', scheme: 'bearer' },
-        customerToken: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' },
+        adminToken: bearer('A token of ADMIN_TOKEN. Without it, clients on the same machine need none'),
+        customerToken: bearer('With AUTH=jwt: a token of the issuer', { bearerFormat: 'JWT' }),
+        ticket: bearer('With AUTH=jwt: a ticket of this sale and customer'),
       },
     },
   });

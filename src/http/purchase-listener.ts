@@ -17,7 +17,7 @@ import { limits } from '../config/limits.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Purchases } from '../orders/purchase.ts';
 import { ProblemError } from './problems.ts';
-import { problemReply, type Reply, replyOf, send } from './purchase-reply.ts';
+import { problemReply, type Reply, replyOf, replyWith, send } from './purchase-reply.ts';
 import { parse } from './requests.ts';
 import { purchaseSchema } from './schemas.ts';
 import type { TicketGate } from './ticket-gate.ts';
@@ -212,7 +212,7 @@ function invalidBody(body: Buffer) {
   try {
     parse(purchaseSchema, value, 'body');
   } catch (error) {
-    if (error instanceof ProblemError) return problemReply(error.slug, error.message, error.members);
+    if (error instanceof ProblemError) return replyWith(error.body);
     throw error;
   }
   throw new Error('userIdOf rejected a body that purchaseSchema accepts');

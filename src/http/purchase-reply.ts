@@ -2,7 +2,7 @@
 import type { ServerResponse } from 'node:http';
 import { limits } from '../config/limits.ts';
 import type { Outcome, PlacedOrder } from '../domain/outcome.ts';
-import { type ProblemSlug, problemBody, problems } from './problems.ts';
+import { type MembersArgument, type ProblemBody, type ProblemSlug, problemBody } from './problems.ts';
 
 /** A response that is written at once. */
 export interface Reply {
@@ -88,10 +88,16 @@ function rejected(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder
   }
 }
 
-export function problemReply(slug: ProblemSlug, detail: string, members: object = {}): Reply {
-  const body = JSON.stringify(problemBody(slug, detail, members));
+export const problemReply = <S extends ProblemSlug>(
+  slug: S,
+  detail: string,
+  ...members: MembersArgument<S>
+): Reply => replyWith(problemBody(slug, detail, ...members));
+
+export function replyWith(problem: ProblemBody): Reply {
+  const body = JSON.stringify(problem);
   return {
-    status: problems[slug].status,
+    status: problem.status,
     headers: [
       'Content-Type',
       'application/problem+json; charset=utf-8',

@@ -8,12 +8,14 @@ import { LOCK_CAPABILITIES } from '../locks/lock.ts';
 const units = z.int().max(limits.maxUnits);
 
 /** Text that Postgres stores unchanged: no NUL or other control characters, no unpaired surrogates. */
-function text(maxLength: number) {
-  return z
+const text = (maxLength: number) =>
+  z
     .string()
     .max(maxLength)
     .regex(/^[^\p{Cc}\p{Cs}]*$/u, 'must not contain control characters or unpaired surrogates');
-}
+
+/** For the document: a pattern that other languages read too; JSON Schema advises against `\p`. */
+const portable = { override: { pattern: String.raw`^[^\x00-\x1f\x7f-\x9f]*$` } };
 
 /** An integer that a double represents exactly; any other would be confused with its neighbor. */
 const exactId = z
@@ -22,8 +24,16 @@ const exactId = z
   .transform(Number)
   .refine(Number.isSafeInteger, `must be a positive integer up to ${Number.MAX_SAFE_INTEGER}`);
 
+/** For the document: the integer that the text of a parameter is, and not the pattern of the text. */
+const integerTo = (maximum: number, more: { readonly default?: number } = {}) => ({
+  override: ({ jsonSchema }: { readonly jsonSchema: { pattern?: string } }) => {
+    delete jsonSchema.pattern;
+    Object.assign(jsonSchema, { type: 'integer', minimum: 1, maximum, ...more });
+  },
+});
+
 export const saleIdSchema = exactId.meta({
-  override: { type: 'integer', minimum: 1 },
+  ...integerTo(Number.MAX_SAFE_INTEGER),
   description: 'Id of the sale',
 });
 
@@ -51,7 +61,7 @@ const instant = z.iso
 
 export const newSaleSchema = z
   .strictObject({
-    name: text(limits.saleNameLength).trim().min(1),
+    name: text(limits.saleNameLength).trim().min(1).meta(portable),
     stock: units.min(0),
     priceCents: z.int().min(0).max(limits.maxPriceCents),
     startsAt: instant.nullish(),
@@ -84,7 +94,7 @@ export const restockSchema = z
   .strictObject({ units: units.min(-limits.maxUnits).refine((n) => n !== 0, 'must not be 0') })
   .meta({ id: 'Restock' });
 
-const source = text(limits.sourceLength).min(1);
+const source = text(limits.sourceLength).min(1).meta(portable);
 
 export const awardSchema = z
   .strictObject({ sourceType: source, sourceId: source, points: z.int().min(1).max(limits.maxPoints) })
@@ -105,7 +115,7 @@ export const userQuerySchema = z.object({
 });
 
 export const taskIdSchema = exactId.meta({
-  override: { type: 'integer', minimum: 1 },
+  ...integerTo(Number.MAX_SAFE_INTEGER),
   description: 'Id of the task',
 });
 
@@ -118,23 +128,22 @@ const listLimit = z
   .refine((n) => n <= limits.listLength, `must be an integer from 1 to ${limits.listLength}`);
 
 export const pageQuerySchema = z.strictObject({
-  limit: listLimit.optional().meta({
-    override: { type: 'integer', minimum: 1, maximum: limits.listLength, default: limits.pageLength },
-  }),
+  limit: listLimit.optional().meta(integerTo(limits.listLength, { default: limits.pageLength })),
   before: exactId
     .refine((id) => id <= limits.maxSaleId, 'must be the id of a sale')
     .optional()
-    .meta({ override: { type: 'integer', minimum: 1 }, description: 'Only sales with a smaller id' }),
+    .meta({
+      ...integerTo(limits.maxSaleId),
+      description: 'Only sales with a smaller id',
+    }),
 });
 
 export const taskQuerySchema = z.strictObject({
   state: taskStateSchema.optional(),
-  limit: listLimit
-    .optional()
-    .meta({ override: { type: 'integer', minimum: 1, maximum: limits.listLength, default: 100 } }),
+  limit: listLimit.optional().meta(integerTo(limits.listLength, { default: 100 })),
 });
 
-const dateTime = z.string().meta({ format: 'date-time' });
+export const dateTime = z.string().meta({ format: 'date-time' });
 
 export const saleSchema = z
   .object({
@@ -225,16 +234,6 @@ export const pointsSchema = z
   .object({ balance: z.int(), entries: z.array(pointsEntrySchema) })
   .meta({ id: 'Points' });
 
-export const problemSchema = z
-  .object({
-    type: z.string().meta({ description: 'Ends in the stable slug of the problem' }),
-    title: z.string(),
-    status: z.int(),
-    detail: z.string(),
-    errors: z.array(z.object({ path: z.string(), message: z.string() })).optional(),
-  })
-  .meta({ id: 'Problem' });
-
 export const strategySchema = z
   .object({
     name: z.string(),
@@ -279,6 +278,8 @@ export const auditSchema = z
     differences: z.array(z.string()).meta({ description: 'One sentence each; empty when the stores agree' }),
   })
   .meta({ id: 'Audit' });
+
+export const livenessSchema = z.object({ status: z.literal('ok') }).meta({ id: 'Liveness' });
 
 export const readinessSchema = z
   .object({

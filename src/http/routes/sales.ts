@@ -53,7 +53,8 @@ export function saleRoutes({ sales, reads, strategy }: SaleContext, admin: Admin
     if (sale === null) throw unknownSale(saleId);
     if (sale === 'busy') {
       res.setHeader('Retry-After', String(limits.retryAfterS));
-      throw new ProblemError('busy', 'Nothing was changed. Retry after the delay in Retry-After.');
+      const detail = 'Nothing was changed. Retry after the delay in Retry-After.';
+      throw new ProblemError('busy', detail, { reason: 'sale-not-loaded' });
     }
     if (sale === 'unknown') throw outcomeUnread(res);
     if (sale === 'below-sold') {

@@ -1,0 +1,117 @@
+/** Responses in the OpenAPI document: one schema for each problem, and the headers that come with it. */
+import { z } from 'zod';
+import type { ZodOpenApiResponseObject } from 'zod-openapi';
+import { type Problem, type ProblemSlug, problems } from './problems.ts';
+
+const retryAfter = z.int().min(0).meta({ description: 'Seconds until a repeat may succeed' });
+const limited = z.string().optional().meta({
+  description: 'Wrong tokens of this address, as draft-ietf-httpapi-ratelimit-headers-08 defines it',
+});
+
+/** Headers of problems by status; a header is required if every problem of the status has it. */
+const HEADERS: Readonly<Record<number, Record<string, z.ZodType>>> = {
+  401: {
+    'WWW-Authenticate': z.string().meta({ description: 'The scheme `Bearer`' }),
+    RateLimit: limited,
+    'RateLimit-Policy': limited,
+  },
+  409: { 'Retry-After': retryAfter },
+  429: { 'Retry-After': retryAfter, RateLimit: limited, 'RateLimit-Policy': limited },
+  503: { 'Retry-After': retryAfter },
+};
+
+/** Statuses with which the HTTP server below the routes sends `invalid-request`: see node-server.ts. */
+const MALFORMED = {
+  408: ['RequestTimeout', 'The request did not arrive in time'],
+  417: ['ExpectationFailed', 'The only supported expectation is 100-continue'],
+  431: ['HeadersTooLarge', 'The headers are too large'],
+} as const;
+
+const schemaOf = (slug: ProblemSlug, status: number) => {
+  const { members = {} } = problems[slug] as Problem;
+  return z.object({
+    type: z.literal(`/problems/${slug}`),
+    title: z.string(),
+    status: z.literal(status),
+    detail: z.string().meta({ description: 'For people' }),
+    ...members,
+  });
+};
+
+/** `sold-out` → `SoldOut` */
+const nameOf = (slug: string) => slug.replace(/(?:^|-)(.)/g, (_, letter: string) => letter.toUpperCase());
+
+const slugs = Object.keys(problems) as ProblemSlug[];
+const schemas = new Map(
+  slugs.map((slug) => {
+    const id = `${nameOf(slug)}Problem`;
+    return [slug, schemaOf(slug, problems[slug].status).meta({ id, description: problems[slug].title })];
+  }),
+);
+
+export const json = (
+  schema: z.ZodType,
+  description: string,
+  headers: Record<string, z.ZodType> = {},
+): ZodOpenApiResponseObject => ({
+  description,
+  content: { 'application/json': { schema } },
+  ...(Object.keys(headers).length > 0 && { headers: z.object(headers) }),
+});
+
+export const location = (of: string) => ({
+  Location: z.string().meta({ format: 'uri-reference', description: `The path of the ${of}` }),
+});
+
+/** A stream of server-sent events. @param schema of the data of one event */
+export const events = (schema: z.ZodType, description: string): ZodOpenApiResponseObject => ({
+  description,
+  content: { 'text/event-stream': { schema } },
+});
+
+function problemResponse(status: number, members: readonly ProblemSlug[]): ZodOpenApiResponseObject {
+  const [first, ...others] = members.map((slug) => schemas.get(slug)!);
+  const headers = Object.entries(HEADERS[status] ?? {}).map(([name, schema]) => {
+    const named = members.map((slug) => (problems[slug] as Problem).headers ?? []);
+    return [name, named.every((names) => names.includes(name)) ? schema : schema.optional()] as const;
+  });
+  return {
+    description: members.map((slug) => `\`${slug}\`: ${problems[slug].title}`).join('. '),
+    ...(headers.length > 0 && { headers: z.object(Object.fromEntries(headers)) }),
+    content: {
+      'application/problem+json': {
+        schema: others.length === 0 ? first! : z.discriminatedUnion('type', [first!, ...others]),
+      },
+    },
+  };
+}
+
+/** Any route may answer with these. */
+const ANY: ProblemSlug[] = ['invalid-request', 'too-many-requests', 'internal-error'];
+const shared = new Map(
+  ANY.map((slug) => [slug, { ...problemResponse(problems[slug].status, [slug]), id: nameOf(slug) }]),
+);
+const malformed = Object.entries(MALFORMED).map(([status, [id, description]]) => [
+  status,
+  {
+    id,
+    description: `\`invalid-request\`: ${description}`,
+    content: {
+      'application/problem+json': { schema: schemaOf('invalid-request', Number(status)) },
+    },
+  },
+]);
+
+/** The problems of a route, beside those of any route. */
+export function failures(...own: ProblemSlug[]): Record<string, ZodOpenApiResponseObject> {
+  const byStatus = new Map<number, ProblemSlug[]>();
+  for (const slug of new Set(own)) {
+    const { status } = problems[slug];
+    byStatus.set(status, [...(byStatus.get(status) ?? []), slug]);
+  }
+  return Object.fromEntries([
+    ...[...shared].map(([slug, response]) => [problems[slug].status, response]),
+    ...malformed,
+    ...[...byStatus].map(([status, members]) => [status, problemResponse(status, members)]),
+  ]);
+}
