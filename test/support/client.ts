@@ -1,6 +1,7 @@
 /** A customer and an administrator, over HTTP. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sale } from '../../src/domain/sale.ts';
+import { undescribed } from './openapi.ts';
 
 export { eventually } from '../../bench/kit/eventually.ts';
 
@@ -12,18 +13,36 @@ export interface Answer {
   readonly headers: Headers;
 }
 
+/** @throws for an answer that /openapi.json does not describe */
 export async function call(url: string, init: RequestInit = {}): Promise<Answer> {
   const response = await fetch(url, init);
-  const isStream = response.headers.get('content-type') === 'text/event-stream';
-  if (isStream) await response.body?.cancel();
-  const text = isStream ? '' : await response.text();
-  const isJson = response.headers.get('content-type')?.includes('json') ?? false;
-  const body = (isJson ? JSON.parse(text) : { text }) as Record<string, unknown>;
+  const { status, headers } = response;
+  const type = headers.get('content-type') ?? '';
+  const isStream = type === 'text/event-stream';
+  const text = isStream ? await firstEvent(response) : await response.text();
+  const received: unknown = type.includes('json') || (isStream && text !== '') ? JSON.parse(text) : text;
+  const { method = 'GET' } = init;
+  if (method !== 'HEAD') {
+    const wrong = undescribed(method, new URL(url).pathname, { status, headers, body: received });
+    if (wrong !== null) throw new Error(`${method} ${url}: ${status} ${text} is not as described: ${wrong}`);
+  }
+  const body = (typeof received === 'string' ? { text } : received) as Record<string, unknown>;
   const problem =
     String(body.type ?? '')
       .split('/')
       .at(-1) ?? '';
-  return { status: response.status, body, problem, headers: response.headers };
+  return { status, body, problem, headers };
+}
+
+/** The data of a stream's first event, and ends the stream. */
+async function firstEvent({ body }: Response): Promise<string> {
+  let text = '';
+  for await (const chunk of body ?? []) {
+    text += Buffer.from(chunk).toString();
+    const data = /^data: (.*)\n\n/m.exec(text)?.[1];
+    if (data !== undefined) return data;
+  }
+  return '';
 }
 
 export function post(url: string, body: unknown): Promise<Answer> {
