@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { limits } from '../src/config/limits.ts';
 import { openApiDocument } from '../src/http/openapi.ts';
-import { problems } from '../src/http/problems.ts';
+import { type Problem, problems } from '../src/http/problems.ts';
 import { SERVICE_ROLE } from '../src/local/postgres-roles.ts';
 import { attemptTally } from '../src/metrics/attempt-tally.ts';
 import { backgroundHealth } from '../src/metrics/background.ts';
@@ -228,14 +228,34 @@ describe('the configuration reference', () => {
 
 it('the API reference has every route and every problem', () => {
   const page = text('docs/reference/api.md');
-  const routes = Object.entries(openApiDocument().paths ?? {}).flatMap(([path, methods]) =>
-    Object.keys(methods as object).map((method) => `${method.toUpperCase()} ${path}`),
+  const { paths = {}, components } = openApiDocument();
+  const routes = new Map(
+    Object.entries(paths).flatMap(([path, methods]) =>
+      Object.entries(methods as object).map(([method, operation]) => [
+        `${method.toUpperCase()} ${path}`,
+        JSON.stringify([operation, components?.responses]),
+      ]),
+    ),
   );
-  expect(sorted(rows(section(page, '## Routes')))).toEqual(sorted(routes));
+  const table = section(page, '## Routes');
+  expect(sorted(rows(table))).toEqual(sorted(routes.keys()));
+  const undescribed = [...table.matchAll(/^\| `([^`]+)`.* \| .* \| (.*) \|$/gm)].flatMap(
+    ([, route, listed]) =>
+      matches(listed!, /`([a-z-]+)`/g)
+        .filter((slug) => !routes.get(route!)?.includes(`\`${slug}\``))
+        .map((slug) => `${route} ${slug}`),
+  );
+  expect(undescribed).toEqual([]);
   const listed = [...section(page, '## Problems').matchAll(/^\| `([a-z-]+)` \| (\d+) \|/gm)];
   expect(Object.fromEntries(listed.map(([, slug, status]) => [slug, Number(status)]))).toEqual(
     Object.fromEntries(Object.entries(problems).map(([slug, { status }]) => [slug, status])),
   );
+  for (const [slug, { members = {} }] of Object.entries<Problem>(problems)) {
+    const row = section(page, '## Problems')
+      .split('\n')
+      .find((line) => line.startsWith(`| \`${slug}\` |`));
+    for (const member of Object.keys(members)) expect(row).toContain(`\`${member}\``);
+  }
 });
 
 it('the metrics reference has every metric with its labels', () => {

@@ -29,6 +29,15 @@ const nextPage = z
 const ticket = [{ ticket: [] }, {}];
 const salePath = z.object({ saleId: s.saleIdSchema });
 const userPath = z.object({ userId: s.userIdSchema });
+/** See webhook-signature.ts. */
+const signature = z.object({
+  'webhook-id': z.string().optional().meta({ description: 'Id of the message' }),
+  'webhook-timestamp': z.string().optional().meta({ description: 'Seconds since 1970' }),
+  'webhook-signature': z.string().optional().meta({
+    description: 'One or more signatures, separated by spaces',
+    example: 'v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=',
+  }),
+});
 
 const salePaths: ZodOpenApiPathsObject = {
   '/sales': {
@@ -225,7 +234,7 @@ const orderPaths: ZodOpenApiPathsObject = {
         'With PAYMENT_WEBHOOK_SECRETS it needs a signature as Standard Webhooks 1.0 defines it; otherwise it is administrative. Safe to repeat. An expired order gets a unit again if one is left; otherwise it ends as `refund-due`.',
       tags: ['Orders'],
       security: admin,
-      requestParams: { header: s.signatureSchema },
+      requestParams: { header: signature },
       requestBody: body(s.notificationSchema),
       responses: {
         '200': json(s.orderSchema, 'The order after the payment'),
@@ -352,6 +361,16 @@ const servicePaths: ZodOpenApiPathsObject = {
   },
 };
 
+const TAGS = {
+  Sales: 'What is sold, how much of it is left, and its administration',
+  Orders: 'Tickets, purchases and payments',
+  Points: 'Points of customers',
+  Tasks: 'External effects of orders',
+  Service: 'The state of the service',
+};
+const bearer = (description: string, format = {}) =>
+  ({ type: 'http', scheme: 'bearer', description, ...format }) as const;
+
 /** OpenAPI 3.1. */
 export function openApiDocument() {
   return createDocument({
@@ -364,32 +383,13 @@ export function openApiDocument() {
     },
     // Relative to where the document comes from.
     servers: [{ url: '/', description: 'This service' }],
-    tags: [
-      { name: 'Sales', description: 'What is sold, how much of it is left, and its administration' },
-      { name: 'Orders', description: 'Tickets, purchases and payments' },
-      { name: 'Points', description: 'Points of customers' },
-      { name: 'Tasks', description: 'What happens outside because of an order' },
-      { name: 'Service', description: 'The state of the service' },
-    ],
+    tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
     paths: { ...salePaths, ...ticketPaths, ...orderPaths, ...pointPaths, ...taskPaths, ...servicePaths },
     components: {
       securitySchemes: {
-        adminToken: {
-          type: 'http',
-          scheme: 'bearer',
-          description: 'A token of ADMIN_TOKEN. Without one set, clients on the same machine need none',
-        },
-        customerToken: {
-          type: 'http',
-          scheme: 'bearer',
-          bearerFormat: 'JWT',
-          description: 'With AUTH=jwt: a token of the issuer. With AUTH=none, callers need none',
-        },
-        ticket: {
-          type: 'http',
-          scheme: 'bearer',
-          description: 'With AUTH=jwt: a ticket of this sale and customer',
-        },
+        adminToken: bearer('A token of ADMIN_TOKEN. Without it, clients on the same machine need none'),
+        customerToken: bearer('With AUTH=jwt: a token of the issuer', { bearerFormat: 'JWT' }),
+        ticket: bearer('With AUTH=jwt: a ticket of this sale and customer'),
       },
     },
   });

@@ -24,10 +24,16 @@ const exactId = z
   .transform(Number)
   .refine(Number.isSafeInteger, `must be a positive integer up to ${Number.MAX_SAFE_INTEGER}`);
 
-const idType = { type: 'integer', minimum: 1, maximum: Number.MAX_SAFE_INTEGER } as const;
+/** For the document: the integer that the text of a parameter is, and not the pattern of the text. */
+const integerTo = (maximum: number, more: { readonly default?: number } = {}) => ({
+  override: ({ jsonSchema }: { readonly jsonSchema: { pattern?: string } }) => {
+    delete jsonSchema.pattern;
+    Object.assign(jsonSchema, { type: 'integer', minimum: 1, maximum, ...more });
+  },
+});
 
 export const saleIdSchema = exactId.meta({
-  override: idType,
+  ...integerTo(Number.MAX_SAFE_INTEGER),
   description: 'Id of the sale',
 });
 
@@ -102,16 +108,6 @@ export const notificationSchema = z
   })
   .meta({ id: 'PaymentNotification' });
 
-/** Of Standard Webhooks; checked by webhook-signature.ts. */
-export const signatureSchema = z.object({
-  'webhook-id': z.string().optional().meta({ description: 'Id of the message' }),
-  'webhook-timestamp': z.string().optional().meta({ description: 'Seconds since 1970' }),
-  'webhook-signature': z.string().optional().meta({
-    description: 'One or more signatures, separated by spaces',
-    example: 'v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=',
-  }),
-});
-
 export const userQuerySchema = z.object({
   userId: userIdSchema
     .optional()
@@ -119,7 +115,7 @@ export const userQuerySchema = z.object({
 });
 
 export const taskIdSchema = exactId.meta({
-  override: idType,
+  ...integerTo(Number.MAX_SAFE_INTEGER),
   description: 'Id of the task',
 });
 
@@ -132,23 +128,19 @@ const listLimit = z
   .refine((n) => n <= limits.listLength, `must be an integer from 1 to ${limits.listLength}`);
 
 export const pageQuerySchema = z.strictObject({
-  limit: listLimit.optional().meta({
-    override: { type: 'integer', minimum: 1, maximum: limits.listLength, default: limits.pageLength },
-  }),
+  limit: listLimit.optional().meta(integerTo(limits.listLength, { default: limits.pageLength })),
   before: exactId
     .refine((id) => id <= limits.maxSaleId, 'must be the id of a sale')
     .optional()
     .meta({
-      override: { type: 'integer', minimum: 1, maximum: limits.maxSaleId },
+      ...integerTo(limits.maxSaleId),
       description: 'Only sales with a smaller id',
     }),
 });
 
 export const taskQuerySchema = z.strictObject({
   state: taskStateSchema.optional(),
-  limit: listLimit
-    .optional()
-    .meta({ override: { type: 'integer', minimum: 1, maximum: limits.listLength, default: 100 } }),
+  limit: listLimit.optional().meta(integerTo(limits.listLength, { default: 100 })),
 });
 
 export const dateTime = z.string().meta({ format: 'date-time' });
