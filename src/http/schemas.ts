@@ -45,7 +45,8 @@ export const userIdSchema = z
   )
   .meta({ example: 'user-1' });
 
-export const orderIdSchema = z.uuid().meta({ description: 'A UUIDv7' });
+/** UUIDs are case-insensitive (RFC 9562): capitals become the form that is stored. */
+export const orderIdSchema = z.uuid().toLowerCase().meta({ description: 'A UUIDv7' });
 
 export const purchaseSchema = z.strictObject({ userId: userIdSchema }).meta({ id: 'Purchase' });
 
@@ -96,8 +97,15 @@ export const restockSchema = z
 
 const source = text(limits.sourceLength).min(1).meta(portable);
 
+/** Source types of the entries that the service itself adds: an award that used one would stop a later change of its order. */
+const isReserved = (sourceType: string): boolean => /^order(-|$)/.test(sourceType);
+
 export const awardSchema = z
-  .strictObject({ sourceType: source, sourceId: source, points: z.int().min(1).max(limits.maxPoints) })
+  .strictObject({
+    sourceType: source.refine((type) => !isReserved(type), 'must not be order or begin with order-'),
+    sourceId: source,
+    points: z.int().min(1).max(limits.maxPoints),
+  })
   .meta({ id: 'Award' });
 
 export const notificationSchema = z

@@ -26,6 +26,7 @@ import type { ClaimedReservation, PlacedOrder, Reservation } from '../domain/out
 import type { Instruments } from '../metrics/instruments.ts';
 import type { Unanswered } from '../store/late-requests.ts';
 import {
+  CONFLICTS,
   classifyPostgresError,
   expectedPostgresFailure,
   isAnswer,
@@ -93,8 +94,6 @@ const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock');
 
 const UNIQUE_VIOLATION = '23505';
 const NO_UNIT = 'sales_sold_within_stock';
-/** Reasons after which an immediate retry may succeed. */
-const CONFLICTS = ['deadlock', 'serialization-failure', 'deadline-passed'];
 
 /** Orders of all sales share one queue; those claimed from another process have another queue, because they need a barrier. */
 const FIRST_CLAIMS = 0;
@@ -219,7 +218,7 @@ async function commitBatch(
           throw new BatchRejected(`rejected-by-postgres:${result.constraint}`);
         break;
       case 'busy':
-        if (!CONFLICTS.includes(result.reason)) return answerAll(result.reason);
+        if (!CONFLICTS.has(result.reason)) return answerAll(result.reason);
         continue; // with the same statement
     }
     statement = INSERT_UP_TO_STOCK;
@@ -253,7 +252,7 @@ async function insert(
     if (failure.kind === 'unknown') return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
     if (failure.kind === 'defect' && !isAnswer(error)) throw error;
     if (failure.kind === 'defect') context.onError('commit-orders', error);
-    else if (failure.kind === 'rejected' || CONFLICTS.includes(failure.reason) || !isRowError(error))
+    else if (failure.kind === 'rejected' || CONFLICTS.has(failure.reason) || !isRowError(error))
       return failure;
     // What a trigger or a value made Postgres reject may be one member's fault.
     const { code = '' } = error as { code?: string };

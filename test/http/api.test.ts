@@ -141,6 +141,8 @@ describe('bad input gets a problem and changes nothing', () => {
     ['negative points', { sourceType: 't', sourceId: '1', points: -5 }],
     ['no source', { points: 5 }],
     ['an empty source', { sourceType: '', sourceId: '1', points: 5 }],
+    ['the source of an order', { sourceType: 'order', sourceId: '1', points: 5 }],
+    ['the source of a reversal', { sourceType: 'order-reversal', sourceId: '1', points: 5 }],
     ['a NUL', { sourceType: 't', sourceId: '1\u0000', points: 5 }],
     ['half a surrogate pair', { sourceType: 't', sourceId: '\udc00', points: 5 }],
   ])('points: %s', async (_name, body) => {

@@ -46,6 +46,20 @@ describe('bad input gets a problem and changes nothing', () => {
     expect(await everything()).toBe(before);
   });
 
+  it('payment: an order id in capitals is the same order, also in its tasks', async () => {
+    const { id } = await createSale(url, 1);
+    const orderId = String((await attempt(url, id, 'capitals')).body.orderId);
+    const notificationId = `capitals-${orderId}`;
+    for (const written of [orderId.toUpperCase(), orderId, orderId.toUpperCase()])
+      expect(
+        await post(`${url}/payments/notifications`, { notificationId, orderId: written, amountCents: 500 }),
+      ).toMatchObject({ status: 200, body: { orderId, status: 'paid' } });
+    const { rows } = await stores.sql.query('SELECT key FROM tasks WHERE lower(key) LIKE $1', [
+      `%${orderId}`,
+    ]);
+    expect(rows.map(({ key }) => key).sort()).toEqual([`award:${orderId}`, `ship:${orderId}`]);
+  });
+
   it('payment: an amount that differs from the price, and a repeated id with other contents', async () => {
     const { id } = await createSale(url, 2);
     const [one, other] = [(await attempt(url, id, 'one')).body, (await attempt(url, id, 'other')).body];

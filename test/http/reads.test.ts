@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { call, createSale } from '../support/client.ts';
+import { call, createSale, eventually } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -35,22 +35,22 @@ it('is refused by every method, and leaves pages, their scripts, the console and
   try {
     await client.query('BEGIN; LOCK TABLE orders');
     const flood = Array.from({ length: FLOOD }, readOn);
-    // Until the queue is full again: waiting reads give up at the same time.
-    const refused = async () => {
-      while ((await read()).body.reason !== 'reads-overloaded');
-    };
-    const during = async (path: string) => {
-      await refused();
-      return call(service.url + path);
-    };
-    await refused();
-    // Before its id is looked at.
-    expect((await fetch(`${service.url}/orders/x`, { method: 'HEAD' })).status).toBe(503);
-    for (const path of ['/console', script, '/tasks']) expect((await during(path)).status, path).toBe(200);
-    for (const path of ['/', `/shop/${id}`]) {
-      const { status, body } = await during(path);
-      expect([path, status]).toEqual([path, 503]);
-      expect(body.text).toContain('The shop is busy');
+    const isRefused = async () => (await read()).body.reason === 'reads-overloaded';
+    await eventually(isRefused, Boolean);
+    // Waiting reads give up at the same time: the queue has room for a moment.
+    const refused = (path: string, init: RequestInit = {}) =>
+      eventually(
+        async () => {
+          const response = await fetch(service.url + path, init);
+          return { status: response.status, text: await response.text() };
+        },
+        ({ status }) => status === 503,
+      );
+    await refused('/orders/x', { method: 'HEAD' }); // before its id is looked at
+    for (const path of ['/', `/shop/${id}`]) expect((await refused(path)).text).toContain('The shop is busy');
+    for (const path of ['/console', script, '/tasks']) {
+      await eventually(isRefused, Boolean);
+      expect((await call(service.url + path)).status, path).toBe(200);
     }
     isOver = true;
     await client.query('ROLLBACK');

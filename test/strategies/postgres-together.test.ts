@@ -45,6 +45,22 @@ it('never oversells, counts every order, and strands nothing', async () => {
   }
 });
 
+it.each(entries.map((entry, n) => [entry.description.name, entry, 21 + n] as const))(
+  '%s goes on after the type of a column changed, on connections that have prepared its statements',
+  async (_name, entry, length) => {
+    const strategy = bench.start(entry);
+    const saleId = await bench.sale(100);
+    await stockUnits(bench.postgres).complete(saleId);
+    const sell = (users: readonly string[]) =>
+      Promise.all(users.map((user) => strategy.reserve(attemptOf(saleId, user))));
+    await sell(Array.from({ length: 20 }, (_, i) => `before${i}`));
+    await bench.sql.query(`ALTER TABLE orders ALTER COLUMN status TYPE varchar(${length})`);
+    await bench.sql.query(`ALTER TABLE sales ALTER COLUMN name TYPE varchar(${200 + length})`);
+    // One after the other: each meets a connection of the pool that has not failed yet.
+    for (let i = 0; i < 20; i++) expect((await sell([`after${i}`, 'before0']))[0]!.kind).toBe('accepted');
+  },
+);
+
 async function oldest(saleId: number, count: number): Promise<readonly Attempt[]> {
   const { rows } = await bench.sql.query<Attempt>(
     `SELECT id AS "orderId", sale_id AS "saleId", user_id AS "userId" FROM orders

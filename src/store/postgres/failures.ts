@@ -120,10 +120,19 @@ const BY_MESSAGE: readonly (readonly [RegExp, PostgresFailure])[] = [
   [/Connection terminated|not queryable|Query read timeout|connection error|Connection ended/i, LOST],
 ];
 
+/** Reasons of `busy` after which an immediate retry may succeed. */
+export const CONFLICTS: ReadonlySet<string> = new Set([
+  'deadlock',
+  'serialization-failure',
+  'write-conflict',
+  'deadline-passed',
+  'plan-changed',
+]);
+
 /** Classifies an error of Postgres, pg or Prisma. Never throws. */
 export function classifyPostgresError(error: unknown): PostgresFailure {
   for (const layer of layersOf(error).reverse()) {
-    const failure = failureOfLayer(layer);
+    const failure = isPlanChanged(layer) ? busy('plan-changed') : failureOfLayer(layer);
     if (failure === 'defect') break;
     if (failure !== null) return failure;
   }
@@ -144,9 +153,16 @@ export function expectedPostgresFailure(error: unknown): Exclude<PostgresFailure
 export function isRowError(error: unknown): boolean {
   if (!isAnswer(error)) return false;
   const { code = '' } = error as pg.DatabaseError;
-  return !OF_THE_SERVER.has(code.slice(0, 2)) && code !== '55P03';
+  return !OF_THE_SERVER.has(code.slice(0, 2)) && code !== '55P03' && !isPlanChanged(error);
 }
 const OF_THE_SERVER = new Set(['25', '53', '57']);
+
+/**
+ * Whether the connection has prepared the statement for an earlier type of a column ("cached plan must not change result type"):
+ * it will fail there for good, and succeed on a new connection.
+ */
+export const isPlanChanged = (error: unknown): boolean =>
+  error instanceof pg.DatabaseError && error.code === '0A000' && error.routine === 'RevalidateCachedQuery';
 
 /** Whether it is certain that nothing was written: Postgres rejected the statement, could not begin it, or replied with an error. */
 export function wroteNothing(error: unknown): boolean {

@@ -8,7 +8,7 @@ import { parseDatabaseUrl } from '../../config/database-url.ts';
 import { limits } from '../../config/limits.ts';
 import { PrismaClient } from '../../generated/prisma/client.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
-import { classifyPostgresError, isRowError } from './failures.ts';
+import { CONFLICTS, classifyPostgresError, isPlanChanged, isRowError } from './failures.ts';
 import { type PrimaryFinder, primaryFinder } from './primary.ts';
 import { PLANNER, TIMEOUTS } from './settings.ts';
 
@@ -165,7 +165,7 @@ export async function inTransaction<T>(
     await client.query(commit ? 'COMMIT' : 'ROLLBACK');
     return value;
   } catch (error) {
-    if (classifyPostgresError(error).kind === 'unknown') broken = error as Error;
+    if (classifyPostgresError(error).kind === 'unknown' || isPlanChanged(error)) broken = error as Error;
     else
       await client.query('ROLLBACK').catch((failure: Error) => {
         broken = failure;
@@ -176,7 +176,7 @@ export async function inTransaction<T>(
   }
 }
 
-/** Tries of a transaction that hits deadlocks or serialization failures. */
+/** Tries of a transaction that hits conflicts. */
 const TRIES = 5;
 
 /** Runs a whole transaction, and retries it after a conflict with another one. @throws what the last try throws */
@@ -186,7 +186,7 @@ export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
       return await transaction();
     } catch (error) {
       const failure = classifyPostgresError(error);
-      const isConflict = failure.kind === 'busy' && /deadlock|serialization/.test(failure.reason);
+      const isConflict = failure.kind === 'busy' && CONFLICTS.has(failure.reason);
       if (!isConflict || tries === TRIES) throw error;
     }
   }

@@ -16,7 +16,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt, PlacedOrderColumns } from '../../domain/order.ts';
 import type { CommitOutcome } from '../../domain/outcome.ts';
 import type { Unanswered } from '../../store/late-requests.ts';
-import { expectedPostgresFailure, type PostgresFailure } from '../../store/postgres/failures.ts';
+import { CONFLICTS, expectedPostgresFailure, type PostgresFailure } from '../../store/postgres/failures.ts';
 import { setBarrier } from '../../store/postgres/insert-orders.ts';
 import type { PostgresStore } from '../../store/postgres/pool.ts';
 import { findActive, type SaleAndOrders, type SaleState } from '../../store/postgres/purchases.ts';
@@ -114,15 +114,12 @@ async function earlierOrder({ postgres }: StrategyContext, attempt: Attempt): Pr
   return order === null ? RETRY : existing(attempt, order);
 }
 
-/** Reasons after which an immediate retry may succeed. */
-const CONFLICTS = ['deadlock', 'serialization-failure', 'write-conflict', 'deadline-passed'];
-
 function decisionOf(failure: Exclude<PostgresFailure, { kind: 'defect' }>): Decision {
   switch (failure.kind) {
     case 'unknown':
       return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
     case 'busy':
-      return CONFLICTS.includes(failure.reason) ? RETRY : failure;
+      return CONFLICTS.has(failure.reason) ? RETRY : failure;
   }
   switch (failure.constraint) {
     case 'sales_sold_within_stock':
