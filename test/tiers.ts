@@ -1,7 +1,7 @@
 /**
- * The two tiers of the tests, which vitest.config.ts makes projects of. `npm test` runs `quick`; `npm run test:all` runs both,
- * and a project for Valkey. A
- * test file is in `quick` unless a list here says otherwise. Running one file by its name runs what it has in either tier.
+ * The two tiers of the tests, which vitest.config.ts makes projects of, with one more for Valkey. `npm test` runs `quick`; `npm run
+ * test:all` runs all. A test file is in `quick` unless a list here says otherwise. Running one file by its name runs what it has in
+ * each of them.
  */
 
 /** Contract tests whose interface is covered whole by the quick tier; of the others it runs the core. */
@@ -9,6 +9,8 @@ export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgr
 
 /** Run in the full tier alone: they take more than about ten seconds, or bound a duration. So do those of `TIMED`. */
 export const FULL_ONLY = [
+  'test/access/lottery.test.ts',
+  'test/alone.test.ts',
   'test/bench/faults.test.ts',
   'test/bench/k6.test.ts',
   'test/bench/load.test.ts',

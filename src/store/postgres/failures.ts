@@ -159,7 +159,7 @@ const OF_THE_SERVER = new Set(['25', '53', '57']);
 
 /**
  * Whether the connection has prepared the statement for an earlier type of a column ("cached plan must not change result type"):
- * it will fail there for good, and succeed on a new connection.
+ * it fails there for good, until it is prepared again (see pool.ts).
  */
 export const isPlanChanged = (error: unknown): boolean =>
   error instanceof pg.DatabaseError && error.code === '0A000' && error.routine === 'RevalidateCachedQuery';

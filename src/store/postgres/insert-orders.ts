@@ -13,7 +13,7 @@
 import type pg from 'pg';
 import { limits } from '../../config/limits.ts';
 import type { Unanswered } from '../late-requests.ts';
-import { classifyPostgresError, expectedPostgresFailure, isAnswer, isPlanChanged } from './failures.ts';
+import { classifyPostgresError, expectedPostgresFailure, isAnswer } from './failures.ts';
 import { ACTIVE } from './orders.ts';
 import type { PostgresStore } from './pool.ts';
 
@@ -203,7 +203,7 @@ async function place<R extends pg.QueryResultRow>(
     const values = [orders, sales, users, window, new Date(deadlineMs), ...others];
     return await client.query<R>({ ...statement, values });
   } catch (error) {
-    if (!isAnswer(error) || isPlanChanged(error)) broken = error as Error;
+    if (!isAnswer(error)) broken = error as Error;
     const failure = classifyPostgresError(error);
     // A defect that is not a reply may have happened after the statement was sent.
     if (failure.kind === 'unknown' || (failure.kind === 'defect' && !isAnswer(error)))

@@ -75,10 +75,20 @@ export function serverOf(databaseUrl: string): pg.PoolConfig {
   if (typeof address === 'string') throw new Error(`the URL ${address}`);
   const { url, hosts } = address;
   const primary = hosts.length > 0 ? primaryFinder(url, hosts) : null;
+  const plans: Plans = { generation: 0 };
   class Client extends StrictClient {
     override readonly primary = primary;
+    override readonly plans = plans;
   }
   return { Client, connectionString: url };
+}
+
+/**
+ * Prepared statements of a pool. After the type of a column changed, each connection would reject a statement that it has prepared,
+ * for as long as it lives; under a new name the statement is prepared again.
+ */
+interface Plans {
+  generation: number;
 }
 
 /**
@@ -91,6 +101,7 @@ export function serverOf(databaseUrl: string): pg.PoolConfig {
 class StrictClient extends pg.Client {
   /** Null: there is one server. */
   readonly primary: PrimaryFinder | null = null;
+  readonly plans: Plans = { generation: 0 };
 
   // biome-ignore lint/suspicious/noExplicitAny: the pool gives a callback, others await
   override connect(callback?: any): any {
@@ -125,11 +136,28 @@ class StrictClient extends pg.Client {
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: passes its arguments on in any of their forms
-  override query(...given: any[]): any {
+  override query(query: any, ...others: any[]): any {
+    const { generation } = this.plans;
+    const named = generation > 0 && query?.name !== undefined && typeof query.submit !== 'function';
+    const sent = named ? { ...query, name: `${query.name} ${generation}` } : query;
+    const onError = (error: Error & { readonly code?: string }) => {
+      if (isPlanChanged(error)) this.plans.generation = Math.max(this.plans.generation, generation + 1);
+    };
+    const callback = others.at(-1);
+    if (typeof callback === 'function') {
+      // biome-ignore lint/suspicious/noExplicitAny: what the pool awaits
+      const done = (error: any, ...rest: any[]) => {
+        if (error) onError(error);
+        callback(error, ...rest);
+      };
+      // biome-ignore lint/suspicious/noExplicitAny: see above
+      return (super.query as any)(sent, ...others.slice(0, -1), done);
+    }
     // biome-ignore lint/suspicious/noExplicitAny: see above
-    const result = (super.query as any)(...given);
+    const result = (super.query as any)(sent, ...others);
     if (result instanceof Promise) {
       result.catch((error: Error & { readonly code?: string }) => {
+        onError(error);
         if (error.message === 'Query read timeout') this.connection.stream.destroy();
         if (error.code === READ_ONLY_TRANSACTION && this.primary !== null) this.#leave();
       });
@@ -165,7 +193,7 @@ export async function inTransaction<T>(
     await client.query(commit ? 'COMMIT' : 'ROLLBACK');
     return value;
   } catch (error) {
-    if (classifyPostgresError(error).kind === 'unknown' || isPlanChanged(error)) broken = error as Error;
+    if (classifyPostgresError(error).kind === 'unknown') broken = error as Error;
     else
       await client.query('ROLLBACK').catch((failure: Error) => {
         broken = failure;
