@@ -35,8 +35,9 @@ function reconcile(
 
 describe('without a configuration', () => {
   it.each([
-    [{}, 'DATABASE_URL and REDIS_URL must name the stores of the service'],
-    [{ REDIS_URL: 'redis://127.0.0.1:1' }, 'DATABASE_URL and REDIS_URL must name the stores of the service'],
+    [{}, 'DATABASE_URL must name the Postgres of the service'],
+    [{ REDIS_URL: 'redis://127.0.0.1:1' }, 'DATABASE_URL must name the Postgres of the service'],
+    [{ DATABASE_URL: 'postgresql://127.0.0.1:1/x' }, 'REDIS_URL must name the Redis of the service'],
     [{ STRATEGY: 'luck' }, 'STRATEGY="luck" must be one of'],
   ])('%j: says what is missing, and exits with 2', async (env, sentence) => {
     const { code, out, err } = await reconcile(env);
