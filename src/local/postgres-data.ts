@@ -13,7 +13,7 @@ import { rm, rmdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { identify, sendSignal } from './processes.ts';
-import { COPY_FOLDERS, copyProgram } from './program-copy.ts';
+import { copyFolders, copyProgram } from './program-copy.ts';
 import { changeOwner, pathWithin, type ServerAccount } from './server-account.ts';
 import { launch } from './server-process.ts';
 
@@ -54,7 +54,7 @@ async function initialize(options: DataFolderOptions, data: string): Promise<voi
   const { initdb: path } = options;
   const program = { path, tree: dirname(dirname(path)) };
   const isRead = (folder: string) => !SHELL_CHARACTERS.test(folder);
-  const command = isRead(path) ? path : copyProgram(program, COPY_FOLDERS.find(isRead)!);
+  const command = isRead(path) ? path : copyProgram(program, copyFolders().find(isRead)!);
   const initdb = await launch(
     {
       command,

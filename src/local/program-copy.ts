@@ -18,7 +18,7 @@ export interface Program {
 }
 
 /** Where copies are made, in this order: TMPDIR may forbid execution, or be closed to other accounts. */
-export const COPY_FOLDERS: readonly string[] = [...new Set([tmpdir(), '/tmp', '/var/tmp'])];
+export const copyFolders = (): string[] => [...new Set([tmpdir(), '/tmp', '/var/tmp'])];
 
 const PREFIX = 'stampede-program-';
 const NAME = new RegExp(`^${PREFIX}(\\d+)-(\\d+)-`);

@@ -19,7 +19,7 @@ import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { LocalStoreError, systemCode } from './errors.ts';
-import { COPY_FOLDERS, copyProgram, type Program } from './program-copy.ts';
+import { copyFolders, copyProgram, type Program } from './program-copy.ts';
 import { SERVER_ENVIRONMENT } from './server-process.ts';
 
 interface Ids {
@@ -126,7 +126,7 @@ export async function chooseAccount(wanted: Wanted): Promise<{ account: ServerAc
       program: program.path,
     };
   const errors: string[] = [];
-  const places = [() => program.path, ...COPY_FOLDERS.map((parent) => () => copyProgram(program, parent))];
+  const places = [() => program.path, ...copyFolders().map((parent) => () => copyProgram(program, parent))];
   for (const place of places) {
     const path = place();
     for (const account of candidates(wanted)) {
