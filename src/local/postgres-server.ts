@@ -34,6 +34,8 @@ export interface PostgresOptions {
   /** Appended to the server's command line, such as `-c fsync=off`. */
   readonly args?: readonly string[];
   readonly password?: string;
+  /** Its log; by default in the folder. */
+  readonly log?: string;
   /** Additions to the server's environment. */
   readonly environment?: Readonly<Record<string, string>>;
   readonly say?: (line: string) => void;
@@ -58,6 +60,7 @@ export interface PostgresServer {
 
 interface Prepared {
   readonly folder: string;
+  readonly log: string;
   readonly data: string;
   readonly program: string;
   readonly account: ServerAccount;
@@ -100,7 +103,7 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
     say: options.say ?? (() => {}),
     ...(options.signal === undefined ? {} : { signal: options.signal }),
   });
-  return { folder, data, program, account, password };
+  return { folder, log: options.log ?? join(folder, 'postgres.log'), data, program, account, password };
 }
 
 function settings({ folder, data, account }: Prepared, port: number, args: readonly string[]): string[] {
@@ -129,8 +132,7 @@ function isReady(data: string, pid: number): boolean {
 type Start = { server: ServerProcess; port: number } | 'port-taken' | 'old-backends';
 
 async function startOnce(prepared: Prepared, port: number, options: PostgresOptions): Promise<Start> {
-  const { account, data, folder } = prepared;
-  const log = logOf(folder);
+  const { account, data, log } = prepared;
   const args = settings(prepared, port, options.args ?? []);
   const { environment = {} } = options;
   const server = await launch(
@@ -154,14 +156,12 @@ async function startOnce(prepared: Prepared, port: number, options: PostgresOpti
   throw failure(`did not start (${server.end()})`, prepared, server);
 }
 
-function failure(what: string, { folder }: Prepared, server: ServerProcess): LocalStoreError {
+function failure(what: string, { folder, log }: Prepared, server: ServerProcess): LocalStoreError {
   return new LocalStoreError(
     'postgres-failed',
-    `The local Postgres ${what}. Last lines of ${logOf(folder)}:\n${server.tail()}\n${recoveryAdvice(folder)}`,
+    `The local Postgres ${what}. Last lines of ${log}:\n${server.tail()}\n${recoveryAdvice(folder)}`,
   );
 }
-
-const logOf = (folder: string) => join(folder, 'postgres.log');
 
 async function startWithRetries(prepared: Prepared, options: PostgresOptions) {
   let takenPorts = 0;
@@ -189,13 +189,13 @@ async function startWithRetries(prepared: Prepared, options: PostgresOptions) {
   }
 }
 
-function unusable(cause: unknown, folder: string): LocalStoreError {
+function unusable(cause: unknown, { folder, log }: Prepared): LocalStoreError {
   const wrongPassword = (cause as { code?: unknown }).code === '28P01';
   return new LocalStoreError(
     wrongPassword ? 'folder-unusable' : 'postgres-failed',
     wrongPassword
       ? `The Postgres data in ${folder} has another password than the file named secret. Restore that file, or delete ${folder} to start with an empty database.`
-      : `The local Postgres does not answer: ${(cause as Error).message}. Its log is ${logOf(folder)}.\n${recoveryAdvice(folder)}`,
+      : `The local Postgres does not answer: ${(cause as Error).message}. Its log is ${log}.\n${recoveryAdvice(folder)}`,
     { cause },
   );
 }
@@ -208,7 +208,7 @@ export async function startPostgresServer(options: PostgresOptions): Promise<Pos
   const stop = () => server.stop('SIGINT', STOP_TIMEOUT_MS);
   try {
     await ensureDatabase(url('postgres')).catch((error) => {
-      throw unusable(error, prepared.folder);
+      throw unusable(error, prepared);
     });
     throwIfAborted(options.signal);
   } catch (error) {

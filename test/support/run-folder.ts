@@ -10,8 +10,13 @@ export interface RunFolder {
   end(): Promise<void>;
 }
 
+/** Names the process whose run has a folder, so that a second setup uses the same one: paths of sockets are limited to 107 bytes. */
+const OWNER = 'STAMPEDE_TEST_RUN';
+
 /** Makes the folder, `TMPDIR` of what this process starts from now on. */
 export async function openRunFolder(): Promise<RunFolder> {
+  const { env } = process;
+  if (env[OWNER] === String(process.pid)) return { path: env.TMPDIR!, end: async () => {} };
   const path = await temporaryFolder('stampede-test-');
   const program = fileURLToPath(new URL('run-guard.ts', import.meta.url));
   // In its own session: Ctrl-C in a terminal reaches vitest only.
@@ -20,7 +25,8 @@ export async function openRunFolder(): Promise<RunFolder> {
     detached: true,
   });
   guard.unref();
-  process.env.TMPDIR = path;
+  env.TMPDIR = path;
+  env[OWNER] = String(process.pid);
   return {
     path,
     async end() {

@@ -1,4 +1,5 @@
 /** For the project `valkey`, whose PATH begins with the folder of Valkey 9: fetches it, and starts the Redis that its files share. */
+import path from 'node:path';
 import type { TestProject } from 'vitest/node';
 import { findValkey } from '../../bench/kit/valkey.ts';
 import { startSharedRedis } from './global-setup.ts';
@@ -12,6 +13,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
     return async () => {};
   }
   const run = await openRunFolder();
-  project.provide('redisUrl', (await startSharedRedis(run.path, program)).url);
+  const folder = path.join(run.path, 'valkey'); // beside the shared Redis
+  project.provide('redisUrl', (await startSharedRedis(folder, program)).url);
   return run.end;
 }

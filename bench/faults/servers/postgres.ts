@@ -1,5 +1,5 @@
 /** Postgres for the lab: one server, or a primary with a standby. */
-import { symlink, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type PostgresServer, startPostgresServer } from '../../../src/local/postgres-server.ts';
@@ -26,10 +26,6 @@ export async function openPostgres(options: LabOptions): Promise<LabServers> {
   const disk = await mountSmallDisk(folder, DISK_MB);
   const unmount = () => disk[Symbol.asyncDispose]();
   try {
-    // The log is on another disk, so that it shows what failed.
-    const log = join(options.folder, 'postgres.log');
-    await writeFile(log, '');
-    await symlink(log, join(folder, 'postgres.log'));
     const servers = await openSingle({ ...options, folder }, disk);
     const dispose = async (): Promise<void> => {
       await Promise.resolve(servers[Symbol.asyncDispose]()).finally(unmount);
@@ -43,8 +39,15 @@ export async function openPostgres(options: LabOptions): Promise<LabServers> {
 
 async function openSingle(options: LabOptions, disk: SmallDisk | null): Promise<LabServers> {
   const { folder, durable = false } = options;
+  // The log is on another disk than the data, so that it shows what failed.
+  const log = disk === null ? {} : { log: join(folder, '..', 'postgres.log') };
   const open = (port?: number) =>
-    startPostgresServer({ folder, environment: clockOf(options), ...(port !== undefined && { port }) });
+    startPostgresServer({
+      folder,
+      ...log,
+      environment: clockOf(options),
+      ...(port !== undefined && { port }),
+    });
   let server = await open();
   const { port } = server;
   const url = server.url();
