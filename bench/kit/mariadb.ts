@@ -80,12 +80,13 @@ export async function openMariadb(folder: string, url = process.env.MARIADB_URL)
 
 async function start(folder: string): Promise<{ readonly url: string; kill(): Promise<void> }> {
   const data = join(folder, 'data');
-  await mkdir(data);
+  const temporary = join(folder, 'tmp'); // the account may not write to TMPDIR
+  for (const path of [data, temporary]) await mkdir(path);
   const [installer, command] = [find('mariadb-install-db'), find('mariadbd')];
   if (installer === null || command === null) throw new Error((await whyNoMariadb()) ?? 'no mariadbd');
-  if (isRoot) await giveTo(ACCOUNT, [folder, data]);
+  if (isRoot) await giveTo(ACCOUNT, [folder, data, temporary]);
   const account = isRoot ? [`--user=${ACCOUNT}`] : [];
-  const place = [`--datadir=${data}`, ...account];
+  const place = [`--datadir=${data}`, `--tmpdir=${temporary}`, ...account];
   await run(installer, [
     '--no-defaults',
     ...place,
