@@ -16,6 +16,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   'mirror-outbox': 'Redis lacks changes of Postgres. It receives them when it responds again.',
   tasks: 'Tasks wait in Postgres, where they are safe. Check Postgres; the log has the error.',
   'audit-log': 'Events are not in the audit log yet. Check Postgres.',
+  turns: 'Some expired turns of the waiting room were not deleted. Check Postgres.',
   retention: 'Some old rows were not deleted. A table of yours may refer to them.',
   local: 'The data of the local stores is at risk. Use your own stores.',
 };
