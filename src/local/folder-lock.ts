@@ -15,7 +15,17 @@
  * timeout, and a suspended holder loses the lock while its servers still run. It does not name the holder either.
  */
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  lchownSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
@@ -52,8 +62,12 @@ interface Claim {
 const CLAIM_NAME = /^(\d+)-(\d+)-[0-9a-f]+$/;
 
 function writeClaim(claims: string, name: string, owner: ProcessIdentity, state: ClaimState): void {
-  writeFileSync(join(claims, `.${name}`), JSON.stringify({ owner, state }), { mode: 0o600 });
-  renameSync(join(claims, `.${name}`), join(claims, name));
+  const draft = join(claims, `.${name}`);
+  writeFileSync(draft, JSON.stringify({ owner, state }), { mode: 0o600 });
+  // In another user's project root leaves its claims to that user: see giveToProjectOwner.
+  const { uid, gid } = statSync(claims);
+  if (process.getuid?.() === 0 && uid !== 0) lchownSync(draft, uid, gid);
+  renameSync(draft, join(claims, name));
 }
 
 /** Reads a claim; null when it is gone. An unreadable claim counts as held by its own process. */
