@@ -17,7 +17,6 @@ export const FULL_ONLY = [
   'test/bench/locks.test.ts',
   'test/bench/open.test.ts',
   'test/bench/post-load.test.ts',
-  'test/bench/race-run.test.ts',
   'test/bench/rate.test.ts',
   'test/bench/report-page.test.ts',
   'test/bench/round-trips.test.ts',
@@ -63,9 +62,10 @@ export const FULL_ONLY = [
   'test/web/waiting-room.test.ts',
 ];
 
-/** Of the full tier, and apart from its other files: they bound milliseconds, which more work at the same time would exceed. */
+/** Of the full tier, and apart from its other files: they depend on time, which more work at the same time would exceed. */
 export const TIMED = [
   'test/bench/link.test.ts',
+  'test/bench/race-run.test.ts',
   'test/http/flood.test.ts',
   'test/http/rolling-restart.test.ts',
 ];

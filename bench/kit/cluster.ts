@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
+import { LocalStoreError } from '../../src/local/errors.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { freePort } from '../../src/local/server-process.ts';
 import { eagerPrimary } from './servers.ts';
@@ -77,7 +78,21 @@ export async function startRedisCluster(
   };
 }
 
-async function openMember(folder: string, address: string, ways?: Ways): Promise<ClusterMember> {
+const PORT_TRIES = 5;
+
+/** Another process may take a port that was free. */
+async function openMember(...given: Parameters<typeof openMemberOnce>): Promise<ClusterMember> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await openMemberOnce(...given);
+    } catch (error) {
+      const isTaken = error instanceof LocalStoreError && error.code === 'port-taken';
+      if (!isTaken || tries === PORT_TRIES) throw error;
+    }
+  }
+}
+
+async function openMemberOnce(folder: string, address: string, ways?: Ways): Promise<ClusterMember> {
   const port = await freePort();
   const busPort = await freePort();
   const args = [...ARGS, '--cluster-port', String(busPort)];
