@@ -50,7 +50,7 @@ const projectsOf = async (name: string) => {
   return /No test file of (.*) matches/.exec(stdout + stderr)?.[1]?.split(', ');
 };
 
-/** `npm run dev` in the copy, in a process group of its own as in a terminal. */
+/** `npm run dev` in the copy, in a separate process group as in a terminal. */
 class Dev implements AsyncDisposable {
   log = '';
   readonly npm = spawn('npm', ['run', '--silent', 'dev'], {

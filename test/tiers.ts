@@ -83,7 +83,7 @@ export const QUICK_ONLY = ['for-update', 'group-commit', 'lua', 'unsafe'].map(
   (name) => `test/contract/${name}.test.ts`,
 );
 
-/** Run once more in the full tier, with Valkey 9 in place of every Redis: the core of the strategies and locks in Redis. */
+/** Also run in the full tier with Valkey 9 in place of every Redis: the core of the strategies and locks in Redis. */
 export const ON_VALKEY = ['global-lock', 'lua', 'segmented-lock', 'unsafe', 'lock-redis*', 'redis-acl'].map(
   (name) => `test/contract/${name}.test.ts`,
 );
