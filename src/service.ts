@@ -224,7 +224,7 @@ async function openTracing(
 function openPurchases(
   config: Config,
   pipeline: Pipeline,
-  { orders }: Core,
+  { postgres, orders }: Core,
   { instruments, onError }: Reports,
 ): { readonly purchases: Purchases; readonly shedder: LoadShedder } {
   const { strategy } = pipeline;
@@ -232,7 +232,10 @@ function openPurchases(
   measureAdmission(instruments, shedder);
   if (strategy.kind === 'reserves' && strategy.latch) measureLatch(instruments, strategy.latch);
   const tally = attemptTally(instruments.registry, config.strategy);
-  return { purchases: createPurchases({ ...config, pipeline, orders, shedder, tally, onError }), shedder };
+  return {
+    purchases: createPurchases({ ...config, pipeline, postgres, orders, shedder, tally, onError }),
+    shedder,
+  };
 }
 
 /** What the service reports about itself. */

@@ -160,8 +160,9 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
         if (order === null) return { kind: 'unknown-order' };
         if (closed.length === 1) return { kind: 'cancelled', order };
         // A pending order was committed between the two statements.
-        if (order.status !== 'pending' || tries === CANCEL_TRIES)
-          return { kind: 'invalid-transition', order };
+        if (order.status === 'pending' && tries < CANCEL_TRIES) continue;
+        await context.postgres.replicated(); // an earlier request, whose answer was lost, may have cancelled it
+        return { kind: 'invalid-transition', order };
       }
     },
     async expireDue() {

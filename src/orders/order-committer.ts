@@ -273,7 +273,7 @@ function notCommitted({ unanswered }: Commit, reason: string): CommitResult {
 
 /**
  * Resolves the orders that were inserted, and gives the others a reason: an order exists, or there is no unit, or no sale.
- * Inserted orders are committed, even when the others cannot be read now.
+ * Inserted orders are committed, even when the others cannot be read now. An order that is found counts once it is replicated.
  * @returns those that were not inserted although a unit is free: they conflicted with an order that is gone by now
  */
 async function answerWhatIsFound(
@@ -296,6 +296,7 @@ async function answerWhatIsFound(
       context,
       others.map(({ reservation }) => reservation),
     );
+    if (found.orders.size > 0) await context.postgres.replicated();
   } catch (error) {
     const failure = expectedPostgresFailure(error);
     for (const commit of others)

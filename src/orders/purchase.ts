@@ -9,6 +9,7 @@ import type { Attempt } from '../domain/order.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { AttemptTally } from '../metrics/attempt-tally.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { CommittingStrategy, ReservingStrategy } from '../strategies/strategy.ts';
 import type { OrderCommitter } from './order-committer.ts';
 import { createSettlement } from './settlement.ts';
@@ -20,6 +21,7 @@ export type Pipeline =
 
 export interface PurchaseContext {
   readonly pipeline: Pipeline;
+  readonly postgres: PostgresStore;
   readonly orders: OrderTable;
   readonly confirm: 'durable' | 'accepted';
   readonly shedder: LoadShedder;

@@ -19,12 +19,14 @@ import type {
   ReserveOutcome,
 } from '../domain/outcome.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import { CLAIM_EXPIRED, type CommitResult, type OrderCommitter } from './order-committer.ts';
 
 export interface SettlementContext {
   readonly mirror: SaleMirror;
   readonly committer: OrderCommitter;
+  readonly postgres: PostgresStore;
   readonly orders: OrderTable;
   readonly confirm: 'durable' | 'accepted';
   readonly onError: (doing: string, error: unknown, ids: object) => void;
@@ -130,7 +132,10 @@ export function createSettlement(context: SettlementContext): Settlement {
       for (;;) {
         const [active] = await context.orders.activeOf([{ saleId, userId }]);
         const order = active ?? (await context.orders.get(orderId));
-        if (order) return isActive(order) ? { kind: 'replayed', order: placed(order) } : ORDER_JUST_CLOSED;
+        if (order) {
+          await context.postgres.replicated();
+          return isActive(order) ? { kind: 'replayed', order: placed(order) } : ORDER_JUST_CLOSED;
+        }
         if (isAhead && isReplicated)
           return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
         const outcome = inProgress.get(orderId) ?? (await claimAndSettle(reservation));

@@ -56,7 +56,8 @@ const UNIQUE_KEY = { name: 'award-points', conflict: 'ON CONFLICT (user_id, sour
 const UNDER_LOCK = { name: 'award-points-under-lock', conflict: 'ON CONFLICT' };
 
 /** @param guard null: the unique key alone */
-export function ledger({ pool }: PostgresStore, guard: AwardLock | null): Ledger {
+export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger {
+  const { pool } = postgres;
   const { name, conflict } = guard === null ? UNIQUE_KEY : UNDER_LOCK;
   async function find({ userId, sourceType, sourceId, points }: Award): Promise<AwardResult | null> {
     const { rows } = await pool.query<EntryRow>({
@@ -66,6 +67,7 @@ export function ledger({ pool }: PostgresStore, guard: AwardLock | null): Ledger
     });
     if (rows[0] === undefined) return null;
     const entry = toEntry(rows[0]);
+    await postgres.replicated();
     return { kind: entry.points === points ? 'repeated' : 'conflict', entry };
   }
 

@@ -4,7 +4,7 @@
  *   (the transaction of a change inserts a row) ──▶ pending ──applied by Redis──▶ deleted
  *                                  ▲        └──no answer, or the process died: it stays──┘
  *
- * Each change is idempotent in Redis (lua/sale/apply-change.lua, restock.lua), so a row is deleted after Redis has applied it.
+ * A change is published once it is replicated: a promoted standby must not lack what Redis has. Each is idempotent in Redis (lua/sale/apply-change.lua, restock.lua), so a row is deleted after Redis has applied it.
  * Changes to one order are published in sequence. A sale that is not in Redis is loaded from Postgres, which includes the
  * change; a change whose sale is not loaded is kept for a while, in case a load began before the change.
  */
@@ -103,6 +103,7 @@ export async function relayOutbox(
     };
     const bounds = [limits.outboxBatch, limits.outboxKeepMs];
     const { rows } = await client.query<Row>(query());
+    if (rows.length > 0) await postgres.replicated();
     const results = await Promise.all(rows.map(apply));
     const ids = rows.flatMap(({ id }, i) => (results[i] === true ? [id] : []));
     if (ids.length > 0) await client.query('DELETE FROM mirror_outbox WHERE id = ANY($1)', [ids]);

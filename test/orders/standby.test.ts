@@ -1,7 +1,9 @@
 /** Promotion of a standby of Postgres in the middle of a sale. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
 import { expect, it } from 'vitest';
 import { type Ending, openPostgresPair, type PostgresPair } from '../../bench/kit/postgres-pair.ts';
-import { users } from '../support/client.ts';
+import { type Answer, cancel, eventually, pay, post, users } from '../support/client.ts';
 import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { SAFE_STRATEGIES } from '../support/faults.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -9,7 +11,7 @@ import { World } from '../support/world.ts';
 
 const STOCK = 120;
 
-async function openWorld(pair: PostgresPair, strategy: string): Promise<World> {
+async function openWorld(pair: PostgresPair, strategy: string, env = {}, services = 2): Promise<World> {
   const shared = await openTestStores();
   const stores: TestStores = {
     ...shared,
@@ -18,7 +20,7 @@ async function openWorld(pair: PostgresPair, strategy: string): Promise<World> {
       return pair.sql();
     },
   };
-  return World.open({ strategy, services: 2, stores });
+  return World.open({ strategy, services, env, stores });
 }
 
 const endings: readonly (readonly [Ending, readonly string[]])[] = [
@@ -65,5 +67,94 @@ it.each(['lua', 'segmented-lock', 'group-commit'])(
     // Fewer when Redis still had some of the reservations: those are committed again.
     const isLost = (one: string) => one.startsWith('P2');
     expect(ofLost.filter(isLost).length).toBeLessThanOrEqual(lost.length);
+  },
+);
+
+/** How the wait of a commit for the standby can end although the standby lacks the commit. */
+const BREAKS = {
+  cancel: (sql: pg.Pool) => sql.query(`SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE ${WAITING}`),
+  terminate: (sql: pg.Pool) =>
+    sql.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${WAITING}`),
+  /** The server recovers by itself, and then shows all that it had committed. */
+  async crash(sql: pg.Pool) {
+    const { rows } = await sql.query<{ pid: number }>(`SELECT pid FROM pg_stat_activity WHERE ${WAITING}`);
+    process.kill(rows[0]!.pid, 'SIGKILL');
+    await sleep(20); // with their connections, the waits of all others end; the loop would break those of the next commits
+  },
+} as const;
+const WAITING = `wait_event = 'SyncRep'`;
+
+/** Requests that commit; what each names exists before the standby is cut off. */
+async function committing(world: World): Promise<Record<string, () => Promise<Answer>>> {
+  const sale = await world.openSale(STOCK);
+  const url = await world.url();
+  const [paid, cancelled] = await Promise.all(['paid', 'cancelled'].map((user) => sale.buy(user)));
+  const points = { sourceType: 'test', sourceId: '1', points: 1 };
+  return {
+    purchase: () => sale.attempt('ann', url),
+    pay: () => pay(url, paid!.body.orderId, `n-${paid!.body.orderId}`),
+    cancel: () => cancel(url, cancelled!.body.orderId),
+    restock: () => post(`${url}/sales/${sale.id}/restock`, { units: 1 }),
+    points: () => post(`${url}/users/${world.strategy}/points`, points),
+    create: () => post(`${url}/sales`, { name: 'late', stock: 1, priceCents: 1 }),
+  };
+}
+
+it.each(Object.entries(BREAKS))(
+  'no strategy acknowledges what the synchronous standby lacks, after a %s of the wait for it',
+  async (how, breakWaits) => {
+    await using pair = await openPostgresPair({ synchronous: true });
+    const worlds = await Promise.all(SAFE_STRATEGIES.map((strategy) => openWorld(pair, strategy, {}, 1)));
+    worlds.push(await openWorld(pair, 'lua', { CONFIRM: 'accepted' }, 1));
+    await using _all = {
+      async [Symbol.asyncDispose]() {
+        await Promise.all(worlds.map((world) => world[Symbol.asyncDispose]()));
+      },
+    };
+    const requests = await Promise.all(worlds.map(committing));
+    await pair.cutReplication();
+
+    const answers: string[] = [];
+    const promised = new Set<unknown>(); // by the last service: Redis has the order, until both servers of Postgres have it
+    const asking = Promise.all(
+      worlds.flatMap(({ strategy }, i) =>
+        Object.entries(requests[i]!).map(async ([name, send]) => {
+          // The second and the third find what the first has committed.
+          for (let tries = 0; tries < 3; tries++) {
+            const { status, body } = await send();
+            if (i === SAFE_STRATEGIES.length && name === 'purchase' && status < 300)
+              promised.add(body.orderId);
+            else if (status !== 503) answers.push(`${strategy} ${name} ${tries}: ${status}`);
+          }
+        }),
+      ),
+    );
+    let isOver = false;
+    void asking.finally(() => {
+      isOver = true;
+    });
+    while (!isOver) {
+      const { rows } = await pair
+        .sql()
+        .query(`SELECT FROM pg_stat_activity WHERE ${WAITING}`)
+        .catch(() => ({ rows: [] }));
+      if (rows.length > 0) await breakWaits(pair.sql()).catch(() => {});
+      await sleep(50);
+    }
+    await asking;
+    expect(answers, how).toEqual([]);
+
+    await pair.failOver('kill');
+    for (const [i, { purchase }] of requests.entries()) {
+      const { status } = await eventually(purchase!, (answer) => answer.status !== 503, 60_000);
+      expect([200, 201, 202], worlds[i]!.strategy).toContain(status);
+    }
+    expect(promised.size).toBe(1);
+    const count = 'SELECT FROM orders WHERE id = ANY($1)';
+    await eventually(
+      () => pair.sql().query(count, [[...promised]]),
+      ({ rowCount }) => rowCount === 1,
+      60_000,
+    );
   },
 );

@@ -3,7 +3,8 @@
  *
  *   rejected   Postgres rejected the statement because of a constraint; nothing was written
  *   busy       Postgres gave up or could not begin; nothing was written; a retry may help
- *   unknown    the connection was lost while a statement was running: it may have been committed
+ *   unknown    the connection was lost while a statement was running: it may have been committed. Or it is committed, but the
+ *              wait for its synchronous standby was cancelled: it is lost if that is promoted
  *   defect     none of these: the caller rethrows the error, so that a defect is never mistaken for load
  *
  * Sources, the innermost error first (Prisma wraps the driver's error, which says more):
@@ -89,6 +90,7 @@ const BY_CODE = new Map<string, PostgresFailure>([
   ['P1003', busy('no-such-database')],
   ['P1010', busy('postgres-rejects-login')],
   ['P1011', UNREACHABLE],
+  ['ERR_STAMPEDE_NOT_REPLICATED', { kind: 'unknown', reason: 'commit-not-replicated' }],
   ['P1008', LOST],
   ['P1017', LOST],
   ...['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EADDRNOTAVAIL', 'EMFILE', 'ENFILE'].map(
@@ -128,6 +130,16 @@ export const CONFLICTS: ReadonlySet<string> = new Set([
   'deadline-passed',
   'plan-changed',
 ]);
+
+/** An operator cancelled the wait of a commit for its synchronous standby: the rows are visible, and a promoted standby may lack them. */
+export class NotReplicatedError extends Error {
+  override readonly name = 'NotReplicatedError';
+  readonly code = 'ERR_STAMPEDE_NOT_REPLICATED';
+
+  constructor() {
+    super('committed, but the wait for the synchronous standby was cancelled');
+  }
+}
 
 /** Classifies an error of Postgres, pg or Prisma. Never throws. */
 export function classifyPostgresError(error: unknown): PostgresFailure {

@@ -79,7 +79,8 @@ export interface Buyer {
 /** Buyers per page. */
 const PAGE = 1_000;
 
-export function orderTable({ pool }: PostgresStore): OrderTable {
+export function orderTable(postgres: PostgresStore): OrderTable {
+  const { pool } = postgres;
   return {
     async get(orderId) {
       const { rows } = await pool.query<OrderRow>(`SELECT ${COLUMNS} FROM orders WHERE id = $1`, [orderId]);
@@ -154,7 +155,7 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
     },
     buyers: (saleId, pageSize) => buyersOf(pool, saleId, pageSize),
     async snapshot(saleId, orderIds, use) {
-      return inTransaction(pool, async (client) => {
+      const read = await inTransaction(pool, async (client) => {
         await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
         const sale = await client.query<{ remaining: number }>(
           'SELECT stock - sold AS remaining FROM sales WHERE id = $1',
@@ -175,6 +176,9 @@ export function orderTable({ pool }: PostgresStore): OrderTable {
         };
         return { commit: true, value: snapshot };
       });
+      // Their reservations are removed, and nothing else would know them if the standby lacked them.
+      if (read.known.size > 0) await postgres.replicated();
+      return read;
     },
   };
 }

@@ -4,11 +4,18 @@
  */
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
+import { coalesce } from '../../concurrency/coalesce.ts';
 import { parseDatabaseUrl } from '../../config/database-url.ts';
 import { limits } from '../../config/limits.ts';
 import { PrismaClient } from '../../generated/prisma/client.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
-import { CONFLICTS, classifyPostgresError, isPlanChanged, isRowError } from './failures.ts';
+import {
+  CONFLICTS,
+  classifyPostgresError,
+  isPlanChanged,
+  isRowError,
+  NotReplicatedError,
+} from './failures.ts';
 import { type PrimaryFinder, primaryFinder } from './primary.ts';
 import { PLANNER, TIMEOUTS } from './settings.ts';
 
@@ -18,6 +25,13 @@ export interface PostgresStore {
   readonly clock: StoreClock;
   /** @throws when Postgres does not answer. */
   ping(): Promise<void>;
+  /**
+   * Waits until the synchronous standby has all that was read before. A row can be read before the standby has it, if the wait of
+   * its commit was cancelled, or if its connection or the server ended meanwhile. So an answer that promises what a read found
+   * waits for this. Callers that arrive together share one commit; without a synchronous standby there is none.
+   * @throws what Postgres throws: a promoted standby may lack what was read
+   */
+  replicated(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -49,6 +63,13 @@ export function openPostgres(
   pool.on('error', onClientError);
   pool.on('connect', (client) => client.on('error', onClientError));
   const prisma = new PrismaClient({ adapter: new PrismaPg(pool, { disposeExternalPool: false }) });
+  // A message in the log of changes, which nothing reads, makes the transaction one whose commit waits.
+  const replicated = coalesce(async (_all: null) => {
+    await pool.query({
+      name: 'wait-for-standby',
+      text: `SELECT pg_logical_emit_message(true, 'stampede', '') WHERE current_setting('synchronous_standby_names') <> ''`,
+    });
+  });
   return {
     pool,
     prisma,
@@ -61,6 +82,7 @@ export function openPostgres(
     async ping() {
       await pool.query('SELECT 1');
     },
+    replicated: () => replicated(null),
     async close() {
       closing = true;
       await prisma.$disconnect();
@@ -92,7 +114,8 @@ interface Plans {
 }
 
 /**
- * A connection with more informative errors that closes when a reply is late, or when its server becomes read-only.
+ * A connection with more informative errors that closes when a reply is late, or when its server becomes read-only. A commit whose
+ * wait for the synchronous standby was cancelled fails, although Postgres answers success with a warning.
  *
  * An error while connecting is marked as such: no statement was sent (see failures.ts). Prisma returns the connection of a failed
  * transaction to the pool as if it were clean; unless the connection is closed, its next user would run inside that
@@ -102,6 +125,16 @@ class StrictClient extends pg.Client {
   /** Null: there is one server. */
   readonly primary: PrimaryFinder | null = null;
   readonly plans: Plans = { generation: 0 };
+  /** Of the statement in progress. */
+  #isNotReplicated = false;
+
+  constructor(config?: string | pg.ClientConfig) {
+    super(config);
+    // By the name of the function: the text is in the language of the server.
+    this.on('notice', ({ routine }) => {
+      if (routine === 'SyncRepWaitForLSN') this.#isNotReplicated = true;
+    });
+  }
 
   // biome-ignore lint/suspicious/noExplicitAny: the pool gives a callback, others await
   override connect(callback?: any): any {
@@ -140,29 +173,37 @@ class StrictClient extends pg.Client {
     const { generation } = this.plans;
     const named = generation > 0 && query?.name !== undefined && typeof query.submit !== 'function';
     const sent = named ? { ...query, name: `${query.name} ${generation}` } : query;
-    const onError = (error: Error & { readonly code?: string }) => {
+    const failureOf = (error?: Error | null): Error | null => {
       if (isPlanChanged(error)) this.plans.generation = Math.max(this.plans.generation, generation + 1);
+      const isNotReplicated = this.#isNotReplicated;
+      this.#isNotReplicated = false;
+      return error ?? (isNotReplicated ? new NotReplicatedError() : null);
     };
     const callback = others.at(-1);
     if (typeof callback === 'function') {
       // biome-ignore lint/suspicious/noExplicitAny: what the pool awaits
       const done = (error: any, ...rest: any[]) => {
-        if (error) onError(error);
-        callback(error, ...rest);
+        const failure = failureOf(error);
+        callback(failure, ...(failure === null ? rest : []));
       };
       // biome-ignore lint/suspicious/noExplicitAny: see above
       return (super.query as any)(sent, ...others.slice(0, -1), done);
     }
     // biome-ignore lint/suspicious/noExplicitAny: see above
     const result = (super.query as any)(sent, ...others);
-    if (result instanceof Promise) {
-      result.catch((error: Error & { readonly code?: string }) => {
-        onError(error);
+    if (!(result instanceof Promise)) return result;
+    return result.then(
+      (value) => {
+        const failure = failureOf();
+        if (failure !== null) throw failure;
+        return value;
+      },
+      (error: Error & { readonly code?: string }) => {
         if (error.message === 'Query read timeout') this.connection.stream.destroy();
         if (error.code === READ_ONLY_TRANSACTION && this.primary !== null) this.#leave();
-      });
-    }
-    return result;
+        throw failureOf(error);
+      },
+    );
   }
 }
 

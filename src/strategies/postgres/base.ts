@@ -3,12 +3,15 @@
  * statement.
  *
  *   decide ──deadlock or serialization failure──▶ retry, within bounds
- *    ├──the customer has an order: a unique key failed──▶ read it ──▶ accepted or replayed; gone meanwhile: retry
- *    ├──no answer──▶ read the order ──found──▶ accepted
- *    │                 └──not found──▶ set a barrier (store/late-requests.ts), read again ──found──▶ accepted
+ *    ├──the customer has an order: a unique key failed──▶ read it ──▶ found; gone meanwhile: retry
+ *    ├──no answer──▶ read the order ──▶ found
+ *    │                 └──not found──▶ set a barrier (store/late-requests.ts), read again ──▶ found
  *    │                                   │                                     └──not found──▶ retry
  *    │                                   └──Postgres is unavailable──▶ unknown
  *    └──could not begin, or waited too long──▶ busy: nothing was written
+ *
+ *   found ──the synchronous standby, if there is one, has it──▶ accepted or replayed
+ *     └──it does not answer──▶ unknown
  *
  * After the barrier an earlier statement can no longer take effect, so the result of the retry, whichever it is, stays true.
  */
@@ -27,7 +30,12 @@ const TRIES = 5;
 
 /** The state read afterwards does not explain the result, because something changed in between; try again. */
 export const RETRY = { kind: 'retry' } as const;
-type Answered = CommitOutcome | typeof RETRY;
+/** A read found the customer's order: see `replicated` in store/postgres/pool.ts. */
+interface Found {
+  readonly kind: 'found';
+  readonly outcome: Extract<CommitOutcome, { kind: 'accepted' | 'replayed' }>;
+}
+type Answered = CommitOutcome | Found | typeof RETRY;
 export type Decision = Answered | Unanswered;
 
 /**
@@ -56,6 +64,17 @@ export function postgresStrategy(
     }
   }
 
+  async function promise({ outcome }: Found): Promise<CommitOutcome> {
+    try {
+      await context.postgres.replicated();
+      return outcome;
+    } catch (error) {
+      const failure = expectedPostgresFailure(error);
+      const reason = failure.kind === 'rejected' ? failure.code : failure.reason;
+      return { kind: 'unknown', orderId: outcome.order.orderId, reason };
+    }
+  }
+
   return {
     kind: 'commits',
     description,
@@ -64,6 +83,7 @@ export function postgresStrategy(
       for (let tries = 0; tries < TRIES; tries++) {
         const first = await tryOnce(context, attempt, decide);
         const decision = first.kind === 'unanswered' ? await resolve(attempt, first) : first;
+        if (decision.kind === 'found') return promise(decision);
         if (decision.kind !== 'retry') return decision;
       }
       return { kind: 'busy', reason: 'contended' };
@@ -86,8 +106,8 @@ function sharedBarrier(postgres: PostgresStore): (saleId: number, lateUntilMs: n
   };
 }
 
-/** The outcome of an attempt whose order exists, whatever its current status; or null. */
-async function ownOrder({ orders }: StrategyContext, attempt: Attempt): Promise<CommitOutcome | null> {
+/** The order of an attempt, whatever its current status; or null. */
+async function ownOrder({ orders }: StrategyContext, attempt: Attempt): Promise<Found | null> {
   const order = await orders.get(attempt.orderId);
   return order === null ? null : existing(attempt, { id: order.orderId, status: order.status });
 }
@@ -132,11 +152,12 @@ function decisionOf(failure: Exclude<PostgresFailure, { kind: 'defect' }>): Deci
   }
 }
 
-/** The outcome for a customer with an order: a replay, or this attempt's own order if its first reply was lost. */
-export function existing(attempt: Attempt, order: PlacedOrderColumns): CommitOutcome {
+/** For a customer with an order: a replay, or this attempt's own order if its first reply was lost. */
+export function existing(attempt: Attempt, order: PlacedOrderColumns): Found {
   const { saleId, userId } = attempt;
   const kind = order.id === attempt.orderId ? 'accepted' : 'replayed';
-  return { kind, order: { orderId: order.id, saleId, userId, status: order.status } };
+  const outcome = { kind, order: { orderId: order.id, saleId, userId, status: order.status } } as const;
+  return { kind: 'found', outcome };
 }
 
 /** The outcome for a customer who got a unit. */
