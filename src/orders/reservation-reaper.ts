@@ -8,7 +8,7 @@
  * sale that looks the same in two passes is compared. Thousands of running sales, or one with a million buyers, then cost a
  * pass only the scan; a difference is harmless until Redis has sold out, and by then nothing changes any more.
  *
- * Each pass first checks whether Postgres has failed over. Passes of several processes may overlap: each claims different
+ * Each pass first checks whether Postgres or Redis has failed over. Passes of several processes may overlap: each claims different
  * reservations.
  */
 import { repeatedly } from '../concurrency/periodic.ts';
@@ -63,7 +63,7 @@ export async function reapOnce(
   const counts: ReaperCounts = { committed: 0, released: 0, postponed: 0, repaired: 0, failed: 0 };
   const { health } = context;
   let unavailable: unknown = null;
-  await context.mirror.checkPostgres();
+  await context.mirror.checkEpochs();
   const scanned = new Set<string>();
   for await (const sale of suspects(context, memory)) {
     if (isStopped()) return counts;

@@ -1,9 +1,10 @@
 /** A Redis Cluster in the middle of a sale: failovers, and a slot that moves to another master. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Command } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type LinkedCluster, openLinkedCluster } from '../../bench/kit/linked-cluster.ts';
 import { eventually, users } from '../support/client.ts';
-import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
+import { openWorlds, SEEDS, sellAfterTheWayBack, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { assertInvariants, type TestSale, World } from '../support/world.ts';
 
 let cluster: LinkedCluster;
@@ -62,3 +63,25 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     await check(sale);
   });
 });
+
+it.each(['switch-over', 'cut'] as const)(
+  'units that become free after a %s of their master are sold after the way back',
+  async (name) => {
+    await using worlds = await openWorlds(cluster.url);
+    const keyOf = ({ id }: TestSale) => `stampede:{sale:${id}}:state`;
+    /** On the master with the first slots. */
+    async function openSale(world: World): Promise<TestSale> {
+      for (;;) {
+        const sale = await world.openSale(2);
+        if (new Command('get', [keyOf(sale)]).getSlot()! < 5_000) return sale;
+      }
+    }
+    const sales = await Promise.all(worlds.all.map(openSale));
+    const key = keyOf(sales[0]!);
+    await sellAfterTheWayBack(sales, {
+      away: () => cluster[name](key),
+      back: () => cluster['switch-over'](key),
+      client: () => cluster.client(),
+    });
+  },
+);

@@ -1,10 +1,19 @@
 /** Failover of Redis by Sentinel in the middle of a sale: every promise is kept, and each answer is one of the API's. */
-import { afterAll, beforeAll, describe, it } from 'vitest';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openSentinels, type Sentinels } from '../../bench/kit/sentinels.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
-import { eventually } from '../support/client.ts';
-import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
-import { World } from '../support/world.ts';
+import { eventually, users } from '../support/client.ts';
+import {
+  openWorlds,
+  SEEDS,
+  SERVICES,
+  sellAfterTheWayBack,
+  sellThrough,
+  TIMEOUT_MS,
+} from '../support/failover.ts';
+import { signal } from '../support/nemesis.ts';
+import { assertInvariants, World } from '../support/world.ts';
 
 let sentinels: Sentinels;
 beforeAll(async () => {
@@ -40,6 +49,81 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     },
     TIMEOUT_MS,
   );
+});
+
+describe('there and back', () => {
+  /** Ends as soon as the services have left the other one: their first look at the first one counts. */
+  async function back(): Promise<void> {
+    const old = await sentinels.primary();
+    const first = new Redis(sentinels.servers.find((server) => server !== old)!.port);
+    const clients = async () =>
+      String(await first.call('CLIENT', 'LIST', 'TYPE', 'normal')).split('\n').length;
+    const before = await clients();
+    await sentinels.switchOver();
+    await eventually(clients, (count) => count >= before + SERVICES, 60_000);
+    first.disconnect();
+  }
+  const client = () => sentinels.client();
+
+  it.each([
+    ['a switch-over', faults['switch-over']],
+    ['a cut of the primary', faults.cut],
+  ])('units that become free after %s are sold after the way back', async (_name, away) => {
+    await using worlds = await openWorlds(sentinels.url);
+    const sales = await Promise.all(worlds.all.map((world) => world.openSale(2)));
+    await sellAfterTheWayBack(sales, { away, back, client });
+  });
+
+  it('what the replica lacked is neither sold twice nor placed after a refusal', async () => {
+    await using worlds = await openWorlds(sentinels.url);
+    const sales = await Promise.all(worlds.all.map((world) => world.openSale(4)));
+    const refusing = worlds.all.filter(({ confirm }) => confirm === 'durable');
+    const refused = await Promise.all(refusing.map((world) => world.openSale(2)));
+    await Promise.all([...sales, ...refused].map((sale) => sale.buy('first')));
+
+    const primary = await sentinels.primary();
+    const replica = new Redis(sentinels.servers.find((server) => server !== primary)!.port);
+    let isAnswered = false;
+    const has = async (field: (saleId: number) => Promise<number>) => {
+      for (const { id } of refused)
+        await eventually(
+          () => field(id),
+          (count) => count === 1 || isAnswered,
+        );
+    };
+    await has((id) => replica.hlen(`stampede:{sale:${id}}:buyers`)); // it follows the primary
+
+    // A reservation that the replica has, and a release that it lacks, while Postgres cannot be reached.
+    const postgres = refusing.map(({ services }) => services[0]!.links.postgres);
+    for (const link of postgres) link.set('black-hole');
+    for (const link of postgres) link.cut();
+    const attempts = Promise.all(refused.map((sale) => sale.request('purchase', 'refused'))).finally(() => {
+      isAnswered = true;
+    });
+    await has((id) => replica.zcard(`stampede:{sale:${id}}:reservations`));
+    const pids = refusing.map(({ services }) => services[0]!.pid);
+    signal(pids, 'SIGSTOP');
+    await sentinels.cutReplication().finally(() => signal(pids, 'SIGCONT'));
+    for (const answer of await attempts) expect(answer?.status).toBe(503);
+    for (const link of postgres) link.set('pass');
+
+    for (const sale of sales) {
+      const counts = await sale.rush(users(3, 'lost'));
+      expect((counts['201'] ?? 0) + (counts['200'] ?? 0)).toBe(3); // committed before the answer, since no replica confirms
+    }
+    await faults.cut();
+    await back();
+    replica.disconnect();
+    const redis = await client();
+    for (const sale of refused) {
+      await sale.untilIdle(redis);
+      expect(await sale.violations()).toEqual([]);
+    }
+    await Promise.all(sales.map((sale) => sale.rush(users(4, 'again'))));
+    await Promise.all(sales.map((sale) => sale.untilIdle(redis)));
+    await Promise.all(sales.map((sale) => assertInvariants(sale, redis)));
+    redis.disconnect();
+  });
 });
 
 it('connects again when a failover is announced while it asks a silent Sentinel for the primary', async () => {

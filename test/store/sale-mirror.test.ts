@@ -20,6 +20,7 @@ import {
   withFirstClaim,
 } from '../../src/store/redis/sale-mirror.ts';
 import { testHealth } from '../support/background.ts';
+import { OwnRedis } from '../support/servers.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const STOCK = 9;
@@ -346,4 +347,26 @@ it('loads a sale with its reservations, except those that Postgres has', async (
   await redis.redis.del(sales.keys(saleId).state, sales.keys(saleId).buyers);
   await sales.load((await saleTable(postgres).get(saleId))!);
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 1, buyers: 2 });
+});
+
+it('a primary that was a replica meanwhile is in another epoch, also on the same connection', async () => {
+  await using own = await OwnRedis.open();
+  await using other = await OwnRedis.open();
+  const store = await openRedis(own.url, () => {});
+  const epochs = redisEpochs(store, postgres);
+  const key = 'stampede:{sale:1}:state';
+  const before = await epochs.current(key);
+  expect(await epochs.current(key)).toBe(before);
+  await store.redis.replicaof('127.0.0.1', other.port);
+  await epochs.check();
+  await expect(epochs.current(key)).rejects.toThrow('READONLY');
+  await store.redis.replicaof('NO', 'ONE');
+  const after = await epochs.current(key);
+  expect(after).not.toBe(before);
+  // Nobody looked while it was a replica.
+  await store.redis.replicaof('127.0.0.1', other.port);
+  await store.redis.replicaof('NO', 'ONE');
+  await epochs.check();
+  expect([before, after]).not.toContain(await epochs.current(key));
+  await store.close();
 });

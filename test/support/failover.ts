@@ -10,10 +10,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
 import { describeCommit, shortCommit } from '../../bench/kit/machine.ts';
-import { users } from './client.ts';
+import { eventually, post, users } from './client.ts';
 import type { Ledger } from './ledger.ts';
 import { randomOf } from './workloads.ts';
-import { assertInvariants, type TestSale, type World } from './world.ts';
+import { assertInvariants, type TestSale, World } from './world.ts';
 
 const FIRST = Number(process.env.FAILOVER_SEED ?? 1);
 export const SEEDS = Array.from({ length: Number(process.env.FAILOVERS ?? 1) }, (_, i) => FIRST + i);
@@ -61,4 +61,80 @@ function longestPauseMs({ operations }: Ledger): number {
     .map(({ completedMs }) => completedMs)
     .sort((a, b) => a - b);
   return Math.max(...accepted.slice(1).map((ms, i) => ms - accepted[i]!));
+}
+
+/** A service for each strategy that decides in Redis, in both modes of CONFIRM. */
+export const SERVICES = 6;
+
+export async function openWorlds(redisUrl: string) {
+  const kinds = ['lua', 'segmented-lock', 'global-lock'].flatMap((strategy) => [
+    { strategy, confirm: 'durable', env: { REDIS_URL: redisUrl } },
+    { strategy, confirm: 'accepted', env: { REDIS_URL: redisUrl, CONFIRM: 'accepted', REDIS_WAIT: '1' } },
+  ]);
+  const all = await Promise.all(
+    kinds.map(async ({ confirm, ...options }, i) => {
+      const world = await World.open(options);
+      // Each has a database of its own, and all have one Redis.
+      await world.stores.sql.query(`ALTER SEQUENCE sales_id_seq RESTART ${i + 1}000`);
+      return Object.assign(world, { confirm });
+    }),
+  );
+  const close = () => Promise.all(all.map((world) => world[Symbol.asyncDispose]()));
+  return { all, [Symbol.asyncDispose]: async () => void (await close()) };
+}
+
+/** A failover to the replica, and one that makes the first primary the primary again; nothing is lost in the second. */
+export interface ThereAndBack {
+  away(): Promise<unknown>;
+  back(): Promise<unknown>;
+  /** Of the primary. The caller disconnects it. */
+  client(): Promise<Redis>;
+}
+
+const changesOf = async (sale: TestSale): Promise<number> => {
+  const { rowCount } = await sale.world.stores.sql.query('SELECT FROM mirror_outbox WHERE sale_id = $1', [
+    sale.id,
+  ]);
+  return rowCount!;
+};
+
+/**
+ * Each sale is sold out when its Redis fails over. While another server is the primary, units become free, and nobody asks for them
+ * for so long that the outbox forgets them. After the way back they are free at once.
+ */
+export async function sellAfterTheWayBack(sales: readonly TestSale[], fault: ThereAndBack): Promise<void> {
+  const each = (work: (sale: TestSale) => Promise<unknown>) => Promise.all(sales.map(work));
+  await each((sale) => sale.rush(users(sale.stock, 'early')));
+  await each(async (sale) => expect((await sale.buy('late')).problem).toBe('sold-out'));
+  const redis = await fault.client();
+  await each((sale) => sale.untilIdle(redis));
+  redis.disconnect();
+  await fault.away();
+  await each(async (sale) => {
+    await sale.cancel('early-1');
+    const url = `${await sale.world.url()}/sales/${sale.id}/restock`;
+    await eventually(
+      () => post(url, { units: 2 }),
+      ({ status }) => status !== 503,
+    );
+  });
+  await each((sale) =>
+    eventually(
+      () => changesOf(sale),
+      (left) => left === 0,
+      120_000,
+    ),
+  );
+  await fault.back();
+  const free = users(3, 'again');
+  await each(async (sale) => {
+    for (const user of free) {
+      const { status, problem } = await sale.buy(user);
+      expect([sale.world.strategy, status < 300, problem]).toEqual([sale.world.strategy, true, '']);
+    }
+  });
+  const now = await fault.client();
+  await each((sale) => sale.untilIdle(now)); // a 202 is not counted in Postgres yet
+  await each((sale) => assertInvariants(sale, now));
+  now.disconnect();
 }

@@ -68,6 +68,8 @@ export function redisCluster(
     }
     return slot;
   }
+  /** By slot, the server that had it last. */
+  const owners: RedisServer[] = [];
   const masterOf = (key: string): string | undefined => cluster.slots[slotOf(key)]?.[0];
 
   return {
@@ -96,6 +98,9 @@ export function redisCluster(
         server = redisServer(node, replicas);
         servers.set(node, server);
       }
+      const slot = slotOf(key);
+      if (owners[slot] !== undefined && owners[slot] !== server) server.lost();
+      owners[slot] = server;
       return server;
     },
     connectionTo(key, options) {

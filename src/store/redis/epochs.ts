@@ -1,20 +1,22 @@
 /**
- * The epoch of Redis: whether this is the Redis that the service wrote to, or one that has since lost its memory or been
- * restored from an older snapshot; and whether Postgres still has the orders that Redis knows.
+ * The epoch of Redis: whether this is the Redis that the service wrote to, or one that has since lost its memory, was restored
+ * from an older snapshot, or was a replica meanwhile; and whether Postgres still has the orders that Redis knows.
  *
- *   connected ──▶ read Redis's run id ──as before──▶ the same epoch
+ *   connected ──▶ read what identifies the server ──as before──▶ the same epoch
  *       ▲                   └──another──▶ Postgres draws a number ──▶ a new epoch
- *       └──connection lost: the epoch is unknown, and attempts wait or are answered busy
+ *       └──connection lost, or the key is on another server: the epoch is unknown, and attempts wait or are answered busy
  *
- *   every second: read Postgres's timeline ──another: a standby was promoted──▶ a new epoch
+ *   every second, and before a sale is loaded: read it again, and Postgres's timeline ──another──▶ a new epoch
  *
  * In a cluster each server has its epoch. A sale whose slot moves to another server is in another epoch there.
  *
- * A run id ends with the process, and no connection outlives the process; after a failover another process answers. (A
- * replication id would not work: it changes when the first replica connects, without an effect on connections.) The data of a
- * sale carries the epoch in which it was written. In another epoch it is ignored, and the sale is loaded from Postgres again.
- * FLUSHALL needs none of this: missing data cannot be mistaken for current data. A promoted standby that replicated
- * asynchronously may lack orders that Redis has; the timeline is a number that grows with each promotion.
+ * A server is identified by its run id, which ends with the process, and by its replication id, which changes with each promotion:
+ * a primary that becomes a replica and is promoted again keeps its run id, and has the data of another server. The replication id
+ * also changes, without an effect on connections, when the first replica connects or when none did for an hour. Processes then
+ * disagree for up to a second; the sales are loaded once more. The data of a sale carries the epoch in which it was written. In
+ * another epoch it is ignored, and the sale is loaded from Postgres again. FLUSHALL needs none of this: missing data cannot be
+ * mistaken for current data. A promoted standby that replicated asynchronously may lack orders that Redis has; the timeline is a
+ * number that grows with each promotion.
  */
 import type { PostgresStore } from '../postgres/pool.ts';
 import type { RedisStore } from './connection.ts';
@@ -23,15 +25,17 @@ import type { RedisServer } from './server.ts';
 export interface RedisEpochs {
   /** Of the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
   current(key: string): Promise<number>;
+  /** The same, read from Redis and Postgres now. */
+  fresh(key: string): Promise<number>;
   /** The same, if it is known; null: call `current`. @throws when the server is not connected */
   known(key: string): number | null;
-  /** Begins a new epoch if Postgres was promoted since this one was found. @throws what Postgres throws */
-  checkPostgres(): Promise<void>;
+  /** Begins new epochs where Postgres or a Redis was promoted since they were found. @throws what Postgres throws */
+  check(): Promise<void>;
 }
 
 /** What is known about a server. */
 interface Found {
-  readonly runId: string;
+  readonly identity: string;
   readonly timeline: string;
   readonly epoch: number;
   /** How often the server's connection had been lost when it was found. */
@@ -42,7 +46,7 @@ export function redisEpochs(
   { serverOf }: Pick<RedisStore, 'serverOf'>,
   { pool }: PostgresStore,
 ): RedisEpochs {
-  const found = new WeakMap<RedisServer, Found>();
+  const found = new Map<RedisServer, Found>();
   const finding = new WeakMap<RedisServer, Promise<number>>();
   let timeline: string | null = null;
 
@@ -53,26 +57,35 @@ export function redisEpochs(
     return rows[0]!.timeline;
   }
 
-  async function find(server: RedisServer): Promise<number> {
+  async function find(server: RedisServer, isFresh = false): Promise<number> {
     const { connections } = server;
-    const runId = /^run_id:(\S+)/m.exec(await server.redis.info('server'))?.[1] ?? 'unknown';
+    const { identity, isReplica } = await identify(server);
+    if (isReplica) throw new Error('READONLY this server is a replica'); // as it answers a write
     const before = found.get(server);
-    const isSame = before?.runId === runId && before.timeline === timeline;
-    const epoch = isSame ? before : await epochOf(runId);
+    const isSame = !isFresh && before?.identity === identity && before.timeline === timeline;
+    const epoch = isSame ? before : await epochOf(identity);
     found.set(server, { ...epoch, connections });
     return epoch.epoch;
   }
 
-  async function epochOf(runId: string): Promise<Omit<Found, 'connections'>> {
+  async function epochOf(identity: string): Promise<Omit<Found, 'connections'>> {
     timeline = await timelineOfPostgres();
     const now = timeline;
     // The update changes nothing; it makes RETURNING yield the row that another process wrote.
     const { rows } = await pool.query<{ epoch: number }>(
       `INSERT INTO redis_epochs (incarnation) VALUES ($1)
        ON CONFLICT (incarnation) DO UPDATE SET incarnation = excluded.incarnation RETURNING epoch`,
-      [`${runId} ${now}`],
+      [`${identity} ${now}`],
     );
-    return { runId, timeline: now, epoch: rows[0]!.epoch };
+    return { identity, timeline: now, epoch: rows[0]!.epoch };
+  }
+
+  /** Forgets the epoch of a server that was promoted, or is a replica. The connection of one that does not answer is lost. */
+  async function checkServer(server: RedisServer, { identity }: Found): Promise<void> {
+    if (server.redis.status === 'end') found.delete(server); // it left the cluster
+    const now = await identify(server).catch(() => null);
+    const isSame = now === null || (now.identity === identity && !now.isReplica);
+    if (!isSame && found.get(server)?.identity === identity) found.delete(server);
   }
 
   function knownOf(server: RedisServer): number | null {
@@ -91,8 +104,20 @@ export function redisEpochs(
       finding.set(server, running);
       return running;
     },
-    async checkPostgres() {
+    fresh: async (key) => find(serverOf(key), true),
+    async check() {
+      await Promise.all([...found].map(([server, of]) => checkServer(server, of)));
       if (timeline !== null) timeline = await timelineOfPostgres();
     },
+  };
+}
+
+/** @throws what Redis throws */
+async function identify({ redis }: RedisServer) {
+  const [server, replication] = await Promise.all([redis.info('server'), redis.info('replication')]);
+  const field = (info: string, name: string) => new RegExp(`^${name}:(\\S+)`, 'm').exec(info)?.[1];
+  return {
+    identity: `${field(server, 'run_id')} ${field(replication, 'master_replid')}`,
+    isReplica: field(replication, 'role') === 'slave',
   };
 }

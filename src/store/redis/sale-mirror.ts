@@ -33,8 +33,8 @@ export interface SaleMirror {
   keys(saleId: number): SaleKeys;
   /** The epoch in which a sale must have been loaded: see epochs.ts. @throws when it cannot be determined now */
   epoch(saleId: number): Promise<number>;
-  /** Has the sales loaded again if a standby of Postgres was promoted. @throws what Postgres throws */
-  checkPostgres(): Promise<void>;
+  /** Has the sales loaded again if Postgres or Redis failed over. @throws what Postgres throws */
+  checkEpochs(): Promise<void>;
   /** The same, if this process knows it; null: call `epoch`. @throws when the sale's server is not connected */
   knownEpoch(saleId: number): number | null;
   /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
@@ -132,10 +132,11 @@ export function createSaleMirror(
   return {
     keys,
     epoch: epochOf,
-    checkPostgres: () => epochs.checkPostgres(),
+    checkEpochs: () => epochs.check(),
     knownEpoch: (saleId) => epochs.known(keys(saleId).state),
     async load(sale) {
-      const epoch = await epochOf(sale.id);
+      // Of two processes of which one does not know of a promotion yet, the other decides.
+      const epoch = await epochs.fresh(keys(sale.id).state);
       const members = await redis.zrange(keys(sale.id).reservations, '0', '-1');
       const reserved = members.map((member) => readMember(sale.id, member));
       // Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox.

@@ -13,6 +13,8 @@ export interface RedisServer {
   readonly replication: Replication | null;
   /** How often its connection was lost. Afterwards another server may answer, with another clock and other data. */
   readonly connections: number;
+  /** Counts as a lost connection: its slots were on another server meanwhile, so it has other data. */
+  lost(): void;
 }
 
 let lastId = 0;
@@ -24,14 +26,16 @@ export function redisServer(redis: Redis, replicas: number): RedisServer {
     const [seconds, micros] = await redis.time();
     return Number(seconds) * 1_000 + Number(micros) / 1_000;
   });
-  redis.on('close', () => {
+  const lost = () => {
     connections++;
     clock.invalidate();
-  });
+  };
+  redis.on('close', lost);
   return {
     id: ++lastId,
     redis,
     clock,
+    lost,
     replication: replicas > 0 ? waitingFor(redis, replicas) : null,
     get connections() {
       return connections;
