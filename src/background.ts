@@ -1,7 +1,7 @@
 /**
  * Background loops of a service. Each may run in several processes at once, and reports its health for /readyz.
  *
- *   reaper (once before the service serves) · expiry · outbox relay · audit log · retention · tasks
+ *   reaper (once before the service serves) · inspection of Redis · expiry · outbox relay · audit log · retention · tasks
  */
 import type { Logger } from 'pino';
 import { repeatedly, untilNone } from './concurrency/periodic.ts';
@@ -16,6 +16,7 @@ import { type ReaperContext, reapOnce, startReaper } from './orders/reservation-
 import { appendPending, auditHead, auditState } from './store/postgres/audit-log.ts';
 import type { PostgresStore } from './store/postgres/pool.ts';
 import { createRetention } from './store/postgres/retention.ts';
+import type { RedisStore } from './store/redis/connection.ts';
 import { taskHandlers } from './tasks/handlers.ts';
 import { startTasks, type Tasks } from './tasks/tasks.ts';
 
@@ -33,7 +34,8 @@ export interface BackgroundContext {
 /** Starts all loops. Returns after the first pass of the reaper. */
 export async function startBackground(context: BackgroundContext, closers: Closers): Promise<Tasks> {
   const { config, core, pipeline, lifecycle, expiry, reports, log } = context;
-  const { postgres, outbox } = core;
+  const { postgres, redis, outbox } = core;
+  if (redis !== null) closers.add(inspectRedis(redis, reports));
   if (pipeline.committer !== null) await runReaper(pipeline, core, reports, log, closers);
   const expire = (isStopped: () => boolean) => untilNone(() => lifecycle.expireDue(), isStopped);
   closers.add(
@@ -85,6 +87,19 @@ function runTasks(config: Config, { postgres, lock }: Core, reports: Reports, lo
     lockWaitMs,
     handlers: taskHandlers(config, (message, details) => log.info(details, message)),
     log: (message, details) => log.warn(details, message),
+  });
+}
+
+/** Reports what is wrong with servers of Redis that answer, and which of a cluster do not. */
+function inspectRedis(redis: RedisStore, { background }: Reports): () => Promise<void> {
+  const health = background.loop('redis');
+  return repeatedly(limits.inspectEveryMs, async () => {
+    const found = await redis.inspect();
+    for (const [item, problem] of found) {
+      if (problem === null) health.succeeded(item);
+      else health.failed(item, new Error(problem));
+    }
+    for (const kind of ['shard', 'eviction-policy']) health.retain(kind, (id) => found.has(`${kind} ${id}`));
   });
 }
 

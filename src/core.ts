@@ -106,7 +106,10 @@ export async function openCore(
   const postgres = openPostgres(databaseUrl, (error) => onError('postgres-connection', error), connections);
   closers.add(() => postgres.close());
   const redis = redisUrl === null ? null : await connectRedis(redisUrl, config, onError);
-  if (redis !== null) closers.add(() => redis.close());
+  if (redis !== null) {
+    closers.add(() => redis.close());
+    await checkPermissions(redis, redisUrl!, config);
+  }
   const lock = await openLock(config, { redis, postgres, onError });
   closers.add(() => lock.close());
   const sales = saleTable(postgres);
@@ -126,6 +129,23 @@ function connectRedis(url: string, config: Config, onError: Reports['onError']):
   const replicas = config.confirm === 'accepted' ? config.redisWait : 0; // otherwise a commit follows before the answer
   const onConnectionError = (error: unknown) => onError('redis-connection', error);
   return reach('Redis', 'REDIS_URL', url, () => openRedis(url, onConnectionError, replicas));
+}
+
+/** @throws StartError when the user of Redis may not send what the configuration needs */
+async function checkPermissions(redis: RedisStore, url: string, config: Config): Promise<void> {
+  const { lock, confirm, redisWait, auth } = config;
+  const waits = lock === 'redis-wait' || (confirm === 'accepted' && redisWait > 0);
+  const denied = await redis.denied([
+    ...(waits ? (['wait'] as const) : []),
+    ...(auth !== null ? (['incrby'] as const) : []), // limits of a customer
+  ]);
+  if (denied.length === 0) return;
+  const user = /\/\/([^:@/]+):[^@]*@/.exec(url)?.[1] ?? 'default';
+  const rules = denied.map((command) => `+${command}`).join(' ');
+  const message = `The user of REDIS_URL may not send ${denied.join(', ')}.`;
+  throw new StartError(
+    `${message} Run on each server: ACL SETUSER ${user} ${rules}\nAll that the service needs: docs/how-to/run-in-production.md, "Restrict the Redis user".`,
+  );
 }
 
 /** @throws StartError naming the variable when the lock's server is not configured, or cannot be used */

@@ -146,10 +146,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
 }
 
 /** Warns of unsafe settings of the stores. */
-async function warnOfSettings({ postgres, redis }: Core, log: Logger): Promise<void> {
-  const policy = await redis?.evictionPolicy();
-  if (policy !== undefined && policy !== 'noeviction')
-    log.warn({ policy }, 'Redis may evict keys: set maxmemory-policy to noeviction');
+async function warnOfSettings({ postgres }: Core, log: Logger): Promise<void> {
   const statements = await missingSettings(postgres.pool).catch(() => []); // it stopped since the migration
   if (statements.length === 0) return;
   const message = 'A pooler drops settings of the connections to Postgres: run the statements as its user';

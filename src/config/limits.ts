@@ -101,6 +101,8 @@ export const limits = {
   replayWaitMs: 1_000,
   replayPollMs: 25,
   reapEveryMs: 1_000,
+  /** Interval between looks at each server of Redis. */
+  inspectEveryMs: 1_000,
   /** Sales per scan of the reservation reaper; a scan blocks Redis for some milliseconds. */
   scanBatch: 100,
   /** Reservations of one sale that one reaper pass resolves. */

@@ -341,8 +341,11 @@ const servicePaths: ZodOpenApiPathsObject = {
       tags: ['Service'],
       security: anyone,
       responses: {
-        '200': json(s.readinessSchema, 'Both stores answer; `degraded` lists failing background work'),
-        '503': json(s.readinessSchema, 'A store does not answer'),
+        '200': json(
+          s.readinessSchema,
+          'Both stores answer; `degraded` lists failing background work, masters of a cluster that are down, and a Redis that may evict keys',
+        ),
+        '503': json(s.readinessSchema, 'A store does not answer; of a cluster, no master does'),
         ...failures(),
       },
     },

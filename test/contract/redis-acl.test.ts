@@ -14,6 +14,7 @@ import * as redisLock from '../../src/locks/rungs/redis.ts';
 import type { RedisStore } from '../../src/store/redis/connection.ts';
 import { redisLocks } from '../support/lock-process.ts';
 import { OwnRedis } from '../support/servers.ts';
+import { startService } from '../support/service.ts';
 import { openStoresWithRedis } from '../support/stores.ts';
 import { lockContract } from './lock-suite.ts';
 import { strategyContract } from './strategy-suite.ts';
@@ -79,6 +80,18 @@ for (const { create, description } of [redisLock, fair, readWrite]) {
     });
   });
 }
+
+it.each([
+  ['+wait', { LOCK: 'redis-wait' }],
+  ['+wait', { CONFIRM: 'accepted', REDIS_WAIT: '1' }],
+  ['+zadd', {}],
+])('without %s, a service with %o does not start, and says what to add', async (rule, env) => {
+  await using stores = await openStoresWithRedis();
+  const url = await loggedIn(stores.redisUrl);
+  await stores.redis.call('ACL', 'SETUSER', user, rule.replace('+', '-'));
+  const given = { DATABASE_URL: stores.databaseUrl, REDIS_URL: url, ...env };
+  await expect(startService(given)).rejects.toThrow(`ACL SETUSER ${user} ${rule}\n`);
+});
 
 describe('the user of the page', () => {
   let server: OwnRedis;

@@ -1,9 +1,12 @@
 /** A Redis Cluster in the middle of a sale: failovers, and a slot that moves to another master. */
+import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type ClusterMember, startRedisCluster } from '../../bench/kit/cluster.ts';
 import { type LinkedCluster, openLinkedCluster } from '../../bench/kit/linked-cluster.ts';
-import { eventually, users } from '../support/client.ts';
+import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { call, eventually, users } from '../support/client.ts';
 import { openWorlds, SEEDS, sellAfterTheWayBack, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { assertInvariants, type TestSale, World } from '../support/world.ts';
 
@@ -85,3 +88,40 @@ it.each(['switch-over', 'cut'] as const)(
     });
   },
 );
+
+it('is degraded while one master is down, sells what the others have, and is unavailable without any', async () => {
+  const folder = await temporaryFolder('stampede-masters-');
+  await using masters = await startRedisCluster(folder, 3, 0);
+  for (const { client } of masters.members)
+    await client.config('SET', 'cluster-require-full-coverage', 'no', 'maxmemory-policy', 'noeviction');
+  await using world = await World.open({ strategy: 'lua', env: { REDIS_URL: masters.url } });
+  const ready = async () => call(`${await world.url()}/readyz`);
+  const until = async (status: number, word: string) =>
+    eventually(ready, (now) => now.status === status && now.body.status === word, 60_000);
+  await until(200, 'ok');
+
+  const [one, ...rest] = masters.members as [ClusterMember, ...ClusterMember[]];
+  await one.client.config('SET', 'maxmemory-policy', 'allkeys-lru');
+  expect(JSON.stringify((await until(200, 'degraded')).body)).toContain('maxmemory-policy is allkeys-lru');
+  await one.client.config('SET', 'maxmemory-policy', 'noeviction');
+  await until(200, 'ok');
+
+  const slots = (await one.client.cluster('SLOTS')).filter(([, , node]) => node?.[1] === one.port);
+  const isOn = ({ id }: TestSale) => {
+    const slot = new Command('get', [`stampede:{sale:${id}}:state`]).getSlot()!;
+    return slots.some(([from, to]) => from <= slot && slot <= to);
+  };
+  const sales = await Promise.all(Array.from({ length: 12 }, () => world.openSale(5)));
+  await one.kill();
+  const shard = new RegExp(
+    `shard 127\\.0\\.0\\.1:${one.port}: slots [\\d, -]+, 33 % of the sales, unavailable`,
+  );
+  expect(JSON.stringify((await until(200, 'degraded')).body)).toMatch(shard);
+  for (const sale of sales.filter((sale) => !isOn(sale))) expect((await sale.buy('ann')).status).toBe(201);
+  await Promise.all(rest.map((master) => master.kill()));
+  await until(503, 'unavailable');
+  await Promise.all(masters.members.map((master) => master.restart()));
+  await until(200, 'ok');
+  for (const sale of sales) expect((await sale.buy('ann')).status).toBeLessThan(300);
+  await rm(folder, { recursive: true, force: true });
+});

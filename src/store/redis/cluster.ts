@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Cluster, Command, Redis, type RedisOptions } from 'ioredis';
 import type { ClusterAddress } from '../../config/redis-url.ts';
 import { clusterOf, nodeOptions, retryMs } from './client.ts';
-import { type RedisServer, redisServer } from './server.ts';
+import { type RedisServer, redisServer, type StoreServer } from './server.ts';
 
 /** Options of a further connection. */
 export type ConnectionOptions = Pick<
@@ -27,6 +27,8 @@ export interface RedisCluster {
   readonly cluster: Cluster;
   /** @throws when the cluster does not become ready in time */
   connect(): Promise<void>;
+  /** The masters, also those that do not answer. */
+  servers(): readonly StoreServer[];
   /** The master that has a key. @throws when it is not connected */
   serverOf(key: string): RedisServer;
   /** A dedicated connection to the master that has a key. Each reconnection looks up where the key is. */
@@ -103,6 +105,18 @@ export function redisCluster(
       owners[slot] = server;
       return server;
     },
+    servers() {
+      const slotsOf = new Map<string, number[]>();
+      for (const [slot, [master = '']] of cluster.slots.entries())
+        slotsOf.set(master, [...(slotsOf.get(master) ?? []), slot]);
+      return [...slotsOf].flatMap(([name, its]) => {
+        const redis = nodes.get(name);
+        if (redis === undefined) return [];
+        const part = `${rangesOf(its)}, ${Math.round((its.length / SLOTS) * 100)} % of the sales,`;
+        const key = keyIn(new Set(its));
+        return [{ redis, name, key, part, check: () => redis.exists(key) }];
+      });
+    },
     connectionTo(key, options) {
       const place = () => {
         const at = masterOf(key) ?? nodes.keys().next().value ?? '';
@@ -124,6 +138,23 @@ export function redisCluster(
       return connection;
     },
   };
+}
+
+const SLOTS = 16_384;
+
+/** `slots 0-5460` */
+function rangesOf(slots: readonly number[]): string {
+  const starts = slots.filter((slot, i) => slot !== slots[i - 1]! + 1);
+  const ends = slots.filter((slot, i) => slot !== slots[i + 1]! - 1);
+  return `slots ${starts.map((start, i) => (start === ends[i] ? start : `${start}-${ends[i]}`)).join(', ')}`;
+}
+
+/** A key in one of the slots: a cluster that is down answers PING, and no command with a key. */
+function keyIn(slots: ReadonlySet<number>): string {
+  for (let n = 0; ; n++) {
+    const key = `stampede:{probe:${n}}`;
+    if (slots.has(new Command('get', [key]).getSlot()!)) return key;
+  }
 }
 
 const addressOf = ({ options }: Redis): string => `${options.host}:${options.port}`;

@@ -9,9 +9,10 @@ import type { Redis } from 'ioredis';
 import { type ClusterAddress, parseRedisUrl } from '../../config/redis-url.ts';
 import { clientOf } from './client.ts';
 import { type ConnectionOptions, redisCluster } from './cluster.ts';
+import { deniedCommands, type OfModes } from './permissions.ts';
 import { defineLockScripts } from './script.ts';
 import { defineSaleScripts, NOT_SENT, type SaleScripts } from './scripts.ts';
-import { type RedisServer, redisServer } from './server.ts';
+import { type RedisServer, redisServer, type StoreServer } from './server.ts';
 
 export interface RedisStore {
   /** For commands that name keys. In a cluster, each goes to the server that has them. */
@@ -30,10 +31,15 @@ export interface RedisStore {
   another(onError: (error: Error) => void): Promise<RedisStore>;
   /** Another connection to the server that has a key, for commands that block it. It reconnects, and follows the key. */
   connectionTo(key: string, options: ConnectionOptions): Redis;
-  /** @throws when Redis does not answer. */
+  /** @throws when Redis does not answer; in a cluster, when no master does. */
   ping(): Promise<void>;
-  /** The eviction policy; null when Redis does not report it. Any other policy than `noeviction` loses sales. */
-  evictionPolicy(): Promise<string | null>;
+  /**
+   * Looks at each server: whether it answers, and keeps what it is told.
+   * @returns by item, such as `eviction-policy of 127.0.0.1:6379`, what is wrong; null: nothing
+   */
+  inspect(): Promise<ReadonlyMap<string, string | null>>;
+  /** Tries the commands of the service: see permissions.ts. @returns those that the user may not send */
+  denied(modes: readonly OfModes[]): Promise<readonly string[]>;
   close(): Promise<void>;
 }
 
@@ -67,7 +73,10 @@ export async function openRedis(
 export function storeOn(redis: Redis, another: RedisStore['another'], replicas = 0): RedisStore {
   const server = redisServer(redis, replicas);
   const connectionTo: RedisStore['connectionTo'] = (_key, options) => redis.duplicate(options);
-  const servers = () => [redis];
+  const { host, port } = redis.options;
+  const servers = () => [
+    { redis, name: `${host}:${port}`, key: 'stampede:{probe:0}', check: () => redis.ping() },
+  ];
   const serverOf = () => server;
   return storeWith({ redis, isCluster: false, serverOf, servers, another, connectionTo, replicas });
 }
@@ -77,16 +86,15 @@ async function openCluster(
   onError: (error: Error) => void,
   replicas: number,
 ): Promise<RedisStore> {
-  const { cluster, connect, ...toServers } = redisCluster(address, replicas, onError);
+  const { cluster, connect, servers, ...toServers } = redisCluster(address, replicas, onError);
   await connect();
   const redis = cluster as unknown as Redis; // the commands that name keys are the same
   const another: RedisStore['another'] = (listener) => openCluster(address, listener, 0);
-  const servers = () => cluster.nodes('master');
   return storeWith({ redis, isCluster: true, servers, another, ...toServers, replicas });
 }
 
 type Parts = Pick<RedisStore, 'redis' | 'isCluster' | 'serverOf' | 'another' | 'connectionTo'> & {
-  servers(): readonly Redis[];
+  servers(): readonly StoreServer[];
   readonly replicas: number;
 };
 
@@ -97,17 +105,36 @@ function storeWith({ servers, replicas, ...parts }: Parts): RedisStore {
     scripts: { ...defineSaleScripts(redis, serverOf, isCluster), ...defineLockScripts(redis) },
     watchReplication: (key) => (replicas === 0 ? ALWAYS : watchReplication(serverOf, key)),
     async ping() {
-      await Promise.all(servers().map((server) => server.ping()));
+      const checks = await Promise.allSettled(servers().map(({ check }) => check()));
+      const failed = checks.find(({ status }) => status === 'rejected') as PromiseRejectedResult | undefined;
+      if (checks.every(({ status }) => status === 'rejected')) throw failed?.reason ?? new Error(NO_MASTER);
     },
-    async evictionPolicy() {
-      const infos = await Promise.all(servers().map((server) => server.info('memory')));
-      const policies = infos.map((info) => /^maxmemory_policy:(\S+)/m.exec(info)?.[1] ?? null);
-      return policies.find((policy) => policy !== 'noeviction') ?? policies[0] ?? null;
+    async inspect() {
+      const looks = servers().map((server) => inspectServer(server, isCluster));
+      return new Map((await Promise.all(looks)).flat());
     },
+    denied: (modes) => deniedCommands(servers(), modes),
     async close() {
       redis.disconnect();
     },
   };
+}
+
+const NO_MASTER = 'no master of the cluster is known';
+
+/** A single server that does not answer is not reported: /readyz names the store. */
+async function inspectServer({ redis, name, part, check }: StoreServer, isCluster: boolean) {
+  const found: [string, string | null][] = [];
+  try {
+    await check();
+    if (isCluster) found.push([`shard ${name}`, null]);
+    const policy = /^maxmemory_policy:(\S+)/m.exec(await redis.info('memory'))?.[1] ?? 'noeviction';
+    const problem = `maxmemory-policy is ${policy}: Redis may evict sales; set it to noeviction`;
+    found.push([`eviction-policy ${name}`, policy === 'noeviction' ? null : problem]);
+  } catch (error) {
+    if (isCluster) found.push([`shard ${name}`, `${part} unavailable: ${(error as Error).message}`]);
+  }
+  return found;
 }
 
 const ALWAYS = () => true;

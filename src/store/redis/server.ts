@@ -42,3 +42,15 @@ export function redisServer(redis: Redis, replicas: number): RedisServer {
     },
   };
 }
+
+/** A server that has sales. */
+export interface StoreServer {
+  readonly redis: Redis;
+  readonly name: string;
+  /** Of no sale, and on this server. */
+  readonly key: string;
+  /** Of a cluster: what is unavailable without it. */
+  readonly part?: string;
+  /** @throws when it serves no sale now */
+  check(): Promise<unknown>;
+}
