@@ -20,8 +20,19 @@ export type AcquireResult =
   /** The lock's server did not reply, or rejected the request. Nothing is held, or only until the TTL expires. */
   | { readonly kind: 'unavailable'; readonly reason: string }
   /** The caller's signal fired during the wait. */
-  | { readonly kind: 'aborted' };
+  | { readonly kind: 'aborted' }
+  /** The arguments are outside their bounds (`MAX_NAME_BYTES`, `MAX_MS`); nothing was sent. */
+  | { readonly kind: 'invalid'; readonly reason: string };
 
+/**
+ * Bytes of a resource's or an owner's name in UTF-8. A name that is too long for one lock's server would end its session, and with it
+ * all other leases of the process.
+ */
+export const MAX_NAME_BYTES = 512;
+/** Longest lease and wait, milliseconds: a timer takes no more. */
+export const MAX_MS = 2 ** 31 - 1;
+
+/** Values outside their bounds make `acquire` return `invalid`. */
 export interface AcquireOptions {
   /** Length of the lease in milliseconds. A lock that renews extends it. */
   readonly ttlMs: number;

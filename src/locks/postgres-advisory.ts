@@ -45,6 +45,8 @@ export const description: LockDescription = {
 
 /** Locks that one process holds or waits for in Postgres at once; further ones wait for a connection. */
 const MAX_CONNECTIONS = 16;
+/** Interval between looks for a free connection. */
+const TURN_MS = 20;
 
 /** Opens a dedicated pool with the service's connection settings. */
 export async function create({ postgres }: { readonly postgres: PostgresStore }): Promise<Lock> {
@@ -60,6 +62,13 @@ export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
     waiter: Waiter,
   ): Promise<AcquireResult> {
     let opened: AdvisorySession | null = null;
+    // A turn at the pool would end after the pool's own time.
+    while (pool.totalCount - pool.idleCount + pool.waitingCount >= MAX_CONNECTIONS) {
+      if (waiter.signal.aborted) return waiter.notAcquired();
+      const leftMs = waiter.untilMs - performance.now();
+      if (leftMs <= 0) return { kind: 'unavailable', reason: 'too-many-leases' };
+      await waiter.pause(Math.min(leftMs, TURN_MS));
+    }
     try {
       opened = await AdvisorySession.open(pool, resource, waiter.signal);
       if (opened === null) return waiter.notAcquired();

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { type LockDescription, using } from '../../src/locks/lock.ts';
+import { type LockDescription, MAX_NAME_BYTES, using } from '../../src/locks/lock.ts';
 import { type LockFixture, type LockProcess, workerArgs } from '../support/lock-process.ts';
 import { contractParts } from '../support/tier.ts';
 import { divergences } from './lock-divergences.ts';
@@ -232,6 +232,27 @@ function ending({ process, resource }: Harness): void {
       throw new RangeError('mine');
     });
     await expect(lost).rejects.toThrow(RangeError);
+  });
+
+  it('refuses arguments outside their bounds, and keeps the other leases', async () => {
+    const a = await process();
+    const other = await hold(a, resource());
+    const longest = 'x'.repeat(MAX_NAME_BYTES);
+    for (const name of ['', 'a\0b', `${longest}x`, 'é'.repeat(MAX_NAME_BYTES / 2 + 1), 'x'.repeat(1_100_000)])
+      expect(await kindOf(a, name)).toBe('invalid');
+    for (const more of [
+      { ttlMs: 0 },
+      { ttlMs: Number.NaN },
+      { ttlMs: Infinity },
+      { waitMs: -1 },
+      { waitMs: Infinity },
+    ])
+      expect(await kindOf(a, resource(), more)).toBe('invalid');
+    expect(await kindOf(a, resource(), { owner: '' })).toBe('invalid');
+    for (const name of [longest, 'é'.repeat(MAX_NAME_BYTES / 2), '{tag}:a', 'a{b', ' /%\n'])
+      await (await hold(a, name)).release();
+    expect(other.signal.aborted).toBe(false);
+    await other.release();
   });
 
   it('returns unavailable while its server is unreachable, and recovers', async () => {

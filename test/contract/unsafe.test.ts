@@ -1,3 +1,18 @@
+import { expect, it } from 'vitest';
+import { buy, cancel, createSale } from '../support/client.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 import { strategyContract } from './strategy-suite.ts';
 
 strategyContract('unsafe');
+
+it('unsafe sells to a customer who has cancelled', async () => {
+  await using stores = await openTestStores();
+  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
+  await using service = await startService({ STRATEGY: 'unsafe', DATABASE_URL, REDIS_URL });
+  const { id } = await createSale(service.url, 2);
+  const first = await buy(service.url, id, 'ann');
+  expect((await cancel(service.url, first.body.orderId)).status).toBe(200);
+  const second = await buy(service.url, id, 'ann');
+  expect([second.status, second.body.replayed]).toEqual([201, false]);
+});

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { limits } from '../../src/config/limits.ts';
 import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/postgres-advisory.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
@@ -54,6 +55,18 @@ describe('the advisory lock', () => {
     for (const result of await Promise.all(waiting)) expect(result.kind).toBe('contended');
     await lease.release();
     expect(await locks()).toEqual({ held: 0, waiting: 0 });
+  });
+
+  it('waits for as long as it is told while every connection has a lease', async () => {
+    const leases = await Promise.all(Array.from({ length: 16 }, (_, i) => held(b, `full-${i}`)));
+    expect(await b.acquire('next', { ttlMs: 2_000, waitMs: 0 })).toMatchObject({ reason: 'too-many-leases' });
+    const waiting = b.acquire('next', { ttlMs: 2_000, waitMs: 60_000 });
+    await sleep(limits.postgresConnectMs + 500); // a wait for the pool's own time would be over
+    await leases[0]!.release();
+    const result = await waiting;
+    expect(result.kind).toBe('held');
+    for (const lease of leases) await lease.release();
+    if (result.kind === 'held') await result.lease.release();
   });
 
   it("waits longer than the service's statement timeout", async () => {

@@ -55,7 +55,7 @@ export function create(context: RedisStrategyContext): ReservingStrategy {
     waitMs: number,
     work: (lease: Lease) => Promise<T>,
   ) {
-    const resource = `sale:${attempt.saleId}:segment:${segment}`;
+    const resource = `{sale:${attempt.saleId}}:segment:${segment}`; // on the server of the sale: see locks/kit/redis.ts
     const ttlMs = Math.min(context.lockTtlMs, limits.attemptLeaseMs);
     return using(context.lock, resource, { ttlMs, waitMs }, work);
   }

@@ -44,15 +44,15 @@ export function create(context: RedisStrategyContext): CommittingStrategy {
 
   async function insert(attempt: Attempt): Promise<CommitDecision> {
     const placed = await placeOne(context.postgres, INSERT_UNFENCED, attempt, context.paymentWindowS);
-    if (placed === false) return replay(attempt);
+    if (placed === false) return (await replay(attempt)) ?? { kind: 'busy', reason: 'order-in-progress' };
     if (placed !== true) return { ...placed, lateUntilMs: 0 }; // by another clock than Redis's; the insert is idempotent
     const { orderId, saleId, userId } = attempt;
     return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' } };
   }
 
-  async function replay(attempt: Attempt): Promise<CommitDecision> {
+  async function replay(attempt: Attempt): Promise<CommitDecision | null> {
     const order = await findActive(context.postgres.pool, attempt);
-    if (order === null) return { kind: 'busy', reason: 'order-in-progress' };
+    if (order === null) return null;
     const { saleId, userId } = attempt;
     return { kind: 'replayed', order: { orderId: order.id, saleId, userId, status: order.status } };
   }
@@ -60,7 +60,9 @@ export function create(context: RedisStrategyContext): CommittingStrategy {
   async function decide(attempt: Attempt, place: SaleInEpoch): Promise<CommitDecision> {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', null);
     if ('kind' in sale) return sale;
-    if (sale.held !== null) return replay(attempt);
+    // Nothing tells this control of a cancellation: the customer may have no order any more.
+    const earlier = sale.held === null ? null : await replay(attempt);
+    if (earlier !== null) return earlier;
     if (sale.rejection !== null) return sale.rejection;
     if (sale.units <= 0) return { kind: 'sold-out' };
     const { keys } = place;
