@@ -4,9 +4,10 @@
  *   (the transaction of a change inserts a row) ──▶ pending ──applied by Redis──▶ deleted
  *                                  ▲        └──no answer, or the process died: it stays──┘
  *
- * A change is published once it is replicated: a promoted standby must not lack what Redis has. Each is idempotent in Redis (lua/sale/apply-change.lua, restock.lua), so a row is deleted after Redis has applied it.
- * Changes to one order are published in sequence. A sale that is not in Redis is loaded from Postgres, which includes the
- * change; a change whose sale is not loaded is kept for a while, in case a load began before the change.
+ * A change is published once it is replicated: a promoted standby must not lack what Redis has. Each is idempotent in Redis
+ * (lua/sale/apply-change.lua, restock.lua), so a row is deleted after Redis has applied it. Changes to one order are
+ * published in sequence. A sale that is not in Redis is loaded from Postgres, which includes the change; a change whose sale is not
+ * loaded is kept for a while, in case a load began before the change.
  */
 import type pg from 'pg';
 import { limits } from '../config/limits.ts';

@@ -107,8 +107,12 @@ export function redisCluster(
     },
     servers() {
       const slotsOf = new Map<string, number[]>();
-      for (const [slot, [master = '']] of cluster.slots.entries())
-        slotsOf.set(master, [...(slotsOf.get(master) ?? []), slot]);
+      // forEach skips slots that no master has.
+      cluster.slots.forEach(([master = ''], slot) => {
+        const its = slotsOf.get(master);
+        if (its === undefined) slotsOf.set(master, [slot]);
+        else its.push(slot);
+      });
       return [...slotsOf].flatMap(([name, its]) => {
         const redis = nodes.get(name);
         if (redis === undefined) return [];
