@@ -34,7 +34,7 @@ export const MAX_MS = 2 ** 31 - 1;
 
 /** Values outside their bounds make `acquire` return `invalid`. */
 export interface AcquireOptions {
-  /** Length of the lease in milliseconds. A lock that renews extends it. */
+  /** Length of the lease in milliseconds, an integer. A lock that renews extends it. */
   readonly ttlMs: number;
   /** How long to wait for a held lock, in milliseconds. 0 makes a single attempt. */
   readonly waitMs: number;

@@ -94,7 +94,7 @@ export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger
         async () => (await find(award)) ?? insert(award),
       );
       if (result.kind === 'done') return result.value;
-      return { kind: 'busy', reason: result.kind === 'unavailable' ? result.reason : 'lock-contended' };
+      return { kind: 'busy', reason: 'reason' in result ? result.reason : 'lock-contended' };
     },
     async account(userId, max) {
       const { rows } = await pool.query<EntryRow & { balance: string }>(

@@ -30,7 +30,7 @@ export function underLock(
       table.claimDue(max, 'wait'),
     );
     if (result.kind === 'done') return result.value;
-    if (result.kind === 'unavailable') throw new Error(`TASK_PICK=lock: lock unavailable: ${result.reason}`);
+    if ('reason' in result) throw new Error(`TASK_PICK=lock: lock ${result.kind}: ${result.reason}`);
     return []; // another worker holds the lock
   };
 }

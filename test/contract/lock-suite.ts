@@ -242,9 +242,12 @@ function ending({ process, resource }: Harness): void {
       expect(await kindOf(a, name)).toBe('invalid');
     for (const more of [
       { ttlMs: 0 },
+      { ttlMs: -1 },
+      { ttlMs: 1.5 },
       { ttlMs: Number.NaN },
       { ttlMs: Infinity },
       { waitMs: -1 },
+      { waitMs: Number.NaN },
       { waitMs: Infinity },
     ])
       expect(await kindOf(a, resource(), more)).toBe('invalid');

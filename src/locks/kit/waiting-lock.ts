@@ -135,7 +135,7 @@ function mistakeIn(resource: string, { ttlMs, waitMs, owner }: AcquireOptions): 
     name !== '' && !name.includes('\0') && Buffer.byteLength(name) <= MAX_NAME_BYTES;
   if (!isName(resource)) return 'resource-name';
   if (owner !== undefined && !isName(owner)) return 'owner-name';
-  if (!(ttlMs > 0 && ttlMs <= MAX_MS)) return 'ttl';
+  if (!(Number.isInteger(ttlMs) && ttlMs > 0 && ttlMs <= MAX_MS)) return 'ttl';
   return waitMs >= 0 && waitMs <= MAX_MS ? null : 'wait';
 }
 
