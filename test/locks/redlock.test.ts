@@ -109,6 +109,19 @@ describe('the servers of redlock', () => {
     await expectValues('over', none);
   });
 
+  it('grant a lease by replies that wait for a busy process', async () => {
+    // Without proxies, which would be as busy.
+    const redlockUrls = fixture.ports.map((port) => `redis://127.0.0.1:${port}`);
+    const lock = await create({ redlockUrls, onError: () => {} });
+    const acquiring = lock.acquire('busy', { ttlMs: 10_000, waitMs: 0 });
+    // Once the requests are sent: longer than a server may take.
+    process.nextTick(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_000));
+    const result = await acquiring;
+    await lock.close();
+    expect(result.kind).toBe('held');
+    await expectValues('busy', none);
+  });
+
   it('keep a lease if a minority cannot renew it, and lose it if a majority cannot', async () => {
     const lease = await held(a.lock, 'renew', { ttlMs: 900 });
     for (const i of [0, 1]) a.links[i]!.set('black-hole');

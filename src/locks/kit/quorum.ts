@@ -5,7 +5,10 @@ interface Tally {
   readonly failed: number;
 }
 
-/** Sends a request to all nodes at once and counts replies until the result is certain or the timeout elapses. */
+/**
+ * Sends a request to all nodes at once and counts replies until the result is certain or the timeout elapses. Replies that arrived
+ * by then count, also if the process was too busy to read them: the caller compares the lease with its deadline.
+ */
 export function requestQuorum<Node>(
   nodes: readonly Node[],
   quorum: number,
@@ -19,7 +22,7 @@ export function requestQuorum<Node>(
       clearTimeout(timer);
       resolve({ ...tally });
     };
-    const timer = setTimeout(end, timeoutMs);
+    const timer = setTimeout(() => setImmediate(end), timeoutMs); // after the sockets were read
     const count = (reply: keyof Tally) => {
       tally[reply]++;
       const { granted, denied, failed } = tally;
