@@ -6,7 +6,7 @@ import { strategyContract } from './strategy-suite.ts';
 
 strategyContract('unsafe');
 
-it('unsafe sells to a customer who has cancelled', async () => {
+it('unsafe sells again to a customer whose order was cancelled', async () => {
   await using stores = await openTestStores();
   const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
   await using service = await startService({ STRATEGY: 'unsafe', DATABASE_URL, REDIS_URL });

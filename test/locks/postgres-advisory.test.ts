@@ -57,7 +57,7 @@ describe('the advisory lock', () => {
     expect(await locks()).toEqual({ held: 0, waiting: 0 });
   });
 
-  it('waits for as long as it is told while every connection has a lease', async () => {
+  it('waits for waitMs while every connection has a lease', async () => {
     const leases = await Promise.all(Array.from({ length: 16 }, (_, i) => held(b, `full-${i}`)));
     expect(await b.acquire('next', { ttlMs: 2_000, waitMs: 0 })).toMatchObject({ reason: 'too-many-leases' });
     const waiting = b.acquire('next', { ttlMs: 2_000, waitMs: 60_000 });

@@ -79,7 +79,6 @@ const BREAKS = {
   async crash(sql: pg.Pool) {
     const { rows } = await sql.query<{ pid: number }>(`SELECT pid FROM pg_stat_activity WHERE ${WAITING}`);
     process.kill(rows[0]!.pid, 'SIGKILL');
-    await sleep(20); // with their connections, the waits of all others end; the loop would break those of the next commits
   },
 } as const;
 const WAITING = `wait_event = 'SyncRep'`;

@@ -74,7 +74,7 @@ export async function openWorlds(redisUrl: string) {
   const all = await Promise.all(
     kinds.map(async ({ confirm, ...options }, i) => {
       const world = await World.open(options);
-      // Each has a database of its own, and all have one Redis.
+      // Their databases differ, and they share one Redis: so must the ids of their sales.
       await world.stores.sql.query(`ALTER SEQUENCE sales_id_seq RESTART ${i + 1}000`);
       return Object.assign(world, { confirm });
     }),
@@ -99,8 +99,8 @@ const changesOf = async (sale: TestSale): Promise<number> => {
 };
 
 /**
- * Each sale is sold out when its Redis fails over. While another server is the primary, units become free, and nobody asks for them
- * for so long that the outbox forgets them. After the way back they are free at once.
+ * Each sale is sold out when its Redis fails over. While another server is the primary, units become free, and no attempt
+ * comes until the outbox has dropped their changes. After the way back they are free at once.
  */
 export async function sellAfterTheWayBack(sales: readonly TestSale[], fault: ThereAndBack): Promise<void> {
   const each = (work: (sale: TestSale) => Promise<unknown>) => Promise.all(sales.map(work));

@@ -34,8 +34,8 @@ export interface RedisStore {
   /** @throws when Redis does not answer; in a cluster, when no master does. */
   ping(): Promise<void>;
   /**
-   * Looks at each server: whether it answers, and keeps what it is told.
-   * @returns by item, such as `eviction-policy of 127.0.0.1:6379`, what is wrong; null: nothing
+   * Checks each server: whether it answers, and may not evict keys.
+   * @returns by item, such as `eviction-policy 127.0.0.1:6379`, what is wrong; null: nothing
    */
   inspect(): Promise<ReadonlyMap<string, string | null>>;
   /** Tries the commands of the service: see permissions.ts. @returns those that the user may not send */

@@ -13,7 +13,7 @@
  * A server is identified by its run id, which ends with the process, and by its replication id, which changes with each promotion:
  * a primary that becomes a replica and is promoted again keeps its run id, and has the data of another server. The replication id
  * also changes, without an effect on connections, when the first replica connects or when none did for an hour. Processes then
- * disagree for up to a second; the sales are loaded once more. The data of a sale carries the epoch in which it was written. In
+ * disagree for up to a second; the sales are loaded again. The data of a sale carries the epoch in which it was written. In
  * another epoch it is ignored, and the sale is loaded from Postgres again. FLUSHALL needs none of this: missing data cannot be
  * mistaken for current data. A promoted standby that replicated asynchronously may lack orders that Redis has; the timeline is a
  * number that grows with each promotion.
