@@ -22,11 +22,17 @@ export interface PointsRow {
   readonly points: number;
 }
 
-/** One row of `payment_notifications`; its effect was paid, revived, refund-due or none. */
+/** One row of `payment_notifications`; its effect was paid, revived, refund-due, surplus or none. */
 export type PaymentRow = { readonly id: string; readonly orderId: string; readonly result: string };
 
 /** One row of `tasks` that is about an order: ship, award or refund. A dead one is not retried. */
-export type TaskRow = { readonly kind: string; readonly orderId: string | null; readonly state: string };
+export interface TaskRow {
+  readonly kind: string;
+  readonly orderId: string | null;
+  readonly state: string;
+  /** The payment that a refund is for. */
+  readonly payment?: string | null;
+}
 
 /** A store that could not be read, with the reason. */
 export type Unreadable = { readonly unreadable: string };

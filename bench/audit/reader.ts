@@ -123,7 +123,8 @@ const POINTS = `
   WHERE source_type IN ('order', 'order-reversal', 'order-revival')`;
 const PAYMENTS = 'SELECT id, order_id::text AS "orderId", result FROM payment_notifications';
 const TASKS = `
-  SELECT kind, payload->>'orderId' AS "orderId", state FROM tasks WHERE kind IN ('ship', 'award', 'refund')`;
+  SELECT kind, payload->>'orderId' AS "orderId", state, payload->>'paymentNotificationId' AS payment FROM tasks
+  WHERE kind IN ('ship', 'award', 'refund')`;
 
 /** At one instant; the rows are those of all sales. */
 function readPostgres(

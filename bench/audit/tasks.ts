@@ -8,19 +8,26 @@ const kindsOf: Readonly<Record<string, readonly string[]>> = {
 };
 
 /**
- * No task lost or done twice: tasks that an order's status asks for and that are missing, those that exist beyond
- * them, and dead ones, which are not retried. The state of other tasks does not matter: they will be done.
+ * No task lost or done twice: tasks that an order's status, or a surplus payment, asks for and that are missing, those that exist
+ * beyond them, and dead ones, which are not retried. The state of other tasks does not matter: they will be done.
  */
-export function tasks({ postgres: { orders, tasks: all } }: Evidence): CheckResult {
+export function tasks({ postgres: { orders, payments, tasks: all } }: Evidence): CheckResult {
+  const surpluses = payments.filter(({ result }) => result === 'surplus');
+  const paymentsOf = groupBy(surpluses, ({ orderId }) => orderId);
   const byOrder = groupBy(all, ({ orderId }) => orderId);
   let lost = 0;
   let matched = 0;
   for (const { id, status } of orders) {
-    const kinds = new Set(byOrder.get(id)?.map(({ kind }) => kind));
-    const wanted = kindsOf[status] ?? [];
-    const present = wanted.filter((kind) => kinds.has(kind)).length;
-    matched += present;
-    lost += wanted.length - present;
+    const owed = (paymentsOf.get(id) ?? []).map((payment) => payment.id);
+    const asked = [...(kindsOf[status] ?? []), ...owed.map((payment) => `refund ${payment}`)];
+    const present = new Set(
+      byOrder
+        .get(id)
+        ?.map(({ kind, payment }) => (owed.includes(payment ?? '') ? `${kind} ${payment}` : kind)),
+    );
+    const found = asked.filter((task) => present.has(task)).length;
+    matched += found;
+    lost += asked.length - found;
   }
   const surplus = all.length - matched;
   const dead = all.filter(({ state }) => state === 'dead').length;

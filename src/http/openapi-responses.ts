@@ -115,3 +115,10 @@ export function failures(...own: ProblemSlug[]): Record<string, ZodOpenApiRespon
     ...[...byStatus].map(([status, members]) => [status, problemResponse(status, members)]),
   ]);
 }
+
+/** The header `Link` of a list. */
+export const nextPage = (path: string) =>
+  z
+    .string()
+    .optional()
+    .meta({ description: `With a next page: \`<${path}?before=…>; rel="next"\`` });

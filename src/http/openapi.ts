@@ -1,7 +1,7 @@
 /** The OpenAPI document, generated from the schemas that validate requests. */
 import { z } from 'zod';
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi';
-import { events, failures, json, location } from './openapi-responses.ts';
+import { events, failures, json, location, nextPage } from './openapi-responses.ts';
 import type { ProblemSlug } from './problems.ts';
 import * as s from './schemas.ts';
 
@@ -12,33 +12,13 @@ const STORES: ProblemSlug[] = ['busy', 'unknown-outcome'];
 const BODY: ProblemSlug[] = ['too-large', 'unsupported-media-type'];
 /** `not-found`: with ADMIN_PORT, on the other port. */
 const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'not-found'];
-const PAYMENT: ProblemSlug[] = [
-  'invalid-signature',
-  'unknown-order',
-  'amount-mismatch',
-  'idempotency-conflict',
-];
 const CUSTOMER: ProblemSlug[] = ['unauthorized'];
 const admin = [{ adminToken: [] }, {}];
 const customer = [{ customerToken: [] }, { adminToken: [] }, {}];
 const anyone: [] = [];
-const nextPage = z
-  .string()
-  .optional()
-  .meta({ description: 'With a next page: `</sales?before=…>; rel="next"`' });
 const ticket = [{ ticket: [] }, {}];
 const salePath = z.object({ saleId: s.saleIdSchema });
 const userPath = z.object({ userId: s.userIdSchema });
-/** See webhook-signature.ts. */
-const signature = z.object({
-  'webhook-id': z.string().optional().meta({ description: 'Id of the message' }),
-  'webhook-timestamp': z.string().optional().meta({ description: 'Seconds since 1970' }),
-  'webhook-signature': z.string().optional().meta({
-    description: 'One or more signatures, separated by spaces',
-    example: 'v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=',
-  }),
-});
-
 const salePaths: ZodOpenApiPathsObject = {
   '/sales': {
     get: {
@@ -48,7 +28,7 @@ const salePaths: ZodOpenApiPathsObject = {
       security: anyone,
       requestParams: { query: s.pageQuerySchema },
       responses: {
-        '200': json(z.array(s.saleSchema), 'Sales', { Link: nextPage }),
+        '200': json(z.array(s.saleSchema), 'Sales', { Link: nextPage('/sales') }),
         ...failures(...STORES),
       },
     },
@@ -231,14 +211,27 @@ const orderPaths: ZodOpenApiPathsObject = {
       operationId: 'reportPayment',
       summary: 'Report a payment',
       description:
-        'With PAYMENT_WEBHOOK_SECRETS it needs a signature as Standard Webhooks 1.0 defines it; otherwise it is administrative. Safe to repeat. An expired order gets a unit again if one is left; otherwise it ends as `refund-due`.',
+        'With PAYMENT_WEBHOOK_SECRETS it needs a signature as Standard Webhooks 1.0 defines it; otherwise it is administrative. Safe to repeat. An expired order gets a unit again if one is left; otherwise it ends as `refund-due`. A payment that changes no order is recorded: see GET /payments/unmatched.',
       tags: ['Orders'],
       security: admin,
-      requestParams: { header: signature },
+      requestParams: { header: s.signatureSchema },
       requestBody: body(s.notificationSchema),
       responses: {
-        '200': json(s.orderSchema, 'The order after the payment'),
-        ...failures(...BODY, ...ADMIN, ...PAYMENT, ...STORES),
+        '200': json(s.paymentAnswerSchema, 'The order after the payment, or why it changed no order'),
+        ...failures(...BODY, ...ADMIN, 'invalid-signature', ...STORES),
+      },
+    },
+  },
+  '/payments/unmatched': {
+    get: {
+      operationId: 'listUnmatchedPayments',
+      summary: 'Payments that changed no order, newest first',
+      tags: ['Orders'],
+      security: admin,
+      requestParams: { query: s.unmatchedQuerySchema },
+      responses: {
+        '200': json(z.array(s.unmatchedPaymentSchema), 'Payments', { Link: nextPage('/payments/unmatched') }),
+        ...failures(...ADMIN, ...STORES),
       },
     },
   },

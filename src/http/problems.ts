@@ -75,7 +75,6 @@ export const problems = {
       state: z.enum(taskStates).optional().meta({ description: 'Only of a task' }),
     },
   },
-  'amount-mismatch': { status: 409, title: 'The amount differs from the price of the order' },
   'too-large': { status: 413, title: 'Request body too large' },
   'unsupported-media-type': { status: 415, title: 'The request body must be application/json' },
   'too-many-requests': {

@@ -10,6 +10,7 @@ import { type Ledger, ledger } from '../points/ledger.ts';
 import { type OrderTable, orderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { type SaleTable, saleTable } from '../store/postgres/sales.ts';
+import { type UnmatchedPaymentTable, unmatchedPaymentTable } from '../store/postgres/unmatched-payments.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import { ProblemError } from './problems.ts';
 
@@ -18,6 +19,7 @@ export interface Reads {
   readonly orders: OrderTable;
   readonly uncommitted: UncommittedOrders;
   readonly points: Pick<Ledger, 'account'>;
+  readonly unmatched: Pick<UnmatchedPaymentTable, 'list'>;
   /** Reads that wait for a connection. */
   readonly waiting: number;
 }
@@ -41,6 +43,7 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): R
     orders,
     uncommitted: uncommittedOrders(mirror, sales, orders),
     points: ledger(postgres, null),
+    unmatched: unmatchedPaymentTable(postgres),
     get waiting() {
       return postgres.pool.waitingCount;
     },

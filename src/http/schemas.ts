@@ -3,6 +3,7 @@ import { z } from 'zod';
 import 'zod-openapi';
 import { limits } from '../config/limits.ts';
 import { taskStates } from '../domain/task.ts';
+import { unmatchedReasons } from '../domain/unmatched-payment.ts';
 import { LOCK_CAPABILITIES } from '../locks/lock.ts';
 
 const units = z.int().max(limits.maxUnits);
@@ -135,6 +136,16 @@ const listLimit = z
   .transform(Number)
   .refine((n) => n <= limits.listLength, `must be an integer from 1 to ${limits.listLength}`);
 
+/** Headers; see webhook-signature.ts. */
+export const signatureSchema = z.object({
+  'webhook-id': z.string().optional().meta({ description: 'Id of the message' }),
+  'webhook-timestamp': z.string().optional().meta({ description: 'Seconds since 1970' }),
+  'webhook-signature': z.string().optional().meta({
+    description: 'One or more signatures, separated by spaces',
+    example: 'v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=',
+  }),
+});
+
 export const pageQuerySchema = z.strictObject({
   limit: listLimit.optional().meta(integerTo(limits.listLength, { default: limits.pageLength })),
   before: exactId
@@ -146,12 +157,41 @@ export const pageQuerySchema = z.strictObject({
     }),
 });
 
+export const unmatchedQuerySchema = z.strictObject({
+  limit: listLimit.optional().meta(integerTo(limits.listLength, { default: limits.pageLength })),
+  before: exactId
+    .optional()
+    .meta({ ...integerTo(Number.MAX_SAFE_INTEGER), description: 'Only payments with a smaller id' }),
+});
+
 export const taskQuerySchema = z.strictObject({
   state: taskStateSchema.optional(),
   limit: listLimit.optional().meta(integerTo(limits.listLength, { default: 100 })),
 });
 
 export const dateTime = z.string().meta({ format: 'date-time' });
+
+const unmatchedReason = z
+  .enum(unmatchedReasons)
+  .meta({ description: '`conflict`: another payment has the same id' });
+
+const unmatchedAnswerSchema = z
+  .object({ result: z.literal('unmatched'), reason: unmatchedReason })
+  .meta({ id: 'UnmatchedAnswer' });
+
+export const unmatchedPaymentSchema = z
+  .object({
+    id: z.int(),
+    notificationId: z.string().meta({ description: 'With the name of the provider, if its secret has one' }),
+    orderId: orderIdSchema,
+    amountCents: z.int(),
+    reason: unmatchedReason,
+    actor: z.string().meta({ description: 'Who reported it first' }),
+    times: z.int().meta({ description: 'How often it was reported' }),
+    receivedAt: dateTime,
+    repeatedAt: dateTime,
+  })
+  .meta({ id: 'UnmatchedPayment' });
 
 export const saleSchema = z
   .object({
@@ -212,6 +252,9 @@ export const orderSchema = z
     closedAt: dateTime.nullable(),
   })
   .meta({ id: 'Order' });
+
+/** To a payment notification. */
+export const paymentAnswerSchema = z.union([orderSchema, unmatchedAnswerSchema]);
 
 export const taskSchema = z
   .object({

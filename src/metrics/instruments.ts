@@ -95,7 +95,7 @@ function startAtZero(instruments: Instruments): void {
   for (const direction of ['surplus', 'missing']) driftUnits.inc({ direction }, 0);
   for (const result of ['committed', 'existing', 'rejected']) reservationsReaped.inc({ result }, 0);
   transitions.inc({ to: 'refund-due' }, 0);
-  for (const result of ['bad-signature', 'stale', 'unknown-order', 'amount-mismatch', 'conflict'])
+  for (const result of ['bad-signature', 'stale', 'unknown-order', 'amount-mismatch', 'conflict', 'surplus'])
     paymentNotifications.inc({ result }, 0);
   for (const reason of ['admin-token-wrong', 'connections']) refusals.inc({ reason }, 0);
 }

@@ -1,20 +1,31 @@
 /**
  * Payment notifications: repeated, concurrent and late ones have one effect.
  *
- *   notification ──known id──▶ the first effect again, or conflict when order or amount differ
+ *   notification ──known id──▶ the first effect again, or unmatched (conflict) when order or amount differ
  *        └──new──▶ the order, its row locked ──pending──▶ paid; tasks ship it and award its points
- *                       │ other amount: rejected     ├──paid──▶ nothing more
- *                       │ no such order: rejected    ├──expired──a unit is free, the customer has no other order──▶ paid
+ *                       │ other amount: unmatched    ├──paid──▶ another payment: a task refunds it
+ *                       │ no such order: unmatched   ├──expired──a unit is free, the customer has no other order──▶ paid
  *                       ▼                            │              └──otherwise──▶ refund-due, with a task
- *                  nothing is written                ├──cancelled──▶ refund-due, the same way
- *                                                    └──refund-due──▶ nothing more
+ *                  recorded as unmatched             ├──cancelled──▶ refund-due, the same way
+ *                                                    └──refund-due──▶ another payment: a task refunds it
  *
- * All of it is one transaction, which also inserts the notification: an acknowledged notification has taken effect. Where Redis
- * decides, the unit of an expired order is taken there first, because a unit that is free in Postgres may be reserved. While
- * Redis is unavailable, Postgres alone decides; with CONFIRM=accepted the answer is busy, because the unit may belong to a 202.
+ * So each payment is kept once, or owed back once. A repeat must not look like another payment: the row of a notification is kept as
+ * long as its order; an id that a provider's name was added to, or taken from, is the same id; and a payment of an order of which no
+ * effective notification is known (an earlier version deleted it) counts as a repeat.
+ *
+ * A payment is unmatched when no repeat can help: it is recorded and answered, because providers repeat what is refused for days, and
+ * then send no more. A repeat is judged again: it takes effect once its order exists, and the record is deleted. An order that is
+ * reserved and not committed yet is answered busy.
+ *
+ * All of an effect is one transaction, which also inserts the notification: an acknowledged notification has taken effect. Where Redis
+ * decides, the unit and the customer of an expired order are taken there first, in one step: a unit that is free in Postgres may be
+ * reserved, and the customer may have a reservation, with CONFIRM=accepted one that was answered with 202. The transaction locks the
+ * order's changes in the outbox before: a release that is published after that step would free the unit again. While Redis is
+ * unavailable, Postgres alone decides; with CONFIRM=accepted the answer is busy, because the unit may belong to a 202.
  */
 import type pg from 'pg';
 import type { Order, OrderStatus } from '../domain/order.ts';
+import type { UnmatchedReason } from '../domain/unmatched-payment.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { addTask } from '../store/postgres/add-task.ts';
@@ -23,9 +34,14 @@ import { afterWrite, classifyPostgresError, UNREAD } from '../store/postgres/fai
 import { ACTIVE, type OrderTable } from '../store/postgres/orders.ts';
 import { inTransaction, type PostgresStore, retried } from '../store/postgres/pool.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
+import { unmatchedPaymentTable } from '../store/postgres/unmatched-payments.ts';
+import type { UncommittedOrders } from './uncommitted-orders.ts';
 
 export interface Notification {
+  /** As it was sent. */
   readonly notificationId: string;
+  /** Whose id it is, because two may use the same; null: ids are taken as they are. */
+  readonly provider?: string | null;
   readonly orderId: string;
   readonly amountCents: number;
   /** Who reported it, for the audit log. */
@@ -34,10 +50,8 @@ export interface Notification {
 
 export type PaymentResult =
   | { readonly kind: 'done'; readonly order: Order }
-  | { readonly kind: 'unknown-order' }
-  | { readonly kind: 'amount-mismatch' }
-  /** The same id was used before, for another order or amount. */
-  | { readonly kind: 'conflict' }
+  /** It changed no order, and is recorded. */
+  | { readonly kind: 'unmatched'; readonly reason: UnmatchedReason }
   /** Nothing was changed; repeat the notification. */
   | { readonly kind: 'busy'; readonly reason: string }
   /** The payment took effect, but the order cannot be read. */
@@ -47,6 +61,7 @@ export interface PaymentsContext {
   readonly postgres: PostgresStore;
   readonly orders: OrderTable;
   readonly sales: SaleTable;
+  readonly uncommitted: Pick<UncommittedOrders, 'has'>;
   /** Null for a strategy that decides in Postgres. */
   readonly outbox: OutboxRelay | null;
   readonly confirm: 'durable' | 'accepted';
@@ -57,7 +72,7 @@ export interface PaymentsContext {
 }
 
 export interface Payments {
-  /** Processes one notification. Idempotent. @throws what Postgres throws */
+  /** Processes one notification. Idempotent. @throws what the stores throw */
   notify(notification: Notification): Promise<PaymentResult>;
 }
 
@@ -69,35 +84,54 @@ interface Row {
   readonly points: number;
 }
 
-type Effect = 'paid' | 'revived' | 'refund-due' | 'none';
-type Decision = Exclude<PaymentResult, { kind: 'done' }> | { readonly kind: 'done'; readonly effect: Effect };
+type OrderOfSale = Pick<Order, 'orderId' | 'saleId' | 'userId'>;
+type Effect = 'paid' | 'revived' | 'refund-due' | 'surplus' | 'none';
+
+/** A notification that was processed before. */
+interface Earlier {
+  readonly id: string;
+  /** Empty: none. Null: not known. */
+  readonly provider: string | null;
+  readonly orderId: string;
+  readonly amountCents: number;
+  readonly result: Effect;
+}
+type Decision =
+  | Extract<PaymentResult, { kind: 'busy' }>
+  | { readonly kind: 'unmatched'; readonly reason: UnmatchedReason; readonly expectedCents?: number }
+  | { readonly kind: 'done'; readonly effect: Effect };
 
 export function createPayments(context: PaymentsContext): Payments {
-  const { postgres, orders, outbox, confirm, instruments } = context;
+  const { postgres, orders, outbox, confirm, instruments, uncommitted } = context;
+  const unmatched = unmatchedPaymentTable(postgres);
 
-  async function decide(client: pg.PoolClient, given: Notification, unit: MirrorUnit): Promise<Decision> {
-    const { notificationId, orderId, amountCents } = given;
+  async function decide(client: pg.PoolClient, given: Notification, unit: TakenUnit): Promise<Decision> {
+    const { orderId, amountCents } = given;
+    const notificationId = idOf(given);
     const order = await lockOrder(client, orderId);
-    if (order === null) return { kind: 'unknown-order' };
-    const before = await client.query<{ order_id: string; amount_cents: number }>(
-      'SELECT order_id, amount_cents FROM payment_notifications WHERE id = $1',
-      [notificationId],
+    if (order === null) return { kind: 'unmatched', reason: 'unknown-order' };
+    const { rows: before } = await client.query<Earlier>(
+      `SELECT id, provider, order_id AS "orderId", amount_cents AS "amountCents", result FROM payment_notifications
+       WHERE id = $1 OR order_id = $2`,
+      [notificationId, orderId],
     );
-    const first = before.rows[0];
-    if (first !== undefined) {
-      const same = first.order_id === orderId && first.amount_cents === amountCents;
-      return same ? { kind: 'done', effect: 'none' } : { kind: 'conflict' };
-    }
-    if (amountCents !== order.priceCents) {
-      const details = { ...given, expectedCents: order.priceCents };
-      context.warn('Payment notification with a wrong amount: nothing was changed', details);
-      return { kind: 'amount-mismatch' };
-    }
-    const effect = await apply(client, given, order, unit);
+    const ofOrder = before.filter((one) => one.orderId === orderId);
+    const repeated = ofOrder.find((earlier) => isRepeat(earlier, given));
+    if (repeated?.amountCents === amountCents) return { kind: 'done', effect: 'none' };
+    if (repeated !== undefined || before.length > ofOrder.length)
+      return { kind: 'unmatched', reason: 'conflict' };
+    if (amountCents !== order.priceCents)
+      return { kind: 'unmatched', reason: 'amount-mismatch', expectedCents: order.priceCents };
+    const isFirst = ofOrder.every(({ result }) => result === 'none');
+    const effect = await apply(client, given, order, unit, isFirst);
     if (effect === 'busy') return { kind: 'busy', reason: 'redis-unreachable' };
     await client.query(
-      'INSERT INTO payment_notifications (id, order_id, amount_cents, result) VALUES ($1, $2, $3, $4)',
-      [notificationId, orderId, amountCents, effect],
+      `WITH matched AS (
+         DELETE FROM unmatched_payments WHERE (notification_id, order_id, amount_cents) = ($1, $2::uuid, $3::integer)
+       )
+       INSERT INTO payment_notifications (id, order_id, amount_cents, result, provider)
+       VALUES ($1, $2::uuid, $3::integer, $4, $5)`,
+      [notificationId, orderId, amountCents, effect, given.provider ?? ''],
     );
     const action = effect === 'none' ? 'payment.repeated' : `payment.${effect}`;
     const { actor = 'service' } = given;
@@ -114,11 +148,17 @@ export function createPayments(context: PaymentsContext): Payments {
     client: pg.PoolClient,
     given: Notification,
     order: Row,
-    unit: MirrorUnit,
+    unit: TakenUnit,
+    isFirst: boolean,
   ): Promise<Effect | 'busy'> {
-    const { orderId } = given;
-    const { status } = order;
-    if (status === 'paid' || status === 'refund-due') return 'none';
+    const { orderId, amountCents } = given;
+    const { status, userId } = order;
+    const refund = { orderId, userId, amountCents, paymentNotificationId: idOf(given) };
+    if (status === 'paid' || status === 'refund-due') {
+      if (isFirst) return 'none';
+      await addTask(client, 'refund', orderId, refund, idOf(given));
+      return 'surplus';
+    }
     if (status === 'pending') {
       await client.query(
         `UPDATE orders SET status = 'paid', paid_at = clock_timestamp() WHERE id = $1 AND status = 'pending'`,
@@ -127,9 +167,10 @@ export function createPayments(context: PaymentsContext): Payments {
       await addTasks(client, orderId, order);
       return 'paid';
     }
-    const isFree = status === 'expired' && (await takeUnit(order, unit));
+    const isFree = status === 'expired' && (await takeUnit(client, { ...order, orderId }, unit));
     if (isFree === 'busy') return 'busy';
-    if (isFree && (await revive(client, orderId, order, unit))) {
+    if (isFree && (await revive(client, orderId, order))) {
+      if (outbox !== null) await publishLater(client, orderId);
       await addTasks(client, orderId, order);
       return 'revived';
     }
@@ -137,27 +178,25 @@ export function createPayments(context: PaymentsContext): Payments {
       orderId,
       status,
     ]);
-    const { notificationId, amountCents } = given;
-    await addTask(client, 'refund', orderId, {
-      orderId,
-      userId: order.userId,
-      amountCents,
-      paymentNotificationId: notificationId,
-    });
+    await addTask(client, 'refund', orderId, refund);
     return 'refund-due';
   }
 
-  /** Takes a free unit in Redis for an order that is about to be revived. @returns false when none is free there */
-  async function takeUnit({ saleId }: Row, unit: MirrorUnit): Promise<boolean | 'busy'> {
+  /** Takes a unit in Redis for an order that is about to be revived, and its customer. @returns false when Redis refuses */
+  async function takeUnit(
+    client: pg.PoolClient,
+    order: OrderOfSale,
+    unit: TakenUnit,
+  ): Promise<boolean | 'busy'> {
     if (outbox === null) return true;
-    const taken = await outbox.mirror.restock(saleId, -1).catch((error) => {
+    await client.query('SELECT FROM mirror_outbox WHERE order_id = $1 FOR UPDATE', [order.orderId]);
+    const reply = await outbox.mirror.revive(order).catch((error) => {
       context.onError('take-unit', error);
       return null;
     });
-    if (taken === null && confirm === 'accepted') return 'busy';
-    if (taken) unit.takenFrom = saleId;
-    unit.change = taken ? 'record' : 'take';
-    return taken !== 0;
+    if (reply === null && confirm === 'accepted') return 'busy';
+    if (reply === 'taken') unit.takenFor = order;
+    return reply !== 'refused';
   }
 
   /** Prepares Redis to revive an expired order: loads the sale, and publishes that the order's own unit was released. */
@@ -174,12 +213,12 @@ export function createPayments(context: PaymentsContext): Payments {
   }
 
   /** Returns a unit that was taken but not used. If Redis does not receive it, the reaper repairs the sale. */
-  async function returnUnit(saleId: number): Promise<void> {
-    await outbox?.mirror.restock(saleId, 1).catch((error) => context.onError('return-unit', error));
+  async function returnUnit(order: OrderOfSale): Promise<void> {
+    await outbox?.mirror.undoRevival(order).catch((error) => context.onError('return-unit', error));
   }
 
   async function attempt(given: Notification): Promise<Decision> {
-    const unit: MirrorUnit = { takenFrom: null, change: null };
+    const unit: TakenUnit = { takenFor: null };
     let isUsed = false;
     // Before the transaction, which would otherwise wait for a second connection.
     const order = outbox === null ? null : await orders.get(given.orderId);
@@ -194,8 +233,26 @@ export function createPayments(context: PaymentsContext): Payments {
       isUsed &&= classifyPostgresError(error).kind === 'unknown'; // it may be committed
       throw error;
     } finally {
-      if (unit.takenFrom !== null && !isUsed) await returnUnit(unit.takenFrom);
+      if (unit.takenFor !== null && !isUsed) await returnUnit(unit.takenFor);
     }
+  }
+
+  /** Records a payment without an effect, unless its order is only not committed yet. */
+  async function withoutEffect(
+    given: Notification,
+    { reason, ...more }: Extract<Decision, { kind: 'unmatched' }>,
+  ): Promise<PaymentResult> {
+    if (reason === 'unknown-order' && (await uncommitted.has(given.orderId, null))) {
+      instruments.paymentNotifications.inc({ result: 'busy' });
+      return { kind: 'busy', reason: 'order-not-committed' };
+    }
+    const { orderId, amountCents, actor = 'service' } = given;
+    await retried(() =>
+      unmatched.record({ notificationId: idOf(given), orderId, amountCents, actor, reason }),
+    );
+    instruments.paymentNotifications.inc({ result: reason });
+    context.warn('Payment that changed no order: see GET /payments/unmatched', { ...given, ...more, reason });
+    return { kind: 'unmatched', reason };
   }
 
   return {
@@ -208,10 +265,13 @@ export function createPayments(context: PaymentsContext): Payments {
         if (classifyPostgresError(error).kind !== 'rejected') throw error;
         decision = await retried(() => attempt(given));
       }
-      const { kind } = decision;
-      instruments.paymentNotifications.inc({ result: decision.kind === 'done' ? decision.effect : kind });
+      if (decision.kind === 'unmatched') return withoutEffect(given, decision);
+      instruments.paymentNotifications.inc({
+        result: decision.kind === 'done' ? decision.effect : decision.kind,
+      });
       if (decision.kind !== 'done') return decision;
-      if (decision.effect !== 'none') instruments.transitions.inc({ to: decision.effect });
+      if (decision.effect !== 'none' && decision.effect !== 'surplus')
+        instruments.transitions.inc({ to: decision.effect });
       if (decision.effect === 'revived') await outbox?.publish([given.orderId]);
       const order = await afterWrite(orders.get(given.orderId));
       return order === UNREAD ? { kind: 'unknown', reason: order } : { kind: 'done', order: order! };
@@ -219,12 +279,24 @@ export function createPayments(context: PaymentsContext): Payments {
   };
 }
 
+/** As it is stored. */
+const idOf = ({ notificationId, provider = null }: Notification): string =>
+  provider === null ? notificationId : `${provider}:${notificationId}`;
+
+/** Whether it is the same notification of the same order. A name may have been given to its secret, or taken from it, since. */
+function isRepeat({ id, provider: before }: Earlier, given: Notification): boolean {
+  const { notificationId, provider: now = null } = given;
+  if (id === idOf(given)) return true;
+  if (now !== null) return !before && id === notificationId;
+  const name = before ?? PROVIDER.exec(id)?.[1] ?? '';
+  return name !== '' && id === `${name}:${notificationId}`;
+}
+const PROVIDER = /^([a-z0-9-]{1,32}):/;
+
 /** What one try to revive an order has done in Redis. */
-interface MirrorUnit {
-  /** The sale from which a unit was taken there; null: none was. */
-  takenFrom: number | null;
-  /** How the outbox publishes the revival to Redis; null: it does not. */
-  change: 'take' | 'record' | null;
+interface TakenUnit {
+  /** The order for which a unit was taken there; null: none was. */
+  takenFor: OrderOfSale | null;
 }
 
 async function lockOrder(client: pg.PoolClient, orderId: string): Promise<Row | null> {
@@ -248,12 +320,7 @@ async function addTasks(client: pg.PoolClient, orderId: string, order: Row): Pro
  * Gives a unit to an expired order.
  * @returns false when none is free, or the customer has another order: nothing was changed
  */
-async function revive(
-  client: pg.PoolClient,
-  orderId: string,
-  order: Row,
-  { change }: MirrorUnit,
-): Promise<boolean> {
+async function revive(client: pg.PoolClient, orderId: string, order: Row): Promise<boolean> {
   const { saleId, userId } = order;
   const other = await client.query(`SELECT FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE}`, [
     saleId,
@@ -274,13 +341,19 @@ async function revive(
        ORDER BY unit LIMIT 1 FOR UPDATE SKIP LOCKED
      ), given AS (
        UPDATE stock_units AS s SET order_id = $1 FROM unit WHERE (s.sale_id, s.unit) = (unit.sale_id, unit.unit)
-     ), earned AS (
-       INSERT INTO points_entries (user_id, source_type, source_id, points)
-       SELECT user_id, 'order-revival', id::text, points_earned(price_cents) FROM revived
      )
-     INSERT INTO mirror_outbox (sale_id, change, order_id, user_id)
-     SELECT sale_id, $3::text, id, user_id FROM revived WHERE $3 IS NOT NULL`,
-    [orderId, saleId, change],
+     INSERT INTO points_entries (user_id, source_type, source_id, points)
+     SELECT user_id, 'order-revival', id::text, points_earned(price_cents) FROM revived`,
+    [orderId, saleId],
   );
   return true;
+}
+
+/** Replaces the order's changes in the outbox, which were perhaps published, by one that gives it a unit if it has none there. */
+async function publishLater(client: pg.PoolClient, orderId: string): Promise<void> {
+  await client.query('DELETE FROM mirror_outbox WHERE order_id = $1', [orderId]);
+  await client.query(
+    `INSERT INTO mirror_outbox (sale_id, change, order_id, user_id) SELECT sale_id, 'take', id, user_id FROM orders WHERE id = $1`,
+    [orderId],
+  );
 }

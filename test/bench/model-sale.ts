@@ -56,14 +56,21 @@ export function addPoints(
   world.points.push({ userId, sourceType, sourceId: id, points });
 }
 
-export function addPayment(world: World, { id }: Pick<Order, 'id'>, result: string): void {
-  world.payments.push({ id: `payment-${world.payments.length}`, orderId: id, result });
+export function addPayment(world: World, { id }: Pick<Order, 'id'>, result: string): string {
+  const payment = `payment-${world.payments.length}`;
+  world.payments.push({ id: payment, orderId: id, result });
+  return payment;
 }
 
 /** On its way, or done. */
-export function addTask(world: World, { id }: Pick<Order, 'id'>, kind: string): void {
+export function addTask(
+  world: World,
+  { id }: Pick<Order, 'id'>,
+  kind: string,
+  payment: string | null = null,
+): void {
   const states = ['waiting', 'queued', 'processing', 'retry', 'done'];
-  world.tasks.push({ kind, orderId: id, state: states[world.tasks.length % states.length]! });
+  world.tasks.push({ kind, orderId: id, state: states[world.tasks.length % states.length]!, payment });
 }
 
 export function place(world: World, userId: string): string {
@@ -108,9 +115,8 @@ function pay(world: World, order: Order): void {
     addTask(world, order, 'award');
   } else if (order.status === 'cancelled' || order.status === 'expired') {
     order.status = 'refund-due';
-    addPayment(world, order, 'refund-due');
-    addTask(world, order, 'refund');
-  } else addPayment(world, order, 'none');
+    addTask(world, order, 'refund', addPayment(world, order, 'refund-due'));
+  } else addTask(world, order, 'refund', addPayment(world, order, 'surplus'));
 }
 
 /** Brings the counters in step with the orders. */

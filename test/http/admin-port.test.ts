@@ -35,6 +35,7 @@ describe.each(['1', '2'])('with WORKERS=%s', (WORKERS) => {
       ['POST', '/payments/notifications'],
       ['POST', '/tasks/1/retry'],
       ['GET', '/tasks'],
+      ['GET', '/payments/unmatched'],
       ['GET', '/metrics'],
       ['GET', '/docs/'],
       ['GET', '/openapi.json'],

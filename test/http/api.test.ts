@@ -288,6 +288,7 @@ describe('the service', () => {
       'get /healthz',
       'get /metrics',
       'get /orders/{orderId}',
+      'get /payments/unmatched',
       'get /readyz',
       'get /sales',
       'get /sales/{saleId}',

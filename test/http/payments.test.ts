@@ -1,6 +1,6 @@
 /** What payment notifications and cancellations are refused for, and that they then change nothing. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { attempt, call, createSale, post } from '../support/client.ts';
+import { attempt, call, createSale, eventually, post } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -32,7 +32,6 @@ describe('bad input gets a problem and changes nothing', () => {
   const known = '00000000-0000-7000-8000-000000000000';
   const payment = { notificationId: 'n', orderId: known, amountCents: 500 };
   it.each([
-    ['an unknown order', 404, payment],
     ['an order id that is none', 400, { ...payment, orderId: 'x' }],
     ['no notification id', 400, { ...payment, notificationId: '' }],
     ['a NUL', 400, { ...payment, notificationId: 'n\u0000' }],
@@ -60,28 +59,84 @@ describe('bad input gets a problem and changes nothing', () => {
     expect(rows.map(({ key }) => key).sort()).toEqual([`award:${orderId}`, `ship:${orderId}`]);
   });
 
-  it('payment: an amount that differs from the price, and a repeated id with other contents', async () => {
+  it('a payment that did not buy a unit is owed back, each once', async () => {
+    const { id } = await createSale(url, 9);
+    const orderOf = async (user: string) => String((await attempt(url, id, user)).body.orderId);
+    const notify = (notificationId: string, orderId: string) =>
+      post(`${url}/payments/notifications`, { notificationId, orderId, amountCents: 500 });
+    const owed = async (orderId: string) => {
+      const { rows } = await stores.sql.query<{ payment: string }>(
+        `SELECT payload->>'paymentNotificationId' AS payment FROM tasks WHERE kind = 'refund' AND payload->>'orderId' = $1`,
+        [orderId],
+      );
+      return rows.map(({ payment }) => payment).sort();
+    };
+    const [twice, cancelled, revived] = [
+      await orderOf('twice'),
+      await orderOf('cancelled'),
+      await orderOf('revived'),
+    ];
+    await call(`${url}/orders/${cancelled}/cancel`, { method: 'POST' });
+    await stores.sql.query('UPDATE orders SET expires_at = now() WHERE id = $1', [revived]);
+    await eventually(
+      () => call(`${url}/orders/${revived}`),
+      ({ body }) => body.status === 'expired',
+    );
+    for (const orderId of [twice, cancelled, revived])
+      for (const n of [1, 2, 2, 1, 3])
+        expect((await notify(`${n} of ${orderId}`, orderId)).body.status).toBe(
+          orderId === cancelled ? 'refund-due' : 'paid',
+        );
+    const paymentsOf = (orderId: string, ...all: number[]) => all.map((n) => `${n} of ${orderId}`);
+    expect(await owed(twice)).toEqual(paymentsOf(twice, 2, 3));
+    expect(await owed(cancelled)).toEqual(paymentsOf(cancelled, 1, 2, 3));
+    expect(await owed(revived)).toEqual(paymentsOf(revived, 2, 3));
+  });
+
+  it("a payment that is no order's is recorded once and listed, and takes effect once the order exists", async () => {
     const { id } = await createSale(url, 2);
     const [one, other] = [(await attempt(url, id, 'one')).body, (await attempt(url, id, 'other')).body];
+    const notify = (payment: object) => post(`${url}/payments/notifications`, payment);
     const first = { notificationId: `n-${one.orderId}`, orderId: one.orderId, amountCents: 500 };
+    expect(await notify(first)).toMatchObject({ status: 200, body: { status: 'paid' } });
     const before = await everything();
-    expect(await post(`${url}/payments/notifications`, { ...first, amountCents: 499 })).toMatchObject({
-      status: 409,
-      problem: 'amount-mismatch',
-    });
+    const unmatched = [
+      { reason: 'unknown-order', ...payment },
+      { reason: 'amount-mismatch', notificationId: 'less', orderId: other.orderId, amountCents: 499 },
+      { reason: 'conflict', ...first, orderId: other.orderId },
+      { reason: 'conflict', ...first, amountCents: 499 },
+    ];
+    for (const { reason, ...given } of [...unmatched, ...unmatched])
+      expect(await notify(given)).toMatchObject({ status: 200, body: { result: 'unmatched', reason } });
     expect(await everything()).toBe(before);
-    expect((await post(`${url}/payments/notifications`, first)).status).toBe(200);
-    for (const more of [{ amountCents: 499 }, { orderId: other.orderId }]) {
-      expect(await post(`${url}/payments/notifications`, { ...first, ...more })).toMatchObject({
-        status: 409,
-        problem: 'idempotency-conflict',
-      });
-    }
-    expect((await call(`${url}/orders/${other.orderId}`)).body).toMatchObject({ status: 'pending' });
+    const newestFirst = unmatched.map((one) => ({ ...one, times: 2, actor: 'admin:loopback' })).reverse();
+    expect((await call(`${url}/payments/unmatched`)).body).toMatchObject(newestFirst);
+    const { rows } = await stores.sql.query(
+      `SELECT details FROM (SELECT action, subject, details FROM audit_log
+       UNION ALL SELECT action, subject, details FROM audit_pending) AS events
+       WHERE action = 'payment.unmatched' AND subject = $1`,
+      [`order ${known}`],
+    );
+    expect(rows.map(({ details }) => JSON.parse(details))).toEqual([
+      { notificationId: 'n', amountCents: 500, reason: 'unknown-order' },
+    ]);
+
+    const [, newest] = (await call(`${url}/payments/unmatched?limit=2`)).body as unknown as { id: number }[];
+    const older = await call(`${url}/payments/unmatched?limit=2&before=${newest!.id}`);
+    expect(older.body).toMatchObject(newestFirst.slice(2));
+
+    await stores.sql.query(
+      `WITH sold AS (UPDATE sales SET stock = stock + 1, sold = sold + 1 WHERE id = $2)
+       INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+       VALUES ($1, $2, 'late', 'pending', 500, now() + interval '1 hour')`,
+      [known, id],
+    );
+    expect(await notify(payment)).toMatchObject({ status: 200, body: { orderId: known, status: 'paid' } });
+    expect((await call(`${url}/payments/unmatched`)).body).toMatchObject(newestFirst.slice(0, 3));
   });
 
   it.each([
-    ['an unknown order', 404, known],
+    ['an unknown order', 404, '00000000-0000-7000-8000-000000000001'],
     ['an order id that is none', 400, 'x'],
   ])('cancel: %s', async (_name, status, orderId) => {
     const before = await everything();

@@ -5,6 +5,7 @@ import type { ClaimedReservation, Reservation } from '../../src/domain/outcome.t
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createOrderCommitter } from '../../src/orders/order-committer.ts';
 import { createPayments } from '../../src/orders/payments.ts';
+import { uncommittedOrders } from '../../src/orders/uncommitted-orders.ts';
 import { isUnanswered } from '../../src/store/late-requests.ts';
 import { createOutboxRelay } from '../../src/store/outbox-relay.ts';
 import { type OrderTable, orderTable } from '../../src/store/postgres/orders.ts';
@@ -99,6 +100,7 @@ async function pay(reservation: Reservation): Promise<string | undefined> {
     postgres,
     orders,
     sales,
+    uncommitted: uncommittedOrders(mirror, sales, orders),
     outbox: outbox(),
     confirm: 'durable',
     instruments,
@@ -123,6 +125,14 @@ it('revives an order with the unit that it released', async () => {
   await expectAgreement(0, 1);
 });
 
+it('keeps the unit of a revived order whose release is published again', async () => {
+  await openSale(2);
+  const { rows } = await stores.sql.query('SELECT * FROM mirror_outbox WHERE sale_id = $1', [saleId]);
+  expect(await mirror.applyChange({ ...rows[0], change: 'release', ...ann })).toBe(true);
+  expect(await pay(ann)).toBe('paid');
+  await expectAgreement(1, 1);
+});
+
 it('takes no reserved unit, even if Postgres counts it as free', async () => {
   await openSale(2);
   const bob = await reserve('bob');
@@ -142,13 +152,12 @@ it('returns the unit when the customer has bought again', async () => {
   await expectAgreement(2, 1);
 });
 
-it("releases the unit of the same customer's attempt in progress", async () => {
+it("takes nothing from the same customer's reservation, which may have been answered with 202", async () => {
   await openSale(3);
   await outbox().publish();
   const again = await reserve('ann');
-  expect(await pay(ann)).toBe('paid');
-  expect(await commit(again)).toBe('existing');
-  await mirror.release(again, { ownerOrderId: ann.orderId });
+  expect(await pay(ann)).toBe('refund-due');
+  expect(await commit(again)).toBe('committed');
   await expectAgreement(2, 1);
 });
 

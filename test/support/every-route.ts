@@ -41,6 +41,7 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
     ['/users/unpaid/points', { sourceType: 'test', sourceId: randomUUID(), points: 1 }],
   ],
   'get /users/{userId}/points': () => [['/users/unpaid/points']],
+  'get /payments/unmatched': () => [['/payments/unmatched']],
   'get /tasks': () => [['/tasks']],
   'post /tasks/{taskId}/retry': ({ deadTask }) => [[`/tasks/${deadTask}/retry`, {}]],
   'get /sales/{saleId}/audit': ({ saleId }) => [[`/sales/${saleId}/audit`]],

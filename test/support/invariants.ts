@@ -87,15 +87,19 @@ const STATES: Record<string, readonly (readonly [entries: string, tasks: string,
   'refund-due': [['order order-reversal', 'refund', 'refund-due']],
 };
 
-/** Points, tasks and payments are those of the order's status, each once. */
+/** Points, tasks and payments are those of the order's status, each once; and each surplus payment is owed back once. */
 function brokenOrder(order: Order): string[] {
   const kinds = order.entries.map(({ kind }) => kind).sort();
-  const effects = order.payments.map(({ result }) => result).filter((result) => result !== 'none');
-  const found = [kinds.join(' '), order.tasks.map((key) => key.split(':')[0]).join(' '), effects.join(' ')];
+  const surpluses = order.payments.filter(({ result }) => result === 'surplus');
+  const owed = surpluses.map(({ id }) => `refund:${order.id}:${id}`);
+  const tasks = order.tasks.filter((key) => !owed.includes(key));
+  const effects = order.payments.map(({ result }) => result).filter((one) => !/^(none|surplus)$/.test(one));
+  const found = [kinds.join(' '), tasks.map((key) => key.split(':')[0]).join(' '), effects.join(' ')];
   const balance = order.entries.reduce((sum, { points }) => sum + points, 0);
   const right =
     STATES[order.status]?.some((state) => state.join() === found.join()) === true &&
-    order.tasks.every((key) => key.endsWith(`:${order.id}`)) &&
+    order.tasks.length === tasks.length + owed.length &&
+    tasks.every((key) => key.endsWith(`:${order.id}`)) &&
     order.entries.every(({ user }) => user === order.user) &&
     balance === (isActive(order) ? 5 : 0);
   return right

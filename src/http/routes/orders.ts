@@ -5,7 +5,7 @@ import type { WebhookSecret } from '../../config/webhook-secret.ts';
 import type { Order } from '../../domain/order.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
-import type { Notification, PaymentResult, Payments } from '../../orders/payments.ts';
+import type { Payments } from '../../orders/payments.ts';
 import type { Administration } from '../admin.ts';
 import { type Caller, type Callers, namedCustomer } from '../callers.ts';
 import { outcomeUnread, ProblemError } from '../problems.ts';
@@ -15,6 +15,7 @@ import {
   notificationSchema,
   orderIdSchema,
   saleIdSchema,
+  unmatchedQuerySchema,
   userIdSchema,
   userQuerySchema,
 } from '../schemas.ts';
@@ -32,7 +33,7 @@ export interface OrderContext {
 
 export function orderRoutes(context: OrderContext, admin: Administration): Router {
   const { lifecycle, payments, paymentSecrets, callers, instruments } = context;
-  const { orders, uncommitted } = context.reads;
+  const { orders, uncommitted, unmatched } = context.reads;
   const router = Router();
   const provider = providerOnly(paymentSecrets, admin, instruments);
 
@@ -82,15 +83,20 @@ export function orderRoutes(context: OrderContext, admin: Administration): Route
 
   router.post('/payments/notifications', ...provider, async (req, res) => {
     const given = parse(notificationSchema, req.body, 'body');
-    const scope = res.locals.provider ? `${res.locals.provider}:` : '';
-    const result = await payments.notify({
-      ...given,
-      notificationId: scope + given.notificationId,
-      actor: actorOf(res),
-    });
-    if (result.kind === 'done') res.json(result.order);
-    else if (result.kind === 'unknown-order') throw await missing(res, given.orderId);
-    else throw problemOfPayment(res, given, result);
+    const provider: string | null = res.locals.provider ?? null;
+    const result = await payments.notify({ ...given, provider, actor: actorOf(res) });
+    if (result.kind === 'unknown') throw outcomeUnread(res);
+    if (result.kind === 'busy') throw paymentBusy(res, given.orderId, result.reason);
+    res.json(result.kind === 'done' ? result.order : { result: result.kind, reason: result.reason });
+  });
+
+  router.get('/payments/unmatched', ...admin.authorize, async (req, res) => {
+    const { before = null, limit = limits.pageLength } = parse(unmatchedQuerySchema, req.query, 'query');
+    const page = await unmatched.list(limit, before);
+    const last = page.at(-1);
+    if (last !== undefined && page.length === limit)
+      res.setHeader('Link', `</payments/unmatched?before=${last.id}&limit=${limit}>; rel="next"`);
+    res.json(page);
   });
 
   return router;
@@ -111,32 +117,11 @@ function providerOnly(
 const actorOf = ({ locals }: Response): string =>
   locals.admin === undefined ? `payments:${locals.provider ?? ''}` : `admin:${locals.admin}`;
 
-function problemOfPayment(
-  res: Response,
-  { notificationId, orderId }: Notification,
-  result: Exclude<PaymentResult, { kind: 'done' | 'unknown-order' }>,
-): ProblemError {
-  switch (result.kind) {
-    case 'unknown':
-      return outcomeUnread(res);
-    case 'busy':
-      res.setHeader('Retry-After', String(limits.retryAfterS));
-      return new ProblemError(
-        'busy',
-        'Nothing was changed. Repeat the notification after the delay in Retry-After.',
-        {
-          reason: result.reason,
-        },
-      );
-    case 'amount-mismatch':
-      // Without the right amount: a forger would repeat the notification with it.
-      return new ProblemError('amount-mismatch', `The amount is not the price of order ${orderId}.`);
-    case 'conflict':
-      return new ProblemError(
-        'idempotency-conflict',
-        `Notification ${notificationId} was already used for another order or amount.`,
-      );
-  }
+function paymentBusy(res: Response, orderId: string, reason: string): ProblemError {
+  if (reason === 'order-not-committed') return notCommitted(res, `Order ${orderId}`);
+  res.setHeader('Retry-After', String(limits.retryAfterS));
+  const detail = 'Nothing was changed. Repeat the notification after the delay in Retry-After.';
+  return new ProblemError('busy', detail, { reason });
 }
 
 function notPending({ orderId, status }: Order): ProblemError {

@@ -3,10 +3,10 @@
  *
  *   orders                 expired or cancelled, and closed that long ago. Active ones and those with a refund are kept: their
  *                          status ensures that a payment counts once
- *   payment_notifications  received that long ago, unless their refund has not been sent. Without the row, a repeat finds an order
- *                          that is paid or has its refund, and changes nothing
- *   tasks                  done that long ago. No task is added again, because each follows from a change of status that
- *                          happens once
+ *   payment_notifications  received that long ago, and of no order that exists: without the row, a repeat would look like another
+ *                          payment, which is owed back
+ *   tasks                  done that long ago. No task is added again, because each follows from a change of status, or from a
+ *                          payment, that counts once
  *
  * A payment for a deleted order counts as one for an unknown order and writes nothing. Points and the audit log are kept.
  *
@@ -46,7 +46,7 @@ const TABLES: Readonly<Record<string, OldRows>> = {
     kind: 'notification',
     idType: 'text',
     where: `received_at < ${BEFORE} AND NOT EXISTS (
-      SELECT FROM tasks WHERE key = 'refund:' || payment_notifications.order_id AND state <> 'done')`,
+      SELECT FROM orders WHERE orders.id = payment_notifications.order_id)`,
     orderBy: 'received_at',
   },
   tasks: {

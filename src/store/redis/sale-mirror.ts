@@ -29,6 +29,8 @@ const COPY_TTL_S = 300;
 /** Sales whose keys are cached. */
 const MAX_CACHED_KEYS = 10_000;
 
+type OrderOfSale = Pick<Reservation, 'orderId' | 'saleId' | 'userId'>;
+
 export interface SaleMirror {
   keys(saleId: number): SaleKeys;
   /** The epoch in which a sale must have been loaded: see epochs.ts. @throws when it cannot be determined now */
@@ -68,6 +70,14 @@ export interface SaleMirror {
    * @returns false when the sale is not in Redis: a load reads the change from Postgres
    */
   applyChange(change: MirrorChange): Promise<boolean>;
+  /**
+   * Takes a unit for an expired order and its customer, in one step, before Postgres commits its revival.
+   * @returns `refused`: none is free, or the customer has another order or reservation; `has-unit`: an earlier try took it, or its
+   *   release is not published yet; null: the sale is not in Redis
+   */
+  revive(order: OrderOfSale): Promise<'taken' | 'refused' | 'has-unit' | null>;
+  /** Undoes `revive`. */
+  undoRevival(order: OrderOfSale): Promise<void>;
   /** Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua. */
   restock(saleId: number, units: number, restock?: string): Promise<number | null>;
   snapshot(saleId: number): Promise<MirrorSnapshot | null>;
@@ -127,6 +137,14 @@ export function createSaleMirror(
       await redis.expire(key, COPY_TTL_S);
     }
     return key;
+  }
+
+  async function applyToOrder(
+    change: 'release' | 'take' | 'record' | 'revive',
+    { saleId, userId, orderId }: OrderOfSale,
+  ): Promise<number | null> {
+    const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
+    return scripts.applyChange(keys(saleId), change, userId, orderId, counter, await epochOf(saleId));
   }
 
   return {
@@ -208,12 +226,14 @@ export function createSaleMirror(
     async applyChange(change) {
       const { saleId } = change;
       if (change.change === 'restock') return (await this.restock(saleId, change.units, change.id)) !== null;
-      const { userId, orderId } = change;
-      const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
-      const epoch = await epochOf(saleId);
-      return (
-        (await scripts.applyChange(keys(saleId), change.change, userId, orderId, counter, epoch)) !== null
-      );
+      return (await applyToOrder(change.change, change)) !== null;
+    },
+    async revive(order) {
+      const reply = await applyToOrder('revive', order);
+      return reply === null ? null : (['refused', 'taken', 'has-unit'] as const)[reply]!;
+    },
+    async undoRevival(order) {
+      await applyToOrder('release', order);
     },
     restock: async (saleId, units, restock) =>
       scripts.restock(keys(saleId), units, await epochOf(saleId), restock),

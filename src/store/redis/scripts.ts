@@ -20,7 +20,8 @@ export type FencedReadReply =
   | readonly ['fenced' | 'not-loaded'];
 export type FencedDeductReply =
   | readonly ['reserved', reservedAt: string]
-  | readonly ['fenced' | 'not-loaded' | 'late'];
+  | readonly ['held', reservedAt: string, orderId: string]
+  | readonly ['empty' | 'fenced' | 'not-loaded' | 'late'];
 
 /** A sale in Redis at one instant. */
 export interface MirrorSnapshot {
@@ -306,17 +307,17 @@ function changeScripts(redis: Redis) {
       return (await load(...all, ...units, ...sale.committed.map(memberOf))) === 1;
     },
 
-    /** @returns whether Redis was changed; null: the sale is not in Redis */
+    /** @returns the reply of the script; null: the sale is not in Redis */
     async applyChange(
       keys: SaleKeys,
-      change: 'release' | 'take' | 'record',
+      change: 'release' | 'take' | 'record' | 'revive',
       userId: string,
       orderId: string,
       counter: string,
       epoch: number,
-    ): Promise<boolean | null> {
+    ): Promise<number | null> {
       const reply = await applyChange(...unitKeys(keys), change, userId, orderId, counter, epoch);
-      return reply < 0 ? null : reply === 1;
+      return reply < 0 ? null : reply;
     },
 
     /**

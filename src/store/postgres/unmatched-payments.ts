@@ -1,0 +1,66 @@
+/** Payments that changed no order. A row is kept until a repeat takes effect: the money is with the provider meanwhile. */
+import type { UnmatchedPayment, UnmatchedReason } from '../../domain/unmatched-payment.ts';
+import { addAuditEvent } from './audit-log.ts';
+import { inTransaction, type PostgresStore } from './pool.ts';
+
+export interface UnmatchedPaymentTable {
+  /** Records one, with an event in the audit log; a repeat is counted. @throws what Postgres throws */
+  record(
+    payment: Pick<UnmatchedPayment, 'notificationId' | 'orderId' | 'amountCents' | 'actor' | 'reason'>,
+  ): Promise<void>;
+  /** Newest first. @param before only those with a smaller id; null: all */
+  list(max: number, before: number | null): Promise<readonly UnmatchedPayment[]>;
+}
+
+interface Row {
+  readonly id: string;
+  readonly notification_id: string;
+  readonly order_id: string;
+  readonly amount_cents: number;
+  readonly reason: UnmatchedReason;
+  readonly actor: string;
+  readonly times: number;
+  readonly received_at: Date;
+  readonly repeated_at: Date;
+}
+
+export function unmatchedPaymentTable({ pool }: Pick<PostgresStore, 'pool'>): UnmatchedPaymentTable {
+  return {
+    record: ({ notificationId, orderId, amountCents, reason, actor }) =>
+      inTransaction(pool, async (client) => {
+        const { rows } = await client.query<{ times: number }>(
+          `INSERT INTO unmatched_payments AS u (notification_id, order_id, amount_cents, reason, actor)
+           VALUES ($1, $2, $3, $4, $5)
+           ON CONFLICT (notification_id, order_id, amount_cents) DO UPDATE
+             SET times = u.times + 1, reason = excluded.reason, repeated_at = clock_timestamp()
+           RETURNING times`,
+          [notificationId, orderId, amountCents, reason, actor],
+        );
+        if (rows[0]!.times === 1)
+          await addAuditEvent(client, {
+            actor,
+            action: 'payment.unmatched',
+            subject: `order ${orderId}`,
+            details: { notificationId, amountCents, reason },
+          });
+        return { commit: true, value: undefined };
+      }),
+    async list(max, before) {
+      const { rows } = await pool.query<Row>(
+        'SELECT * FROM unmatched_payments WHERE $2::bigint IS NULL OR id < $2 ORDER BY id DESC LIMIT $1',
+        [max, before],
+      );
+      return rows.map((row) => ({
+        id: Number(row.id),
+        notificationId: row.notification_id,
+        orderId: row.order_id,
+        amountCents: row.amount_cents,
+        reason: row.reason,
+        actor: row.actor,
+        times: row.times,
+        receivedAt: row.received_at.toISOString(),
+        repeatedAt: row.repeated_at.toISOString(),
+      }));
+    },
+  };
+}
