@@ -205,7 +205,7 @@ describeInFull('a unit on its way back', () => {
       const urls = await Promise.all(world.services.map(({ url }) => url));
       const links = world.services.map(({ links: { redis: link } }) => link);
       // The process that cancels publishes the change, or the other one's relay, if it finds it first.
-      const held = links.map(async (link, i) => (await link.holdRequest(APPLY_CHANGE), i));
+      const held = links.map((link, i) => link.holdRequest(APPLY_CHANGE).then(() => i));
       const cancelled = sale.request('cancel', 'user-0', { url: urls[0]! });
       const publisher = await Promise.race(held);
       const [link, otherLink] = publisher === 0 ? links : [...links].reverse();

@@ -334,6 +334,20 @@ it('releases a unit once, into its own segment', async () => {
   expect([await units(), await buyers()]).toEqual([{ 0: '3', 1: '3', 2: '3' }, []]);
 });
 
+it('takes under a lock neither a unit nor a customer that a late payment has taken without it', async () => {
+  await openSale(3);
+  const keys = sales.keys(saleId);
+  const epoch = await sales.epoch(saleId);
+  const deduct = (userId: string, counter: string) =>
+    redis.scripts.fencedDeduct(keys, counter, userId, randomUUID(), { token: null, lock: 'none' }, epoch);
+  const revived = { saleId, userId: 'ann', orderId: randomUUID() };
+  expect(await sales.revive(revived)).toBe('taken');
+  expect(await deduct('ann', '1')).toEqual(['held', '0', revived.orderId]);
+  await redis.redis.hset(keys.counters, '1', 0);
+  expect(await deduct('bob', '1')).toEqual(['empty']);
+  expect(await buyers()).toEqual(['ann']);
+});
+
 it('loads a sale with its reservations, except those that Postgres has', async () => {
   const ann = await reserve('ann');
   await reserve('bob');

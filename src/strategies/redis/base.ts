@@ -39,6 +39,9 @@ export const LATE = { kind: 'late' } as const;
 /** The lease has ended, or a later holder has written already. */
 export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
 
+/** The counter turned out empty under its lock. */
+export const EMPTY = { kind: 'empty' } as const;
+
 /** The reply from Redis, or none. */
 type Answered =
   | Exclude<ReserveOutcome, { readonly kind: 'reserved' | 'held' }>
@@ -300,7 +303,7 @@ export interface SaleInRedis {
 }
 
 /** The replies of lua/sale/fenced-deduct.lua that take nothing. */
-const REFUSED = { 'not-loaded': NOT_LOADED, late: LATE, fenced: LEASE_LOST } as const;
+const REFUSED = { 'not-loaded': NOT_LOADED, late: LATE, fenced: LEASE_LOST, empty: EMPTY } as const;
 
 /** The fencing token of a lease, as the store compares it. */
 export function fenceOf({ lock }: RedisStrategyContext, lease: Lease | null): Fence {
@@ -314,13 +317,14 @@ export async function deductUnderLease(
   attempt: Attempt,
   counter: string,
   lease: Lease,
-): Promise<Decision> {
+): Promise<Decision | typeof EMPTY> {
   const { userId, orderId } = attempt;
   const fence = fenceOf(context, lease);
   const reply = await context.redis.scripts.fencedDeduct(keys, counter, userId, orderId, fence, epoch);
   if ('kind' in reply) return reply;
-  if (reply[0] !== 'reserved') return REFUSED[reply[0]];
-  return { kind: 'reserved', reservation: { ...attempt, reservedAt: reply[1] } };
+  const [kind, reservedAt, held = orderId] = reply;
+  if (kind !== 'reserved' && kind !== 'held') return REFUSED[kind];
+  return decisionOfHeld(attempt, { ...attempt, orderId: held, reservedAt: reservedAt! });
 }
 
 /**

@@ -34,7 +34,8 @@ export function create(context: RedisStrategyContext): ReservingStrategy {
     if (sale.rejection !== null) return sale.rejection;
     if (sale.units <= 0) return { kind: 'sold-out' };
     if (lease.signal.aborted) return LEASE_LOST;
-    return deductUnderLease(context, place, attempt, 'remaining', lease);
+    const taken = await deductUnderLease(context, place, attempt, 'remaining', lease);
+    return taken.kind === 'empty' ? { kind: 'sold-out' } : taken;
   }
 
   return redisStrategy(context, description, 0, async (attempt, place) => {

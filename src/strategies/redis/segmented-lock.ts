@@ -26,6 +26,7 @@ import {
   type Decision,
   decisionOfHeld,
   deductUnderLease,
+  EMPTY,
   fenceOf,
   LEASE_LOST,
   NOT_LOADED,
@@ -42,9 +43,6 @@ export const description: StrategyDescription = {
   roundTrips: 5,
   guarantees: ALL_GUARANTEES,
 };
-
-/** The answer when a segment turned out empty under its lock. */
-const EMPTY = { kind: 'empty' } as const;
 
 export function create(context: RedisStrategyContext): ReservingStrategy {
   const { redis, scripts } = context.redis;
