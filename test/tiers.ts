@@ -23,6 +23,7 @@ export const FULL_ONLY = [
   'test/bench/service.test.ts',
   'test/bench/stores.test.ts',
   'test/bench/suites.test.ts',
+  'test/contract/lock-order.test.ts',
   'test/contract/locks-on-cluster.test.ts',
   'test/contract/redis-acl.test.ts',
   'test/http/slow-clients.test.ts',

@@ -35,6 +35,7 @@ import { ACTIVE, type OrderTable } from '../store/postgres/orders.ts';
 import { inTransaction, type PostgresStore, retried } from '../store/postgres/pool.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import { unmatchedPaymentTable } from '../store/postgres/unmatched-payments.ts';
+import type { LocksFirst } from '../strategies/strategy.ts';
 import type { UncommittedOrders } from './uncommitted-orders.ts';
 
 export interface Notification {
@@ -62,6 +63,7 @@ export interface PaymentsContext {
   readonly orders: OrderTable;
   readonly sales: SaleTable;
   readonly uncommitted: Pick<UncommittedOrders, 'has'>;
+  readonly strategy: { readonly locksFirst: LocksFirst };
   /** Null for a strategy that decides in Postgres. */
   readonly outbox: OutboxRelay | null;
   readonly confirm: 'durable' | 'accepted';
@@ -169,7 +171,7 @@ export function createPayments(context: PaymentsContext): Payments {
     }
     const isFree = status === 'expired' && (await takeUnit(client, { ...order, orderId }, unit));
     if (isFree === 'busy') return 'busy';
-    if (isFree && (await revive(client, orderId, order))) {
+    if (isFree && (await revive(client, orderId, order, context.strategy.locksFirst))) {
       if (outbox !== null) await publishLater(client, orderId);
       await addTasks(client, orderId, order);
       return 'revived';
@@ -316,37 +318,51 @@ async function addTasks(client: pg.PoolClient, orderId: string, order: Row): Pro
   await addTask(client, 'award', orderId, { orderId, userId, points });
 }
 
+const revived = (after = '') => `revived AS (
+    UPDATE orders SET status = 'paid', paid_at = clock_timestamp(), closed_at = NULL ${after}
+    WHERE orders.id = $1 AND status = 'expired' RETURNING orders.id, user_id, price_cents
+  )`;
+const counted = (after = '') => `counted AS (
+    UPDATE sales SET sold = sold + 1, version = version + 1 ${after}
+    WHERE sales.id = $2 AND sold < stock RETURNING sales.id
+  )`;
+/** @param locking the parts that lock, the second one after the first */
+const reviveBy = (...locking: readonly string[]) => `
+  WITH ${locking.join(', ')}, unit AS (
+    SELECT sale_id, unit FROM stock_units WHERE sale_id = $2 AND order_id IS NULL
+    ORDER BY unit LIMIT 1 FOR UPDATE SKIP LOCKED
+  ), given AS (
+    UPDATE stock_units AS s SET order_id = $1 FROM unit WHERE (s.sale_id, s.unit) = (unit.sale_id, unit.unit)
+  ), earned AS (
+    INSERT INTO points_entries (user_id, source_type, source_id, points)
+    SELECT user_id, 'order-revival', id::text, points_earned(price_cents) FROM revived
+  )
+  SELECT FROM counted`;
+/** By what is locked first. */
+const REVIVE: Readonly<Record<LocksFirst, string>> = {
+  sale: reviveBy(counted(), revived('FROM counted')),
+  customer: reviveBy(revived(), counted('FROM revived')),
+};
+
 /**
  * Gives a unit to an expired order.
  * @returns false when none is free, or the customer has another order: nothing was changed
  */
-async function revive(client: pg.PoolClient, orderId: string, order: Row): Promise<boolean> {
-  const { saleId, userId } = order;
+async function revive(
+  client: pg.PoolClient,
+  orderId: string,
+  { saleId, userId }: Row,
+  first: LocksFirst,
+): Promise<boolean> {
   const other = await client.query(`SELECT FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE}`, [
     saleId,
     userId,
   ]);
   if (other.rowCount !== 0) return false;
-  const taken = await client.query(
-    'UPDATE sales SET sold = sold + 1, version = version + 1 WHERE id = $1 AND sold < stock',
-    [saleId],
-  );
-  if (taken.rowCount !== 1) return false;
-  await client.query(
-    `WITH revived AS (
-       UPDATE orders SET status = 'paid', paid_at = clock_timestamp(), closed_at = NULL
-       WHERE id = $1 AND status = 'expired' RETURNING id, sale_id, user_id, price_cents
-     ), unit AS (
-       SELECT sale_id, unit FROM stock_units WHERE sale_id = $2 AND order_id IS NULL
-       ORDER BY unit LIMIT 1 FOR UPDATE SKIP LOCKED
-     ), given AS (
-       UPDATE stock_units AS s SET order_id = $1 FROM unit WHERE (s.sale_id, s.unit) = (unit.sale_id, unit.unit)
-     )
-     INSERT INTO points_entries (user_id, source_type, source_id, points)
-     SELECT user_id, 'order-revival', id::text, points_earned(price_cents) FROM revived`,
-    [orderId, saleId],
-  );
-  return true;
+  await client.query('SAVEPOINT revival');
+  const revived = await client.query(REVIVE[first], [orderId, saleId]);
+  if (revived.rowCount !== 1) await client.query('ROLLBACK TO SAVEPOINT revival');
+  return revived.rowCount === 1;
 }
 
 /** Replaces the order's changes in the outbox, which were perhaps published, by one that gives it a unit if it has none there. */

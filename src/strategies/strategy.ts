@@ -17,8 +17,15 @@ import type { RedisEpochs } from '../store/redis/epochs.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import type { SoldOutLatch } from './redis/sold-out-latch.ts';
 
+/**
+ * What a purchase locks first in Postgres: the row of the sale, or the customer's entry in the unique index of active orders. Late
+ * payments follow it, because whoever has one and waits for the other could wait for a purchase that does the opposite.
+ */
+export type LocksFirst = 'sale' | 'customer';
+
 interface StrategyBase {
   readonly description: StrategyDescription;
+  readonly locksFirst: LocksFirst;
   /** The maximum number of attempts that it decides at once. */
   readonly maxBatch: number;
   /** Prepares the strategy's store for a sale. Idempotent. Absent: nothing to prepare. */

@@ -101,6 +101,7 @@ async function pay(reservation: Reservation): Promise<string | undefined> {
     orders,
     sales,
     uncommitted: uncommittedOrders(mirror, sales, orders),
+    strategy: { locksFirst: 'customer' },
     outbox: outbox(),
     confirm: 'durable',
     instruments,

@@ -12,6 +12,7 @@ export interface StrategyBench {
   readonly postgres: PostgresStore;
   /** Connections past the strategy. */
   readonly sql: pg.Pool;
+  readonly redisUrl: string;
   /** Creates a strategy as another process would. */
   start(entry: { create(context: StrategyContext): CommittingStrategy }): CommittingStrategy;
   /** Inserts a sale. @returns its id */
@@ -22,7 +23,9 @@ export interface StrategyBench {
     hold: (client: pg.PoolClient) => Promise<unknown>,
     work: (end: (how: 'COMMIT' | 'ROLLBACK') => Promise<void>) => Promise<T>,
   ): Promise<T>;
-  /** Waits until so many connections wait for a lock. */
+  /** How many connections wait for a lock. */
+  waiting(): Promise<number>;
+  /** Waits until so many do. */
   waiters(count: number): Promise<void>;
 }
 
@@ -49,6 +52,9 @@ export function strategyBench({ withCheck = true } = {}): StrategyBench {
     },
     get sql() {
       return stores.sql;
+    },
+    get redisUrl() {
+      return stores.redisUrl;
     },
     start(entry) {
       const sales = saleTable(postgres);
@@ -92,13 +98,18 @@ export function strategyBench({ withCheck = true } = {}): StrategyBench {
         client.release();
       }
     },
+    async waiting() {
+      const { rows } = await stores.sql.query<{ n: number }>(
+        `SELECT count(*)::int AS n FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+      );
+      return rows[0]!.n;
+    },
     async waiters(count) {
-      const waiting = `SELECT count(*)::int AS n FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock'`;
       await vi.waitFor(
         async () => {
-          const { rows } = await stores.sql.query<{ n: number }>(waiting);
-          if (rows[0]!.n !== count) throw new Error(`${rows[0]!.n} wait for a lock`);
+          const waiting = await this.waiting();
+          if (waiting !== count) throw new Error(`${waiting} wait for a lock`);
         },
         { timeout: 10_000, interval: 20 },
       );

@@ -7,6 +7,7 @@
  * strategy that does not take it; the CHECK and the unique index do.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
+import type { Attempt } from '../../domain/order.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSold, insertOrder, lockNumber, readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
@@ -22,7 +23,7 @@ export const description: StrategyDescription = {
 };
 
 export function create(context: StrategyContext): CommittingStrategy {
-  return postgresStrategy(context, description, (attempt) =>
+  const decide = (attempt: Attempt) =>
     inTransaction<Decision>(context.postgres.pool, async (client) => {
       await lockNumber(client, 'attempts', attempt.saleId);
       const seen = await readSaleAndOrders(client, attempt.saleId, [attempt.userId]);
@@ -32,6 +33,6 @@ export function create(context: StrategyContext): CommittingStrategy {
         return { commit: false, value: RETRY };
       await countSold(client, attempt.saleId);
       return { commit: true, value: accepted(attempt) };
-    }),
-  );
+    });
+  return postgresStrategy(context, description, decide, 'customer');
 }

@@ -23,7 +23,7 @@ import { CONFLICTS, expectedPostgresFailure, type PostgresFailure } from '../../
 import { setBarrier } from '../../store/postgres/insert-orders.ts';
 import type { PostgresStore } from '../../store/postgres/pool.ts';
 import { findActive, type SaleAndOrders, type SaleState } from '../../store/postgres/purchases.ts';
-import type { CommittingStrategy, StrategyContext } from '../strategy.ts';
+import type { CommittingStrategy, LocksFirst, StrategyContext } from '../strategy.ts';
 
 /** Tries of an attempt that conflicts with others. */
 const TRIES = 5;
@@ -46,6 +46,7 @@ export function postgresStrategy(
   context: StrategyContext,
   description: StrategyDescription,
   decide: (attempt: Attempt) => Promise<Decision>,
+  locksFirst: LocksFirst = 'sale',
 ): CommittingStrategy {
   const barrier = sharedBarrier(context.postgres);
 
@@ -78,6 +79,7 @@ export function postgresStrategy(
   return {
     kind: 'commits',
     description,
+    locksFirst,
     maxBatch: 1,
     async reserve(attempt) {
       for (let tries = 0; tries < TRIES; tries++) {

@@ -93,7 +93,7 @@ export function create(context: StrategyContext): CommittingStrategy {
   }
 
   return {
-    ...postgresStrategy(context, description, decide),
+    ...postgresStrategy(context, description, decide, 'customer'),
     async load(sale) {
       // Rows that cannot be added now are added by the first attempt that finds them missing.
       await complete(sale.id).catch((error) =>

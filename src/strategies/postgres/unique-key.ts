@@ -37,5 +37,5 @@ export function create(context: StrategyContext): CommittingStrategy {
     return rejectionOf(await readSale(pool, attempt.saleId)) ?? RETRY;
   }
 
-  return postgresStrategy(context, description, decide);
+  return postgresStrategy(context, description, decide, 'customer');
 }

@@ -83,6 +83,7 @@ export function redisStrategy(
   return {
     kind: 'reserves',
     description,
+    locksFirst: 'customer', // as the order committer does
     mirror,
     maxBatch: 1,
     load: (sale) => loadQuietly(context, mirror, sale),
@@ -114,6 +115,7 @@ export function unfencedStrategy(
   return {
     kind: 'commits',
     description,
+    locksFirst: 'customer',
     maxBatch: 1,
     load: (sale) => loadQuietly(context, mirror, sale),
     async reserve(attempt) {

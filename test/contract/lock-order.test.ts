@@ -1,0 +1,188 @@
+/**
+ * No two writes to a sale wait for each other: each pair, in both sequences, meets behind a transaction that holds what one of them
+ * wants, and none ends in a deadlock. The order of locks: docs/explanation/consistency.md.
+ */
+import type pg from 'pg';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { Attempt } from '../../src/domain/order.ts';
+import { createInstruments } from '../../src/metrics/instruments.ts';
+import { createLifecycle } from '../../src/orders/lifecycle.ts';
+import { createOrderCommitter } from '../../src/orders/order-committer.ts';
+import { createPayments } from '../../src/orders/payments.ts';
+import { uncommittedOrders } from '../../src/orders/uncommitted-orders.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
+import { saleTable } from '../../src/store/postgres/sales.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
+import { claimEndMs, createSaleMirror, withFirstClaim } from '../../src/store/redis/sale-mirror.ts';
+import { strategies } from '../../src/strategies/registry.ts';
+import type { CommittingStrategy, LocksFirst } from '../../src/strategies/strategy.ts';
+import { testHealth } from '../support/background.ts';
+import { eventually } from '../support/client.ts';
+import { attemptOf, closePast, sellPast, strategyBench } from '../support/postgres-strategy.ts';
+
+const bench = strategyBench();
+const instruments = createInstruments();
+const deadlocks: string[] = [];
+let redis: RedisStore;
+beforeAll(async () => {
+  redis = await openRedis(bench.redisUrl, () => {});
+  bench.postgres.pool.on('connect', (client) => {
+    const { connection } = client as unknown as { connection: NodeJS.EventEmitter };
+    connection.on('errorMessage', ({ code, detail }: pg.DatabaseError) => {
+      if (code === '40P01') deadlocks.push(detail!);
+    });
+  });
+});
+afterAll(() => redis?.close());
+
+/** Pairs that meet at once: each has two connections, and one holds what they want. */
+const TOGETHER = 6;
+
+/** What writes to a sale of one way to sell. */
+interface Seller {
+  readonly locksFirst: LocksFirst;
+  readonly buy: (attempt: Attempt) => Promise<{ readonly kind: string }>;
+  readonly restock: (saleId: number, units: number) => Promise<unknown>;
+  readonly load: (saleId: number) => Promise<unknown>;
+}
+
+const inPostgres = [...strategies.values()].filter(({ description }) => description.store === 'postgres');
+
+function sellerOf(name: string): Seller {
+  const { postgres } = bench;
+  const sales = saleTable(postgres);
+  if (name === 'order-committer') {
+    const orders = orderTable(postgres);
+    const mirror = createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0);
+    const parts = { postgres, orders, mirror, instruments, paymentWindowS: 900, onError: () => {} };
+    // One for each attempt, as if each were another process's: a committer has few statements in progress.
+    const buy = (attempt: Attempt) =>
+      createOrderCommitter(parts).commit(
+        withFirstClaim({ ...attempt, reservedAt: String(Date.now()) }, claimEndMs()),
+      );
+    const restock = (saleId: number, units: number) => sales.restock(saleId, units);
+    return { locksFirst: 'customer', buy, restock, load: async () => {} };
+  }
+  const strategy = bench.start({
+    create: (context) => strategies.get(name)!.create(context, null) as CommittingStrategy,
+  });
+  return {
+    locksFirst: strategy.locksFirst,
+    buy: (attempt) => strategy.reserve(attempt),
+    restock: (saleId, units) => strategy.restock(saleId, units),
+    load: async (saleId) => strategy.load?.((await sales.get(saleId))!),
+  };
+}
+
+/** A sale with three units: ann's order has expired, bob's is pending. */
+interface Scene {
+  readonly saleId: number;
+  readonly ann: Attempt;
+  readonly bob: Attempt;
+}
+
+async function scene(seller: Seller): Promise<Scene> {
+  const saleId = await bench.sale(3);
+  const [ann, bob] = [attemptOf(saleId, 'ann'), attemptOf(saleId, 'bob')];
+  for (const attempt of [ann, bob]) await sellPast(bench.sql, attempt);
+  await closePast(bench.sql, ann);
+  await bench.sql.query(`UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1`, [
+    ann.orderId,
+  ]);
+  await bench.sql.query(`UPDATE orders SET expires_at = now() WHERE id = $1`, [bob.orderId]);
+  await seller.load(saleId);
+  return { saleId, ann, bob };
+}
+
+type Write = (scene: Scene) => Promise<unknown>;
+
+function writesOf({ locksFirst, buy, restock }: Seller): Record<string, Write> {
+  const { postgres } = bench;
+  const [orders, sales] = [orderTable(postgres), saleTable(postgres)];
+  const onError = (_doing: string, error: unknown) => {
+    throw error;
+  };
+  const health = testHealth().loop('expiry');
+  const lifecycle = createLifecycle({ postgres, orders, outbox: null, instruments, health });
+  const payments = createPayments({
+    ...{ postgres, orders, sales, instruments, onError, outbox: null, confirm: 'durable' as const },
+    uncommitted: uncommittedOrders(null, sales, orders),
+    strategy: { locksFirst },
+    warn: () => {},
+  });
+  const pay = ({ orderId }: Attempt) =>
+    payments.notify({ notificationId: crypto.randomUUID(), orderId, amountCents: 500 });
+  return {
+    "ann's purchase": ({ saleId }) => buy(attemptOf(saleId, 'ann')),
+    "bob's purchase": ({ saleId }) => buy(attemptOf(saleId, 'bob')),
+    "cyd's purchase": ({ saleId }) => buy(attemptOf(saleId, 'cyd')),
+    "ann's late payment": ({ ann }) => pay(ann),
+    "bob's payment": ({ bob }) => pay(bob),
+    "bob's cancellation": ({ bob }) => lifecycle.cancel(bob.orderId, 'bob'),
+    expiry: () => lifecycle.expireDue(),
+    restock: ({ saleId }) => restock(saleId, 1),
+    cut: ({ saleId }) => restock(saleId, -1),
+  };
+}
+
+/** What another transaction holds while a pair of writes begins. */
+const HELD: Record<string, (client: pg.PoolClient, scene: Scene) => Promise<unknown>> = {
+  'the sale': (client, { saleId }) => client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [saleId]),
+  'the customer ann': (client, { saleId }) =>
+    client.query(
+      `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+       VALUES ($1, $2, 'ann', 'pending', 500, now() + interval '1 hour')`,
+      [crypto.randomUUID(), saleId],
+    ),
+  "bob's order": (client, { bob }) =>
+    client.query('SELECT FROM orders WHERE id = $1 FOR UPDATE', [bob.orderId]),
+};
+
+/** Starts the first of each pair, and the second once all of these wait or are done; then what is held is let go. */
+async function meet(
+  pairs: readonly (readonly [Write, Write])[],
+  seller: Seller,
+  held: string,
+): Promise<void> {
+  const scenes = await Promise.all(pairs.map(() => scene(seller)));
+  await bench.during(
+    async (client) => {
+      for (const one of scenes) await HELD[held]!(client, one);
+    },
+    async (end) => {
+      const started: Promise<unknown>[] = [];
+      let left = 0;
+      for (const turn of [0, 1]) {
+        for (const [i, pair] of pairs.entries()) {
+          left++;
+          started.push(pair[turn]!(scenes[i]!).finally(() => left--));
+        }
+        await eventually(
+          () => bench.waiting(),
+          (waiting) => waiting >= left,
+        );
+      }
+      await end('ROLLBACK');
+      await Promise.all(started);
+    },
+  );
+  for (const { saleId } of scenes) {
+    const { sold, active } = await bench.counts(saleId);
+    expect(sold).toBe(active);
+  }
+}
+
+it.each([...inPostgres.map(({ description }) => description.name), 'order-committer'])(
+  '%s: no two writes to a sale end in a deadlock',
+  { timeout: 120_000 },
+  async (name) => {
+    const seller = sellerOf(name);
+    const writes = Object.entries(writesOf(seller));
+    const pairs = writes.flatMap(([, first]) => writes.map(([, second]) => [first, second] as const));
+    for (const held of Object.keys(HELD))
+      for (let from = 0; from < pairs.length; from += TOGETHER)
+        await meet(pairs.slice(from, from + TOGETHER), seller, held);
+    expect(deadlocks).toEqual([]);
+  },
+);
