@@ -9,11 +9,12 @@ import type { Config } from './config/env.ts';
 import { limits } from './config/limits.ts';
 import type { Closers, Core, Reports } from './core.ts';
 import type { LoopHealth } from './metrics/background.ts';
-import { measureAudit } from './metrics/instruments.ts';
+import { measureAudit, measureOldSnapshots } from './metrics/instruments.ts';
 import type { Lifecycle } from './orders/lifecycle.ts';
 import type { Pipeline } from './orders/purchase.ts';
 import { type ReaperContext, reapOnce, startReaper } from './orders/reservation-reaper.ts';
 import { appendPending, auditHead, auditState } from './store/postgres/audit-log.ts';
+import { oldSnapshots } from './store/postgres/old-snapshots.ts';
 import type { PostgresStore } from './store/postgres/pool.ts';
 import { createRetention } from './store/postgres/retention.ts';
 import type { RedisStore } from './store/redis/connection.ts';
@@ -43,6 +44,7 @@ export async function startBackground(context: BackgroundContext, closers: Close
   );
   if (outbox !== null)
     closers.add(repeatedly(limits.sweepEveryMs, (isStopped) => untilNone(() => outbox.publish(), isStopped)));
+  measureOldSnapshots(reports.instruments, oldSnapshots(postgres));
   closers.add(keepAuditLog(postgres, reports, log));
   if (config.retentionDays > 0) closers.add(deleteOldRows(config, postgres, reports));
   const tasks = runTasks(config, core, reports, log);

@@ -215,6 +215,19 @@ export function measureConnections(
   });
 }
 
+/** Shares one read among the gauges of one scrape; null: it failed. */
+function oncePerScrape<T>(read: () => Promise<T>): () => Promise<T | null> {
+  let reading: Promise<T | null> | null = null;
+  return () => {
+    reading ??= read()
+      .catch(() => null)
+      .finally(() => {
+        reading = null;
+      });
+    return reading;
+  };
+}
+
 export interface AuditState {
   readonly entries: number;
   readonly pending: number;
@@ -224,16 +237,7 @@ export interface AuditState {
 
 /** Exposes the length of the audit log and its pending events, read at each scrape. Absent while Postgres does not respond. */
 export function measureAudit({ registry }: Instruments, read: () => Promise<AuditState>): void {
-  let reading: Promise<AuditState | null> | null = null;
-  /** One read for the gauges of one scrape. */
-  const state = () => {
-    reading ??= read()
-      .catch(() => null)
-      .finally(() => {
-        reading = null;
-      });
-    return reading;
-  };
+  const state = oncePerScrape(read);
   const gauge = (name: string, help: string, of: (state: AuditState) => number) =>
     new Gauge({
       name: `stampede_audit_${name}`,
@@ -249,6 +253,37 @@ export function measureAudit({ registry }: Instruments, read: () => Promise<Audi
   gauge('entries', 'Entries of the audit log', ({ entries }) => entries);
   gauge('pending', 'Events that are not in the audit log yet', ({ pending }) => pending);
   gauge('lag_seconds', 'Age of the oldest event that is not in the audit log yet', ({ lagS }) => lagS);
+}
+
+/** Exposes what slows hot rows, read at each scrape. The values are missing while Postgres does not answer. */
+export function measureOldSnapshots(
+  { registry }: Instruments,
+  read: () => Promise<{ readonly oldestS: number; readonly deadRows: ReadonlyMap<string, number> }>,
+): void {
+  const state = oncePerScrape(read);
+  new Gauge({
+    name: 'stampede_postgres_oldest_snapshot_seconds',
+    help: 'How long the oldest snapshot has been seen that keeps dead rows',
+    aggregator: 'max', // every process reads the same
+    registers: [registry],
+    async collect() {
+      const now = await state();
+      if (now === null) this.remove();
+      else this.set(now.oldestS);
+    },
+  });
+  new Gauge({
+    name: 'stampede_postgres_dead_rows',
+    help: 'Dead rows that were not removed yet, by table',
+    labelNames: ['table'],
+    aggregator: 'max',
+    registers: [registry],
+    async collect() {
+      const now = await state();
+      this.reset();
+      for (const [table, rows] of now?.deadRows ?? []) this.set({ table }, rows);
+    },
+  });
 }
 
 /** Exposes open tasks by state, counted at each scrape. The values are missing while Postgres does not answer. */

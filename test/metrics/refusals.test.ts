@@ -120,6 +120,23 @@ it('shows the length of the audit log and its pending events', async () => {
   client.release();
 });
 
+it('shows how long a snapshot has kept dead rows, and how many', async () => {
+  const { sql } = stores;
+  const oldest = async () => (await read('stampede_postgres_oldest_snapshot_seconds'))['']!;
+  await eventually(oldest, (seconds) => seconds < 1);
+  const client = await sql.connect();
+  await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+  await client.query('SELECT FROM sales');
+  for (let n = 0; n < 50; n++) await sql.query('UPDATE sales SET version = version + 1');
+  await eventually(oldest, (seconds) => seconds > 2);
+  await sql.query('SELECT pg_stat_force_next_flush()');
+  const deadRows = async () => (await read('stampede_postgres_dead_rows'))['table="sales"']!;
+  await eventually(deadRows, (rows) => rows >= 50);
+  await client.query('ROLLBACK');
+  client.release();
+  await eventually(oldest, (seconds) => seconds < 2);
+});
+
 it('shows open connections, and counts those beyond the limit of an address', async () => {
   const port = Number(new URL(service.url).port);
   const sockets = Array.from({ length: 40 }, () => connect(port, '127.0.0.1').on('error', () => {}));
