@@ -120,7 +120,7 @@ export function createPayments(context: PaymentsContext): Payments {
     const ofOrder = before.filter((one) => one.orderId === orderId);
     const repeated = ofOrder.find((earlier) => isRepeat(earlier, given));
     if (repeated?.amountCents === amountCents) return { kind: 'done', effect: 'none' };
-    if (repeated !== undefined || before.length > ofOrder.length)
+    if (repeated !== undefined || before.some(({ id }) => id === notificationId))
       return { kind: 'unmatched', reason: 'conflict' };
     if (amountCents !== order.priceCents)
       return { kind: 'unmatched', reason: 'amount-mismatch', expectedCents: order.priceCents };
@@ -288,7 +288,8 @@ const idOf = ({ notificationId, provider = null }: Notification): string =>
 /** Whether it is the same notification of the same order. A name may have been given to its secret, or taken from it, since. */
 function isRepeat({ id, provider: before }: Earlier, given: Notification): boolean {
   const { notificationId, provider: now = null } = given;
-  if (id === idOf(given)) return true;
+  // The same text may be the id of an unnamed secret, and that of a named one with its name.
+  if (id === idOf(given)) return before === null || before === (now ?? '');
   if (now !== null) return !before && id === notificationId;
   const name = before ?? PROVIDER.exec(id)?.[1] ?? '';
   return name !== '' && id === `${name}:${notificationId}`;

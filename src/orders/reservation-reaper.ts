@@ -4,7 +4,7 @@
  * Most sales need nothing; one script call checks many at once. A reservation whose claim has ended is abandoned: the reaper
  * claims it, and commits it or, when Postgres rejects it, releases it. A sale whose mirror differs from Postgres is compared
  * again and, when nothing is in progress, repaired: a process that died between its writes to the two stores can leave units
- * that neither store sells. A running sale always seems to differ, because the stores are read one after the other, so only a
+ * that neither store sells. A window that was changed in Postgres is taken over. A running sale always seems to differ, because the stores are read one after the other, so only a
  * sale that looks the same in two passes is compared. Thousands of running sales, or one with a million buyers, then cost a
  * pass only the scan; a difference is harmless until Redis has sold out, and by then nothing changes any more.
  *
@@ -21,7 +21,7 @@ import { isStoreUnavailable } from '../store/failures.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-import type { SaleDigest } from '../store/redis/scripts.ts';
+import { type SaleDigest, windowOf } from '../store/redis/scripts.ts';
 import type { CommitResult, OrderCommitter } from './order-committer.ts';
 import { repair } from './reconcile.ts';
 
@@ -65,12 +65,13 @@ export async function reapOnce(
   let unavailable: unknown = null;
   await context.mirror.checkEpochs();
   const scanned = new Set<string>();
-  for await (const sale of suspects(context, memory)) {
+  for await (const { sale, isMoved } of suspects(context, memory)) {
     if (isStopped()) return counts;
     scanned.add(String(sale.id));
     const item = `sale ${sale.id}`;
     if (health.isBackingOff(item)) continue;
     try {
+      if (isMoved) await moveWindow(context, sale);
       await reapAbandoned(context, sale, counts, isStopped);
       if (await repair(context, sale)) counts.repaired++;
       health.succeeded(item);
@@ -93,11 +94,17 @@ const REAP = 'reap reservations';
 /** The digests of the sales that differed in the previous pass: a sale with the same digest now is idle. */
 export type PreviousPass = Map<number, string>;
 
+interface Suspect {
+  readonly sale: Sale;
+  /** Whether Redis has another window. */
+  readonly isMoved: boolean;
+}
+
 /** Sales with abandoned reservations, or with a mirror that differs from Postgres. */
 async function* suspects(
   { sales, mirror }: ReaperContext,
   memory: PreviousPass | null,
-): AsyncGenerator<Sale> {
+): AsyncGenerator<Suspect> {
   const all = await sales.recent();
   const before = memory && new Map(memory);
   memory?.clear();
@@ -106,12 +113,13 @@ async function* suspects(
     // When one of them cannot be read, each is checked by itself.
     const seen = await mirror.scan(some.map(({ id }) => id)).catch(() => null);
     for (const [i, sale] of some.entries()) {
-      if (seen === null || seen[i]!.ageMs >= limits.claimMs) {
-        yield sale;
+      const isMoved = seen !== null && seen[i]!.free !== null && seen[i]!.window !== windowOf(sale);
+      if (seen === null || isMoved || seen[i]!.ageMs >= limits.claimMs) {
+        yield { sale, isMoved };
       } else if (differs(seen[i]!, sale)) {
         const digest = JSON.stringify(seen[i]);
         memory?.set(sale.id, digest);
-        if (before === null || before.get(sale.id) === digest) yield sale;
+        if (before === null || before.get(sale.id) === digest) yield { sale, isMoved };
       }
     }
   }
@@ -120,6 +128,14 @@ async function* suspects(
 /** Pending reservations explain any difference. */
 function differs({ free, pending, buyers }: SaleDigest, sale: Sale): boolean {
   return free !== null && pending === 0 && (free !== freeUnits(sale) || buyers !== sale.sold);
+}
+
+/** Somebody has changed the window in Postgres. */
+async function moveWindow({ mirror, sales, log }: ReaperContext, { id: saleId }: Sale): Promise<void> {
+  const sale = await sales.get(saleId); // again: what was listed may be older than what Redis has
+  if (sale === null) return;
+  await mirror.setWindow(sale);
+  log('took over a changed window', { saleId, startsAt: sale.startsAt, endsAt: sale.endsAt });
 }
 
 async function reapAbandoned(

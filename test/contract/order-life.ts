@@ -1,6 +1,6 @@
 /** The contract of a placed order, for every safe strategy: paid, cancelled or expired, and its unit released. */
 import { expect, it } from 'vitest';
-import { buy, cancel, createSale, eventually, pay, users } from '../support/client.ts';
+import { type Answer, attempt, buy, cancel, createSale, eventually, pay, users } from '../support/client.ts';
 import type { TestStores } from '../support/stores.ts';
 
 /** What the strategy suite lends. */
@@ -43,6 +43,7 @@ export function orderLife(bench: LifeBench): void {
 
   if (bench.parts.core) cancellingAndPaying();
   if (bench.parts.rest) expiring();
+  if (bench.parts.rest) policies();
 
   function cancellingAndPaying(): void {
     it('releases the unit of a cancelled order, and lets its customer buy again', async () => {
@@ -107,6 +108,63 @@ export function orderLife(bench: LifeBench): void {
       });
       expect((await pay(a, body.orderId, `n-0-${body.orderId}`)).status).toBe(200);
       await expectBalanced(sale.id, 1);
+    });
+  }
+
+  function policies(): void {
+    it('follows a window that is changed in Postgres, and revives an order after the end of its sale', {
+      timeout: 60_000,
+    }, async () => {
+      const [a, b] = bench.urls;
+      const sale = await createSale(a, 1_000);
+      const { body } = await buy(a, sale.id, 'late');
+      await expire(sale.id);
+      await eventually(
+        () => statuses(sale.id),
+        ({ expired }) => expired === 1,
+        20_000,
+      );
+      let sold = 0;
+      /** New customers come until one of them is answered as the window is now. */
+      const closes = async (at: string | null, isSeen: (answer: Answer) => boolean) => {
+        await bench.stores.sql.query(`UPDATE sales SET ends_at = ${at} WHERE id = $1`, [sale.id]);
+        const next = async () => {
+          const answer = await attempt(b, sale.id, `customer-${sold}`);
+          if (answer.status === 201) sold++;
+          return answer;
+        };
+        await eventually(next, isSeen, 20_000);
+      };
+      await closes('clock_timestamp()', ({ problem }) => problem === 'sale-not-open');
+      expect(await pay(b, body.orderId)).toMatchObject({ status: 200, body: { status: 'paid' } });
+      await closes('NULL', ({ status }) => status === 201);
+      await expectBalanced(sale.id, sold + 1);
+    });
+
+    it('sells for nothing: such an order is paid by a notification of 0', async () => {
+      const [a, b] = bench.urls;
+      const sale = await createSale(a, 1, { priceCents: 0 });
+      const { status, body } = await buy(a, sale.id, 'ann');
+      expect(status).toBe(201);
+      expect((await pay(b, body.orderId, 'one cent', 1)).body).toMatchObject({ reason: 'amount-mismatch' });
+      expect((await pay(b, body.orderId, undefined, 0)).body).toMatchObject({
+        status: 'paid',
+        priceCents: 0,
+      });
+      expect(await balance(body.orderId)).toBe(1);
+      await bench.expectRedisAgrees(sale.id);
+    });
+
+    it('takes customers as they are written', async () => {
+      const [a, b] = bench.urls;
+      const sale = await createSale(a, 3);
+      const names = ['ann', 'Ann', 'ann.'];
+      const bought = await Promise.all(names.map((name, i) => buy(i % 2 ? a : b, sale.id, name)));
+      expect(bought.map(({ status }) => status)).toEqual([201, 201, 201]);
+      expect(new Set(bought.map(({ body }) => body.orderId)).size).toBe(3);
+      for (const [i, name] of names.entries())
+        expect((await buy(a, sale.id, name)).body.orderId).toBe(bought[i]!.body.orderId);
+      await expectBalanced(sale.id, 3);
     });
   }
 

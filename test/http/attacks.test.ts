@@ -184,6 +184,14 @@ describe('a payment notification', () => {
     expect(await kindsOf(orderId)).toEqual(['award', ...(what === 'a repeat' ? [] : ['refund']), 'ship']);
   });
 
+  it('conflicts with one of another secret whose id reads the same', async () => {
+    const orderId = await order();
+    expect((await notify(orderId, { notificationId: `other:n-${orderId}` })).status).toBe(200);
+    const answer = await notify(orderId, { secret: OTHER });
+    expect(answer.body).toEqual({ result: 'unmatched', reason: 'conflict' });
+    expect(await kindsOf(orderId)).toEqual(['award', 'ship']);
+  });
+
   it.each(['', 'other:'])('is the same one as that of an earlier version: "%s"', async (name) => {
     const orderId = await order();
     await stores.sql.query(`UPDATE orders SET status = 'paid' WHERE id = $1`, [orderId]);

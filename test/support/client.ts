@@ -84,8 +84,13 @@ export function cancel(service: string, orderId: unknown): Promise<Answer> {
 }
 
 /** Notifies the service of a payment. */
-export function pay(service: string, orderId: unknown, notificationId = `n-${orderId}`): Promise<Answer> {
-  return post(`${service}/payments/notifications`, { notificationId, orderId, amountCents: 500 });
+export function pay(
+  service: string,
+  orderId: unknown,
+  notificationId = `n-${orderId}`,
+  amountCents = 500,
+): Promise<Answer> {
+  return post(`${service}/payments/notifications`, { notificationId, orderId, amountCents });
 }
 
 /** Names of so many users. */

@@ -20,7 +20,7 @@ import type { OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisEpochs } from './epochs.ts';
 import { keysOf, type SaleKeys } from './sale-keys.ts';
-import { type MirrorSnapshot, madeAtMs, readMember, type SaleDigest } from './scripts.ts';
+import { type MirrorSnapshot, madeAtMs, readMember, type SaleDigest, windowOf } from './scripts.ts';
 
 /** Buyers written to Redis in one command while a sale is loaded. */
 const BUYERS_PAGE = 1_000;
@@ -81,6 +81,8 @@ export interface SaleMirror {
   /** Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua. */
   restock(saleId: number, units: number, restock?: string): Promise<number | null>;
   snapshot(saleId: number): Promise<MirrorSnapshot | null>;
+  /** Takes over the window of a sale that may have been changed in Postgres. */
+  setWindow(sale: Pick<Sale, 'id' | 'startsAt' | 'endsAt'>): Promise<void>;
   /** A digest of each sale, in their order. */
   scan(saleIds: readonly number[]): Promise<readonly SaleDigest[]>;
   /**
@@ -242,6 +244,11 @@ export function createSaleMirror(
         await Promise.all(saleIds.map(async (id) => ({ keys: keys(id), epoch: await epochOf(id) }))),
       ),
     snapshot: async (saleId) => scripts.snapshot(keys(saleId), await epochOf(saleId)),
+    async setWindow(sale) {
+      const [startsMs = '', endsMs = ''] = windowOf(sale).split(' ');
+      // Of a sale that is not in Redis, load.lua replaces what this writes.
+      await redis.hset(keys(sale.id).state, 'startsMs', startsMs, 'endsMs', endsMs);
+    },
     async repair(saleId, seen, remaining) {
       const copy = await copyBuyers(saleId, orders.buyers(saleId, BUYERS_PAGE));
       return scripts.repair(keys(saleId), copy, seen, remaining);

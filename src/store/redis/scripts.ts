@@ -7,6 +7,7 @@
 import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { Reservation } from '../../domain/outcome.ts';
+import type { Sale } from '../../domain/sale.ts';
 import type { Unanswered } from '../late-requests.ts';
 import { callsFor, type SaleInEpoch, type SaleKeys } from './sale-keys.ts';
 import { defineScript } from './script.ts';
@@ -42,7 +43,13 @@ export interface SaleDigest {
   /** Age of the oldest pending reservation by Redis's clock; 0 without one. */
   readonly ageMs: number;
   readonly buyers: number;
+  /** As `windowOf` writes it. */
+  readonly window: string;
 }
+
+/** First instant of a sale and first instant after it, milliseconds since 1970 or '', with a space between them. */
+export const windowOf = ({ startsAt, endsAt }: Pick<Sale, 'startsAt' | 'endsAt'>): string =>
+  [startsAt, endsAt].map((at) => (at === null ? '' : Date.parse(at))).join(' ');
 
 /** A lease's fencing token, and the lock whose tokens it is compared with. */
 export interface Fence {
@@ -337,17 +344,17 @@ function driftScripts(redis: Redis, isCluster: boolean) {
 
   return {
     async scan(sales: readonly SaleInEpoch[]): Promise<readonly SaleDigest[]> {
-      type Values = [free: number | null, pending: number, ageMs: number, buyers: number];
+      type Values = [free: number | null, pending: number, ageMs: number, buyers: number, window: string];
       const replies = await Promise.all(
         callsFor(sales, isCluster).map((some) => {
           const keys = some.flatMap(({ keys: k }) => [k.state, k.counters, k.reservations, k.buyers]);
-          return scan(keys.length, ...keys, epochOf(some)) as Promise<readonly (number | null)[]>;
+          return scan(keys.length, ...keys, epochOf(some)) as Promise<readonly (number | string | null)[]>;
         }),
       );
       const flat = replies.flat();
       return sales.map((_, i) => {
-        const [free, pending, ageMs, buyers] = flat.slice(4 * i, 4 * i + 4) as Values;
-        return { free, pending, ageMs, buyers };
+        const [free, pending, ageMs, buyers, window] = flat.slice(5 * i, 5 * i + 5) as Values;
+        return { free, pending, ageMs, buyers, window };
       });
     },
 
