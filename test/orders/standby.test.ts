@@ -1,26 +1,16 @@
 /** Promotion of a standby of Postgres in the middle of a sale. */
-import { setTimeout as sleep } from 'node:timers/promises';
-import type pg from 'pg';
 import { expect, it } from 'vitest';
 import { type Ending, openPostgresPair, type PostgresPair } from '../../bench/kit/postgres-pair.ts';
 import { type Answer, cancel, eventually, pay, post, users } from '../support/client.ts';
 import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
-import { SAFE_STRATEGIES } from '../support/faults.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { BREAKS, breakWaits, SAFE_STRATEGIES } from '../support/faults.ts';
+import { openEnsembleStores } from '../support/stores.ts';
 import { World } from '../support/world.ts';
 
 const STOCK = 120;
 
 async function openWorld(pair: PostgresPair, strategy: string, env = {}, services = 2): Promise<World> {
-  const shared = await openTestStores();
-  const stores: TestStores = {
-    ...shared,
-    databaseUrl: pair.url,
-    get sql() {
-      return pair.sql();
-    },
-  };
-  return World.open({ strategy, services, env, stores });
+  return World.open({ strategy, services, env, stores: await openEnsembleStores({ pair }) });
 }
 
 const endings: readonly (readonly [Ending, readonly string[]])[] = [
@@ -70,19 +60,6 @@ it.each(['lua', 'segmented-lock', 'group-commit'])(
   },
 );
 
-/** How the wait of a commit for the standby can end although the standby lacks the commit. */
-const BREAKS = {
-  cancel: (sql: pg.Pool) => sql.query(`SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE ${WAITING}`),
-  terminate: (sql: pg.Pool) =>
-    sql.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${WAITING}`),
-  /** The server recovers by itself, and then shows all that it had committed. */
-  async crash(sql: pg.Pool) {
-    const { rows } = await sql.query<{ pid: number }>(`SELECT pid FROM pg_stat_activity WHERE ${WAITING}`);
-    process.kill(rows[0]!.pid, 'SIGKILL');
-  },
-} as const;
-const WAITING = `wait_event = 'SyncRep'`;
-
 /** Requests that commit; what each names exists before the standby is cut off. */
 async function committing(world: World): Promise<Record<string, () => Promise<Answer>>> {
   const sale = await world.openSale(STOCK);
@@ -99,9 +76,9 @@ async function committing(world: World): Promise<Record<string, () => Promise<An
   };
 }
 
-it.each(Object.entries(BREAKS))(
+it.each(Object.keys(BREAKS) as (keyof typeof BREAKS)[])(
   'no strategy acknowledges what the synchronous standby lacks, after a %s of the wait for it',
-  async (how, breakWaits) => {
+  async (how) => {
     await using pair = await openPostgresPair({ synchronous: true });
     const worlds = await Promise.all(SAFE_STRATEGIES.map((strategy) => openWorld(pair, strategy, {}, 1)));
     worlds.push(await openWorld(pair, 'lua', { CONFIRM: 'accepted' }, 1));
@@ -132,14 +109,7 @@ it.each(Object.entries(BREAKS))(
     void asking.finally(() => {
       isOver = true;
     });
-    while (!isOver) {
-      const { rows } = await pair
-        .sql()
-        .query(`SELECT FROM pg_stat_activity WHERE ${WAITING}`)
-        .catch(() => ({ rows: [] }));
-      if (rows.length > 0) await breakWaits(pair.sql()).catch(() => {});
-      await sleep(50);
-    }
+    await breakWaits(pair, how, () => isOver);
     await asking;
     expect(answers, how).toEqual([]);
 

@@ -1,5 +1,8 @@
 /** The faults of seeded runs by name. Each strikes one of two services, or a store of both, and ends by itself. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
+import type { PostgresPair } from '../../bench/kit/postgres-pair.ts';
+import type { Sentinels } from '../../bench/kit/sentinels.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import {
   delayRequest,
@@ -82,4 +85,63 @@ export function drawFaults(seed: number, howMany: number) {
       }),
     );
   return { names, strike };
+}
+
+const WAITING = `wait_event = 'SyncRep'`;
+
+/** How the wait of a commit for the synchronous standby can end although the standby lacks the commit. */
+export const BREAKS = {
+  cancel: (sql: pg.Pool) => sql.query(`SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE ${WAITING}`),
+  terminate: (sql: pg.Pool) =>
+    sql.query(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${WAITING}`),
+  /** The server recovers by itself, and then shows all that it had committed. */
+  async crash(sql: pg.Pool) {
+    const { rows } = await sql.query<{ pid: number }>(`SELECT pid FROM pg_stat_activity WHERE ${WAITING}`);
+    process.kill(rows[0]!.pid, 'SIGKILL');
+  },
+} as const;
+type Break = keyof typeof BREAKS;
+
+/** Ends each such wait until `isOver`. */
+export async function breakWaits(pair: PostgresPair, how: Break, isOver: () => boolean): Promise<void> {
+  while (!isOver()) {
+    const { rows } = await pair
+      .sql()
+      .query(`SELECT FROM pg_stat_activity WHERE ${WAITING}`)
+      .catch(() => ({ rows: [] }));
+    if (rows.length > 0) await BREAKS[how](pair.sql()).catch(() => {});
+    await sleep(50);
+  }
+}
+
+const oneOf = <T>(all: readonly T[], random: Random): T => all[Math.floor(random() * all.length)]!;
+
+/** The standby gets nothing more, the waits of commits for it are ended for a while, and then it is promoted. @returns what was drawn */
+export async function commitCancelled(pair: PostgresPair, random: Random): Promise<string> {
+  const how = oneOf(Object.keys(BREAKS) as Break[], random);
+  const ending = oneOf(['kill', 'cut'] as const, random);
+  await sleep(random() * 3_000);
+  await pair.cutReplication(false);
+  const untilMs = performance.now() + 1_000 + random() * 3_000;
+  await breakWaits(pair, how, () => performance.now() > untilMs);
+  await pair.failOver(ending);
+  return `${how}, ${ending}`;
+}
+
+/** Redis fails over, and after a while back. @returns what was drawn */
+export async function thereAndBack(sentinels: Sentinels, random: Random): Promise<string> {
+  const how = oneOf(['switch-over', 'cut', 'kill'] as const, random);
+  await sleep(random() * 2_000);
+  const old = await sentinels.primary();
+  if (how === 'switch-over') await sentinels.switchOver();
+  else {
+    if (how === 'cut') sentinels.cut(old);
+    else await old.kill();
+    await sentinels.untilPromoted(old);
+    if (how === 'cut') sentinels.heal(old);
+    else await sentinels.restart(old);
+  }
+  await sleep(random() * 3_000);
+  await sentinels.switchOver();
+  return how;
 }

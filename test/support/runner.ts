@@ -16,6 +16,8 @@ export interface Round {
   readonly fault: (sale: TestSale, work: Promise<void>) => Promise<unknown>;
   /** Whether one order of all operations must explain all answers. */
   readonly isLinearizable?: boolean;
+  /** Whether customers are answered before the commit (CONFIRM=accepted): the stores are compared once nothing is left between them. */
+  readonly isAhead?: boolean;
   /** Checks of this round, beside the invariants. @returns violations */
   readonly check?: (sale: TestSale) => string[];
 }
@@ -63,6 +65,7 @@ export class Runner {
   }
 
   async #check(round: Round, sale: TestSale): Promise<void> {
+    if (round.isAhead) await this.#recover(round, sale);
     // A Postgres that just started again ends the first connection that is used.
     const violations = await sale.violations().catch(() => sleep(1_000).then(() => sale.violations()));
     this.note(round.name, [...violations, ...(round.check?.(sale) ?? [])]);

@@ -3,7 +3,10 @@ import { randomBytes } from 'node:crypto';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { inject } from 'vitest';
+import type { PostgresPair } from '../../bench/kit/postgres-pair.ts';
+import type { Sentinels } from '../../bench/kit/sentinels.ts';
 import { serviceUrlOf } from '../../src/local/postgres-roles.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { OwnPostgres, OwnRedis } from './servers.ts';
 
 export interface TestStores extends AsyncDisposable {
@@ -59,6 +62,30 @@ export async function openOwnStores(
     { url: redisServer.url, close: () => end(redisServer) },
   );
   return { ...stores, postgresServer, redisServer };
+}
+
+/** By default those of `openTestStores`; in place of one of them a pair of Postgres, or a Redis with Sentinels, which the caller ends. */
+export async function openEnsembleStores({
+  pair,
+  sentinels,
+}: {
+  readonly pair?: PostgresPair;
+  readonly sentinels?: Sentinels;
+}): Promise<TestStores> {
+  const shared = await openTestStores();
+  const followed = sentinels === undefined ? null : await openRedis(sentinels.url, () => {});
+  return {
+    ...shared,
+    ...(pair !== undefined && { databaseUrl: pair.url }),
+    ...(followed !== null && { redisUrl: sentinels!.url, redis: followed.redis as Redis }),
+    get sql() {
+      return pair === undefined ? shared.sql : pair.sql();
+    },
+    async [Symbol.asyncDispose]() {
+      await followed?.close();
+      await shared[Symbol.asyncDispose]();
+    },
+  };
 }
 
 function connect(postgres: Place, store: Place): TestStores {
