@@ -40,6 +40,8 @@ export interface Sentinels extends AsyncDisposable {
   freezeFirst(): () => void;
   /** So long a server has to be silent from now on before a Sentinel calls it down. */
   setDownAfter(ms: number): Promise<void>;
+  /** So long the Sentinels leave what `cutReplication` did, from now on; also the pause between two failovers. */
+  setFailoverTimeout(ms: number): Promise<void>;
   /** Ends the cut. */
   heal(server: RedisServer): void;
   /** From now on the replicas get nothing that the primary writes, and no server notices. */
@@ -109,13 +111,8 @@ export async function openSentinels(options: SentinelOptions = {}): Promise<Sent
       process.kill(processes[0]!.pid, 'SIGSTOP');
       return () => process.kill(processes[0]!.pid, 'SIGCONT');
     },
-    async setDownAfter(ms) {
-      for (const port of ports) {
-        const one = new Redis(port);
-        await one.call('SENTINEL', 'SET', SERVICE, 'down-after-milliseconds', ms);
-        one.disconnect();
-      }
-    },
+    setDownAfter: (ms) => setOption(ports, 'down-after-milliseconds', ms),
+    setFailoverTimeout: (ms) => setOption(ports, 'failover-timeout', ms),
     heal: (server) => linkOf(server).set('pass'),
     async cutReplication() {
       const old = await primary();
@@ -204,6 +201,14 @@ async function untilReady(port: number, replicas: number): Promise<void> {
     field(text, 'num-slaves') === String(replicas) &&
     field(text, 'flags') === 'master';
   await eventually(info, isReady, PATIENCE_MS).finally(() => sentinel.disconnect());
+}
+
+async function setOption(ports: readonly number[], name: string, value: number): Promise<void> {
+  for (const port of ports) {
+    const sentinel = new Redis(port);
+    await sentinel.call('SENTINEL', 'SET', SERVICE, name, value);
+    sentinel.disconnect();
+  }
 }
 
 /** A Sentinel refuses while it knows no good replica, and gives up when the replica is slow: it is asked again. */

@@ -73,7 +73,8 @@ function explain(cause: NodeJS.ErrnoException, { port, host }: Address, variable
 export async function stopListening(server: HttpServer): Promise<void> {
   server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));
   const deadline = setTimeout(() => server.closeAllConnections(), limits.shutdownMs);
-  await polled();
+  await polled(); // what the poll that brought the signal found
+  await polled(); // what came while that was worked on
   const closed = new Promise((resolve) => Server.prototype.close.call(server, resolve));
   await Promise.race([closed, sleep(limits.drainMs)]);
   // A connection whose response began before has no `Connection: close` and would stay open while idle.

@@ -103,6 +103,7 @@ describe('there and back', () => {
     await has((id) => replica.zcard(`stampede:{sale:${id}}:reservations`));
     const pids = refusing.map(({ services }) => services[0]!.pid);
     signal(pids, 'SIGSTOP');
+    await sentinels.setFailoverTimeout(120_000); // or they let the replica follow again
     await sentinels.cutReplication().finally(() => signal(pids, 'SIGCONT'));
     for (const answer of await attempts) expect(answer?.status).toBe(503);
     for (const link of postgres) link.set('pass');
@@ -111,6 +112,7 @@ describe('there and back', () => {
       const counts = await sale.rush(users(3, 'lost'));
       expect((counts['201'] ?? 0) + (counts['200'] ?? 0)).toBe(3); // committed before the answer, since no replica confirms
     }
+    await sentinels.setFailoverTimeout(3_000);
     await faults.cut();
     await back();
     replica.disconnect();
