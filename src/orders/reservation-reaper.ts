@@ -130,7 +130,7 @@ function differs({ free, pending, buyers }: SaleDigest, sale: Sale): boolean {
   return free !== null && pending === 0 && (free !== freeUnits(sale) || buyers !== sale.sold);
 }
 
-/** Somebody has changed the window in Postgres. */
+/** The window was changed in Postgres. */
 async function moveWindow({ mirror, sales, log }: ReaperContext, { id: saleId }: Sale): Promise<void> {
   const sale = await sales.get(saleId); // again: what was listed may be older than what Redis has
   if (sale === null) return;
