@@ -41,7 +41,10 @@ export async function visit(
     });
     await prepare(page);
     await page.goto(url);
-    await use(page);
+    await use(page).catch(async (error: unknown) => {
+      const text = await page.locator('body').ariaSnapshot();
+      throw new Error(`${error}\nThe page:\n${text}\n${troubles.join('\n')}`, { cause: error });
+    });
     expect(troubles).toEqual([]);
   } finally {
     await context.close();
