@@ -17,7 +17,7 @@ for i = 1, #KEYS, 4 do
     free = read[1] and read[2] == ARGV[1] and tonumber(read[1])
   elseif read[2] == ARGV[1] then
     local values = redis.call('HVALS', counters)
-    free = values[1] and 0
+    free = values[1] and 0 or false -- a nil would end the reply
     for _, value in ipairs(values) do free = free + value end
   end
   local pending, ageMs = redis.call('ZCARD', KEYS[i + 2]), 0

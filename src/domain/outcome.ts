@@ -28,6 +28,11 @@ export interface Claim {
   readonly untilMs: number;
   /** False: another process had a claim before, and its statement may still be waiting inside Postgres. */
   readonly isFirst: boolean;
+  /**
+   * The sale must still be loaded in this epoch when the order is committed (store/redis/epochs.ts). Null: the order is committed in any
+   * case, because its customer has a 202.
+   */
+  readonly epoch: number | null;
 }
 
 /** A reservation that this process may commit or release. */

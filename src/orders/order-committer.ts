@@ -9,6 +9,7 @@
  *                                          an order of the customer ──▶ existing (or committed, by an earlier try)
  *                                          no unit, no such sale ─────▶ rejected
  *                                          a unit is free by now ─────▶ tried again
+ *                                          its sale was loaded in another epoch since ──▶ busy: see store/redis/epochs.ts
  *
  *   deadlock: tried again · rejected because of one order: the batcher splits the batch · no answer: a barrier, then
  *   INSERT_UP_TO_STOCK, within bounds; else unknown
@@ -32,8 +33,11 @@ import {
   isAnswer,
   isRowError,
   type PostgresFailure,
+  SUPERSEDED,
 } from '../store/postgres/failures.ts';
 import {
+  COUNT_IN_EPOCH,
+  IN_EPOCH,
   insertOrders,
   insertUpToStock,
   type Placed,
@@ -88,12 +92,15 @@ const INSERT_ALL = insertOrders({
   rows: `SELECT input.id, input.sale_id, input.user_id, sales.price_cents
          FROM unnest($1::uuid[], $2::int[], $3::text[]) AS input (id, sale_id, user_id)
          JOIN sales ON sales.id = input.sale_id`,
+  count: COUNT_IN_EPOCH,
   many: true,
 });
-const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock');
+const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock', IN_EPOCH);
 
 const UNIQUE_VIOLATION = '23505';
 const NO_UNIT = 'sales_sold_within_stock';
+/** Reasons of `busy`. After the last one, the other sales of the batch may still be in their epochs. */
+const TRIED_AGAIN = new Set([...CONFLICTS, SUPERSEDED]);
 
 /** Orders of all sales share one queue; those claimed from another process have another queue, because they need a barrier. */
 const FIRST_CLAIMS = 0;
@@ -218,8 +225,9 @@ async function commitBatch(
           throw new BatchRejected(`rejected-by-postgres:${result.constraint}`);
         break;
       case 'busy':
-        if (!CONFLICTS.has(result.reason)) return answerAll(result.reason);
-        continue; // with the same statement
+        if (!TRIED_AGAIN.has(result.reason)) return answerAll(result.reason);
+        if (result.reason !== SUPERSEDED) continue; // with the same statement
+        break;
     }
     statement = INSERT_UP_TO_STOCK;
   }
@@ -244,6 +252,7 @@ async function insert(
     orderIds: reservations.map(({ orderId }) => orderId),
     saleIds: reservations.map(({ saleId }) => saleId),
     userIds: reservations.map(({ userId }) => userId),
+    others: epochsOf(reservations),
   };
   try {
     return await placeMany(context.postgres, statement, batch, context.paymentWindowS, untilMs);
@@ -252,12 +261,25 @@ async function insert(
     if (failure.kind === 'unknown') return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
     if (failure.kind === 'defect' && !isAnswer(error)) throw error;
     if (failure.kind === 'defect') context.onError('commit-orders', error);
-    else if (failure.kind === 'rejected' || CONFLICTS.has(failure.reason) || !isRowError(error))
+    else if (failure.kind === 'rejected' || TRIED_AGAIN.has(failure.reason) || !isRowError(error))
       return failure;
     // What a trigger or a value made Postgres reject may be one member's fault.
     const { code = '' } = error as { code?: string };
     return { kind: 'rejected', constraint: code === 'P0001' ? '' : code, code };
   }
+}
+
+/** The sales, and the epochs in which their orders were reserved: usually one of each. */
+function epochsOf(reservations: readonly ClaimedReservation[]): [number[], number[]] {
+  const saleIds: number[] = [];
+  const epochs: number[] = [];
+  const seen = new Set<string>();
+  for (const { saleId, epoch } of reservations) {
+    if (epoch === null || seen.size === seen.add(`${saleId} ${epoch}`).size) continue;
+    saleIds.push(saleId);
+    epochs.push(epoch);
+  }
+  return [saleIds, epochs];
 }
 
 /** Whether an earlier statement can no longer take effect, so that what is found afterwards is final. */
@@ -304,25 +326,41 @@ async function answerWhatIsFound(
     return [];
   }
   return others.filter((commit) => {
+    const { saleId, epoch } = commit.reservation;
     const result = resultOf(commit.reservation, found);
-    if (result !== null) answer(commit, result);
+    if (result === SUPERSEDED) {
+      supersede(context, saleId, epoch!);
+      answer(commit, notCommitted(commit, SUPERSEDED));
+    } else if (result !== null) answer(commit, result);
     return result === null;
   });
+}
+
+function supersede({ mirror, onError }: OrderCommitterContext, saleId: number, epoch: number): void {
+  const report = (error: unknown) => onError('supersede-epoch', error);
+  mirror
+    .supersede(saleId, epoch)
+    .then((isOurs) => isOurs && report(new Error(`sale ${saleId} was loaded in another epoch of Redis`)))
+    .catch(report);
 }
 
 interface Found {
   /** The order that a reservation conflicted with: its own, by an earlier try, or another one of the customer; by order id. */
   readonly orders: ReadonlyMap<string, PlacedOrder>;
-  /** Free units of the sales of those without an order. */
-  readonly free: ReadonlyMap<number, number>;
+  /** The sales of those without an order. */
+  readonly sales: ReadonlyMap<number, { readonly free: number; readonly epoch: number | null }>;
 }
 
-function resultOf({ orderId, saleId, userId }: Reservation, { orders, free }: Found): CommitResult | null {
+function resultOf(
+  { orderId, saleId, userId, epoch }: ClaimedReservation,
+  { orders, sales }: Found,
+): CommitResult | typeof SUPERSEDED | null {
   const order = orders.get(orderId);
   if (order === undefined) {
-    const units = free.get(saleId);
-    if (units === undefined) return { kind: 'rejected', reason: 'unknown-sale' };
-    return units > 0 ? null : { kind: 'rejected', reason: 'sold-out' };
+    const sale = sales.get(saleId);
+    if (sale === undefined) return { kind: 'rejected', reason: 'unknown-sale' };
+    if (sale.epoch !== null && epoch !== null && sale.epoch !== epoch) return SUPERSEDED;
+    return sale.free > 0 ? null : { kind: 'rejected', reason: 'sold-out' };
   }
   const kind = order.orderId === orderId ? 'committed' : 'existing';
   return { kind, order: { orderId: order.orderId, saleId, userId, status: order.status } };
@@ -345,11 +383,11 @@ async function findOrders(
     if (order !== undefined) orders.set(reservation.orderId, order);
     else saleIds.add(reservation.saleId);
   }
-  if (saleIds.size === 0) return { orders, free: new Map() };
-  const { rows } = await postgres.pool.query<{ id: number; free: number }>({
+  if (saleIds.size === 0) return { orders, sales: new Map() };
+  const { rows } = await postgres.pool.query<{ id: number; free: number; epoch: number | null }>({
     name: 'free-units',
-    text: 'SELECT id, stock - sold AS free FROM sales WHERE id = ANY($1::int[])',
+    text: 'SELECT id, stock - sold AS free, mirror_epoch AS epoch FROM sales WHERE id = ANY($1::int[])',
     values: [[...saleIds]],
   });
-  return { orders, free: new Map(rows.map(({ id, free }) => [id, free])) };
+  return { orders, sales: new Map(rows.map((sale) => [sale.id, sale])) };
 }

@@ -101,10 +101,8 @@ interface Suspect {
 }
 
 /** Sales with abandoned reservations, or with a mirror that differs from Postgres. */
-async function* suspects(
-  { sales, mirror }: ReaperContext,
-  memory: PreviousPass | null,
-): AsyncGenerator<Suspect> {
+async function* suspects(context: ReaperContext, memory: PreviousPass | null): AsyncGenerator<Suspect> {
+  const { sales, mirror } = context;
   const all = await sales.recent();
   const before = memory && new Map(memory);
   memory?.clear();
@@ -112,6 +110,7 @@ async function* suspects(
     const some = all.slice(from, from + limits.scanBatch);
     // When one of them cannot be read, each is checked by itself.
     const seen = await mirror.scan(some.map(({ id }) => id)).catch(() => null);
+    await leaveOldEpochs(context, some, seen ?? []);
     for (const [i, sale] of some.entries()) {
       const isMoved = seen !== null && seen[i]!.free !== null && seen[i]!.window !== windowOf(sale);
       if (seen === null || isMoved || seen[i]!.ageMs >= limits.claimMs) {
@@ -122,6 +121,24 @@ async function* suspects(
         if (before === null || before.get(sale.id) === digest) yield { sale, isMoved };
       }
     }
+  }
+}
+
+/** Leaves those epochs in which a sale is loaded, although it was loaded in another one since. */
+async function leaveOldEpochs(
+  { sales, mirror, log }: ReaperContext,
+  scanned: readonly Sale[],
+  seen: readonly SaleDigest[],
+): Promise<void> {
+  const loaded = scanned.flatMap(({ id }, i) =>
+    seen[i] == null || seen[i].free === null ? [] : [[id, seen[i].epoch] as const],
+  );
+  if (loaded.length === 0) return;
+  const loadedIn = await sales.loadedIn(loaded.map(([id]) => id)); // read after Redis, so it is not older
+  for (const [saleId, epoch] of loaded) {
+    const now = loadedIn.get(saleId) ?? epoch;
+    if (now !== epoch && (await mirror.supersede(saleId, epoch)))
+      log('a sale was loaded in another epoch of Redis', { saleId, epoch, loadedIn: now });
   }
 }
 

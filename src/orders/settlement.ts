@@ -67,7 +67,7 @@ export function createSettlement(context: SettlementContext): Settlement {
     const { orderId, saleId, userId } = reservation;
     const failed = (error: unknown) => context.onError('commit-accepted-order', error, idsOf(reservation));
     const work = committer
-      .commit(reservation, true)
+      .commit({ ...reservation, epoch: null }, true)
       .then(async (result) => {
         const outcome = result.kind === 'busy' ? result : await outcomeOf(reservation, result);
         const isLeftToReaper = outcome.kind === 'busy' && outcome.reason === CLAIM_EXPIRED;

@@ -6,7 +6,8 @@
  *
  * A change is published once it is replicated: a promoted standby must not lack what Redis has. Each is idempotent in Redis
  * (lua/sale/apply-change.lua, restock.lua), so a row is deleted after Redis has applied it. Changes to one order are
- * published in sequence. A sale that is not in Redis is loaded from Postgres, which includes the change; a change whose sale is not
+ * published in sequence. A change is applied to the copy of its sale that was loaded last, so a process that is connected to an old
+ * primary leaves it to the others. A sale that is not in Redis is loaded from Postgres, which includes the change; a change whose sale is not
  * loaded is kept for a while, in case a load began before the change.
  */
 import type pg from 'pg';
@@ -50,14 +51,15 @@ interface RelayContext {
   readonly onError?: (error: unknown) => void;
 }
 
-type Row = MirrorChange & { readonly id: string; readonly isOld: boolean };
+type Row = MirrorChange & { readonly id: string; readonly isOld: boolean; readonly loadedIn: number | null };
 
 // Skips rows that another process is publishing; the first change of each order comes first. ORDER BY and LIMIT leave the
 // planner one way to find it: a plan made while the table is empty is kept.
 const pick = (
   condition: string,
 ) => `SELECT id, change, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", units,
-    created_at < clock_timestamp() - make_interval(secs => $2 / 1000.0) AS "isOld"
+    created_at < clock_timestamp() - make_interval(secs => $2 / 1000.0) AS "isOld",
+    (SELECT mirror_epoch FROM sales WHERE sales.id = m.sale_id) AS "loadedIn"
   FROM mirror_outbox AS m
   WHERE ${condition} AND (order_id IS NULL
     OR id = (SELECT e.id FROM mirror_outbox AS e WHERE e.order_id = m.order_id ORDER BY e.id LIMIT 1))
@@ -86,7 +88,7 @@ export async function relayOutbox(
   async function apply(row: Row): Promise<boolean | { readonly error: unknown }> {
     const sale = `sale ${row.saleId}`;
     try {
-      const isDone = (await mirror.applyChange(row)) || row.isOld;
+      const isDone = (await mirror.applyChange(row, row.loadedIn)) || row.isOld;
       health?.succeeded(sale);
       return isDone;
     } catch (error) {

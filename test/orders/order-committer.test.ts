@@ -12,6 +12,7 @@ import {
   createOrderCommitter,
   type OrderCommitter,
 } from '../../src/orders/order-committer.ts';
+import { SUPERSEDED } from '../../src/store/postgres/failures.ts';
 import { insertIf, placeOne } from '../../src/store/postgres/insert-orders.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
@@ -64,6 +65,7 @@ const reservation = (saleId: number, userId: string, orderId: string = randomUUI
   reservedAt: '1',
   claimedAtMs: 1,
   isFirst: true,
+  epoch: null,
   untilMs: performance.now() + limits.claimMs,
 });
 
@@ -117,6 +119,24 @@ it('commits the rest of a batch with existing orders, customers with another ord
   expect(kindsOf(results)).toEqual(['committed', 'committed', 'existing', 'unknown-sale', 'committed']);
   expect(results[2]).toMatchObject({ order: { orderId: bob.orderId, userId: 'bob' } });
   expect(await counts(saleId)).toEqual({ sold: 4, orders: 4, points: 4 * 2 });
+});
+
+it('commits the rest of a batch with orders that were reserved in an earlier epoch of Redis', async () => {
+  const committer = startCommitter();
+  const [saleId, other, fillerSale] = [await makeSale(10), await makeSale(10), await makeSale(10)];
+  const ann = { ...reservation(saleId, 'ann'), epoch: 7 };
+  expect(await committer.commit(ann)).toMatchObject({ kind: 'committed' }); // it is not known in which one the sale was loaded
+  await stores.sql.query('UPDATE sales SET mirror_epoch = 8 WHERE id = $1', [saleId]);
+  const members = [
+    { ...reservation(saleId, 'bob'), epoch: 7 },
+    { ...reservation(other, 'bob'), epoch: 7 },
+    reservation(saleId, 'cat'), // has a 202
+    ann, // an earlier try, whose answer was lost
+  ];
+  const results = await commitTogether(committer, fillerSale, members);
+  expect(kindsOf(results)).toEqual(['busy', 'committed', 'committed', 'committed']);
+  expect(results[0]).toEqual({ kind: 'busy', reason: SUPERSEDED });
+  expect(await counts(saleId)).toEqual({ sold: 2, orders: 2, points: 2 * 2 });
 });
 
 it('sells the last units of a batch with existing orders, and rejects the rest', async () => {

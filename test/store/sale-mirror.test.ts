@@ -250,6 +250,13 @@ it('removes the reservation of an order that is released before it is acknowledg
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
 });
 
+it('has a digest of each sale, also beside one whose counters are those of another strategy', async () => {
+  const before = saleId;
+  await openSale(3);
+  const unloaded = { free: null, pending: 0, buyers: 0 };
+  expect(await sales.scan([before, saleId])).toMatchObject([unloaded, { free: STOCK }]);
+});
+
 /** As if a claim had been made so long ago. */
 async function age({ userId, orderId, reservedAt }: ClaimedReservation, ms: number): Promise<void> {
   const member = `${userId} ${orderId} ${reservedAt}`;

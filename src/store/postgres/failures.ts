@@ -28,6 +28,9 @@ const busy = (reason: string): PostgresFailure => ({ kind: 'busy', reason });
 const LOST = { kind: 'unknown', reason: 'postgres-connection-lost' } as const satisfies PostgresFailure;
 const UNREACHABLE = busy('postgres-unreachable');
 
+/** The reason of `busy` when a sale was loaded in another epoch of Redis after an order was reserved. */
+export const SUPERSEDED = 'reserved-in-another-epoch';
+
 /** Names of single SQLSTATEs; the class decides about the others. */
 const REASONS = new Map([
   ['40001', 'serialization-failure'],
@@ -46,6 +49,7 @@ const REASONS = new Map([
   // An operator's or a trigger's own rejection (RAISE EXCEPTION) rolled the statement back.
   ['P0001', 'rejected-by-postgres'],
   ['ST001', 'deadline-passed'], // by before_deadline
+  ['ST002', SUPERSEDED], // by in_epoch
 ]);
 const BUSY_CLASSES = new Map([
   ['08', 'remote-connection'],

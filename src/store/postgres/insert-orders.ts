@@ -43,6 +43,17 @@ const COUNT_BY_SALE = `
   FROM (SELECT sale_id, count(*)::int AS units FROM placed GROUP BY sale_id ORDER BY sale_id) AS c
   WHERE sales.id = c.sale_id`;
 
+/** The epochs in which orders of a sale were reserved: $6 sale ids, $7 an epoch for each. */
+const RESERVED_IN =
+  'ARRAY(SELECT epoch FROM unnest($6::int[], $7::int[]) AS r (sale_id, epoch) WHERE r.sale_id = sales.id)';
+/** The same, and fails if a sale was loaded in another epoch since. It waits for a load that has begun, and then sees its epoch. */
+export const COUNT_IN_EPOCH = COUNT_BY_SALE.replace(
+  'before_deadline($5)',
+  `before_deadline($5) * in_epoch(mirror_epoch, ${RESERVED_IN})`,
+);
+/** That a sale was not. */
+export const IN_EPOCH = `(mirror_epoch <> ANY (${RESERVED_IN})) IS NOT TRUE`;
+
 /**
  * Usually a batch inserts all of its orders, and one row reports that: hundreds of rows with one id each would cost the client
  * as much as sending the batch.
@@ -143,17 +154,19 @@ interface Batch {
   readonly orderIds: readonly string[];
   readonly saleIds: readonly number[];
   readonly userIds: readonly string[];
+  /** Of the parameters from $6 on. */
+  readonly others?: readonly unknown[];
 }
 
 /** Executes a statement made with `many`. See `place`. */
 export async function placeMany(
   postgres: PostgresStore,
   statement: Statement,
-  { orderIds, saleIds, userIds }: Batch,
+  { orderIds, saleIds, userIds, others = [] }: Batch,
   paymentWindowS: number,
   untilMs?: number,
 ): Promise<Placed | Unanswered> {
-  const values = [orderIds, saleIds, userIds, paymentWindowS];
+  const values = [orderIds, saleIds, userIds, paymentWindowS, ...others];
   const result = await place<{ placed: readonly string[] | null }>(
     postgres,
     { ...statement, values },

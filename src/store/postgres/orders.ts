@@ -44,6 +44,7 @@ export interface OrderTable {
    */
   snapshot<T>(
     saleId: number,
+    epoch: number,
     orderIds: readonly string[],
     use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
   ): Promise<Snapshot<T>>;
@@ -154,7 +155,9 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       return rows[0]!;
     },
     buyers: (saleId, pageSize) => buyersOf(pool, saleId, pageSize),
-    async snapshot(saleId, orderIds, use) {
+    async snapshot(saleId, epoch, orderIds, use) {
+      // It waits for commits that have locked the sale: what they insert is read below, and later ones fail.
+      await pool.query('UPDATE sales SET mirror_epoch = $2 WHERE id = $1', [saleId, epoch]);
       const read = await inTransaction(pool, async (client) => {
         await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
         const sale = await client.query<{ remaining: number }>(

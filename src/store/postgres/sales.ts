@@ -23,6 +23,8 @@ export interface SaleTable {
   list(limit: number, before?: number): Promise<readonly Sale[]>;
   /** Sales that have not ended, or ended recently: all that can have reservations. */
   recent(): Promise<readonly Sale[]>;
+  /** In which epoch of Redis each sale was last loaded; those that were not since the column exists are left out. */
+  loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>>;
   /**
    * Adds units to the stock or cuts it, but never below the number sold.
    * @param isMirrored also adds the restock to the outbox towards Redis
@@ -66,6 +68,11 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
       });
       return rows.map(toSale);
     },
+    async loadedIn(saleIds) {
+      const rows = await prisma.$queryRaw<{ id: number; epoch: number }[]>(Prisma.sql`
+        SELECT id, mirror_epoch AS epoch FROM sales WHERE id = ANY(${saleIds}::int[]) AND mirror_epoch IS NOT NULL`);
+      return new Map(rows.map(({ id, epoch }) => [id, epoch]));
+    },
     async restock(saleId, units, isMirrored = false) {
       // New units first cover those sold beyond the stock; only the rest is free.
       const rows = await prisma.$queryRaw<SaleColumns[]>(Prisma.sql`
@@ -90,7 +97,7 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
 const COLUMNS = Prisma.sql`id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",
   ends_at AS "endsAt", spread_s AS "spreadS"`;
 
-type SaleColumns = Omit<SaleRow, 'version' | 'createdAt' | 'lotterySeed'>;
+type SaleColumns = Omit<SaleRow, 'version' | 'createdAt' | 'lotterySeed' | 'mirrorEpoch'>;
 
 function toSale(row: SaleColumns): Sale {
   return {

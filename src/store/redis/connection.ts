@@ -22,6 +22,8 @@ export interface RedisStore {
   readonly scripts: SaleScripts & ReturnType<typeof defineLockScripts>;
   /** The server that has a key. @throws when it is not connected (`busy`) */
   serverOf(key: string): RedisServer;
+  /** Asks again which server has a key, of the Sentinels, the name service or the cluster. Attempts are busy meanwhile. */
+  findAgain(key: string): void;
   /**
    * Call it before a write to a key, and its result after the write.
    * @returns whether as many replicas as `REDIS_WAIT` asks for have the write; always, when it asks for none. Never throws
@@ -78,7 +80,17 @@ export function storeOn(redis: Redis, another: RedisStore['another'], replicas =
     { redis, name: `${host}:${port}`, key: 'stampede:{probe:0}', check: () => redis.ping() },
   ];
   const serverOf = () => server;
-  return storeWith({ redis, isCluster: false, serverOf, servers, another, connectionTo, replicas });
+  const findAgain = () => redis.disconnect(true);
+  return storeWith({
+    redis,
+    isCluster: false,
+    serverOf,
+    findAgain,
+    servers,
+    another,
+    connectionTo,
+    replicas,
+  });
 }
 
 async function openCluster(
@@ -90,10 +102,14 @@ async function openCluster(
   await connect();
   const redis = cluster as unknown as Redis; // the commands that name keys are the same
   const another: RedisStore['another'] = (listener) => openCluster(address, listener, 0);
-  return storeWith({ redis, isCluster: true, servers, another, ...toServers, replicas });
+  const findAgain = () => cluster.refreshSlotsCache();
+  return storeWith({ redis, isCluster: true, findAgain, servers, another, ...toServers, replicas });
 }
 
-type Parts = Pick<RedisStore, 'redis' | 'isCluster' | 'serverOf' | 'another' | 'connectionTo'> & {
+type Parts = Pick<
+  RedisStore,
+  'redis' | 'isCluster' | 'serverOf' | 'findAgain' | 'another' | 'connectionTo'
+> & {
   servers(): readonly StoreServer[];
   readonly replicas: number;
 };

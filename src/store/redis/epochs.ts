@@ -8,7 +8,15 @@
  *
  *   every second, and before a sale is loaded: read it again, and Postgres's timeline ──another──▶ a new epoch
  *
+ *   a load writes the epoch into the sale in Postgres ──▶ an order that was reserved in another epoch is not committed
+ *       └──so a process whose epoch is not the sale's is connected to the wrong server, or was: it looks which is the right one
+ *
  * In a cluster each server has its epoch. A sale whose slot moves to another server is in another epoch there.
+ *
+ * While a replica is promoted and the old primary still serves, two processes can use one each. What Postgres has of a sale is the fence
+ * between them, as a token is between two holders of a lock (M. Kleppmann, "How to do distributed locking", 2016): a load waits for the
+ * commits in progress and copies their orders, and later commits of the other process fail. Until it has noticed, at the latest with the
+ * next pass of the reaper, that process may answer `sold-out` for a unit that was returned since.
  *
  * A server is identified by its run id, which ends with the process, and by its replication id, which changes with each promotion:
  * a primary that becomes a replica and is promoted again keeps its run id, and has the data of another server. The replication id
@@ -29,6 +37,13 @@ export interface RedisEpochs {
   fresh(key: string): Promise<number>;
   /** The same, if it is known; null: call `current`. @throws when the server is not connected */
   known(key: string): number | null;
+  /**
+   * Forgets the epoch of the server that has a key, because a sale there was loaded in another one: by a process that found the server
+   * promoted, or that is connected to another server. In the latter case it looks again which server has the key.
+   * @returns false when this process uses another epoch by now
+   * @throws when the server is not connected
+   */
+  supersede(key: string, epoch: number): Promise<boolean>;
   /** Begins new epochs where Postgres or a Redis was promoted since they were found. @throws what Postgres throws */
   check(): Promise<void>;
 }
@@ -43,7 +58,7 @@ interface Found {
 }
 
 export function redisEpochs(
-  { serverOf }: Pick<RedisStore, 'serverOf'>,
+  { serverOf, findAgain }: Pick<RedisStore, 'serverOf' | 'findAgain'>,
   { pool }: PostgresStore,
 ): RedisEpochs {
   const found = new Map<RedisServer, Found>();
@@ -105,6 +120,15 @@ export function redisEpochs(
       return running;
     },
     fresh: async (key) => find(serverOf(key), true),
+    async supersede(key, epoch) {
+      const server = serverOf(key);
+      const before = found.get(server);
+      if (before?.epoch !== epoch) return false;
+      found.delete(server);
+      const now = await identify(server).catch(() => null); // its connection is lost
+      if (now !== null && (now.identity === before.identity || now.isReplica)) findAgain(key);
+      return true;
+    },
     async check() {
       await Promise.all([...found].map(([server, of]) => checkServer(server, of)));
       if (timeline !== null) timeline = await timelineOfPostgres();

@@ -37,6 +37,12 @@ export interface SaleMirror {
   epoch(saleId: number): Promise<number>;
   /** Has the sales loaded again if Postgres or Redis failed over. @throws what Postgres throws */
   checkEpochs(): Promise<void>;
+  /**
+   * Postgres says that the sale was loaded in another epoch than this one: see epochs.ts.
+   * @returns whether this process took it for the current one
+   * @throws when the server is not connected
+   */
+  supersede(saleId: number, epoch: number): Promise<boolean>;
   /** The same, if this process knows it; null: call `epoch`. @throws when the sale's server is not connected */
   knownEpoch(saleId: number): number | null;
   /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
@@ -67,9 +73,10 @@ export interface SaleMirror {
   countAbandoned(saleId: number): Promise<number>;
   /**
    * Applies a change that Postgres has committed. Idempotent.
-   * @returns false when the sale is not in Redis: a load reads the change from Postgres
+   * @param loadedIn the epoch in which the sale was last loaded, according to Postgres; null: not known
+   * @returns false when that copy of the sale is not in this Redis; a load reads the change from Postgres
    */
-  applyChange(change: MirrorChange): Promise<boolean>;
+  applyChange(change: MirrorChange, loadedIn?: number | null): Promise<boolean>;
   /**
    * Takes a unit for an expired order and its customer, in one step, before Postgres commits its revival.
    * @returns `refused`: none is free, or the customer has another order or reservation; `has-unit`: an earlier try took it, or its
@@ -97,9 +104,13 @@ export function claimEndMs(): number {
   return performance.now() + limits.claimMs - limits.claimMarginMs;
 }
 
-/** A reservation with the first claim: that of the attempt that made it. */
-export function withFirstClaim(reservation: Reservation, untilMs: number): ClaimedReservation {
-  return { ...reservation, claimedAtMs: madeAtMs(reservation), untilMs, isFirst: true };
+/** A reservation with the first claim: that of the attempt that made it. @param epoch in which it was made */
+export function withFirstClaim(
+  reservation: Reservation,
+  untilMs: number,
+  epoch: number | null = null,
+): ClaimedReservation {
+  return { ...reservation, claimedAtMs: madeAtMs(reservation), untilMs, isFirst: true, epoch };
 }
 
 /**
@@ -153,6 +164,17 @@ export function createSaleMirror(
     keys,
     epoch: epochOf,
     checkEpochs: () => epochs.check(),
+    async supersede(saleId, epoch) {
+      const { state } = keys(saleId);
+      if (epochs.known(state) !== epoch) return false;
+      try {
+        // No epoch has the number 0: if this is the right server, the next attempt loads the sale.
+        if ((await redis.hget(state, 'epoch')) === String(epoch)) await redis.hset(state, 'epoch', 0);
+      } catch {
+        // It does not answer, or is a replica by now: what is right there is found out below.
+      }
+      return epochs.supersede(state, epoch);
+    },
     knownEpoch: (saleId) => epochs.known(keys(saleId).state),
     async load(sale) {
       // Of two processes of which one does not know of a promotion yet, the other decides.
@@ -162,6 +184,7 @@ export function createSaleMirror(
       // Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox.
       const snapshot = await orders.snapshot(
         sale.id,
+        epoch,
         reserved.map((r) => r.orderId),
         (pages) => copyBuyers(sale.id, pages),
       );
@@ -197,13 +220,14 @@ export function createSaleMirror(
       const epoch = await epochOf(reservation.saleId);
       const claimedAtMs = await scripts.claim(keys(reservation.saleId), reservation, epoch);
       if (typeof claimedAtMs === 'string') return claimedAtMs;
-      return { ...reservation, claimedAtMs, untilMs, isFirst: false };
+      return { ...reservation, claimedAtMs, untilMs, isFirst: false, epoch };
     },
     async claimAbandoned(saleId, max) {
       const untilMs = claimEndMs();
-      const { claimedAtMs, members } = await scripts.claimAbandoned(keys(saleId), max, await epochOf(saleId));
+      const epoch = await epochOf(saleId);
+      const { claimedAtMs, members } = await scripts.claimAbandoned(keys(saleId), max, epoch);
       return members.map((member) => {
-        return { ...readMember(saleId, member), claimedAtMs, untilMs, isFirst: false };
+        return { ...readMember(saleId, member), claimedAtMs, untilMs, isFirst: false, epoch };
       });
     },
     unclaim: (reservation) => scripts.unclaim(keys(reservation.saleId), reservation, reservation.claimedAtMs),
@@ -225,8 +249,9 @@ export function createSaleMirror(
       const untilMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - limits.claimMs;
       return redis.zcount(reservations, '-inf', untilMs);
     },
-    async applyChange(change) {
+    async applyChange(change, loadedIn = null) {
       const { saleId } = change;
+      if (loadedIn !== null && loadedIn !== (await epochOf(saleId))) return false;
       if (change.change === 'restock') return (await this.restock(saleId, change.units, change.id)) !== null;
       return (await applyToOrder(change.change, change)) !== null;
     },

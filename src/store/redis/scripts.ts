@@ -45,6 +45,8 @@ export interface SaleDigest {
   readonly buyers: number;
   /** As `windowOf` writes it. */
   readonly window: string;
+  /** In which it was looked for. */
+  readonly epoch: number;
 }
 
 /** First instant of a sale and first instant after it, milliseconds since 1970 or '', with a space between them. */
@@ -352,9 +354,9 @@ function driftScripts(redis: Redis, isCluster: boolean) {
         }),
       );
       const flat = replies.flat();
-      return sales.map((_, i) => {
+      return sales.map(({ epoch }, i) => {
         const [free, pending, ageMs, buyers, window] = flat.slice(5 * i, 5 * i + 5) as Values;
-        return { free, pending, ageMs, buyers, window };
+        return { free, pending, ageMs, buyers, window, epoch };
       });
     },
 

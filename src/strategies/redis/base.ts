@@ -45,7 +45,7 @@ export const EMPTY = { kind: 'empty' } as const;
 /** The reply from Redis, or none. */
 type Answered =
   | Exclude<ReserveOutcome, { readonly kind: 'reserved' | 'held' }>
-  | { readonly kind: 'reserved'; readonly reservation: Reservation }
+  | { readonly kind: 'reserved'; readonly reservation: Reservation; readonly epoch?: number }
   | { readonly kind: 'held'; readonly reservation: Reservation };
 export type Decision = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
 /** The same for the control, which commits by itself. */
@@ -97,7 +97,7 @@ export function redisStrategy(
       const isReplicated = await hasReplicas();
       if (!isReplicated) onError('replicate-reservation', TOO_FEW_REPLICAS, attempt);
       if (outcome.kind === 'held') return { ...outcome, isReplicated };
-      const reservation = withFirstClaim(outcome.reservation, untilMs);
+      const reservation = withFirstClaim(outcome.reservation, untilMs, outcome.epoch);
       return { kind: 'reserved', reservation, isReplicated };
     },
     restock: (saleId, units) => restock(context, mirror, saleId, units),
@@ -152,7 +152,8 @@ function resolver<D extends Decision | CommitDecision>(
       for (;;) {
         const epoch = mirror.knownEpoch(saleId) ?? (await mirror.epoch(saleId));
         const decision = await decide(attempt, { keys, epoch });
-        if (decision.kind !== 'not-loaded' && decision.kind !== 'late') return decision as Tried<D>;
+        if (decision.kind !== 'not-loaded' && decision.kind !== 'late')
+          return (decision.kind === 'reserved' ? { ...decision, epoch } : decision) as Tried<D>;
         untilMs ||= performance.now() + LOAD_WAIT_MS;
         if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[decision.kind] };
         if (decision.kind === 'late') {

@@ -1,0 +1,64 @@
+/**
+ * Two processes use one Redis each, with one Postgres: as after a promotion that one of them has not noticed, for as long as the
+ * test needs it. Postgres is the fence between the copies of a sale (src/store/redis/epochs.ts).
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { attempt, buy, cancel, createSale, eventually } from '../support/client.ts';
+import { OwnRedis } from '../support/servers.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openStoresWithRedis, type StoresWithRedis } from '../support/stores.ts';
+
+let stores: StoresWithRedis;
+let other: OwnRedis;
+beforeAll(async () => {
+  [stores, other] = await Promise.all([openStoresWithRedis(), OwnRedis.open()]);
+});
+afterAll(async () => {
+  await other?.[Symbol.asyncDispose]();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
+  let a: TestService;
+  let b: TestService;
+  beforeAll(async () => {
+    const env = { STRATEGY, DATABASE_URL: stores.databaseUrl, SEGMENTS: '4' };
+    [a, b] = await Promise.all([
+      startService({ ...env, REDIS_URL: stores.redisUrl }),
+      startService({ ...env, REDIS_URL: other.url }),
+    ]);
+  });
+  afterAll(async () => {
+    await Promise.all([a?.kill(), b?.kill()]);
+  });
+
+  it('finds every order, whichever copy it was reserved in', async () => {
+    const sale = await createSale(a.url, 2);
+    expect((await buy(a.url, sale.id, 'ann')).status).toBe(201);
+    expect((await buy(b.url, sale.id, 'ann')).status).toBe(200); // the sale is in both now
+
+    expect((await buy(a.url, sale.id, 'bob')).status).toBe(201);
+
+    const refused = await buy(b.url, sale.id, 'cat');
+    expect([refused.status, refused.problem]).toEqual([409, 'sold-out']);
+    expect((await buy(b.url, sale.id, 'bob')).status).toBe(200);
+  });
+
+  it('sells a unit that becomes free, whichever copy the cancellation reached', async () => {
+    const sale = await createSale(a.url, 1);
+    const { body } = await buy(a.url, sale.id, 'ann');
+    expect((await buy(b.url, sale.id, 'ann')).status).toBe(200);
+    expect((await buy(b.url, sale.id, 'cat')).status).toBe(409);
+
+    expect((await cancel(a.url, body.orderId)).status).toBe(200);
+    await eventually(
+      () => attempt(b.url, sale.id, 'cat'),
+      ({ status }) => status === 201,
+    );
+    // The other copy is as old as any: its process leaves it with the next pass of the reaper.
+    await eventually(
+      () => attempt(a.url, sale.id, 'cat'),
+      ({ status }) => status === 200,
+    );
+  });
+});
