@@ -19,6 +19,7 @@ import { openPostgres, type PostgresStore } from './store/postgres/pool.ts';
 import { type SaleTable, saleTable } from './store/postgres/sales.ts';
 import { openRedis, type RedisStore } from './store/redis/connection.ts';
 import { redisEpochs } from './store/redis/epochs.ts';
+import { commandsFor } from './store/redis/permissions.ts';
 import { strategies } from './strategies/registry.ts';
 import type { Strategy } from './strategies/strategy.ts';
 
@@ -133,18 +134,12 @@ function connectRedis(url: string, config: Config, onError: Reports['onError']):
 
 /** @throws StartError when the user of Redis may not send what the configuration needs */
 async function checkPermissions(redis: RedisStore, url: string, config: Config): Promise<void> {
-  const { lock, confirm, redisWait, auth } = config;
-  const waits = lock === 'redis-wait' || (confirm === 'accepted' && redisWait > 0);
-  const denied = await redis.denied([
-    ...(waits ? (['wait'] as const) : []),
-    ...(auth !== null ? (['incrby'] as const) : []), // limits of a customer
-  ]);
-  if (denied.length === 0) return;
+  const missing = await redis.missingRules(commandsFor(config));
+  if (missing.length === 0) return;
   const user = /\/\/([^:@/]+):[^@]*@/.exec(url)?.[1] ?? 'default';
-  const rules = denied.map((command) => `+${command}`).join(' ');
-  const message = `The user of REDIS_URL may not send ${denied.join(', ')}.`;
+  const rules = missing.join(' ');
   throw new StartError(
-    `${message} Run on each server: ACL SETUSER ${user} ${rules}\nAll that the service needs: docs/how-to/run-in-production.md, "Restrict the Redis user".`,
+    `The user of REDIS_URL lacks ${rules}. Run on each server: ACL SETUSER ${user} ${rules}\nAll that the service needs: docs/how-to/run-in-production.md, "Restrict the Redis user".`,
   );
 }
 

@@ -336,7 +336,7 @@ const servicePaths: ZodOpenApiPathsObject = {
       responses: {
         '200': json(
           s.readinessSchema,
-          'Both stores answer; `degraded` lists failing background work, masters of a cluster that are down, and a Redis that may evict keys',
+          'Both stores answer; `degraded` lists failing background work, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
         ),
         '503': json(s.readinessSchema, 'A store does not answer; of a cluster, no master does'),
         ...failures(),

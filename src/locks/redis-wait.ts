@@ -74,7 +74,8 @@ export async function create({ redis, redisWait = 0, onError }: Context): Promis
       try {
         await confirm();
         return { kind: 'held', fencingToken };
-      } catch {
+      } catch (error) {
+        if (!(error instanceof TooFewReplicasError)) throw error;
         await scripts.release(resource, token);
         return { kind: 'unavailable', reason: 'redis-too-few-replicas' };
       }

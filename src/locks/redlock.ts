@@ -12,6 +12,7 @@
  */
 import { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
+import { isDenied, missingRules, OF_A_LOCK, PROBE_KEY } from '../store/redis/permissions.ts';
 import { type Claim, polledLock } from './kit/polled-lock.ts';
 import { requestQuorum } from './kit/quorum.ts';
 import { defineTokenScripts, lockKey } from './kit/redis.ts';
@@ -35,6 +36,7 @@ interface Context {
 }
 
 interface Node {
+  readonly host: string;
   readonly redis: Redis;
   renew(resource: string, token: string, ttlMs: number): Promise<boolean>;
   release(resource: string, token: string, ttlMs: number): Promise<boolean>;
@@ -57,8 +59,21 @@ export async function create({ redlockUrls, onError }: Context): Promise<Lock> {
       `fewer than ${quorum} of the ${nodes.length} servers of REDLOCK_URLS are reachable`,
     );
   }
+  const probes = nodes.map(({ redis }) => ({ redis, key: PROBE_KEY }));
+  const rules = await missingRules(probes, OF_A_LOCK);
+  if (rules.length > 0) {
+    close();
+    throw new LockSetupError(
+      `a server denies commands: run ACL SETUSER with its user and ${rules.join(' ')}`,
+    );
+  }
   const request = (ttlMs: number, send: (node: Node) => Promise<boolean>) =>
-    requestQuorum(nodes, quorum, Math.min(NODE_MS, ttlMs * NODE_SHARE), send);
+    requestQuorum(nodes, quorum, Math.min(NODE_MS, ttlMs * NODE_SHARE), (node) =>
+      send(node).catch((error: Error) => {
+        if (isDenied(error)) onError('redlock-permission', error, { host: node.host });
+        throw error;
+      }),
+    );
 
   async function release({ resource, token, options: { ttlMs } }: Claim): Promise<boolean> {
     const { granted } = await request(ttlMs, (node) => node.release(resource, token, ttlMs));
@@ -118,5 +133,5 @@ function openNode(url: string, onError: Context['onError']): Node {
     for (const [token, { resource, untilMs }] of [...unconfirmed])
       release(resource, token, untilMs - performance.now()).catch(() => {});
   });
-  return { redis, renew: scripts.renew, release };
+  return { host, redis, renew: scripts.renew, release };
 }

@@ -1,7 +1,7 @@
 /** The user of Redis that docs/how-to/run-in-production.md describes is enough for the service and its locks, and not too much. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { shareCapacity } from '../../src/access/capacity.ts';
 import { redisTurns } from '../../src/access/redis-turns.ts';
 import { sharedLimits } from '../../src/access/shared-limits.ts';
@@ -10,12 +10,17 @@ import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
 import type { Sale } from '../../src/domain/sale.ts';
 import * as fair from '../../src/locks/redis-fair.ts';
 import * as readWrite from '../../src/locks/redis-read-write.ts';
+import * as redisWait from '../../src/locks/redis-wait.ts';
+import * as redlock from '../../src/locks/redlock.ts';
 import * as redisLock from '../../src/locks/rungs/redis.ts';
-import type { RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { call, eventually } from '../support/client.ts';
 import { redisLocks } from '../support/lock-process.ts';
+import { openIndependent, openReplicated } from '../support/redis-groups.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { startService } from '../support/service.ts';
 import { openStoresWithRedis } from '../support/stores.ts';
+import { World } from '../support/world.ts';
 import { lockContract } from './lock-suite.ts';
 import { strategyContract } from './strategy-suite.ts';
 
@@ -82,15 +87,78 @@ for (const { create, description } of [redisLock, fair, readWrite]) {
 }
 
 it.each([
-  ['+wait', { LOCK: 'redis-wait' }],
-  ['+wait', { CONFIRM: 'accepted', REDIS_WAIT: '1' }],
-  ['+zadd', {}],
-])('without %s, a service with %o does not start, and says what to add', async (rule, env) => {
+  ['+wait', '-wait', { LOCK: 'redis-wait' }],
+  ['+wait', '-wait', { CONFIRM: 'accepted', REDIS_WAIT: '1' }],
+  ['+subscribe', '-subscribe', { LOCK: 'redis' }],
+  ['+zadd', '-zadd', {}],
+  ['+evalsha', '-evalsha', {}],
+  ["'~stampede:*'", 'resetkeys', {}],
+  ["'&stampede:*'", 'resetchannels', {}],
+])('without %s (%s), a service with %o does not start, and says what to add', async (rule, without, env) => {
   await using stores = await openStoresWithRedis();
   const url = await loggedIn(stores.redisUrl);
-  await stores.redis.call('ACL', 'SETUSER', user, rule.replace('+', '-'));
+  await stores.redis.call('ACL', 'SETUSER', user, without);
   const given = { DATABASE_URL: stores.databaseUrl, REDIS_URL: url, ...env };
   await expect(startService(given)).rejects.toThrow(`ACL SETUSER ${user} ${rule}\n`);
+});
+
+it('a lock that may no longer send WAIT says so, and does not blame the replicas', async () => {
+  const pair = await openReplicated(redisWait.create);
+  onTestFinished(() => pair.close());
+  const store = await openRedis(await loggedIn(pair.primary.url), () => {});
+  const lock = await redisWait.create({ redis: store, onError: () => {} });
+  await servers.at(-1)!.call('ACL', 'SETUSER', user, '-wait');
+  const result = await lock.acquire('denied', { ttlMs: 5_000, waitMs: 0 });
+  expect(result).toEqual({ kind: 'unavailable', reason: 'redis-noperm' });
+  await lock.close();
+  await store.close();
+});
+
+it('redlock does not start without a command on a server, and reports one that is denied later', async () => {
+  const group = await openIndependent(redlock.create, 3);
+  onTestFinished(() => group.close());
+  const redlockUrls = await Promise.all(group.redis.map(({ url }) => loggedIn(url)));
+  const admins = servers.slice(-3);
+  const reports: unknown[] = [];
+  const create = () => redlock.create({ redlockUrls, onError: (...report) => reports.push(report) });
+  await admins[2]!.call('ACL', 'SETUSER', user, '-evalsha');
+  await expect(create()).rejects.toThrow('ACL SETUSER with its user and +evalsha');
+  await admins[2]!.call('ACL', 'SETUSER', user, '+evalsha');
+  const lock = await create();
+  for (const admin of admins) await admin.call('ACL', 'SETUSER', user, '-set');
+  await lock.acquire('denied', { ttlMs: 5_000, waitMs: 0 });
+  expect(String(reports)).toMatch(/redlock-permission,ReplyError: NOPERM .*no permissions to run the 'set'/);
+  await lock.close();
+});
+
+it.each([
+  ['wait', { CONFIRM: 'accepted', REDIS_WAIT: '1' }, 201],
+  ['zadd', {}, 503],
+])('is degraded while its user may not send %s, logs it once, and recovers', async (command, env, status) => {
+  const pair = await openReplicated(redisWait.create);
+  onTestFinished(() => pair.close());
+  const url = await loggedIn(pair.primary.url);
+  const admin = servers.at(-1)!;
+  await using world = await World.open({ strategy: 'lua', env: { REDIS_URL: url, ...env } });
+  const sale = await world.openSale(20);
+  await admin.call('ACL', 'SETUSER', user, `-${command}`);
+  const until = async (word: string) =>
+    eventually(
+      async () => call(`${await world.url()}/readyz`),
+      ({ body }) => body.status === word,
+      60_000,
+    );
+  for (const customer of ['ann', 'ben']) {
+    const answer = await sale.request('purchase', customer);
+    expect(answer!.status).toBe(status);
+    if (status === 503) expect(JSON.stringify(answer!.body)).toContain('redis-noperm');
+  }
+  expect(JSON.stringify((await until('degraded')).body)).toContain(`+${command}`);
+  await admin.call('ACL', 'SETUSER', user, `+${command}`);
+  await until('ok');
+  const log = world.services.flatMap((service) => service.log);
+  expect(log.filter((line) => line.includes(`lacks +${command}`))).toHaveLength(1);
+  expect(log.join('')).not.toContain('too few replicas');
 });
 
 describe('the user of the page', () => {

@@ -91,6 +91,10 @@ async function expectDegraded(loop: string, detail: RegExp): Promise<void> {
   expect([status, body.status, body.stores]).toEqual([200, 'degraded', { postgres: 'ok', redis: 'ok' }]);
   expect(body.degraded).toContainEqual({ what: loop, detail: expect.stringMatching(detail) });
   expect(await metric('failing', loop)).toBe(1);
+  await eventually(
+    async () => logged('Background work failed', loop),
+    (lines) => lines.length > 0,
+  );
   expect(logged('Background work failed', loop)).toHaveLength(1);
 }
 
@@ -101,6 +105,10 @@ async function expectHealed(loop: string): Promise<void> {
     30_000,
   );
   expect(await metric('failing', loop)).toBe(0);
+  await eventually(
+    async () => logged('Background work recovered', loop), // the log comes through a pipe
+    (lines) => lines.length > 0,
+  );
   expect(logged('Background work recovered', loop)).toHaveLength(1);
   logFrom = service.log.length;
 }

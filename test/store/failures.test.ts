@@ -150,6 +150,11 @@ it.each([
     "ERR Error running script (call to f_1): @user_script:3: -OOM command not allowed when used memory > 'maxmemory'.",
   ],
   ['busy', "Stream isn't writeable and enableOfflineQueue options is false"],
+  [
+    'unknown',
+    "ERR The user executing the script can't run this command or subcommand script: 31, on @user_script:1.",
+  ],
+  ['unknown', "ERR ACL failure in script: User a has no permissions to run the 'zadd' command script: 31"],
   ['unknown', 'Command timed out'],
   ['unknown', 'Connection is closed.'],
   ['unknown', 'Command aborted due to connection close'],

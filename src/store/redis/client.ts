@@ -2,35 +2,40 @@
  * The clients of ioredis, by address. None of them queues commands while its connection is down, or sends one again after it
  * was lost: it may have run.
  */
-import {
-  Cluster,
-  Redis,
-  type RedisOptions,
-  type SentinelConnectionOptions,
-  SentinelConnector,
-} from 'ioredis';
+import { Cluster, Redis, type SentinelConnectionOptions, SentinelConnector } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { ClusterAddress, RedisAddress, SentinelAddress } from '../../config/redis-url.ts';
 
 /** A lost connection is retried soon, because the renewal of a lease may be waiting. */
 export const retryMs = (times: number) => Math.min(25 * 2 ** Math.min(times, 5), 250);
 
-/** Of every connection. */
-const CONNECTION = {
+/** Of every connection. @param onReply gets each error that a server replies */
+const connection = (onReply: OnReply) => ({
   lazyConnect: true,
   autoResendUnfulfilledCommands: false,
   maxRetriesPerRequest: 0,
   commandTimeout: limits.redisCommandMs,
   connectTimeout: limits.redisCommandMs,
   // A primary that became a replica accepts no write: find the new primary, or follow the host name to it.
-  reconnectOnError: ({ message }: Error) => message.startsWith('READONLY'),
-} satisfies RedisOptions;
+  reconnectOnError(error: Error) {
+    onReply(error);
+    return error.message.startsWith('READONLY');
+  },
+});
+
+export type OnReply = (error: Error) => void;
 
 /** Of one that needs no queue: it connects before it is used. */
-const CLIENT = { ...CONNECTION, enableOfflineQueue: false, retryStrategy: retryMs } satisfies RedisOptions;
+const client = (onReply: OnReply) => ({
+  ...connection(onReply),
+  enableOfflineQueue: false,
+  retryStrategy: retryMs,
+});
 
-export function clientOf(address: Exclude<RedisAddress, ClusterAddress>): Redis {
-  return address.kind === 'server' ? new Redis(address.url, CLIENT) : sentinelClient(address);
+export function clientOf(address: Exclude<RedisAddress, ClusterAddress>, onReply: OnReply): Redis {
+  return address.kind === 'server'
+    ? new Redis(address.url, client(onReply))
+    : sentinelClient(address, onReply);
 }
 
 /**
@@ -54,10 +59,10 @@ class Connector extends SentinelConnector {
  * With Sentinel the client asks one Sentinel after the other for the primary. It also subscribes to their `+switch-master`
  * events, so that it leaves an old primary that it still reaches (a split brain) when any Sentinel announces the new one.
  */
-function sentinelClient(address: SentinelAddress): Redis {
+function sentinelClient(address: SentinelAddress, onReply: OnReply): Redis {
   let wasReady = false;
   const redis = new Redis({
-    ...CLIENT,
+    ...client(onReply),
     Connector,
     sentinels: [...address.hosts],
     name: address.service,
@@ -83,7 +88,7 @@ const TRY_AGAIN_MS = 25;
 const MAX_REDIRECTIONS = 40;
 
 /** The client of a cluster sends each command to the server that has its keys, and follows MOVED, ASK and TRYAGAIN. */
-export function clusterOf(address: ClusterAddress): Cluster {
+export function clusterOf(address: ClusterAddress, onReply: OnReply): Cluster {
   return new Cluster([...address.hosts], {
     lazyConnect: true,
     enableOfflineQueue: false,
@@ -95,13 +100,13 @@ export function clusterOf(address: ClusterAddress): Cluster {
     maxRedirections: MAX_REDIRECTIONS,
     clusterRetryStrategy: retryMs,
     clusterNodeRetryStrategy: retryMs,
-    redisOptions: nodeOptions(address),
+    redisOptions: nodeOptions(address, onReply),
   });
 }
 
 /** Of a connection to one server of a cluster. */
-export function nodeOptions(address: ClusterAddress) {
-  return { ...CONNECTION, ...credentialsOf(address) };
+export function nodeOptions(address: ClusterAddress, onReply: OnReply) {
+  return { ...connection(onReply), ...credentialsOf(address) };
 }
 
 function credentialsOf({ tls, username, password }: ClusterAddress | SentinelAddress) {

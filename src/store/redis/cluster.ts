@@ -9,7 +9,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Cluster, Command, Redis, type RedisOptions } from 'ioredis';
 import type { ClusterAddress } from '../../config/redis-url.ts';
-import { clusterOf, nodeOptions, retryMs } from './client.ts';
+import { clusterOf, nodeOptions, type OnReply, retryMs } from './client.ts';
 import { type RedisServer, redisServer, type StoreServer } from './server.ts';
 
 /** Options of a further connection. */
@@ -40,8 +40,9 @@ export function redisCluster(
   address: ClusterAddress,
   replicas: number,
   onError: (error: Error) => void,
+  onReply: OnReply,
 ): RedisCluster {
-  const cluster = clusterOf(address);
+  const cluster = clusterOf(address, onReply);
   const nodes = new Map<string, Redis>();
   const servers = new WeakMap<Redis, RedisServer>();
   cluster.on('error', onError);
@@ -133,7 +134,7 @@ export function redisCluster(
         return retryMs(times);
       };
       const connection: Redis = new Redis({
-        ...nodeOptions(address),
+        ...nodeOptions(address, onReply),
         enableOfflineQueue: false,
         ...options,
         ...place(),

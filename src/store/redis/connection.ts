@@ -9,7 +9,7 @@ import type { Redis } from 'ioredis';
 import { type ClusterAddress, parseRedisUrl } from '../../config/redis-url.ts';
 import { clientOf } from './client.ts';
 import { type ConnectionOptions, redisCluster } from './cluster.ts';
-import { deniedCommands, type OfModes } from './permissions.ts';
+import { isDenied, missingRules, PROBE_KEY } from './permissions.ts';
 import { defineLockScripts } from './script.ts';
 import { defineSaleScripts, NOT_SENT, type SaleScripts } from './scripts.ts';
 import { type RedisServer, redisServer, type StoreServer } from './server.ts';
@@ -26,7 +26,8 @@ export interface RedisStore {
   findAgain(key: string): void;
   /**
    * Call it before a write to a key, and its result after the write.
-   * @returns whether as many replicas as `REDIS_WAIT` asks for have the write; always, when it asks for none. Never throws
+   * @returns whether as many replicas as `REDIS_WAIT` asks for have the write; always, when it asks for none
+   * @throws (the result) what kept Redis from counting them
    */
   watchReplication(key: string): () => boolean | Promise<boolean>;
   /** Opens the same again, for the commands of one user. @throws when it cannot connect */
@@ -36,12 +37,13 @@ export interface RedisStore {
   /** @throws when Redis does not answer; in a cluster, when no master does. */
   ping(): Promise<void>;
   /**
-   * Checks each server: whether it answers, and may not evict keys.
-   * @returns by item, such as `eviction-policy 127.0.0.1:6379`, what is wrong; null: nothing
+   * Looks at each server: whether it answers, and keeps what it is told; and at the user once a command was denied.
+   * @param commands that the service needs
+   * @returns what is wrong
    */
-  inspect(): Promise<ReadonlyMap<string, string | null>>;
-  /** Tries the commands of the service: see permissions.ts. @returns those that the user may not send */
-  denied(modes: readonly OfModes[]): Promise<readonly string[]>;
+  inspect(commands: readonly string[]): Promise<readonly string[]>;
+  /** Tries commands: see permissions.ts. @returns the rules that the user lacks, such as `+wait` */
+  missingRules(commands: readonly string[]): Promise<readonly string[]>;
   close(): Promise<void>;
 }
 
@@ -54,11 +56,12 @@ export async function openRedis(
   redisUrl: string,
   onError: (error: Error) => void,
   replicas = 0,
+  denials: Denials = { isSeen: false },
 ): Promise<RedisStore> {
   const address = parseRedisUrl(redisUrl);
   if (typeof address === 'string') throw new Error(`the URL ${address}`);
-  if (address.kind === 'cluster') return openCluster(address, onError, replicas);
-  const redis = clientOf(address);
+  if (address.kind === 'cluster') return openCluster(address, onError, replicas, denials);
+  const redis = clientOf(address, noteIn(denials));
   redis.on('error', onError);
   let reason: Error | undefined; // what `connect` rejects with may say no more than that the connection is closed
   redis.once('error', (error) => {
@@ -68,17 +71,20 @@ export async function openRedis(
     redis.disconnect();
     throw reason ?? error;
   });
-  return storeOn(redis, (listener) => openRedis(redisUrl, listener), replicas);
+  return storeOn(redis, (listener) => openRedis(redisUrl, listener, 0, denials), replicas, denials);
 }
 
 /** The store on a client of one server. */
-export function storeOn(redis: Redis, another: RedisStore['another'], replicas = 0): RedisStore {
+export function storeOn(
+  redis: Redis,
+  another: RedisStore['another'],
+  replicas = 0,
+  denials: Denials = { isSeen: false },
+): RedisStore {
   const server = redisServer(redis, replicas);
   const connectionTo: RedisStore['connectionTo'] = (_key, options) => redis.duplicate(options);
   const { host, port } = redis.options;
-  const servers = () => [
-    { redis, name: `${host}:${port}`, key: 'stampede:{probe:0}', check: () => redis.ping() },
-  ];
+  const servers = () => [{ redis, name: `${host}:${port}`, key: PROBE_KEY, check: () => redis.ping() }];
   const serverOf = () => server;
   const findAgain = () => redis.disconnect(true);
   return storeWith({
@@ -90,6 +96,7 @@ export function storeOn(redis: Redis, another: RedisStore['another'], replicas =
     another,
     connectionTo,
     replicas,
+    denials,
   });
 }
 
@@ -97,13 +104,19 @@ async function openCluster(
   address: ClusterAddress,
   onError: (error: Error) => void,
   replicas: number,
+  denials: Denials,
 ): Promise<RedisStore> {
-  const { cluster, connect, servers, ...toServers } = redisCluster(address, replicas, onError);
+  const { cluster, connect, servers, ...toServers } = redisCluster(
+    address,
+    replicas,
+    onError,
+    noteIn(denials),
+  );
   await connect();
   const redis = cluster as unknown as Redis; // the commands that name keys are the same
-  const another: RedisStore['another'] = (listener) => openCluster(address, listener, 0);
+  const another: RedisStore['another'] = (listener) => openCluster(address, listener, 0, denials);
   const findAgain = () => cluster.refreshSlotsCache();
-  return storeWith({ redis, isCluster: true, findAgain, servers, another, ...toServers, replicas });
+  return storeWith({ redis, isCluster: true, findAgain, servers, another, ...toServers, replicas, denials });
 }
 
 type Parts = Pick<
@@ -112,9 +125,19 @@ type Parts = Pick<
 > & {
   servers(): readonly StoreServer[];
   readonly replicas: number;
+  readonly denials: Denials;
 };
 
-function storeWith({ servers, replicas, ...parts }: Parts): RedisStore {
+/** Whether a command of this store, or of another one that it opened, was denied to the user. */
+interface Denials {
+  isSeen: boolean;
+}
+
+const noteIn = (denials: Denials) => (reply: Error) => {
+  denials.isSeen ||= isDenied(reply);
+};
+
+function storeWith({ servers, replicas, denials, ...parts }: Parts): RedisStore {
   const { redis, isCluster, serverOf } = parts;
   return {
     ...parts,
@@ -125,11 +148,15 @@ function storeWith({ servers, replicas, ...parts }: Parts): RedisStore {
       const failed = checks.find(({ status }) => status === 'rejected') as PromiseRejectedResult | undefined;
       if (checks.every(({ status }) => status === 'rejected')) throw failed?.reason ?? new Error(NO_MASTER);
     },
-    async inspect() {
+    async inspect(commands) {
       const looks = servers().map((server) => inspectServer(server, isCluster));
-      return new Map((await Promise.all(looks)).flat());
+      const problems = (await Promise.all(looks)).filter((problem) => problem !== null);
+      if (!denials.isSeen) return problems;
+      const rules = await missingRules(servers(), commands);
+      denials.isSeen = rules.length > 0;
+      return denials.isSeen ? [...problems, `the user lacks ${rules.join(' ')}`] : problems;
     },
-    denied: (modes) => deniedCommands(servers(), modes),
+    missingRules: (commands) => missingRules(servers(), commands),
     async close() {
       redis.disconnect();
     },
@@ -138,19 +165,20 @@ function storeWith({ servers, replicas, ...parts }: Parts): RedisStore {
 
 const NO_MASTER = 'no master of the cluster is known';
 
-/** A single server that does not answer is not reported: /readyz names the store. */
-async function inspectServer({ redis, name, part, check }: StoreServer, isCluster: boolean) {
-  const found: [string, string | null][] = [];
+/** A single server that does not answer is not reported: /readyz names the store. @returns what is wrong; null: nothing */
+async function inspectServer(
+  { redis, name, part, check }: StoreServer,
+  isCluster: boolean,
+): Promise<string | null> {
   try {
     await check();
-    if (isCluster) found.push([`shard ${name}`, null]);
     const policy = /^maxmemory_policy:(\S+)/m.exec(await redis.info('memory'))?.[1] ?? 'noeviction';
-    const problem = `maxmemory-policy is ${policy}: Redis may evict sales; set it to noeviction`;
-    found.push([`eviction-policy ${name}`, policy === 'noeviction' ? null : problem]);
+    if (policy === 'noeviction') return null;
+    return `${name}: maxmemory-policy is ${policy}: Redis may evict sales; set it to noeviction`;
   } catch (error) {
-    if (isCluster) found.push([`shard ${name}`, `${part} unavailable: ${(error as Error).message}`]);
+    if (!isCluster || isDenied(error as Error)) return null;
+    return `shard ${name}: ${part} unavailable: ${(error as Error).message}`;
   }
-  return found;
 }
 
 const ALWAYS = () => true;
@@ -184,6 +212,8 @@ const NO_ANSWER =
  */
 export function classifyRedisError(error: unknown): RedisFailure {
   const { message = '', name = '' } = error as Error;
+  if (isDenied(error as Error) && !message.startsWith('NOPERM'))
+    return { kind: 'unknown', reason: 'redis-noperm' };
   if (NOT_SENT.test(message)) return { kind: 'busy', reason: 'redis-unreachable' };
   const reply = NOT_RUN.exec(message)?.[1];
   if (reply !== undefined) return { kind: 'busy', reason: `redis-${reply.toLowerCase()}` };

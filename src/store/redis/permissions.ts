@@ -1,12 +1,15 @@
 /** What the user of Redis may do: a mode whose command is denied would start, and then refuse everyone. */
+import type { Config } from '../../config/env.ts';
 import type { StoreServer } from './server.ts';
 
-/** Arguments with which a command does nothing but write to, and then delete, one key. Of `wait` there is no key. */
+/** Arguments with which a command does nothing but write to, and then delete, one key. Some need no key. */
 const TRIES: Readonly<Record<string, (key: string) => readonly (string | number)[]>> = {
+  ping: () => [],
   info: () => ['server'],
   time: () => [],
   wait: () => [0, 1],
   eval: () => ['return 1', 0],
+  evalsha: () => ['0'.repeat(40), 0], // no such script
   publish: () => ['stampede:permissions', ''],
   set: (key) => [key, '0', 'PX', 1_000],
   ...withKey('get', 'exists', 'persist', 'pttl', 'hgetall', 'hkeys', 'hlen', 'hvals', 'zcard', 'zpopmin'),
@@ -29,32 +32,71 @@ function withKey(...commands: readonly WithKey[]): typeof TRIES {
   return Object.fromEntries(entries);
 }
 
-/** Only some modes need them. */
-export const OF_MODES = ['wait', 'incrby'] as const;
-export type OfModes = (typeof OF_MODES)[number];
+/** The commands of a lock whose scripts renew and release it, on a server that has nothing else. */
+export const OF_A_LOCK = ['eval', 'evalsha', 'set', 'get', 'pexpire', 'del'] as const;
+
+/** A key of no sale, for tries on a server that is no cluster's. */
+export const PROBE_KEY = 'stampede:{probe:0}';
+
+/** The commands that a configuration needs, `subscribe` among them. */
+export function commandsFor({
+  lock,
+  confirm,
+  redisWait,
+  auth,
+}: Pick<Config, 'lock' | 'confirm' | 'redisWait' | 'auth'>): readonly string[] {
+  const ofModes: Readonly<Record<string, boolean>> = {
+    wait: lock === 'redis-wait' || (confirm === 'accepted' && redisWait > 0),
+    incrby: auth !== null, // limits of a customer
+    subscribe: lock === 'redis',
+  };
+  return [...Object.keys(TRIES), 'subscribe'].filter((name) => ofModes[name] ?? true);
+}
+
+/** A reply of Redis to a command that the user may not send. In a script, what ran before that command has its effect. */
+const DENIED =
+  /^NOPERM\b|^ERR Error running script.*NOPERM\b|^ERR (The user executing the script can't |ACL failure in script: )/;
+
+export const isDenied = ({ message }: Error) => DENIED.test(message);
+
+/** The rule of an ACL that a denied command lacks. */
+function ruleFor(command: string, { message }: Error): string {
+  const kind = /access (?:one of the|a) (key|channel)/.exec(message)?.[1];
+  if (kind === undefined) return `+${command}`;
+  return kind === 'key' ? "'~stampede:*'" : "'&stampede:*'";
+}
 
 /**
- * Tries the commands of the service on each server; see `TRIES`.
- * @param modes the commands of `OF_MODES` that are needed
- * @returns those that Redis denies to the user; a server that cannot be asked denies none
+ * Tries commands on each server; see `TRIES`.
+ * @param commands see `commandsFor`
+ * @returns the rules that the user lacks, such as `+wait`; a server that cannot be asked lacks none
  */
-export async function deniedCommands(
-  servers: readonly StoreServer[],
-  modes: readonly OfModes[],
+export async function missingRules(
+  servers: readonly Pick<StoreServer, 'redis' | 'key'>[],
+  commands: readonly string[],
 ): Promise<readonly string[]> {
-  const others: readonly string[] = OF_MODES.filter((name) => !modes.includes(name));
-  const denied = new Set<string>();
-  await Promise.all(
-    servers.map(async ({ redis, key }) => {
-      const tries = Object.entries(TRIES).filter(([name]) => !others.includes(name));
-      await Promise.all(
-        tries.map(([name, args]) =>
-          redis.call(name, ...args(key)).catch(({ message }: Error) => {
-            if (message.startsWith('NOPERM')) denied.add(name);
-          }),
-        ),
-      );
+  const rules = new Set<string>();
+  const tries = servers.flatMap(({ redis, key }) =>
+    commands.map(async (command) => {
+      try {
+        if (command === 'subscribe') await subscribe(redis);
+        else await redis.call(command, ...TRIES[command]!(key));
+      } catch (error) {
+        if (isDenied(error as Error)) rules.add(ruleFor(command, error as Error));
+      }
     }),
   );
-  return [...denied];
+  await Promise.all(tries);
+  return [...rules];
+}
+
+/** On a connection of its own, which can send nothing else afterwards. */
+async function subscribe(redis: StoreServer['redis']): Promise<void> {
+  const subscriber = redis.duplicate({ lazyConnect: true, retryStrategy: null }).on('error', () => {});
+  try {
+    await subscriber.connect();
+    await subscriber.subscribe('stampede:permissions');
+  } finally {
+    subscriber.disconnect();
+  }
 }

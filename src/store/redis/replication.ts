@@ -41,11 +41,12 @@ export function sharedCheck(check: (key: string) => Promise<boolean>): Replicati
   };
 }
 
-/** Confirms once `replicas` of them have acknowledged; see `REDIS_WAIT`. Never throws. */
+/** Confirms once `replicas` of them have acknowledged; see `REDIS_WAIT`. It throws why Redis cannot count them. */
 export function waitingFor(redis: Redis, replicas: number): Replication {
   let pausedUntilMs = 0;
+  let failure: PromiseSettledResult<unknown> | null = null; // of the try before the pause
   return sharedCheck(async (key) => {
-    if (performance.now() < pausedUntilMs) return false;
+    if (performance.now() < pausedUntilMs) return failed();
     // WAIT covers what other connections wrote before its own connection's last write. The key is new on
     // purpose: while its slot moves, its server redirects writes of new keys, so the check fails and the order is committed first.
     const marked = redis.set(`${key}:${randomUUID()}`, '1', 'PX', 1);
@@ -53,6 +54,12 @@ export function waitingFor(redis: Redis, replicas: number): Replication {
     const [mark, count] = await Promise.allSettled([marked, acknowledged]);
     if (mark.status === 'fulfilled' && count.status === 'fulfilled' && count.value >= replicas) return true;
     pausedUntilMs = performance.now() + PAUSE_MS;
-    return false;
+    failure = [mark, count].find(({ status }) => status === 'rejected') ?? null;
+    return failed();
   });
+
+  function failed(): false {
+    if (failure !== null) throw (failure as PromiseRejectedResult).reason;
+    return false;
+  }
 }

@@ -94,8 +94,14 @@ export function redisStrategy(
       if (outcome.kind === 'unanswered')
         return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
       if (outcome.kind !== 'reserved' && outcome.kind !== 'held') return outcome;
-      const isReplicated = await hasReplicas();
-      if (!isReplicated) onError('replicate-reservation', TOO_FEW_REPLICAS, attempt);
+      let failure: unknown = null;
+      try {
+        if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
+      } catch (error) {
+        failure = error;
+      }
+      const isReplicated = failure === null;
+      if (!isReplicated) onError('replicate-reservation', failure, attempt);
       if (outcome.kind === 'held') return { ...outcome, isReplicated };
       const reservation = withFirstClaim(outcome.reservation, untilMs, outcome.epoch);
       return { kind: 'reserved', reservation, isReplicated };
