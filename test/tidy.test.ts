@@ -58,7 +58,7 @@ const SHARED = [
   /^src\/locks\/kit\//,
   /^src\/strategies\/(strategy|registry)\.ts$/,
   /^src\/strategies\/(redis|postgres)\/base\.ts$/,
-  /^src\/strategies\/redis\/(bloom-filter|sold-out-latch)\.ts$/,
+  /^src\/strategies\/redis\/(bloom-filter|restock|sold-out-latch)\.ts$/,
 ];
 const isImplementation = (file: string) =>
   /^src\/(locks|strategies)\//.test(file) && !SHARED.some((shared) => shared.test(file));

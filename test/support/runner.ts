@@ -3,6 +3,7 @@
  * recovers while later rounds go on, and so is hit by their faults, too.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Linearity } from './linearity.ts';
 import { randomOf, type Workload } from './workloads.ts';
 import type { TestSale, World } from './world.ts';
 
@@ -14,12 +15,20 @@ export interface Round {
   readonly workload: Workload;
   /** Disturbs the sale; `work` is the end of the workload. */
   readonly fault: (sale: TestSale, work: Promise<void>) => Promise<unknown>;
-  /** Whether one order of all operations must explain all answers. */
-  readonly isLinearizable?: boolean;
+  /** What one order of all operations must explain. */
+  readonly explained?: 'all' | 'all but sold-out';
   /** Whether customers are answered before the commit (CONFIRM=accepted): the stores are compared once nothing is left between them. */
   readonly isAhead?: boolean;
   /** Checks of this round, beside the invariants. @returns violations */
   readonly check?: (sale: TestSale) => string[];
+}
+
+/** A round, once all is over. */
+export interface Played {
+  readonly seed: number;
+  readonly operations: number;
+  /** Absent: not looked at. */
+  readonly explained?: Linearity['explains'];
 }
 
 export class Runner {
@@ -52,16 +61,28 @@ export class Runner {
   }
 
   /** Waits for all recoveries, sells what is left, and checks all sales again. */
-  async end(): Promise<void> {
+  async end(): Promise<readonly Played[]> {
     await Promise.all(this.#recoveries);
     for (const { round, sale } of this.#rounds) {
       this.note(round.name, await sale.sellOut());
       await this.#check(round, sale);
     }
     await Promise.all(this.#rounds.map(({ round, sale }) => this.#recover(round, sale)));
-    for (const { round, sale } of this.#rounds)
-      if (round.isLinearizable) this.note(round.name, await sale.linearity());
+    const played: Played[] = [];
+    for (const { round, sale } of this.#rounds) {
+      const { seed } = round;
+      const operations = sale.ledger.operations.length;
+      played.push({ seed, operations, ...(round.explained && (await this.#explain(round, sale))) });
+    }
     this.note('log', [...this.#world.logged('Unexpected error'), ...this.#world.logged('"level":60')]);
+    return played;
+  }
+
+  async #explain({ name, explained }: Round, sale: TestSale): Promise<Pick<Played, 'explained'>> {
+    const { explains, step } = await sale.linearity();
+    if (explains !== 'all' && explains !== explained)
+      this.note(name, [`P6: one order of the operations explains ${explains}: ${JSON.stringify(step)}`]);
+    return { explained: explains };
   }
 
   async #check(round: Round, sale: TestSale): Promise<void> {

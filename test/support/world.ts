@@ -13,7 +13,7 @@ import { strategies } from '../../src/strategies/registry.ts';
 import { type Answer, attempt, cancel, createSale, eventually, pay, users } from './client.ts';
 import { pendingWork, violationsOf } from './invariants.ts';
 import { Ledger, type Operation } from './ledger.ts';
-import { notLinearizable } from './linearity.ts';
+import { type Linearity, linearityOf } from './linearity.ts';
 import { launch, type Run } from './service.ts';
 import { openTestStores, type TestStores } from './stores.ts';
 
@@ -332,9 +332,8 @@ export class TestSale {
     return violationsOf(this.world.stores.sql, this.id, this.ledger);
   }
 
-  /** @returns a violation when no order of the operations explains all answers */
-  linearity(): Promise<string[]> {
-    return notLinearizable(this.world.stores.sql, this.id, this.stock, this.ledger);
+  linearity(): Promise<Linearity> {
+    return linearityOf(this.world.stores.sql, this.id, this.stock, this.ledger);
   }
 
   /** What is left between the stores, or why they cannot be read. */

@@ -10,6 +10,7 @@ import { LOCK_CAPABILITIES } from '../../../src/locks/lock.ts';
 import { locks } from '../../../src/locks/registry.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import type { Results } from '../results.ts';
+import { number } from '../text.ts';
 import { chartFile } from './chart-file.ts';
 import { htmlReport, markdownReport } from './index.ts';
 import { machinesTable } from './machines.ts';
@@ -131,12 +132,48 @@ interface Failover {
   readonly pauseMs: number;
 }
 
+/** What tests that ran for longer have logged, a JSON object a line; null: it is not committed. */
+function logOf<Line>(name: string): readonly Line[] | null {
+  const file = new URL(`${folder}/${name}.jsonl`, root);
+  if (!existsSync(file)) return null;
+  const lines = readFileSync(file, 'utf8').trim().split('\n');
+  return lines.map((line) => JSON.parse(line) as Line);
+}
+
+/** @param lines of `logOf` */
+function withOrigin(table: string, name: string, lines: readonly { readonly commit: string }[]): string {
+  const commits = [...new Set(lines.map(({ commit }) => commit))].join(', ');
+  return `${table}\n\nMeasured with commit ${commits}: [${name}.jsonl](../../${folder}/${name}.jsonl) has each of them.`;
+}
+
+/** A round of test/orders/random-faults.test.ts. */
+interface Played {
+  readonly commit: string;
+  readonly nemesis: string;
+  readonly strategy: string;
+  readonly operations: number;
+  readonly explained?: string;
+}
+
+/** Which answers one order of the operations explains, by strategy. */
+function explainedTable(): string | null {
+  const all = logOf<Played>('random-faults')?.filter(({ explained }) => explained !== undefined);
+  if (all === undefined) return null;
+  const rows = [...new Set(all.map(({ strategy }) => strategy))].map((name) => {
+    const some = all.filter(({ strategy }) => strategy === name);
+    const count = (what: string) => String(some.filter(({ explained }) => explained === what).length);
+    const counts = ['all', 'all but sold-out', 'undecided'].map(count);
+    return [`\`${name}\``, ...counts, number(some.reduce((sum, { operations }) => sum + operations, 0))];
+  });
+  const titles = ['strategy', 'linearizable', 'without "sold out"', 'not decided', 'operations'];
+  const columns = titles.map((title, n) => [title, n === 0 ? 'left' : 'right'] as const);
+  return withOrigin(markdownTable({ columns, rows }), 'random-faults', all);
+}
+
 /** How long nothing was sold, by failover: see test/support/failover.ts. */
-function failovers(): string {
-  const lines = readFileSync(new URL(`${folder}/failovers.jsonl`, root), 'utf8')
-    .trim()
-    .split('\n');
-  const all = lines.map((line) => JSON.parse(line) as Failover);
+function failovers(): string | null {
+  const all = logOf<Failover>('failovers');
+  if (all === null) return null;
   const faults = [...new Set(all.map(({ fault }) => fault))];
   const second = (ms: number) => (ms / 1_000).toFixed(ms < 10_000 ? 2 : 1);
   const rows = faults.map((name) => {
@@ -155,8 +192,7 @@ function failovers(): string {
   });
   const titles = ['failover', 'strategies', 'failovers', 'median (s)', '90 % (s)', 'longest (s)'];
   const table = markdownTable({ columns: titles.map((title, n) => [title, n < 2 ? 'left' : 'right']), rows });
-  const commits = [...new Set(all.map(({ commit }) => commit))].join(', ');
-  return `${table}\n\nMeasured with commit ${commits}: [failovers.jsonl](../../${folder}/failovers.jsonl) has each of them.`;
+  return withOrigin(table, 'failovers', all);
 }
 
 /** What the rates of docs/explanation/scaling.md need. */
@@ -230,6 +266,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   },
   'docs/explanation/consistency.md': {
     histories: () => measured('faults', (one) => [consistencyTable(one)]),
+    explained: explainedTable,
   },
   'docs/explanation/how-locks-fail.md': {
     matrix: () => measured('faults', (one) => matrixTables(one).slice(0, 1)),

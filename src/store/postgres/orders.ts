@@ -38,6 +38,8 @@ export interface OrderTable {
   pendingChanges(saleId: number): Promise<{ readonly units: number; readonly oldest: string | null }>;
   /** Every customer of a sale with an active order, in pages. */
   buyers(saleId: number, pageSize: number): AsyncIterable<readonly Buyer[]>;
+  /** In which epoch of Redis each sale was last loaded; one that never was is left out. */
+  loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>>;
   /**
    * What a load of the mirror needs, at one instant: free units, which of some orders exist, and all buyers, which `use`
    * receives page by page.
@@ -155,6 +157,14 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       return rows[0]!;
     },
     buyers: (saleId, pageSize) => buyersOf(pool, saleId, pageSize),
+    async loadedIn(saleIds) {
+      const { rows } = await pool.query<{ id: number; epoch: number }>({
+        name: 'loaded-in',
+        text: 'SELECT id, mirror_epoch AS epoch FROM sales WHERE id = ANY($1::int[]) AND mirror_epoch IS NOT NULL',
+        values: [saleIds],
+      });
+      return new Map(rows.map(({ id, epoch }) => [id, epoch]));
+    },
     async snapshot(saleId, epoch, orderIds, use) {
       // It waits for commits that have locked the sale: what they insert is read below, and later ones fail.
       await pool.query('UPDATE sales SET mirror_epoch = $2 WHERE id = $1', [saleId, epoch]);

@@ -23,8 +23,6 @@ export interface SaleTable {
   list(limit: number, before?: number): Promise<readonly Sale[]>;
   /** Sales that have not ended, or ended recently: all that can have reservations. */
   recent(): Promise<readonly Sale[]>;
-  /** In which epoch of Redis each sale was last loaded; those that were not since the column exists are left out. */
-  loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>>;
   /**
    * Adds units to the stock or cuts it, but never below the number sold.
    * @param isMirrored also adds the restock to the outbox towards Redis
@@ -67,11 +65,6 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
         where: { OR: [{ endsAt: null }, { endsAt: { gt: since } }] },
       });
       return rows.map(toSale);
-    },
-    async loadedIn(saleIds) {
-      const rows = await prisma.$queryRaw<{ id: number; epoch: number }[]>(Prisma.sql`
-        SELECT id, mirror_epoch AS epoch FROM sales WHERE id = ANY(${saleIds}::int[]) AND mirror_epoch IS NOT NULL`);
-      return new Map(rows.map(({ id, epoch }) => [id, epoch]));
     },
     async restock(saleId, units, isMirrored = false) {
       // New units first cover those sold beyond the stock; only the rest is free.

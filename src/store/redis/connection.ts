@@ -19,6 +19,8 @@ export interface RedisStore {
   readonly redis: Redis;
   /** A script may name the keys of one sale only. */
   readonly isCluster: boolean;
+  /** Another server may be the primary by now, while this one still serves. */
+  readonly hasSentinels: boolean;
   readonly scripts: SaleScripts & ReturnType<typeof defineLockScripts>;
   /** The server that has a key. @throws when it is not connected (`busy`) */
   serverOf(key: string): RedisServer;
@@ -90,6 +92,7 @@ export function storeOn(
   return storeWith({
     redis,
     isCluster: false,
+    hasSentinels: Boolean(redis.options.sentinels),
     serverOf,
     findAgain,
     servers,
@@ -116,12 +119,13 @@ async function openCluster(
   const redis = cluster as unknown as Redis; // the commands that name keys are the same
   const another: RedisStore['another'] = (listener) => openCluster(address, listener, 0, denials);
   const findAgain = () => cluster.refreshSlotsCache();
-  return storeWith({ redis, isCluster: true, findAgain, servers, another, ...toServers, replicas, denials });
+  const kind = { isCluster: true, hasSentinels: false };
+  return storeWith({ redis, ...kind, findAgain, servers, another, ...toServers, replicas, denials });
 }
 
 type Parts = Pick<
   RedisStore,
-  'redis' | 'isCluster' | 'serverOf' | 'findAgain' | 'another' | 'connectionTo'
+  'redis' | 'isCluster' | 'hasSentinels' | 'serverOf' | 'findAgain' | 'another' | 'connectionTo'
 > & {
   servers(): readonly StoreServer[];
   readonly replicas: number;

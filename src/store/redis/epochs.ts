@@ -15,8 +15,8 @@
  *
  * While a replica is promoted and the old primary still serves, two processes can use one each. What Postgres has of a sale is the fence
  * between them, as a token is between two holders of a lock (M. Kleppmann, "How to do distributed locking", 2016): a load waits for the
- * commits in progress and copies their orders, and later commits of the other process fail. Until it has noticed, at the latest with the
- * next pass of the reaper, that process may answer `sold-out` for a unit that was returned since.
+ * commits in progress and copies their orders, and later commits of the other process fail. With Sentinel that process also asks
+ * Postgres before it refuses anyone as `sold-out`; otherwise it notices with the next pass of the reaper.
  *
  * A server is identified by its run id, which ends with the process, and by its replication id, which changes with each promotion:
  * a primary that becomes a replica and is promoted again keeps its run id, and has the data of another server. The replication id

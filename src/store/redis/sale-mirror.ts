@@ -10,6 +10,7 @@
  * pending), Postgres rejects the surplus, and each rejection discards one unit. When it has fewer (a process died between the
  * two stores), the reaper repairs it (orders/reservation-reaper.ts).
  */
+import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import { bySale } from '../../domain/by-sale.ts';
 import type { MirrorChange } from '../../domain/order.ts';
@@ -43,6 +44,11 @@ export interface SaleMirror {
    * @throws when the server is not connected
    */
   supersede(saleId: number, epoch: number): Promise<boolean>;
+  /**
+   * Whether the sale is still loaded in this epoch, according to Postgres now; callers share the reads.
+   * @throws what Postgres throws
+   */
+  isCurrent(saleId: number, epoch: number): Promise<boolean>;
   /** The same, if this process knows it; null: call `epoch`. @throws when the sale's server is not connected */
   knownEpoch(saleId: number): number | null;
   /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
@@ -137,6 +143,7 @@ export function createSaleMirror(
     return made;
   };
 
+  const loadedIn = coalesce(async (saleId: number) => (await orders.loadedIn([saleId])).get(saleId));
   const epochOf = (saleId: number) => epochs.current(keys(saleId).state);
 
   /** Copies the buyers that Postgres knows to a new key. */
@@ -176,6 +183,7 @@ export function createSaleMirror(
       return epochs.supersede(state, epoch);
     },
     knownEpoch: (saleId) => epochs.known(keys(saleId).state),
+    isCurrent: async (saleId, epoch) => ((await loadedIn(saleId)) ?? epoch) === epoch,
     async load(sale) {
       // Of two processes of which one does not know of a promotion yet, the other decides.
       const epoch = await epochs.fresh(keys(sale.id).state);

@@ -14,8 +14,7 @@ import type { CommitOutcome, Rejection, Reservation, ReserveOutcome } from '../.
 import type { Lease } from '../../locks/lock.ts';
 import { storeFailure } from '../../store/failures.ts';
 import type { Unanswered } from '../../store/late-requests.ts';
-import { relayOutbox } from '../../store/outbox-relay.ts';
-import { classifyPostgresError, wroteNothing } from '../../store/postgres/failures.ts';
+import { classifyPostgresError, SUPERSEDED } from '../../store/postgres/failures.ts';
 import { classifyRedisError, expectedRedisFailure } from '../../store/redis/connection.ts';
 import type { SaleInEpoch, SaleKeys } from '../../store/redis/sale-keys.ts';
 import {
@@ -25,12 +24,8 @@ import {
   withFirstClaim,
 } from '../../store/redis/sale-mirror.ts';
 import type { Fence } from '../../store/redis/scripts.ts';
-import type {
-  CommittingStrategy,
-  RedisStrategyContext,
-  ReservingStrategy,
-  RestockResult,
-} from '../strategy.ts';
+import type { CommittingStrategy, RedisStrategyContext, ReservingStrategy } from '../strategy.ts';
+import { restock } from './restock.ts';
 
 /** The sale is not in Redis, or is from another epoch. */
 export const NOT_LOADED = { kind: 'not-loaded' } as const;
@@ -44,7 +39,9 @@ export const EMPTY = { kind: 'empty' } as const;
 
 /** The reply from Redis, or none. */
 type Answered =
-  | Exclude<ReserveOutcome, { readonly kind: 'reserved' | 'held' }>
+  | Exclude<ReserveOutcome, { readonly kind: 'reserved' | 'held' | 'sold-out' }>
+  /** `epoch`: in which it was decided. */
+  | { readonly kind: 'sold-out'; readonly epoch?: number }
   | { readonly kind: 'reserved'; readonly reservation: Reservation; readonly epoch?: number }
   | { readonly kind: 'held'; readonly reservation: Reservation };
 export type Decision = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
@@ -63,6 +60,9 @@ const LOAD_POLL_MS = 25;
 const LOAD_CLAIM_MS = 10_000;
 
 const BUSY_REASONS = { 'not-loaded': 'sale-is-being-loaded', late: 'clock-of-redis' } as const;
+
+/** Decisions that are wrong if another process has loaded the sale from another Redis since. */
+const OF_AN_EPOCH: ReadonlySet<string> = new Set(['reserved', 'sold-out']);
 
 type Tried<D> = Exclude<D, typeof NOT_LOADED | typeof LATE> | Rejection | Unanswered;
 
@@ -93,6 +93,7 @@ export function redisStrategy(
       const outcome = await resolve(attempt);
       if (outcome.kind === 'unanswered')
         return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
+      if (outcome.kind === 'sold-out') return confirmSoldOut(context, mirror, attempt, outcome);
       if (outcome.kind !== 'reserved' && outcome.kind !== 'held') return outcome;
       let failure: unknown = null;
       try {
@@ -133,6 +134,25 @@ export function unfencedStrategy(
   };
 }
 
+/**
+ * With Sentinel, the primary that this process uses may be an old one, whose copy of the sale lacks orders and units of the new one: see
+ * epochs.ts. What it reserves there is not committed; what it refuses is checked here.
+ */
+async function confirmSoldOut(
+  { redis, onError }: RedisStrategyContext,
+  mirror: SaleMirror,
+  { saleId }: Attempt,
+  { epoch }: Extract<Answered, { kind: 'sold-out' }>,
+): Promise<Rejection> {
+  try {
+    if (!redis.hasSentinels || (await mirror.isCurrent(saleId, epoch!))) return { kind: 'sold-out' };
+  } catch (error) {
+    return busyOf(error);
+  }
+  mirror.supersede(saleId, epoch!).catch((error) => onError('supersede-epoch', error, { saleId, epoch }));
+  return { kind: 'busy', reason: SUPERSEDED };
+}
+
 /** A sale that cannot be loaded now is loaded by the first attempt that finds it missing. */
 async function loadQuietly(
   context: RedisStrategyContext,
@@ -159,7 +179,7 @@ function resolver<D extends Decision | CommitDecision>(
         const epoch = mirror.knownEpoch(saleId) ?? (await mirror.epoch(saleId));
         const decision = await decide(attempt, { keys, epoch });
         if (decision.kind !== 'not-loaded' && decision.kind !== 'late')
-          return (decision.kind === 'reserved' ? { ...decision, epoch } : decision) as Tried<D>;
+          return (OF_AN_EPOCH.has(decision.kind) ? { ...decision, epoch } : decision) as Tried<D>;
         untilMs ||= performance.now() + LOAD_WAIT_MS;
         if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[decision.kind] };
         if (decision.kind === 'late') {
@@ -233,56 +253,6 @@ function loader(
     }
     return loading;
   };
-}
-
-/**
- * Redis never offers units that Postgres does not have: it gets them last and loses them first. Once Postgres has committed,
- * the restock has happened: units that Redis does not have yet are in the outbox, and the reaper repairs a failed cut.
- */
-async function restock(
-  context: RedisStrategyContext,
-  mirror: SaleMirror,
-  saleId: number,
-  units: number,
-): Promise<RestockResult> {
-  const undoCut = async () => {
-    try {
-      await mirror.restock(saleId, -units);
-    } catch (error) {
-      context.onError('restock-redis', error, { saleId, units });
-    }
-  };
-  if (units < 0) {
-    const rejection = await cut(context, mirror, saleId, -units);
-    if (rejection !== 'cut') return rejection;
-  }
-  let sale: RestockResult;
-  try {
-    sale = await context.sales.restock(saleId, units, units > 0);
-  } catch (error) {
-    if (units < 0 && wroteNothing(error)) await undoCut();
-    throw error;
-  }
-  if (units > 0) {
-    const onError = (error: unknown) => context.onError('publish-restock', error, { saleId });
-    await relayOutbox({ postgres: context.postgres, mirror, onError }, { saleId });
-  } else if (sale === null || sale === 'below-sold') await undoCut();
-  return sale;
-}
-
-/** How often a sale is loaded for one stock cut. */
-const CUT_TRIES = 3;
-
-/** Takes free units in Redis, which knows the reserved ones: a sale that is not there is loaded first. */
-async function cut(context: RedisStrategyContext, mirror: SaleMirror, saleId: number, units: number) {
-  for (let tries = 0; tries < CUT_TRIES; tries++) {
-    const taken = await mirror.restock(saleId, -units);
-    if (taken !== null) return taken === 0 ? 'below-sold' : 'cut';
-    const sale = await context.sales.get(saleId);
-    if (sale === null) return null;
-    await mirror.load(sale);
-  }
-  return 'busy';
 }
 
 /** A sale that could not be loaded: nothing was taken, whichever store failed. @throws a defect */

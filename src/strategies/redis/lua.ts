@@ -74,8 +74,7 @@ export function create(context: RedisStrategyContext): ReservingStrategy {
   const strategy = redisStrategy(context, description, 0, (attempt, place) =>
     submit(serverOf(place.keys.state).id, { attempt, place }),
   );
-  const { keys, epoch } = strategy.mirror;
-  const latch = soldOutLatch({ redis: context.redis, keys, epoch, onError: context.onError });
+  const latch = soldOutLatch({ redis: context.redis, mirror: strategy.mirror, onError: context.onError });
   return { ...strategy, latch, maxBatch: limits.scriptBatchSize };
 }
 

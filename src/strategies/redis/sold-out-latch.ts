@@ -12,12 +12,13 @@
  * bytes each; a false positive costs one request to Redis.
  *
  * A confirmation counts from the moment it was requested, for at most latchTtlMs: a process that was suspended asks Redis
- * first. So each process offers a released unit within 100 ms.
+ * first. So each process offers a released unit within 100 ms. With Sentinel, Postgres confirms that no other copy of the sale was
+ * loaded: an old primary that still serves knows of no release.
  */
 import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { RedisStore } from '../../store/redis/connection.ts';
-import type { SaleKeys } from '../../store/redis/sale-keys.ts';
+import type { SaleMirror } from '../../store/redis/sale-mirror.ts';
 import { BloomFilter } from './bloom-filter.ts';
 
 export interface SoldOutLatch {
@@ -32,8 +33,7 @@ export interface SoldOutLatch {
 
 export interface LatchContext {
   readonly redis: RedisStore;
-  readonly keys: (saleId: number) => SaleKeys;
-  readonly epoch: (saleId: number) => Promise<number>;
+  readonly mirror: Pick<SaleMirror, 'keys' | 'epoch' | 'isCurrent'>;
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
@@ -59,7 +59,7 @@ interface Latched extends Confirmed {
   usedMs: number;
 }
 
-export function soldOutLatch(context: LatchContext): SoldOutLatch {
+export function soldOutLatch({ redis, mirror, onError }: LatchContext): SoldOutLatch {
   const latched = new Map<number, Latched>();
   const arming = new Set<number>();
   /** Not before these instants, on `performance.now()`'s clock. */
@@ -72,10 +72,14 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
   /** @returns for each sale its generation, and until when it is valid; null: not sold out */
   async function states(saleIds: readonly number[]): Promise<(Confirmed | null)[]> {
     const askedMs = performance.now();
-    const sales = saleIds.map(async (id) => ({ keys: context.keys(id), epoch: await context.epoch(id) }));
-    const replies = await context.redis.scripts.soldOut(await Promise.all(sales));
-    return replies.map((reply) => {
-      if (reply === null) return null;
+    const asked = saleIds.map(async (id) => ({ id, keys: mirror.keys(id), epoch: await mirror.epoch(id) }));
+    const sales = await Promise.all(asked);
+    const replies = await redis.scripts.soldOut(sales);
+    const isCurrent = redis.hasSentinels
+      ? await Promise.all(sales.map(({ id, epoch }) => mirror.isCurrent(id, epoch)))
+      : null;
+    return replies.map((reply, i) => {
+      if (reply === null || isCurrent?.[i] === false) return null;
       const endsMs = reply.endsInMs < 0 ? Number.POSITIVE_INFINITY : askedMs + reply.endsInMs;
       return { generation: reply.generation, untilMs: Math.min(askedMs + limits.latchTtlMs, endsMs) };
     });
@@ -84,7 +88,7 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
   async function arm(saleId: number): Promise<void> {
     const [before] = await states([saleId]);
     if (!before) return;
-    const buyers = await readBuyers(context.redis.redis, context.keys(saleId).buyers);
+    const buyers = await readBuyers(redis.redis, mirror.keys(saleId).buyers);
     const [now] = await states([saleId]);
     if (now?.generation !== before.generation || closed) return;
     latched.set(saleId, { ...now, buyers, usedMs: performance.now() });
@@ -119,7 +123,7 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
   /** Subscribes to released units. Without a subscription, the next confirmation notices them. */
   function listen(): void {
     if (subscriber !== null || closed) return;
-    subscriber = context.redis.connectionTo(CHANNEL, {
+    subscriber = redis.connectionTo(CHANNEL, {
       lazyConnect: true,
       enableOfflineQueue: true,
       autoResubscribe: false,
@@ -148,7 +152,7 @@ export function soldOutLatch(context: LatchContext): SoldOutLatch {
       if (startedMs < (notBefore.get(saleId) ?? 0)) return;
       arming.add(saleId);
       arm(saleId)
-        .catch((error) => context.onError('arm-sold-out-latch', error, { saleId }))
+        .catch((error) => onError('arm-sold-out-latch', error, { saleId }))
         .finally(() => {
           arming.delete(saleId);
           if (notBefore.size > limits.maxLatches) notBefore.clear();
