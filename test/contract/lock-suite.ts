@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { type LockDescription, MAX_NAME_BYTES, using } from '../../src/locks/lock.ts';
+import { type LockDescription, MAX_MS, MAX_NAME_BYTES, using } from '../../src/locks/lock.ts';
 import { type LockFixture, type LockProcess, workerArgs } from '../support/lock-process.ts';
 import { contractParts } from '../support/tier.ts';
 import { divergences } from './lock-divergences.ts';
@@ -238,7 +238,15 @@ function ending({ process, resource }: Harness): void {
     const a = await process();
     const other = await hold(a, resource());
     const longest = 'x'.repeat(MAX_NAME_BYTES);
-    for (const name of ['', 'a\0b', `${longest}x`, 'é'.repeat(MAX_NAME_BYTES / 2 + 1), 'x'.repeat(1_100_000)])
+    for (const name of [
+      '',
+      'a\0b',
+      'a\ud800',
+      '}a',
+      `${longest}x`,
+      'é'.repeat(MAX_NAME_BYTES / 2 + 1),
+      'x'.repeat(1_100_000),
+    ])
       expect(await kindOf(a, name)).toBe('invalid');
     for (const more of [
       { ttlMs: 0 },
@@ -246,14 +254,29 @@ function ending({ process, resource }: Harness): void {
       { ttlMs: 1.5 },
       { ttlMs: Number.NaN },
       { ttlMs: Infinity },
+      { ttlMs: 1_000.5 },
       { waitMs: -1 },
       { waitMs: Number.NaN },
       { waitMs: Infinity },
+      { waitMs: Infinity, owner: 'me' },
+      { owner: '' },
+      { owner: 'a\ud800' },
     ])
-      expect(await kindOf(a, resource(), more)).toBe('invalid');
-    expect(await kindOf(a, resource(), { owner: '' })).toBe('invalid');
-    for (const name of [longest, 'é'.repeat(MAX_NAME_BYTES / 2), '{tag}:a', 'a{b', ' /%\n'])
-      await (await hold(a, name)).release();
+      expect([more, await kindOf(a, resource(), more)]).toEqual([more, 'invalid']);
+    for (const name of [
+      longest,
+      'é'.repeat(MAX_NAME_BYTES / 2),
+      '{tag}:a',
+      'a{b',
+      'a}b',
+      '{}a',
+      '.',
+      ' /%\n',
+    ])
+      await (await hold(a, name, { owner: 'a\nb' })).release();
+    const [tag, bare] = [await hold(a, '{bare}'), await hold(a, 'bare')]; // two resources
+    for (const lease of [tag, bare]) expect(await lease.release()).toBe(true);
+    await (await hold(a, resource(), { ttlMs: MAX_MS })).release();
     expect(other.signal.aborted).toBe(false);
     await other.release();
   });

@@ -60,6 +60,10 @@ describe('the advisory lock', () => {
   it('waits for waitMs while every connection has a lease', async () => {
     const leases = await Promise.all(Array.from({ length: 16 }, (_, i) => held(b, `full-${i}`)));
     expect(await b.acquire('next', { ttlMs: 2_000, waitMs: 0 })).toMatchObject({ reason: 'too-many-leases' });
+    const stop = new AbortController();
+    const aborted = b.acquire('next', { ttlMs: 2_000, waitMs: 60_000, signal: stop.signal });
+    stop.abort();
+    expect((await aborted).kind).toBe('aborted');
     const waiting = b.acquire('next', { ttlMs: 2_000, waitMs: 60_000 });
     await sleep(limits.postgresConnectMs + 500); // a wait for the pool's own time would be over
     await leases[0]!.release();

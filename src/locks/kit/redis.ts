@@ -3,11 +3,11 @@ import type { Redis } from 'ioredis';
 import { defineLockScripts } from '../../store/redis/script.ts';
 
 /**
- * All keys of a resource share one hash tag: the name, or the tag with which it begins, as in `{sale:7}:segment:3`. Locks of two kinds
- * share these names and must not share a resource.
+ * All keys of a resource share one hash tag: the name, or the tag with which it begins, as `{sale:7}:segment:3`. No two resources
+ * have the same key. Locks of two kinds share these names and must not share a resource.
  */
 export const keyOf = (resource: string, part: string): string =>
-  /^\{[^{}]+\}./s.test(resource) ? `stampede:${resource}:${part}` : `stampede:{${resource}}:${part}`;
+  /^\{[^{}]+\}[^}]+$/.test(resource) ? `stampede:${resource}:${part}` : `stampede:{${resource}}:${part}`;
 export const lockKey = (resource: string): string => keyOf(resource, 'lock');
 /** Holds the newest fencing token. */
 export const fenceKey = (resource: string): string => keyOf(resource, 'fence');

@@ -132,8 +132,9 @@ export function waitingLock<Handoff = never>(lock: WaitingLock<Handoff>): Lock {
 /** The one place where all locks check their arguments. @returns null: there is none */
 function mistakeIn(resource: string, { ttlMs, waitMs, owner }: AcquireOptions): string | null {
   const isName = (name: string) =>
-    name !== '' && !name.includes('\0') && Buffer.byteLength(name) <= MAX_NAME_BYTES;
-  if (!isName(resource)) return 'resource-name';
+    name !== '' && !/\0|\p{Surrogate}/u.test(name) && Buffer.byteLength(name) <= MAX_NAME_BYTES;
+  // With a brace first, the keys of the resource would have an empty hash tag, and be on several masters of a cluster.
+  if (!isName(resource) || resource.startsWith('}')) return 'resource-name';
   if (owner !== undefined && !isName(owner)) return 'owner-name';
   if (!(Number.isInteger(ttlMs) && ttlMs > 0 && ttlMs <= MAX_MS)) return 'ttl';
   return waitMs >= 0 && waitMs <= MAX_MS ? null : 'wait';

@@ -118,14 +118,20 @@ export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
     close: () => compensations.close(),
   });
   /** An owner first tries without the local queue: it may hold the lock already. */
-  const unqueuedLock = waitingLock<Handoff>({ name, queue: null, acquire, close: () => queued.close() });
+  const unqueuedLock = waitingLock<Handoff>({
+    name,
+    queue: null,
+    acquire: (resource, options, waiter, turn) =>
+      acquire(resource, { ...options, waitMs: 0 }, { ...waiter, untilMs: 0 }, turn),
+    close: () => queued.close(),
+  });
 
   return {
     name,
     async acquire(resource, options) {
       if (options.owner === undefined) return queued.acquire(resource, options);
       const untilMs = performance.now() + options.waitMs;
-      const result = await unqueuedLock.acquire(resource, { ...options, waitMs: 0 });
+      const result = await unqueuedLock.acquire(resource, options);
       const waitMs = untilMs - performance.now();
       if (result.kind !== 'contended' || waitMs <= 0) return result;
       return queued.acquire(resource, { ...options, waitMs });
