@@ -76,6 +76,8 @@ export function createApp(context: HttpContext): Express {
   app.set('query parser', 'simple');
 
   app.use((req, res, next) => {
+    // Most answers are a customer's own; a cache in between may ignore Authorization. Other routes say otherwise.
+    res.setHeader('Cache-Control', 'private, no-store');
     const mistake = hostMistake(req);
     if (mistake === null) next();
     else sendProblem(res.set('Connection', 'close'), problemBody('invalid-request', mistake));

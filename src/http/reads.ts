@@ -41,7 +41,7 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): R
       list: (limit, before) => list(before === undefined ? `${limit}` : `${limit} ${before}`),
     },
     orders,
-    uncommitted: uncommittedOrders(mirror, sales, orders),
+    uncommitted: uncommittedOrders(mirror, orders),
     points: ledger(postgres, null),
     unmatched: unmatchedPaymentTable(postgres),
     get waiting() {

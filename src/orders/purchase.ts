@@ -2,7 +2,6 @@
  * One attempt, from the parsed request to its outcome: see the states in domain/outcome.ts. The strategy decides. A Postgres
  * strategy has then committed; the reservation of a Redis strategy goes through settlement.ts.
  */
-import { uuidv7 } from 'uuidv7';
 import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { limits } from '../config/limits.ts';
 import type { Attempt } from '../domain/order.ts';
@@ -12,6 +11,7 @@ import type { OrderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { CommittingStrategy, ReservingStrategy } from '../strategies/strategy.ts';
 import type { OrderCommitter } from './order-committer.ts';
+import { newOrderId } from './order-id.ts';
 import { createSettlement } from './settlement.ts';
 
 /** A strategy, and the settlement that commits its reservations. */
@@ -56,7 +56,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
   ): Promise<Outcome> {
     if (isAdmitted !== true && !(await isAdmitted)) return counted(OVERLOADED, startedMs);
     try {
-      return counted(await decide({ saleId, userId, orderId: uuidv7() }), startedMs);
+      return counted(await decide({ saleId, userId, orderId: newOrderId(saleId) }), startedMs);
     } finally {
       shedder.leave();
     }

@@ -4,12 +4,12 @@
  */
 import type { Order } from '../domain/order.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
-import type { SaleTable } from '../store/postgres/sales.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
+import { saleOf } from './order-id.ts';
 
 export interface UncommittedOrders {
   /**
-   * Whether an order that Postgres did not have is reserved, or was committed since.
+   * Whether an order that Postgres did not have is reserved, or was committed since. Looks in the one sale that the id names.
    * @param userId only if it is this customer's; null: any customer's
    * @throws what the stores throw
    */
@@ -18,21 +18,12 @@ export interface UncommittedOrders {
   ofUser(saleId: number, userId: string): Promise<Order | 'uncommitted' | null>;
 }
 
-/** An order id is a UUIDv7. An older one is no longer reserved, even allowing for clock errors and outages. */
-const RECENT_MS = 7 * 24 * 3600 * 1000;
-
 /** @param mirror null for a strategy that does not reserve */
-export function uncommittedOrders(
-  mirror: SaleMirror | null,
-  sales: SaleTable,
-  orders: OrderTable,
-): UncommittedOrders {
+export function uncommittedOrders(mirror: SaleMirror | null, orders: OrderTable): UncommittedOrders {
   return {
     async has(orderId, userId) {
-      if (mirror === null || Math.abs(Date.now() - madeAtMs(orderId)) > RECENT_MS) return false;
-      const recent = await sales.recent();
-      const saleIds = recent.map(({ id }) => id);
-      if (await mirror.isReserved(orderId, saleIds, userId)) return true;
+      if (mirror === null) return false;
+      if (await mirror.isReserved(saleOf(orderId), orderId, userId)) return true;
       // It may have been committed between the first read of Postgres and that of Redis.
       const order = await orders.get(orderId);
       return order !== null && (userId === null || order.userId === userId);
@@ -44,9 +35,4 @@ export function uncommittedOrders(
       return orders.ofUser(saleId, userId); // it may have been committed since
     },
   };
-}
-
-/** The instant in a UUIDv7. */
-function madeAtMs(orderId: string): number {
-  return Number.parseInt(orderId.replace('-', '').slice(0, 12), 16);
 }

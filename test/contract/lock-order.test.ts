@@ -107,7 +107,7 @@ function writesOf({ locksFirst, buy, restock }: Seller): Record<string, Write> {
   const lifecycle = createLifecycle({ postgres, orders, outbox: null, instruments, health });
   const payments = createPayments({
     ...{ postgres, orders, sales, instruments, onError, outbox: null, confirm: 'durable' as const },
-    uncommitted: uncommittedOrders(null, sales, orders),
+    uncommitted: uncommittedOrders(null, orders),
     strategy: { locksFirst },
     warn: () => {},
   });

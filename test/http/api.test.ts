@@ -311,6 +311,14 @@ describe('the service', () => {
     expect((await call(`${url}/docs/swagger-ui-bundle.js`)).status).toBe(200);
   });
 
+  it.each(['/orders/x', '/sales', '/sales/1/orders?userId=a', '/users/a/points', '/readyz', '/nothing'])(
+    'lets no cache keep %s',
+    async (path) => {
+      const { headers } = await call(`${url}${path}`);
+      expect(headers.get('cache-control')).toBe('private, no-store');
+    },
+  );
+
   it('answers a problem where there is no route', async () => {
     expect(await call(`${url}/nothing`)).toMatchObject({ status: 404, problem: 'not-found' });
     expect(await call(`${url}/sales/1/orders`, { method: 'DELETE' })).toMatchObject({ status: 404 });

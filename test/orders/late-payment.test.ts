@@ -100,7 +100,7 @@ async function pay(reservation: Reservation): Promise<string | undefined> {
     postgres,
     orders,
     sales,
-    uncommitted: uncommittedOrders(mirror, sales, orders),
+    uncommitted: uncommittedOrders(mirror, orders),
     strategy: { locksFirst: 'customer' },
     outbox: outbox(),
     confirm: 'durable',

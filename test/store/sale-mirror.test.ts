@@ -313,8 +313,14 @@ describe('a claim', () => {
 
   it('does not hide the order of a reservation', async () => {
     const { orderId } = await reserve('ann');
-    expect(await sales.isReserved(orderId, [saleId + 1, saleId])).toBe(true);
-    expect(await sales.isReserved(randomUUID(), [saleId])).toBe(false);
+    for (const [sale, order, user, isReserved] of [
+      [saleId, orderId, null, true],
+      [saleId, orderId, 'ann', true],
+      [saleId, orderId, 'bob', false],
+      [saleId, randomUUID(), 'ann', false],
+      [saleId + 1, orderId, null, false],
+    ] as const)
+      expect(await sales.isReserved(sale, order, user)).toBe(isReserved);
     expect([await sales.isReservedFor(saleId, 'ann'), await sales.isReservedFor(saleId, 'bob')]).toEqual([
       true,
       false,

@@ -71,10 +71,10 @@ export interface SaleMirror {
   claimAbandoned(saleId: number, max: number): Promise<readonly ClaimedReservation[]>;
   /** Ends a claim whose reservation was neither committed nor released. */
   unclaim(reservation: ClaimedReservation): Promise<void>;
-  /** Whether an order is reserved in one of these sales. @param userId only if it is this customer's */
-  isReserved(orderId: string, saleIds: readonly number[], userId?: string | null): Promise<boolean>;
-  /** Whether a customer has a reservation. */
-  isReservedFor(saleId: number, userId: string): Promise<boolean>;
+  /** Whether an order is reserved. @param userId only if it is this customer's; null: any, which reads all reservations of the sale */
+  isReserved(saleId: number, orderId: string, userId: string | null): Promise<boolean>;
+  /** Whether a customer has a reservation. @param orderId only if it is this one */
+  isReservedFor(saleId: number, userId: string, orderId?: string): Promise<boolean>;
   /** How many reservations of a sale have no live claim, by Redis's clock. */
   countAbandoned(saleId: number): Promise<number>;
   /**
@@ -239,17 +239,15 @@ export function createSaleMirror(
       });
     },
     unclaim: (reservation) => scripts.unclaim(keys(reservation.saleId), reservation, reservation.claimedAtMs),
-    async isReserved(orderId, saleIds, userId = null) {
-      for (let from = 0; from < saleIds.length; from += limits.scanBatch) {
-        const some = saleIds.slice(from, from + limits.scanBatch);
-        if (await scripts.findReservation(some.map(keys), orderId, userId ?? '')) return true;
-      }
-      return false;
+    async isReserved(saleId, orderId, userId) {
+      if (userId !== null) return this.isReservedFor(saleId, userId, orderId);
+      return scripts.findReservation(keys(saleId), orderId);
     },
-    async isReservedFor(saleId, userId) {
+    async isReservedFor(saleId, userId, orderId = '') {
       const { buyers, reservations } = keys(saleId);
       const record = await redis.hget(buyers, userId);
-      return record !== null && (await redis.zscore(reservations, `${userId} ${record}`)) !== null;
+      if (record === null || !record.startsWith(orderId)) return false;
+      return (await redis.zscore(reservations, `${userId} ${record}`)) !== null;
     },
     async countAbandoned(saleId) {
       const { reservations } = keys(saleId);

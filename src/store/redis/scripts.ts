@@ -217,7 +217,7 @@ function reservationScripts(redis: Redis, isCluster: boolean) {
   const unclaim = defineScript(redis, 'sale/unclaim', 1);
   const acknowledge = defineScript(redis, 'sale/acknowledge');
   const restoreBuyers = defineScript(redis, 'sale/restore-buyers', 2);
-  const findReservation = defineScript<number>(redis, 'sale/find-reservation');
+  const findReservation = defineScript<number>(redis, 'sale/find-reservation', 1);
 
   return {
     /** @returns whether this call released it; false: it was acknowledged or released before, or another claim holds */
@@ -270,15 +270,9 @@ function reservationScripts(redis: Redis, isCluster: boolean) {
       await Promise.all(callsFor(committed, isCluster).map(one));
     },
 
-    /** Whether an order is reserved in one of these sales. */
-    async findReservation(sales: readonly SaleKeys[], orderId: string, userId: string): Promise<boolean> {
-      const replies = await Promise.all(
-        callsFor(sales, isCluster).map((some) =>
-          findReservation(some.length, ...some.map(({ reservations }) => reservations), orderId, userId),
-        ),
-      );
-      return replies.includes(1);
-    },
+    /** Whether an order is reserved. */
+    findReservation: async ({ reservations }: SaleKeys, orderId: string): Promise<boolean> =>
+      (await findReservation(reservations, orderId)) === 1,
   };
 }
 
