@@ -1,7 +1,7 @@
 -- Gives a customer a turn in a sale: the instant from which a ticket is valid. A turn is kept until its ticket expires.
 -- Without Redis, the function take_turn of Postgres does the same: a change of one is a change of both.
--- KEYS  1 turns of the sale (hash: customer → ms; #next: where the next free turn is; #early: turns drawn before the start)
--- ARGV  1 customer, 2 now, 3 turn drawn in the lottery or '' after the start, 4 start of the sale, 5 length of the lottery,
+-- KEYS  1 turns of the sale (hash: customer → ms; #next: where the next free turn is; #early: turns drawn in the lottery)
+-- ARGV  1 customer, 2 now, 3 turn drawn in the lottery or '' after it, 4 start of the sale, 5 length of the lottery,
 --       6 turns a second, 7 ms for which a turn is valid, 8 ms for which the turns are kept (all times in ms)
 -- Replies with the turn, ms.
 local now, start, spread = tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -12,18 +12,10 @@ local turn = tonumber(ARGV[3])
 if turn then
   redis.call('HINCRBY', KEYS[1], '#early', 1)
 else
-  -- After the start: the next free turn. The lottery has taken its part of each second until it ends.
+  -- After the lottery: the next free turn, behind the lottery's if they are more than can be served meanwhile.
   local rate = tonumber(ARGV[6])
   local early = tonumber(redis.call('HGET', KEYS[1], '#early')) or 0
-  turn = math.max(now, tonumber(redis.call('HGET', KEYS[1], '#next')) or 0)
-  if turn < start + spread then
-    local free = rate - early * 1000 / spread
-    if free < 1 then
-      turn = start + math.max(spread, early * 1000 / rate)
-    else
-      rate = free
-    end
-  end
+  turn = math.max(now, tonumber(redis.call('HGET', KEYS[1], '#next')) or 0, spread > 0 and start + early * 1000 / rate or 0)
   redis.call('HSET', KEYS[1], '#next', string.format('%.3f', turn + 1000 / rate))
 end
 local text = string.format('%.0f', turn)

@@ -2,10 +2,11 @@
  * When a customer's turn in a sale begins.
  *
  *   before the start ──▶ a random instant of the sale's lottery: [startsAt, startsAt + spreadS)
- *   after it ──▶ the next free instant: as many a second as the service serves, less those of the lottery
+ *   during the lottery ──▶ the same random number, as an instant of what is left of it: never earlier than in the whole one
+ *   after it ──▶ the next free instant: as many a second as the service serves, behind the lottery's
  *
  * The instant of the lottery depends only on the sale's secret seed and the customer: neither coming earlier nor asking again
- * changes it. A store keeps each customer's turn, so a customer cannot collect several. Without the store no turn is given.
+ * changes it, and coming later makes it later. A store keeps each customer's turn, so a customer cannot collect several. Without the store no turn is given.
  */
 import { createHmac } from 'node:crypto';
 import { limits } from '../config/limits.ts';
@@ -31,7 +32,7 @@ export interface TurnRequest {
   readonly saleId: number;
   readonly customer: string;
   readonly nowMs: number;
-  /** In the lottery; null: after the start. */
+  /** In the lottery; null: after it. */
   readonly drawnMs: number | null;
   readonly startMs: number;
   /** Length of the lottery. */
@@ -52,12 +53,13 @@ export function createWaitingRoom(turns: TurnStore, perSecond: () => number, val
     turn({ id, startsAt, spreadS = 0 }, seed, customer, nowMs) {
       const startMs = startsAt === null ? nowMs : Date.parse(startsAt);
       const spreadMs = spreadS * 1_000;
+      const [fromMs, endMs] = [Math.max(startMs, nowMs), startMs + spreadMs];
+      const isDrawn = nowMs < Math.max(endMs, startMs) && startsAt !== null;
       return turns.take({
         saleId: id,
         customer,
         nowMs,
-        drawnMs:
-          nowMs < startMs ? startMs + Math.floor(fraction(seed, `${id}.${customer}`) * spreadMs) : null,
+        drawnMs: isDrawn ? fromMs + Math.floor(fraction(seed, `${id}.${customer}`) * (endMs - fromMs)) : null,
         startMs,
         spreadMs,
         perSecond: Math.max(1, perSecond()),
