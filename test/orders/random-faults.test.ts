@@ -99,7 +99,7 @@ describe.concurrent.each(SAFE_STRATEGIES.map((name, i) => [name, i] as const))('
         const { ledger } = await runner.run({ ...round, explained });
         console.log(`${name}: ${ledger.operations.length} operations, ${faults.names.join(' ')}`);
       }
-      return ended('random faults', strategy, runner);
+      return await ended('random faults', strategy, runner);
     });
     expect(findings).toEqual([]);
   });
@@ -131,7 +131,7 @@ describe.concurrent('Redis fails over and back', () => {
           const { ledger } = await runner.run({ ...round, isAhead: CONFIRM === 'accepted' });
           console.log(`${name}: ${ledger.operations.length} operations`);
         }
-        return ended('there and back', `${strategy}, ${CONFIRM}`, runner);
+        return await ended('there and back', `${strategy}, ${CONFIRM}`, runner);
       });
       expect(findings).toEqual([]);
     },
@@ -151,7 +151,7 @@ describe.concurrent('a synchronous standby lacks a commit whose wait was ended, 
         const name = `commit cancelled, ${strategy}, seed ${seed}`;
         const { ledger } = await runner.run({ name, seed, stock: STOCK, workload: trading, fault });
         console.log(`${name}: ${ledger.operations.length} operations`);
-        return ended('commit cancelled', strategy, runner);
+        return await ended('commit cancelled', strategy, runner);
       });
       expect(findings).toEqual([]);
     }
