@@ -166,8 +166,12 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       return new Map(rows.map(({ id, epoch }) => [id, epoch]));
     },
     async snapshot(saleId, epoch, orderIds, use) {
-      // It waits for commits that have locked the sale: what they insert is read below, and later ones fail.
-      await pool.query('UPDATE sales SET mirror_epoch = $2 WHERE id = $1', [saleId, epoch]);
+      // It waits for commits that have locked the sale: what they insert is read below, and later ones fail. Not for a disk or a standby:
+      // where the epoch is forgotten, orders that were reserved in it are not committed, and the sale is loaded again.
+      await pool.query(
+        `UPDATE sales SET mirror_epoch = $2 WHERE id = $1 AND set_config('synchronous_commit', 'off', true) = 'off'`,
+        [saleId, epoch],
+      );
       const read = await inTransaction(pool, async (client) => {
         await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
         const sale = await client.query<{ remaining: number }>(
