@@ -55,7 +55,8 @@ export function openCustomers(context: CustomersContext): Customers {
   const { instruments, onError } = reports;
   const onRefused = (reason: string) => instruments.refusals.inc({ reason });
   const shared = countRefusals(sharedLimits(redis), onRefused);
-  const identity = config.auth === null ? null : createIdentity(config.auth);
+  const onUnrenewed = (error: unknown) => onError('renew-issuer-keys', error);
+  const identity = config.auth === null ? null : createIdentity(config.auth, onUnrenewed);
   const callersWith = (adminTokens: readonly AdminToken[]) =>
     createCallers({ adminTokens, identity, sharedLimits: shared, onRefused, onError });
   const clientLimits = limitsOf(config, instruments);

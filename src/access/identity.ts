@@ -3,9 +3,12 @@
  *
  *   token ──▶ signature by a key of the issuer, its algorithm, issuer, audience, times ──▶ the customer's id
  *                 └─ none of its keys: the keys are fetched again, at most every `keysCooldownMs`
+ *
+ *   keys ──older than `keysMaxAgeMs`──▶ renewed in the background: a customer does not wait for it, and an issuer that is down for
+ *                                       hours refuses no customer whose key is known
  */
 import { createHash } from 'node:crypto';
-import { createRemoteJWKSet, errors, jwtVerify } from 'jose';
+import { createRemoteJWKSet, errors, type JWKSCacheInput, jwksCache, jwtVerify } from 'jose';
 import type { AuthConfig } from '../config/access.ts';
 import { limits } from '../config/limits.ts';
 
@@ -17,6 +20,12 @@ export type Rejection =
   | { readonly kind: 'unauthorized'; readonly detail: string }
   /** The issuer's keys cannot be read. */
   | { readonly kind: 'unavailable'; readonly error: unknown };
+
+/** See `limits.identity`. */
+interface Ages {
+  readonly keysMaxAgeMs: number;
+  readonly keysKeptMs: number;
+}
 
 export interface Identity {
   /** Verifies a token. Never throws. @returns the customer's id */
@@ -33,12 +42,26 @@ export const customerId = (issuer: string, subject: string): string =>
     .digest('base64url')
     .slice(0, 32);
 
-export function createIdentity({ jwksUrl, issuer, audience }: AuthConfig): Identity {
+/** @param onUnrenewed receives why known keys could not be renewed */
+export function createIdentity(
+  { jwksUrl, issuer, audience }: AuthConfig,
+  onUnrenewed: (error: unknown) => void = () => {},
+  { keysMaxAgeMs, keysKeptMs }: Ages = limits.identity,
+): Identity {
+  const fetched: JWKSCacheInput = {};
   const keys = createRemoteJWKSet(new URL(jwksUrl), {
-    cacheMaxAge: limits.identity.keysMaxAgeMs,
+    cacheMaxAge: keysKeptMs,
     cooldownDuration: limits.identity.keysCooldownMs,
     timeoutDuration: limits.identity.keysTimeoutMs,
+    [jwksCache]: fetched,
   });
+  let notBeforeMs = 0;
+  function renewIfDue(): void {
+    const nowMs = Date.now();
+    if (fetched.uat === undefined || nowMs < fetched.uat + keysMaxAgeMs || nowMs < notBeforeMs) return;
+    notBeforeMs = nowMs + limits.identity.keysCooldownMs;
+    keys.reload().catch(onUnrenewed);
+  }
   const options = {
     issuer,
     audience,
@@ -50,6 +73,7 @@ export function createIdentity({ jwksUrl, issuer, audience }: AuthConfig): Ident
     async customerOf(token) {
       if (token.length > limits.identity.tokenLength)
         return { kind: 'unauthorized', detail: 'the token is too long' };
+      renewIfDue();
       try {
         const { payload } = await jwtVerify(token, keys, options);
         if (typeof payload.sub === 'string' && payload.sub !== '') return customerId(issuer, payload.sub);

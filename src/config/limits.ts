@@ -117,8 +117,10 @@ export const limits = {
   outboxKeepMs: 30_000,
   /** Customers on the internet: AUTH=jwt. */
   identity: {
-    /** The issuer's keys are fetched again after this time, and for an unknown key at most this often. */
+    /** The issuer's keys are renewed after this time; while the issuer does not answer, they count for `keysKeptMs`. */
     keysMaxAgeMs: 600_000,
+    keysKeptMs: 12 * 3_600_000,
+    /** They are fetched at most this often for an unknown key, and after a renewal that failed. */
     keysCooldownMs: 5_000,
     /** Wait for the issuer; then the request ends as `busy`. */
     keysTimeoutMs: 5_000,

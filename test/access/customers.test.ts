@@ -360,6 +360,23 @@ it('accepts a new key of the issuer during a sale, and rejects the old one', asy
   expect((await post(`/sales/${saleId}/orders`, ticket)).status).toBe(201);
 });
 
+it('keys that are due are renewed in the background, and count while the issuer is down', async () => {
+  const [own, errors] = [await openIssuer(), [] as unknown[]];
+  const { AUTH_JWKS_URL: jwksUrl = '', AUTH_ISSUER, AUTH_AUDIENCE } = own.env;
+  const auth = { jwksUrl, issuer: AUTH_ISSUER!, audience: AUTH_AUDIENCE! };
+  const alwaysDue = { keysMaxAgeMs: 0, keysKeptMs: 60_000 };
+  const identity = createIdentity(auth, (error) => errors.push(error), alwaysDue);
+  const ann = customerId(ISSUER, 'ann');
+  const token = await own.token('ann');
+  expect(await identity.customerOf(token)).toBe(ann);
+  await own[Symbol.asyncDispose]();
+  for (let n = 0; n < 3; n++) expect(await identity.customerOf(token)).toBe(ann);
+  await eventually(
+    async () => errors.length,
+    (count) => count === 1, // of three that were due: the others wait for keysCooldownMs
+  );
+});
+
 it('an unreachable issuer is unavailable, not unauthorized', async () => {
   const auth = { jwksUrl: 'http://127.0.0.1:9/', issuer: ISSUER, audience: 'shop' };
   expect(await createIdentity(auth).customerOf(await issuer.token('ann'))).toMatchObject({
