@@ -276,6 +276,7 @@ describe('the profile ha', () => {
     expect(upstreams).toEqual(named(having('stampede'), configOf('ha-stampede-1').port));
     const [, upstream] = /^upstream (\w+) \{/m.exec(conf)!;
     expect(conf).toContain(`proxy_pass http://${upstream};`);
+    expect(conf).toContain('proxy_set_header X-Forwarded-For $remote_addr;');
     expect(ports![0]).toMatch(new RegExp(`:${/listen (\d+);/.exec(conf)![1]}$`));
     // A purchase attempt that was sent is not sent again.
     expect(conf).not.toContain('non_idempotent');
