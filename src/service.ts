@@ -22,6 +22,7 @@ import { createHttpServer } from './http/node-server.ts';
 import { purchaseListener } from './http/purchase-listener.ts';
 import { type Reads, readsFrom } from './http/reads.ts';
 import { openSaleEvents } from './http/routes/events.ts';
+import { closeUnread } from './http/unread-responses.ts';
 import { locks } from './locks/registry.ts';
 import { attemptTally } from './metrics/attempt-tally.ts';
 import {
@@ -175,9 +176,11 @@ function openServers(
   const traced = (to: RequestListener) => tracing?.requests(to) ?? to;
   const main = createHttpServer(limitRequests(traced(listener), clientLimits));
   limitConnections(main, clientLimits);
+  closeUnread(main, clientLimits);
   measureConnections(context.service.instruments, main);
   if (adminPort === null) return { main, admin: null };
   const admin = createHttpServer(traced(all));
+  closeUnread(admin, clientLimits);
   admin.maxConnections = Math.min(admin.maxConnections, limits.adminConnections);
   return { main, admin };
 }

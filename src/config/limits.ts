@@ -227,6 +227,17 @@ export const limits = {
    * this many gains nothing from more.
    */
   requestsPerConnection: 100,
+  /**
+   * Bytes of responses that clients have not read: see http/unread-responses.ts. A slow client reads a megabyte a minute; a client that
+   * reads nothing costs at most `perConnection`, and as much as is rendered in `everyMs`.
+   */
+  unread: {
+    everyMs: 250,
+    afterMs: 60_000,
+    perConnection: 4 * 2 ** 20,
+    perAddress: 16 * 2 ** 20,
+    perProcess: 128 * 2 ** 20,
+  },
   /** A request's headers, and the whole request, must arrive within this time. A new connection must send within the latter. */
   headersMs: 10_000,
   requestMs: 15_000,

@@ -37,6 +37,7 @@ import {
 import { taskRoutes } from './routes/tasks.ts';
 import { type TicketContext, ticketRoutes } from './routes/tickets.ts';
 import type { TicketGate } from './ticket-gate.ts';
+import { watchResponse } from './unread-responses.ts';
 
 export interface HttpContext {
   readonly service: ServiceContext;
@@ -76,6 +77,7 @@ export function createApp(context: HttpContext): Express {
   app.set('query parser', 'simple');
 
   app.use((req, res, next) => {
+    watchResponse(res);
     // Most answers are a customer's own; a cache in between may ignore Authorization. Other routes say otherwise.
     res.setHeader('Cache-Control', 'private, no-store');
     const mistake = hostMistake(req);

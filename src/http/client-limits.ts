@@ -10,7 +10,9 @@ export interface ClientLimits {
   readonly requests: TokenBuckets | null;
   /** 0: no limit. */
   readonly connections: number;
-  readonly onLimited: (limit: 'address-rate' | 'address-connections' | 'connections') => void;
+  readonly onLimited: (
+    limit: 'address-rate' | 'address-connections' | 'connections' | 'unread-responses',
+  ) => void;
 }
 
 const TOO_MANY = problemReply('too-many-requests', 'Too many requests of this address. Retry in a second.');

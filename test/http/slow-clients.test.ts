@@ -52,6 +52,21 @@ it('serves others beside 2,000 connections that send nothing, and closes these',
   await Promise.all(idle.map(({ closed }) => closed));
 });
 
+it('closes connections whose clients do not read, and serves others', async () => {
+  await stores.sql.query(
+    `INSERT INTO sales (name, stock, price_cents) SELECT 'many', 1, 1 FROM generate_series(1, 1000)`,
+  );
+  const sockets = await Promise.all(Array.from({ length: 30 }, () => open()));
+  const request = 'GET /sales?limit=1000 HTTP/1.1\r\nHost: test\r\n\r\n';
+  for (const socket of sockets) socket.pause().write(request.repeat(100));
+  const closed = async () => {
+    const { text } = (await call(`${service.url}/metrics`)).body;
+    return Number(/_requests_total\{reason="unread-responses"\} (\d+)/.exec(String(text))?.[1] ?? 0);
+  };
+  await eventually(closed, (count) => count === sockets.length, 120_000);
+  for (const socket of sockets) socket.destroy();
+});
+
 it('answers 408 to headers, and to a body, that do not arrive', async () => {
   const head = 'POST /sales/1/orders HTTP/1.1\r\nHost: test\r\n';
   const answers = [
