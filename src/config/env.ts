@@ -130,7 +130,7 @@ const redlockUrls = z
 
 /** Whether what is sent there cannot be read on the way. */
 const isPrivate = ({ protocol, hostname }: URL): boolean =>
-  protocol === 'https:' || /^(localhost|127\..*|\[::1\])$/.test(hostname);
+  protocol === 'https:' || /^(localhost|127(\.\d{1,3}){3}|\[::1\])$/.test(hostname);
 
 /** @param parse returns what is wrong as a text */
 const parsedBy = (parse: (text: string) => unknown) =>

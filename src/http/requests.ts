@@ -5,8 +5,8 @@ import type { z } from 'zod';
 import { ProblemError } from './problems.ts';
 
 /**
- * Parses a JSON body of at most `bytes`. Another type is answered with 415, a larger body with 413, invalid JSON with 400: see
- * `errorHandler` in app.ts. A compressed body is rejected rather than inflated.
+ * Parses a JSON body of at most `bytes`. Another type is answered with 415, a larger body with 413, invalid JSON and deep JSON with 400:
+ * see `errorHandler` in app.ts. A compressed body is rejected rather than inflated.
  */
 export function jsonBody(bytes: number): RequestHandler[] {
   return [
@@ -25,7 +25,25 @@ export function jsonBody(bytes: number): RequestHandler[] {
       next();
     },
     express.json({ limit: bytes, inflate: false, strict: false, type: () => true, verify: keepRaw }),
+    (req, _res, next) => {
+      if (isDeep(req.body)) throw new ProblemError('invalid-request', 'The JSON is nested too deeply.');
+      next();
+    },
   ];
+}
+
+/** No body has more than two levels; what walks through thousands, such as JSON.stringify for the audit log, runs out of stack. */
+const MAX_LEVELS = 8;
+
+function isDeep(body: unknown): boolean {
+  let level = [body];
+  for (let n = 0; n <= MAX_LEVELS; n++) {
+    level = level.flatMap((value) =>
+      typeof value === 'object' && value !== null ? Object.values(value) : [],
+    );
+    if (level.length === 0) return false;
+  }
+  return true;
 }
 
 const rawBodies = new WeakMap<object, Buffer>();

@@ -162,9 +162,10 @@ describe('the configuration', () => {
       'https://shop.example/x',
     ])
       expect(problemsOf({ TASK_WEBHOOK_URL: url })).toEqual([]);
-    expect(problemsOf({ TASK_WEBHOOK_URL: 'http://shop.example/x' })).toEqual([
-      'TASK_WEBHOOK_URL="http://shop.example/x" must start with https:// unless its host is loopback',
-    ]);
+    for (const host of ['shop.example', '127.attacker.example'])
+      expect(problemsOf({ TASK_WEBHOOK_URL: `http://${host}/x` })).toEqual([
+        `TASK_WEBHOOK_URL="http://${host}/x" must start with https:// unless its host is loopback`,
+      ]);
   });
 
   it('reports every mistake at once, with what would be right', () => {

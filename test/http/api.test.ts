@@ -120,6 +120,12 @@ describe('bad input gets a problem and changes nothing', () => {
     expect(await everything()).toBe(before);
   });
 
+  it('sale: a list in a list, 8,000 times', async () => {
+    const body = `${'['.repeat(8_000)}${']'.repeat(8_000)}`;
+    const answer = await call(`${url}/sales`, { method: 'POST', headers: json, body });
+    expect(answer).toMatchObject({ status: 400, problem: 'invalid-request' });
+  });
+
   it.each([
     ['no units', {}, 400],
     ['zero units', { units: 0 }, 400],
