@@ -41,7 +41,7 @@ export interface OrderTable {
   /** In which epoch of Redis each sale was last loaded; one that never was is left out. */
   loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>>;
   /**
-   * What a load of the mirror needs, at one instant: free units, which of some orders exist, and all buyers, which `use`
+   * Marks the sale as loaded in an epoch. Then reads what a load of the mirror needs, at one instant: free units, which of some orders exist, and all buyers, which `use`
    * receives page by page.
    */
   snapshot<T>(
@@ -64,6 +64,8 @@ export interface Snapshot<T> {
   /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
   readonly restocks: readonly string[];
   readonly known: ReadonlySet<string>;
+  /** Whether the sale was loaded in another epoch before. */
+  readonly isMoved: boolean;
   readonly value: T;
 }
 
@@ -166,10 +168,11 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       return new Map(rows.map(({ id, epoch }) => [id, epoch]));
     },
     async snapshot(saleId, epoch, orderIds, use) {
-      // It waits for commits that have locked the sale: what they insert is read below, and later ones fail. Not for a disk or a standby:
-      // where the epoch is forgotten, orders that were reserved in it are not committed, and the sale is loaded again.
-      await pool.query(
-        `UPDATE sales SET mirror_epoch = $2 WHERE id = $1 AND set_config('synchronous_commit', 'off', true) = 'off'`,
+      // In another epoch it waits for commits that have locked the sale: what they insert is read below, and later ones fail. Not for a
+      // disk or a standby: where the epoch is forgotten, orders that were reserved in it are not committed, and the sale is loaded again.
+      const marked = await pool.query(
+        `UPDATE sales SET mirror_epoch = $2 WHERE id = $1 AND mirror_epoch IS DISTINCT FROM $2
+           AND set_config('synchronous_commit', 'off', true) = 'off'`,
         [saleId, epoch],
       );
       const read = await inTransaction(pool, async (client) => {
@@ -189,6 +192,7 @@ export function orderTable(postgres: PostgresStore): OrderTable {
           remaining: sale.rows[0]?.remaining ?? 0,
           restocks: restocks.rows.map(({ id }) => id),
           known: new Set(known.rows.map(({ id }) => id)),
+          isMoved: marked.rowCount === 1,
           value: await use(buyersOf(client, saleId, PAGE)),
         };
         return { commit: true, value: snapshot };

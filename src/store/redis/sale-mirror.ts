@@ -146,6 +146,12 @@ export function createSaleMirror(
   const loadedIn = coalesce(async (saleId: number) => (await orders.loadedIn([saleId])).get(saleId));
   const epochOf = (saleId: number) => epochs.current(keys(saleId).state);
 
+  /** Has the sale loaded again, if this is still the copy of that epoch: none has the number 0. */
+  async function invalidate(saleId: number, epoch: number): Promise<void> {
+    const { state } = keys(saleId);
+    if ((await redis.hget(state, 'epoch')) === String(epoch)) await redis.hset(state, 'epoch', 0);
+  }
+
   /** Copies the buyers that Postgres knows to a new key. */
   async function copyBuyers(
     saleId: number,
@@ -174,12 +180,7 @@ export function createSaleMirror(
     async supersede(saleId, epoch) {
       const { state } = keys(saleId);
       if (epochs.known(state) !== epoch) return false;
-      try {
-        // No epoch has the number 0: if this is the right server, the next attempt loads the sale.
-        if ((await redis.hget(state, 'epoch')) === String(epoch)) await redis.hset(state, 'epoch', 0);
-      } catch {
-        // It does not answer, or is a replica by now: what is right there is found out below.
-      }
+      await invalidate(saleId, epoch).catch(() => {}); // it does not answer, or is a replica by now
       return epochs.supersede(state, epoch);
     },
     knownEpoch: (saleId) => epochs.known(keys(saleId).state),
@@ -196,6 +197,8 @@ export function createSaleMirror(
         reserved.map((r) => r.orderId),
         (pages) => copyBuyers(sale.id, pages),
       );
+      // A copy of the same epoch, from before the sale was loaded elsewhere, lacks what happened there.
+      if (snapshot.isMoved) await invalidate(sale.id, epoch);
       return scripts.load(keys(sale.id), snapshot.value, {
         epoch,
         committed: reserved.filter((r) => snapshot.known.has(r.orderId)),
