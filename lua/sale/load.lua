@@ -1,6 +1,7 @@
 -- Loads a sale, or the parts of it that are missing; of several processes that load it at the same time, the first wins. Data
 -- from another epoch is replaced. Its reservations are kept only if an answer depends on them: one that was released, and whose
--- customer was answered "busy", may be back with an older snapshot or on a replica that missed the release.
+-- customer was answered "busy", may be back with an older snapshot or on a replica that missed the release. Of a copy that is older than
+-- the last load, none is kept: no customer was answered because of one that the newer copy lacks.
 --
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, loadedMs, generation (see sold-out-latch.ts)
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
@@ -15,7 +16,7 @@
 --      4 first instant after the sale, or ''
 --      5 epoch
 --      6 numbers of the restocks that the free units include and Redis has not applied, joined by spaces
---      7 1: an answer may depend on a reservation without an order (CONFIRM=accepted), 0: none does
+--      7 the epoch of the last load, if an answer may depend on a reservation without an order (CONFIRM=accepted); any; or none
 --      8 … reservations that Postgres has
 -- Reply  1 when the sale was not loaded, 0 when it was
 local state, counters, buyers, reservations, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[7]
@@ -34,7 +35,7 @@ if present then
   return 0
 end
 
-if before and not known and ARGV[7] == '0' then redis.call('DEL', reservations) end
+if before and not known and ARGV[7] ~= 'any' and ARGV[7] ~= before then redis.call('DEL', reservations) end
 for i = 8, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
 redis.call('HDEL', state, 'remaining')
 --#include clock

@@ -64,8 +64,8 @@ export interface Snapshot<T> {
   /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
   readonly restocks: readonly string[];
   readonly known: ReadonlySet<string>;
-  /** Whether the sale was loaded in another epoch before. */
-  readonly isMoved: boolean;
+  /** The epoch in which the sale was loaded before; null: none. */
+  readonly loadedIn: number | null;
   readonly value: T;
 }
 
@@ -170,11 +170,14 @@ export function orderTable(postgres: PostgresStore): OrderTable {
     async snapshot(saleId, epoch, orderIds, use) {
       // In another epoch it waits for commits that have locked the sale: what they insert is read below, and later ones fail. Not for a
       // disk or a standby: where the epoch is forgotten, orders that were reserved in it are not committed, and the sale is loaded again.
-      const marked = await pool.query(
-        `UPDATE sales SET mirror_epoch = $2 WHERE id = $1 AND mirror_epoch IS DISTINCT FROM $2
-           AND set_config('synchronous_commit', 'off', true) = 'off'`,
+      const { rows: moved } = await pool.query<{ before: number | null }>(
+        `UPDATE sales SET mirror_epoch = $2 FROM (
+           SELECT id, mirror_epoch FROM sales WHERE id = $1 AND mirror_epoch IS DISTINCT FROM $2 FOR NO KEY UPDATE
+         ) AS old WHERE sales.id = old.id AND set_config('synchronous_commit', 'off', true) = 'off'
+         RETURNING old.mirror_epoch AS before`,
         [saleId, epoch],
       );
+      const loadedIn = moved[0] === undefined ? epoch : moved[0].before;
       const read = await inTransaction(pool, async (client) => {
         await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
         const sale = await client.query<{ remaining: number }>(
@@ -192,7 +195,7 @@ export function orderTable(postgres: PostgresStore): OrderTable {
           remaining: sale.rows[0]?.remaining ?? 0,
           restocks: restocks.rows.map(({ id }) => id),
           known: new Set(known.rows.map(({ id }) => id)),
-          isMoved: marked.rowCount === 1,
+          loadedIn,
           value: await use(buyersOf(client, saleId, PAGE)),
         };
         return { commit: true, value: snapshot };

@@ -122,7 +122,7 @@ export function withFirstClaim(
 /**
  * @param segments how many counters a sale has; 0 for a single one
  * @param keepsReservations whether an answer may depend on a reservation that Postgres does not have (CONFIRM=accepted). A load
- *   then keeps those of an earlier epoch; otherwise their customers have no order, and may buy again.
+ *   then keeps those of the last epoch; otherwise their customers have no order, and may buy again.
  */
 export function createSaleMirror(
   { redis, scripts, serverOf }: RedisStore,
@@ -198,14 +198,14 @@ export function createSaleMirror(
         (pages) => copyBuyers(sale.id, pages),
       );
       // A copy of the same epoch, from before the sale was loaded elsewhere, lacks what happened there.
-      if (snapshot.isMoved) await invalidate(sale.id, epoch);
+      if (snapshot.loadedIn !== epoch) await invalidate(sale.id, epoch);
       return scripts.load(keys(sale.id), snapshot.value, {
         epoch,
         committed: reserved.filter((r) => snapshot.known.has(r.orderId)),
         remaining: snapshot.remaining,
         restocks: snapshot.restocks,
         segments,
-        keepsReservations,
+        keepsReservationsOf: keepsReservations ? (snapshot.loadedIn ?? 'any') : 'none',
         startsMs: sale.startsAt === null ? null : Date.parse(sale.startsAt),
         endsMs: sale.endsAt === null ? null : Date.parse(sale.endsAt),
       });

@@ -286,7 +286,7 @@ function changeScripts(redis: Redis) {
     /**
      * @param buyersKey a copy of the buyers that Postgres knows
      * @param sale `restocks`: numbers of restocks that `remaining` includes and Redis has not applied; `committed`: reservations
-     *   that Postgres has; `keepsReservations`: of another epoch, too
+     *   that Postgres has; `keepsReservationsOf`: another epoch whose reservations stay
      * @returns whether this call loaded the sale; false when it was loaded
      */
     async load(
@@ -300,13 +300,13 @@ function changeScripts(redis: Redis) {
         readonly epoch: number;
         readonly restocks: readonly string[];
         readonly committed: readonly Reservation[];
-        readonly keepsReservations: boolean;
+        readonly keepsReservationsOf: number | 'any' | 'none';
       },
     ): Promise<boolean> {
       const all = [...unitKeys(keys), keys.segments, keys.restocks, buyersKey];
       const window = [sale.startsMs ?? '', sale.endsMs ?? ''];
-      const keeps = sale.keepsReservations ? 1 : 0;
-      const units = [sale.remaining, sale.segments, ...window, sale.epoch, sale.restocks.join(' '), keeps];
+      const of = sale.keepsReservationsOf;
+      const units = [sale.remaining, sale.segments, ...window, sale.epoch, sale.restocks.join(' '), of];
       return (await load(...all, ...units, ...sale.committed.map(memberOf))) === 1;
     },
 
