@@ -78,14 +78,17 @@ export function createApp(context: HttpContext): Express {
 
   app.use((req, res, next) => {
     watchResponse(res);
-    // Most answers are a customer's own; a cache in between may ignore Authorization. Other routes say otherwise.
-    res.setHeader('Cache-Control', 'private, no-store');
     const mistake = hostMistake(req);
     if (mistake === null) next();
     else sendProblem(res.set('Connection', 'close'), problemBody('invalid-request', mistake));
   });
   // Purchases that purchase-listener.ts does not handle come first: they need no middleware for browsers.
   app.use(purchaseRoute(context.purchases, context.ticketing?.gate ?? null));
+  // Most answers are a customer's own; a cache in between may ignore Authorization. Other routes say otherwise.
+  app.use((_req, res, next) => {
+    res.setHeader('Cache-Control', 'private, no-store');
+    next();
+  });
   app.use(
     helmet({
       // The service speaks plain HTTP; HSTS is the decision of the proxy in front of it.

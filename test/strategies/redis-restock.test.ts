@@ -56,7 +56,10 @@ it.each(['was never opened', 'was opened in another epoch'])('cuts a sale that %
   const { strategy, saleId } = await openSale();
   const state = `stampede:{sale:${saleId}}:state`;
   if (which === 'was never opened') await redis.redis.del(state);
-  else await redis.redis.hset(state, 'epoch', 'of another Redis');
+  else {
+    await redis.redis.hset(state, 'epoch', 7);
+    await stores.sql.query('UPDATE sales SET mirror_epoch = 7 WHERE id = $1', [saleId]);
+  }
   expect(await strategy.restock(saleId, -7)).toBe('below-sold');
   expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(6);
   expect(await strategy.restock(saleId, -6)).toMatchObject({ stock: 4, remaining: 4 }); // reserved, all of them
