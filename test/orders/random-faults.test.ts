@@ -108,8 +108,8 @@ describe.concurrent.each(SAFE_STRATEGIES.map((name, i) => [name, i] as const))('
 /** In the full tier one of each kind; with rounds all. */
 const some = <T>(all: readonly T[]): readonly T[] => (ROUNDS > 1 ? all : [all[SEED % all.length]!]);
 const IN_REDIS = ['lua', 'segmented-lock', 'global-lock'];
-const FAILING_OVER = IN_REDIS.flatMap((strategy) =>
-  ['durable', 'accepted'].map((confirm) => [strategy, confirm] as const),
+const FAILING_OVER = ['durable', 'accepted'].flatMap((confirm) =>
+  IN_REDIS.map((strategy) => [strategy, confirm] as const),
 );
 
 describe.concurrent('Redis fails over and back', () => {
