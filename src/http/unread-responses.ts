@@ -65,6 +65,7 @@ export function closeUnread(server: Server, { addresses, onLimited }: ClientLimi
     closeLargest(unread, perProcess);
     const ofAddress = new Map<string, Unread[]>();
     for (const one of unread) {
+      if (one.socket.destroyed) continue;
       const address = addresses.ofSocket(one.socket);
       if (address === null) continue;
       const own = ofAddress.get(address);

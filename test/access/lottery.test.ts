@@ -217,7 +217,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     const startMs = Date.now() - 1_000;
     const sale = { ...(await sell(startMs)), spreadS: 60 };
     const hoarders = Array.from({ length: 200 }, (_, n) => `hoarder-${n}`);
-    /** Turns of customers who come so long after the start, in a waiting room that nobody has entered; in ms after the start. */
+    /** Turns of customers who come so long after the start, in an empty waiting room; in ms after the start. */
     const turnsAt = async (atMs: number) => {
       await stores.redis.del(keysOf(sale.id, 0).turns);
       await stores.sql.query('DELETE FROM turns WHERE sale_id = $1', [sale.id]);

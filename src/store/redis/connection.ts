@@ -39,7 +39,7 @@ export interface RedisStore {
   /** @throws when Redis does not answer; in a cluster, when no master does. */
   ping(): Promise<void>;
   /**
-   * Looks at each server: whether it answers, and keeps what it is told; and at the user once a command was denied.
+   * Looks at each server: whether it answers, and keeps what is written to it; and at the user once a command was denied.
    * @param commands that the service needs
    * @returns what is wrong
    */

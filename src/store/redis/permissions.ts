@@ -90,7 +90,7 @@ export async function missingRules(
   return [...rules];
 }
 
-/** On a connection of its own, which can send nothing else afterwards. */
+/** On a separate connection, which can send nothing else afterwards. */
 async function subscribe(redis: StoreServer['redis']): Promise<void> {
   const subscriber = redis.duplicate({ lazyConnect: true, retryStrategy: null }).on('error', () => {});
   try {
