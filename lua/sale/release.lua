@@ -10,11 +10,14 @@
 --      4 1 to discard the unit because Postgres does not have it, 0 to return it to its counter
 --      5 the order that the customer has instead, or ''
 --      6 the claim, milliseconds since 1970
--- Reply  1 when this call released it, 0 when it was acknowledged or released before, or another claim holds
+-- Reply  1 when this call released it, 0 when another claim holds, -1 when it is not there: it was acknowledged or released before,
+--        or a load dropped it (see load.lua)
 --#include units
 local record = ARGV[3] .. ' ' .. ARGV[1]
 local member = ARGV[2] .. ' ' .. record
-if tonumber(redis.call('ZSCORE', KEYS[4], member) or '') ~= tonumber(ARGV[6]) then return 0 end
+local claim = redis.call('ZSCORE', KEYS[4], member)
+if not claim then return -1 end
+if tonumber(claim) ~= tonumber(ARGV[6]) then return 0 end
 redis.call('ZREM', KEYS[4], member)
 
 local counter = ARGV[1]:match(':(.+)') or 'remaining'

@@ -7,6 +7,7 @@ import { limits } from '../config/limits.ts';
 import type { Attempt } from '../domain/order.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { AttemptTally } from '../metrics/attempt-tally.ts';
+import { SUPERSEDED } from '../store/postgres/failures.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { CommittingStrategy, ReservingStrategy } from '../strategies/strategy.ts';
@@ -96,8 +97,14 @@ function deciderOf({ pipeline, ...context }: PurchaseContext): {
     };
   }
   const settlement = createSettlement({ ...context, mirror: strategy.mirror, committer });
+  const decide = async (attempt: Attempt) => settlement.settle(await strategy.reserve(attempt));
   return {
-    decide: async (attempt) => settlement.settle(await strategy.reserve(attempt)),
+    async decide(attempt) {
+      const outcome = await decide(attempt);
+      const isSuperseded = outcome.kind === 'busy' && outcome.reason === SUPERSEDED;
+      // The copy of the sale that was loaded since decides: Redis was promoted, or the sale's slot moved.
+      return isSuperseded ? decide(attempt) : outcome;
+    },
     idle: () => settlement.idle(),
   };
 }

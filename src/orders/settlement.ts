@@ -101,15 +101,19 @@ export function createSettlement(context: SettlementContext): Settlement {
     }
   }
 
-  /** When the release is not certain, the reservation may still be committed: then only `unknown` is correct. */
+  /**
+   * When the release is not certain, the reservation may still be committed: then only `unknown` is correct. A reservation that is gone
+   * while its claim is this process's was dropped, in another epoch: only this process could have committed it.
+   */
   async function release(
     reservation: ClaimedReservation,
     options: { discardUnit?: boolean; ownerOrderId?: string },
     outcome: Outcome,
   ): Promise<Outcome> {
     try {
-      const isReleased = await mirror.release(reservation, options);
-      if (isReleased && (outcome.kind === 'replayed' || !isAhead)) return outcome;
+      const reply = await mirror.release(reservation, options);
+      const isGone = reply === 'gone' && performance.now() < reservation.untilMs;
+      if ((reply === 'released' || isGone) && (outcome.kind === 'replayed' || !isAhead)) return outcome;
     } catch (error) {
       context.onError('release-reservation', error, idsOf(reservation));
     }

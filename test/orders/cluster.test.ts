@@ -8,6 +8,8 @@ import { type LinkedCluster, openLinkedCluster } from '../../bench/kit/linked-cl
 import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 import { call, eventually, users } from '../support/client.ts';
 import { openWorlds, SEEDS, sellAfterTheWayBack, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
+import { readRedis } from '../support/invariants.ts';
+import { whileLocked } from '../support/nemesis.ts';
 import { assertInvariants, type TestSale, World } from '../support/world.ts';
 
 let cluster: LinkedCluster;
@@ -51,6 +53,34 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     },
     TIMEOUT_MS,
   );
+
+  it('decides again on the master that has the slot by now when an order was reserved on the one before', async () => {
+    await using world = await World.open({ strategy, env: { REDIS_URL: cluster.url } });
+    const sale = await world.openSale(60);
+    const { sql } = world.stores;
+    const epoch = async () =>
+      (await sql.query<{ of: number }>('SELECT mirror_epoch AS of FROM sales WHERE id = $1', [sale.id])).rows;
+    const redis = await cluster.client();
+    await sale.buy('first');
+    const before = await epoch();
+    const answers = await whileLocked(sql, 'LOCK TABLE orders IN SHARE MODE', [], async () => {
+      const requests = [sale.request('purchase', 'early')];
+      const reserved = async () => (await readRedis(redis, sale.id)).reservations;
+      await eventually(reserved, (count) => count === 1);
+      await cluster.moveSlot(`stampede:{sale:${sale.id}}:state`);
+      // Until the process has heard that the slot moved, it uses the epoch of the master before.
+      const next = async () => {
+        requests.push(sale.request('purchase', `late-${requests.length}`));
+        return epoch();
+      };
+      await eventually(next, (now) => now[0]!.of !== before[0]!.of);
+      return requests;
+    });
+    redis.disconnect();
+    const statuses = (await Promise.all(answers)).map((answer) => answer?.status);
+    expect(statuses).toEqual(answers.map(() => 201));
+    await check(sale);
+  });
 
   it('answers no customer with an error while the slot of its sale moves to another master', async () => {
     // Under one lock for the sale, 20 customers at once may need longer than the default on a busy machine.

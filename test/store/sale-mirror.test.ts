@@ -284,11 +284,11 @@ describe('a claim', () => {
   it('gives way to a newer one: a release under the old one fails', async () => {
     const ann = await reserve('ann');
     await age(ann, limits.claimMs + 1);
-    expect(await sales.release(ann)).toBe(false);
+    expect(await sales.release(ann)).toBe('claimed-by-another');
     await sleep(2); // claims are told apart by their milliseconds
     const [claimed] = await sales.claimAbandoned(saleId, 1);
-    expect(await sales.release(ann)).toBe(false);
-    expect(await sales.release(claimed!)).toBe(true);
+    expect(await sales.release(ann)).toBe('claimed-by-another');
+    expect(await sales.release(claimed!)).toBe('released');
     expect(await sales.claim(ann)).toBe('released');
     expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
   });
@@ -301,7 +301,7 @@ describe('a claim', () => {
     await age(first!, limits.claimMs + 1);
     const [second] = await sales.claimAbandoned(saleId, 1);
     await sales.unclaim(first!);
-    expect(await sales.release(second!)).toBe(true);
+    expect(await sales.release(second!)).toBe('released');
   });
 
   it('of a buyer without a reservation records it again', async () => {
@@ -341,9 +341,9 @@ it('releases a unit once, into its own segment', async () => {
   expect([word, await units()]).toEqual(['reserved', { 0: '3', 1: '2', 2: '3' }]);
   const ann = withFirstClaim({ saleId, userId: 'ann', orderId, reservedAt: reservedAt! }, claimEndMs());
   expect(await sales.release({ ...ann, reservedAt: `${Number.parseInt(reservedAt!, 10) - 1}:1` })).toBe(
-    false,
+    'gone',
   );
-  expect([await sales.release(ann), await sales.release(ann)]).toEqual([true, false]);
+  expect([await sales.release(ann), await sales.release(ann)]).toEqual(['released', 'gone']);
   expect([await units(), await buyers()]).toEqual([{ 0: '3', 1: '3', 2: '3' }, []]);
 });
 

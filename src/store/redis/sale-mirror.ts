@@ -21,7 +21,14 @@ import type { OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisEpochs } from './epochs.ts';
 import { keysOf, type SaleKeys } from './sale-keys.ts';
-import { type MirrorSnapshot, madeAtMs, readMember, type SaleDigest, windowOf } from './scripts.ts';
+import {
+  type MirrorSnapshot,
+  madeAtMs,
+  type ReleaseReply,
+  readMember,
+  type SaleDigest,
+  windowOf,
+} from './scripts.ts';
 
 /** Buyers written to Redis in one command while a sale is loaded. */
 const BUYERS_PAGE = 1_000;
@@ -57,12 +64,12 @@ export interface SaleMirror {
    * Releases a reservation.
    * @param options.discardUnit Postgres does not have its unit, so it must not be offered again
    * @param options.ownerOrderId the order that the customer has instead
-   * @returns false when it was acknowledged or released before, or another process has claimed it
+   * @returns `gone`: it was acknowledged or released before, or dropped when the sale was loaded in another epoch
    */
   release(
     reservation: ClaimedReservation,
     options?: { discardUnit?: boolean; ownerOrderId?: string },
-  ): Promise<boolean>;
+  ): Promise<ReleaseReply>;
   /** Removes reservations, of any loaded sales, that Postgres has. */
   acknowledge(committed: readonly Reservation[]): Promise<void>;
   /** Claims a reservation that another attempt made: see lua/sale/claim.lua. */

@@ -24,6 +24,8 @@ export type FencedDeductReply =
   | readonly ['held', reservedAt: string, orderId: string]
   | readonly ['empty' | 'fenced' | 'not-loaded' | 'late'];
 
+export type ReleaseReply = 'released' | 'claimed-by-another' | 'gone';
+
 /** A sale in Redis at one instant. */
 export interface MirrorSnapshot {
   readonly remaining: number;
@@ -220,15 +222,15 @@ function reservationScripts(redis: Redis, isCluster: boolean) {
   const findReservation = defineScript<number>(redis, 'sale/find-reservation', 1);
 
   return {
-    /** @returns whether this call released it; false: it was acknowledged or released before, or another claim holds */
     release: async (
       keys: SaleKeys,
       { reservedAt, userId, orderId }: SaleReservation,
       options: { discardUnit: boolean; ownerOrderId: string; claimedAtMs: number },
-    ): Promise<boolean> => {
+    ): Promise<ReleaseReply> => {
       const ids = [reservedAt, userId, orderId] as const;
       const how = [options.discardUnit ? 1 : 0, options.ownerOrderId, options.claimedAtMs] as const;
-      return (await release(...unitKeys(keys), ...ids, ...how)) === 1;
+      const reply = await release(...unitKeys(keys), ...ids, ...how);
+      return reply === 1 ? 'released' : reply === 0 ? 'claimed-by-another' : 'gone';
     },
 
     /** @returns the claim, milliseconds since 1970 */
