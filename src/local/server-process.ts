@@ -3,6 +3,7 @@
  * after the death of its parent.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import {
   closeSync,
   constants,
@@ -142,14 +143,26 @@ export async function launch(options: LaunchOptions, code: LocalStoreErrorCode):
   };
 }
 
-/** A TCP port that was just free on loopback. Another process may take it, so callers must retry. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
+/** The ports that are given out. The kernel takes those of outgoing connections from 32768 up (Linux) or 49152 up. */
+const PORTS = { from: 12_000, count: 20_000 };
+let nextPort = randomInt(PORTS.count);
+
+/**
+ * A TCP port that was just free on loopback. The same process gets each one once. It stays free while its server is down: it
+ * is none that the kernel gives to a connection. Another process may take it.
+ */
+export async function freePort(): Promise<number> {
+  for (let tries = 0; tries < PORTS.count; tries++) {
+    const port = PORTS.from + (nextPort++ % PORTS.count);
+    if (await isFree(port)) return port;
+  }
+  throw new Error(`No free TCP port from ${PORTS.from} to ${PORTS.from + PORTS.count - 1}`);
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
     const server = createServer();
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      server.close(() => resolve(typeof address === 'object' && address !== null ? address.port : 0));
-    });
+    server.once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
   });
 }
