@@ -152,10 +152,10 @@ export const limits = {
     proofMs: 120_000,
     /** Unpaid reservations of one customer. */
     unpaid: 3,
-    /** Expired reservations within `expiredWithinMs` that a customer may have; each further one doubles the wait. */
-    expired: 2,
-    expiredWithinMs: 24 * 3_600_000,
-    expiredWaitMs: 60_000,
+    /** Expired or cancelled reservations within `unpaidWithinMs` that a customer may have; each further one doubles the wait. */
+    unpaidClosed: 2,
+    unpaidWithinMs: 24 * 3_600_000,
+    unpaidWaitMs: 60_000,
   },
   /** Defaults of the limits for each client with AUTH=jwt, and requests of one customer for what is not a purchase. */
   clients: {
@@ -174,7 +174,7 @@ export const limits = {
   auditHeadEveryMs: 3_600_000,
   /** Deletion of old rows: see store/postgres/retention.ts. */
   retention: {
-    /** Smallest RETENTION_DAYS except 0: the limit on unpaid reservations counts orders of a day (`tickets.expiredWithinMs`). */
+    /** Smallest RETENTION_DAYS except 0: the limit on unpaid reservations counts orders of a day (`tickets.unpaidWithinMs`). */
     minDays: 1,
     maxDays: 36_500,
     /** Rows per statement, which then takes some milliseconds, and the interval between passes. */
@@ -285,8 +285,8 @@ if (limits.claimMs + 2 * limits.reapEveryMs > 10_000) {
   throw new Error('limits: claimMs + 2 × reapEveryMs must not exceed 10 s');
 }
 // Orders that the limit on unpaid reservations counts must not be deleted.
-if (limits.retention.minDays * 86_400_000 < limits.tickets.expiredWithinMs) {
-  throw new Error('limits: retention.minDays must be at least tickets.expiredWithinMs');
+if (limits.retention.minDays * 86_400_000 < limits.tickets.unpaidWithinMs) {
+  throw new Error('limits: retention.minDays must be at least tickets.unpaidWithinMs');
 }
 // A live worker records its result before the task is reclaimed: the handler ends in time, and there is time to write twice.
 if (limits.tasks.processingMs < limits.tasks.handlerMs + 2 * limits.postgresStatementMs) {

@@ -236,9 +236,23 @@ describe('a customer', () => {
     expect(Number(headers.get('retry-after'))).toBeGreaterThan(30);
   });
 
-  it('waits twice as long for each further reservation that expired', () => {
+  it('gets no further ticket after three cancelled reservations', async () => {
+    const token = await issuer.token('fickle');
+    const saleId = await sell(1);
+    const ask = () => post(`/sales/${saleId}/tickets`, token);
+    const { ticket } = (await ask()).body;
+    for (let n = 0; n < 3; n++) {
+      const { body } = await post(`/sales/${saleId}/orders`, ticket as string);
+      expect((await post(`/orders/${body.orderId}/cancel`, token)).status).toBe(200);
+    }
+    const { status, headers } = await ask();
+    expect(status).toBe(429);
+    expect(Number(headers.get('retry-after'))).toBeGreaterThan(30);
+  });
+
+  it('waits twice as long for each further reservation that expired or was cancelled', () => {
     const nowMs = Date.now();
-    const unpaid = (expired: number) => ({ pending: 0, expired, lastExpiredAt: new Date(nowMs) });
+    const unpaid = (closed: number) => ({ pending: 0, closed, lastClosedAt: new Date(nowMs) });
     const waits = [0, 2, 3, 4, 5, 13].map((count) => waitOf(unpaid(count), nowMs));
     expect(waits).toEqual([null, null, 60, 120, 240, 61_440]);
     expect(waitOf(unpaid(3), nowMs + 60_000)).toBeNull();

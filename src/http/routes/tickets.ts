@@ -50,7 +50,7 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
       const detail = 'Repeat the request with a proof of work: see docs/reference/tickets.md.';
       throw new ProblemError('proof-required', detail, challenge);
     }
-    const unpaid = await orders.unpaidOf(customer, nowMs - limits.tickets.expiredWithinMs);
+    const unpaid = await orders.unpaidOf(customer, nowMs - limits.tickets.unpaidWithinMs);
     const unpaidS = waitOf(unpaid, nowMs);
     if (unpaidS !== null) {
       context.onRefused('unpaid-orders');
@@ -71,10 +71,10 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
 }
 
 /** After how many seconds a customer may reserve again; null: now. */
-export function waitOf({ pending, expired, lastExpiredAt }: UnpaidOrders, nowMs: number): number | null {
-  const { unpaid, expired: maxExpired, expiredWaitMs } = limits.tickets;
-  if (pending >= unpaid) return Math.ceil(expiredWaitMs / 1_000);
-  if (expired <= maxExpired || lastExpiredAt === null) return null;
-  const untilMs = lastExpiredAt.getTime() + expiredWaitMs * 2 ** (expired - maxExpired - 1);
+export function waitOf({ pending, closed, lastClosedAt }: UnpaidOrders, nowMs: number): number | null {
+  const { unpaid, unpaidClosed, unpaidWaitMs } = limits.tickets;
+  if (pending >= unpaid) return Math.ceil(unpaidWaitMs / 1_000);
+  if (closed <= unpaidClosed || lastClosedAt === null) return null;
+  const untilMs = lastClosedAt.getTime() + unpaidWaitMs * 2 ** (closed - unpaidClosed - 1);
   return untilMs > nowMs ? Math.ceil((untilMs - nowMs) / 1_000) : null;
 }

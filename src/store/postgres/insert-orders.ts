@@ -61,6 +61,16 @@ export const IN_EPOCH = `(mirror_epoch <> ANY (${RESERVED_IN})) IS NOT TRUE`;
 const RETURN_IDS = `SELECT CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(id::text), '{}') END AS placed FROM placed`;
 const RETURN_COUNT = 'SELECT count(*)::int AS placed FROM placed';
 
+/**
+ * When an order must be paid. After a cancelled one of the same customer it is that one's deadline: to cancel and buy again holds no
+ * unit for longer.
+ */
+export const paymentDeadline = (saleId: string, userId: string, windowS: string): string =>
+  `least(now() + make_interval(secs => ${windowS}), (
+    SELECT min(expires_at) FROM orders AS earlier WHERE earlier.sale_id = ${saleId} AND earlier.user_id = ${userId}
+      AND earlier.status = 'cancelled' AND earlier.expires_at > now()
+  ))`;
+
 /** Builds the statement. `counted` precedes `earned`: Postgres runs such parts from the last one on, so the sale's row is locked last. */
 export function insertOrders({
   name,
@@ -74,7 +84,7 @@ export function insertOrders({
     ...(before === undefined ? [] : [before]),
     `placed AS (
       INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
-      SELECT o.id, o.sale_id, o.user_id, 'pending', o.price_cents, now() + make_interval(secs => $4)
+      SELECT o.id, o.sale_id, o.user_id, 'pending', o.price_cents, ${paymentDeadline('o.sale_id', 'o.user_id', '$4')}
       FROM (${rows}) AS o (id, sale_id, user_id, price_cents)
       ${skipExisting ? 'ON CONFLICT DO NOTHING' : ''}
       RETURNING id, sale_id, user_id, price_cents

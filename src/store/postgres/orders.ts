@@ -54,9 +54,10 @@ export interface OrderTable {
 
 export interface UnpaidOrders {
   readonly pending: number;
-  readonly expired: number;
-  /** Null: none expired. */
-  readonly lastExpiredAt: Date | null;
+  /** Expired or cancelled. */
+  readonly closed: number;
+  /** Null: none was closed. */
+  readonly lastClosedAt: Date | null;
 }
 
 export interface Snapshot<T> {
@@ -119,8 +120,8 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       const hex = sinceMs.toString(16).padStart(12, '0');
       const { rows } = await pool.query<UnpaidOrders>(
         `SELECT (count(*) FILTER (WHERE o.status = 'pending'))::int AS pending,
-           (count(*) FILTER (WHERE o.status = 'expired'))::int AS expired,
-           max(o.closed_at) FILTER (WHERE o.status = 'expired') AS "lastExpiredAt"
+           (count(*) FILTER (WHERE o.status IN ('expired', 'cancelled')))::int AS closed,
+           max(o.closed_at) FILTER (WHERE o.status IN ('expired', 'cancelled')) AS "lastClosedAt"
          FROM points_entries AS p JOIN orders AS o
            ON o.id = CASE WHEN p.source_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN p.source_id::uuid END
          WHERE p.user_id = $1 AND p.source_type = 'order' AND p.source_id >= $2`,

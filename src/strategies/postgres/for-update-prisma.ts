@@ -6,7 +6,8 @@
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Prisma } from '../../generated/prisma/client.ts';
+import { Prisma } from '../../generated/prisma/client.ts';
+import { paymentDeadline } from '../../store/postgres/insert-orders.ts';
 import type { SaleState } from '../../store/postgres/purchases.ts';
 import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
 import { accepted, type Decision, existing, postgresStrategy, rejectionOf } from './base.ts';
@@ -26,6 +27,9 @@ type LockedSale = SaleState & {
   readonly expiresAt: Date;
 };
 
+/** The window and the customer go where it is divided. */
+const DEADLINE = paymentDeadline('sales.id', '?', '?').split('?');
+
 export function create(context: StrategyContext): CommittingStrategy {
   const { prisma } = context.postgres;
 
@@ -35,7 +39,7 @@ export function create(context: StrategyContext): CommittingStrategy {
       SELECT stock - sold AS free, version, price_cents AS "priceCents", points_earned(price_cents) AS points,
              coalesce(clock_timestamp() < starts_at, false) AS "notStarted",
              coalesce(clock_timestamp() >= ends_at, false) AS ended,
-             now() + make_interval(secs => ${context.paymentWindowS}) AS "expiresAt"
+             ${Prisma.sql(DEADLINE, context.paymentWindowS, userId)} AS "expiresAt"
       FROM sales WHERE id = ${saleId} FOR UPDATE`;
     if (sale === null) return { kind: 'unknown-sale' };
     const order = await tx.order.findFirst({
