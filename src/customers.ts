@@ -15,9 +15,9 @@ import { tokenBuckets } from './access/token-buckets.ts';
 import { createWaitingRoom, type TurnStore } from './access/waiting-room.ts';
 import type { LoadShedder } from './concurrency/load-shedding.ts';
 import { repeatedly, untilNone } from './concurrency/periodic.ts';
-import type { AdminToken } from './config/access.ts';
 import type { Config } from './config/env.ts';
 import { limits } from './config/limits.ts';
+import type { AdminTokens } from './http/admin.ts';
 import type { HttpContext } from './http/app.ts';
 import { type Callers, createCallers } from './http/callers.ts';
 import type { ClientLimits } from './http/client-limits.ts';
@@ -44,8 +44,8 @@ export interface CustomersContext {
 }
 
 export type Customers = Pick<HttpContext, 'ticketing'> & {
-  /** Callers for one server. @param adminTokens the administrators' tokens that it accepts */
-  callersWith(adminTokens: readonly AdminToken[]): Callers;
+  /** Callers for one server. @param adminTokens that it accepts; null: none */
+  callersWith(adminTokens: AdminTokens | null): Callers;
   readonly clientLimits: ClientLimits;
   stop(): Promise<unknown>;
 };
@@ -57,7 +57,7 @@ export function openCustomers(context: CustomersContext): Customers {
   const shared = countRefusals(sharedLimits(redis), onRefused);
   const onUnrenewed = (error: unknown) => onError('renew-issuer-keys', error);
   const identity = config.auth === null ? null : createIdentity(config.auth, onUnrenewed);
-  const callersWith = (adminTokens: readonly AdminToken[]) =>
+  const callersWith = (adminTokens: AdminTokens | null) =>
     createCallers({ adminTokens, identity, sharedLimits: shared, onRefused, onError });
   const clientLimits = limitsOf(config, instruments);
   if (identity === null) return { callersWith, ticketing: null, clientLimits, stop: async () => {} };

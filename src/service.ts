@@ -14,6 +14,7 @@ import type { Config } from './config/env.ts';
 import { limits } from './config/limits.ts';
 import { Closers, type Core, createReports, openCore, type Reports } from './core.ts';
 import { type Customers, openCustomers } from './customers.ts';
+import { createAdminTokens } from './http/admin.ts';
 import { createApp, type HttpContext } from './http/app.ts';
 import { readAssets } from './http/assets.ts';
 import { limitConnections, limitRequests } from './http/client-limits.ts';
@@ -163,13 +164,15 @@ async function warnOfSettings({ postgres }: Core, log: Logger): Promise<void> {
 
 /** With ADMIN_PORT, the main server has no administrative routes and accepts no administrator's token. */
 function openServers(
-  { adminTokens, adminPort }: Config,
+  config: Config,
   { callersWith, clientLimits }: Customers,
   tracing: Tracing | null,
   context: Omit<HttpContext, 'callers' | 'adminTokens'>,
 ): Servers {
+  const { adminPort } = config;
+  const adminTokens = createAdminTokens(config.adminTokens);
   const all = createApp({ ...context, callers: callersWith(adminTokens), adminTokens });
-  const forCustomers = () => createApp({ ...context, callers: callersWith([]), adminTokens: null });
+  const forCustomers = () => createApp({ ...context, callers: callersWith(null), adminTokens: null });
   const app = adminPort === null ? all : forCustomers();
   const { purchases, ticketing, onError } = context;
   const listener = purchaseListener(purchases, app, onError, ticketing?.gate ?? null);

@@ -5,17 +5,60 @@
  * (A proxy that adds none of these headers is not recognized: set ADMIN_TOKEN there.)
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import type { Request, RequestHandler } from 'express';
+import type { Request, RequestHandler, Response } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import { uuidv7 } from 'uuidv7';
 import type { AdminToken } from '../config/access.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { AuditEvent } from '../store/postgres/audit-log.ts';
-import { ProblemError, problemBody, sendProblem } from './problems.ts';
+import { ProblemError } from './problems.ts';
 import { jsonBody } from './requests.ts';
 
 /** Wrong tokens per address and minute. */
 const MAX_WRONG_TOKENS = 20;
+
+/** The administrators' tokens that a server accepts. */
+export interface AdminTokens {
+  /** Whether there are any. */
+  readonly areSet: boolean;
+  /** The name of the token that a request sends; null: it is none of them. */
+  nameOf(req: Request): string | null;
+  /**
+   * Counts a wrong one, of all routes together. Only these count, so that other clients cannot lock out a holder of the right one.
+   * @throws ProblemError `too-many-requests` when the address has sent too many
+   */
+  countWrong(req: Request, res: Response): Promise<void>;
+}
+
+export function createAdminTokens(tokens: readonly AdminToken[]): AdminTokens {
+  const count = rateLimit({
+    windowMs: 60_000,
+    limit: MAX_WRONG_TOKENS,
+    standardHeaders: 'draft-8',
+    legacyHeaders: false,
+    validate: { xForwardedForHeader: false }, // it logs a stack; clients are counted by the address that connects
+    handler: (_req, _res, next) =>
+      next(new ProblemError('too-many-requests', 'Too many wrong tokens. Retry in a minute.')),
+  });
+  return {
+    areSet: tokens.length > 0,
+    nameOf: ({ headers }) => tokenName(tokens, headers.authorization),
+    countWrong: (req, res) =>
+      new Promise((resolve, reject) => {
+        void count(req, res, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
+      }),
+  };
+}
+
+/** Whether administrative routes would accept a request. */
+export async function isAdministrator(tokens: AdminTokens, req: Request, res: Response): Promise<boolean> {
+  if (!tokens.areSet) return isLocal(req);
+  if (tokens.nameOf(req) !== null) return true;
+  if (req.headers.authorization === undefined) return false;
+  await tokens.countWrong(req, res);
+  for (const name of ['RateLimit', 'RateLimit-Policy']) res.removeHeader(name); // the answer is no refusal
+  return false;
+}
 
 /** The handlers of administrative routes. */
 export interface Administration {
@@ -35,17 +78,17 @@ export const noAdministration: Administration = {
 export type RecordEvent = (event: AuditEvent) => Promise<void>;
 
 /**
- * @param tokens empty: loopback only
+ * @param tokens none: loopback only
  * @param onError receives failures to record an answer; a failure before the act refuses it
  */
 export function administration(
-  tokens: readonly AdminToken[],
+  tokens: AdminTokens,
   record: RecordEvent,
   onError: (error: unknown) => void,
   { refusals, adminActs }: Pick<Instruments, 'refusals' | 'adminActs'>,
 ): Administration {
   const onRefused = (reason: string) => refusals.inc({ reason });
-  const authorize = tokens.length === 0 ? [localOnly(onRefused)] : tokenOnly(tokens, onRefused);
+  const authorize = tokens.areSet ? [tokenOnly(tokens, onRefused)] : [localOnly(onRefused)];
   const recordAct: RequestHandler = async (req, res, next) => {
     const actor = `admin:${res.locals.admin}`;
     const subject = `request ${uuidv7()}`;
@@ -76,39 +119,26 @@ function localOnly(onRefused: (reason: string) => void): RequestHandler {
   };
 }
 
-/** The name of the token in a header; null: it is none of them. Takes the same time for each of them. */
-export function tokenName(tokens: readonly AdminToken[], authorization = ''): string | null {
+/** Takes the same time for each of them. */
+function tokenName(tokens: readonly AdminToken[], authorization = ''): string | null {
   const given = digest(/^Bearer (.+)$/.exec(authorization)?.[1] ?? '');
   let name: string | null = null;
   for (const one of tokens) if (timingSafeEqual(given, digest(one.token))) name = one.name;
   return name;
 }
 
-function tokenOnly(tokens: readonly AdminToken[], onRefused: (reason: string) => void): RequestHandler[] {
-  // Only wrong tokens count, so that other clients cannot lock out a holder of the right one.
-  const countWrong = rateLimit({
-    windowMs: 60_000,
-    limit: MAX_WRONG_TOKENS,
-    standardHeaders: 'draft-8',
-    legacyHeaders: false,
-    handler: (_req, res) =>
-      sendProblem(res, problemBody('too-many-requests', 'Too many wrong tokens. Retry in a minute.')),
-  });
-  return [
-    (req, res, next) => {
-      const name = tokenName(tokens, req.headers.authorization);
-      if (name !== null) {
-        res.locals.admin = name;
-        return next();
-      }
-      onRefused(req.headers.authorization === undefined ? 'admin-token-missing' : 'admin-token-wrong');
-      return countWrong(req, res, () => {
-        res.setHeader('WWW-Authenticate', 'Bearer');
-        const detail = 'Send the header Authorization: Bearer <ADMIN_TOKEN>.';
-        sendProblem(res, problemBody('unauthorized', detail));
-      });
-    },
-  ];
+function tokenOnly(tokens: AdminTokens, onRefused: (reason: string) => void): RequestHandler {
+  return async (req, res, next) => {
+    const name = tokens.nameOf(req);
+    if (name !== null) {
+      res.locals.admin = name;
+      return next();
+    }
+    onRefused(req.headers.authorization === undefined ? 'admin-token-missing' : 'admin-token-wrong');
+    await tokens.countWrong(req, res);
+    res.setHeader('WWW-Authenticate', 'Bearer');
+    throw new ProblemError('unauthorized', 'Send the header Authorization: Bearer <ADMIN_TOKEN>.');
+  };
 }
 
 function digest(text: string): Buffer {

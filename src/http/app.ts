@@ -1,7 +1,6 @@
 /** The Express application: routes and error handling. */
-import express, { type ErrorRequestHandler, type Express } from 'express';
+import express, { type ErrorRequestHandler, type Express, type Request, type Response } from 'express';
 import helmet from 'helmet';
-import type { AdminToken } from '../config/access.ts';
 import { limits } from '../config/limits.ts';
 import type { WebhookSecret } from '../config/webhook-secret.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
@@ -12,7 +11,13 @@ import { storeFailure } from '../store/failures.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { TaskAdmin } from '../tasks/tasks.ts';
-import { administration, noAdministration, type RecordEvent } from './admin.ts';
+import {
+  type AdminTokens,
+  administration,
+  isAdministrator,
+  noAdministration,
+  type RecordEvent,
+} from './admin.ts';
 import type { Assets } from './assets.ts';
 import type { Broadcast } from './broadcast.ts';
 import type { Callers } from './callers.ts';
@@ -54,7 +59,7 @@ export interface HttpContext {
   /** Null: AUTH=none. */
   readonly ticketing: { readonly gate: TicketGate; readonly routes: TicketContext } | null;
   /** Null: the server has no administrative routes. */
-  readonly adminTokens: readonly AdminToken[] | null;
+  readonly adminTokens: AdminTokens | null;
   readonly saleEvents: Broadcast<number>;
   readonly clientLimits: ClientLimits;
   readonly assets: Assets;
@@ -100,7 +105,9 @@ export function createApp(context: HttpContext): Express {
   const { instruments } = context.service;
   const admin =
     adminTokens === null ? noAdministration : administration(adminTokens, record, onUnrecorded, instruments);
-  app.use(serviceRoutes(context.service));
+  const mayReadCauses = async (req: Request, res: Response) =>
+    adminTokens !== null && isAdministrator(adminTokens, req, res);
+  app.use(serviceRoutes(context.service, mayReadCauses));
   if (adminTokens !== null) {
     app.use(operationRoutes(context.service));
     app.use(consoleRoutes(consoleContext(context), admin));

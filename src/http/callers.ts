@@ -6,9 +6,8 @@
 import type { Request, Response } from 'express';
 import type { Identity } from '../access/identity.ts';
 import type { SharedLimits } from '../access/shared-limits.ts';
-import type { AdminToken } from '../config/access.ts';
 import { limits } from '../config/limits.ts';
-import { tokenName } from './admin.ts';
+import type { AdminTokens } from './admin.ts';
 import { ProblemError } from './problems.ts';
 
 export interface Caller {
@@ -26,12 +25,14 @@ export interface Callers {
 export interface CallersContext {
   /** Null: AUTH=none. */
   readonly identity: Identity | null;
-  readonly adminTokens: readonly AdminToken[];
+  /** Null: the server accepts none. */
+  readonly adminTokens: AdminTokens | null;
   readonly sharedLimits: SharedLimits;
   readonly onRefused: (reason: string) => void;
   readonly onError: (operation: string, error: unknown) => void;
 }
 
+const JWT = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 const TRUSTED: Caller = { actor: 'caller', customer: null };
 
 export function createCallers(context: CallersContext): Callers {
@@ -39,7 +40,7 @@ export function createCallers(context: CallersContext): Callers {
   return {
     async of(req, res) {
       if (identity === null) return TRUSTED;
-      const administrator = tokenName(adminTokens, req.headers.authorization);
+      const administrator = adminTokens?.nameOf(req) ?? null;
       if (administrator !== null) return { actor: `admin:${administrator}`, customer: null };
       const customer = await customerOf(identity, req, res, context);
       const waitS = await sharedLimits.use('request', customer);
@@ -53,7 +54,7 @@ async function customerOf(
   identity: Identity,
   req: Request,
   res: Response,
-  { onRefused, onError }: CallersContext,
+  { adminTokens, onRefused, onError }: CallersContext,
 ): Promise<string> {
   const token = /^Bearer (.+)$/.exec(req.headers.authorization ?? '')?.[1];
   const result =
@@ -63,6 +64,8 @@ async function customerOf(
   if (typeof result === 'string') return result;
   if (result.kind === 'unauthorized') {
     onRefused('unauthorized');
+    // What does not look like a token of the issuer is a guess of an administrator's.
+    if (token !== undefined && !JWT.test(token)) await adminTokens?.countWrong(req, res);
     res.setHeader('WWW-Authenticate', 'Bearer');
     const detail = `Send the header Authorization: Bearer <token of the issuer>: ${result.detail}.`;
     throw new ProblemError('unauthorized', detail);

@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { call, createSale, eventually, post } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -64,10 +65,11 @@ describe.each(['1', '2'])('with WORKERS=%s', (WORKERS) => {
   });
 });
 
-it('an administrator’s token reaches every order on the admin port only', async () => {
+it('an administrator’s token reaches every order, and the cause of an outage, on the admin port only', async () => {
+  await using redis = await TcpProxy.open({ port: Number(new URL(stores.redisUrl).port) });
   await using service = await startService({
     DATABASE_URL: stores.databaseUrl,
-    REDIS_URL: stores.redisUrl,
+    REDIS_URL: `redis://127.0.0.1:${redis.port}`,
     ADMIN_PORT: '0',
     ADMIN_TOKEN,
     AUTH: 'jwt',
@@ -77,10 +79,31 @@ it('an administrator’s token reaches every order on the admin port only', asyn
   });
   const admin = `http://127.0.0.1:${/"adminPort":(\d+)/.exec(service.log.join('\n'))![1]}`;
   const order = '/orders/01900000-0000-7000-8000-000000000001';
-  const get = (url: string) => call(url + order, { headers: { authorization } });
+  const get = (url: string, path = order, token = authorization) =>
+    call(url + path, { headers: { authorization: token } });
   expect((await get(admin)).problem).toBe('unknown-order');
   expect((await get(service.url)).problem).toBe('unauthorized');
   expect((await call(`${admin}/tasks`)).problem).toBe('unauthorized');
+
+  redis.set('refuse');
+  const { body } = await eventually(
+    () => get(admin, '/readyz'),
+    ({ status }) => status === 503,
+  );
+  expect((body.stores as { redis: string }).redis).not.toMatch(/^(ok|does not answer)$/);
+  for (const { body } of [await get(service.url, '/readyz'), await call(`${admin}/readyz`)])
+    expect(body).toMatchObject({
+      status: 'unavailable',
+      stores: { postgres: 'ok', redis: 'does not answer' },
+    });
+
+  // Guesses of all routes together.
+  const guesses: (string | undefined)[] = [];
+  for (let n = 0; n < 10; n++)
+    for (const path of [order, '/tasks', '/readyz'])
+      guesses.push((await get(admin, path, `Bearer ${n}`)).problem);
+  expect(guesses.filter((problem) => problem === 'too-many-requests').length).toBeGreaterThan(8);
+  expect((await get(admin, '/tasks')).status).toBe(200);
 });
 
 it('names ADMIN_PORT when its port is taken', async () => {

@@ -4,6 +4,7 @@ import { type AddressInfo, connect } from 'node:net';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Outcome } from '../../src/domain/outcome.ts';
+import { createAdminTokens } from '../../src/http/admin.ts';
 import { createApp, type HttpContext } from '../../src/http/app.ts';
 import { readAssets } from '../../src/http/assets.ts';
 import { createHttpServer } from '../../src/http/node-server.ts';
@@ -64,7 +65,7 @@ function application(): RequestListener {
       checks: {},
     },
     paymentSecrets: [],
-    adminTokens: [],
+    adminTokens: createAdminTokens([]),
     record: async () => {},
     onUnrecorded: () => {},
     ticketing: null,

@@ -1,7 +1,7 @@
 /** Routes for operators and tools: health, readiness, metrics, strategies, the API description. */
 import { createRequire } from 'node:module';
 import path from 'node:path';
-import { Router } from 'express';
+import { type Request, type Response, Router } from 'express';
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
@@ -25,8 +25,14 @@ export interface ServiceContext {
   readonly checks: Readonly<Record<string, () => Promise<void>>>;
 }
 
-/** Public routes: health and strategies. */
-export function serviceRoutes(context: ServiceContext): Router {
+/**
+ * Public routes: health and strategies.
+ * @param mayReadCauses whether the client may read errors, which name addresses of the stores
+ */
+export function serviceRoutes(
+  context: ServiceContext,
+  mayReadCauses: (req: Request, res: Response) => Promise<boolean>,
+): Router {
   const router = Router();
   const readiness = coalesce(() => runChecks(context.checks));
 
@@ -35,10 +41,15 @@ export function serviceRoutes(context: ServiceContext): Router {
     res.json({ status: 'ok' });
   });
 
-  router.get('/readyz', async (_req, res) => {
-    const stores = await readiness('all');
-    const ready = Object.values(stores).every((result) => result === 'ok');
-    const degraded = context.degraded();
+  router.get('/readyz', async (req, res) => {
+    const isOpen = await mayReadCauses(req, res);
+    const found = Object.entries(await readiness('all'));
+    const ready = found.every(([, result]) => result === 'ok');
+    const shown = (result: string) => (isOpen || result === 'ok' ? result : 'does not answer');
+    const stores = Object.fromEntries(found.map(([name, result]) => [name, shown(result)]));
+    const degraded = context
+      .degraded()
+      .map(({ what, detail }) => ({ what, detail: isOpen ? detail : 'for administrators only' }));
     const status = degraded.length === 0 ? 'ok' : 'degraded';
     res.status(ready ? 200 : 503).json({
       status: ready ? status : 'unavailable',
