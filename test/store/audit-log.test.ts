@@ -88,6 +88,8 @@ it('refuses changes, and shows those of someone who can switch that off', async 
   const { sql } = stores;
   for (const change of ['UPDATE audit_log SET actor = $$x$$', 'DELETE FROM audit_log', 'TRUNCATE audit_log'])
     await expect(sql.query(change)).rejects.toThrow('append-only');
+  const last = `INSERT INTO audit_log SELECT 9223372036854775807, at, actor, action, subject, details, hash, hash FROM audit_log LIMIT 1`;
+  await expect(sql.query(last)).rejects.toThrow('without a gap'); // there would be no next id
   const head = await auditHead(postgres);
   const noted = await verifyAuditLog(postgres, head);
   expect(noted.broken).toBeNull();
