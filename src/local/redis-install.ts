@@ -6,6 +6,7 @@
  * half-configured package. Concurrent processes install one after the other, and the later ones find Redis installed.
  */
 import { readFileSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { LocalStoreError } from './errors.ts';
@@ -123,7 +124,9 @@ function missing(plan: InstallPlan | null): LocalStoreError {
 
 async function runInstall(line: readonly string[]): Promise<void> {
   const [command, ...args] = line;
-  const log = join(tmpdir(), `stampede-install-${process.getuid?.() ?? 'user'}.log`);
+  // No name that another account could have taken before.
+  const folder = await mkdtemp(join(tmpdir(), 'stampede-install-'));
+  const log = join(folder, 'log');
   const child = await launch(
     { command: command as string, args, cwd: '/', log, inherit: true, detached: true },
     'redis-install-failed',
@@ -131,7 +134,7 @@ async function runInstall(line: readonly string[]): Promise<void> {
   const timer = setTimeout(() => void child.stop('SIGTERM', 10_000), INSTALL_TIMEOUT_MS);
   const end = await child.ended;
   clearTimeout(timer);
-  if (end === 'exit code 0') return;
+  if (end === 'exit code 0') return rm(folder, { recursive: true });
   throw new LocalStoreError('redis-install-failed', `(${end}), log in ${log}:\n${child.tail()}`);
 }
 
@@ -141,7 +144,7 @@ async function install(plan: InstallPlan, options: RedisInstallOptions): Promise
   const owner = identify(process.pid);
   if (owner === null) throw missing(plan);
   const lock = await lockFolder({
-    claims: join(tmpdir(), `stampede-redis-install-${process.getuid?.() ?? 'user'}`),
+    claims: '/run/stampede-redis-install', // root alone installs, and writes there
     owner,
     waitMs: INSTALL_TIMEOUT_MS,
     waitForAll: true,

@@ -1,7 +1,7 @@
 /**
  * A Redis (or Valkey) on loopback, as a child process.
  *
- *   starting ──answers INFO with the child's pid──▶ ready ──stop/kill──▶ ended
+ *   starting ──logs that it listens──▶ listening ──answers INFO with the child's pid──▶ ready ──stop/kill──▶ ended
  *      ├─ loading its data: wait
  *      ├─ port in use: retry with another port, a few times (not for a fixed port)
  *      └─ exited: error with the last lines of its log (for a damaged AOF, Redis logs there how to repair it)
@@ -93,6 +93,7 @@ function writeConfiguration(folder: string, password: string | undefined, accoun
     'save ""',
     'maxmemory-policy noeviction',
     'daemonize no',
+    'loglevel notice',
     'set-proc-title no',
     ...(password === undefined ? [] : [`requirepass ${quoted(password)}`]),
   ];
@@ -129,9 +130,11 @@ function probe(port: number, password: string | undefined): Promise<string> {
 const command = (...words: string[]) =>
   `*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`).join('')}`;
 
-async function isReady(port: number, password: string | undefined, pid: number): Promise<boolean> {
+/** Until the server logs that it listens, another process may have its port: that one is not sent the password. */
+async function isReady(port: number, password: string | undefined, server: ServerProcess): Promise<boolean> {
+  if (!server.output().includes('Ready to accept connections')) return false;
   const answer = await probe(port, password);
-  return answer.includes(`process_id:${pid}\r\n`) && answer.includes('+PONG');
+  return answer.includes(`process_id:${server.pid}\r\n`) && answer.includes('+PONG');
 }
 
 function failure(what: string, folder: string, server: ServerProcess): LocalStoreError {
@@ -154,7 +157,7 @@ async function startOnce(
   const launched = { command: program, args, cwd: folder, log, environment, ...account.ids };
   const server = await launch(launched, 'redis-failed');
   const deadline = performance.now() + START_TIMEOUT_MS;
-  while (server.end() === null && !(await isReady(port, password, server.pid))) {
+  while (server.end() === null && !(await isReady(port, password, server))) {
     const isLate = performance.now() > deadline;
     if (isLate || options.signal?.aborted) {
       await server.stop('SIGTERM', STOP_TIMEOUT_MS);

@@ -77,18 +77,28 @@ test('a folder in use by a Redis is an error that names its pid', async () => {
   await server.stop();
 });
 
-test('a taken port that the caller asked for is an error; without one, others are tried', async () => {
+test('a taken port that the caller asked for is an error; without one, others are tried; who took it is sent nothing', async () => {
   const folder = temporaryFolder();
-  const stranger = createServer((socket) => socket.destroy());
+  let sent = '';
+  const stranger = createServer((socket) => {
+    socket
+      .on('error', () => {})
+      .on('data', (bytes) => {
+        sent += bytes;
+      });
+  });
   await new Promise<void>((resolve) => stranger.listen(0, '127.0.0.1', resolve));
   const { port } = stranger.address() as { port: number };
   const starts = () =>
     readFileSync(join(folder, 'redis.log'), 'utf8').split('Configuration loaded').length - 1;
-  await expect(startRedisServer({ folder, port })).rejects.toMatchObject({ code: 'port-taken' });
+  await expect(startRedisServer({ folder, port, password: 'secret' })).rejects.toMatchObject({
+    code: 'port-taken',
+  });
   expect(starts()).toBe(1);
   const always = startRedisServer({ folder, args: ['--port', String(port)] });
   await expect(always).rejects.toMatchObject({ code: 'port-taken' });
   expect(starts()).toBe(1 + 5);
+  expect(sent).toBe('');
   await new Promise((resolve) => stranger.close(resolve));
 });
 
