@@ -178,7 +178,7 @@ export function parseEnv(
   const parsed = schema(choices).safeParse(given);
   const mistakes = (parsed.error?.issues ?? []).map((issue) => {
     const name = String(issue.path[0]);
-    const shown = SECRET_NAME.test(name) ? '…' : withoutPasswords(given[name] ?? '');
+    const shown = SECRET_NAME.test(name) ? '…' : withoutSecrets(given[name] ?? '');
     return `${name}=${JSON.stringify(shown)} ${issue.message}`;
   });
   mistakes.push(...authMistakes(given), ...misspeltNames(env, fileNames, NAMES));
@@ -237,8 +237,8 @@ function redisOf({ REDIS_URL, STRATEGY, LOCK }: Variables) {
 /** Variables whose values no message shows. */
 const SECRET_NAME = /TOKEN|SECRET/;
 
-/** An invalid URL cannot be parsed to remove its password, so everything before the last @ is masked. */
-const withoutPasswords = (text: string) => text.replace(/^.*@/s, '…@');
+/** An invalid URL cannot be parsed to remove its secrets, so everything before the last @ is masked, and the query. */
+const withoutSecrets = (text: string) => text.replace(/^.*@/s, '…@').replace(/\?.*$/s, '?…');
 
 /** REDIS_URL of a service without Redis. */
 const NONE = 'none';

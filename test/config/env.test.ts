@@ -112,6 +112,8 @@ describe('the configuration', () => {
       expect(problems[0]).toContain('PAYMENT_WEBHOOK_SECRETS="…" must be whsec_');
       expect(problems[1]).toContain('ADMIN_TOKEN="…" must be tokens');
     }
+    const [inQuery] = problemsOf({ TASK_WEBHOOK_URL: 'ftp://hooks.example/in?key=hunter2' });
+    expect(inQuery).toContain('TASK_WEBHOOK_URL="ftp://hooks.example/in?…"');
   });
 
   it('needs AUTH on an address that others reach, and the issuer with AUTH=jwt', () => {
