@@ -326,7 +326,11 @@ export const auditSchema = z
   .object({
     saleId: z.int(),
     agrees: z.boolean(),
-    differences: z.array(z.string()).meta({ description: 'One sentence each; empty when the stores agree' }),
+    differences: z
+      .array(z.string())
+      .meta({ description: 'One sentence each, an oversell first; empty when the stores agree' }),
+    isMirrored: z.boolean().meta({ description: 'Whether Redis has the sale and was compared' }),
+    auditedAt: dateTime,
   })
   .meta({ id: 'Audit' });
 
@@ -337,7 +341,9 @@ export const readinessSchema = z
     status: z
       .enum(['ok', 'degraded', 'unavailable'])
       .meta({ description: 'degraded: both stores answer, but some background work fails' }),
-    stores: z.record(z.string(), z.string()).meta({ description: 'ok, or the error of the store' }),
+    stores: z
+      .record(z.string(), z.string())
+      .meta({ description: 'ok, or the error of the store, whose text only an administrator is sent' }),
     degraded: z
       .array(
         z.object({

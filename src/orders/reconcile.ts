@@ -23,8 +23,16 @@ export interface ReconcileContext {
 /** The differences between the stores for one sale. */
 export interface Comparison {
   readonly saleId: number;
-  /** Descriptions, by a key that identifies a difference from one comparison to the next. */
+  /** Descriptions, by a key that identifies a difference from one comparison to the next; an oversell first. */
   readonly differences: ReadonlyMap<string, string>;
+  /** Whether Redis has the sale, so that it was compared. */
+  readonly isMirrored: boolean;
+}
+
+/** A comparison whose differences lasted. */
+export interface Verdict extends Pick<Comparison, 'saleId' | 'isMirrored'> {
+  /** A description of each. */
+  readonly differences: readonly string[];
 }
 
 /** Each sold unit has one buyer; all other units are free. */
@@ -38,6 +46,11 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
   const differences = new Map<string, string>();
   const differs = (description: string, key = description) => differences.set(key, description);
   const counted = await orders.counts(sale.id);
+  if (counted.sold > sale.stock)
+    differs(
+      `Oversold by ${counted.sold - sale.stock}: ${counted.sold} are sold of a stock of ${sale.stock}`,
+      'oversold',
+    );
   if (counted.active !== counted.sold)
     differs(`Postgres counts ${counted.sold} sold, and has ${counted.active} active orders`);
   // A running sale always has pending changes, but not the same ones.
@@ -55,7 +68,7 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
     if (seen.buyers !== sale.sold + seen.pending)
       differs(`Redis knows ${seen.buyers - seen.pending} buyers, Postgres ${sale.sold}`);
   }
-  return { saleId: sale.id, differences };
+  return { saleId: sale.id, differences, isMirrored: seen !== null };
 }
 
 /** Comparisons of a sale that differs. */
@@ -64,28 +77,26 @@ const COMPARISONS = 4;
 /**
  * Compares a sale, and repeats the comparison while it differs: work in progress changes between comparisons, drift does not.
  * @param pauseMs between two comparisons, milliseconds
- * @returns a description of each difference
  */
 export async function compareSale(
   context: ReconcileContext,
   listed: Sale,
   pauseMs = 1_000,
-): Promise<{ readonly saleId: number; readonly differences: readonly string[] }> {
-  let { differences } = await compare(context, listed);
+): Promise<Verdict> {
+  let { differences, isMirrored } = await compare(context, listed);
   for (let n = 1; differences.size > 0 && n < COMPARISONS; n++) {
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
     const sale = await context.sales.get(listed.id);
-    const again = sale === null ? new Map() : (await compare(context, sale)).differences;
-    differences = new Map([...differences].filter(([key]) => again.has(key)));
+    if (sale === null) return { saleId: listed.id, differences: [], isMirrored: false };
+    const again = await compare(context, sale);
+    differences = new Map([...again.differences].filter(([key]) => differences.has(key)));
+    isMirrored = again.isMirrored;
   }
-  return { saleId: listed.id, differences: [...differences.values()] };
+  return { saleId: listed.id, differences: [...differences.values()], isMirrored };
 }
 
 /** Compares every sale that can sell, or could recently. @param pauseMs see `compareSale` */
-export async function* compareAll(
-  context: ReconcileContext,
-  pauseMs?: number,
-): AsyncGenerator<{ readonly saleId: number; readonly differences: readonly string[] }> {
+export async function* compareAll(context: ReconcileContext, pauseMs?: number): AsyncGenerator<Verdict> {
   for (const sale of await context.sales.recent()) yield compareSale(context, sale, pauseMs);
 }
 

@@ -1,7 +1,9 @@
 /** The console in a real browser: what it shows, and what administrators do with it. */
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { buy, call, createSale, eventually, users } from '../support/client.ts';
+import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { freePort } from '../../src/local/server-process.ts';
+import { attempt, buy, call, createSale, eventually, users } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
@@ -67,6 +69,57 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await row.locator('text=The stores differ').waitFor();
       await row.locator('text=1 orders have other points entries').waitFor();
       await inspect(page);
+    });
+  });
+
+  it('says first by how much a sale is oversold, and when it was audited', async () => {
+    const { id, name } = await createSale(service.url, 1, { name: 'Oversold' });
+    await buy(service.url, id, 'bob');
+    // As the strategy `unsafe` does.
+    await stores.sql.query(
+      `WITH second AS (
+         INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+         SELECT gen_random_uuid(), id, 'cat', 'pending', price_cents, now() + interval '1 hour' FROM sales WHERE id = $1
+       ) UPDATE sales SET oversold = 1 WHERE id = $1`,
+      [id],
+    );
+    await visit(browser, consoleUrl(), async (page) => {
+      const row = page.locator('.sale-row', { hasText: name });
+      await row.locator('text=Audit').click();
+      await row.locator('strong:has-text("Oversold by 1: 2 are sold of a stock of 1")').waitFor();
+      await row.locator('.notice time').waitFor();
+      await inspect(page);
+    });
+  });
+
+  it('shows an outage at the top, the age of its figures, and the strategy of a service that was started again', async () => {
+    await using redis = await TcpProxy.open({ port: Number(new URL(stores.redisUrl).port) });
+    const env = { DATABASE_URL: stores.databaseUrl, PORT: String(await freePort()) };
+    await using first = await startService({ ...env, REDIS_URL: `redis://127.0.0.1:${redis.port}` });
+    const { id } = await createSale(first.url, 40);
+    await visit(browser, `${first.url}/console`, async (page) => {
+      await page.waitForSelector('.pill:has-text("Live")');
+      redis.set('lose-replies');
+      const unknown = page.locator('dt:has-text("Unknown per second") + dd');
+      let n = 0;
+      await eventually(
+        async () => {
+          await attempt(first.url, id, `lost-${n++}`);
+          return unknown.textContent();
+        },
+        (text) => Number(text) > 0,
+      );
+      const notice = page.locator('.notice', { hasText: 'Redis does not answer' });
+      await notice.waitFor();
+      expect((await notice.boundingBox())!.y).toBeLessThan(300);
+      await inspect(page);
+      redis.set('refuse');
+      await first.kill();
+      await page.waitForSelector('text=As of');
+      await inspect(page);
+      await using _again = await startService({ ...env, REDIS_URL: 'none', STRATEGY: 'for-update' });
+      await page.waitForSelector('h2:has-text("for-update")');
+      await page.waitForSelector('.pill:has-text("Live")');
     });
   });
 

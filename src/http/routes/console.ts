@@ -56,8 +56,9 @@ export function consoleRoutes(context: ConsoleContext, admin: Administration): R
     }
     running.add(saleId);
     try {
-      const { differences } = await compareSale(reconcile, sale);
-      res.json({ saleId, agrees: differences.length === 0, differences });
+      const { differences, isMirrored } = await compareSale(reconcile, sale);
+      const auditedAt = new Date().toISOString();
+      res.json({ saleId, agrees: differences.length === 0, differences, isMirrored, auditedAt });
     } finally {
       running.delete(saleId);
     }

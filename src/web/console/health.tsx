@@ -3,7 +3,7 @@ import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import type { Strategies } from '../ui/api.ts';
 import { compact, count } from '../ui/format.ts';
-import { Notice, Pill } from '../ui/parts.tsx';
+import { Live, Notice, Pill } from '../ui/parts.tsx';
 import { type ConsoleEvent, hasRedis } from './live.tsx';
 import { asAdmin } from './token.ts';
 
@@ -21,6 +21,28 @@ const ADVICE: Readonly<Record<string, string>> = {
   local: 'The data of the local stores is at risk. Use your own stores.',
 };
 
+/** What is wrong, with advice. */
+export function Troubles({ event }: { event: ConsoleEvent | null }) {
+  return (
+    <Live>
+      {Object.entries(event?.stores ?? {})
+        .filter(([, state]) => state !== 'ok')
+        .map(([name, state]) => (
+          <Notice key={name} tone="bad" title={`${nameOf(name)} does not answer`}>
+            {state}. Purchases get 503; no order is lost. See docs/how-to/recover.md.
+          </Notice>
+        ))}
+      {event?.degraded.map(({ what, detail }) => (
+        <Notice key={what} tone="warn" title={`Degraded: ${what}`}>
+          {detail}. {ADVICE[what] ?? 'See docs/how-to/recover.md.'}
+        </Notice>
+      ))}
+    </Live>
+  );
+}
+
+const nameOf = (store: string): string => store[0]!.toUpperCase() + store.slice(1);
+
 export function Health({ event }: { event: ConsoleEvent | null }) {
   const stores = Object.entries(event?.stores ?? {});
   const tasks = Object.entries(event?.tasks ?? {}).filter(([, n]) => n > 0);
@@ -30,27 +52,13 @@ export function Health({ event }: { event: ConsoleEvent | null }) {
       <div class="row">
         {stores.map(([name, state]) => (
           <Pill key={name} tone={state === 'ok' ? 'good' : 'bad'}>
-            {name[0]!.toUpperCase() + name.slice(1)} {state === 'ok' ? 'answers' : 'does not answer'}
+            {nameOf(name)} {state === 'ok' ? 'answers' : 'does not answer'}
           </Pill>
         ))}
       </div>
-      <div class="stack" aria-live="polite">
-        {stores
-          .filter(([, state]) => state !== 'ok')
-          .map(([name, state]) => (
-            <Notice key={name} tone="bad" title={`${name} does not answer`}>
-              {state}. Purchases get 503; no order is lost. See docs/how-to/recover.md.
-            </Notice>
-          ))}
-        {event?.degraded.map(({ what, detail }) => (
-          <Notice key={what} tone="warn" title={`Degraded: ${what}`}>
-            {detail}. {ADVICE[what] ?? 'See docs/how-to/recover.md.'}
-          </Notice>
-        ))}
-        {event !== null && event.degraded.length === 0 && stores.every(([, state]) => state === 'ok') && (
-          <p class="soft small">All stores respond. Background work is up to date.</p>
-        )}
-      </div>
+      {event !== null && event.degraded.length === 0 && stores.every(([, state]) => state === 'ok') && (
+        <p class="soft small">All stores respond. Background work is up to date.</p>
+      )}
       {event !== null && (
         <dl class="facts">
           {hasRedis() && (
@@ -90,12 +98,14 @@ const GUARANTEES: Readonly<Record<keyof Strategies['strategies'][number]['guaran
 
 const strategies = signal<Strategies | null>(null);
 
-export function Strategy() {
+/** @param isLive whether events arrive: a service that was started again may have another strategy */
+export function Strategy({ isLive }: { isLive: boolean }) {
   useEffect(() => {
+    if (!isLive) return;
     void asAdmin<Strategies>('/strategies').then((answer) => {
       if (answer.kind === 'ok') strategies.value = answer.body;
     });
-  }, []);
+  }, [isLive]);
   if (strategies.value === null) return null;
   const { active, lock: lockName, strategies: all, locks } = strategies.value;
   const strategy = all.find(({ name }) => name === active)!;

@@ -3,7 +3,7 @@ import { signal } from '@preact/signals';
 import type { Activity } from '../../metrics/activity.ts';
 import type { Degradation } from '../../metrics/background.ts';
 import { Chart } from '../ui/chart.tsx';
-import { compact, latency } from '../ui/format.ts';
+import { compact, dateTime, latency } from '../ui/format.ts';
 
 export interface ConsoleEvent extends Activity {
   readonly now: number;
@@ -17,14 +17,21 @@ const SHOWN = 180;
 export const latest = signal<ConsoleEvent | null>(null);
 /** A service on Postgres alone has none. */
 export const hasRedis = (): boolean => latest.value !== null && 'redis' in latest.value.stores;
-const history = signal<readonly ConsoleEvent[]>([]);
+/** An instant without an event: the charts have a gap there. */
+type Gap = Pick<ConsoleEvent, 'now'> & { readonly isGap: true };
+const history = signal<readonly (ConsoleEvent | Gap)[]>([]);
+/** Without an event for longer, the stream was cut, milliseconds. */
+const GAP_MS = 3_000;
 
 export function record(event: ConsoleEvent): void {
+  const before = latest.value?.now ?? event.now;
+  const gap: readonly Gap[] = event.now - before > GAP_MS ? [{ now: before + 1_000, isGap: true }] : [];
   latest.value = event;
-  history.value = [...history.value.slice(1 - SHOWN), event];
+  history.value = [...history.value, ...gap, event].slice(-SHOWN);
 }
 
-const each = (value: (event: ConsoleEvent) => number | null) => history.value.map(value);
+const each = (value: (event: ConsoleEvent) => number | null) =>
+  history.value.map((event) => ('isGap' in event ? null : value(event)));
 const orNone = (text: (n: number) => string, n: number | null | undefined) =>
   n === null || n === undefined ? '–' : text(n);
 
@@ -43,7 +50,8 @@ const PANELS: readonly PanelProps[] = [
     lines: [
       ['accepted', '--good', (e) => e.perSecond.accepted],
       ['refused', '--soft', (e) => e.perSecond.refused],
-      ['busy', '--accent', (e) => e.perSecond.busy],
+      ['busy', '--blue', (e) => e.perSecond.busy],
+      ['unknown', '--bad', (e) => e.perSecond.unknown],
     ],
     format: compact,
   },
@@ -74,11 +82,14 @@ const PANELS: readonly PanelProps[] = [
   },
 ];
 
-export function Live() {
+/** @param isLive whether events arrive; otherwise the figures are those of the last one */
+export function Live({ isLive }: { isLive: boolean }) {
   const event = latest.value;
   const rates = event?.perSecond;
+  const isStale = !isLive && event !== null;
   return (
-    <section class="stack" aria-label="Live figures">
+    <section class={`stack${isStale ? ' stale' : ''}`} aria-label="Live figures">
+      {isStale && <p class="soft">As of {dateTime(new Date(event.now).toISOString())}.</p>}
       <dl class="tiles">
         <Tile term="Accepted per second" text={orNone(compact, rates?.accepted)} tone="good" />
         <Tile term="Refused per second" text={orNone(compact, rates?.refused)} tone="soft" />
@@ -86,6 +97,11 @@ export function Live() {
           term="Busy per second"
           text={orNone(compact, rates?.busy)}
           tone={rates !== undefined && rates.busy > 0 ? 'warn' : 'soft'}
+        />
+        <Tile
+          term="Unknown per second"
+          text={orNone(compact, rates?.unknown)}
+          tone={rates !== undefined && rates.unknown > 0 ? 'bad' : 'soft'}
         />
         <Tile term="Latency, median" text={orNone(latency, event?.p50Ms)} tone="soft" />
         <Tile term="Latency, p99" text={orNone(latency, event?.p99Ms)} tone="soft" />
@@ -130,7 +146,7 @@ function Panel({ title, lines, format }: PanelProps) {
         spanS={SHOWN}
         label={`${title}: ${said}`}
         series={lines.map(([label, color], i) => ({ label, color, dashed: i > 0 }))}
-        data={[each((e) => e.now / 1_000), ...values]}
+        data={[history.value.map((event) => event.now / 1_000), ...values]}
         format={format}
       />
     </figure>

@@ -6,7 +6,7 @@ import { pageData } from '../ui/api.ts';
 import { Field, Notice, Pill } from '../ui/parts.tsx';
 import { listen } from '../ui/stream.ts';
 import { setClock } from '../ui/time.ts';
-import { Health, Strategy } from './health.tsx';
+import { Health, Strategy, Troubles } from './health.tsx';
 import { type ConsoleEvent, Live, latest, record } from './live.tsx';
 import { Sales } from './sales.tsx';
 import { forget, token } from './token.ts';
@@ -42,6 +42,7 @@ function Console() {
   const hasAccess = !needsToken || token.value !== '';
   useEffect(() => (hasAccess ? follow() : undefined), [token.value]);
   const [tone, text] = PILLS[connection.value];
+  const isLive = connection.value === 'live';
   return (
     <div class="wide console">
       <div class="row apart">
@@ -66,11 +67,12 @@ function Console() {
       )}
       {hasAccess && connection.value !== 'refused' && (
         <>
-          <Live />
+          <Troubles event={latest.value} />
+          <Live isLive={isLive} />
           <Sales auth={auth} />
           <div class="halves">
             <Health event={latest.value} />
-            <Strategy />
+            <Strategy isLive={isLive} />
           </div>
         </>
       )}

@@ -3,10 +3,9 @@ import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { stateOf } from '../../domain/sale.ts';
 import type { Answer, Sale } from '../ui/api.ts';
-import { clock, count, money } from '../ui/format.ts';
+import { clock, count, dateTime, money } from '../ui/format.ts';
 import { Bar, Command, Field, Notice, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
-import { hasRedis } from './live.tsx';
 import { asAdmin } from './token.ts';
 
 type Auth = 'none' | 'jwt';
@@ -14,31 +13,47 @@ interface Audit {
   readonly saleId: number;
   readonly agrees: boolean;
   readonly differences: readonly string[];
+  /** Whether Redis has the sale and was compared. */
+  readonly isMirrored: boolean;
+  readonly auditedAt: string;
 }
 
 const REFRESH_MS = 2_000;
-/** Newest sales that the console shows; the API has the others. */
+/** Newest sales that the console shows at first, and how many more at each press. */
 const SHOWN = 20;
+const shown = signal(SHOWN);
+/** The most that the API lists at once. */
+const LONGEST = 1_000;
 
 const sales = signal<readonly Sale[] | null>(null);
 const audits = signal<Readonly<Record<number, Audit | 'running'>>>({});
-const failure = signal<string | null>(null);
+/** A sale, or the form of a new one. */
+type Place = number | 'new';
+const failure = signal<{ readonly at: Place; readonly text: string } | null>(null);
+/** Where a request changes something now. */
+const acting = signal<Place | null>(null);
 const isCreating = signal(false);
 
 async function refresh(): Promise<void> {
   if (document.visibilityState !== 'visible') return;
-  const answer = await asAdmin<readonly Sale[]>(`/sales?limit=${SHOWN}`);
+  const answer = await asAdmin<readonly Sale[]>(`/sales?limit=${shown.value}`);
   if (answer.kind === 'ok') sales.value = answer.body;
 }
 
-/** Shows the failure of an administrative request, if any, and refreshes the sales. @returns whether it succeeded */
-async function done(answer: Answer<unknown>): Promise<boolean> {
-  failure.value =
-    answer.kind === 'ok'
-      ? null
-      : answer.kind === 'lost'
-        ? 'No response came. Check the figures below before you try again.'
-        : answer.detail;
+/** Changes something, unless another request does. @returns whether it succeeded */
+async function act(at: Place, path: string, body: object): Promise<boolean> {
+  if (acting.value !== null) return false;
+  acting.value = at;
+  const isDone = await done(at, await asAdmin(path, body));
+  acting.value = null;
+  return isDone;
+}
+
+/** Shows the failure of a request where it belongs, if any, and refreshes the sales. @returns whether it succeeded */
+async function done(at: Place, answer: Answer<unknown>): Promise<boolean> {
+  const text =
+    answer.kind === 'problem' ? answer.detail : 'No response came. Check the figures before you try again.';
+  failure.value = answer.kind === 'ok' ? null : { at, text };
   await refresh();
   return answer.kind === 'ok';
 }
@@ -63,20 +78,38 @@ export function Sales({ auth }: { auth: Auth }) {
         </button>
       </div>
       {isCreating.value && <NewSale />}
-      <div aria-live="polite">
-        {failure.value !== null && (
-          <Notice tone="bad" title="The request failed">
-            {failure.value}
-          </Notice>
-        )}
-      </div>
+      <Failure at="new" />
       {sales.value?.length === 0 && <p class="soft">There is no sale yet.</p>}
       <ul class="rows">
         {sales.value?.map((sale) => (
           <Row key={sale.id} {...{ sale, auth }} />
         ))}
       </ul>
+      {sales.value?.length === shown.value && shown.value < LONGEST && (
+        <button
+          type="button"
+          class="slim"
+          onClick={() => {
+            shown.value = Math.min(LONGEST, shown.value + SHOWN);
+            void refresh();
+          }}
+        >
+          Show older sales
+        </button>
+      )}
     </section>
+  );
+}
+
+function Failure({ at }: { at: Place }) {
+  return (
+    <div aria-live="polite">
+      {failure.value?.at === at && (
+        <Notice tone="bad" title="The request failed">
+          {failure.value.text}
+        </Notice>
+      )}
+    </div>
   );
 }
 
@@ -100,9 +133,12 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
         </div>
         <div class="stack tight">
           <span class="row apart small">
-            <b>{count(sale.sold)} sold</b>
+            <b>
+              {count(sale.sold)} sold
+              {sale.remaining < 0 && <span class="bad">, {count(-sale.remaining)} too many</span>}
+            </b>
             <span class="soft">
-              {count(sale.remaining)} of {count(sale.stock)} left
+              {count(Math.max(0, sale.remaining))} of {count(sale.stock)} left
             </span>
           </span>
           <Bar label={`Units left of ${sale.name}`} value={sale.remaining} max={sale.stock} />
@@ -112,6 +148,7 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
           {audit === 'running' ? 'Auditing…' : 'Audit'}
         </button>
       </div>
+      <Failure at={sale.id} />
       <div aria-live="polite">{audit !== undefined && audit !== 'running' && <Verdict {...audit} />}</div>
       <details>
         <summary>Load test</summary>
@@ -136,7 +173,7 @@ function Restock({ sale }: { sale: Sale }) {
         const form = event.currentTarget;
         const sign = (event.submitter as HTMLButtonElement | null)?.value === 'cut' ? -1 : 1;
         const units = sign * Number(new FormData(form).get('units'));
-        await done(await asAdmin(`/sales/${sale.id}/restock`, { units }));
+        await act(sale.id, `/sales/${sale.id}/restock`, { units });
       }}
     >
       <input
@@ -148,10 +185,10 @@ function Restock({ sale }: { sale: Sale }) {
         defaultValue="10"
         aria-label={`Units for ${sale.name}`}
       />
-      <button type="submit" class="slim" value="add">
+      <button type="submit" class="slim" value="add" aria-disabled={acting.value !== null}>
         Add
       </button>
-      <button type="submit" class="slim" value="cut">
+      <button type="submit" class="slim" value="cut" aria-disabled={acting.value !== null}>
         Cut
       </button>
     </form>
@@ -166,27 +203,37 @@ async function runAudit(saleId: number): Promise<void> {
   set('running');
   const answer = await asAdmin<Audit>(`/sales/${saleId}/audit`);
   set(answer.kind === 'ok' ? answer.body : undefined);
-  if (answer.kind !== 'ok') await done(answer);
+  if (answer.kind !== 'ok') await done(saleId, answer);
 }
 
-function Verdict({ agrees, differences }: Audit) {
-  return agrees ? (
-    <Notice tone="good" title="The stores agree">
-      Every sold unit has one active order and one points entry
-      {hasRedis() && ', and Redis lists the same buyers as Postgres'}.
-    </Notice>
-  ) : (
-    <Notice tone="bad" title="The stores differ">
+function Verdict({ agrees, differences, isMirrored, auditedAt }: Audit) {
+  const at = (
+    <p class="small">
+      Audited on <time dateTime={auditedAt}>{dateTime(auditedAt)}</time>.
+    </p>
+  );
+  if (agrees)
+    return (
+      <Notice tone="good" title={isMirrored ? 'The stores agree' : 'Postgres agrees with itself'}>
+        Every sold unit has one active order and one points entry
+        {isMirrored && ', and Redis lists the same buyers as Postgres'}.{at}
+      </Notice>
+    );
+  const [first = ''] = differences;
+  const isOversold = first.startsWith('Oversold');
+  return (
+    <Notice tone="bad" title={isOversold ? first : 'The stores differ'}>
       <ul>
-        {differences.map((one) => (
+        {differences.slice(isOversold ? 1 : 0).map((one) => (
           <li key={one}>{one}</li>
         ))}
       </ul>
-      {hasRedis() && (
+      {differences.some((one) => one.includes('Redis')) && (
         <p>
           <code>npm run reconcile</code> repairs Redis.
         </p>
       )}
+      {at}
     </Notice>
   );
 }
@@ -213,7 +260,7 @@ function NewSale() {
           ...instant('startsAt'),
           ...instant('endsAt'),
         };
-        if (await done(await asAdmin('/sales', sale))) isCreating.value = false;
+        if (await act('new', '/sales', sale)) isCreating.value = false;
       }}
     >
       <Field label="Name">
@@ -239,7 +286,7 @@ function NewSale() {
       <Field label="Ends" hint="Empty: never">
         <input name="endsAt" type="datetime-local" step={1} />
       </Field>
-      <button type="submit" class="primary">
+      <button type="submit" class="primary" aria-disabled={acting.value !== null}>
         Create the sale
       </button>
     </form>
