@@ -81,7 +81,8 @@ function bar({ stock, remaining }: Sale): string {
   return `<progress class="bar" aria-label="Units left" value="${left}" max="${Math.max(1, stock)}">${left}</progress>`;
 }
 
-export function salesBody(sales: readonly ShownSale[]): string {
+/** @param older the address of the next page; null: there is none */
+export function salesBody(sales: readonly ShownSale[], older: string | null): string {
   const items = sales.map(
     (
       sale,
@@ -91,8 +92,9 @@ export function salesBody(sales: readonly ShownSale[]): string {
   const list =
     items.length > 0
       ? `<ul class="sales">${items.join('')}</ul>`
-      : '<div class="card empty"><h2>Nothing is on sale yet</h2><p class="soft">Create a sale in the console, or with <code>POST /sales</code>.</p></div>';
-  return `<div class="wide stack"><h1>On sale</h1>${list}</div>`;
+      : '<div class="card empty"><h2>Nothing is on sale yet</h2><p class="soft">Please come back later.</p></div>';
+  const next = older === null ? '' : `<p><a href="${older}">Older sales</a></p>`;
+  return `<div class="wide stack"><h1>On sale</h1>${list}${next}</div>`;
 }
 
 export function saleBody(sale: ShownSale): string {

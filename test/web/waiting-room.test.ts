@@ -48,13 +48,21 @@ describe.skipIf(executablePath === undefined).each([
 
   const inS = (seconds: number) => new Date(Date.now() + seconds * 1_000).toISOString();
 
-  it('solves the puzzle and waits for the turn', async () => {
-    const url = await sell({ startsAt: inS(3_600), spreadS: 2 });
+  it('solves the puzzle and waits for the turn, also after a reload, and for a start in a month', async () => {
+    const url = await sell({ startsAt: inS(30 * 86_400), spreadS: 2 });
     await visit(browser, url, async (page) => {
+      const purchases: string[] = [];
+      page.on('request', (request) => {
+        if (request.method() === 'POST' && request.url().endsWith('/orders')) purchases.push(request.url());
+      });
       await page.fill('input[name=customer]', await issuer.token('ann'));
       await page.click('text=Enter the waiting room');
       await page.waitForSelector('text=You are in the waiting room', { timeout: 120_000 });
       await inspect(page);
+      await page.reload();
+      await page.waitForSelector('text=You are in the waiting room', { timeout: 120_000 });
+      await inspect(page);
+      expect(purchases).toEqual([]);
       await page.click('text=Stop waiting');
       await page.waitForSelector('text=Enter the waiting room');
     });
@@ -127,7 +135,9 @@ describe.skipIf(executablePath === undefined).each([
       await page.click('button.primary');
       await page.waitForSelector('.pill:has-text("Live")');
       await page.click('text=Audit');
-      await page.waitForSelector('text=The stores agree');
+      await page.waitForSelector(
+        'REDIS_URL' in env ? 'text=Postgres agrees with itself' : 'text=The stores agree',
+      );
       await page.click('text=Sign out');
       await page.waitForSelector('text=Administrator’s token');
       await eventually(

@@ -4,11 +4,10 @@
  */
 import { type RequestHandler, type Response, Router } from 'express';
 import { coalesce } from '../../concurrency/coalesce.ts';
-import type { AdminToken } from '../../config/access.ts';
 import { limits } from '../../config/limits.ts';
 import { stateOf } from '../../domain/sale.ts';
 import { storeFailure } from '../../store/failures.ts';
-import { isLocal } from '../admin.ts';
+import { type AdminTokens, isLocal } from '../admin.ts';
 import type { Assets } from '../assets.ts';
 import { escaped, frame, saleBody, salesBody } from '../page-markup.ts';
 import { areFull, type Reads } from '../reads.ts';
@@ -19,7 +18,7 @@ export interface PageContext {
   readonly ticketing: object | null;
   readonly paymentSecrets: readonly unknown[];
   /** Null: the server has no console. */
-  readonly adminTokens: readonly AdminToken[] | null;
+  readonly adminTokens: AdminTokens | null;
 }
 
 const POLICY = [
@@ -36,7 +35,6 @@ const POLICY = [
 
 const asPage: RequestHandler = (_req, res, next) => {
   res.setHeader('Content-Security-Policy', POLICY);
-  res.setHeader('Cache-Control', 'no-cache');
   next();
 };
 
@@ -52,21 +50,29 @@ export function pageRoutes(context: PageContext, assets: Assets): Router {
 
 type Render = ReturnType<typeof frame>;
 
+/** @returns null: no sale has it */
+function possibleId(text: string): number | null {
+  const id = /^[1-9]\d{0,9}$/.test(text) ? Number(text) : Number.POSITIVE_INFINITY;
+  return id <= limits.maxSaleId ? id : null;
+}
+
 const authOf = ({ ticketing }: PageContext) => (ticketing === null ? 'none' : 'jwt');
 
 function listPage({ reads }: PageContext, page: Render): RequestHandler {
-  const read = coalesce(async () => {
-    const sales = await reads.sales.list(limits.pageLength);
-    const { nowMs } = await reads.sales.watch(sales.slice(0, 1).map(({ id }) => id));
-    return { sales, nowMs };
+  /** Rendered once for all who ask for it meanwhile. */
+  const render = coalesce(async (before: number | undefined) => {
+    const listed = await reads.sales.list(limits.pageLength, before);
+    const { nowMs } = await reads.sales.watch(listed.slice(0, 1).map(({ id }) => id));
+    const sales = listed.map((sale) => ({ ...sale, state: stateOf(sale, nowMs) }));
+    const older = listed.length === limits.pageLength ? `/?before=${listed.at(-1)!.id}` : null;
+    const data = { page: 'list', now: nowMs, sales, before, older };
+    return page({ title: 'On sale', current: '/', script: 'shop', data, body: salesBody(sales, older) });
   });
-  return async (_req, res) => {
-    const found = areFull(reads) ? null : await read('all').catch(inStore);
-    if (found === null) return unavailable(res, page);
-    const sales = found.sales.map((sale) => ({ ...sale, state: stateOf(sale, found.nowMs) }));
-    const data = { page: 'list', now: found.nowMs, sales };
-    const body = salesBody(sales);
-    send(res, page({ title: 'On sale', current: '/', script: 'shop', data, body }));
+  return async (req, res) => {
+    const before = possibleId(String(req.query.before)) ?? undefined;
+    const html = areFull(reads) ? null : await render(before).catch(inStore);
+    if (html === null) return unavailable(res, page);
+    send(res, html);
   };
 }
 
@@ -74,10 +80,9 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
   const { reads, paymentSecrets, adminTokens } = context;
   const read = coalesce((saleId: number) => reads.sales.watch([saleId]));
   return async (req, res) => {
-    const saleId = String(req.params.saleId);
-    const isPossible = /^[1-9]\d{0,9}$/.test(saleId) && Number(saleId) <= limits.maxSaleId;
-    const find = () => (areFull(reads) ? null : read(Number(saleId)).catch(inStore));
-    const found = isPossible ? await find() : { sales: [], nowMs: 0 };
+    const saleId = possibleId(String(req.params.saleId));
+    const find = (id: number) => (areFull(reads) ? null : read(id).catch(inStore));
+    const found = saleId === null ? { sales: [], nowMs: 0 } : await find(saleId);
     if (found === null) return unavailable(res, page);
     const [known] = found.sales;
     if (known === undefined) {
@@ -87,14 +92,14 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
     }
     const sale = { ...known, state: stateOf(known, found.nowMs) };
     // Only if this client may report a payment without a signature or a token.
-    const canPay = paymentSecrets.length === 0 && adminTokens?.length === 0 && isLocal(req);
+    const canPay = paymentSecrets.length === 0 && adminTokens?.areSet === false && isLocal(req);
     const data = { page: 'sale', now: found.nowMs, sale, auth: authOf(context), canPay, proofWorker };
     send(res, page({ title: sale.name, current: '', script: 'shop', data, body: saleBody(sale) }));
   };
 }
 
 function consolePage(context: PageContext, page: Render): RequestHandler {
-  const data = { needsToken: context.adminTokens!.length > 0, auth: authOf(context) };
+  const data = { needsToken: context.adminTokens!.areSet, auth: authOf(context) };
   const text = 'Without JavaScript, use the <a href="/docs">API</a>.';
   const body = `<noscript>${notice('The console needs JavaScript', text)}</noscript>`;
   const html = page({ title: 'Console', current: '/console', script: 'console', data, body });

@@ -1,6 +1,7 @@
 /** Sales: create, read, restock. */
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
+import type { Sale } from '../../domain/sale.ts';
 import type { SaleTable } from '../../store/postgres/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
 import type { Administration } from '../admin.ts';
@@ -13,6 +14,15 @@ export interface SaleContext {
   readonly sales: SaleTable;
   readonly reads: Reads;
   readonly strategy: Strategy;
+}
+
+/** Requests that share a read share its text. */
+const texts = new WeakMap<readonly Sale[], string>();
+
+function textOf(page: readonly Sale[]): string {
+  const text = texts.get(page) ?? JSON.stringify(page);
+  texts.set(page, text);
+  return text;
 }
 
 export function saleRoutes({ sales, reads, strategy }: SaleContext, admin: Administration): Router {
@@ -36,7 +46,7 @@ export function saleRoutes({ sales, reads, strategy }: SaleContext, admin: Admin
     const last = page.at(-1);
     if (last !== undefined && page.length === limit)
       res.setHeader('Link', `</sales?before=${last.id}&limit=${limit}>; rel="next"`);
-    res.json(page);
+    res.type('json').send(textOf(page));
   });
 
   router.get('/sales/:saleId', async (req, res) => {

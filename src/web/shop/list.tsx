@@ -14,11 +14,20 @@ const sales = signal<readonly Sale[]>([]);
 /** Order of the list: open, scheduled, sold out, ended; newest first within each. */
 const RANK = { open: 0, scheduled: 1, 'sold-out': 2, ended: 3 };
 
-export function ListPage({ data }: { data: { readonly sales: readonly Sale[] } }) {
+export interface ListData {
+  readonly sales: readonly Sale[];
+  /** Only sales with a smaller id are listed. */
+  readonly before?: number;
+  /** The address of the next page; null: there is none. */
+  readonly older: string | null;
+}
+
+export function ListPage({ data }: { data: ListData }) {
   useEffect(() => {
     const refresh = async () => {
       if (document.visibilityState !== 'visible') return;
-      const answer = await ask<readonly Sale[]>('/sales');
+      const query = data.before === undefined ? '' : `?before=${data.before}`;
+      const answer = await ask<readonly Sale[]>(`/sales${query}`);
       if (answer.kind === 'ok') sales.value = answer.body;
     };
     const timer = setInterval(refresh, REFRESH_MS);
@@ -36,9 +45,7 @@ export function ListPage({ data }: { data: { readonly sales: readonly Sale[] } }
       {shown.length === 0 ? (
         <div class="card empty">
           <h2>Nothing is on sale yet</h2>
-          <p class="soft">
-            Create a sale in the console, or with <code>POST /sales</code>.
-          </p>
+          <p class="soft">Please come back later.</p>
         </div>
       ) : (
         <ul class="sales">
@@ -63,6 +70,11 @@ export function ListPage({ data }: { data: { readonly sales: readonly Sale[] } }
             </li>
           ))}
         </ul>
+      )}
+      {data.older !== null && (
+        <p>
+          <a href={data.older}>Older sales</a>
+        </p>
       )}
     </div>
   );

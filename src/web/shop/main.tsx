@@ -1,13 +1,13 @@
 /** The shop: the list of sales, or one sale. */
 import { render } from 'preact';
-import { pageData, type Sale } from '../ui/api.ts';
+import { pageData } from '../ui/api.ts';
 import { setClock } from '../ui/time.ts';
-import { ListPage } from './list.tsx';
+import { type ListData, ListPage } from './list.tsx';
 import { type SaleData, SalePage } from './sale.tsx';
 import './shop.css';
 
 type Data =
-  | { readonly page: 'list'; readonly now: number; readonly sales: readonly Sale[] }
+  | ({ readonly page: 'list'; readonly now: number } & ListData)
   | ({ readonly page: 'sale' } & SaleData);
 
 const data = pageData<Data>();

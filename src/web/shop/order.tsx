@@ -2,12 +2,22 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
-import { ask, type Order, type Sale } from '../ui/api.ts';
+import { type Answer, ask, type Order, type Sale } from '../ui/api.ts';
 import { clock, money } from '../ui/format.ts';
 import { Field, Live, Notice, Pill, type Tone } from '../ui/parts.tsx';
 import { now, pause } from '../ui/time.ts';
 import { type Auth, become, findOrder, identity, tokenFor } from './customer.ts';
-import { type Buyer, buy, type Purchase, persist, purchase, stop, type WaitReason } from './purchase.ts';
+import {
+  type Buyer,
+  buy,
+  isInProgress,
+  type Purchase,
+  persist,
+  purchase,
+  stop,
+  type WaitReason,
+  wasWaiting,
+} from './purchase.ts';
 
 interface Props extends Buyer {
   readonly sale: Sale;
@@ -17,25 +27,32 @@ interface Props extends Buyer {
 
 const order = signal<Order | null>(null);
 /** A pending change of the order, or the reason of its failure. */
-const change = signal<{ readonly isPending: boolean; readonly failure: string | null }>({
-  isPending: false,
-  failure: null,
-});
+interface Change {
+  readonly isPending: boolean;
+  readonly failure: string | null;
+  /** No answer came. What the order is now says whether it took effect. */
+  readonly isLost: boolean;
+}
+const UNCHANGED: Change = { isPending: false, failure: null, isLost: false };
+const change = signal(UNCHANGED);
 const isUncommitted = signal(false);
 
 const REFRESH_MS = 3_000;
+/** A payment may come, also too late. */
+const MAY_CHANGE: ReadonlySet<string | undefined> = new Set(['pending', 'expired', 'cancelled']);
 
 export function YourOrder({ sale, state, auth, canPay, proofWorker }: Omit<Props, 'saleId'>) {
   const buyer = { saleId: sale.id, auth, proofWorker };
   const { kind } = purchase.value;
   // After a reload, a placed order or a new identity: read the visitor's order from the server.
   useEffect(() => {
-    const isAsking = kind === 'asking' || kind === 'waiting' || kind === 'proving'; // then it is read when placed
-    if (identity.value !== '' && !isAsking) void refresh(buyer);
+    // Otherwise it is read when it is placed.
+    if (identity.value !== '' && !isInProgress(purchase.value)) void refresh(buyer);
   }, [identity.value, kind === 'placed']);
   useEffect(() => {
+    if (identity.value !== '' && wasWaiting(sale.id)) void buy(buyer);
     const timer = setInterval(() => {
-      const mayChange = order.value?.status === 'pending' || isUncommitted.value;
+      const mayChange = MAY_CHANGE.has(order.value?.status) || isUncommitted.value;
       if (mayChange && document.visibilityState === 'visible') void refresh(buyer);
     }, REFRESH_MS);
     return () => clearInterval(timer);
@@ -49,9 +66,9 @@ export function YourOrder({ sale, state, auth, canPay, proofWorker }: Omit<Props
         <BuyForm {...buyer} {...{ sale, state, canPay }} />
       )}
       <Live>
-        {order.value !== null && !has && <Closed order={order.value} />}
+        {order.value !== null && !has && <Closed order={order.value} isOpen={state === 'open'} />}
         {isUncommitted.value && <Notice tone="warn" title="Your order is being confirmed" />}
-        <Progress purchase={purchase.value} auth={auth} />
+        <Progress purchase={purchase.value} {...{ auth, sale }} />
         {change.value.failure !== null && <Notice tone="bad" title={change.value.failure} />}
       </Live>
     </section>
@@ -65,6 +82,7 @@ async function refresh({ auth, saleId }: Buyer): Promise<void> {
   isUncommitted.value = answer.kind === 'problem' && answer.body.reason === 'order-not-committed';
   if (answer.kind === 'ok') {
     order.value = answer.body;
+    if (change.value.isLost) change.value = UNCHANGED;
     if (purchase.value.kind === 'placed') purchase.value = { kind: 'idle' };
   } else if (answer.kind === 'problem' && answer.slug === 'unknown-order') order.value = null;
   else if (answer.kind === 'problem' && answer.slug === 'unauthorized')
@@ -77,7 +95,7 @@ async function refresh({ auth, saleId }: Buyer): Promise<void> {
 function BuyForm(props: Props) {
   const { sale, state, auth } = props;
   const { kind } = purchase.value;
-  const isBusy = kind === 'asking' || kind === 'waiting' || kind === 'proving' || kind === 'placed';
+  const isBusy = isInProgress(purchase.value) || kind === 'placed';
   // With tickets, a turn is drawn before the start, so visitors may enter early.
   const canWait = auth === 'jwt' && state === 'scheduled';
   const isOpen = state === 'open' || canWait;
@@ -128,10 +146,7 @@ function Customer({ auth, isFixed }: { auth: Auth; isFixed: boolean }) {
       <input {...common} type="password" />
     </Field>
   ) : (
-    <Field
-      label="Your name"
-      hint="Up to 64 letters, digits and . _ : - . With AUTH=none the shop does not verify it."
-    >
+    <Field label="Your name" hint="Up to 64 letters, digits and . _ : - . The shop does not verify it.">
       <input {...common} type="text" maxLength={64} pattern="[A-Za-z0-9._:\-]+" />
     </Field>
   );
@@ -148,8 +163,14 @@ const WAITS: Readonly<Record<WaitReason, readonly [Tone, string, string]>> = {
   turn: ['good', 'You are in the waiting room', 'Keep this page open. It buys for you when your turn comes'],
 };
 
+const ALL_TAKEN: readonly [Tone, string, string] = [
+  'warn',
+  'Every unit is taken at the moment',
+  'A unit comes back when an order is cancelled or expires. The page asks for one when your turn comes',
+];
+
 /** Announced by screen readers, without the running seconds. */
-function Progress({ purchase: state, auth }: { purchase: Purchase; auth: Auth }) {
+function Progress({ purchase: state, auth, sale }: { purchase: Purchase; auth: Auth; sale: Sale }) {
   switch (state.kind) {
     case 'asking':
       return <p class="soft">Placing your order…</p>;
@@ -160,7 +181,8 @@ function Progress({ purchase: state, auth }: { purchase: Purchase; auth: Auth })
         </Notice>
       );
     case 'waiting': {
-      const [tone, title, text] = WAITS[state.why];
+      const isTaken = state.why === 'turn' && sale.remaining <= 0;
+      const [tone, title, text] = isTaken ? ALL_TAKEN : WAITS[state.why];
       const leftMs = state.untilMs - now.value;
       return (
         <>
@@ -178,17 +200,31 @@ function Progress({ purchase: state, auth }: { purchase: Purchase; auth: Auth })
         </>
       );
     }
+    case 'checking':
+      return (
+        <Notice tone="warn" title="Looking for your order">
+          A request may have placed it. This takes a few seconds.
+        </Notice>
+      );
     case 'refused':
-      return <Refused {...state} auth={auth} />;
+      return <Refused {...state} {...{ auth, sale }} />;
     default:
       return null;
   }
 }
 
-function Refused({ problem, auth }: Extract<Purchase, { kind: 'refused' }> & { auth: Auth }) {
+function Refused({
+  problem,
+  auth,
+  sale,
+}: Extract<Purchase, { kind: 'refused' }> & { auth: Auth; sale: Sale }) {
   switch (problem.slug) {
     case 'sold-out':
-      return (
+      return sale.remaining > 0 ? (
+        <Notice tone="warn" title="Every unit was taken">
+          You were not charged. A unit is free again: try once more.
+        </Notice>
+      ) : (
         <Notice tone="bad" title="Sold out">
           Another customer got the last unit. You were not charged.
         </Notice>
@@ -232,6 +268,7 @@ function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPa
   const [tone, text] = STATUSES[mine.status];
   const isPending = mine.status === 'pending';
   const leftMs = Date.parse(mine.expiresAt) - now.value;
+  const isOver = leftMs <= 0;
   return (
     <div class="stack">
       <div class="row apart">
@@ -242,7 +279,7 @@ function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPa
       </div>
       <dl class="facts">
         <Fact term="To pay" text={isPending ? money(mine.priceCents) : '0.00'} />
-        {isPending && <Fact term="Pay within" text={clock(leftMs)} />}
+        {isPending && <Fact term="Pay within" text={isOver ? 'the time is over' : clock(leftMs)} />}
         {!isPending && <Fact term="Paid" text={money(mine.priceCents)} />}
         <Fact term="Customer" text={mine.userId} />
         <Fact term="Order" text={mine.orderId} isCode />
@@ -253,7 +290,7 @@ function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPa
             <button
               type="button"
               class="primary large"
-              disabled={change.value.isPending}
+              disabled={change.value.isPending || isOver}
               onClick={() => pay(mine)}
             >
               Pay {money(mine.priceCents)} (demo)
@@ -279,7 +316,8 @@ const Fact = ({ term, text, isCode = false }: { term: string; text: string; isCo
   </div>
 );
 
-function Closed({ order: { status } }: { order: Order }) {
+function Closed({ order: { status }, isOpen }: { order: Order; isOpen: boolean }) {
+  const next = isOpen && 'You can place a new order.';
   if (status === 'refund-due')
     return (
       <Notice tone="warn" title="Your payment came too late">
@@ -288,11 +326,11 @@ function Closed({ order: { status } }: { order: Order }) {
     );
   return status === 'expired' ? (
     <Notice tone="warn" title="Your order expired">
-      It was not paid in time. Its unit is on sale again.
+      It was not paid in time, so its unit is no longer reserved. {next}
     </Notice>
   ) : (
     <Notice tone="plain" title="Your order is cancelled">
-      Its unit is on sale again. You can place a new order.
+      Its unit is no longer reserved for you. {next}
     </Notice>
   );
 }
@@ -308,15 +346,22 @@ const pay = ({ orderId, priceCents }: Order) =>
 const cancel = ({ orderId }: Order, auth: Auth) =>
   changed(() => ask(`/orders/${orderId}/cancel`, { body: {}, ...tokenFor(auth) }));
 
-async function changed(request: () => ReturnType<typeof ask<Order>>): Promise<void> {
-  change.value = { isPending: true, failure: null };
+interface Unmatched {
+  readonly result: 'unmatched';
+  readonly reason: string;
+}
+
+async function changed(request: () => Promise<Answer<Order | Unmatched>>): Promise<void> {
+  change.value = { ...UNCHANGED, isPending: true };
   const answer = await persist(request);
-  const failure =
-    answer.kind === 'ok'
-      ? null
-      : answer.kind === 'lost'
-        ? 'No response came. Reload the page to see your order.'
-        : answer.detail;
-  change.value = { isPending: false, failure };
-  if (answer.kind === 'ok') order.value = answer.body;
+  const failure = failureOf(answer);
+  change.value = { isPending: false, failure, isLost: answer.kind === 'lost' };
+  if (answer.kind === 'ok' && !('result' in answer.body)) order.value = answer.body;
+}
+
+function failureOf(answer: Answer<Order | Unmatched>): string | null {
+  if (answer.kind === 'lost') return 'No response came. The page looks whether it took effect.';
+  if (answer.kind === 'problem') return answer.detail;
+  // A payment that belongs to no order, or to one of another price.
+  return 'result' in answer.body ? `The payment has no effect: ${answer.body.reason}.` : null;
 }

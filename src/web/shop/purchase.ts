@@ -6,7 +6,7 @@
  *     busy, too many │  │ after `Retry-After`: the same request again
  *     no answer      │  │ after 4 s, when an earlier request can no longer take effect: returns or places the order
  *     turn, proof    ▼  │ when the turn of the ticket comes
- *                   waiting ──stop──▶ idle
+ *                   waiting ──stop──▶ idle; when an order may exist: checking ──▶ placed, or idle
  *        any other problem ──▶ refused, unless an answer was lost and the order is there: placed
  *
  * With AUTH=jwt a ticket comes first; see docs/reference/tickets.md.
@@ -24,6 +24,8 @@ export type Purchase =
   | { readonly kind: 'proving' }
   /** @param untilMs by the server's clock */
   | { readonly kind: 'waiting'; readonly why: WaitReason; readonly untilMs: number; readonly tries: number }
+  /** The visitor stopped while an order may exist. */
+  | { readonly kind: 'checking' }
   | { readonly kind: 'placed'; readonly orderId: string }
   | { readonly kind: 'refused'; readonly problem: Problem };
 
@@ -43,24 +45,55 @@ export const purchase = signal<Purchase>({ kind: 'idle' });
 /** Number of the latest attempt; earlier ones have been stopped. */
 let attempt = 0;
 
-export function stop(): void {
-  attempt++;
-  purchase.value = { kind: 'idle' };
+/** A request that may have taken effect: when it was sent, on the server's clock; null: none. */
+let doubt: { readonly buyer: Buyer; readonly sentMs: number } | null = null;
+
+/** Whether an attempt is in progress. */
+export const isInProgress = ({ kind }: Purchase): boolean =>
+  kind !== 'idle' && kind !== 'refused' && kind !== 'placed';
+
+/** Stops an attempt. An order that it may have placed is looked for, once no request can take effect any more. */
+export async function stop(): Promise<void> {
+  const own = ++attempt;
+  forgetWaiting();
+  if (doubt === null) {
+    purchase.value = { kind: 'idle' };
+    return;
+  }
+  const { buyer, sentMs } = doubt;
+  purchase.value = { kind: 'checking' };
+  const set = (next: Purchase) => {
+    if (own === attempt) purchase.value = next;
+  };
+  await pause(sentMs + UNKNOWN_MS - serverNow());
+  for (let step = await lookFor(buyer, set); step !== null && own === attempt; ) {
+    await pause(step.ms);
+    step = await lookFor(buyer, set);
+  }
+  if (own !== attempt) return;
+  doubt = null;
+  if (purchase.value.kind === 'checking') purchase.value = { kind: 'idle' };
 }
+
+/** A reload of the page enters the waiting room again. */
+const WAITING = 'stampede.waiting';
+export const wasWaiting = (saleId: number): boolean => sessionStorage.getItem(WAITING) === String(saleId);
+const forgetWaiting = (): void => sessionStorage.removeItem(WAITING);
 
 /** Does nothing while an attempt is in progress. */
 export async function buy(buyer: Buyer): Promise<void> {
-  const { kind } = purchase.value;
-  if (kind === 'asking' || kind === 'waiting' || kind === 'proving') return;
+  if (isInProgress(purchase.value)) return;
   const own = ++attempt;
   const set = (next: Purchase) => {
     if (own === attempt) purchase.value = next;
   };
   let ticket: Ticket | null = null;
+  doubt = null;
   let mayExist = false;
   const settle = async (answer: Failed): Promise<Step> => {
     const step = nextStep(answer) ?? (mayExist ? await lookFor(buyer, set) : null);
     mayExist ||= step?.why === 'unknown';
+    if (!mayExist && own === attempt) doubt = null;
     if (step === null && purchase.value.kind !== 'placed')
       set({ kind: 'refused', problem: answer as Problem });
     return step;
@@ -74,16 +107,23 @@ export async function buy(buyer: Buyer): Promise<void> {
         ticket = given.body;
         const ms = Date.parse(ticket.notBefore) - serverNow();
         step = { why: 'turn', ms: Math.max(0, ms) };
+        if (own === attempt) sessionStorage.setItem(WAITING, String(buyer.saleId));
       } else step = await settle(given);
     } else {
+      doubt = { buyer, sentMs: serverNow() };
       const answer: Answer<PlacedOrder> = await order(buyer, ticket);
       if (answer.kind === 'problem' && answer.slug === 'invalid-ticket' && tries < 4) {
         ticket = null;
         step = { why: 'busy', ms: BUSY_MS };
-      } else if (answer.kind === 'ok') set({ kind: 'placed', orderId: answer.body.orderId });
-      else step = await settle(answer);
+      } else if (answer.kind === 'ok') {
+        if (own === attempt) doubt = null;
+        set({ kind: 'placed', orderId: answer.body.orderId });
+      } else step = await settle(answer);
     }
-    if (step === null) return;
+    if (step === null) {
+      if (own === attempt) forgetWaiting();
+      return;
+    }
     if (step.ms > 0) set({ kind: 'waiting', why: step.why, untilMs: serverNow() + step.ms, tries });
     await pause(step.ms);
   }
@@ -141,7 +181,7 @@ function nextStep(answer: Failed): Step {
   }
 }
 
-/** Looks for an order whose answer was lost: a sold-out sale issues no ticket to repeat the purchase. @returns null: known */
+/** Looks for an order whose answer was lost: a sold-out sale issues no ticket to repeat the purchase. @returns null: it is known */
 async function lookFor({ auth, saleId }: Buyer, set: (next: Purchase) => void): Promise<Step> {
   const found = await findOrder(auth, saleId);
   if (found.kind === 'ok') set({ kind: 'placed', orderId: found.body.orderId });

@@ -19,4 +19,10 @@ setInterval(() => {
   now.value = serverNow();
 }, 200);
 
-export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+/** The longest time that a browser's timer waits; a longer one ends at once. */
+const LONGEST_MS = 2 ** 31 - 1;
+
+export async function pause(ms: number): Promise<void> {
+  for (let left = ms; left > 0; left -= LONGEST_MS)
+    await new Promise((resolve) => setTimeout(resolve, Math.min(left, LONGEST_MS)));
+}
