@@ -31,6 +31,7 @@ async function held(lock: Lock, resource: string, waitMs = 0) {
 }
 
 const nodes = async () => Number(/zk_znode_count\s+(\d+)/.exec(await server.ask('mntr'))?.[1]);
+const watches = async () => Number(/Total watches:(\d+)/.exec(await server.ask('wchs'))?.[1]);
 const ephemerals = async () => Number(/zk_ephemerals_count\s+(\d+)/.exec(await server.ask('mntr'))?.[1]);
 
 it('names the variable to set when there is no server', async () => {
@@ -66,7 +67,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     const waiting: Promise<Awaited<ReturnType<typeof held>>>[] = [];
     for (const { lock } of all.slice(1)) {
       waiting.push(held(lock, 'queue', 20_000));
-      await sleep(50);
+      await eventually(watches, (count) => count === waiting.length);
     }
     const before = all.map(({ link }) => link.requests);
     await lease.release();
