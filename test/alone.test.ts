@@ -81,7 +81,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.waitForSelector('text=decides in Postgres');
       const row = page.locator('.sale-row', { hasText: name });
       await row.locator('text=Audit').click();
-      await row.locator('text=The stores agree').waitFor();
+      await row.locator('text=Postgres agrees with itself').waitFor();
       await inspect(page);
       expect(await page.locator('#app').textContent()).not.toMatch(/redis/i);
     });

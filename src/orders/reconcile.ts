@@ -23,7 +23,7 @@ export interface ReconcileContext {
 /** The differences between the stores for one sale. */
 export interface Comparison {
   readonly saleId: number;
-  /** Descriptions, by a key that identifies a difference from one comparison to the next; an oversell first. */
+  /** Descriptions, by a key that identifies a difference from one comparison to the next. */
   readonly differences: ReadonlyMap<string, string>;
   /** Whether Redis has the sale, so that it was compared. */
   readonly isMirrored: boolean;
@@ -46,11 +46,6 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
   const differences = new Map<string, string>();
   const differs = (description: string, key = description) => differences.set(key, description);
   const counted = await orders.counts(sale.id);
-  if (counted.sold > sale.stock)
-    differs(
-      `Oversold by ${counted.sold - sale.stock}: ${counted.sold} are sold of a stock of ${sale.stock}`,
-      'oversold',
-    );
   if (counted.active !== counted.sold)
     differs(`Postgres counts ${counted.sold} sold, and has ${counted.active} active orders`);
   // A running sale always has pending changes, but not the same ones.

@@ -1,6 +1,7 @@
 /** Data of the console: the service's activity as events, computed once for all viewers, and the audit of a sale. */
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
+import type { Sale } from '../../domain/sale.ts';
 import { type Activity, activityBetween, type Reading, readMetrics } from '../../metrics/activity.ts';
 import type { Degradation } from '../../metrics/background.ts';
 import { compareSale, type ReconcileContext } from '../../orders/reconcile.ts';
@@ -56,7 +57,9 @@ export function consoleRoutes(context: ConsoleContext, admin: Administration): R
     }
     running.add(saleId);
     try {
-      const { differences, isMirrored } = await compareSale(reconcile, sale);
+      const { differences: found, isMirrored } = await compareSale(reconcile, sale);
+      // Not a difference between the stores, so `npm run reconcile` has nothing to say about it.
+      const differences = [...oversell((await reconcile.sales.get(saleId)) ?? sale), ...found];
       const auditedAt = new Date().toISOString();
       res.json({ saleId, agrees: differences.length === 0, differences, isMirrored, auditedAt });
     } finally {
@@ -65,6 +68,9 @@ export function consoleRoutes(context: ConsoleContext, admin: Administration): R
   });
   return router;
 }
+
+const oversell = ({ sold, stock }: Sale): readonly string[] =>
+  sold > stock ? [`Oversold by ${sold - stock}: ${sold} are sold of a stock of ${stock}`] : [];
 
 /** @returns a function that reads the activity since its last call; its first call reports none */
 function activityReader({ metrics, degraded, stores }: ConsoleContext): () => Promise<ConsoleEvent> {
