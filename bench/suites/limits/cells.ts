@@ -20,6 +20,8 @@ export interface LimitCell extends CellBase {
   readonly stock: number;
   /** Masters of Redis: one is a plain server, several a cluster. */
   readonly masters: number;
+  /** Its primary has a replica, and Sentinels name it. */
+  readonly sentinels: boolean;
   /** Processes of the service, which share the connections. */
   readonly processes: number;
   /** Clients that listen to events during the load; null: none. */
@@ -29,7 +31,7 @@ export interface LimitCell extends CellBase {
 const usual: Omit<LimitCell, 'name' | 'summary'> = {
   ...{ kind: 'service', strategy: 'lua', confirm: 'durable', tickets: false, answer: 'accepted' },
   ...{ sales: 1, targets: 1, buyers: 0, stock: 1_000_000_000, unsafe: false, control: false },
-  ...{ masters: 1, processes: 1, streams: null },
+  ...{ masters: 1, sentinels: false, processes: 1, streams: null },
 };
 const cell = (name: string, summary: string, more: Partial<LimitCell> = {}): LimitCell => {
   return { ...usual, name, summary, ...more };
@@ -55,6 +57,9 @@ const limitCells: readonly LimitCell[] = [
   }),
   cell('lua-accepted', early, { confirm: 'accepted' }),
   cell('sold-out', '`lua`, a sale whose one unit is sold: 409', { answer: 'sold-out', stock: 1 }),
+  cell('sold-out-sentinel', 'the same with Sentinel: Postgres confirms each new "sold out"', {
+    ...{ answer: 'sold-out', stock: 1, sentinels: true },
+  }),
   cell('group-commit-100', '`group-commit` on 100 sales in turn', hundred),
   strategyCell('for-update'),
   cell('pgbench', statements, { kind: 'pgbench' }),
@@ -91,6 +96,10 @@ const limitGoals: readonly Goal[] = [
   goal(['lua-console', rate, 'lua', 0.95, null], 'purchases beside 50 consoles, against none'),
   goal(['lua-accepted', rate, 'bare', 0.55, null], 'sales that Redis decided, against fixed answers'),
   goal(['sold-out', rate, 'bare', 0.95, null], 'sold-out answers, against fixed answers'),
+  goal(
+    ['sold-out-sentinel', rate, 'sold-out', 0.95, null],
+    'sold-out answers with Sentinel, against without',
+  ),
   goal(['group-commit', 'serviceCpuUs', 'bare', null, 1.8], 'CPU of the service for an attempt'),
   goal(['group-commit-100', rate, 'group-commit', 0.85, null], 'speed on 100 sales, against one'),
   goal(

@@ -11,6 +11,7 @@ import { measureReference } from '../../kit/pgbench.ts';
 import { pin } from '../../kit/pin.ts';
 import { startProgram } from '../../kit/processes.ts';
 import { insertSales } from '../../kit/sales.ts';
+import { openSentinels } from '../../kit/sentinels.ts';
 import { noShedding, type Service, startService, youngGeneration } from '../../kit/service.ts';
 import type { Bare, Trial, TrialBase } from '../../kit/suite.ts';
 import { percent } from '../../kit/text.ts';
@@ -99,17 +100,19 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
 
 async function measureService(cell: LimitCell, name: string, measuring: Measuring): Promise<Results> {
   const { folder, scratch, profile, signal, onStep, stores, layout } = measuring;
-  const { strategy, confirm, sales, buyers, stock, masters, processes } = cell;
+  const { strategy, confirm, sales, buyers, stock, masters, sentinels, processes } = cell;
   onStep('starting');
   await using empty = await stores.fresh(name);
   await using cluster = masters > 1 ? await startRedisCluster(`${scratch}/${name}`, masters, 0) : null;
-  const own = { databaseUrl: empty.databaseUrl, redisUrl: cluster?.url ?? empty.redisUrl };
-  const redisUrls = cluster?.members.map(({ port }) => `redis://127.0.0.1:${port}`) ?? [own.redisUrl];
+  await using group = sentinels ? await openSentinels() : null;
+  const server = group === null ? empty.redisUrl : group.servers[0]!.url;
+  const own = { databaseUrl: empty.databaseUrl, redisUrl: cluster?.url ?? server };
+  const redisUrls = cluster?.members.map(({ port }) => `redis://127.0.0.1:${port}`) ?? [server];
   await migrate(own.databaseUrl);
   await insertSales(own.databaseUrl, { sales, buyers, stock: stock + buyers });
   const profileTo = resolve(folder, `profile-${name}`); // the service runs in another folder
   const env = { ...noShedding, CONFIRM: confirm, ...(cell.tickets && ticketEnv) };
-  const settings = { strategy, lock: null, ...own, env };
+  const settings = { strategy, lock: null, ...own, redisUrl: group?.url ?? own.redisUrl, env };
   const nodeOptions = profile ? profileFlags(profileTo) : [];
   const services: Service[] = [];
   await using _running = {
