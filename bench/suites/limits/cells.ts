@@ -96,10 +96,6 @@ const limitGoals: readonly Goal[] = [
   goal(['lua-console', rate, 'lua', 0.95, null], 'purchases beside 50 consoles, against none'),
   goal(['lua-accepted', rate, 'bare', 0.55, null], 'sales that Redis decided, against fixed answers'),
   goal(['sold-out', rate, 'bare', 0.95, null], 'sold-out answers, against fixed answers'),
-  goal(
-    ['sold-out-sentinel', rate, 'sold-out', 0.95, null],
-    'sold-out answers with Sentinel, against without',
-  ),
   goal(['group-commit', 'serviceCpuUs', 'bare', null, 1.8], 'CPU of the service for an attempt'),
   goal(['group-commit-100', rate, 'group-commit', 0.85, null], 'speed on 100 sales, against one'),
   goal(
