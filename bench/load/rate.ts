@@ -9,6 +9,8 @@ export interface RateLoad {
   readonly connections: number;
   /** Letters in front of the customers' numbers: loads with different letters have different customers. */
   readonly prefix: string;
+  /** After so many customers the first one comes again; left out: each attempt is another customer's. */
+  readonly customers?: number;
   /** What ends it: one of the two. Null: the other. */
   readonly durationMs: number | null;
   readonly attempts: number | null;
@@ -54,5 +56,12 @@ export const firstCustomer = 1_000_000_000;
 
 /** The sale and the customer of attempt n. */
 export const attemptOf =
-  ({ saleIds, prefix }: Pick<RateLoad, 'saleIds' | 'prefix'>) =>
-  (n: number) => ({ saleId: saleIds[n % saleIds.length]!, userId: `${prefix}${firstCustomer + n}` });
+  ({
+    saleIds,
+    prefix,
+    customers = Number.MAX_SAFE_INTEGER,
+  }: Pick<RateLoad, 'saleIds' | 'prefix' | 'customers'>) =>
+  (n: number) => ({
+    saleId: saleIds[n % saleIds.length]!,
+    userId: `${prefix}${firstCustomer + (n % customers)}`,
+  });

@@ -78,7 +78,8 @@ const quoted = (text: string): string => JSON.stringify(text);
 
 /** @param lines a file for `readLines`; null: attempts are not recorded */
 export function wrkScript(load: rate.RateLoad, lines: string | null): string {
-  const { saleIds, attempts, prefix, tickets } = load;
+  const { saleIds, attempts, prefix, tickets, customers } = load;
+  const customer = customers === undefined ? 'sent' : `sent % ${customers}`;
   const heads = saleIds.map((saleId) => quoted(requestHead(load, saleId)));
   const every = attempts === null ? tellEvery : Math.max(1, Math.min(tellEvery, Math.floor(attempts / 50)));
   const middle =
@@ -96,7 +97,7 @@ function request()
     io.flush()
   end
   begun(sent)
-  return heads[sent % ${heads.length} + 1] .. ${middle}(${rate.firstCustomer} + sent) .. ${quoted(tail)}
+  return heads[sent % ${heads.length} + 1] .. ${middle}(${rate.firstCustomer} + ${customer}) .. ${quoted(tail)}
 end
 function done(summary, latency)
   local errors = summary.errors

@@ -22,6 +22,10 @@ export interface LimitCell extends CellBase {
   readonly masters: number;
   /** Its primary has a replica, and Sentinels name it. */
   readonly sentinels: boolean;
+  /** A Postgres of the cell that has a standby: whether commits wait for it; null: the run's Postgres. */
+  readonly standby: 'asynchronous' | 'synchronous' | null;
+  /** Customers who repeat their attempts; null: each attempt is another customer's. */
+  readonly customers: number | null;
   /** Processes of the service, which share the connections. */
   readonly processes: number;
   /** Clients that listen to events during the load; null: none. */
@@ -31,7 +35,7 @@ export interface LimitCell extends CellBase {
 const usual: Omit<LimitCell, 'name' | 'summary'> = {
   ...{ kind: 'service', strategy: 'lua', confirm: 'durable', tickets: false, answer: 'accepted' },
   ...{ sales: 1, targets: 1, buyers: 0, stock: 1_000_000_000, unsafe: false, control: false },
-  ...{ masters: 1, sentinels: false, processes: 1, streams: null },
+  ...{ masters: 1, sentinels: false, standby: null, customers: null, processes: 1, streams: null },
 };
 const cell = (name: string, summary: string, more: Partial<LimitCell> = {}): LimitCell => {
   return { ...usual, name, summary, ...more };
@@ -59,6 +63,12 @@ const limitCells: readonly LimitCell[] = [
   cell('sold-out', '`lua`, a sale whose one unit is sold: 409', { answer: 'sold-out', stock: 1 }),
   cell('sold-out-sentinel', 'the same with Sentinel: Postgres confirms each new "sold out"', {
     ...{ answer: 'sold-out', stock: 1, sentinels: true },
+  }),
+  cell('repeats', '`group-commit`, repeats of 1,000 customers: 200; an asynchronous standby', {
+    ...{ strategy: 'group-commit', customers: 1_000, standby: 'asynchronous' },
+  }),
+  cell('repeats-standby', 'the same with a synchronous standby: a repeat waits for a commit', {
+    ...{ strategy: 'group-commit', customers: 1_000, standby: 'synchronous' },
   }),
   cell('group-commit-100', '`group-commit` on 100 sales in turn', hundred),
   strategyCell('for-update'),

@@ -9,6 +9,7 @@ import { type CpuUsage, residentBytes, startCpu } from '../../kit/cpu.ts';
 import { MissingServersError } from '../../kit/environment.ts';
 import { measureReference } from '../../kit/pgbench.ts';
 import { pin } from '../../kit/pin.ts';
+import { openPostgresPair } from '../../kit/postgres-pair.ts';
 import { startProgram } from '../../kit/processes.ts';
 import { insertSales } from '../../kit/sales.ts';
 import { openSentinels } from '../../kit/sentinels.ts';
@@ -105,8 +106,10 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   await using empty = await stores.fresh(name);
   await using cluster = masters > 1 ? await startRedisCluster(`${scratch}/${name}`, masters, 0) : null;
   await using group = sentinels ? await openSentinels() : null;
+  await using pair =
+    cell.standby && (await openPostgresPair({ synchronous: cell.standby === 'synchronous' }));
   const server = group === null ? empty.redisUrl : group.servers[0]!.url;
-  const own = { databaseUrl: empty.databaseUrl, redisUrl: cluster?.url ?? server };
+  const own = { databaseUrl: pair?.currentUrl() ?? empty.databaseUrl, redisUrl: cluster?.url ?? server };
   const redisUrls = cluster?.members.map(({ port }) => `redis://127.0.0.1:${port}`) ?? [server];
   await migrate(own.databaseUrl);
   await insertSales(own.databaseUrl, { sales, buyers, stock: stock + buyers });
@@ -170,8 +173,9 @@ async function attack(
     const prepared: RateLoad[] = [];
     for (const [n, { url }] of targets.entries()) {
       const share = Math.floor((step + n) / targets.length);
-      const prefix = String.fromCharCode('a'.charCodeAt(0) + loads++); // other customers
-      const one = { ...load, url, saleIds, connections: share, prefix, durationMs: ms };
+      const prefix = String.fromCharCode('a'.charCodeAt(0) + (cell.customers === null ? loads++ : 0)); // other customers
+      const again = cell.customers !== null && { customers: cell.customers };
+      const one = { ...load, url, saleIds, connections: share, prefix, durationMs: ms, ...again };
       const tickets = cell.tickets && { tickets: await writeTickets(scratch, one) };
       if (share > 0) prepared.push({ ...one, ...tickets });
     }
@@ -179,7 +183,7 @@ async function attack(
   };
   const run = async (prepared: RateLoad[]): Promise<RateResult> => {
     const result = (await Promise.all(prepared.map((one) => generator.run(one)))).reduce(together);
-    promised += result.answers - result.refused;
+    promised = cell.customers ?? promised + result.answers - result.refused;
     return result;
   };
   onStep('warming up');
@@ -189,7 +193,8 @@ async function attack(
     onStep(`${step} connections`);
     const prepared = await prepare(step, ids(cell.targets), durationMs);
     const memory: [number, number][] = [];
-    const postgresPid = redisUrls.length > 0 ? stores.postgresPid : null;
+    const ofRun = redisUrls.length > 0 && cell.standby === null;
+    const postgresPid = ofRun ? stores.postgresPid : null;
     const end = await startCpu({ servicePids: pids, redisUrls, postgresPid });
     const sinceMs = performance.now();
     const timer = setInterval(() => {

@@ -61,7 +61,7 @@ const help = {
 };
 
 const notes = [
-  'Each cell has a server and empty stores in each round: a warm-up, then the same closed loop at each number of connections. Every attempt is another customer’s. Ratios are taken within a round.',
+  'Each cell has a server and empty stores in each round: a warm-up, then the same closed loop at each number of connections. Every attempt is another customer’s, except in the cells of repeats. Ratios are taken within a round.',
   'After the load an audit counts orders, counters and points in Postgres, compares them with Redis and with the answers.',
 ];
 const goalText = 'Medians over the rounds, with their interval.';
