@@ -1,6 +1,6 @@
 /** The shop in a real browser: one order whatever happens, and every state readable by everyone. */
 import { randomUUID } from 'node:crypto';
-import type { Browser, Page } from 'playwright-core';
+import type { Browser, Page, Request } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { attempt, call, cancel, createSale, eventually, pay, post } from '../support/client.ts';
@@ -279,6 +279,55 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.waitForSelector('text=Newer 61');
       await inspect(page);
     });
+  });
+
+  it('opens one stream for all visible pages of a sale, and none for a hidden page', async () => {
+    const { id } = await createSale(service.url, 20);
+    let sold = 0;
+    const open = new Set<Request>();
+    await visit(
+      browser,
+      shop(id),
+      async (first) => {
+        const context = first.context();
+        const pages = [first];
+        while (pages.length < 8) pages.push(await context.newPage());
+        for (const page of pages.slice(1)) await page.goto(shop(id));
+        const seesSale = async (seeing: readonly Page[]) => {
+          await attempt(service.url, id, newName());
+          const left = `.product .numeral:text-is("${20 - ++sold}")`;
+          await Promise.all(seeing.map((page) => page.waitForSelector(left)));
+          expect(open.size).toBe(1);
+        };
+        await seesSale(pages);
+        await pages.shift()!.close(); // the one that was connected
+        await seesSale(pages);
+        const show = (state: 'hidden' | 'visible') =>
+          Promise.all(
+            pages.map((page) =>
+              page.evaluate(
+                `Object.defineProperty(document, 'visibilityState', { configurable: true, value: '${state}' });
+                document.dispatchEvent(new Event('visibilitychange'))`,
+              ),
+            ),
+          );
+        await show('hidden');
+        await eventually(
+          async () => open.size,
+          (size) => size === 0,
+        );
+        await show('visible');
+        await seesSale(pages);
+      },
+      {},
+      async (page) => {
+        page.context().on('request', (one) => one.url().endsWith('/events') && open.add(one));
+        page.context().on('requestfailed', (one) => open.delete(one));
+        page.on('close', () => {
+          for (const one of open) if (one.frame().page() === page) open.delete(one);
+        });
+      },
+    );
   });
 
   it('has a policy that allows no script but its own, and pages of a bounded size', async () => {

@@ -1,8 +1,13 @@
 /**
  * Server-sent events by fetch. Unlike EventSource, it can send a token and read the status of a refusal.
  *
+ *   hidden ◀──▶ visible: following ──the lock of the path──▶ connected
+ *
  *   connecting ──200──▶ live ──ended or silent──▶ connecting, after a growing pause
  *       └──refused──▶ connecting, after `Retry-After`; `onLive` gets the status
+ *
+ * A browser opens about six connections to a server of HTTP/1.1. So a hidden page has no stream, and of the visible pages with the
+ * same path one is connected and sends the others what it receives. Its lock passes on when it is hidden, closed or ended.
  */
 import { bearer } from './api.ts';
 
@@ -16,12 +21,79 @@ export interface StreamHandlers<T> {
 const SILENT_MS = 12_000;
 const PAUSE_MS = { first: 1_000, max: 15_000 };
 
-/** @returns a function that ends the stream */
-export function listen<T>(path: string, token: string, { onEvent, onLive }: StreamHandlers<T>): () => void {
+/** Events while the page is visible. @returns a function that ends the stream */
+export function listen<T>(path: string, token: string, handlers: StreamHandlers<T>): () => void {
+  let end: (() => void) | null = null;
+  const update = () => {
+    const isVisible = document.visibilityState === 'visible';
+    if (isVisible) end ??= share(path, token, handlers);
+    else {
+      end?.();
+      end = null;
+    }
+  };
+  document.addEventListener('visibilitychange', update);
+  update();
+  return () => {
+    document.removeEventListener('visibilitychange', update);
+    end?.();
+  };
+}
+
+/** From the connected page to the others; `join` asks it for the latest. */
+type Shared<T> = 'join' | { readonly event?: T; readonly isLive: boolean; readonly status: number | null };
+
+/** Not shared: a stream with a token, and streams of a page without Web Locks, which need HTTPS or this machine. */
+function share<T>(path: string, token: string, { onEvent, onLive }: StreamHandlers<T>): () => void {
+  if (token !== '' || navigator.locks === undefined) return connect(path, token, { onEvent, onLive });
+  const ended = new AbortController();
+  const channel = new BroadcastChannel(path);
+  let latest: Shared<T> | null = null;
+  channel.onmessage = ({ data }: MessageEvent<Shared<T>>) => {
+    if (data === 'join') {
+      if (latest !== null) channel.postMessage(latest);
+    } else if (latest === null) {
+      onLive(data.isLive, data.status);
+      if (data.event !== undefined) onEvent(data.event);
+    }
+  };
+  channel.postMessage('join');
+  const whileConnected = () =>
+    new Promise<void>((resolve) => {
+      let event: T | undefined;
+      const publish = (isLive: boolean, status: number | null) => {
+        latest = { ...(event !== undefined && { event }), isLive, status };
+        channel.postMessage(latest);
+      };
+      const end = connect<T>(path, token, {
+        onEvent(received) {
+          event = received;
+          publish(true, 200);
+          onEvent(received);
+        },
+        onLive(isLive, status) {
+          if (!isLive) publish(isLive, status);
+          onLive(isLive, status);
+        },
+      });
+      ended.signal.addEventListener('abort', () => {
+        end();
+        resolve();
+      });
+    });
+  navigator.locks.request(`stream of ${path}`, { signal: ended.signal }, whileConnected).catch(() => {}); // ended
+  return () => {
+    ended.abort();
+    channel.close();
+  };
+}
+
+/** @returns a function that ends the connection */
+function connect<T>(path: string, token: string, { onEvent, onLive }: StreamHandlers<T>): () => void {
   const stopped = new AbortController();
   let pauseMs = PAUSE_MS.first;
 
-  async function connect(): Promise<void> {
+  async function receive(): Promise<void> {
     const attempt = new AbortController();
     const signal = AbortSignal.any([stopped.signal, attempt.signal]);
     let silent = setTimeout(() => attempt.abort(), SILENT_MS);
@@ -56,7 +128,7 @@ export function listen<T>(path: string, token: string, { onEvent, onLive }: Stre
 
   void (async () => {
     while (!stopped.signal.aborted) {
-      await connect();
+      await receive();
       // Jitter, so that clients of the same server do not all reconnect at once.
       await new Promise((resolve) => setTimeout(resolve, pauseMs * (0.75 + Math.random() / 2)));
       pauseMs = Math.min(pauseMs * 2, PAUSE_MS.max);
