@@ -4,8 +4,11 @@
  */
 import { existsSync, lchownSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
+
+/** A tenth larger than at the highest quality, in a twentieth of the time. */
+const FAST = { params: { [constants.BROTLI_PARAM_QUALITY]: 9 } };
 
 /** Missing entries are skipped: the image of the service has no `bench`. */
 const entries = [
@@ -14,6 +17,7 @@ const entries = [
   { entry: 'src/web/shop/main.tsx', outfile: 'dist/web/shop.js' },
   { entry: 'src/web/shop/proof-worker.ts', outfile: 'dist/web/proof-worker.js' },
   { entry: 'src/web/console/main.tsx', outfile: 'dist/web/console.js' },
+  { entry: 'src/web/docs.ts', outfile: 'dist/web/docs.js' },
   { entry: 'bench/race/page/main.tsx', outfile: 'dist/web/race.js' },
 ];
 
@@ -37,7 +41,7 @@ async function bundle({ entry, outfile }) {
   for (const { path: file, contents } of outputFiles) {
     mkdirSync(path.dirname(file), { recursive: true });
     writeFileSync(file, contents);
-    writeFileSync(`${file}.br`, brotliCompressSync(contents));
+    writeFileSync(`${file}.br`, brotliCompressSync(contents, FAST));
     writeFileSync(`${file}.gz`, gzipSync(contents, { level: 9 }));
   }
 }

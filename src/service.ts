@@ -145,6 +145,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
       warn,
     }),
     paymentSecrets: config.paymentWebhookSecrets,
+    currency: config.currency,
     ledger: ledger(postgres, config.pointsGuard === 'lock' ? { ...config, lock } : null),
     tasks,
     record: (event) => addAuditEvent(postgres.pool, event),

@@ -51,6 +51,8 @@ export interface Config {
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
   readonly paymentWindowS: number;
+  /** Of all prices, by its ISO 4217 code; null: the pages show amounts without one. */
+  readonly currency: string | null;
   /** Age at which old rows are deleted, days; 0: never. */
   readonly retentionDays: number;
   /** Receives tasks by POST; null: tasks are only logged. */
@@ -103,6 +105,13 @@ const share = z
   .transform(Number);
 
 /** One of two values, as its literal type. */
+const currencyCode = z
+  .string()
+  .refine(
+    (code) => Intl.supportedValuesOf('currency').includes(code),
+    'must be a code of ISO 4217, such as EUR',
+  );
+
 const either = <A extends string, B extends string>(a: A, b: B) =>
   z.string().refine((text): text is A | B => text === a || text === b, { error: `must be ${a} or ${b}` });
 
@@ -131,6 +140,11 @@ const redlockUrls = z
 /** Whether what is sent there cannot be read on the way. */
 const isPrivate = ({ protocol, hostname }: URL): boolean =>
   protocol === 'https:' || /^(localhost|127(\.\d{1,3}){3}|\[::1\])$/.test(hostname);
+
+/** Encrypted, or on this machine. */
+const privateUrl = url('http:', 'https:').refine((text) => !URL.canParse(text) || isPrivate(new URL(text)), {
+  error: 'must start with https:// unless its host is loopback',
+});
 
 /** @param parse returns what is wrong as a text */
 const parsedBy = (parse: (text: string) => unknown) =>
@@ -202,6 +216,7 @@ export function parseEnv(
     lockTtlMs: value.LOCK_TTL_MS,
     lockWaitMs: value.LOCK_WAIT_MS,
     paymentWindowS: value.PAYMENT_WINDOW_S,
+    currency: value.CURRENCY ?? null,
     retentionDays: value.RETENTION_DAYS,
     taskWebhookUrl: value.TASK_WEBHOOK_URL ?? null,
     taskWebhookSecret: value.TASK_WEBHOOK_SECRET ?? null,
@@ -287,12 +302,9 @@ function variables(choices: Choices) {
     LOCK_TTL_MS: integer(100, 600_000).default(10_000),
     LOCK_WAIT_MS: integer(0, 60_000).default(500),
     PAYMENT_WINDOW_S: integer(1, 31_536_000).default(900),
+    CURRENCY: currencyCode.optional(),
     RETENTION_DAYS: integer(0, limits.retention.maxDays).default(30),
-    TASK_WEBHOOK_URL: url('http:', 'https:')
-      .refine((text) => !URL.canParse(text) || isPrivate(new URL(text)), {
-        error: 'must start with https:// unless its host is loopback',
-      })
-      .optional(),
+    TASK_WEBHOOK_URL: privateUrl.optional(),
     TASK_WEBHOOK_SECRET: parsedBy(parseWebhookSecret).optional(),
     PAYMENT_WEBHOOK_SECRETS: parsedBy(parseWebhookSecrets)
       .transform((text) => parseWebhookSecrets(text))
@@ -302,11 +314,7 @@ function variables(choices: Choices) {
     ADMISSION_MS: integer(20, 60_000).default(100),
     WORKERS: integer(1, 64).default(1),
     AUTH: either('none', 'jwt').default('none'),
-    AUTH_JWKS_URL: url('http:', 'https:')
-      .refine((text) => !URL.canParse(text) || isPrivate(new URL(text)), {
-        error: 'must start with https:// unless its host is loopback',
-      })
-      .optional(),
+    AUTH_JWKS_URL: privateUrl.optional(),
     AUTH_ISSUER: z.string().optional(),
     AUTH_AUDIENCE: z.string().optional(),
     TICKET_SECRETS: listOf(parseTicketKey).optional(),

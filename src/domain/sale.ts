@@ -23,7 +23,18 @@ export function freeUnits({ remaining }: Sale): number {
 }
 
 /** The state of a sale at an instant. */
-export type SaleState = 'scheduled' | 'open' | 'sold-out' | 'ended';
+export const saleStates = ['scheduled', 'open', 'sold-out', 'ended'] as const;
+export type SaleState = (typeof saleStates)[number];
+
+/** Which sales a list has, the newest first. */
+export interface SaleQuery {
+  readonly limit: number;
+  /** Only those with a smaller id. */
+  readonly before?: number | undefined;
+  /** Only those whose name has this text, in any case. */
+  readonly search?: string | undefined;
+  readonly state?: SaleState | undefined;
+}
 
 /** @param nowMs by the clock of the store that decides */
 export function stateOf(sale: Pick<Sale, 'startsAt' | 'endsAt' | 'remaining'>, nowMs: number): SaleState {

@@ -29,7 +29,7 @@ import { boundReads, type Reads } from './reads.ts';
 import { type ConsoleContext, consoleRoutes } from './routes/console.ts';
 import { eventRoutes } from './routes/events.ts';
 import { orderRoutes } from './routes/orders.ts';
-import { pageRoutes } from './routes/pages.ts';
+import { missingPage, pageRoutes } from './routes/pages.ts';
 import { pointRoutes } from './routes/points.ts';
 import { saleRoutes } from './routes/sales.ts';
 import {
@@ -55,6 +55,8 @@ export interface HttpContext {
   readonly ledger: Ledger;
   readonly tasks: TaskAdmin;
   readonly paymentSecrets: readonly WebhookSecret[];
+  /** ISO 4217; null: the pages show amounts without a currency. */
+  readonly currency: string | null;
   readonly callers: Callers;
   /** Null: AUTH=none. */
   readonly ticketing: { readonly gate: TicketGate; readonly routes: TicketContext } | null;
@@ -109,7 +111,7 @@ export function createApp(context: HttpContext): Express {
     adminTokens !== null && isAdministrator(adminTokens, req, res);
   app.use(serviceRoutes(context.service, mayReadCauses));
   if (adminTokens !== null) {
-    app.use(operationRoutes(context.service));
+    app.use(operationRoutes(context.service, context.assets));
     app.use(consoleRoutes(consoleContext(context), admin));
   }
   // Not bounded: they read nothing, or by other connections, or bound themselves.
@@ -121,6 +123,7 @@ export function createApp(context: HttpContext): Express {
   app.use(orderRoutes({ ...context, instruments }, admin));
   app.use(pointRoutes(context, admin));
   if (context.ticketing !== null) app.use(ticketRoutes(context.ticketing.routes, context.callers));
+  app.use(missingPage(context, context.assets));
   app.use((req, res) =>
     sendProblem(
       res,

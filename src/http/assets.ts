@@ -6,7 +6,9 @@ import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { type RequestHandler, Router } from 'express';
+import { promisify } from 'node:util';
+import { gzip as gzipAsync } from 'node:zlib';
+import { type Request, type RequestHandler, type Response, Router } from 'express';
 
 /** The same folder, seen from src/ and from dist/. */
 const FOLDER = fileURLToPath(new URL('../../dist/web/', import.meta.url));
@@ -18,11 +20,33 @@ const ENCODINGS = [
   ['gzip', '.gz'],
 ] as const;
 
-interface Asset {
+/** A body in the encodings that a client may accept. */
+export interface Body {
+  /** An Express type: `html`, `js`, `css`. */
   readonly type: string;
-  readonly hash: string;
   readonly content: Buffer;
   readonly encoded: ReadonlyMap<string, Buffer>;
+}
+
+interface Asset extends Body {
+  readonly hash: string;
+}
+
+const gzip = promisify(gzipAsync);
+
+/** Compresses a text that is sent several times. */
+export async function bodyOf(type: string, text: string): Promise<Body> {
+  const content = Buffer.from(text);
+  return { type, content, encoded: new Map([['gzip', await gzip(content)]]) };
+}
+
+export function sendBody(req: Request, res: Response, { type, content, encoded }: Body): void {
+  const encoding = ENCODINGS.map(([name]) => name).find(
+    (name) => encoded.has(name) && req.acceptsEncodings(name) === name,
+  );
+  res.type(type).vary('Accept-Encoding');
+  if (encoding !== undefined) res.setHeader('Content-Encoding', encoding);
+  res.send(encoded.get(encoding ?? '') ?? content);
 }
 
 export interface Assets {
@@ -43,10 +67,7 @@ export function readAssets(folder: string = FOLDER): Assets {
     // During a rolling restart, a page of the other version gets this version's file, uncached.
     const isExact = req.params.hash === asset.hash;
     res.setHeader('Cache-Control', isExact ? `public, max-age=${MAX_AGE_S}, immutable` : 'no-store');
-    res.type(asset.type).vary('Accept-Encoding');
-    const encoding = ENCODINGS.map(([name]) => name).find((name) => req.acceptsEncodings(name) === name);
-    if (encoding !== undefined) res.setHeader('Content-Encoding', encoding);
-    res.send(asset.encoded.get(encoding ?? '') ?? asset.content);
+    sendBody(req, res, asset);
   };
   const router = Router();
   router.get('/assets/:hash/:name', serve);

@@ -1,5 +1,8 @@
 /** The HTML of the pages. src/web/shop renders the same elements and classes. */
-import type { Sale, SaleState } from '../domain/sale.ts';
+
+import { limits } from '../config/limits.ts';
+import type { Money } from '../domain/money.ts';
+import { type Sale, type SaleState, saleStates } from '../domain/sale.ts';
 import type { Assets } from './assets.ts';
 
 export interface Page {
@@ -25,7 +28,8 @@ const asData = (data: object): string => JSON.stringify(data).replaceAll('<', '\
 export const MARK =
   '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M2 4h9l-3.2 6.2H14L4.5 21l2.3-7.4H2zM13.5 4H22l-5.6 9.4-2.1-3.2h-3.7z"/></svg>';
 
-export function frame(assets: Assets, hasConsole: boolean): (page: Page) => string {
+/** @param currency for the scripts; null: none is configured */
+export function frame(assets: Assets, hasConsole: boolean, currency: string | null): (page: Page) => string {
   const links = [
     ['/', 'On sale'],
     ...(hasConsole
@@ -37,7 +41,7 @@ export function frame(assets: Assets, hasConsole: boolean): (page: Page) => stri
   ];
   const style = (name: string) => `<link rel="stylesheet" href="${assets.url(name)}">`;
   return ({ title, current, script, data, body }) => `<!doctype html>
-<html lang="en">
+<html lang="en" data-currency="${currency ?? ''}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -67,8 +71,6 @@ export const STATES: Readonly<Record<SaleState, readonly [tone: string, text: st
 };
 
 const number = (n: number) => n.toLocaleString('en');
-const money = (cents: number) =>
-  (cents / 100).toLocaleString('en', { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const time = (iso: string) => `<time datetime="${iso}">${iso.slice(0, 16).replace('T', ' ')} UTC</time>`;
 
 function pill({ state }: ShownSale): string {
@@ -81,30 +83,49 @@ function bar({ stock, remaining }: Sale): string {
   return `<progress class="bar" aria-label="Units left" value="${left}" max="${Math.max(1, stock)}">${left}</progress>`;
 }
 
-/** @param older the address of the next page; null: there is none */
-export function salesBody(sales: readonly ShownSale[], older: string | null): string {
+/** Part of the list of sales. */
+export interface ListPart {
+  readonly search: string;
+  /** Empty: any. */
+  readonly state: SaleState | '';
+  /** Whether the list is short and whole, so that it needs no filter. */
+  readonly isWhole: boolean;
+  /** The address of the next page; null: there is none. */
+  readonly older: string | null;
+}
+
+function filterForm({ search, state }: ListPart): string {
+  const options = saleStates.map(
+    (one) => `<option value="${one}"${one === state ? ' selected' : ''}>${STATES[one][1]}</option>`,
+  );
+  return `<form class="row filter"><input type="search" name="search" value="${escaped(search)}" maxlength="${limits.saleNameLength}" dir="auto" placeholder="Search" aria-label="Search by name">
+<select name="state" aria-label="State"><option value="">All states</option>${options.join('')}</select><button class="slim">Show</button></form>`;
+}
+
+const NOTHING = `<div class="card empty"><h2>Nothing is on sale yet</h2><p class="soft">Please come back later.</p></div>`;
+const NO_MATCH = `<div class="card empty"><h2>No sale matches</h2><p><a href="/">Show all sales</a></p></div>`;
+
+export function salesBody(sales: readonly ShownSale[], part: ListPart, money: Money): string {
   const items = sales.map(
     (
       sale,
-    ) => `<li><a class="card sale" href="/shop/${sale.id}"><span class="row apart">${pill(sale)}<b>${money(sale.priceCents)}</b></span>
-<h2>${escaped(sale.name)}</h2><span class="stack tight">${bar(sale)}<span class="label">${number(Math.max(0, sale.remaining))} of ${number(sale.stock)} left</span></span></a></li>`,
+    ) => `<li><a class="card sale" href="/shop/${sale.id}"><span class="row apart">${pill(sale)}<b>${money.text(sale.priceCents)}</b></span>
+<h2 dir="auto">${escaped(sale.name)}</h2><span class="stack tight">${bar(sale)}<span class="label">${number(Math.max(0, sale.remaining))} of ${number(sale.stock)} left</span></span></a></li>`,
   );
   const list =
-    items.length > 0
-      ? `<ul class="sales">${items.join('')}</ul>`
-      : '<div class="card empty"><h2>Nothing is on sale yet</h2><p class="soft">Please come back later.</p></div>';
-  const next = older === null ? '' : `<p><a href="${older}">Older sales</a></p>`;
-  return `<div class="wide stack"><h1>On sale</h1>${list}${next}</div>`;
+    items.length > 0 ? `<ul class="sales">${items.join('')}</ul>` : part.isWhole ? NOTHING : NO_MATCH;
+  const next = part.older === null ? '' : `<p><a href="${escaped(part.older)}">Older sales</a></p>`;
+  return `<div class="wide stack"><h1>On sale</h1>${part.isWhole ? '' : filterForm(part)}${list}${next}</div>`;
 }
 
-export function saleBody(sale: ShownSale): string {
+export function saleBody(sale: ShownSale, money: Money): string {
   const times = [
     sale.startsAt === null ? '' : `<div><dt class="label">Opens</dt><dd>${time(sale.startsAt)}</dd></div>`,
     sale.endsAt === null ? '' : `<div><dt class="label">Ends</dt><dd>${time(sale.endsAt)}</dd></div>`,
   ].join('');
   return `<div class="wide shop"><section class="stack product">
-<div class="row">${pill(sale)}</div><h1>${escaped(sale.name)}</h1><p class="price">${money(sale.priceCents)}</p>
+<div class="row">${pill(sale)}</div><h1 dir="auto">${escaped(sale.name)}</h1><p class="price">${money.text(sale.priceCents)}</p>
 <div class="stack tight"><p><span class="numeral">${number(Math.max(0, sale.remaining))}</span> <span class="soft">of ${number(sale.stock)} left</span></p>${bar(sale)}</div>
 ${times === '' ? '' : `<dl class="row times">${times}</dl>`}</section>
-<section class="card stack"><noscript><p class="notice">Buying on this page needs JavaScript. Without it, buy with the API: <code>POST /sales/${sale.id}/orders</code>.</p></noscript></section></div>`;
+<section class="card stack"><noscript><p class="notice">Buying on this page needs JavaScript.</p></noscript></section></div>`;
 }

@@ -28,17 +28,14 @@ export interface Reads {
 export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): Reads {
   const sales = saleTable(postgres);
   const orders = orderTable(postgres);
-  const list = coalesce((page: string) => {
-    const [limit, before] = page.split(' ').map(Number);
-    return sales.list(limit!, before);
-  });
+  const list = coalesce((query: string) => sales.list(JSON.parse(query)));
   return {
     sales: {
       get: coalesce((saleId: number) => sales.get(saleId)),
       getWithSeed: coalesce((saleId: number) => sales.getWithSeed(saleId)),
       recent: () => sales.recent(),
       watch: (saleIds) => sales.watch(saleIds),
-      list: (limit, before) => list(before === undefined ? `${limit}` : `${limit} ${before}`),
+      list: ({ limit, before, search, state }) => list(JSON.stringify({ limit, before, search, state })),
     },
     orders,
     uncommitted: uncommittedOrders(mirror, orders),

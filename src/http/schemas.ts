@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import 'zod-openapi';
 import { limits } from '../config/limits.ts';
+import { saleStates } from '../domain/sale.ts';
 import { taskStates } from '../domain/task.ts';
 import { unmatchedReasons } from '../domain/unmatched-payment.ts';
 import { LOCK_CAPABILITIES } from '../locks/lock.ts';
@@ -61,11 +62,13 @@ const instant = z.iso
   )
   .transform((date) => date.toISOString());
 
+const amount = z.int().meta({ description: 'In the smallest unit of CURRENCY, such as cents or yen' });
+
 export const newSaleSchema = z
   .strictObject({
     name: text(limits.saleNameLength).trim().min(1).meta(portable),
     stock: units.min(0),
-    priceCents: z.int().min(0).max(limits.maxPriceCents),
+    priceCents: amount.min(0).max(limits.maxPriceCents),
     startsAt: instant.nullish(),
     endsAt: instant.nullish(),
     spreadS: z
@@ -113,7 +116,7 @@ export const notificationSchema = z
   .strictObject({
     notificationId: source,
     orderId: orderIdSchema,
-    amountCents: z.int().min(0).max(limits.maxPriceCents),
+    amountCents: amount.min(0).max(limits.maxPriceCents),
   })
   .meta({ id: 'PaymentNotification' });
 
@@ -155,6 +158,15 @@ export const pageQuerySchema = z.strictObject({
       ...integerTo(limits.maxSaleId),
       description: 'Only sales with a smaller id',
     }),
+  search: text(limits.saleNameLength)
+    .trim()
+    .min(1)
+    .optional()
+    .meta({
+      ...portable,
+      description: 'Only sales whose name has this text, in any case',
+    }),
+  state: z.enum(saleStates).optional().meta({ description: 'Only sales in this state' }),
 });
 
 export const unmatchedQuerySchema = z.strictObject({
@@ -184,7 +196,7 @@ export const unmatchedPaymentSchema = z
     id: z.int(),
     notificationId: z.string().meta({ description: 'With the name of the provider, if its secret has one' }),
     orderId: orderIdSchema,
-    amountCents: z.int(),
+    amountCents: amount,
     reason: unmatchedReason,
     actor: z.string().meta({ description: 'Who reported it first' }),
     times: z.int().meta({ description: 'How often it was reported' }),
@@ -197,7 +209,7 @@ export const saleSchema = z
   .object({
     id: z.int(),
     name: z.string(),
-    priceCents: z.int(),
+    priceCents: amount,
     stock: z.int(),
     sold: z.int().meta({ description: 'Active orders; exceeds the stock after an oversell by `unsafe`' }),
     remaining: z.int().meta({ description: 'stock − sold; negative after an oversell' }),
@@ -245,7 +257,7 @@ export const orderSchema = z
     saleId: z.int(),
     userId: userIdSchema,
     status: orderStatusSchema,
-    priceCents: z.int(),
+    priceCents: amount,
     createdAt: dateTime,
     expiresAt: dateTime,
     paidAt: dateTime.nullable(),

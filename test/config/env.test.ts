@@ -37,6 +37,7 @@ describe('the configuration', () => {
       lockTtlMs: 10_000,
       lockWaitMs: 500,
       paymentWindowS: 900,
+      currency: null,
       retentionDays: 30,
       taskWebhookUrl: null,
       taskWebhookSecret: null,
@@ -88,6 +89,14 @@ describe('the configuration', () => {
     expect(problemsOf({ DATABASE_URL: 'postgresql://db/shop', MIGRATION_DATABASE_URL: 'db' })).toHaveLength(
       1,
     );
+  });
+
+  it('takes the code of a currency', () => {
+    expect(parseEnv({ CURRENCY: 'JPY' }, choices).currency).toBe('JPY');
+    for (const text of ['jpy', '€', 'XYZ'])
+      expect(problemsOf({ CURRENCY: text })).toEqual([
+        `CURRENCY="${text}" must be a code of ISO 4217, such as EUR`,
+      ]);
   });
 
   it('accepts auto and never for LOCAL_REDIS', () => {

@@ -34,6 +34,36 @@ async function open(path: string, url = service.url, headers: Record<string, str
   return { status, headers: received, html, assets, data: json === undefined ? null : JSON.parse(json) };
 }
 
+it('lists sales by name and by state, in the API as on the page, page by page', async () => {
+  const at = (ms: number) => new Date(Date.now() + ms).toISOString();
+  const make = (name: string, stock: number, window: object = {}) =>
+    createSale(service.url, stock, { name: `Ünique% ${name}`, ...window });
+  const made = {
+    open: await make('open', 2),
+    scheduled: await make('scheduled', 2, { startsAt: at(3_600_000) }),
+    'sold-out': await make('gone', 0),
+    ended: await make('ended', 2, { startsAt: at(-7_200_000), endsAt: at(-3_600_000) }),
+  };
+  const list = async (query: string) => {
+    const { body, headers } = await call(`${service.url}/sales?search=%C3%9CNIQUE%25&${query}`);
+    return { ids: (body as unknown as { id: number }[]).map(({ id }) => id), next: headers.get('link') };
+  };
+  for (const [state, { id, name }] of Object.entries(made)) {
+    expect((await list(`state=${state}`)).ids, state).toEqual([id]);
+    const { html, data } = await open(`/?search=${encodeURIComponent(name)}&state=${state}`);
+    expect(html).toContain(`<option value="${state}" selected>`);
+    expect(data.sales).toMatchObject([{ id, state }]);
+  }
+  const first = await list('limit=3');
+  expect(first.ids).toEqual([made.ended.id, made['sold-out'].id, made.scheduled.id]);
+  const next = /<(.*)>/.exec(first.next!)![1]!;
+  expect((await call(service.url + next)).body).toMatchObject([{ id: made.open.id }]);
+  const { data } = await open('/?search=%22%3E%3Cscript%3E&state=never&before=x');
+  expect(data).toMatchObject({ search: '"><script>', state: '', sales: [] });
+  for (const query of ['search=', 'search=%00', 'state=never', `search=${'x'.repeat(201)}`])
+    expect((await call(`${service.url}/sales?${query}`)).problem, query).toBe('invalid-request');
+});
+
 describe('a page', () => {
   it.each(['/', '/shop/1', '/console', '/shop/999999', '/shop/x'])(
     '%s allows nothing but what the service serves',

@@ -59,7 +59,7 @@ export async function inspect(page: Page): Promise<void> {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
     expect(await violations(page), colorScheme).toEqual([]);
   }
-  for (const width of [360, 390, 1280, 1920]) {
+  for (const width of [320, 390, 1280, 1920]) {
     await page.setViewportSize({ width, height: 800 });
     const scrolls = await page.evaluate<number>('document.documentElement.scrollWidth');
     expect(scrolls, `wider than ${width} px`).toBeLessThanOrEqual(width);

@@ -43,12 +43,13 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await row.waitFor();
       expect((await saleNamed('Launch'))?.stock).toBe(7);
       await row.locator('input[name=units]').fill('5');
-      await row.locator('text=Add').click();
+      await row.locator('button:text("Add")').click();
       await row.locator('text=12 of 12 left').waitFor();
-      await row.locator('text=Cut').click();
+      await row.locator('[aria-live] >> text=5 added: the stock is 12').waitFor();
+      await row.locator('button:text("Cut")').click();
       await row.locator('text=7 of 7 left').waitFor();
       await row.locator('input[name=units]').fill('8');
-      await row.locator('text=Cut').click();
+      await row.locator('button:text("Cut")').click();
       await page.waitForSelector('text=has fewer than 8 unsold units');
       await row.locator('text=Audit').click();
       await page.waitForSelector('text=The stores agree');

@@ -2,21 +2,25 @@
  * The pages. The server renders names, prices, stock and times; the script takes the same data from the page and keeps it up to
  * date. Pages load nothing from other hosts.
  */
-import { type RequestHandler, type Response, Router } from 'express';
+import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
-import { stateOf } from '../../domain/sale.ts';
+import { moneyIn } from '../../domain/money.ts';
+import { type SaleState, stateOf } from '../../domain/sale.ts';
 import { storeFailure } from '../../store/failures.ts';
 import { type AdminTokens, isLocal } from '../admin.ts';
-import type { Assets } from '../assets.ts';
+import { type Assets, bodyOf, sendBody } from '../assets.ts';
 import { escaped, frame, saleBody, salesBody } from '../page-markup.ts';
 import { areFull, type Reads } from '../reads.ts';
+import { pageQuerySchema } from '../schemas.ts';
 
 export interface PageContext {
   readonly reads: Pick<Reads, 'sales' | 'waiting'>;
   /** Null: AUTH=none, and visitors choose a name. */
   readonly ticketing: object | null;
   readonly paymentSecrets: readonly unknown[];
+  /** ISO 4217; null: none is configured. */
+  readonly currency: string | null;
   /** Null: the server has no console. */
   readonly adminTokens: AdminTokens | null;
 }
@@ -29,21 +33,30 @@ const POLICY = [
   "connect-src 'self'",
   "worker-src 'self'",
   "base-uri 'none'",
-  "form-action 'none'",
+  "form-action 'self'",
   "frame-ancestors 'none'",
 ].join('; ');
 
-const asPage: RequestHandler = (_req, res, next) => {
-  res.setHeader('Content-Security-Policy', POLICY);
-  next();
-};
+/** Shows a browser that no page has this address. A program, which asks for JSON or for anything, gets a problem. */
+export function missingPage(context: PageContext, assets: Assets): RequestHandler {
+  const page = framed(context, assets);
+  const text = 'Check the address, or <a href="/">see what is on sale</a>.';
+  const html = page({ title: 'No such page', current: '', body: notice('There is no such page', text) });
+  return async (req, res, next) => {
+    if (req.method !== 'GET' || req.accepts(['json', 'html']) !== 'html') return next();
+    await send(req, res.status(404), html);
+  };
+}
+
+const framed = ({ adminTokens, currency }: PageContext, assets: Assets): Render =>
+  frame(assets, adminTokens !== null, currency);
 
 export function pageRoutes(context: PageContext, assets: Assets): Router {
-  const page = frame(assets, context.adminTokens !== null);
+  const page = framed(context, assets);
   const router = Router();
-  router.get('/', asPage, listPage(context, page));
-  router.get('/shop/:saleId', asPage, salePage(context, page, assets.url('proof-worker.js')));
-  if (context.adminTokens !== null) router.get('/console', asPage, consolePage(context, page));
+  router.get('/', listPage(context, page));
+  router.get('/shop/:saleId', salePage(context, page, assets.url('proof-worker.js')));
+  if (context.adminTokens !== null) router.get('/console', consolePage(context, page));
   router.use(assets.router);
   return router;
 }
@@ -58,43 +71,73 @@ function possibleId(text: string): number | null {
 
 const authOf = ({ ticketing }: PageContext) => (ticketing === null ? 'none' : 'jwt');
 
-function listPage({ reads }: PageContext, page: Render): RequestHandler {
+/** The filter of a list: of a query, what is valid. Fields of a form that are left empty are no filter. */
+interface Filter {
+  readonly before?: number | undefined;
+  readonly search: string;
+  readonly state: SaleState | '';
+}
+
+function filterOf(query: Request['query']): Filter {
+  const { before, search, state } = pageQuerySchema.shape;
+  return {
+    before: before.safeParse(query.before).data,
+    search: search.safeParse(query.search).data ?? '',
+    state: state.safeParse(query.state).data ?? '',
+  };
+}
+
+/** With fewer sales, and no filter, the list is no longer than a screen. */
+const FEW = 12;
+
+function listPage({ reads, currency }: PageContext, page: Render): RequestHandler {
+  const money = moneyIn(currency);
   /** Rendered once for all who ask for it meanwhile. */
-  const render = coalesce(async (before: number | undefined) => {
-    const listed = await reads.sales.list(limits.pageLength, before);
+  const render = coalesce(async (filter: string) => {
+    const { before, search, state }: Filter = JSON.parse(filter);
+    const wanted = { ...(search !== '' && { search }), ...(state !== '' && { state }) };
+    const listed = await reads.sales.list({ limit: limits.pageLength, before, ...wanted });
     const { nowMs } = await reads.sales.watch(listed.slice(0, 1).map(({ id }) => id));
     const sales = listed.map((sale) => ({ ...sale, state: stateOf(sale, nowMs) }));
-    const older = listed.length === limits.pageLength ? `/?before=${listed.at(-1)!.id}` : null;
-    const data = { page: 'list', now: nowMs, sales, before, older };
-    return page({ title: 'On sale', current: '/', script: 'shop', data, body: salesBody(sales, older) });
+    const query = (last: number | undefined) =>
+      `${new URLSearchParams({ ...(last !== undefined && { before: String(last) }), ...wanted })}`;
+    const older = listed.length === limits.pageLength ? `/?${query(listed.at(-1)!.id)}` : null;
+    const isWhole = search === '' && state === '' && before === undefined && sales.length <= FEW;
+    const part = { search, state, isWhole, older };
+    const data = { page: 'list', now: nowMs, sales, query: query(before), ...part };
+    const body = salesBody(sales, part, money);
+    return bodyOf('html', page({ title: 'On sale', current: '/', script: 'shop', data, body }));
   });
   return async (req, res) => {
-    const before = possibleId(String(req.query.before)) ?? undefined;
-    const html = areFull(reads) ? null : await render(before).catch(inStore);
-    if (html === null) return unavailable(res, page);
-    send(res, html);
+    const filter = JSON.stringify(filterOf(req.query));
+    const html = areFull(reads) ? null : await render(filter).catch(inStore);
+    if (html === null) return unavailable(req, res, page);
+    res.setHeader('Content-Security-Policy', POLICY);
+    sendBody(req, res, html);
   };
 }
 
 function salePage(context: PageContext, page: Render, proofWorker: string): RequestHandler {
-  const { reads, paymentSecrets, adminTokens } = context;
+  const { reads, paymentSecrets, adminTokens, currency } = context;
+  const money = moneyIn(currency);
   const read = coalesce((saleId: number) => reads.sales.watch([saleId]));
   return async (req, res) => {
     const saleId = possibleId(String(req.params.saleId));
     const find = (id: number) => (areFull(reads) ? null : read(id).catch(inStore));
     const found = saleId === null ? { sales: [], nowMs: 0 } : await find(saleId);
-    if (found === null) return unavailable(res, page);
+    if (found === null) return unavailable(req, res, page);
     const [known] = found.sales;
     if (known === undefined) {
       const text = 'Check the address, or <a href="/">see what is on sale</a>.';
       const body = notice('There is no such sale', text);
-      return send(res.status(404), page({ title: 'No such sale', current: '', body }));
+      return send(req, res.status(404), page({ title: 'No such sale', current: '', body }));
     }
     const sale = { ...known, state: stateOf(known, found.nowMs) };
     // Only if this client may report a payment without a signature or a token.
     const canPay = paymentSecrets.length === 0 && adminTokens?.areSet === false && isLocal(req);
     const data = { page: 'sale', now: found.nowMs, sale, auth: authOf(context), canPay, proofWorker };
-    send(res, page({ title: sale.name, current: '', script: 'shop', data, body: saleBody(sale) }));
+    const body = saleBody(sale, money);
+    await send(req, res, page({ title: sale.name, current: '', script: 'shop', data, body }));
   };
 }
 
@@ -103,10 +146,13 @@ function consolePage(context: PageContext, page: Render): RequestHandler {
   const text = 'Without JavaScript, use the <a href="/docs">API</a>.';
   const body = `<noscript>${notice('The console needs JavaScript', text)}</noscript>`;
   const html = page({ title: 'Console', current: '/console', script: 'console', data, body });
-  return (_req, res) => send(res, html);
+  return (req, res) => send(req, res, html);
 }
 
-const send = (res: Response, html: string): void => void res.type('html').send(html);
+async function send(req: Request, res: Response, html: string): Promise<void> {
+  res.setHeader('Content-Security-Policy', POLICY);
+  sendBody(req, res, await bodyOf('html', html));
+}
 
 /** @returns null for a failure of a store, which gets an error page @throws any other error */
 function inStore(error: unknown): null {
@@ -117,8 +163,8 @@ function inStore(error: unknown): null {
 const notice = (title: string, html: string): string =>
   `<div class="wide stack"><h1>${escaped(title)}</h1><p class="soft">${html}</p></div>`;
 
-function unavailable(res: Response, page: Render): void {
+function unavailable(req: Request, res: Response, page: Render): Promise<void> {
   const body = notice('The shop is busy', 'Reload this page in a moment.');
   res.setHeader('Retry-After', String(limits.retryAfterS));
-  send(res.status(503), page({ title: 'Busy', current: '', body }));
+  return send(req, res.status(503), page({ title: 'Busy', current: '', body }));
 }

@@ -41,11 +41,15 @@ export function saleRoutes({ sales, reads, strategy }: SaleContext, admin: Admin
   });
 
   router.get('/sales', async (req, res) => {
-    const { before, limit = limits.pageLength } = parse(pageQuerySchema, req.query, 'query');
-    const page = await reads.sales.list(limit, before);
+    const { limit = limits.pageLength, ...given } = parse(pageQuerySchema, req.query, 'query');
+    const page = await reads.sales.list({ limit, ...given });
     const last = page.at(-1);
-    if (last !== undefined && page.length === limit)
-      res.setHeader('Link', `</sales?before=${last.id}&limit=${limit}>; rel="next"`);
+    if (last !== undefined && page.length === limit) {
+      const { search = '', state = '' } = given;
+      const next = new URLSearchParams({ before: `${last.id}`, limit: `${limit}`, search, state });
+      for (const [name, value] of [...next]) if (value === '') next.delete(name);
+      res.setHeader('Link', `</sales?${next}>; rel="next"`);
+    }
     res.type('json').send(textOf(page));
   });
 

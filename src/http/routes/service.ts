@@ -1,6 +1,4 @@
 /** Routes for operators and tools: health, readiness, metrics, strategies, the API description. */
-import { createRequire } from 'node:module';
-import path from 'node:path';
 import { type Request, type Response, Router } from 'express';
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
@@ -8,8 +6,8 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { LockDescription } from '../../locks/lock.ts';
 import type { Degradation } from '../../metrics/background.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
+import { type Assets, bodyOf, sendBody } from '../assets.ts';
 import { openApiDocument } from '../openapi.ts';
-import { readStaticFile, serveStatic } from '../static-files.ts';
 
 export interface ServiceContext {
   readonly active: string;
@@ -66,7 +64,7 @@ export function serviceRoutes(
 }
 
 /** Metrics and API description; with ADMIN_PORT on that port only. */
-export function operationRoutes(context: ServiceContext): Router {
+export function operationRoutes(context: ServiceContext, assets: Assets): Router {
   const router = Router();
   const { registry } = context.instruments;
   const metrics = coalesce(() => metricsText(context), limits.metricsEveryMs);
@@ -74,11 +72,10 @@ export function operationRoutes(context: ServiceContext): Router {
     res.type(registry.contentType).send(await metrics('all'));
   });
 
-  const document = openApiDocument();
-  router.get('/openapi.json', (_req, res) => {
-    res.json(document);
-  });
-  router.use('/docs', docs());
+  const document = bodyOf('json', JSON.stringify(openApiDocument()));
+  router.get('/openapi.json', async (req, res) => sendBody(req, res, await document));
+  const docs = bodyOf('html', docsPage(assets));
+  router.get('/docs', async (req, res) => sendBody(req, res, await docs));
   return router;
 }
 
@@ -99,33 +96,19 @@ export async function runChecks(
   return Object.fromEntries(await Promise.all(entries));
 }
 
-const PAGE = `<!doctype html>
+/** Swagger UI: its style and script are built like those of the pages. */
+const docsPage = (assets: Assets): string => `<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Stampede: the API</title>
-<link rel="stylesheet" href="/docs/swagger-ui.css">
-<link rel="icon" href="/docs/favicon-32x32.png">
+<link rel="stylesheet" href="${assets.url('docs.css')}">
+<link rel="icon" type="image/svg+xml" href="${assets.url('icon.svg')}">
 </head>
 <body>
 <div id="api"></div>
-<script src="/docs/swagger-ui-bundle.js"></script>
-<script src="/docs/start.js"></script>
+<script type="module" src="${assets.url('docs.js')}"></script>
 </body>
 </html>
 `;
-const START = `SwaggerUIBundle({ url: '/openapi.json', dom_id: '#api', deepLinking: true, validatorUrl: null });\n`;
-
-/** Swagger UI, served from its package. */
-function docs(): Router {
-  const folder = path.dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
-  const router = Router();
-  const names = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png'];
-  serveStatic(router, {
-    '/': { type: 'html', content: Buffer.from(PAGE) },
-    '/start.js': { type: 'js', content: Buffer.from(START) },
-    ...Object.fromEntries(names.map((name) => [`/${name}`, readStaticFile(folder, name)])),
-  });
-  return router;
-}

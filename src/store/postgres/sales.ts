@@ -1,5 +1,5 @@
 /** Sales: rarely read and changed, so through Prisma where its own operations suffice. */
-import type { Sale } from '../../domain/sale.ts';
+import type { Sale, SaleQuery } from '../../domain/sale.ts';
 import { Prisma, type Sale as SaleRow } from '../../generated/prisma/client.ts';
 import type { PostgresStore } from './pool.ts';
 
@@ -20,7 +20,7 @@ export interface SaleTable {
   /** Reads those of the sales that exist, in one statement, and the clock of Postgres, milliseconds since 1970. */
   watch(saleIds: readonly number[]): Promise<{ readonly sales: readonly Sale[]; readonly nowMs: number }>;
   /** Newest first. @param before only sales with a smaller id */
-  list(limit: number, before?: number): Promise<readonly Sale[]>;
+  list(query: SaleQuery): Promise<readonly Sale[]>;
   /** Sales that have not ended, or ended recently: all that can have reservations. */
   recent(): Promise<readonly Sale[]>;
   /**
@@ -53,9 +53,16 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
         FROM sales WHERE id = ANY(${saleIds}::int[])`);
       return { sales: rows.map(toSale), nowMs: rows[0]?.nowMs ?? Date.now() };
     },
-    async list(limit, before) {
-      const where = before === undefined ? {} : { id: { lt: before } };
-      const rows = await prisma.sale.findMany({ where, orderBy: { id: 'desc' }, take: limit });
+    async list({ limit, before, search, state }) {
+      const wanted = [
+        ...(before === undefined ? [] : [Prisma.sql`id < ${before}`]),
+        ...(search === undefined ? [] : [Prisma.sql`strpos(lower(name), lower(${search})) > 0`]),
+        ...(state === undefined ? [] : [Prisma.sql`${STATE} = ${state}`]),
+      ];
+      const where = wanted.length === 0 ? Prisma.empty : Prisma.sql`WHERE ${Prisma.join(wanted, ' AND ')}`;
+      const rows = await prisma.$queryRaw<SaleColumns[]>(
+        Prisma.sql`SELECT ${COLUMNS} FROM sales ${where} ORDER BY id DESC LIMIT ${limit}`,
+      );
       return rows.map(toSale);
     },
     async recent() {
@@ -86,6 +93,10 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
     },
   };
 }
+
+/** `stateOf` in SQL. */
+const STATE = Prisma.sql`CASE WHEN starts_at > now() THEN 'scheduled' WHEN ends_at <= now() THEN 'ended'
+  WHEN sold < stock THEN 'open' ELSE 'sold-out' END`;
 
 const COLUMNS = Prisma.sql`id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",
   ends_at AS "endsAt", spread_s AS "spreadS"`;

@@ -1,10 +1,10 @@
 /** Sales: create, restock, audit, and the command for a load test. */
 import { signal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
-import { stateOf } from '../../domain/sale.ts';
+import { useEffect, useRef } from 'preact/hooks';
+import { type SaleState, saleStates, stateOf } from '../../domain/sale.ts';
 import type { Answer, Sale } from '../ui/api.ts';
-import { clock, count, dateTime, money } from '../ui/format.ts';
-import { Bar, Command, Field, Notice, StatePill } from '../ui/parts.tsx';
+import { clock, count, currency, currencyCode, dateTime, money } from '../ui/format.ts';
+import { Bar, Command, Field, Notice, STATES, StatePill, useKeptFocus } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 import { asAdmin } from './token.ts';
 
@@ -25,49 +25,69 @@ const shown = signal(SHOWN);
 /** The most that the API lists at once. */
 const LONGEST = 1_000;
 
+/** Which sales are listed. */
+const filter = signal<{ readonly search: string; readonly state: SaleState | '' }>({ search: '', state: '' });
 const sales = signal<readonly Sale[] | null>(null);
 const audits = signal<Readonly<Record<number, Audit | 'running'>>>({});
 /** A sale, or the form of a new one. */
 type Place = number | 'new';
-const failure = signal<{ readonly at: Place; readonly text: string } | null>(null);
+/** What became of the last request, where it belongs. */
+interface Result {
+  readonly at: Place;
+  readonly tone: 'good' | 'bad';
+  readonly title: string;
+  readonly text?: string;
+}
+const result = signal<Result | null>(null);
 /** Where a request changes something now. */
 const acting = signal<Place | null>(null);
 const isCreating = signal(false);
 
 async function refresh(): Promise<void> {
   if (document.visibilityState !== 'visible') return;
-  const answer = await asAdmin<readonly Sale[]>(`/sales?limit=${shown.value}`);
-  if (answer.kind === 'ok') sales.value = answer.body;
+  const { search, state } = filter.value;
+  const query = new URLSearchParams({ limit: String(shown.value) });
+  if (search.trim() !== '') query.set('search', search.trim());
+  if (state !== '') query.set('state', state);
+  const path = `/sales?${query}`;
+  wanted = path;
+  const answer = await asAdmin<readonly Sale[]>(path);
+  if (answer.kind === 'ok' && path === wanted) sales.value = answer.body;
 }
+/** The latest list that was asked for: the answer for an earlier filter may come after it. */
+let wanted = '';
 
-/** Changes something, unless another request does. @returns whether it succeeded */
-async function act(at: Place, path: string, body: object): Promise<boolean> {
-  if (acting.value !== null) return false;
+/** Changes something, unless another request does. @returns the sale that it is about; null: it failed */
+async function act(at: Place, path: string, body: object): Promise<Sale | null> {
+  if (acting.value !== null) return null;
   acting.value = at;
-  const isDone = await done(at, await asAdmin(path, body));
+  const answer = await asAdmin<Sale>(path, body);
+  await failed(at, answer);
   acting.value = null;
-  return isDone;
+  return answer.kind === 'ok' ? answer.body : null;
 }
 
-/** Shows the failure of a request where it belongs, if any, and refreshes the sales. @returns whether it succeeded */
-async function done(at: Place, answer: Answer<unknown>): Promise<boolean> {
+/** Shows why a request failed, if it did, where it belongs, and refreshes the sales. */
+async function failed(at: Place, answer: Answer<unknown>): Promise<void> {
   const text =
     answer.kind === 'problem' ? answer.detail : 'No response came. Check the figures before you try again.';
-  failure.value = answer.kind === 'ok' ? null : { at, text };
+  result.value = answer.kind === 'ok' ? null : { at, tone: 'bad', title: 'The request failed', text };
   await refresh();
-  return answer.kind === 'ok';
 }
 
 export function Sales({ auth }: { auth: Auth }) {
+  const section = useRef<HTMLElement>(null);
+  useKeptFocus(section);
   useEffect(() => {
     void refresh();
     const timer = setInterval(refresh, REFRESH_MS);
     return () => clearInterval(timer);
   }, []);
+  const isFiltered = filter.value.search.trim() !== '' || filter.value.state !== '';
   return (
-    <section class="card stack" aria-label="Sales">
+    <section ref={section} class="card stack" aria-label="Sales">
       <div class="row apart">
-        <h2>Sales</h2>
+        <h2 tabIndex={-1}>Sales</h2>
         <button
           type="button"
           class="slim"
@@ -78,8 +98,11 @@ export function Sales({ auth }: { auth: Auth }) {
         </button>
       </div>
       {isCreating.value && <NewSale />}
-      <Failure at="new" />
-      {sales.value?.length === 0 && <p class="soft">There is no sale yet.</p>}
+      <ResultAt place="new" />
+      {(isFiltered || (sales.value?.length ?? 0) > 0) && <Filter />}
+      {sales.value?.length === 0 && (
+        <p class="soft">{isFiltered ? 'No sale matches.' : 'There is no sale yet.'}</p>
+      )}
       <ul class="rows">
         {sales.value?.map((sale) => (
           <Row key={sale.id} {...{ sale, auth }} />
@@ -101,12 +124,45 @@ export function Sales({ auth }: { auth: Auth }) {
   );
 }
 
-function Failure({ at }: { at: Place }) {
+function Filter() {
+  const set = (changed: Partial<typeof filter.value>) => {
+    filter.value = { ...filter.value, ...changed };
+    shown.value = SHOWN;
+    void refresh();
+  };
+  return (
+    <div class="row filter">
+      <input
+        type="search"
+        maxLength={200}
+        dir="auto"
+        placeholder="Search"
+        aria-label="Search sales by name"
+        onInput={({ currentTarget }) => set({ search: currentTarget.value })}
+      />
+      <select
+        aria-label="State"
+        onChange={({ currentTarget }) => set({ state: currentTarget.value as SaleState | '' })}
+      >
+        <option value="">All states</option>
+        {saleStates.map((one) => (
+          <option key={one} value={one}>
+            {STATES[one][1]}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+/** Announced by screen readers. */
+function ResultAt({ place }: { place: Place }) {
+  const { at, tone = 'bad', title = '', text } = result.value ?? {};
   return (
     <div aria-live="polite">
-      {failure.value?.at === at && (
-        <Notice tone="bad" title="The request failed">
-          {failure.value.text}
+      {at === place && (
+        <Notice tone={tone} title={title}>
+          {text}
         </Notice>
       )}
     </div>
@@ -121,7 +177,7 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
       <div class="sale-line">
         <div class="sale-name">
           <a href={`/shop/${sale.id}`}>
-            <b>{sale.name}</b>
+            <b dir="auto">{sale.name}</b>
           </a>
           <span class="row">
             <StatePill state={state} />
@@ -130,6 +186,7 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
               {state === 'scheduled' && ` · opens in ${clock(Date.parse(sale.startsAt!) - now.value)}`}
             </span>
           </span>
+          {(sale.startsAt !== null || sale.endsAt !== null) && <Opening {...sale} />}
         </div>
         <div class="stack tight">
           <span class="row apart small">
@@ -148,7 +205,7 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
           {audit === 'running' ? 'Auditing…' : 'Audit'}
         </button>
       </div>
-      <Failure at={sale.id} />
+      <ResultAt place={sale.id} />
       <div aria-live="polite">{audit !== undefined && audit !== 'running' && <Verdict {...audit} />}</div>
       <details>
         <summary>Load test</summary>
@@ -164,6 +221,13 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
   );
 }
 
+const Opening = ({ startsAt, endsAt }: Sale) => (
+  <span class="label">
+    {startsAt !== null && `from ${dateTime(startsAt)} `}
+    {endsAt !== null && `until ${dateTime(endsAt)}`}
+  </span>
+);
+
 function Restock({ sale }: { sale: Sale }) {
   return (
     <form
@@ -173,7 +237,15 @@ function Restock({ sale }: { sale: Sale }) {
         const form = event.currentTarget;
         const sign = (event.submitter as HTMLButtonElement | null)?.value === 'cut' ? -1 : 1;
         const units = sign * Number(new FormData(form).get('units'));
-        await act(sale.id, `/sales/${sale.id}/restock`, { units });
+        const changed = await act(sale.id, `/sales/${sale.id}/restock`, { units });
+        if (changed !== null) {
+          const title = units > 0 ? `${count(units)} added` : `${count(-units)} cut`;
+          result.value = {
+            at: sale.id,
+            tone: 'good',
+            title: `${title}: the stock is ${count(changed.stock)}`,
+          };
+        }
       }}
     >
       <input
@@ -203,7 +275,7 @@ async function runAudit(saleId: number): Promise<void> {
   set('running');
   const answer = await asAdmin<Audit>(`/sales/${saleId}/audit`);
   set(answer.kind === 'ok' ? answer.body : undefined);
-  if (answer.kind !== 'ok') await done(saleId, answer);
+  if (answer.kind !== 'ok') await failed(saleId, answer);
 }
 
 function Verdict({ agrees, differences, isMirrored, auditedAt }: Audit) {
@@ -242,6 +314,10 @@ function Verdict({ agrees, differences, isMirrored, auditedAt }: Audit) {
 const loadOn = (saleId: number) =>
   `npx autocannon -c 64 -a 2000 -I -m POST -H 'Content-Type: application/json' \\\n  -b '{"userId":"user-[<id>]"}' ${location.origin}/sales/${saleId}/orders`;
 
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+/** Smallest units of the currency in one. */
+const unit = 10 ** currency.digits;
+
 function NewSale() {
   return (
     <form
@@ -256,11 +332,15 @@ function NewSale() {
         const sale = {
           name: String(given.get('name')),
           stock: Number(given.get('stock')),
-          priceCents: Math.round(Number(given.get('price')) * 100),
+          priceCents: Math.round(Number(given.get('price')) * unit),
           ...instant('startsAt'),
           ...instant('endsAt'),
         };
-        if (await act('new', '/sales', sale)) isCreating.value = false;
+        const created = await act('new', '/sales', sale);
+        if (created === null) return;
+        isCreating.value = false;
+        const title = `Sale no. ${created.id} is created`;
+        result.value = { at: created.id, tone: 'good', title };
       }}
     >
       <Field label="Name">
@@ -269,21 +349,21 @@ function NewSale() {
       <Field label="Units">
         <input name="stock" type="number" min={0} max={2_147_483_647} required defaultValue="100" />
       </Field>
-      <Field label="Price">
+      <Field label={currencyCode === '' ? 'Price' : `Price (${currencyCode})`}>
         <input
           name="price"
           type="number"
           min={0}
-          max={10_000_000}
-          step="0.01"
+          max={1_000_000_000 / unit}
+          step={1 / unit}
           required
-          defaultValue="49.00"
+          defaultValue={(49).toFixed(currency.digits)}
         />
       </Field>
-      <Field label="Opens" hint="Empty: at once">
+      <Field label="Opens" hint={`Empty: at once. Time in ${zone}`}>
         <input name="startsAt" type="datetime-local" step={1} />
       </Field>
-      <Field label="Ends" hint="Empty: never">
+      <Field label="Ends" hint={`Empty: never. Time in ${zone}`}>
         <input name="endsAt" type="datetime-local" step={1} />
       </Field>
       <button type="submit" class="primary" aria-disabled={acting.value !== null}>

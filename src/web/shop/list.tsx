@@ -1,23 +1,27 @@
 /** The list of sales. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { stateOf } from '../../domain/sale.ts';
+import { type SaleState, saleStates, stateOf } from '../../domain/sale.ts';
 import { ask, type Sale } from '../ui/api.ts';
 import { clock, count, money } from '../ui/format.ts';
-import { Bar, StatePill } from '../ui/parts.tsx';
+import { Bar, STATES, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 
 /** The list refreshes only while it is visible; the service coalesces the reads of all visitors. */
 const REFRESH_MS = 5_000;
-const sales = signal<readonly Sale[]>([]);
+const sales = signal<readonly Sale[] | null>(null);
 
 /** Order of the list: open, scheduled, sold out, ended; newest first within each. */
 const RANK = { open: 0, scheduled: 1, 'sold-out': 2, ended: 3 };
 
 export interface ListData {
   readonly sales: readonly Sale[];
-  /** Only sales with a smaller id are listed. */
-  readonly before?: number;
+  /** Of the address: which sales the list has. */
+  readonly query: string;
+  readonly search: string;
+  readonly state: SaleState | '';
+  /** Whether the list is short and whole, so that it needs no filter. */
+  readonly isWhole: boolean;
   /** The address of the next page; null: there is none. */
   readonly older: string | null;
 }
@@ -26,15 +30,14 @@ export function ListPage({ data }: { data: ListData }) {
   useEffect(() => {
     const refresh = async () => {
       if (document.visibilityState !== 'visible') return;
-      const query = data.before === undefined ? '' : `?before=${data.before}`;
-      const answer = await ask<readonly Sale[]>(`/sales${query}`);
+      const answer = await ask<readonly Sale[]>(`/sales?${data.query}`);
       if (answer.kind === 'ok') sales.value = answer.body;
     };
     const timer = setInterval(refresh, REFRESH_MS);
     document.addEventListener('visibilitychange', refresh);
     return () => clearInterval(timer);
   }, []);
-  const known = sales.value.length > 0 ? sales.value : data.sales;
+  const known = sales.value ?? data.sales;
   const nowMs = Math.max(now.value, serverNow());
   const shown = known
     .map((sale) => ({ sale, state: stateOf(sale, nowMs) }))
@@ -42,11 +45,9 @@ export function ListPage({ data }: { data: ListData }) {
   return (
     <div class="wide stack">
       <h1>On sale</h1>
+      {!data.isWhole && <Filter {...data} />}
       {shown.length === 0 ? (
-        <div class="card empty">
-          <h2>Nothing is on sale yet</h2>
-          <p class="soft">Please come back later.</p>
-        </div>
+        <Empty isFiltered={!data.isWhole} />
       ) : (
         <ul class="sales">
           {shown.map(({ sale, state }) => (
@@ -56,7 +57,7 @@ export function ListPage({ data }: { data: ListData }) {
                   <StatePill state={state} />
                   <b>{money(sale.priceCents)}</b>
                 </span>
-                <h2>{sale.name}</h2>
+                <h2 dir="auto">{sale.name}</h2>
                 <span class="stack tight">
                   <Bar label="Units left" value={sale.remaining} max={sale.stock} />
                   <span class="row apart label">
@@ -79,3 +80,46 @@ export function ListPage({ data }: { data: ListData }) {
     </div>
   );
 }
+
+/** A form of plain HTML: the server renders what it asks for. */
+function Filter({ search, state }: Pick<ListData, 'search' | 'state'>) {
+  return (
+    <form class="row filter">
+      <input
+        type="search"
+        name="search"
+        defaultValue={search}
+        maxLength={200}
+        dir="auto"
+        placeholder="Search"
+        aria-label="Search by name"
+      />
+      <select name="state" aria-label="State" onChange={(event) => event.currentTarget.form!.requestSubmit()}>
+        <option value="">All states</option>
+        {saleStates.map((one) => (
+          <option key={one} value={one} selected={one === state}>
+            {STATES[one][1]}
+          </option>
+        ))}
+      </select>
+      <button type="submit" class="slim">
+        Show
+      </button>
+    </form>
+  );
+}
+
+const Empty = ({ isFiltered }: { isFiltered: boolean }) =>
+  isFiltered ? (
+    <div class="card empty">
+      <h2>No sale matches</h2>
+      <p>
+        <a href="/">Show all sales</a>
+      </p>
+    </div>
+  ) : (
+    <div class="card empty">
+      <h2>Nothing is on sale yet</h2>
+      <p class="soft">Please come back later.</p>
+    </div>
+  );

@@ -4,7 +4,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
 import { type Answer, ask, type Order, type Sale } from '../ui/api.ts';
 import { clock, money } from '../ui/format.ts';
-import { Field, Live, Notice, Pill, type Tone } from '../ui/parts.tsx';
+import { Field, Live, Notice, Pill, type Tone, useKeptFocus } from '../ui/parts.tsx';
 import { now, pause } from '../ui/time.ts';
 import { type Auth, become, findOrder, identity, tokenFor } from './customer.ts';
 import {
@@ -57,9 +57,11 @@ export function YourOrder({ sale, state, auth, canPay, proofWorker }: Omit<Props
     }, REFRESH_MS);
     return () => clearInterval(timer);
   }, []);
+  const section = useRef<HTMLElement>(null);
+  useKeptFocus(section);
   const has = order.value?.status === 'pending' || order.value?.status === 'paid';
   return (
-    <section class="card stack your" aria-label="Your order">
+    <section ref={section} class="card stack your" aria-label="Your order">
       {has ? (
         <Placed order={order.value!} {...{ auth, canPay }} />
       ) : (
@@ -115,7 +117,7 @@ function BuyForm(props: Props) {
         if (isOpen) void buy(props);
       }}
     >
-      <h2>Your order</h2>
+      <h2 tabIndex={-1}>Your order</h2>
       <Customer auth={auth} isFixed={isBusy} />
       <button type="submit" class="primary large" disabled={!isOpen} aria-disabled={isBusy}>
         {isBusy ? 'One moment…' : label}
@@ -263,8 +265,6 @@ const STATUSES: Readonly<Record<Order['status'], readonly [Tone, string]>> = {
 };
 
 function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPay: boolean }) {
-  const heading = useRef<HTMLHeadingElement>(null);
-  useEffect(() => heading.current?.focus({ preventScroll: true }), [mine.orderId]);
   const [tone, text] = STATUSES[mine.status];
   const isPending = mine.status === 'pending';
   const leftMs = Date.parse(mine.expiresAt) - now.value;
@@ -272,13 +272,11 @@ function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPa
   return (
     <div class="stack">
       <div class="row apart">
-        <h2 ref={heading} tabIndex={-1}>
-          {isPending ? 'Your order is reserved' : 'Your order is paid'}
-        </h2>
+        <h2 tabIndex={-1}>{isPending ? 'Your order is reserved' : 'Your order is paid'}</h2>
         <Pill tone={tone}>{text}</Pill>
       </div>
       <dl class="facts">
-        <Fact term="To pay" text={isPending ? money(mine.priceCents) : '0.00'} />
+        <Fact term="To pay" text={isPending ? money(mine.priceCents) : money(0)} />
         {isPending && <Fact term="Pay within" text={isOver ? 'the time is over' : clock(leftMs)} />}
         {!isPending && <Fact term="Paid" text={money(mine.priceCents)} />}
         <Fact term="Customer" text={mine.userId} />

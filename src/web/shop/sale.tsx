@@ -30,7 +30,7 @@ export const SalePage = ({ data }: { data: SaleData }) => {
           <StatePill state={state} />
           {!isLive.value && <Pill tone="plain">Reconnecting</Pill>}
         </div>
-        <h1>{current.name}</h1>
+        <h1 dir="auto">{current.name}</h1>
         <p class="price">{money(current.priceCents)}</p>
         <Countdown sale={current} state={state} />
         <Stock sale={current} isMain={state !== 'scheduled'} />

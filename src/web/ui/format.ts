@@ -1,15 +1,21 @@
 /** Formats numbers, amounts and times for people, in English like the pages, whatever the browser's language. */
+import { moneyIn } from '../../domain/money.ts';
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
-const amount = new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFractionDigits: 2 });
-const instant = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium' });
+/** In the visitor's time zone, which it names. */
+const instant = new Intl.DateTimeFormat('en', {
+  ...{ year: 'numeric', month: 'short', day: 'numeric' },
+  ...{ hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' },
+});
 
 export const count = (n: number): string => whole.format(n);
 /** At most three significant digits: 12.3K. */
 export const compact = (n: number): string => short.format(n);
-/** The service has no notion of currency. */
-export const money = (cents: number): string => amount.format(cents / 100);
+/** Of the page; empty: amounts have two decimal places and no currency. */
+export const currencyCode = document.documentElement.dataset.currency ?? '';
+export const currency = moneyIn(currencyCode || null);
+export const money = (minorUnits: number): string => currency.text(minorUnits);
 export const dateTime = (iso: string): string => instant.format(new Date(iso));
 
 /** A duration as `2 d 03:04:05`, `03:04:05` or `04:05`, rounded up to a second. */

@@ -1,5 +1,6 @@
 /** Components that pages share, styled by style.css. */
-import type { ComponentChildren } from 'preact';
+import type { ComponentChildren, RefObject } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
 import { count } from './format.ts';
 
@@ -9,7 +10,7 @@ export function Pill({ tone, children }: { tone: Tone; children: ComponentChildr
   return <span class={`pill ${tone}`}>{children}</span>;
 }
 
-const STATES: Readonly<Record<SaleState, readonly [Tone, string]>> = {
+export const STATES: Readonly<Record<SaleState, readonly [Tone, string]>> = {
   scheduled: ['warn', 'Opens soon'],
   open: ['good', 'On sale'],
   'sold-out': ['bad', 'Sold out'],
@@ -46,6 +47,26 @@ export function Live({ children }: { children: ComponentChildren }) {
       {children}
     </div>
   );
+}
+
+/**
+ * Keeps the focus in a section whose parts replace each other: when the focused element is gone, its `h2` gets the focus. Without
+ * that, the next press of Tab starts at the top of the page, and screen readers say nothing.
+ */
+export function useKeptFocus(section: RefObject<HTMLElement | null>): void {
+  const last = useRef<Element | null>(null);
+  useEffect(() => {
+    const remember = ({ target }: FocusEvent) => {
+      last.current = target as Element;
+    };
+    const element = section.current!;
+    element.addEventListener('focusin', remember);
+    return () => element.removeEventListener('focusin', remember);
+  }, []);
+  useEffect(() => {
+    const isLost = document.activeElement === document.body && last.current?.isConnected === false;
+    if (isLost) section.current!.querySelector<HTMLElement>('h2')!.focus({ preventScroll: true });
+  });
 }
 
 /** A bar for the remaining part of a total. */

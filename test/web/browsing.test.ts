@@ -1,0 +1,201 @@
+/** The pages in a real browser, beside an order: lists, streams, amounts and times, a missing page, the description of the API. */
+import { randomUUID } from 'node:crypto';
+import type { Browser, Page, Request } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { attempt, call, createSale, eventually } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+import { executablePath, inspect, openBrowser, visit } from './browser.ts';
+
+describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
+  let stores: TestStores;
+  let service: TestService;
+  let browser: Browser;
+
+  beforeAll(async () => {
+    [stores, browser] = await Promise.all([openTestStores(), openBrowser()]);
+    service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.kill();
+    await stores?.[Symbol.asyncDispose]();
+  });
+
+  const shop = (saleId: number) => `${service.url}/shop/${saleId}`;
+  const newName = () => `c-${randomUUID().slice(0, 8)}`;
+  const inAnHour = () => new Date(Date.now() + 3_600_000).toISOString();
+
+  it('lists what is on sale, also without script, and says when there is nothing', async () => {
+    await visit(browser, `${service.url}/`, async (page) => {
+      await page.waitForSelector('text=Nothing is on sale yet');
+      await inspect(page);
+    });
+    await createSale(service.url, 5, { name: '<b>bold</b> & "quoted"' });
+    for (const javaScriptEnabled of [true, false])
+      await visit(
+        browser,
+        `${service.url}/`,
+        async (page) => {
+          await page.waitForSelector('text=<b>bold</b> & "quoted"');
+          await page.waitForSelector('text=5 of 5 left');
+          if (javaScriptEnabled) await inspect(page);
+        },
+        { javaScriptEnabled },
+      );
+  });
+
+  it('lists older sales on further pages', async () => {
+    const { id, name } = await createSale(service.url, 5, { name: 'The oldest one' });
+    await stores.sql.query(
+      `INSERT INTO sales (name, stock, price_cents) SELECT 'Newer ' || n, 1, 100 FROM generate_series(1, 100) AS n`,
+    );
+    for (const javaScriptEnabled of [true, false])
+      await visit(
+        browser,
+        service.url,
+        async (page) => {
+          await page.waitForSelector('text=Newer 100');
+          expect(await page.locator(`a[href="/shop/${id}"]`).count()).toBe(0);
+          await page.click('text=Older sales');
+          await page.waitForSelector(`text=${name}`);
+          if (javaScriptEnabled) await inspect(page);
+          await page.fill('input[type=search]', 'NEWER 7');
+          await page.selectOption('select', 'open'); // with JavaScript, this asks as well
+          if (!javaScriptEnabled) await page.click('text=Show');
+          await page.waitForURL('**/?search=NEWER+7&state=open');
+          expect(await page.locator('.sale h2').allTextContents()).toHaveLength(11);
+          await page.goto(`${service.url}/?state=scheduled&search=older`);
+          await page.waitForSelector('text=No sale matches');
+          if (javaScriptEnabled) await inspect(page);
+          await page.click('text=Show all sales');
+          await page.waitForSelector('text=Newer 100');
+        },
+        { javaScriptEnabled },
+      );
+    await visit(browser, `${service.url}/console`, async (page) => {
+      await page.click('text=Show older sales');
+      await page.waitForSelector('text=Newer 61');
+      await inspect(page);
+      await page.fill('input[type=search]', 'oldest');
+      await page.waitForSelector('text=The oldest one');
+      await page.locator('text=Newer').first().waitFor({ state: 'detached' });
+      await page.selectOption('select', 'ended');
+      await page.waitForSelector('text=No sale matches');
+    });
+  });
+
+  it('opens one stream for all visible pages of a sale, and none for a hidden page', async () => {
+    const { id } = await createSale(service.url, 20);
+    let sold = 0;
+    const open = new Set<Request>();
+    await visit(
+      browser,
+      shop(id),
+      async (first) => {
+        const context = first.context();
+        const pages = [first];
+        while (pages.length < 8) pages.push(await context.newPage());
+        for (const page of pages.slice(1)) await page.goto(shop(id));
+        const seesSale = async (seeing: readonly Page[]) => {
+          await attempt(service.url, id, newName());
+          const left = `.product .numeral:text-is("${20 - ++sold}")`;
+          await Promise.all(seeing.map((page) => page.waitForSelector(left)));
+          expect(open.size).toBe(1);
+        };
+        await seesSale(pages);
+        await pages.shift()!.close(); // the one that was connected
+        await seesSale(pages);
+        const show = (state: 'hidden' | 'visible') =>
+          Promise.all(
+            pages.map((page) =>
+              page.evaluate(
+                `Object.defineProperty(document, 'visibilityState', { configurable: true, value: '${state}' });
+                document.dispatchEvent(new Event('visibilitychange'))`,
+              ),
+            ),
+          );
+        await show('hidden');
+        await eventually(
+          async () => open.size,
+          (size) => size === 0,
+        );
+        await show('visible');
+        await seesSale(pages);
+      },
+      {},
+      async (page) => {
+        page.context().on('request', (one) => one.url().endsWith('/events') && open.add(one));
+        page.context().on('requestfailed', (one) => open.delete(one));
+        page.on('close', () => {
+          for (const one of open) if (one.frame().page() === page) open.delete(one);
+        });
+      },
+    );
+  });
+
+  it('shows amounts in the currency, with its smallest unit, names in their own direction, and when a sale ends', async () => {
+    await using yen = await startService({
+      ...{ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, CURRENCY: 'JPY' },
+    });
+    const name = 'سماعات';
+    const { id } = await createSale(yen.url, 3, { name, priceCents: 4_900, endsAt: inAnHour() });
+    const right = 'getComputedStyle(document.querySelector("h1, .sale-row a b")).direction';
+    for (const javaScriptEnabled of [true, false])
+      await visit(
+        browser,
+        `${yen.url}/shop/${id}`,
+        async (page) => {
+          await page.waitForSelector('text=¥4,900');
+          expect(await page.evaluate(right)).toBe('rtl');
+          await page.waitForSelector(javaScriptEnabled ? '.countdown >> text=/GMT[+]5:30/' : 'text=UTC');
+        },
+        { javaScriptEnabled, timezoneId: 'Asia/Kolkata' },
+      );
+    const newZealand = { timezoneId: 'Pacific/Auckland' };
+    await visit(
+      browser,
+      `${yen.url}/console`,
+      async (page) => {
+        await page.waitForSelector(`.sale-row:has-text("${name}") >> text=/until .* GMT[+]1[23]/`);
+        await page.click('text=New sale');
+        await page.waitForSelector('text=Empty: never. Time in Pacific/Auckland');
+        await page.fill('input[name=name]', 'Umbrella');
+        await page.fill('input[name=price]', '1250');
+        await page.keyboard.press('Enter');
+        await page.waitForSelector('[aria-live] >> text=is created');
+        await page.waitForSelector('h2:focus:has-text("Sales")');
+        await page.waitForSelector('text=¥1,250');
+        await inspect(page);
+      },
+      newZealand,
+    );
+  });
+
+  it('shows a page where there is none, and a problem to a program', async () => {
+    await visit(browser, `${service.url}/nothing/here`, async (page) => {
+      await page.waitForSelector('h1:has-text("There is no such page")');
+      await inspect(page);
+      await page.click('text=see what is on sale');
+      await page.waitForSelector('h1:has-text("On sale")');
+    });
+    expect(await call(`${service.url}/nothing/here`)).toMatchObject({ status: 404, problem: 'not-found' });
+  });
+
+  it('describes the API in a page, and sends pages and what they load compressed', async () => {
+    const sizes: number[] = [];
+    await visit(browser, `${service.url}/docs`, async (page) => {
+      await page.waitForSelector('text=POST >> visible=true');
+      sizes.push(
+        await page.evaluate<number>(
+          `performance.getEntriesByType('resource').reduce((sum, one) => sum + one.encodedBodySize, 0)`,
+        ),
+      );
+    });
+    expect(sizes[0]).toBeLessThan(500_000);
+    for (const path of ['/', '/console', '/docs', '/openapi.json', '/nothing']) {
+      const { headers } = await fetch(service.url + path, { headers: { accept: 'text/html' } });
+      expect(headers.get('content-encoding'), path).toBe('gzip');
+    }
+  });
+});
