@@ -10,7 +10,7 @@ import { createIdentity } from './access/identity.ts';
 import { postgresTurns } from './access/postgres-turns.ts';
 import { redisTurns } from './access/redis-turns.ts';
 import { type SharedLimits, sharedLimits } from './access/shared-limits.ts';
-import { createTickets } from './access/ticket.ts';
+import { createTickets, serviceKeys } from './access/ticket.ts';
 import { tokenBuckets } from './access/token-buckets.ts';
 import { createWaitingRoom, type TurnStore } from './access/waiting-room.ts';
 import type { LoadShedder } from './concurrency/load-shedding.ts';
@@ -64,7 +64,8 @@ export function openCustomers(context: CustomersContext): Customers {
 
   if (config.ticketKeys.length === 0)
     warn('TICKET_SECRETS is not set: tickets end with this process, and no other process accepts them');
-  const keys = config.ticketKeys.length > 0 ? config.ticketKeys : [randomBytes(32)];
+  const secrets = config.ticketKeys.length > 0 ? config.ticketKeys : [randomBytes(32)];
+  const keys = serviceKeys(secrets, config.auth!.audience);
   const tickets = createTickets(keys);
   const { validMs: longestMs, minValidMs } = limits.tickets;
   const validMs = Math.min(longestMs, Math.max(minValidMs, config.paymentWindowS * 1_000));

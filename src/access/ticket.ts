@@ -6,7 +6,7 @@
  * Its bearer may attempt a purchase, for that customer only. It is not used up: a second attempt returns the first one's order.
  * Keys rotate: the first signs, all of them verify. The format and its threat model: docs/reference/tickets.md.
  */
-import { createHash, hash, timingSafeEqual } from 'node:crypto';
+import { createHash, createHmac, hash, timingSafeEqual } from 'node:crypto';
 
 export interface Ticket {
   readonly saleId: number;
@@ -29,6 +29,13 @@ const PREFIX = 'v1.';
 const KEY_ID_LENGTH = 6;
 /** 32 bytes in base64url. */
 const MAC_LENGTH = 43;
+
+/**
+ * The keys of one service, so that a service with the same secrets and another audience does not accept its tickets.
+ * @param audience AUTH_AUDIENCE, the service's name with its issuer
+ */
+export const serviceKeys = (secrets: readonly Buffer[], audience: string): Buffer[] =>
+  secrets.map((secret) => createHmac('sha256', secret).update(audience).digest());
 
 /** The public name of a key. */
 const idOf = (key: Buffer) => createHash('sha256').update(key).digest('base64url').slice(0, KEY_ID_LENGTH);

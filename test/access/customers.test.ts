@@ -6,10 +6,10 @@ import { exportJWK } from 'jose';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { zeroBits } from '../../src/access/bot-check.ts';
 import { createIdentity, customerId } from '../../src/access/identity.ts';
-import { createTickets } from '../../src/access/ticket.ts';
+import { createTickets, serviceKeys } from '../../src/access/ticket.ts';
 import { waitOf } from '../../src/http/routes/tickets.ts';
 import { type Answer, call, eventually } from '../support/client.ts';
-import { ISSUER, type Issuer, openIssuer, publicPem } from '../support/issuer.ts';
+import { AUDIENCE, ISSUER, type Issuer, openIssuer, publicPem } from '../support/issuer.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -67,8 +67,12 @@ const sell = async (stock: number, more: object = {}): Promise<number> => {
   return answer.body.id as number;
 };
 /** A ticket as the service issues it, with other values. */
-const forged = (saleId: number, customer: string, { fromMs = -1_000, untilMs = 60_000, key = KEY } = {}) =>
-  createTickets([key]).issue({
+const forged = (
+  saleId: number,
+  customer: string,
+  { fromMs = -1_000, untilMs = 60_000, key = KEY, audience = AUDIENCE } = {},
+) =>
+  createTickets(serviceKeys([key], audience)).issue({
     saleId,
     customer,
     notBeforeMs: Date.now() + fromMs,
@@ -159,16 +163,13 @@ describe('a customer', () => {
     });
   });
 
+  const unknownKey = { key: Buffer.alloc(32, 'f') };
   it.each<[string, (saleId: number) => string, string, number]>([
     ['none', () => '', 'invalid-ticket', 401],
     ['one of another sale', (saleId) => forged(saleId + 1, 'ann'), 'invalid-ticket', 401],
     ['an expired one', (saleId) => forged(saleId, 'ann', { untilMs: -1 }), 'invalid-ticket', 401],
-    [
-      'one of a foreign key',
-      (saleId) => forged(saleId, 'ann', { key: Buffer.alloc(32, 'f') }),
-      'invalid-ticket',
-      401,
-    ],
+    ['one of a foreign key', (saleId) => forged(saleId, 'ann', unknownKey), 'invalid-ticket', 401],
+    ['another service’s', (saleId) => forged(saleId, 'ann', { audience: 'outlet' }), 'invalid-ticket', 401],
     ['an altered one', (saleId) => forged(saleId, 'ann').replace('.ann.', '.ben.'), 'invalid-ticket', 401],
     ['one whose turn has not come', (saleId) => forged(saleId, 'ann', { fromMs: 9_000 }), 'too-early', 409],
   ])('does not buy with %s', async (_name, ticket, problem, status) => {
@@ -380,8 +381,7 @@ it('keys that are due are renewed in the background, and count while the issuer 
   const auth = { jwksUrl, issuer: AUTH_ISSUER!, audience: AUTH_AUDIENCE! };
   const alwaysDue = { keysMaxAgeMs: 0, keysKeptMs: 60_000 };
   const identity = createIdentity(auth, (error) => errors.push(error), alwaysDue);
-  const ann = customerId(ISSUER, 'ann');
-  const token = await own.token('ann');
+  const [ann, token] = [customerId(ISSUER, 'ann'), await own.token('ann')];
   expect(await identity.customerOf(token)).toBe(ann);
   await own[Symbol.asyncDispose]();
   for (let n = 0; n < 3; n++) expect(await identity.customerOf(token)).toBe(ann);

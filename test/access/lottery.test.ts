@@ -12,7 +12,7 @@ import { localCapacity } from '../../src/access/capacity.ts';
 import { customerId } from '../../src/access/identity.ts';
 import { postgresTurns } from '../../src/access/postgres-turns.ts';
 import { redisTurns } from '../../src/access/redis-turns.ts';
-import { createTickets } from '../../src/access/ticket.ts';
+import { createTickets, serviceKeys } from '../../src/access/ticket.ts';
 import { createWaitingRoom, type TurnStore } from '../../src/access/waiting-room.ts';
 import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
 import { limits } from '../../src/config/limits.ts';
@@ -20,7 +20,7 @@ import type { Sale } from '../../src/domain/sale.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { keysOf } from '../../src/store/redis/sale-keys.ts';
 import { call, eventually } from '../support/client.ts';
-import { ISSUER, type Issuer, openIssuer } from '../support/issuer.ts';
+import { AUDIENCE, ISSUER, type Issuer, openIssuer } from '../support/issuer.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -112,7 +112,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
 
   /** Customers take tickets in the minute before the start, some of them at the same time. */
   async function arrive(sale: Sale): Promise<Arrival[]> {
-    const tickets = createTickets([KEY]);
+    const tickets = createTickets(serviceKeys([KEY], AUDIENCE));
     const room = waitingRoom();
     const sinceMs = Date.parse(sale.startsAt!) - 60_000;
     const one = async (rank: number) => {

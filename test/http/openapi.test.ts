@@ -16,11 +16,11 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { TcpProxy } from '../../bench/kit/proxy.ts';
 import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 import { zeroBits } from '../../src/access/bot-check.ts';
-import { createTickets } from '../../src/access/ticket.ts';
+import { createTickets, serviceKeys } from '../../src/access/ticket.ts';
 import { createHttpServer } from '../../src/http/node-server.ts';
 import { problems } from '../../src/http/problems.ts';
 import { type Answer, call, eventually } from '../support/client.ts';
-import { type Issuer, openIssuer } from '../support/issuer.ts';
+import { AUDIENCE, type Issuer, openIssuer } from '../support/issuer.ts';
 import { document, operationOf, operations, undescribed } from '../support/openapi.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -200,7 +200,7 @@ it('describes what AUTH=jwt answers, also without Postgres', async () => {
   const { id } = (await expectGuarded('POST /sales', 201, sale, bearer(ADMIN))).body as { id: number };
   const ticket = (fromMs = -1_000) =>
     bearer(
-      createTickets([KEY]).issue({
+      createTickets(serviceKeys([KEY], AUDIENCE)).issue({
         saleId: id,
         customer: `ann${fromMs}`,
         notBeforeMs: Date.now() + fromMs,

@@ -2,7 +2,7 @@
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { clientAddresses } from '../../src/access/client-address.ts';
-import { createTickets } from '../../src/access/ticket.ts';
+import { createTickets, serviceKeys } from '../../src/access/ticket.ts';
 import { tokenBuckets } from '../../src/access/token-buckets.ts';
 import { limits } from '../../src/config/limits.ts';
 import { createTicketGate } from '../../src/http/ticket-gate.ts';
@@ -11,8 +11,8 @@ import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const KEY = Buffer.alloc(32, 'k');
-const tickets = createTickets([KEY]);
-const foreign = createTickets([Buffer.alloc(32, 'f')]);
+const tickets = createTickets(serviceKeys([KEY], 'shop'));
+const foreign = createTickets(serviceKeys([Buffer.alloc(32, 'f')], 'shop'));
 const ticketOf = (saleId: number, customer: string, by = tickets) =>
   by.issue({ saleId, customer, notBeforeMs: Date.now() - 1_000, expiresMs: Date.now() + 600_000 });
 

@@ -2,19 +2,20 @@
 import { createWriteStream } from 'node:fs';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
-import { createTickets } from '../../../src/access/ticket.ts';
+import { createTickets, serviceKeys } from '../../../src/access/ticket.ts';
 import { attemptOf, type RateLoad } from '../../load/rate.ts';
 
 const key = Buffer.alloc(32, 'bench');
 const validMs = 3_600_000;
-const tickets = createTickets([key]);
+const audience = 'bench';
+const tickets = createTickets(serviceKeys([key], audience));
 
 /**
  * The service with AUTH=jwt. The whole load comes from one address, so its limits are high, but still counted. The rate of each
  * customer keeps its default. No issuer runs, because a purchase never contacts it.
  */
 export const ticketEnv = {
-  ...{ AUTH: 'jwt', AUTH_JWKS_URL: 'http://127.0.0.1:9/keys', AUTH_ISSUER: 'bench', AUTH_AUDIENCE: 'bench' },
+  ...{ AUTH: 'jwt', AUTH_JWKS_URL: 'http://127.0.0.1:9/keys', AUTH_ISSUER: 'bench', AUTH_AUDIENCE: audience },
   ...{ TICKET_SECRETS: key.toString('base64'), ADDRESS_RATE: '1000000', ADDRESS_CONNECTIONS: '1000000' },
 };
 
