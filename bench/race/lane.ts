@@ -106,8 +106,9 @@ export class Lane {
     const outage = (struck: Struck, n: number): Outage => {
       const { atMs, healedMs, recoveredMs } = struck;
       const sinceMs = Math.max(this.#decidedMs, atMs);
-      const mayStop = n === this.#struck.length - 1 && isOfFault(struck, sinceMs) && !this.#isOver;
-      return { healedMs, recoveredMs, isStopped: mayStop && nowMs - sinceMs > struck.stallMs };
+      const isLast = n === this.#struck.length - 1 && !this.#isOver;
+      const isStopped = isLast && isOfFault(struck, sinceMs) && nowMs - sinceMs > struck.stallMs;
+      return { healedMs, recoveredMs, isStopped, isOver: !isLast || !isOfFault(struck, nowMs) };
     };
     return {
       ...{ strategy: name, summary, isSafe: this.isSafe, isReady: this.isReady },
@@ -125,12 +126,9 @@ function verdictOf(report: AuditReport, units: number, sold: number): LaneVerdic
   const { verdict, oversold, lost, undersold, findings } = report;
   if (verdict === 'pass') {
     const all = `${number(sold)} of ${number(units)} units sold`;
-    return {
-      word: 'exact',
-      count: 0,
-      sold,
-      sentence: `${all}; none is lost or doubled.`,
-    };
+    const left = Math.max(0, units - sold);
+    const sentence = `${all}; none is lost or doubled.`;
+    return { word: left === 0 ? 'exact' : 'units left', count: left, sold, sentence };
   }
   const [first = ''] = findings;
   const sentence = `${first.charAt(0).toUpperCase()}${first.slice(1)}.`;

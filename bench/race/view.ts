@@ -36,9 +36,12 @@ export interface Outage {
    */
   readonly recoveredMs: number | null;
   readonly isStopped: boolean;
+  /** Whether a pause that begins now would not be attributed to the strike. */
+  readonly isOver: boolean;
 }
 
-export type Word = 'exact' | 'oversold' | 'lost' | 'stranded' | 'broken' | 'not audited';
+/** `units left`: the audit found nothing wrong, and units are left. */
+export type Word = 'exact' | 'units left' | 'oversold' | 'lost' | 'stranded' | 'broken' | 'not audited';
 
 export interface LaneVerdict {
   readonly word: Word;
@@ -97,14 +100,22 @@ export function oversoldBins({ bins }: Pick<LaneView, 'bins'>, units: number): n
   });
 }
 
-/** "exact", "oversold by 12", "lost 3". */
-export const verdictText = ({ word, count }: Pick<LaneVerdict, 'word' | 'count'>): string =>
-  count === 0 ? word : `${word}${word === 'oversold' ? ' by' : ''} ${count.toLocaleString('en-US')}`;
+/** "exact", "12 units left", "oversold by 12", "lost 3". */
+export function verdictText({ word, count }: Pick<LaneVerdict, 'word' | 'count'>): string {
+  const n = count.toLocaleString('en-US');
+  if (word === 'units left') return `${n} ${word}`;
+  return count === 0 ? word : `${word}${word === 'oversold' ? ' by' : ''} ${n}`;
+}
+
+/** Whether the audit found nothing wrong. */
+export const isRight = ({ word }: Pick<LaneVerdict, 'word'>): boolean =>
+  word === 'exact' || word === 'units left';
 
 /** The effect of a strike on a lane, in words. */
-export function recoveryText({ recoveredMs, isStopped }: Outage): string {
+export function recoveryText({ recoveredMs, isStopped, isOver }: Outage): string {
   if (isStopped) return 'stopped';
-  return recoveredMs === null ? 'kept answering' : `recovered after ${(recoveredMs / 1_000).toFixed(1)} s`;
+  if (recoveredMs !== null) return `recovered after ${(recoveredMs / 1_000).toFixed(1)} s`;
+  return isOver ? 'kept answering' : 'still answers';
 }
 
 /** Choices that the page offers. */

@@ -2,7 +2,7 @@
 
 import { count } from '../../../src/web/ui/format.ts';
 import { Bar, Pill, type Tone } from '../../../src/web/ui/parts.tsx';
-import { type LaneView, type RaceView, recoveryText, verdictText } from '../view.ts';
+import { isRight, type LaneView, type RaceView, recoveryText, verdictText } from '../view.ts';
 import { type Scale, Track } from './track.tsx';
 
 interface LaneProps {
@@ -48,10 +48,7 @@ function Verdict({ lane, race: { phase, strikes } }: Pick<LaneProps, 'lane' | 'r
   const isStopped = outages.some((one) => one.isStopped);
   const [tone, text]: [Tone, string] =
     verdict !== null
-      ? [
-          verdict.word === 'exact' ? 'good' : verdict.word === 'not audited' ? 'warn' : 'bad',
-          verdictText(verdict),
-        ]
+      ? [isRight(verdict) ? 'good' : verdict.word === 'not audited' ? 'warn' : 'bad', verdictText(verdict)]
       : isStopped
         ? ['bad', 'stopped']
         : phase === 'auditing'

@@ -3,7 +3,7 @@ import { computed, signal } from '@preact/signals';
 import { render } from 'preact';
 import { count } from '../../../src/web/ui/format.ts';
 import { Field, Live, Notice, Pill } from '../../../src/web/ui/parts.tsx';
-import { BIN_MS, type Choices, type RaceView, verdictText } from '../view.ts';
+import { BIN_MS, type Choices, isRight, type RaceView, verdictText } from '../view.ts';
 import { LaneRow } from './lane.tsx';
 import './race.css';
 
@@ -43,11 +43,13 @@ function headline({ phase, lanes, options: { units }, strikes, elapsedMs }: Race
     return `Starting a service, a Postgres and a Redis for each lane: ${ready} of ${lanes.length} ready`;
   }
   if (phase === 'failed') return 'The race could not be run';
-  const wrong = lanes.filter(({ verdict }) => verdict !== null && verdict.word !== 'exact');
+  const wrong = lanes.filter(({ verdict }) => verdict !== null && !isRight(verdict));
   const exact = lanes.filter(({ verdict }) => verdict?.word === 'exact').length;
   if (phase === 'done') {
     const failures = wrong.map(({ strategy, verdict }) => `${strategy} ${verdictText(verdict!)}`).join(', ');
-    return `${wrong.length === 0 ? '' : `${failures} · `}${exact} of ${lanes.length} sold exactly what they had`;
+    const left = lanes.filter(({ verdict }) => verdict?.word === 'units left').length;
+    const others = left === 0 ? '' : `, ${left} right with units left`;
+    return `${wrong.length === 0 ? '' : `${failures} · `}${exact} of ${lanes.length} sold exactly what they had${others}`;
   }
   if (phase === 'auditing') return 'The audit compares every answer with the stores';
   const last = strikes.at(-1);
