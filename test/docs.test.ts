@@ -74,7 +74,9 @@ describe.each(documents)('%s', (document) => {
       const headings = matches(prose(readFileSync(url, 'utf8')), /^#+ (.+)$/gm);
       return !headings.map(anchorOf).includes(anchor);
     };
-    expect(matches(prose(page), /\]\(([^)\s]+)\)/g).filter(isBroken)).toEqual([]);
+    const links = matches(prose(page), /\]\(([^)\s]+)\)/g);
+    const pictures = matches(prose(page), /(?:src|srcset)="([^"]+)"/g);
+    expect([...links, ...pictures].filter(isBroken)).toEqual([]);
   });
 
   it('names only existing npm scripts, options, files and variables', () => {

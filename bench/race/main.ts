@@ -3,13 +3,13 @@
  * signals.
  */
 import { copyFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { type OptionSpecs, optionLines, readOptions } from '../kit/options.ts';
 import { makeFolder } from '../kit/results.ts';
 import { reasonWithoutVariables } from '../kit/text.ts';
 import { bounds, defaults, plannedFault, raceFaults, raceOptions } from './options.ts';
 import { type PlannedFault, Race } from './race.ts';
-import { takePicture, writeRecord } from './record.ts';
+import { pictureRace, writeRecord } from './record.ts';
 import { openServer } from './server.ts';
 import { isRight, type RaceOptions, type RaceView, recoveryText, verdictText } from './view.ts';
 
@@ -109,10 +109,10 @@ async function headless(
   const folder = await makeFolder(out, startedAt, 'race-');
   process.stdout.write(`${await writeRecord(folder, startedAt, view)}\n\n`);
   await using server = await openServer(race, 0);
-  const picture = await takePicture(server.url, join(folder, 'race.png'));
-  process.stdout.write(`${folder}: race.json, race.md${picture === null ? '' : ', race.png'}\n`);
-  if (picture === null) say('no picture: no Chromium on PATH, and CHROMIUM names none');
-  const names = ['race.json', ...(picture === null ? [] : ['race.png'])];
+  const pictures = (await pictureRace(server.url, folder)).map((path) => basename(path));
+  process.stdout.write(`${folder}: ${['race.json', 'race.md', ...pictures].join(', ')}\n`);
+  if (pictures.length === 0) say('no picture: no Chromium on PATH, and CHROMIUM names none');
+  const names = ['race.json', ...pictures];
   const canonical = join(import.meta.dirname, '../results/canonical');
   if (isCanonical) for (const name of names) await copyFile(join(folder, name), join(canonical, name));
   return view.lanes.every(({ isSafe, verdict }) => !isSafe || (verdict !== null && isRight(verdict))) ? 0 : 1;

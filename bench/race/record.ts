@@ -1,9 +1,7 @@
 /** The record of a race without a page: figures, a summary in Markdown, and a picture of the page. */
-import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { chromium } from 'playwright-core';
 import { describeCommit, describeMachine, shortCommit } from '../kit/machine.ts';
-import { findProgram } from '../kit/processes.ts';
+import { takePictures } from '../kit/picture.ts';
 import { writeWhole } from '../kit/results.ts';
 import { number } from '../kit/text.ts';
 import { type RaceView, recoveryText, verdictText } from './view.ts';
@@ -42,26 +40,10 @@ function summaryOf({ options, strikes, lanes }: RaceView): string {
 const still = `.desk, .row > .pill, .answers, main > p { display: none } .card { box-shadow: none }
   .lane { grid-template-columns: 196px 116px minmax(0, 1fr) 216px }`;
 
-/** @returns null when no Chromium is installed */
-export async function takePicture(url: string, path: string): Promise<string | null> {
-  const executablePath = process.env.CHROMIUM ?? findProgram('chromium') ?? findProgram('google-chrome');
-  if (executablePath === null) return null;
-  // Chromium's sandbox refuses root.
-  const args = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
-  const browser = await chromium.launch({ executablePath, args });
-  try {
-    const options = {
-      viewport: { width: 1010, height: 600 },
-      reducedMotion: 'reduce',
-      bypassCSP: true,
-    } as const;
-    const page = await browser.newPage(options);
-    await page.goto(url);
-    await page.locator('main[data-phase="done"]').waitFor();
-    await page.waitForTimeout(300); // charts are drawn in the next frame
-    await writeFile(path, await page.screenshot({ fullPage: true, style: still }));
-    return path;
-  } finally {
-    await browser.close();
-  }
-}
+/** Of a race that is done. @returns the names of the files; none when no Chromium is installed */
+export const pictureRace = (url: string, folder: string): Promise<string[]> =>
+  takePictures({
+    ...{ url, path: join(folder, 'race.png'), style: still },
+    ...{ viewport: { width: 1010, height: 600 }, fullPage: true },
+    prepare: (page) => page.locator('main[data-phase="done"]').waitFor(),
+  });

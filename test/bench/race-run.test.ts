@@ -160,7 +160,8 @@ describe('the command', () => {
     expect(figures.lanes).toMatchObject([{ strategy: 'lua', verdict: { word: 'exact', sold: 40 } }]);
     expect(readFileSync(join(folder, made, 'race.md'), 'utf8')).toMatch(/^\| `lua` \| exact \| \d+ \| /m); // an accepted attempt whose answer was lost is unknown;
     expect(output).toContain(made);
-    expect(existsSync(join(folder, made, 'race.png'))).toBe(executablePath !== undefined);
+    for (const picture of ['race.png', 'race-dark.png'])
+      expect(existsSync(join(folder, made, picture))).toBe(executablePath !== undefined);
     nothingIsLeft();
   });
 

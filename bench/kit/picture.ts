@@ -1,0 +1,48 @@
+/** Pictures of a page for documents, light and dark, by a Chromium of the machine. */
+import { writeFile } from 'node:fs/promises';
+import { chromium, type Page } from 'playwright-core';
+import { findProgram } from './processes.ts';
+
+interface Shot {
+  readonly url: string;
+  /** Of the light picture; `-dark` comes before the extension of the other. */
+  readonly path: string;
+  readonly viewport: { readonly width: number; readonly height: number };
+  /** Whether the page is taken as far as it scrolls. */
+  readonly fullPage: boolean;
+  /** Styles of the picture only. */
+  readonly style?: string;
+  /** Brings the page into the state that the picture shows. */
+  readonly prepare: (page: Page) => Promise<unknown>;
+}
+
+/** @returns the names of the files; none when no Chromium is installed */
+export async function takePictures({
+  url,
+  path,
+  viewport,
+  fullPage,
+  style,
+  prepare,
+}: Shot): Promise<string[]> {
+  const executablePath = process.env.CHROMIUM ?? findProgram('chromium') ?? findProgram('google-chrome');
+  if (executablePath === null) return [];
+  // Chromium's sandbox refuses root.
+  const args = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
+  const browser = await chromium.launch({ executablePath, args });
+  try {
+    const options = { viewport, reducedMotion: 'reduce', bypassCSP: true } as const;
+    const page = await browser.newPage(options);
+    await page.goto(url);
+    await prepare(page);
+    const paths = { light: path, dark: path.replace(/\.png$/, '-dark.png') };
+    for (const [colorScheme, to] of Object.entries(paths) as ['light' | 'dark', string][]) {
+      await page.emulateMedia({ colorScheme });
+      await page.waitForTimeout(300); // charts are drawn in the next frame
+      await writeFile(to, await page.screenshot({ fullPage, ...(style !== undefined && { style }) }));
+    }
+    return Object.values(paths);
+  } finally {
+    await browser.close();
+  }
+}

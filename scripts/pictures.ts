@@ -1,0 +1,60 @@
+/** Makes the pictures of the shop and the console in the documents: npm run pictures. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { takePictures } from '../bench/kit/picture.ts';
+import { noShedding, startService } from '../bench/kit/service.ts';
+import { openStores } from '../bench/kit/stores.ts';
+
+const FOLDER = fileURLToPath(new URL('../docs/pictures/', import.meta.url));
+const viewport = { width: 1010, height: 640 };
+/** How long customers come before the picture of the console, and how many in 100 ms. */
+const [LOAD_MS, AT_ONCE] = [150_000, 40];
+
+const given = { databaseUrl: undefined, redisUrl: undefined, keep: false, mayDelete: false };
+await using stores = await openStores({ ...given, say: (line) => process.stderr.write(`${line}\n`) });
+await using empty = await stores.fresh('pictures');
+const settings = { strategy: 'lua', lock: null, databaseUrl: empty.databaseUrl, redisUrl: empty.redisUrl };
+const { signal } = new AbortController();
+await using service = await startService(
+  { ...settings, env: { ...noShedding, CURRENCY: 'EUR' } },
+  { signal, nodeOptions: [] },
+);
+
+async function post(path: string, body: object): Promise<void> {
+  const headers = { 'content-type': 'application/json' };
+  await fetch(service.url + path, { method: 'POST', headers, body: JSON.stringify(body) });
+}
+const inHours = (hours: number) => new Date(Date.now() + hours * 3_600_000).toISOString();
+
+await post('/sales', { name: 'Winter jacket, last season', stock: 200, priceCents: 11_900 });
+await post('/sales', { name: 'Concert, front row', stock: 80, priceCents: 18_500, startsAt: inHours(26) });
+await post('/sales', { name: 'Trail runners', stock: 100_000, priceCents: 8_900, endsAt: inHours(2) });
+
+let customer = 0;
+const crowd = async (saleId: number, count: number) => {
+  const attempts = Array.from({ length: count }, () =>
+    post(`/sales/${saleId}/orders`, { userId: `customer-${customer++}` }),
+  );
+  await Promise.all(attempts);
+};
+await crowd(1, 240);
+let isOver = false;
+const coming = (async () => {
+  for (let n = 0; !isOver; n++) {
+    await Promise.all([crowd(3, AT_ONCE + ((n * 7) % 20)), sleep(100)]);
+  }
+})();
+await takePictures({
+  ...{ url: `${service.url}/shop/3`, path: `${FOLDER}shop.png`, viewport, fullPage: false },
+  async prepare(page) {
+    await page.fill('input[name=customer]', 'ann');
+    await page.click('button.primary');
+    await page.waitForSelector('text=Your order is reserved');
+  },
+});
+await takePictures({
+  ...{ url: `${service.url}/console`, path: `${FOLDER}console.png`, viewport, fullPage: false },
+  prepare: () => sleep(LOAD_MS),
+});
+isOver = true;
+await coming;
