@@ -147,12 +147,13 @@ describe('the options', () => {
   });
 });
 
-it('the picture in the README shows the expected verdicts, and is small', () => {
+it('the pictures in the README show the expected verdicts, and are small', () => {
   const canonical = new URL('../../bench/results/canonical/', import.meta.url);
   const { lanes } = JSON.parse(readFileSync(new URL('race.json', canonical), 'utf8')) as RaceView;
   const words = lanes.map(({ isSafe, verdict }) => [isSafe, verdict?.word]);
   expect(words.filter(([isSafe, word]) => word !== (isSafe ? 'exact' : 'oversold'))).toEqual([]);
-  expect(statSync(new URL('race.png', canonical)).size).toBeLessThan(150_000);
+  for (const picture of ['race.png', 'race-dark.png'])
+    expect(statSync(new URL(picture, canonical)).size).toBeLessThan(150_000);
 });
 
 describe('commands', () => {
