@@ -5,6 +5,7 @@ import { isActive } from '../../bench/audit/check.ts';
 import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../bench/kit/history.ts';
 
 export interface Order extends OrderRow {
+  saleId: number;
   status: string;
 }
 
@@ -27,8 +28,9 @@ const saleId = 7;
 /** What each order earns. */
 export const earned = 10;
 
-export const active = ({ orders }: World): Order[] => orders.filter(isActive);
-export const closed = ({ orders }: World): Order[] => orders.filter((order) => !isActive(order));
+const own = ({ orders }: World): Order[] => orders.filter((order) => order.saleId === saleId);
+export const active = (world: World): Order[] => own(world).filter(isActive);
+export const closed = (world: World): Order[] => own(world).filter((order) => !isActive(order));
 
 export function record(world: World, userId: string, outcome: AttemptOutcome, orderId: string | null): void {
   const id = world.history.length;
@@ -127,7 +129,7 @@ export function recount(world: World): void {
   if (world.buyers !== null) world.buyers = length;
 }
 
-const step = fc.oneof(
+const step: fc.Arbitrary<Step> = fc.oneof(
   {
     weight: 2,
     arbitrary: fc.tuple(
@@ -139,29 +141,57 @@ const step = fc.oneof(
   { weight: 1, arbitrary: fc.tuple(fc.constantFrom('cancelled', 'expired', 'pay'), fc.nat(11)) },
 );
 
+/** An attempt of a buyer, or something else with an order, by its place among them. */
+export type Step =
+  | readonly ['attempt', buyer: number, luck: Luck]
+  | readonly ['cancelled' | 'expired' | 'pay', order: number];
+
+/** A sale after some steps. @param inRedis whether Redis counts its units */
+export function saleAfter(stock: number, inRedis: boolean, steps: readonly Step[]): World {
+  const counter = inRedis ? 0 : null;
+  const world: World = {
+    ...{
+      history: [],
+      orders: [],
+      points: [],
+      payments: [],
+      tasks: [],
+      sale: { id: saleId, stock, sold: 0 },
+    },
+    ...{ unpublished: 0, heldUnits: 0, remaining: counter, buyers: counter, unsettled: 0 },
+  };
+  for (const [what, n, luck] of steps) {
+    const order = world.orders[n];
+    if (what === 'attempt') attempt(world, n, luck!);
+    else if (order === undefined) continue;
+    else if (what === 'pay') pay(world, order);
+    else close(world, order, what);
+  }
+  recount(world);
+  return world;
+}
+
 /** Attempts, in a third of the steps something else with an order, and the sale after all of them. */
 export const worlds = fc
   .record({ stock: fc.nat(12), inRedis: fc.boolean(), steps: fc.array(step, { maxLength: 60, size: 'max' }) })
-  .map(({ stock, inRedis, steps }): World => {
-    const counter = inRedis ? 0 : null;
-    const world: World = {
-      ...{
-        history: [],
-        orders: [],
-        points: [],
-        payments: [],
-        tasks: [],
-        sale: { id: saleId, stock, sold: 0 },
-      },
-      ...{ unpublished: 0, heldUnits: 0, remaining: counter, buyers: counter, unsettled: 0 },
-    };
-    for (const [what, n, luck] of steps) {
-      const order = world.orders[n];
-      if (luck !== undefined) attempt(world, n, luck);
-      else if (order === undefined) continue;
-      else if (what === 'pay') pay(world, order);
-      else close(world, order, what);
-    }
-    recount(world);
-    return world;
-  });
+  .map(({ stock, inRedis, steps }) => saleAfter(stock, inRedis, steps));
+
+/** Everything that can happen to an order: the last ones are pending, paid, cancelled, expired, revived, and to be refunded. */
+export const goodSale = (): World =>
+  saleAfter(8, true, [
+    ...[0, 1, 2, 3, 4, 5].map((buyer) => ['attempt', buyer, 'fine'] as const),
+    ['attempt', 6, 'lost-after'],
+    ['attempt', 7, 'lost-before'],
+    ['attempt', 7, 'busy'],
+    ['attempt', 7, 'fine'],
+    ['attempt', 0, 'fine'],
+    ['attempt', 8, 'fine'],
+    ['pay', 1],
+    ['pay', 1],
+    ['cancelled', 2],
+    ['expired', 3],
+    ['expired', 4],
+    ['pay', 4],
+    ['cancelled', 5],
+    ['pay', 5],
+  ]);

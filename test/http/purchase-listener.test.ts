@@ -65,6 +65,7 @@ function application(): RequestListener {
       checks: {},
     },
     paymentSecrets: [],
+    currency: null,
     adminTokens: createAdminTokens([]),
     record: async () => {},
     onUnrecorded: () => {},
