@@ -1,4 +1,5 @@
 /** How well an open loop kept its schedule, and whether its figures say more about the service than about the generator. */
+import { percentile } from '../kit/percentile.ts';
 
 /** In ms; all 0 when there is nothing. Exact: the smallest value that p % of all values do not exceed. */
 export interface Percentiles {
@@ -27,8 +28,7 @@ export interface Sending {
 
 export function percentiles(valuesUs: ArrayLike<number>): Percentiles {
   const sorted = Float64Array.from(valuesUs).sort();
-  const atMs = (percent: number): number =>
-    Math.round(sorted[Math.max(0, Math.ceil((percent / 100) * sorted.length) - 1)] ?? 0) / 1_000;
+  const atMs = (percent: number): number => Math.round(percentile(sorted, percent)) / 1_000;
   return { p50: atMs(50), p99: atMs(99), max: atMs(100) };
 }
 

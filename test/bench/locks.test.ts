@@ -5,14 +5,8 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { busyShare, untilIdle } from '../../bench/kit/idle.ts';
 import { chosenLocks, everyLock } from '../../bench/kit/lock-cells.ts';
-import {
-  fairness,
-  handOffsOf,
-  jainIndex,
-  numbersOf,
-  overlaps,
-  percentile,
-} from '../../bench/suites/locks/numbers.ts';
+import { percentile } from '../../bench/kit/percentile.ts';
+import { fairness, handOffsOf, jainIndex, numbersOf, overlaps } from '../../bench/suites/locks/numbers.ts';
 import type { Cycle, WorkerReport } from '../../bench/suites/locks/protocol.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));

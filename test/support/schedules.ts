@@ -10,6 +10,7 @@
  * first to last valid check overlap: a check of one then lies between two checks of the other. All processes of a machine
  * read the same monotonic clock.
  */
+import { seededRandom } from '../../bench/kit/random.ts';
 
 /** One claim: wait for the lock, hold it, release it. */
 export interface ClaimStep {
@@ -131,20 +132,9 @@ export interface Overlap {
 /** The same in all processes of the machine. */
 export const monotonicMs = (): number => Number(process.hrtime.bigint()) / 1e6;
 
-/** mulberry32. @returns a source of numbers in [0, 1) */
-function random(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
 /** Generates the schedule of a seed. @param leaseMs the shortest and the longest lease, milliseconds */
 export function makeSchedule(seed: number, leaseMs: readonly [number, number]): Schedule {
-  const next = random(seed);
+  const next = seededRandom(seed);
   const between = (least: number, most: number) => Math.floor(least + next() * (most - least + 1));
   const clients = between(2, between(2, 4));
   const ttlMs = between(...leaseMs);

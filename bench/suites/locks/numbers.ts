@@ -1,4 +1,5 @@
 /** The numbers of one measurement, computed from the reports of its processes. Pure. */
+import { percentile } from '../../kit/percentile.ts';
 import type { Cycle, Span, Waiting, WorkerReport } from './protocol.ts';
 
 /** The figures of one measurement; those for each grant are null when they were not counted. */
@@ -136,11 +137,6 @@ export function fairness(
     order: compared === 0 ? 1 : (pairs.agree - pairs.disagree) / compared,
     jain: jainIndex(counts),
   };
-}
-
-/** The smallest value that `percent` % of all values do not exceed. */
-export function percentile(sorted: ArrayLike<number>, percent: number): number {
-  return sorted[Math.max(0, Math.ceil((percent / 100) * sorted.length) - 1)] ?? 0;
 }
 
 /** In ms. Percentiles are exact: the smallest value that p % of all values do not exceed. Null: there is none. */

@@ -2,6 +2,7 @@
 import type { AuditReport } from '../../audit/audit.ts';
 import type { AttemptOutcome, HistoryRecord } from '../../kit/history.ts';
 import type { RoundTrips } from '../../kit/link.ts';
+import { percentile } from '../../kit/percentile.ts';
 import type { Reference } from '../../kit/pgbench.ts';
 import type { Point, TrialBase } from '../../kit/suite.ts';
 import type { PostLoadCounts } from '../../load/post-load.ts';
@@ -149,11 +150,8 @@ function latency(sortedUs: Float64Array): Latency | null {
   return { p50: at(50), p90: at(90), p99: at(99), max: at(100) };
 }
 
-function percentileMs(sortedUs: Float64Array, percent: number): number {
-  // In whole tenths of a percent: 99.9 / 100 × 1,000 is more than 999 in floating point.
-  const place = Math.ceil((Math.round(percent * 10) * sortedUs.length) / 1_000);
-  return Math.round(sortedUs[Math.max(0, place - 1)] ?? 0) / 1_000;
-}
+const percentileMs = (sortedUs: Float64Array, percent: number): number =>
+  Math.round(percentile(sortedUs, percent)) / 1_000;
 
 /** Share of the units that went to the first `stock` customers to come, 0 to 1; null: none was sold. */
 function firstComeShare(history: readonly HistoryRecord[], { stock, schedule }: LoadFacts): number | null {
