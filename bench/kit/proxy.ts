@@ -1,13 +1,14 @@
 /**
  * A TCP proxy on the loopback with rules for what happens to bytes.
  *
- *   set(mode)      pass, lose (swallow) bytes of one or both directions, or refuse connections
+ *   set(mode)      pass, stall, lose (swallow) bytes of one or both directions, or refuse connections
  *   lose(address)  lose the bytes of the connections that come from an address
  *   hold()         keep all bytes, in order, until release()
  *   holdRequest()  keep one connection's requests from the first one that contains a marker on
  *   watch          see each request first, and drop it, or act right after it was passed on
  *   cut, cutClients, delayMs, lead
  *
+ * A network that stalls delivers bytes and the ends of connections later, in order, as one does that recovers by retransmission.
  * A network that loses bytes closes no connection: what is written is swallowed. When bytes pass again, connections that lost
  * some are cut, because their stream has a hole.
  */
@@ -17,7 +18,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const RETRY_MS = 20;
 
-export type LinkMode = 'pass' | 'lose-replies' | 'lose-requests' | 'black-hole' | 'refuse';
+export type LinkMode = 'pass' | 'stall' | 'lose-replies' | 'lose-requests' | 'black-hole' | 'refuse';
 
 /** The way of one client to its server, or to all of its servers. */
 export interface Link {
@@ -76,6 +77,8 @@ export class TcpProxy implements Link, AsyncDisposable {
   delayMs = 0;
   watch: Watch | null = null;
   #mode: LinkMode = 'pass';
+  /** Since it passed the last time. */
+  #hasStalled = false;
   #lost: string | null = null;
   #holding = false;
   #wanted: { readonly marker: string; found(request: string): void } | undefined;
@@ -134,13 +137,30 @@ export class TcpProxy implements Link, AsyncDisposable {
     this.set(this.#mode);
   }
 
-  set(mode: LinkMode): void {
+  /** @returns whether this cut a connection */
+  set(mode: LinkMode): boolean {
     this.#mode = mode;
-    for (const pair of this.#pairs) {
-      const dead = pair.client.destroyed || pair.upstream.destroyed;
+    this.#hasStalled ||= mode === 'stall';
+    const isOver = this.#hasStalled && mode === 'pass';
+    const cut = [...this.#pairs].filter((pair) => {
+      const dead = !isOver && (pair.client.destroyed || pair.upstream.destroyed);
       const passes = mode === 'pass' && pair.from !== this.#lost;
-      if (mode === 'refuse' || (passes && (pair.holed || dead))) this.#end(pair);
+      return mode === 'refuse' || (passes && (pair.holed || dead));
+    });
+    for (const pair of cut) this.#end(pair);
+    if (isOver) {
+      this.#hasStalled = false;
+      for (const pair of this.#pairs) this.#resume(pair);
     }
+    return cut.length > 0;
+  }
+
+  /** Delivers what a stall has held, and the end of the connection behind it. */
+  #resume({ client, upstream, requests, replies }: Pair): void {
+    for (const direction of [requests, replies])
+      for (const chunk of direction.held.splice(0)) send(direction, chunk);
+    if (client.destroyed) upstream.end();
+    if (upstream.destroyed) client.end();
   }
 
   hold(): void {
@@ -172,9 +192,11 @@ export class TcpProxy implements Link, AsyncDisposable {
     this.cut();
   }
 
-  /** Resets all connections. */
-  cut(): void {
+  /** Resets all connections. @returns whether there were any */
+  cut(): boolean {
+    const any = this.#pairs.size > 0;
     for (const pair of this.#pairs) this.#end(pair);
+    return any;
   }
 
   /** Closes the clients' sides. Held requests still reach the server. */
@@ -242,10 +264,13 @@ export class TcpProxy implements Link, AsyncDisposable {
     });
     // Where bytes are lost, the end of a connection is lost, too. Otherwise it follows what was sent before it.
     client.on('close', () => {
-      if (this.#loses(pair, 'requests') || pair.stuck || pair.requests.held.length > 0) return;
+      const isHeld = this.#mode === 'stall' || pair.requests.held.length > 0;
+      if (this.#loses(pair, 'requests') || pair.stuck || isHeld) return;
       upstream.end();
     });
-    upstream.on('close', () => this.#loses(pair, 'replies') || this.#end(pair));
+    upstream.on('close', () => {
+      if (!this.#loses(pair, 'replies') && this.#mode !== 'stall') this.#end(pair);
+    });
     for (const socket of [client, upstream]) socket.on('error', () => {});
   }
 
@@ -270,7 +295,7 @@ export class TcpProxy implements Link, AsyncDisposable {
   }
 
   #pass(direction: Direction, chunk: Buffer, hold: boolean): void {
-    if (hold || direction.held.length > 0) direction.held.push(chunk);
+    if (hold || this.#mode === 'stall' || direction.held.length > 0) direction.held.push(chunk);
     else if (this.delayMs === 0) send(direction, chunk);
     else setTimeout(() => send(direction, chunk), this.delayMs); // timers of one length keep their order
   }

@@ -268,7 +268,7 @@ it('Postgres has locked rows', () =>
 it('Postgres is silent', () =>
   expectOnly503(async () => {
     links.postgres.set('black-hole');
-    return async () => links.postgres.set('pass');
+    return async () => void links.postgres.set('pass');
   }));
 
 it('Postgres resets its connections', () =>
@@ -350,7 +350,7 @@ it('Redis has another password', () =>
 it('Redis is silent', () =>
   expectOnly503(async () => {
     links.redis.set('black-hole');
-    return async () => links.redis.set('pass');
+    return async () => void links.redis.set('pass');
   }));
 
 it('Redis resets its connections', () =>

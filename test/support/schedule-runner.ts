@@ -5,12 +5,13 @@
  * Several lanes run schedules concurrently. A lane has slots for clients in different processes. A pause stops all clients of a
  * process, including those of other lanes.
  */
+
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { type LinkMode, ScheduleLink } from './schedule-link.ts';
+import { type LinkMode, TcpProxy } from '../../bench/kit/proxy.ts';
 import {
   type ClientLease,
   type ClientResult,
@@ -126,7 +127,7 @@ class Slot {
   cuts: Span[] = [];
   readonly #target: Target;
   #client = 0;
-  #links: ScheduleLink[] | null = null;
+  #links: TcpProxy[] | null = null;
   #hasCrashed = false;
 
   constructor(worker: Worker, target: Target) {
@@ -149,7 +150,9 @@ class Slot {
 
   async #open(): Promise<void> {
     this.#client = clients++;
-    this.#links = await Promise.all(this.#target.ports.map((port) => ScheduleLink.open(port)));
+    this.#links = await Promise.all(
+      this.#target.ports.map((port) => TcpProxy.open({ port, remembers: false })),
+    );
     const { lock, servers } = this.#target;
     const through = { lock, ...servers(this.#links.map(({ port }) => port)) };
     await this.worker.send({ do: 'open', client: this.#client, servers: through });
@@ -194,7 +197,7 @@ class Slot {
   }
 
   /** Records the time if a connection was cut. */
-  #cut(how: (link: ScheduleLink) => boolean): void {
+  #cut(how: (link: TcpProxy) => boolean): void {
     const fromMs = monotonicMs();
     const cut = (this.#links ?? []).filter(how).length > 0;
     if (cut) this.cuts.push({ fromMs, toMs: monotonicMs() });
