@@ -64,6 +64,9 @@ function explain(cause: NodeJS.ErrnoException, { port, host }: Address, variable
  * Stops accepting connections, answers the requests in progress, and closes each connection with its next answer. After
  * `drainMs` it closes idle connections, and `shutdownMs` after the stop all.
  *
+ * The listener is closed before the first client is told to leave: a client whose connection is closed connects again at once, and the
+ * kernel resets what it has accepted for a listener that closes. A connection that comes in that instant is reset all the same.
+ *
  * An idle connection is kept for `drainMs`, because its client may just have sent a request on it. In a test with sixteen busy
  * clients, closing idle connections at once (as `http.Server.close` does) lost about four requests.
  *
@@ -71,11 +74,11 @@ function explain(cause: NodeJS.ErrnoException, { port, host }: Address, variable
  * nothing before it has read them: `setImmediate` runs after the event loop has polled.
  */
 export async function stopListening(server: HttpServer): Promise<void> {
-  server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));
   const deadline = setTimeout(() => server.closeAllConnections(), limits.shutdownMs);
   await polled(); // what the poll that brought the signal found
   await polled(); // what came while that was worked on
   const closed = new Promise((resolve) => Server.prototype.close.call(server, resolve));
+  server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));
   await Promise.race([closed, sleep(limits.drainMs)]);
   // A connection whose response began before has no `Connection: close` and would stay open while idle.
   const closeIdle = () => setImmediate(() => server.closeIdleConnections());
