@@ -118,6 +118,7 @@ const here: Readonly<Record<string, (name: string) => Promise<void>>> = {
   'bench:profile': refusesOptions,
   race: refusesOptions,
   lab: refusesOptions,
+  pictures: refusesOptions,
   audit: refusesOptions,
   reconcile: refusesOptions,
   dev: startAndStop,
