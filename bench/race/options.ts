@@ -1,21 +1,14 @@
 /** Options of a race: defaults, bounds, and the validation that the command line and the page share. */
 import { strategies } from '../../src/strategies/registry.ts';
-import { postgresKilled } from '../faults/postgres-killed.ts';
-import { postgresSilent } from '../faults/postgres-silent.ts';
-import { redisEmptied } from '../faults/redis-emptied.ts';
-import { redisSilent } from '../faults/redis-silent.ts';
-import { serviceKilled } from '../faults/service-killed.ts';
 import type { StrategyFault } from '../faults/strategy-fault.ts';
+import { strategyFaults } from '../faults/strategy-faults.ts';
 import type { RaceOptions } from './view.ts';
 
+const OFFERED = ['service-killed', 'redis-emptied', 'redis-silent', 'postgres-killed', 'postgres-silent'];
 /** In the order of the buttons. */
-export const raceFaults: readonly StrategyFault[] = [
-  serviceKilled,
-  redisEmptied,
-  redisSilent,
-  postgresKilled,
-  postgresSilent,
-];
+export const raceFaults: readonly StrategyFault[] = strategyFaults.filter(({ name }) =>
+  OFFERED.includes(name),
+);
 
 /**
  * Sized for two cores that run all lanes and their customers. The fastest strategy sells out after a third of the race, so slower

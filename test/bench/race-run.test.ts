@@ -8,13 +8,15 @@ import { fileURLToPath } from 'node:url';
 import axe from 'axe-core';
 import { chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { postgresKilled } from '../../bench/faults/postgres-killed.ts';
 import type { StrategyFault } from '../../bench/faults/strategy-fault.ts';
+import { strategyFaults } from '../../bench/faults/strategy-faults.ts';
 import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 import { defaults, raceFaults } from '../../bench/race/options.ts';
 import { Race, RaceError } from '../../bench/race/race.ts';
 import { openServer } from '../../bench/race/server.ts';
 import type { Phase, RaceView } from '../../bench/race/view.ts';
+
+const postgresKilled = strategyFaults.find(({ name }) => name === 'postgres-killed')!;
 
 const small = { ...defaults, strategies: ['unsafe', 'lua'], customers: 900, units: 240, rate: 60 };
 const main = fileURLToPath(new URL('../../bench/race/main.ts', import.meta.url));
