@@ -43,7 +43,7 @@ const NOT_OURS = ['NODE_EXTRA_CA_CERTS', 'URL', 'STOCK', 'PATH', 'LD_LIBRARY_PAT
 
 /** The source that reads the options of a script. */
 function programOf(script: string): string {
-  const [, file = ''] = /node (?:--\S+ (?:tsx )?)*((?:bench|dist|src)\/\S+)/.exec(script) ?? [];
+  const [, file = ''] = /node (?:--\S+ (?:tsx )?)*((?:bench|dist|scripts|src)\/\S+)/.exec(script) ?? [];
   const suites = file === 'bench/main.ts' ? ['bench/kit/options.ts', ...filesBelow('bench/suites')] : [];
   const own = file.replace(/^dist(.*)\.js$/, 'src$1.ts');
   return [own, ...suites]

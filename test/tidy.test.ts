@@ -7,7 +7,7 @@ import { FULL_ONLY, IN_BOTH, ON_VALKEY, QUICK_ONLY, TIMED } from './tiers.ts';
 
 const root = fileURLToPath(new URL('../', import.meta.url));
 
-const files = ['src', 'bench', 'test', 'lua']
+const files = ['src', 'bench', 'test', 'lua', 'scripts']
   .flatMap((folder) =>
     readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((f) =>
       path.join(folder, f),
@@ -115,7 +115,7 @@ describe('imports', () => {
     ['bench/suites/', /^bench\/(race|main)/],
     ['bench/race/', /^bench\/(suites|main)/],
     ['bench/race/page/', /^(?!src\/web\/|bench\/race\/(page\/|view))/],
-    ['src/', /^(bench|test)\//],
+    ['src/', /^(bench|test|scripts)\//],
   ])('of %s leave out %s', (folder, forbidden) => {
     const own = files.filter((file) => file.startsWith(folder) && /\.tsx?$/.test(file));
     expect(own.length).toBeGreaterThan(2);
@@ -133,7 +133,8 @@ describe('imports', () => {
   });
 
   it('keep registries for composition roots and contract tests', () => {
-    const allowed = /^(src\/(main|core|service|reconcile|audit)\.ts|test\/(contract|support)\/.*|bench\/.*)$/;
+    const allowed =
+      /^(src\/(main|core|service|reconcile|audit)\.ts|test\/(contract|support)\/.*|bench\/.*|scripts\/.*)$/;
     for (const file of files.filter((f) => f.endsWith('.ts'))) {
       if (importsOf(file).some((f) => /src\/(strategies|locks)\/registry\.ts$/.test(f)))
         expect(file).toMatch(allowed);

@@ -5,8 +5,8 @@ import { delimiter, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { chartFile } from '../../bench/kit/report/chart-file.ts';
 import { htmlReport } from '../../bench/kit/report/index.ts';
+import { chartFile } from '../../scripts/chart-file.ts';
 import { layout, onLadder, resultsOf, usual } from './report-fixture.ts';
 
 const goal = {

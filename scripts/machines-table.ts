@@ -1,7 +1,8 @@
 /** From the CPU of an attempt to processors: the figures of the suites `scale` and `limits`, for rates that are not here. */
-import type { Results } from '../results.ts';
-import { number } from '../text.ts';
-import type { Table } from './table.ts';
+
+import type { Table } from '../bench/kit/report/table.ts';
+import type { Results } from '../bench/kit/results.ts';
+import { number } from '../bench/kit/text.ts';
 
 /** Attempts a second. */
 const rates = [10_000, 100_000, 1_000_000] as const;

@@ -1,10 +1,11 @@
 /** The ranking as an SVG file, for pages that take pictures only; it follows the reader's light or dark scheme. */
-import type { Results } from '../results.ts';
-import { html, Markup } from './markup.ts';
-import { figure } from './numbers.ts';
-import { palette } from './palette.ts';
-import { compared, groupsOf, isCorrect, metricOf } from './rows.ts';
-import { bestText, sentence, worstCheck } from './words.ts';
+
+import { html, Markup } from '../bench/kit/report/markup.ts';
+import { figure } from '../bench/kit/report/numbers.ts';
+import { palette } from '../bench/kit/report/palette.ts';
+import { compared, groupsOf, isCorrect, metricOf } from '../bench/kit/report/rows.ts';
+import { bestText, sentence, worstCheck } from '../bench/kit/report/words.ts';
+import type { Results } from '../bench/kit/results.ts';
 
 const [width, rowHeight, top, nameWidth, endWidth] = [840, 26, 34, 190, 200];
 const style = `svg{${palette.light}font:13px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.soft{fill:var(--soft)}.bad{fill:var(--bad)}

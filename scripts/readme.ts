@@ -5,17 +5,9 @@
  * With `--check` it writes nothing, and exits with 1 when a file differs from its sources.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { unknownOption } from '../../../src/config/suggest.ts';
-import { LOCK_CAPABILITIES } from '../../../src/locks/lock.ts';
-import { locks } from '../../../src/locks/registry.ts';
-import { strategies } from '../../../src/strategies/registry.ts';
-import type { Results } from '../results.ts';
-import { number } from '../text.ts';
-import { chartFile } from './chart-file.ts';
-import { htmlReport, markdownReport } from './index.ts';
-import { machinesTable } from './machines.ts';
-import { pictureFile, verdictsOf } from './matrix.ts';
-import { quantity } from './numbers.ts';
+import { htmlReport, markdownReport } from '../bench/kit/report/index.ts';
+import { pictureFile, verdictsOf } from '../bench/kit/report/matrix.ts';
+import { quantity } from '../bench/kit/report/numbers.ts';
 import {
   comparisons,
   extraTables,
@@ -24,11 +16,19 @@ import {
   shortTable,
   sweepTable,
   type Table,
-} from './table.ts';
-import { markdownTable } from './text.ts';
-import { noiseText, originText } from './words.ts';
+} from '../bench/kit/report/table.ts';
+import { markdownTable } from '../bench/kit/report/text.ts';
+import { noiseText, originText } from '../bench/kit/report/words.ts';
+import type { Results } from '../bench/kit/results.ts';
+import { number } from '../bench/kit/text.ts';
+import { unknownOption } from '../src/config/suggest.ts';
+import { LOCK_CAPABILITIES } from '../src/locks/lock.ts';
+import { locks } from '../src/locks/registry.ts';
+import { strategies } from '../src/strategies/registry.ts';
+import { chartFile } from './chart-file.ts';
+import { machinesTable } from './machines-table.ts';
 
-const root = new URL('../../../', import.meta.url);
+const root = new URL('../', import.meta.url);
 const folder = 'bench/results/canonical';
 /** Committed runs, each with its reports beside it. */
 const runs = [
