@@ -4,11 +4,11 @@
  */
 
 import { once } from 'node:events';
-import { Agent, request } from 'node:http';
+import { createServer } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
 import { expect, it } from 'vitest';
-import { createSale, eventually, users } from '../support/client.ts';
-import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { stopListening } from '../../src/http/listen.ts';
+import { users } from '../support/client.ts';
 import { World } from '../support/world.ts';
 
 const CLIENTS = 16;
@@ -56,26 +56,22 @@ it('a rolling restart leaves no attempt without its order', async () => {
   expect((await sale.units()).sold).toBe(accepted);
 });
 
-it('a stopping service tells no client to leave before it has stopped listening', async () => {
-  await using stores = await openTestStores();
-  await using service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
-  const { id } = await createSale(service.url, 1);
-  using kept = Object.assign(new Agent({ keepAlive: true, maxSockets: 1 }), {
-    [Symbol.dispose]: () => kept.destroy(),
+it('a stopping service tells no client to leave while it listens', async () => {
+  const seen: [connection: unknown, isListening: boolean][] = [];
+  const server = createServer((_req, res) => {
+    seen.push([res.getHeader('connection'), server.listening]);
+    res.end();
   });
-  const read = async (agent?: Agent) => {
-    const sent = request(`${service.url}/sales/${id}`, agent === undefined ? {} : { agent });
-    const [response] = await once(sent.end(), 'response');
-    response.resume();
-    await once(response, 'end');
-    return String(response.headers.connection);
-  };
-  const code = (error: NodeJS.ErrnoException) => error.code;
-  expect(await read(kept)).toBe('keep-alive');
-  service.process.kill('SIGTERM');
-  await eventually(
-    () => read(kept),
-    (connection) => connection === 'close',
-  );
-  expect(await read(new Agent()).catch(code)).toBe('ECONNREFUSED');
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const ask = () => client.write('GET / HTTP/1.1\r\nHost: test\r\n\r\n');
+  ask();
+  await once(client, 'data');
+  ask(); // in the socket of the server when it stops
+  const stopped = stopListening(server);
+  await once(client, 'data');
+  client.destroy();
+  await stopped;
+  expect(seen).toHaveLength(2);
+  expect(seen).not.toContainEqual(['close', true]);
 });
