@@ -104,7 +104,6 @@ const share = z
   .regex(/^(0|1|0?\.\d+|1\.0+)$/, 'must be a number from 0 to 1')
   .transform(Number);
 
-/** One of two values, as its literal type. */
 const currencyCode = z
   .string()
   .refine(
@@ -112,6 +111,7 @@ const currencyCode = z
     'must be a code of ISO 4217, such as EUR',
   );
 
+/** One of two values, as its literal type. */
 const either = <A extends string, B extends string>(a: A, b: B) =>
   z.string().refine((text): text is A | B => text === a || text === b, { error: `must be ${a} or ${b}` });
 

@@ -22,8 +22,8 @@ export function freeUnits({ remaining }: Sale): number {
   return Math.max(0, remaining);
 }
 
-/** The state of a sale at an instant. */
 export const saleStates = ['scheduled', 'open', 'sold-out', 'ended'] as const;
+/** The state of a sale at an instant. */
 export type SaleState = (typeof saleStates)[number];
 
 /** Which sales a list has, the newest first. */

@@ -64,7 +64,7 @@ function explain(cause: NodeJS.ErrnoException, { port, host }: Address, variable
  * Stops accepting connections, answers the requests in progress, and closes each connection with its next answer. After
  * `drainMs` it closes idle connections, and `shutdownMs` after the stop all.
  *
- * The listener is closed before the first client is told to leave: a client whose connection is closed connects again at once, and the
+ * The listener is closed before the first `Connection: close`: a client whose connection is closed connects again at once, and the
  * kernel resets what it has accepted for a listener that closes. A connection that comes in that instant is reset all the same.
  *
  * An idle connection is kept for `drainMs`, because its client may just have sent a request on it. In a test with sixteen busy

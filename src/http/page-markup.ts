@@ -1,5 +1,4 @@
 /** The HTML of the pages. src/web/shop renders the same elements and classes. */
-
 import { limits } from '../config/limits.ts';
 import type { Money } from '../domain/money.ts';
 import { type Sale, type SaleState, saleStates } from '../domain/sale.ts';

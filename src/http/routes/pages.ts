@@ -9,7 +9,7 @@ import { moneyIn } from '../../domain/money.ts';
 import { type SaleState, stateOf } from '../../domain/sale.ts';
 import { storeFailure } from '../../store/failures.ts';
 import { type AdminTokens, isLocal } from '../admin.ts';
-import { type Assets, bodyOf, sendBody } from '../assets.ts';
+import { type Assets, type Body, bodyOf, sendBody } from '../assets.ts';
 import { escaped, frame, saleBody, salesBody } from '../page-markup.ts';
 import { areFull, type Reads } from '../reads.ts';
 import { pageQuerySchema } from '../schemas.ts';
@@ -41,10 +41,11 @@ const POLICY = [
 export function missingPage(context: PageContext, assets: Assets): RequestHandler {
   const page = framed(context, assets);
   const text = 'Check the address, or <a href="/">see what is on sale</a>.';
-  const html = page({ title: 'No such page', current: '', body: notice('There is no such page', text) });
+  const body = notice('There is no such page', text);
+  const html = bodyOf('html', page({ title: 'No such page', current: '', body }));
   return async (req, res, next) => {
     if (req.method !== 'GET' || req.accepts(['json', 'html']) !== 'html') return next();
-    await send(req, res.status(404), html);
+    send(req, res.status(404), await html);
   };
 }
 
@@ -112,8 +113,7 @@ function listPage({ reads, currency }: PageContext, page: Render): RequestHandle
     const filter = JSON.stringify(filterOf(req.query));
     const html = areFull(reads) ? null : await render(filter).catch(inStore);
     if (html === null) return unavailable(req, res, page);
-    res.setHeader('Content-Security-Policy', POLICY);
-    sendBody(req, res, html);
+    send(req, res, html);
   };
 }
 
@@ -130,14 +130,14 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
     if (known === undefined) {
       const text = 'Check the address, or <a href="/">see what is on sale</a>.';
       const body = notice('There is no such sale', text);
-      return send(req, res.status(404), page({ title: 'No such sale', current: '', body }));
+      return sendText(req, res.status(404), page({ title: 'No such sale', current: '', body }));
     }
     const sale = { ...known, state: stateOf(known, found.nowMs) };
     // Only if this client may report a payment without a signature or a token.
     const canPay = paymentSecrets.length === 0 && adminTokens?.areSet === false && isLocal(req);
     const data = { page: 'sale', now: found.nowMs, sale, auth: authOf(context), canPay, proofWorker };
     const body = saleBody(sale, money);
-    await send(req, res, page({ title: sale.name, current: '', script: 'shop', data, body }));
+    await sendText(req, res, page({ title: sale.name, current: '', script: 'shop', data, body }));
   };
 }
 
@@ -145,14 +145,17 @@ function consolePage(context: PageContext, page: Render): RequestHandler {
   const data = { needsToken: context.adminTokens!.areSet, auth: authOf(context) };
   const text = 'Without JavaScript, use the <a href="/docs">API</a>.';
   const body = `<noscript>${notice('The console needs JavaScript', text)}</noscript>`;
-  const html = page({ title: 'Console', current: '/console', script: 'console', data, body });
-  return (req, res) => send(req, res, html);
+  const html = bodyOf('html', page({ title: 'Console', current: '/console', script: 'console', data, body }));
+  return async (req, res) => send(req, res, await html);
 }
 
-async function send(req: Request, res: Response, html: string): Promise<void> {
+function send(req: Request, res: Response, html: Body): void {
   res.setHeader('Content-Security-Policy', POLICY);
-  sendBody(req, res, await bodyOf('html', html));
+  sendBody(req, res, html);
 }
+
+const sendText = async (req: Request, res: Response, html: string): Promise<void> =>
+  send(req, res, await bodyOf('html', html));
 
 /** @returns null for a failure of a store, which gets an error page @throws any other error */
 function inStore(error: unknown): null {
@@ -166,5 +169,5 @@ const notice = (title: string, html: string): string =>
 function unavailable(req: Request, res: Response, page: Render): Promise<void> {
   const body = notice('The shop is busy', 'Reload this page in a moment.');
   res.setHeader('Retry-After', String(limits.retryAfterS));
-  return send(req, res.status(503), page({ title: 'Busy', current: '', body }));
+  return sendText(req, res.status(503), page({ title: 'Busy', current: '', body }));
 }

@@ -1,10 +1,10 @@
 /** Sales: create, restock, audit, and the command for a load test. */
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { type SaleState, saleStates, stateOf } from '../../domain/sale.ts';
+import { type SaleState, stateOf } from '../../domain/sale.ts';
 import type { Answer, Sale } from '../ui/api.ts';
 import { clock, count, currency, currencyCode, dateTime, money } from '../ui/format.ts';
-import { Bar, Command, Field, Notice, STATES, StatePill, useKeptFocus } from '../ui/parts.tsx';
+import { Bar, Command, Field, Notice, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 import { asAdmin } from './token.ts';
 
@@ -144,12 +144,7 @@ function Filter() {
         aria-label="State"
         onChange={({ currentTarget }) => set({ state: currentTarget.value as SaleState | '' })}
       >
-        <option value="">All states</option>
-        {saleStates.map((one) => (
-          <option key={one} value={one}>
-            {STATES[one][1]}
-          </option>
-        ))}
+        <StateOptions chosen={filter.value.state} />
       </select>
     </div>
   );

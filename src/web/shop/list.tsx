@@ -1,10 +1,10 @@
 /** The list of sales. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { type SaleState, saleStates, stateOf } from '../../domain/sale.ts';
+import { type SaleState, stateOf } from '../../domain/sale.ts';
 import { ask, type Sale } from '../ui/api.ts';
 import { clock, count, money } from '../ui/format.ts';
-import { Bar, STATES, StatePill } from '../ui/parts.tsx';
+import { Bar, StateOptions, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 
 /** The list refreshes only while it is visible; the service coalesces the reads of all visitors. */
@@ -95,12 +95,7 @@ function Filter({ search, state }: Pick<ListData, 'search' | 'state'>) {
         aria-label="Search by name"
       />
       <select name="state" aria-label="State" onChange={(event) => event.currentTarget.form!.requestSubmit()}>
-        <option value="">All states</option>
-        {saleStates.map((one) => (
-          <option key={one} value={one} selected={one === state}>
-            {STATES[one][1]}
-          </option>
-        ))}
+        <StateOptions chosen={state} />
       </select>
       <button type="submit" class="slim">
         Show

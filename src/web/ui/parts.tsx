@@ -1,7 +1,7 @@
 /** Components that pages share, styled by style.css. */
 import type { ComponentChildren, RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import type { SaleState } from '../../domain/sale.ts';
+import { type SaleState, saleStates } from '../../domain/sale.ts';
 import { count } from './format.ts';
 
 export type Tone = 'good' | 'warn' | 'bad' | 'plain';
@@ -10,7 +10,7 @@ export function Pill({ tone, children }: { tone: Tone; children: ComponentChildr
   return <span class={`pill ${tone}`}>{children}</span>;
 }
 
-export const STATES: Readonly<Record<SaleState, readonly [Tone, string]>> = {
+const STATES: Readonly<Record<SaleState, readonly [Tone, string]>> = {
   scheduled: ['warn', 'Opens soon'],
   open: ['good', 'On sale'],
   'sold-out': ['bad', 'Sold out'],
@@ -21,6 +21,18 @@ export function StatePill({ state }: { state: SaleState }) {
   const [tone, text] = STATES[state];
   return <Pill tone={tone}>{text}</Pill>;
 }
+
+/** Of a select that filters sales. */
+export const StateOptions = ({ chosen }: { chosen: SaleState | '' }) => (
+  <>
+    <option value="">All states</option>
+    {saleStates.map((one) => (
+      <option key={one} value={one} selected={one === chosen}>
+        {STATES[one][1]}
+      </option>
+    ))}
+  </>
+);
 
 /** A message of one or two sentences. Inside a `Live`, screen readers announce it. */
 export function Notice({
