@@ -1,5 +1,5 @@
 import { defineConfig } from 'vitest/config';
-import { valkeyFolder } from './bench/kit/valkey.ts';
+import { valkeyFolder } from './lab/servers/valkey.ts';
 import { Reporter } from './test/support/reporter.ts';
 import { FULL_ONLY, IN_BOTH, ON_VALKEY, QUICK_ONLY, TIMED } from './test/tiers.ts';
 

@@ -1,12 +1,12 @@
 /** `npm run bench [-- suite]`: the file of the bench that reads the command line and signals. */
 import { dirname, join } from 'node:path';
+import { reasonOf } from '../lab/kit/text.ts';
 import { suggestion } from '../src/config/suggest.ts';
 import { compareResults, comparisonText, regressions } from './kit/compare.ts';
 import { type OptionSpecs, optionLines, parseOptions, readOptions } from './kit/options.ts';
 import { readResults } from './kit/results.ts';
 import { exitCodes, runSuite, writeReports } from './kit/run.ts';
 import type { Suite } from './kit/suite.ts';
-import { reasonOf } from './kit/text.ts';
 import { faults } from './suites/faults/suite.ts';
 import { innodbSuite } from './suites/innodb/suite.ts';
 import { flat, limits, memory, scale } from './suites/limits/suite.ts';

@@ -2,7 +2,7 @@
 
 import type { Table } from '../bench/kit/report/table.ts';
 import type { Results } from '../bench/kit/results.ts';
-import { number } from '../bench/kit/text.ts';
+import { number } from '../lab/kit/text.ts';
 
 /** Attempts a second. */
 const rates = [10_000, 100_000, 1_000_000] as const;

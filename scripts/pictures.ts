@@ -3,8 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { type OptionSpecs, optionLines, readOptions } from '../bench/kit/options.ts';
 import { takePictures } from '../bench/kit/picture.ts';
-import { noShedding, startService } from '../bench/kit/service.ts';
-import { openStores } from '../bench/kit/stores.ts';
+import { openStores } from '../lab/servers/stores.ts';
+import { noShedding, startService } from '../lab/service.ts';
 
 const FOLDER = fileURLToPath(new URL('../docs/pictures/', import.meta.url));
 const viewport = { width: 1010, height: 640 };

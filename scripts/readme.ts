@@ -20,7 +20,7 @@ import {
 import { markdownTable } from '../bench/kit/report/text.ts';
 import { noiseText, originText } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
-import { number } from '../bench/kit/text.ts';
+import { number } from '../lab/kit/text.ts';
 import { unknownOption } from '../src/config/suggest.ts';
 import { LOCK_CAPABILITIES } from '../src/locks/lock.ts';
 import { locks } from '../src/locks/registry.ts';

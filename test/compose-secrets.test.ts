@@ -3,7 +3,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
-import { temporaryFolder } from '../bench/kit/temporary-folder.ts';
+import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
 import { parseEnv } from '../src/config/env.ts';
 import { choices } from '../src/core.ts';
 import { findRedisServer, startRedisServer } from '../src/local/redis-server.ts';

@@ -1,7 +1,7 @@
 /** docker-compose.yml, read without a Docker engine: its variables are Stampede's, and its parts fit together. */
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { youngGeneration } from '../bench/kit/service.ts';
+import { youngGeneration } from '../lab/service.ts';
 import { parseDatabaseUrl } from '../src/config/database-url.ts';
 import { parseEnv } from '../src/config/env.ts';
 import { parseRedisUrl, serversOf } from '../src/config/redis-url.ts';

@@ -104,7 +104,7 @@ describe.each(documents)('%s', (document) => {
       [...lines, ...samples(page, 'sh')].join('\n'),
       /(?<![\w-])([A-Z]+(?:_[A-Z]+)*)=/g,
     ))
-      if (variable.startsWith('BENCH_')) expect(text('bench/kit/remote.ts')).toContain(`\`${variable}=`);
+      if (variable.startsWith('BENCH_')) expect(text('lab/remote.ts')).toContain(`\`${variable}=`);
       else if (!NOT_OURS.includes(variable))
         expect(text('.env.example'), variable).toContain(`\n# ${variable}=`);
   });
@@ -359,7 +359,7 @@ describe('the reference of results.json', () => {
 
   it('has every check of the audit', () => {
     const checks = matches(
-      /const checks = \{([\s\S]*?)\}/.exec(text('bench/audit/audit.ts'))![1]!,
+      /const checks = \{([\s\S]*?)\}/.exec(text('lab/audit/audit.ts'))![1]!,
       /^ {2}(\w+)/gm,
     );
     expect(listed(section(page, '## The audit'))).toEqual(checks);

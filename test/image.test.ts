@@ -6,7 +6,7 @@ import { createServer } from 'node:net';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { temporaryFolder } from '../bench/kit/temporary-folder.ts';
+import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
 import { attempt, createSale, eventually } from './support/client.ts';
 import {
   buildImage,

@@ -7,7 +7,7 @@ import { FULL_ONLY, IN_BOTH, ON_VALKEY, QUICK_ONLY, TIMED } from './tiers.ts';
 
 const root = fileURLToPath(new URL('../', import.meta.url));
 
-const files = ['src', 'bench', 'test', 'lua', 'scripts']
+const files = ['src', 'lab', 'bench', 'test', 'lua', 'scripts']
   .flatMap((folder) =>
     readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((f) =>
       path.join(folder, f),
@@ -108,14 +108,15 @@ describe('imports', () => {
   });
 
   it.each([
-    ['bench/kit/', /^bench\/(suites|race|faults|load|audit|main)/],
-    ['bench/faults/', /^bench\/(suites|race|load|audit|main)/],
-    ['bench/load/', /^(src|bench\/(suites|race|faults|audit|main))/],
-    ['bench/audit/', /^(src\/(strategies|locks|orders)|bench\/(suites|race|faults|load|main))/],
+    ['lab/', /^(bench|test|scripts)\/|^src\/(?!config|local|locks|store)/],
+    ['lab/audit/', /^src\/(?!config)|^lab\/(?!audit|history|kit|servers\/stores)/],
+    ['lab/kit/', /^(?!lab\/kit\/)/],
+    ['bench/kit/', /^bench\/(suites|race|load|main)/],
+    ['bench/load/', /^(src|lab\/(?!history|kit)|bench\/(suites|race|main))/],
     ['bench/suites/', /^bench\/(race|main)/],
     ['bench/race/', /^bench\/(suites|main)/],
     ['bench/race/page/', /^(?!src\/web\/|bench\/race\/(page\/|view))/],
-    ['src/', /^(bench|test|scripts)\//],
+    ['src/', /^(lab|bench|test|scripts)\//],
   ])('of %s leave out %s', (folder, forbidden) => {
     const own = files.filter((file) => file.startsWith(folder) && /\.tsx?$/.test(file));
     expect(own.length).toBeGreaterThan(2);
@@ -134,7 +135,7 @@ describe('imports', () => {
 
   it('keep registries for composition roots and contract tests', () => {
     const allowed =
-      /^(src\/(main|core|service|reconcile|audit)\.ts|test\/(contract|support)\/.*|bench\/.*|scripts\/.*)$/;
+      /^(src\/(main|core|service|reconcile|audit)\.ts|test\/(contract|support)\/.*|lab\/.*|bench\/.*|scripts\/.*)$/;
     for (const file of files.filter((f) => f.endsWith('.ts'))) {
       if (importsOf(file).some((f) => /src\/(strategies|locks)\/registry\.ts$/.test(f)))
         expect(file).toMatch(allowed);

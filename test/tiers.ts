@@ -11,7 +11,6 @@ export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgr
 export const FULL_ONLY = [
   'test/access/lottery.test.ts',
   'test/alone.test.ts',
-  'test/bench/faults.test.ts',
   'test/bench/k6.test.ts',
   'test/bench/load.test.ts',
   'test/bench/locks.test.ts',
@@ -20,8 +19,6 @@ export const FULL_ONLY = [
   'test/bench/rate.test.ts',
   'test/bench/report-page.test.ts',
   'test/bench/round-trips.test.ts',
-  'test/bench/service.test.ts',
-  'test/bench/stores.test.ts',
   'test/bench/suites.test.ts',
   'test/contract/lock-order.test.ts',
   'test/contract/locks-on-cluster.test.ts',
@@ -29,6 +26,9 @@ export const FULL_ONLY = [
   'test/http/slow-clients.test.ts',
   'test/http/store-failures.test.ts',
   'test/image.test.ts',
+  'test/lab/faults.test.ts',
+  'test/lab/service.test.ts',
+  'test/lab/stores.test.ts',
   'test/local/deleted-folder.test.ts',
   'test/local/postgres-server.test.ts',
   'test/local/stores.test.ts',
@@ -65,10 +65,10 @@ export const FULL_ONLY = [
 
 /** Of the full tier, and apart from its other files: they depend on time, which more work at the same time would exceed. */
 export const TIMED = [
-  'test/bench/link.test.ts',
   'test/bench/race-run.test.ts',
   'test/http/flood.test.ts',
   'test/http/rolling-restart.test.ts',
+  'test/lab/link.test.ts',
 ];
 
 /** Have tests of both tiers, and ask test/support/tier.ts which ones are due. */

@@ -13,6 +13,7 @@
  * as changed, and 95 % of those that became 15 % slower.
  */
 import { isDeepStrictEqual } from 'node:util';
+import { quantity } from '../../lab/kit/text.ts';
 import { shortCommit } from './machine.ts';
 import { terminalTable } from './report/index.ts';
 import { figure } from './report/numbers.ts';
@@ -20,7 +21,6 @@ import type { Results } from './results.ts';
 import { type Interval, meanOf, median, noiseFloor, quotientOfMedians, quotients } from './statistics.ts';
 import type { MetricInfo, Point } from './suite.ts';
 import { type GoalRow, ratesOf, type SummaryRow } from './summary.ts';
-import { quantity } from './text.ts';
 
 /** A metric of a cell at a point, or a ratio that has a goal, in one run. */
 interface Figure {

@@ -7,7 +7,7 @@
  * file. `total_commands_processed` counts a script as one command, and each command it calls as one more (Redis 7.0).
  */
 import { readdirSync, readFileSync } from 'node:fs';
-import { redisClient } from './stores.ts';
+import { redisClient } from '../../lab/servers/stores.ts';
 
 export interface CpuTargets {
   /** The first process of each service; with WORKERS its children count, too. Null: it runs elsewhere. */

@@ -1,8 +1,8 @@
 /** What the kit gives a suite to work in: stores, folders, a signal, and a way to say things. */
 import { access, rm } from 'node:fs/promises';
-import { serviceEntry } from './service.ts';
-import { type BenchStores, openStores, type StoresOptions } from './stores.ts';
-import { temporaryFolder } from './temporary-folder.ts';
+import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { type BenchStores, openStores, type StoresOptions } from '../../lab/servers/stores.ts';
+import { serviceEntry } from '../../lab/service.ts';
 
 export interface Environment {
   /** Started when first asked for, stopped with the run. */

@@ -6,13 +6,13 @@ import { readdirSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { findProgram, startTool } from '../../lab/kit/processes.ts';
+import { withPostgres } from '../../lab/servers/stores.ts';
 import { limits } from '../../src/config/limits.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { type Layout, pinned } from './pin.ts';
-import { findProgram, startTool } from './processes.ts';
 import { insertSales } from './sales.ts';
 import { pgbenchScript } from './statements.ts';
-import { withPostgres } from './stores.ts';
 
 export interface ReferenceOptions {
   readonly strategy: string;

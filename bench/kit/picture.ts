@@ -1,7 +1,7 @@
 /** Pictures of a page for documents, light and dark, by a Chromium of the machine. */
 import { writeFile } from 'node:fs/promises';
 import { chromium, type Page } from 'playwright-core';
-import { findProgram } from './processes.ts';
+import { findProgram } from '../../lab/kit/processes.ts';
 
 interface Shot {
   readonly url: string;

@@ -1,6 +1,7 @@
 /** What the terminal shows while trials run: one line that changes in place, or plain lines where that is not possible. */
+
+import { clock } from '../../lab/kit/text.ts';
 import type { Trial } from './suite.ts';
-import { clock } from './text.ts';
 
 /** What is used of a terminal or a file. */
 export interface Output {

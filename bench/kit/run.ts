@@ -9,6 +9,8 @@
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { reasonOf } from '../../lab/kit/text.ts';
+import type { StoresOptions } from '../../lab/servers/stores.ts';
 import { type Environment, MissingServersError, openEnvironment } from './environment.ts';
 import { untilIdle } from './idle.ts';
 import { describeCommit, describeMachine } from './machine.ts';
@@ -27,10 +29,8 @@ import {
   writeData,
   writeWhole,
 } from './results.ts';
-import type { StoresOptions } from './stores.ts';
 import type { CellBase, Planned, Session, Suite, Trial, TrialBase } from './suite.ts';
 import { type Broken, failuresOf, goalRows, summarize } from './summary.ts';
-import { reasonOf } from './text.ts';
 
 export const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as const;
 

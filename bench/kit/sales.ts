@@ -1,5 +1,5 @@
 /** Sales that exist before a load: inserted into Postgres before the service starts and loads them. */
-import { withPostgres } from './stores.ts';
+import { withPostgres } from '../../lab/servers/stores.ts';
 
 export interface Sales {
   /** Numbered from 1. */

@@ -14,7 +14,7 @@
  * those with five rounds, 75 % with three. The A/A control, one strategy measured twice in each round, mends that: it says how
  * far apart identical rows of this run are, and the mean of the two, by which others are divided, is less noisy (`meanOf`).
  */
-import { seededRandom } from './random.ts';
+import { seededRandom } from '../../lab/kit/random.ts';
 
 /** A value with the 95 % interval of what repeating the run would give. */
 export interface Interval {

@@ -1,5 +1,5 @@
 /** What an HTTP answer to a purchase means. Called for every answer of a load, also inside k6, so it parses no JSON. */
-import type { AttemptOutcome } from '../kit/history.ts';
+import type { AttemptOutcome } from '../../lab/history.ts';
 
 export interface Answer {
   readonly outcome: AttemptOutcome;

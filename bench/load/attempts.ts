@@ -1,5 +1,5 @@
 /** What comes in an open loop, computed from a seed before the load begins: every strategy meets the same attempts. */
-import { seededRandom } from '../kit/random.ts';
+import { seededRandom } from '../../lab/kit/random.ts';
 
 /** The name of the n-th customer; all names, and so all requests, are equally long. */
 export const buyerName = (index: number): string => `buyer-${String(index).padStart(7, '0')}`;

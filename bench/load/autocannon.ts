@@ -3,8 +3,8 @@
  * up to four. It takes several times the CPU of wrk, so that on few processors it limits the fastest servers.
  */
 import { join } from 'node:path';
+import { startProgram } from '../../lab/kit/processes.ts';
 import { type Layout, pin } from '../kit/pin.ts';
-import { startProgram } from '../kit/processes.ts';
 import { attemptOf, type Generator, type RateLoad, type RateNumbers, resultWithinMs } from './rate.ts';
 import { readLines } from './recorder.ts';
 
@@ -36,7 +36,7 @@ export function autocannonGenerator(
       const { signal, durationMs, record, onSent } = load;
       signal.throwIfAborted();
       const workers = Array.from({ length: Math.min(most, load.connections) }, () =>
-        startProgram<WorkerLoad, FromWorker>('load/autocannon-worker.ts'),
+        startProgram<WorkerLoad, FromWorker>('bench/load/autocannon-worker.ts'),
       );
       const end = async () => void (await Promise.all(workers.map((one) => one[Symbol.asyncDispose]())));
       await using _ = { [Symbol.asyncDispose]: end };

@@ -1,7 +1,7 @@
 /** Chooses what makes a closed loop; the same one for every cell of a run. */
 import { spawnSync } from 'node:child_process';
+import { findProgram } from '../../lab/kit/processes.ts';
 import type { Layout } from '../kit/pin.ts';
-import { findProgram } from '../kit/processes.ts';
 import { autocannonGenerator } from './autocannon.ts';
 import type { Generator } from './rate.ts';
 import { wrkGenerator } from './wrk.ts';

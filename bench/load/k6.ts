@@ -9,7 +9,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { findProgram, isProgram } from '../kit/processes.ts';
+import { findProgram, isProgram } from '../../lab/kit/processes.ts';
 import type { OpenLoad } from './open.ts';
 import { type Recorded, readLines } from './recorder.ts';
 import { runTool } from './tool.ts';

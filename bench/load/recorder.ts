@@ -1,6 +1,6 @@
 /** Records what happens to each attempt, and reads what generators outside this process recorded in files. */
 import { readFile } from 'node:fs/promises';
-import { type AttemptOutcome, type HistoryRecord, resultOf } from '../kit/history.ts';
+import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../lab/history.ts';
 import { type Answer, quotedLength } from './answer.ts';
 
 /** An answer outside the contract, kept for the report. */

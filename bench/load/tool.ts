@@ -1,6 +1,7 @@
 /** Runs a load generator that is a separate program. */
+
+import { startTool, type ToolOptions } from '../../lab/kit/processes.ts';
 import { cpuSeconds } from '../kit/cpu.ts';
-import { startTool, type ToolOptions } from '../kit/processes.ts';
 
 interface Run extends Pick<ToolOptions, 'command' | 'env'> {
   /** Interrupts it. */

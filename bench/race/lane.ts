@@ -1,8 +1,9 @@
 /** State of one lane of a race: answers by time, the effects of faults, and the verdict. Reads no clock. */
+
+import type { AuditReport } from '../../lab/audit/audit.ts';
+import type { AttemptOutcome } from '../../lab/history.ts';
+import { number } from '../../lab/kit/text.ts';
 import type { StrategyDescription } from '../../src/domain/guarantees.ts';
-import type { AuditReport } from '../audit/audit.ts';
-import type { AttemptOutcome } from '../kit/history.ts';
-import { number } from '../kit/text.ts';
 import { BIN_MS, type LaneVerdict, type LaneView, type Outage } from './view.ts';
 
 /**

@@ -4,9 +4,9 @@
  */
 import { copyFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { reasonWithoutVariables } from '../../lab/kit/text.ts';
 import { type OptionSpecs, optionLines, readOptions } from '../kit/options.ts';
 import { makeFolder } from '../kit/results.ts';
-import { reasonWithoutVariables } from '../kit/text.ts';
 import { bounds, defaults, plannedFault, raceFaults, raceOptions } from './options.ts';
 import { type PlannedFault, Race } from './race.ts';
 import { pictureRace, writeRecord } from './record.ts';

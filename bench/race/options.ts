@@ -1,7 +1,8 @@
 /** Options of a race: defaults, bounds, and the validation that the command line and the page share. */
+
+import type { StrategyFault } from '../../lab/faults/strategy-fault.ts';
+import { strategyFaults } from '../../lab/faults/strategy-faults.ts';
 import { strategies } from '../../src/strategies/registry.ts';
-import type { StrategyFault } from '../faults/strategy-fault.ts';
-import { strategyFaults } from '../faults/strategy-faults.ts';
 import type { RaceOptions } from './view.ts';
 
 const OFFERED = ['service-killed', 'redis-emptied', 'redis-silent', 'postgres-killed', 'postgres-silent'];

@@ -1,9 +1,9 @@
 /** The record of a race without a page: figures, a summary in Markdown, and a picture of the page. */
 import { join } from 'node:path';
+import { number } from '../../lab/kit/text.ts';
 import { describeCommit, describeMachine, shortCommit } from '../kit/machine.ts';
 import { takePictures } from '../kit/picture.ts';
 import { writeWhole } from '../kit/results.ts';
-import { number } from '../kit/text.ts';
 import { type RaceView, recoveryText, verdictText } from './view.ts';
 
 /** Writes race.json and race.md. @returns the summary */

@@ -1,8 +1,8 @@
 /** Two runs side by side: what counts as a change, and what does not. */
 import { describe, expect, it } from 'vitest';
 import { compareResults, comparisonText, regressions } from '../../bench/kit/compare.ts';
-import { type Random, seededRandom } from '../../bench/kit/random.ts';
 import type { Results } from '../../bench/kit/results.ts';
+import { type Random, seededRandom } from '../../lab/kit/random.ts';
 import { type MadeUpCell, resultsOf } from './report-fixture.ts';
 
 /** By Box and Muller. */

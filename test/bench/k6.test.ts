@@ -3,8 +3,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
-import type { AttemptOutcome, HistoryRecord } from '../../bench/kit/history.ts';
 import { findK6, type K6Load, k6Hint, runK6 } from '../../bench/load/k6.ts';
+import type { AttemptOutcome, HistoryRecord } from '../../lab/history.ts';
 import { closeServers, halfAnswer, serve, users } from './fake-service.ts';
 
 const missing = findK6() === null;

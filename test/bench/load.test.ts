@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { seededRandom } from '../../bench/kit/random.ts';
 import { readAnswer } from '../../bench/load/answer.ts';
 import { attemptList, buyerName, poisson } from '../../bench/load/attempts.ts';
 import { Recorder, readLines } from '../../bench/load/recorder.ts';
+import { seededRandom } from '../../lab/kit/random.ts';
 
 describe('the list of attempts', () => {
   it('has every buyer, and repeats for the rest', () => {

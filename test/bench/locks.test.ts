@@ -4,10 +4,10 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { busyShare, untilIdle } from '../../bench/kit/idle.ts';
-import { chosenLocks, everyLock } from '../../bench/kit/lock-cells.ts';
 import { percentile } from '../../bench/kit/percentile.ts';
 import { fairness, handOffsOf, jainIndex, numbersOf, overlaps } from '../../bench/suites/locks/numbers.ts';
 import type { Cycle, WorkerReport } from '../../bench/suites/locks/protocol.ts';
+import { chosenLocks, everyLock } from '../../lab/clients/lock-cells.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const ms = 1_000_000;

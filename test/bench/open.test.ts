@@ -1,9 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, expect, it } from 'vitest';
-import type { HistoryRecord } from '../../bench/kit/history.ts';
 import { poisson } from '../../bench/load/attempts.ts';
 import { type OpenLoad, runOpenLoop } from '../../bench/load/open.ts';
 import { percentiles, type Sending, whyInvalid } from '../../bench/load/sending.ts';
+import type { HistoryRecord } from '../../lab/history.ts';
 import { closeServers, halfAnswer, serve, users } from './fake-service.ts';
 
 /** What the server under load does with the n-th purchase, counted from 0. */

@@ -8,13 +8,13 @@ import { fileURLToPath } from 'node:url';
 import axe from 'axe-core';
 import { chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { StrategyFault } from '../../bench/faults/strategy-fault.ts';
-import { strategyFaults } from '../../bench/faults/strategy-faults.ts';
-import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
 import { defaults, raceFaults } from '../../bench/race/options.ts';
 import { Race, RaceError } from '../../bench/race/race.ts';
 import { openServer } from '../../bench/race/server.ts';
 import type { Phase, RaceView } from '../../bench/race/view.ts';
+import type { StrategyFault } from '../../lab/faults/strategy-fault.ts';
+import { strategyFaults } from '../../lab/faults/strategy-faults.ts';
+import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 
 const postgresKilled = strategyFaults.find(({ name }) => name === 'postgres-killed')!;
 

@@ -2,12 +2,12 @@
 import { readFileSync, statSync } from 'node:fs';
 import { request } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type AuditReport, checkNames } from '../../bench/audit/audit.ts';
 import { Lane } from '../../bench/race/lane.ts';
 import { defaults, plannedFault, raceFaults, raceOptions } from '../../bench/race/options.ts';
 import { Race, RaceError } from '../../bench/race/race.ts';
 import { openServer, type RaceServer } from '../../bench/race/server.ts';
 import { isRight, oversoldBins, type RaceView, recoveryText, verdictText } from '../../bench/race/view.ts';
+import { type AuditReport, checkNames } from '../../lab/audit/audit.ts';
 import { description as lua } from '../../src/strategies/redis/lua.ts';
 import { description as unsafe } from '../../src/strategies/redis/unsafe.ts';
 

@@ -3,14 +3,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
+import { type LoadFacts, loadNumbers } from '../../bench/suites/strategies/result.ts';
 import {
   type AttemptOutcome,
   type HistoryRecord,
   readHistory,
   resultOf,
   writeHistory,
-} from '../../bench/kit/history.ts';
-import { type LoadFacts, loadNumbers } from '../../bench/suites/strategies/result.ts';
+} from '../../lab/history.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'stampede-history-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

@@ -4,8 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type Link, openLink } from '../../bench/kit/link.ts';
 import { measureRoundTrips } from '../../bench/suites/strategies/round-trips.ts';
+import { type Link, openLink } from '../../lab/link.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;

@@ -1,7 +1,6 @@
 /** What the statistics promise: known answers, and simulated runs whose truth is known. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { seededRandom } from '../../bench/kit/random.ts';
 import {
   type Comparison,
   compare,
@@ -13,6 +12,7 @@ import {
   quotientOfMedians,
   quotients,
 } from '../../bench/kit/statistics.ts';
+import { seededRandom } from '../../lab/kit/random.ts';
 
 /** Numbers whose logarithms are normal round 0: their median is 1. By Box and Muller. */
 function lognormal(count: number, deviation: number, seed: number): number[] {

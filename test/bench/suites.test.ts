@@ -7,11 +7,11 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import { readHistory } from '../../bench/kit/history.ts';
-import { whyNoMariadb } from '../../bench/kit/mariadb.ts';
 import type { Results } from '../../bench/kit/results.ts';
 import { findK6 } from '../../bench/load/k6.ts';
 import type { StrategyResult } from '../../bench/suites/strategies/result.ts';
+import { readHistory } from '../../lab/history.ts';
+import { whyNoMariadb } from '../../lab/servers/mariadb.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));

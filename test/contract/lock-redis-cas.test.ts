@@ -1,5 +1,5 @@
 import { describe, expect, inject, it } from 'vitest';
-import { findValkey, whyNoValkey } from '../../bench/kit/valkey.ts';
+import { findValkey, whyNoValkey } from '../../lab/servers/valkey.ts';
 import { create, description } from '../../src/locks/redis-cas.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisLocks } from '../support/lock-process.ts';

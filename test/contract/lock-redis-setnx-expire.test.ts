@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { create, description } from '../../src/locks/rungs/redis-setnx-expire.ts';
 import { redisLocks, workerArgs } from '../support/lock-process.ts';
 import { describeInFull } from '../support/tier.ts';

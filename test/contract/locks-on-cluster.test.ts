@@ -1,7 +1,7 @@
 /** Every lock in one Redis also works on a cluster, with resources on different masters. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type LinkedCluster, openLinkedCluster } from '../../bench/kit/linked-cluster.ts';
+import { type LinkedCluster, openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
 import { type Lock, using } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';

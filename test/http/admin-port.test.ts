@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { call, createSale, eventually, post } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { buy, call, createSale, eventually } from '../support/client.ts';
 import { type Answered, askAll, mistakeOf, ROUTES, type Things } from '../support/every-route.ts';

@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { reasonWithoutVariables } from '../../bench/kit/text.ts';
+import { reasonWithoutVariables } from '../../lab/kit/text.ts';
 import { ensureRedisServer, findRedisServer } from '../../src/local/redis-server.ts';
 import { temporaryFolder } from './support.ts';
 

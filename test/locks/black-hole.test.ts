@@ -18,7 +18,7 @@ import { Mutex } from 'redis-semaphore';
 // @ts-expect-error its package.json hides its types from a module
 import UntypedRedlock from 'redlock';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type LinkMode, TcpProxy } from '../../bench/kit/proxy.ts';
+import { type LinkMode, TcpProxy } from '../../lab/proxy.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { type Lease, LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/rungs/redis.ts';

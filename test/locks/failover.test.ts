@@ -1,6 +1,6 @@
 /** A lease that is held while Sentinel fails over. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { openSentinels, type Sentinels } from '../../bench/kit/sentinels.ts';
+import { openSentinels, type Sentinels } from '../../lab/servers/sentinels.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import * as redisWait from '../../src/locks/redis-wait.ts';
 import * as redis from '../../src/locks/rungs/redis.ts';

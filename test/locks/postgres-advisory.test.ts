@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/postgres-advisory.ts';

@@ -19,7 +19,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { findValkey, whyNoValkey } from '../../bench/kit/valkey.ts';
+import { findValkey, whyNoValkey } from '../../lab/servers/valkey.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { LockDescription } from '../../src/locks/lock.ts';
 import * as postgresAdvisory from '../../src/locks/postgres-advisory.ts';

@@ -11,7 +11,7 @@
 import { createHash } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { homeSegment } from '../../src/domain/segments.ts';
 import { scriptText } from '../../src/store/redis/script.ts';

@@ -10,8 +10,8 @@
 import { appendFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { describeCommit, shortCommit } from '../../bench/kit/machine.ts';
-import { openPostgresPair } from '../../bench/kit/postgres-pair.ts';
-import { openSentinels } from '../../bench/kit/sentinels.ts';
+import { openPostgresPair } from '../../lab/servers/postgres-pair.ts';
+import { openSentinels } from '../../lab/servers/sentinels.ts';
 import { commitCancelled, drawFaults, SAFE_STRATEGIES, thereAndBack } from '../support/faults.ts';
 import { falseAnswers, type Order, unexplainedOrders } from '../support/invariants.ts';
 import type { Operation } from '../support/ledger.ts';

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterEach, describe, expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { scriptText } from '../../src/store/redis/script.ts';
 import { eventually, users } from '../support/client.ts';
 import { readRedis, unpublished } from '../support/invariants.ts';

@@ -1,7 +1,7 @@
 /** Failover of Redis by Sentinel in the middle of a sale: every promise is kept, and each answer is one of the API's. */
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openSentinels, type Sentinels } from '../../bench/kit/sentinels.ts';
+import { openSentinels, type Sentinels } from '../../lab/servers/sentinels.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { eventually, users } from '../support/client.ts';
 import {

@@ -1,6 +1,6 @@
 /** Promotion of a standby of Postgres in the middle of a sale. */
 import { expect, it } from 'vitest';
-import { type Ending, openPostgresPair, type PostgresPair } from '../../bench/kit/postgres-pair.ts';
+import { type Ending, openPostgresPair, type PostgresPair } from '../../lab/servers/postgres-pair.ts';
 import { type Answer, cancel, eventually, pay, post, users } from '../support/client.ts';
 import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { BREAKS, breakWaits, SAFE_STRATEGIES } from '../support/faults.ts';

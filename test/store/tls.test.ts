@@ -5,7 +5,7 @@ import path from 'node:path';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { SERVICE_ROLE, serviceUrlOf } from '../../src/local/postgres-roles.ts';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
 import { ensureRedisServer, type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { createRedisLock } from '../../src/locks/rungs/redis.ts';
 import { scriptText } from '../../src/store/redis/script.ts';

@@ -1,6 +1,6 @@
 /** A cut takes unreserved units only, also of a sale that Redis must load first. Both stores are real. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { createRedisLock } from '../../src/locks/rungs/redis.ts';
 import { storeFailure } from '../../src/store/failures.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';

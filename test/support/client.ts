@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sale } from '../../src/domain/sale.ts';
 import { undescribed } from './openapi.ts';
 
-export { eventually } from '../../bench/kit/eventually.ts';
+export { eventually } from '../../lab/kit/eventually.ts';
 
 export interface Answer {
   readonly status: number;

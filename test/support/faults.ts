@@ -1,8 +1,8 @@
 /** The faults of seeded runs by name. Each strikes one of two services, or a store of both, and ends by itself. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import type { PostgresPair } from '../../bench/kit/postgres-pair.ts';
-import type { Sentinels } from '../../bench/kit/sentinels.ts';
+import type { PostgresPair } from '../../lab/servers/postgres-pair.ts';
+import type { Sentinels } from '../../lab/servers/sentinels.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import {
   delayRequest,

@@ -1,6 +1,6 @@
 /** The history of a sale as steps for the linearizability checker: what Postgres holds in the end resolves unknown outcomes. */
 import type pg from 'pg';
-import { linearize, type Step } from '../../bench/audit/linearizable.ts';
+import { linearize, type Step } from '../../lab/audit/linearizable.ts';
 import type { Ledger, Operation } from './ledger.ts';
 
 interface Order {

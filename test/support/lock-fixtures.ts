@@ -1,6 +1,6 @@
 /** Fixtures of the lock contract for servers other than Redis. The counter stays in Redis. */
 
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import type { LockFixture } from './lock-process.ts';

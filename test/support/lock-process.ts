@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { type Link, TcpProxy } from '../../bench/kit/proxy.ts';
+import { type Link, TcpProxy } from '../../lab/proxy.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';

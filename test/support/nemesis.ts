@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import type { TcpProxy } from '../../bench/kit/proxy.ts';
+import type { TcpProxy } from '../../lab/proxy.ts';
 
 /** The processes that a process has started. */
 export function childrenOf(parent: number): number[] {

@@ -2,9 +2,9 @@
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { Redis } from 'ioredis';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
-import { eagerPrimary, plainRedis, untilReplicated } from '../../bench/kit/servers.ts';
-import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
+import { eagerPrimary, plainRedis, untilReplicated } from '../../lab/servers/servers.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 
 export interface RunFolder {
   readonly path: string;

@@ -1,6 +1,6 @@
 /** What most tests of a running service need: stores for each test, services that end with it, and a look into the stores. */
 import { afterEach, beforeEach } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { eventually } from './client.ts';
 import { readRedis } from './invariants.ts';
 import { startService, type TestService } from './service.ts';

@@ -11,7 +11,7 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { type LinkMode, TcpProxy } from '../../bench/kit/proxy.ts';
+import { type LinkMode, TcpProxy } from '../../lab/proxy.ts';
 import {
   type ClientLease,
   type ClientResult,

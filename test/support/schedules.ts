@@ -10,7 +10,7 @@
  * first to last valid check overlap: a check of one then lies between two checks of the other. All processes of a machine
  * read the same monotonic clock.
  */
-import { seededRandom } from '../../bench/kit/random.ts';
+import { seededRandom } from '../../lab/kit/random.ts';
 
 /** One claim: wait for the lock, hold it, release it. */
 export interface ClaimStep {

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { ODD_NAME, temporaryFolder } from '../../bench/kit/temporary-folder.ts';
+import { ODD_NAME, temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 

@@ -1,7 +1,7 @@
 /** For the project `valkey`, whose PATH begins with the folder of Valkey 9: fetches it, and starts the Redis that its files share. */
 import path from 'node:path';
 import type { TestProject } from 'vitest/node';
-import { findValkey } from '../../bench/kit/valkey.ts';
+import { findValkey } from '../../lab/servers/valkey.ts';
 import { startSharedRedis } from './global-setup.ts';
 import { openRunFolder } from './run-folder.ts';
 

@@ -8,7 +8,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { type Answer, attempt, cancel, createSale, eventually, pay, users } from './client.ts';
 import { pendingWork, violationsOf } from './invariants.ts';

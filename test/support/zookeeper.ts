@@ -9,7 +9,7 @@ import {
   type ZookeeperServer as Server,
   startZookeeper as start,
   whyNoZookeeper,
-} from '../../bench/kit/servers.ts';
+} from '../../lab/servers/servers.ts';
 
 export interface ZookeeperServer extends Server, AsyncDisposable {
   /** SIGSTOP. */

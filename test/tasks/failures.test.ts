@@ -1,7 +1,7 @@
 /** What fails is tried again, later and later, and ends in dead with its error; stores that are away delay it only. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
 import { eventually } from '../support/client.ts';
 import {

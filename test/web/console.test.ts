@@ -1,7 +1,7 @@
 /** The console in a real browser: what it shows, and what administrators do with it. */
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { freePort } from '../../src/local/server-process.ts';
 import { attempt, buy, call, createSale, eventually, users } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { TcpProxy } from '../../bench/kit/proxy.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { attempt, call, cancel, createSale, eventually, pay, post } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';

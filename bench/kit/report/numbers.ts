@@ -1,7 +1,8 @@
 /** How reports write numbers: by the unit of their metric, with as many digits as rounds agree on. */
+
+import { quantity as count, number } from '../../../lab/kit/text.ts';
 import type { Interval } from '../statistics.ts';
 import type { MetricInfo, Unit } from '../suite.ts';
-import { quantity as count, number } from '../text.ts';
 
 /** A unit stays on the line of its number. */
 const space = '\u00a0';

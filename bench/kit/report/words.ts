@@ -1,9 +1,10 @@
 /** What a report says in sentences: the verdict of the run, its noise, its origin. */
+
+import { number } from '../../../lab/kit/text.ts';
 import { shortCommit } from '../machine.ts';
 import type { Results } from '../results.ts';
 import type { Point } from '../suite.ts';
 import type { GoalRow, SummaryRow } from '../summary.ts';
-import { number } from '../text.ts';
 import { figure, plural, quantity, range, when, withUnit } from './numbers.ts';
 import {
   axisOf,

@@ -7,8 +7,8 @@
  * Each step is reported when it happens, so that a killed process leaves what it did. The process serves several trials.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { nowNs } from '../../kit/monotonic.ts';
-import { type BenchLock, openLock } from '../../kit/open-lock.ts';
+import { type BenchLock, openLock } from '../../../lab/clients/open-lock.ts';
+import { nowNs } from '../../../lab/kit/monotonic.ts';
 import type { FromClient, ToClient } from './protocol.ts';
 
 /** Between two writes of a holder. */

@@ -1,6 +1,6 @@
 /** The matrices of locks and of strategies: for each fault the worst of its trials. */
-import { lockFaults } from '../../faults/lock-faults.ts';
-import { strategyFaults } from '../../faults/strategy-faults.ts';
+import { lockFaults } from '../../../lab/faults/lock-faults.ts';
+import { strategyFaults } from '../../../lab/faults/strategy-faults.ts';
 import { quantity } from '../../kit/report/numbers.ts';
 import type { Lanes, Matrix, MatrixCell } from '../../kit/suite.ts';
 import type { LockTrial } from './history.ts';

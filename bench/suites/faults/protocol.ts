@@ -1,5 +1,5 @@
 /** The messages between the lab and a client process. Each event has its moment on the machine's monotonic clock. */
-import type { ServerUrls } from '../../kit/open-lock.ts';
+import type { ServerUrls } from '../../../lab/clients/open-lock.ts';
 
 export type ToClient =
   | { readonly kind: 'open'; readonly lock: string; readonly urls: ServerUrls; readonly ttlMs: number }

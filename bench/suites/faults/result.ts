@@ -1,5 +1,5 @@
 /** What the suite compares, and what one trial of it gives. */
-import type { LockCell } from '../../kit/lock-cells.ts';
+import type { LockCell } from '../../../lab/clients/lock-cells.ts';
 import type { CellBase, TrialBase } from '../../kit/suite.ts';
 import type { LockTrial } from './history.ts';
 import type { StrategyTrial } from './sale-verdict.ts';

@@ -1,11 +1,16 @@
 /** What a sale under a fault kept: the audit, the consistency of its answers, and when they came. */
-import { type AuditReport, checkNames } from '../../audit/audit.ts';
-import { type Consistency, consistencyOf, type PlacedOrder, type SaleRead } from '../../audit/consistency.ts';
-import type { StoresToAudit } from '../../audit/reader.ts';
-import { auditRepaired } from '../../audit/sale.ts';
-import type { StrategyFault } from '../../faults/strategy-fault.ts';
-import type { AttemptOutcome, HistoryRecord } from '../../kit/history.ts';
-import { withPostgres } from '../../kit/stores.ts';
+import { type AuditReport, checkNames } from '../../../lab/audit/audit.ts';
+import {
+  type Consistency,
+  consistencyOf,
+  type PlacedOrder,
+  type SaleRead,
+} from '../../../lab/audit/consistency.ts';
+import type { StoresToAudit } from '../../../lab/audit/reader.ts';
+import { auditRepaired } from '../../../lab/audit/sale.ts';
+import type { StrategyFault } from '../../../lab/faults/strategy-fault.ts';
+import type { AttemptOutcome, HistoryRecord } from '../../../lab/history.ts';
+import { withPostgres } from '../../../lab/servers/stores.ts';
 import type { Lanes } from '../../kit/suite.ts';
 
 export interface StrategyTrial {

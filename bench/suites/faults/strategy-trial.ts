@@ -1,11 +1,11 @@
 /** Runs one fault against one strategy: a service on stores of its own, an open loop of customers, and the audit. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { SaleRead } from '../../audit/consistency.ts';
-import { type OpenShop, openShop } from '../../faults/shop.ts';
-import { OUTAGE_MS, type StrategyFault } from '../../faults/strategy-fault.ts';
-import { createSale } from '../../kit/admin.ts';
-import { seededRandom } from '../../kit/random.ts';
-import { noShedding } from '../../kit/service.ts';
+import type { SaleRead } from '../../../lab/audit/consistency.ts';
+import { createSale } from '../../../lab/clients/admin.ts';
+import { OUTAGE_MS, type StrategyFault } from '../../../lab/faults/strategy-fault.ts';
+import { seededRandom } from '../../../lab/kit/random.ts';
+import { noShedding } from '../../../lab/service.ts';
+import { type OpenShop, openShop } from '../../../lab/shop.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
 import { runOpenLoop } from '../../load/open.ts';
 import { judgeSale, STEADY_MS, type StrategyTrial } from './sale-verdict.ts';

@@ -5,21 +5,21 @@
  * few faults run side by side. A cell of a matrix shows the worst of its trials.
  */
 import { join } from 'node:path';
+import { chosenLocks, everyLock } from '../../../lab/clients/lock-cells.ts';
+import { type LockFault, TTL_MS } from '../../../lab/faults/fault.ts';
+import { lockFaults } from '../../../lab/faults/lock-faults.ts';
+import type { StrategyFault } from '../../../lab/faults/strategy-fault.ts';
+import { strategyFaults } from '../../../lab/faults/strategy-faults.ts';
+import { reasonOf } from '../../../lab/kit/text.ts';
+import { buildClock } from '../../../lab/servers/open.ts';
+import { whyNoZookeeper } from '../../../lab/servers/servers.ts';
+import { whyNoValkey } from '../../../lab/servers/valkey.ts';
 import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
-import { type LockFault, TTL_MS } from '../../faults/fault.ts';
-import { lockFaults } from '../../faults/lock-faults.ts';
-import { buildClock } from '../../faults/servers/open.ts';
-import type { StrategyFault } from '../../faults/strategy-fault.ts';
-import { strategyFaults } from '../../faults/strategy-faults.ts';
 import { type Environment, MissingServersError, needBuild } from '../../kit/environment.ts';
-import { chosenLocks, everyLock } from '../../kit/lock-cells.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { CommonOptions, Given } from '../../kit/options.ts';
-import { whyNoZookeeper } from '../../kit/servers.ts';
 import type { Bare, Session, Suite, Trial } from '../../kit/suite.ts';
-import { reasonOf } from '../../kit/text.ts';
-import { whyNoValkey } from '../../kit/valkey.ts';
 import type { LockTrial } from './history.ts';
 import { matricesOf } from './matrix.ts';
 import { type FaultResult, type LabCell, lockTrials, type StrategyCell, strategyTrials } from './result.ts';

@@ -1,14 +1,14 @@
 /** Runs one fault against one lock: three client processes, servers of its own, and the history of what each client did. */
 import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type LockFault, type Scene, TTL_MS } from '../../faults/fault.ts';
-import { openLabServers } from '../../faults/servers/open.ts';
-import type { LockCell } from '../../kit/lock-cells.ts';
-import { nowNs } from '../../kit/monotonic.ts';
-import { type Program, startProgram } from '../../kit/processes.ts';
-import { TcpProxy } from '../../kit/proxy.ts';
-import { seededRandom } from '../../kit/random.ts';
-import { findValkey } from '../../kit/valkey.ts';
+import type { LockCell } from '../../../lab/clients/lock-cells.ts';
+import { type LockFault, type Scene, TTL_MS } from '../../../lab/faults/fault.ts';
+import { nowNs } from '../../../lab/kit/monotonic.ts';
+import { type Program, startProgram } from '../../../lab/kit/processes.ts';
+import { seededRandom } from '../../../lab/kit/random.ts';
+import { TcpProxy } from '../../../lab/proxy.ts';
+import { openLabServers } from '../../../lab/servers/open.ts';
+import { findValkey } from '../../../lab/servers/valkey.ts';
 import { CLIENTS, type Client, judgeLock, type LabEvent, type LockTrial } from './history.ts';
 import type { FromClient, ToClient } from './protocol.ts';
 
@@ -32,7 +32,7 @@ export class Clients implements AsyncDisposable {
   get(client: Client): ClientProcess {
     const known = this.#processes.get(client);
     if (known !== undefined && !known.died.aborted) return known;
-    const process = startProgram<ToClient, FromClient>('suites/faults/client.ts');
+    const process = startProgram<ToClient, FromClient>('bench/suites/faults/client.ts');
     process.onMessage((message) => this.events.push({ ...message, client }));
     this.#processes.set(client, process);
     return process;

@@ -1,7 +1,7 @@
 /** One small interface over mysql2 and pg, so that both servers run the same statements. */
 import type { Connection, ResultSetHeader } from 'mysql2/promise';
 import pg from 'pg';
-import type { Mariadb } from '../../kit/mariadb.ts';
+import type { Mariadb } from '../../../lab/servers/mariadb.ts';
 
 export type Value = number | string;
 export type Row = Readonly<Record<string, unknown>>;

@@ -5,13 +5,13 @@
  * the deadlocks that unique keys bring, and a hot row sold in three ways.
  */
 import { rm } from 'node:fs/promises';
+import { temporaryFolder } from '../../../lab/kit/temporary-folder.ts';
+import { type Mariadb, openMariadb, whyNoMariadb } from '../../../lab/servers/mariadb.ts';
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
-import { type Mariadb, openMariadb, whyNoMariadb } from '../../kit/mariadb.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import { figure } from '../../kit/report/numbers.ts';
 import { median } from '../../kit/statistics.ts';
 import type { Bare, CellBase, ExtraTable, Session, Suite, Trial, TrialBase } from '../../kit/suite.ts';
-import { temporaryFolder } from '../../kit/temporary-folder.ts';
 import { makeSale, measureRate, type Rate, type Way, ways } from './hot-row.ts';
 import {
   type Deadlocks,

@@ -1,21 +1,21 @@
 /** Measures one cell at each number of connections, on one server: a warm-up, then the steps. */
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { auditCounts, settleAll } from '../../../lab/audit/counts.ts';
+import { startProgram } from '../../../lab/kit/processes.ts';
+import { percent } from '../../../lab/kit/text.ts';
+import { startRedisCluster } from '../../../lab/servers/cluster.ts';
+import { openPostgresPair } from '../../../lab/servers/postgres-pair.ts';
+import { openSentinels } from '../../../lab/servers/sentinels.ts';
+import { noShedding, type Service, startService, youngGeneration } from '../../../lab/service.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
-import { auditCounts, settleAll } from '../../audit/counts.ts';
-import { startRedisCluster } from '../../kit/cluster.ts';
 import { type CpuUsage, residentBytes, startCpu } from '../../kit/cpu.ts';
 import { MissingServersError } from '../../kit/environment.ts';
 import { measureReference } from '../../kit/pgbench.ts';
 import { pin } from '../../kit/pin.ts';
-import { openPostgresPair } from '../../kit/postgres-pair.ts';
-import { startProgram } from '../../kit/processes.ts';
 import { insertSales } from '../../kit/sales.ts';
-import { openSentinels } from '../../kit/sentinels.ts';
-import { noShedding, type Service, startService, youngGeneration } from '../../kit/service.ts';
 import type { Bare, Trial, TrialBase } from '../../kit/suite.ts';
-import { percent } from '../../kit/text.ts';
 import type { RateLoad, RateResult } from '../../load/rate.ts';
 import type { Listening } from './bare-server.ts';
 import type { LimitCell } from './cells.ts';
@@ -81,7 +81,9 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
   if (cell.kind === 'service') return measureService(cell, name, measuring);
   const { layout, stores, scratch: folder, signal, connections, durationMs } = measuring;
   if (cell.kind === 'bare') {
-    await using bare = startProgram<never, Listening>('suites/limits/bare-server.ts', [youngGeneration]);
+    await using bare = startProgram<never, Listening>('bench/suites/limits/bare-server.ts', [
+      youngGeneration,
+    ]);
     const { port } = await bare.receive(
       (message): message is Listening => message.kind === 'listening',
       measuring,

@@ -1,8 +1,9 @@
 /** Where the suites against the platform run: processors, generator and stores. */
+
+import { remoteService } from '../../../lab/remote.ts';
+import type { BenchStores } from '../../../lab/servers/stores.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type Layout, layoutOf, pin, processorsHere } from '../../kit/pin.ts';
-import { remoteService } from '../../kit/remote.ts';
-import type { BenchStores } from '../../kit/stores.ts';
 import { chooseGenerator, type generatorNames } from '../../load/generator.ts';
 import type { Generator } from '../../load/rate.ts';
 

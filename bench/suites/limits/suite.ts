@@ -2,12 +2,13 @@
  * `npm run bench -- limits`, `-- flat`, `-- memory` and `-- scale`: the service against its platform, whether the cost of an
  * attempt and the memory of the service stay flat, and what an attempt costs on more servers.
  */
+
+import { percent } from '../../../lab/kit/text.ts';
 import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { OptionSpecs } from '../../kit/options.ts';
 import type { Curve, ReportLayout, Suite } from '../../kit/suite.ts';
-import { percent } from '../../kit/text.ts';
 import { generatorNames } from '../../load/generator.ts';
 import { type Kind, kinds, type LimitCell, strategyCell } from './cells.ts';
 import { type LimitResult, measureCell } from './measure.ts';

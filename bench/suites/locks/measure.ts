@@ -1,6 +1,6 @@
 /** One measurement: processes full of waiters start, contend for one resource, and report what happened when. */
-import { nowNs, untilNs } from '../../kit/monotonic.ts';
-import { type Program, startProgram } from '../../kit/processes.ts';
+import { nowNs, untilNs } from '../../../lab/kit/monotonic.ts';
+import { type Program, startProgram } from '../../../lab/kit/processes.ts';
 import { type Numbers, numbersOf, type ServerCount } from './numbers.ts';
 import type { Done, FromWorker, Go, Order, Ready, Span, ToWorker } from './protocol.ts';
 import type { Servers } from './servers.ts';
@@ -30,7 +30,7 @@ type Worker = Program<ToWorker, FromWorker>;
 export async function measure(measuring: Measuring): Promise<Numbers> {
   const { servers, warmupMs, durationMs, signal } = measuring;
   const orders = ordersOf(measuring);
-  const workers = orders.map((): Worker => startProgram('suites/locks/worker.ts'));
+  const workers = orders.map((): Worker => startProgram('bench/suites/locks/worker.ts'));
   try {
     const isReady = (message: FromWorker): message is Ready => message.kind === 'ready';
     for (const [n, worker] of workers.entries()) worker.send(orders[n]!);

@@ -1,6 +1,6 @@
 /** The messages between the bench and the processes that contend for a lock. */
 
-import type { ServerUrls } from '../../kit/open-lock.ts';
+import type { ServerUrls } from '../../../lab/clients/open-lock.ts';
 
 /** The first message to a process. */
 export interface Order {

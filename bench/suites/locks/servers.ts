@@ -5,20 +5,20 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
-import { type RedisServer, startRedisServer } from '../../../src/local/redis-server.ts';
-import { migrate } from '../../../src/store/postgres/migrate.ts';
-import type { ServerKind } from '../../kit/lock-cells.ts';
-import type { ServerUrls } from '../../kit/open-lock.ts';
+import type { ServerKind } from '../../../lab/clients/lock-cells.ts';
+import type { ServerUrls } from '../../../lab/clients/open-lock.ts';
+import { temporaryFolder } from '../../../lab/kit/temporary-folder.ts';
 import {
   eagerPrimary,
   plainRedis,
   startZookeeper,
   untilReplicated,
   whyNoZookeeper,
-} from '../../kit/servers.ts';
-import { type BenchStores, openStores } from '../../kit/stores.ts';
-import { temporaryFolder } from '../../kit/temporary-folder.ts';
-import { findValkey } from '../../kit/valkey.ts';
+} from '../../../lab/servers/servers.ts';
+import { type BenchStores, openStores } from '../../../lab/servers/stores.ts';
+import { findValkey } from '../../../lab/servers/valkey.ts';
+import { type RedisServer, startRedisServer } from '../../../src/local/redis-server.ts';
+import { migrate } from '../../../src/store/postgres/migrate.ts';
 
 /** What one lock runs on for one trial. */
 export interface Servers extends AsyncDisposable {

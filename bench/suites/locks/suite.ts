@@ -1,10 +1,11 @@
 /** `npm run bench -- locks`: the locks side by side: throughput, hand-off, cost, fairness and exclusion. */
+
+import { chosenLocks, everyLock, type LockCell, onValkey } from '../../../lab/clients/lock-cells.ts';
+import { reasonOf } from '../../../lab/kit/text.ts';
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
-import { chosenLocks, everyLock, type LockCell, onValkey } from '../../kit/lock-cells.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { CommonOptions, Given, OptionSpec } from '../../kit/options.ts';
 import type { CellBase, Chart, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
-import { reasonOf } from '../../kit/text.ts';
 import { measure } from './measure.ts';
 import type { Numbers } from './numbers.ts';
 import { openServerRoom } from './servers.ts';

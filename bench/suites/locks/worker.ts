@@ -5,8 +5,8 @@
 import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { nowNs, untilNs } from '../../kit/monotonic.ts';
-import { type BenchLock, openLock } from '../../kit/open-lock.ts';
+import { type BenchLock, openLock } from '../../../lab/clients/open-lock.ts';
+import { nowNs, untilNs } from '../../../lab/kit/monotonic.ts';
 import type { Cycle, FromWorker, Go, Order, ToWorker } from './protocol.ts';
 
 /** How much longer than the run a waiter would wait: longer than the lateness of any timer. */

@@ -2,7 +2,7 @@
  * The figures of an overload, from the history of one open loop: the overload, then arrivals at the capacity. An attempt
  * belongs to the second in which it was due, whenever its answer came, and its latency counts from that moment.
  */
-import type { AttemptOutcome, HistoryRecord } from '../../kit/history.ts';
+import type { AttemptOutcome, HistoryRecord } from '../../../lab/history.ts';
 import { percentiles } from '../../load/sending.ts';
 
 type Points = readonly (readonly [x: number, y: number])[];

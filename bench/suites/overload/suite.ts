@@ -7,16 +7,17 @@
  * Every attempt is a new customer's, and no sale sells out, so that all admitted attempts cost the same. Recovery begins
  * when the overload ends, while answers may be outstanding: working them off is a part of it.
  */
+
+import { type StoresToAudit, settle } from '../../../lab/audit/reader.ts';
+import { auditSale } from '../../../lab/audit/sale.ts';
+import { createSale } from '../../../lab/clients/admin.ts';
+import { type Service, startService } from '../../../lab/service.ts';
 import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
-import { type StoresToAudit, settle } from '../../audit/reader.ts';
-import { auditSale } from '../../audit/sale.ts';
-import { createSale } from '../../kit/admin.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { Given } from '../../kit/options.ts';
 import { layoutOf, processorsHere } from '../../kit/pin.ts';
-import { type Service, startService } from '../../kit/service.ts';
 import type { Bare, CellBase, Curve, Goal, Suite, Trial, TrialBase, Unit, Verdict } from '../../kit/suite.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
 import { chooseGenerator, generatorNames } from '../../load/generator.ts';

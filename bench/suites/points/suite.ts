@@ -7,12 +7,12 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
+import { nowNs } from '../../../lab/kit/monotonic.ts';
+import { type Program, startProgram } from '../../../lab/kit/processes.ts';
+import { withPostgres, withRedis } from '../../../lab/servers/stores.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
 import type { Environment } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import { nowNs } from '../../kit/monotonic.ts';
-import { type Program, startProgram } from '../../kit/processes.ts';
-import { withPostgres, withRedis } from '../../kit/stores.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
 import type { Done, FromWorker, Go, Phase, Ready, ToWorker } from './protocol.ts';
 
@@ -111,7 +111,7 @@ async function runTrial(
     );
   const { databaseUrl, redisUrl } = stores;
   const count = point.processes!;
-  const workers = Array.from({ length: count }, (): Worker => startProgram('suites/points/worker.ts'));
+  const workers = Array.from({ length: count }, (): Worker => startProgram('bench/suites/points/worker.ts'));
   try {
     const numbers = Array.from({ length: options.clients }, (_, n) => n);
     for (const [n, worker] of workers.entries()) {

@@ -1,9 +1,10 @@
 /** One process of clients that award points, each award after the answer to its last one. */
+
+import { nowNs, untilNs } from '../../../lab/kit/monotonic.ts';
 import { locks } from '../../../src/locks/registry.ts';
 import { type Award, type Ledger, ledger } from '../../../src/points/ledger.ts';
 import { openPostgres } from '../../../src/store/postgres/pool.ts';
 import { openRedis } from '../../../src/store/redis/connection.ts';
-import { nowNs, untilNs } from '../../kit/monotonic.ts';
 import type { FromWorker, Go, Open, Phase, ToWorker } from './protocol.ts';
 
 const raceNs = 3e6;

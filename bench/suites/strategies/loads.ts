@@ -7,12 +7,12 @@
  * customers and arrivals for every strategy, until 2 s after the first correct "sold out". None begins once the service
  * has died.
  */
-import { createSale } from '../../kit/admin.ts';
+import { createSale } from '../../../lab/clients/admin.ts';
+import type { HistoryRecord } from '../../../lab/history.ts';
+import { number, percent } from '../../../lab/kit/text.ts';
+import type { Service } from '../../../lab/service.ts';
 import { type CpuUsage, startCpu } from '../../kit/cpu.ts';
-import type { HistoryRecord } from '../../kit/history.ts';
-import type { Service } from '../../kit/service.ts';
 import type { Trial } from '../../kit/suite.ts';
-import { number, percent } from '../../kit/text.ts';
 import { attemptList, poisson } from '../../load/attempts.ts';
 import { runK6 } from '../../load/k6.ts';
 import { runOpenLoop } from '../../load/open.ts';

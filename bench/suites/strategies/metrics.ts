@@ -1,5 +1,5 @@
 /** The figures and checks of a trial, as data. */
-import type { CheckName } from '../../audit/audit.ts';
+import type { CheckName } from '../../../lab/audit/audit.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { CheckInfo } from '../../kit/suite.ts';
 import type { StrategyResult } from './result.ts';

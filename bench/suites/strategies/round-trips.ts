@@ -8,7 +8,7 @@
  * averaged: an attempt that met background work has a higher count and falls out.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Link, RoundTrips } from '../../kit/link.ts';
+import type { Link, RoundTrips } from '../../../lab/link.ts';
 import { readAnswer } from '../../load/answer.ts';
 
 /** Connections are opened, statements are prepared, the sale is loaded. */

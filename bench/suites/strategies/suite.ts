@@ -1,10 +1,11 @@
 /** `npm run bench`: the stock-deduction strategies side by side: capacity, selling out, latency, cost, correctness. */
+
+import { remoteService } from '../../../lab/remote.ts';
+import { missingLockServers } from '../../../lab/servers/lock-servers.ts';
+import { tunable } from '../../../lab/service.ts';
 import { strategies as registry } from '../../../src/strategies/registry.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
-import { missingLockServers } from '../../kit/lock-servers.ts';
 import { layoutOf, processorsHere } from '../../kit/pin.ts';
-import { remoteService } from '../../kit/remote.ts';
-import { tunable } from '../../kit/service.ts';
 import type {
   CellBase,
   Chart,

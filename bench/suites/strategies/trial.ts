@@ -5,18 +5,18 @@
  *                                                                                             └─▶ round trips, pgbench
  */
 import { join } from 'node:path';
-import { audit } from '../../audit/audit.ts';
-import { isUnreadable, type StoresSnapshot } from '../../audit/check.ts';
-import { readStores, type StoresToAudit, settle } from '../../audit/reader.ts';
-import { createSale, priceCents } from '../../kit/admin.ts';
-import { readHistory, writeHistory } from '../../kit/history.ts';
-import { openLink } from '../../kit/link.ts';
+import { audit } from '../../../lab/audit/audit.ts';
+import { isUnreadable, type StoresSnapshot } from '../../../lab/audit/check.ts';
+import { readStores, type StoresToAudit, settle } from '../../../lab/audit/reader.ts';
+import { createSale, priceCents } from '../../../lab/clients/admin.ts';
+import { readHistory, writeHistory } from '../../../lab/history.ts';
+import { quantity } from '../../../lab/kit/text.ts';
+import { openLink } from '../../../lab/link.ts';
+import { remoteService } from '../../../lab/remote.ts';
+import type { BenchStores } from '../../../lab/servers/stores.ts';
+import { noShedding, startService } from '../../../lab/service.ts';
 import { measureReference } from '../../kit/pgbench.ts';
-import { remoteService } from '../../kit/remote.ts';
-import { noShedding, startService } from '../../kit/service.ts';
-import type { BenchStores } from '../../kit/stores.ts';
 import type { Bare, Trial } from '../../kit/suite.ts';
-import { quantity } from '../../kit/text.ts';
 import { type Served, serve } from '../../kit/trial.ts';
 import { type PostLoadResult, runPostLoad } from '../../load/post-load.ts';
 import { type LoadsContext, type Measured, runLoads } from './loads.ts';

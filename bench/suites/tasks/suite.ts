@@ -8,12 +8,12 @@
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { eventually } from '../../../lab/kit/eventually.ts';
+import { withPostgres } from '../../../lab/servers/stores.ts';
+import { type Service, startService } from '../../../lab/service.ts';
 import { suggestion } from '../../../src/config/suggest.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
-import { eventually } from '../../kit/eventually.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import { type Service, startService } from '../../kit/service.ts';
-import { withPostgres } from '../../kit/stores.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
 
 interface TasksResult extends TrialBase {

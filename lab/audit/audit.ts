@@ -1,0 +1,77 @@
+/** All checks on one load, and the verdict. */
+import type { HistoryRecord } from '../history.ts';
+import { type Check, type CheckResult, isActive, isUnreadable, type StoresSnapshot } from './check.ts';
+import { drift } from './drift.ts';
+import { duplicates } from './duplicates.ts';
+import { lost } from './lost.ts';
+import { oversold } from './oversold.ts';
+import { payments } from './payments.ts';
+import { phantom } from './phantom.ts';
+import { points } from './points.ts';
+import { returns } from './returns.ts';
+import { tasks } from './tasks.ts';
+import { undersold } from './undersold.ts';
+
+/** Every check, by the name of its number in `results.json`. */
+const checks = {
+  oversold,
+  undersold,
+  duplicates,
+  lost,
+  phantom,
+  drift,
+  pointsMismatch: points,
+  returnsMismatch: returns,
+  paymentsMismatch: payments,
+  tasksMismatch: tasks,
+} satisfies Record<string, Check>;
+
+export type CheckName = keyof typeof checks;
+
+export const checkNames = Object.keys(checks) as readonly CheckName[];
+
+/** `pass`: every check was made and found nothing. `unknown`: nothing was found, but a check could not be made. */
+export type Verdict = 'pass' | 'fail' | 'unknown';
+
+/** The number of each check (null: could not be made), and in words what is wrong or could not be seen. */
+export type AuditReport = Readonly<Record<CheckName, number | null>> & {
+  readonly verdict: Verdict;
+  readonly findings: readonly string[];
+};
+
+/**
+ * Judges one load. Pure: the same history and snapshots always give the same report.
+ * @param sales one snapshot for each sale; their numbers are added, and null where a check could not be made for one of them
+ */
+export function audit(history: readonly HistoryRecord[], ...sales: readonly StoresSnapshot[]): AuditReport {
+  const results = sales.map((stores) => judge(history, stores));
+  const sums = checkNames.map((name): [CheckName, number | null] => {
+    const counts = results.map((result) => result[name].count);
+    return [name, counts.reduce((sum, count) => (sum === null || count === null ? null : sum + count), 0)];
+  });
+  const all = results.flatMap((result) => checkNames.map((name) => result[name]));
+  const isWrong = all.some(({ count }) => count !== null && count > 0);
+  const isBlind = all.some(({ count }) => count === null);
+  return {
+    ...(Object.fromEntries(sums) as Record<CheckName, number | null>),
+    verdict: isWrong ? 'fail' : isBlind ? 'unknown' : 'pass',
+    findings: [...new Set(all.flatMap(({ finding }) => finding ?? []))],
+  };
+}
+
+function judge(
+  all: readonly HistoryRecord[],
+  { postgres, redis }: StoresSnapshot,
+): Record<CheckName, CheckResult> {
+  const each = (check: (name: CheckName) => CheckResult) =>
+    Object.fromEntries(checkNames.map((name) => [name, check(name)])) as Record<CheckName, CheckResult>;
+  if (isUnreadable(postgres)) {
+    const finding = `Postgres could not be read: ${postgres.unreadable}`;
+    return each(() => ({ count: null, finding }));
+  }
+  const { id } = postgres.sale;
+  const history = all.filter(({ saleId }) => saleId === id);
+  const orders = postgres.orders.filter(({ saleId }) => saleId === id);
+  const [active, closed] = [orders.filter(isActive), orders.filter((order) => !isActive(order))];
+  return each((name) => checks[name]({ history, postgres, redis, active, closed }));
+}

@@ -1,0 +1,146 @@
+/**
+ * The audit trusts the stores, not the answers. A check is a pure function of the answers that clients received (the history) and
+ * of what the stores hold afterwards (the snapshot); it counts what is wrong and says it in words.
+ */
+import type { HistoryRecord } from '../history.ts';
+import { quantity } from '../kit/text.ts';
+
+/** One row of `orders`; pending and paid are active. */
+export interface OrderRow {
+  readonly id: string;
+  readonly saleId: number;
+  readonly userId: string;
+  readonly status: string;
+}
+
+/** One row of `points_entries` whose source is an order: earned, reversed when it was closed, or revived by a late payment. */
+export interface PointsRow {
+  readonly userId: string;
+  readonly sourceType: string;
+  readonly sourceId: string;
+  /** A reversal's are negative. */
+  readonly points: number;
+}
+
+/** One row of `payment_notifications`; its effect was paid, revived, refund-due, surplus or none. */
+export type PaymentRow = { readonly id: string; readonly orderId: string; readonly result: string };
+
+/** One row of `tasks` that is about an order: ship, award or refund. A dead one is not retried. */
+export interface TaskRow {
+  readonly kind: string;
+  readonly orderId: string | null;
+  readonly state: string;
+  /** The payment that a refund is for. */
+  readonly payment?: string | null;
+}
+
+/** A store that could not be read, with the reason. */
+export type Unreadable = { readonly unreadable: string };
+
+export interface PostgresSnapshot {
+  readonly sale: { readonly id: number; readonly stock: number; readonly sold: number };
+  /** The orders of all sales in the database: a lost order may be found under another sale. */
+  readonly orders: readonly OrderRow[];
+  readonly points: readonly PointsRow[];
+  readonly payments: readonly PaymentRow[];
+  readonly tasks: readonly TaskRow[];
+  /** Units of the sale that were returned or taken again, not yet published to Redis. */
+  readonly unpublished: number;
+  /** Rows of `stock_units` of the sale that name an order which is not active. */
+  readonly heldUnits: number;
+}
+
+export interface RedisSnapshot {
+  /** Units that Redis would still sell; null: the strategy keeps no count in Redis. */
+  readonly remaining: number | null;
+  /** Customers with a unit according to Redis; null like `remaining`. */
+  readonly buyers: number | null;
+  /** Reservations that are not acknowledged. */
+  readonly unsettled: number;
+  /** Whether the number of these, or of unpublished units, still changed when the audit stopped waiting: too early to judge. */
+  readonly settling: boolean;
+}
+
+/** The contents of the stores after the load, read once the service has stopped. */
+export interface StoresSnapshot {
+  readonly postgres: PostgresSnapshot | Unreadable;
+  readonly redis: RedisSnapshot | Unreadable;
+}
+
+/** The input of a check: one sale, whose Postgres has been read. */
+export interface Evidence {
+  /** Attempts on this sale. */
+  readonly history: readonly HistoryRecord[];
+  readonly postgres: PostgresSnapshot;
+  readonly redis: RedisSnapshot | Unreadable;
+  /** The sale's orders that are pending or paid. */
+  readonly active: readonly OrderRow[];
+  /** The sale's orders that are neither: cancelled, expired, or to be refunded. */
+  readonly closed: readonly OrderRow[];
+}
+
+export interface CheckResult {
+  /** How many things are wrong; null: the check could not be made. */
+  readonly count: number | null;
+  /** What is wrong, or why the check could not be made; null when all is well. */
+  readonly finding: string | null;
+}
+
+export type Check = (evidence: Evidence) => CheckResult;
+
+/** As much of the evidence as checks of counters need: orders may have been counted by the database. */
+export interface Counts extends Pick<Evidence, 'redis'> {
+  readonly postgres: Pick<PostgresSnapshot, 'sale' | 'unpublished'>;
+  readonly active: { readonly length: number };
+}
+
+/** One kind of fault: how often it was found, and its words, which are used when it was. */
+export type Fault = readonly [count: number, words: string];
+
+export function isUnreadable<T extends object>(store: T | Unreadable): store is Unreadable {
+  return 'unreadable' in store;
+}
+
+/** Whether the order holds a unit. */
+export const isActive = ({ status }: OrderRow): boolean => status === 'pending' || status === 'paid';
+
+/** The faults of a check as its result. */
+export function tally(...faults: readonly Fault[]): CheckResult {
+  const found = faults.filter(([count]) => count > 0);
+  return {
+    count: found.reduce((sum, [count]) => sum + count, 0),
+    finding: found.length === 0 ? null : found.map(([, words]) => words).join(', '),
+  };
+}
+
+/**
+ * The result of a check that needs both stores. Where Redis could not be read, `alone`, the fault that Postgres shows by
+ * itself, still counts; while changes are in flight between the stores nothing can be said.
+ */
+export function compareStores(
+  { postgres: { unpublished }, redis }: Counts,
+  alone: Fault,
+  compare: (redis: RedisSnapshot) => readonly Fault[],
+): CheckResult {
+  if (isUnreadable(redis)) {
+    if (alone[0] > 0) return tally(alone);
+    return { count: null, finding: `Redis could not be read: ${redis.unreadable}` };
+  }
+  const { settling, unsettled } = redis;
+  const inFlight = tally(
+    [unsettled, `${quantity(unsettled, 'reservation was', 'reservations were')} still being settled`],
+    [unpublished, `${quantity(unpublished, 'change')} still being published to Redis`],
+  ).finding;
+  if (!settling || inFlight === null) return tally(alone, ...compare(redis));
+  return { count: null, finding: `${inFlight} when the audit stopped waiting` };
+}
+
+export function groupBy<K, V>(rows: readonly V[], keyOf: (row: V) => K): Map<K, V[]> {
+  const groups = new Map<K, V[]>();
+  for (const row of rows) {
+    const group = groups.get(keyOf(row));
+    if (group === undefined) groups.set(keyOf(row), [row]);
+    else group.push(row);
+  }
+  return groups;
+}

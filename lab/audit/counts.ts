@@ -1,0 +1,94 @@
+/**
+ * An audit without a history, for loads of millions of attempts: the stores must agree with each other and with how many
+ * answers promised an order. Postgres counts, since such a load leaves more orders than a process should read.
+ */
+import type { Redis } from 'ioredis';
+import { number, quantity } from '../kit/text.ts';
+import { withPostgres, withRedis } from '../servers/stores.ts';
+import { isUnreadable, type RedisSnapshot, tally, type Unreadable } from './check.ts';
+import { drift } from './drift.ts';
+import { oversold } from './oversold.ts';
+import { readRedis, type StoresToAudit, settle, unreadable } from './reader.ts';
+
+export interface CountsToAudit extends StoresToAudit {
+  /** Whether the strategy keeps its sales in Redis as well. */
+  readonly inRedis: boolean;
+  /** Answers that promised an order. */
+  readonly accepted: number;
+}
+
+/** The reaper takes up what is 6 s old, every second. */
+const wait = { timeoutMs: 120_000, stuckAfterMs: 15_000 };
+/** Findings that are quoted. */
+const most = 3;
+
+interface SaleRow {
+  readonly id: number;
+  readonly stock: number;
+  readonly sold: number;
+  /** Those that are active. */
+  readonly orders: number;
+  readonly points: number;
+}
+
+const SALES = `
+  SELECT sales.id, stock, sold + oversold AS sold, coalesce(active, 0)::int AS orders, coalesce(points, 0)::int AS points
+  FROM sales LEFT JOIN (
+    SELECT sale_id, count(*) AS active, count(entry.id) AS points
+    FROM orders LEFT JOIN points_entries AS entry
+      ON entry.user_id = orders.user_id AND source_type = 'order' AND source_id = orders.id::text
+    WHERE status IN ('pending', 'paid') GROUP BY sale_id
+  ) AS placed ON sale_id = sales.id ORDER BY sales.id`;
+const TWICE = `
+  SELECT count(*)::int AS twice FROM (
+    SELECT 1 FROM orders WHERE status IN ('pending', 'paid') GROUP BY sale_id, user_id HAVING count(*) > 1
+  ) AS doubled`;
+
+/** Waits until nothing is in flight between the stores. To be called while the service runs. */
+export async function settleAll(stores: StoresToAudit): Promise<void> {
+  const { rows } = await withPostgres(stores.databaseUrl, (client) =>
+    client.query<{ id: number }>('SELECT id FROM sales'),
+  );
+  const saleIds = rows.map(({ id }) => id);
+  await settle(stores, saleIds, wait);
+}
+
+/** What is wrong, in words; empty: nothing is. To be called when the service has stopped. @throws when Postgres cannot be read */
+export async function auditCounts(counts: CountsToAudit): Promise<string[]> {
+  const { databaseUrl, redisUrl, inRedis, accepted } = counts;
+  const [sales, twice] = await withPostgres(databaseUrl, async (client) => [
+    (await client.query<SaleRow>(SALES)).rows,
+    (await client.query<{ twice: number }>(TWICE)).rows[0]?.twice ?? 0,
+  ]);
+  const nothing = { remaining: null, buyers: null, unsettled: 0, settling: false };
+  const redis = inRedis ? await readSales(redisUrl, sales) : sales.map(() => nothing);
+  const findings = sales.flatMap((sale, n) => wrongOf(sale, redis[n]!));
+  if (twice > 0) findings.push(`${quantity(twice, 'customer has', 'customers have')} two orders of one sale`);
+  const orders = sales.reduce((sum, sale) => sum + sale.orders, 0);
+  if (orders < accepted) {
+    const promised = `${quantity(accepted, 'answer')} promised an order`;
+    findings.push(`${promised}, Postgres has ${quantity(orders, 'order')}`);
+  }
+  if (inRedis && redis.every((sale) => isUnreadable(sale) || sale.remaining === null)) {
+    findings.push('Redis has no sale');
+  }
+  return findings.length <= most
+    ? findings
+    : [...findings.slice(0, most), `and ${findings.length - most} more`];
+}
+
+async function readSales(redisUrl: string, sales: readonly SaleRow[]) {
+  const settled = { unsettled: 0, unpublished: 0, settling: false };
+  const read = (redis: Redis) => Promise.all(sales.map(({ id }) => readRedis(redis, id, settled)));
+  const found = await withRedis(redisUrl, read).catch(unreadable);
+  return 'unreadable' in found ? sales.map(() => found) : found;
+}
+
+function wrongOf(sale: SaleRow, redis: RedisSnapshot | Unreadable): string[] {
+  const { id, orders, points } = sale;
+  const counts = { postgres: { sale, unpublished: 0 }, redis, active: { length: orders } };
+  const entries = `${number(orders)} orders, ${number(points)} entries of points`;
+  return [oversold(counts), drift(counts), tally([Math.abs(orders - points), entries])].flatMap(
+    ({ finding }) => (finding === null ? [] : [`sale ${id}: ${finding}`]),
+  );
+}

@@ -1,0 +1,173 @@
+/** Reads the stores after a load. Every read is bounded; a store that does not answer is `unreadable`. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Redis } from 'ioredis';
+import type pg from 'pg';
+import { reasonOf } from '../kit/text.ts';
+import { withPostgres, withRedis } from '../servers/stores.ts';
+import type {
+  OrderRow,
+  PaymentRow,
+  PointsRow,
+  PostgresSnapshot,
+  RedisSnapshot,
+  StoresSnapshot,
+  TaskRow,
+  Unreadable,
+} from './check.ts';
+
+export interface StoresToAudit {
+  readonly databaseUrl: string;
+  readonly redisUrl: string;
+}
+
+/** How long the audit waits until nothing is in flight between the stores. */
+export interface SettleWait {
+  readonly timeoutMs: number;
+  /** A number that did not change for this long is stuck; one that still changes is being settled. */
+  readonly stuckAfterMs: number;
+}
+
+/** The reaper promises 10 s, and runs by its own clock. The relay retries every second. */
+const defaultWait: SettleWait = { timeoutMs: 12_000, stuckAfterMs: 3_000 };
+const settlePollMs = 100;
+
+/** For a read that failed. */
+export const unreadable = (error: unknown): Unreadable => ({ unreadable: reasonOf(error) });
+
+/** What was left between the stores when the wait ended: reservations, and changes that Redis has not received. */
+export type Settled =
+  | (Pick<RedisSnapshot, 'unsettled' | 'settling'> & Pick<PostgresSnapshot, 'unpublished'>)
+  | Unreadable;
+
+const keyPrefix = (saleId: number): string => `stampede:{sale:${saleId}}`;
+
+/**
+ * Waits, bounded, until every reservation is acknowledged and Redis has received every change. To be called while the service
+ * runs, which does both. A Postgres that does not answer is not waited for: the snapshot says why.
+ * @returns for each sale what was left
+ */
+export async function settle(
+  { databaseUrl, redisUrl }: StoresToAudit,
+  saleIds: readonly number[],
+  { timeoutMs, stuckAfterMs }: SettleWait = defaultWait,
+): Promise<ReadonlyMap<number, Settled>> {
+  const beganMs = performance.now();
+  /** Per sale: the last numbers, and since when they have not changed. */
+  const seen = new Map<number, { readonly state: string; readonly sinceMs: number }>();
+  const look = async (redis: Redis): Promise<Map<number, Exclude<Settled, Unreadable>>> => {
+    const nowMs = performance.now();
+    const all = await withPostgres(databaseUrl, (client) => countUnpublished(client, saleIds)).catch(
+      () => null,
+    );
+    const lookAt = async (id: number) => {
+      const unsettled = await redis.zcard(`${keyPrefix(id)}:reservations`);
+      const unpublished = all?.get(id) ?? 0;
+      const state = `${unsettled} ${unpublished}`;
+      if (seen.get(id)?.state !== state) seen.set(id, { state, sinceMs: nowMs });
+      const isMoving = nowMs - seen.get(id)!.sinceMs < stuckAfterMs;
+      return [id, { unsettled, unpublished, settling: unsettled + unpublished > 0 && isMoving }] as const;
+    };
+    return new Map(await Promise.all(saleIds.map(lookAt)));
+  };
+  const left = await withRedis(redisUrl, async (redis) => {
+    for (;;) {
+      const found = await look(redis);
+      const isDone = [...found.values()].every(({ unsettled, unpublished }) => unsettled + unpublished === 0);
+      if (isDone || performance.now() - beganMs >= timeoutMs) return found;
+      await sleep(settlePollMs);
+    }
+  }).catch(unreadable);
+  return 'unreadable' in left ? new Map(saleIds.map((id) => [id, left])) : left;
+}
+
+async function countUnpublished(
+  db: Pick<pg.Client, 'query'>,
+  saleIds: readonly number[],
+): Promise<ReadonlyMap<number, number>> {
+  const { rows } = await db.query<{ id: number; unpublished: number }>(
+    'SELECT sale_id AS id, count(*)::int AS unpublished FROM mirror_outbox WHERE sale_id = ANY($1) GROUP BY 1',
+    [saleIds],
+  );
+  return new Map(rows.map(({ id, unpublished }) => [id, unpublished]));
+}
+
+/** Takes the snapshots. To be called when the service has stopped, so that nothing moves between the two stores. */
+export async function readStores(
+  { databaseUrl, redisUrl }: StoresToAudit,
+  saleIds: readonly number[],
+  settled: ReadonlyMap<number, Settled>,
+): Promise<ReadonlyMap<number, StoresSnapshot>> {
+  const [postgres, redis] = await Promise.all([
+    readPostgres(databaseUrl, saleIds),
+    withRedis(redisUrl, (redis) =>
+      Promise.all(saleIds.map((id) => readRedis(redis, id, settled.get(id)))),
+    ).catch(unreadable),
+  ]);
+  const snapshot = (id: number, n: number): StoresSnapshot => ({
+    postgres:
+      'unreadable' in postgres ? postgres : (postgres.get(id) ?? { unreadable: `there is no sale ${id}` }),
+    redis: 'unreadable' in redis ? redis : redis[n]!,
+  });
+  return new Map(saleIds.map((id, n) => [id, snapshot(id, n)]));
+}
+
+const SALES = `
+  SELECT id, stock, sold + oversold AS sold,
+    (SELECT count(*)::int FROM stock_units AS u WHERE u.sale_id = s.id AND u.order_id IS NOT NULL AND NOT EXISTS
+      (SELECT FROM orders AS o WHERE o.id = u.order_id AND o.status IN ('pending', 'paid'))) AS held
+  FROM sales AS s WHERE id = ANY($1)`;
+const ORDERS =
+  'SELECT id::text AS id, sale_id AS "saleId", user_id AS "userId", status::text AS status FROM orders';
+const POINTS = `
+  SELECT user_id AS "userId", source_type AS "sourceType", source_id AS "sourceId", points FROM points_entries
+  WHERE source_type IN ('order', 'order-reversal', 'order-revival')`;
+const PAYMENTS = 'SELECT id, order_id::text AS "orderId", result FROM payment_notifications';
+const TASKS = `
+  SELECT kind, payload->>'orderId' AS "orderId", state, payload->>'paymentNotificationId' AS payment FROM tasks
+  WHERE kind IN ('ship', 'award', 'refund')`;
+
+/** At one instant; the rows are those of all sales. */
+function readPostgres(
+  databaseUrl: string,
+  saleIds: readonly number[],
+): Promise<ReadonlyMap<number, PostgresSnapshot> | Unreadable> {
+  return withPostgres(databaseUrl, async (client) => {
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+    type Sale = PostgresSnapshot['sale'] & { readonly held: number };
+    const sales = await client.query<Sale>(SALES, [saleIds]);
+    const rows = {
+      orders: (await client.query<OrderRow>(ORDERS)).rows,
+      points: (await client.query<PointsRow>(POINTS)).rows,
+      payments: (await client.query<PaymentRow>(PAYMENTS)).rows,
+      tasks: (await client.query<TaskRow>(TASKS)).rows,
+    };
+    const unpublished = await countUnpublished(client, saleIds);
+    return new Map(
+      sales.rows.map(({ held, ...sale }) => [
+        sale.id,
+        { sale, ...rows, unpublished: unpublished.get(sale.id) ?? 0, heldUnits: held },
+      ]),
+    );
+  }).catch(unreadable);
+}
+
+/** A sale in Redis, whose units are in one counter or in segments. */
+export async function readRedis(
+  redis: Redis,
+  saleId: number,
+  settled: Settled = { unreadable: 'the audit did not wait for it' },
+): Promise<RedisSnapshot | Unreadable> {
+  if ('unreadable' in settled) return settled;
+  const prefix = keyPrefix(saleId);
+  const [remaining, segments, unsettled, buyers] = await Promise.all([
+    redis.hget(`${prefix}:state`, 'remaining'),
+    redis.hvals(`${prefix}:segments`),
+    redis.zcard(`${prefix}:reservations`),
+    redis.hlen(`${prefix}:buyers`),
+  ]);
+  const counts = [...(remaining === null ? [] : [remaining]), ...segments].map(Number);
+  if (counts.some((count) => !Number.isSafeInteger(count))) return { unreadable: 'a count is not a number' };
+  const { settling } = settled;
+  if (counts.length === 0) return { remaining: null, buyers: null, unsettled, settling };
+  return { remaining: counts.reduce((sum, count) => sum + count, 0), buyers, unsettled, settling };
+}

@@ -1,0 +1,161 @@
+/**
+ * Opens a lock in a process: one of the registry, a library, or the control that locks nothing. The libraries are called
+ * as their own documentation shows it, on ioredis as it comes.
+ */
+import { createRequire } from 'node:module';
+import { Redis } from 'ioredis';
+import { Mutex, RedlockMutex } from 'redis-semaphore';
+import { locks } from '../../src/locks/registry.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
+import { reasonOf } from '../kit/text.ts';
+import { CONTROL } from './lock-cells.ts';
+
+/** Where the servers of a lock are; what it does not use is left out. */
+export interface ServerUrls {
+  readonly redisUrl?: string;
+  readonly redlockUrls?: readonly string[];
+  readonly zookeeperUrl?: string;
+  readonly databaseUrl?: string;
+}
+
+/** What a holder has. */
+export interface Grant {
+  release(): Promise<unknown>;
+  /** Fires when the lock says that the lease is lost; null: it never does. Each read compares the clock, where the lock does. */
+  readonly lost: AbortSignal | null;
+  readonly fencingToken: number | null;
+}
+
+/** As much of a lock as is measured. */
+export interface BenchLock {
+  /** @returns the grant, or why it was refused */
+  acquire(resource: string, waitMs: number, signal: AbortSignal): Promise<Grant | string>;
+  close(): Promise<void>;
+}
+
+/** As much of redlock as is called. A module cannot find the types that it brings: its `exports` do not name them. */
+interface RedlockModule {
+  readonly default: new (
+    clients: Iterable<Redis>,
+  ) => {
+    /** Extends the lock while `work` runs. */
+    using(
+      resources: string[],
+      durationMs: number,
+      settings: { readonly retryCount: number },
+      work: (signal: AbortSignal) => Promise<void>,
+    ): Promise<void>;
+  };
+}
+const { default: Redlock } = createRequire(import.meta.url)('redlock') as RedlockModule;
+
+/** Length of every lease: the service's own default. */
+const DEFAULT_TTL_MS = 10_000;
+/** The longest pause between two tries that redlock's defaults make: 200 ms and a jitter of 100 ms. */
+const redlockPauseMs = 300;
+
+/** @throws when there is no such lock, or its servers cannot be reached */
+export async function openLock(name: string, urls: ServerUrls, ttlMs = DEFAULT_TTL_MS): Promise<BenchLock> {
+  if (locks.has(name)) return await openOwn(name, urls, ttlMs);
+  const clients = (urls.redlockUrls ?? [urls.redisUrl ?? '']).map(
+    (url) => new Redis(url, { lazyConnect: true }),
+  );
+  for (const client of clients) client.on('error', () => {}); // a command that fails rejects
+  await Promise.all(clients.map((client) => client.connect()));
+  return {
+    acquire: acquireOf(name, clients, ttlMs),
+    async close() {
+      for (const client of clients) client.disconnect();
+    },
+  };
+}
+
+function acquireOf(name: string, clients: readonly Redis[], ttlMs: number): BenchLock['acquire'] {
+  const [first] = clients as [Redis];
+  if (name.startsWith('redlock-5')) {
+    const redlock = new Redlock(clients);
+    // redlock counts a lease from the first of its tries on.
+    const retryCount = Math.max(1, Math.floor(ttlMs / 2 / redlockPauseMs));
+    return (resource, waitMs, signal) =>
+      new Promise((granted) => {
+        const untilMs = performance.now() + waitMs;
+        let isGranted = false;
+        const work = (lost: AbortSignal) =>
+          new Promise<void>((done) => {
+            if (signal.aborted) return done(); // redlock cannot be cancelled
+            isGranted = true;
+            const release = () => {
+              done();
+              return used;
+            };
+            granted({ release, lost, fencingToken: null });
+          });
+        const ask = (): Promise<void> =>
+          redlock.using([resource], ttlMs, { retryCount }, work).catch((error) => {
+            if (isGranted) return;
+            if (performance.now() < untilMs && !signal.aborted) return ask();
+            granted(reasonOf(error));
+          });
+        const used = ask();
+        const giveUp = () => granted('aborted');
+        signal.addEventListener('abort', giveUp, { once: true });
+        void used.finally(() => signal.removeEventListener('abort', giveUp));
+      });
+  }
+  if (name.startsWith('redis-semaphore')) {
+    return async (resource, waitMs, signal) => {
+      const lost = new AbortController();
+      const options = { lockTimeout: ttlMs, acquireTimeout: waitMs, onLockLost: () => lost.abort() };
+      const mutex =
+        clients.length === 1
+          ? new Mutex(first, resource, options)
+          : new RedlockMutex([...clients], resource, options);
+      const got = await mutex.tryAcquire(signal).catch(reasonOf);
+      const release = () => mutex.release().catch(() => {});
+      if (got === true) return { release, lost: lost.signal, fencingToken: null };
+      return got === false ? 'gave up' : got;
+    };
+  }
+  if (name !== CONTROL) throw new Error(`there is no lock ${name}`);
+  return async () => {
+    await first.ping();
+    return { release: () => first.ping(), lost: null, fencingToken: null };
+  };
+}
+
+async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<BenchLock> {
+  const redis = urls.redisUrl === undefined ? null : await openRedis(urls.redisUrl, () => {});
+  const postgres = urls.databaseUrl === undefined ? null : openPostgres(urls.databaseUrl, () => {});
+  const lock = await locks.get(name)!.create({
+    // A lock uses those stores alone that its description names.
+    redis: redis!,
+    postgres: postgres!,
+    lockTtlMs: ttlMs,
+    redlockUrls: urls.redlockUrls ?? [],
+    zookeeperUrl: urls.zookeeperUrl ?? null,
+    redisWait: 0,
+    onError: () => {},
+  });
+  return {
+    async acquire(resource, waitMs, signal) {
+      const result = await lock.acquire(resource, { ttlMs, waitMs, signal });
+      if (result.kind === 'held') {
+        const { lease } = result;
+        return {
+          release: () => lease.release(),
+          get lost() {
+            return lease.signal;
+          },
+          fencingToken: lease.fencingToken,
+        };
+      }
+      return result.kind === 'unavailable' ? result.reason : result.kind;
+    },
+    async close() {
+      await lock.close();
+      await redis?.close();
+      await postgres?.close();
+    },
+  };
+}

@@ -1,0 +1,209 @@
+/**
+ * A Redis Cluster: three masters, each with a replica. For the fault lab, and for tests. All others reach a member through two
+ * proxies, for clients and for the cluster's own bus, whose ports it announces. Its own connections come from an address by
+ * which the other proxies know them, so that it can be cut off.
+ */
+import { rm } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Cluster, Command, type Redis } from 'ioredis';
+import { eventually } from '../kit/eventually.ts';
+import { temporaryFolder } from '../kit/temporary-folder.ts';
+import { type LinkMode, TcpProxy } from '../proxy.ts';
+import { type ClusterMember, startRedisCluster } from './cluster.ts';
+
+export interface LinkedCluster extends AsyncDisposable {
+  /** redis+cluster://… */
+  readonly url: string;
+  /** Of the first member. */
+  readonly port: number;
+  /** For the ways of clients and of members. */
+  set(mode: LinkMode): void;
+  /** A client of the whole cluster. The caller disconnects it. */
+  client(): Promise<Redis>;
+  /** SIGKILL of the master that has a key; waits until its replica is the master, and starts the old one again. */
+  kill(key: string): Promise<void>;
+  /** The same with a master that is cut off, and then rejoins. */
+  cut(key: string): Promise<void>;
+  /**
+   * Cuts the master that has a key off from clients and from the other members: what is sent to it, or by it, is lost.
+   * @returns what waits until its replica is the master
+   */
+  cutOff(key: string): Promise<() => Promise<unknown>>;
+  /** Ends the cut, and waits until the cluster has settled. */
+  rejoin(): Promise<void>;
+  /** Has the replica of the master that has a key take over, as an operator does before maintenance. */
+  'switch-over'(key: string): Promise<void>;
+  /** Moves the slot of a key to another master, one key after the other, and calls `between` after each. */
+  moveSlot(key: string, between?: () => Promise<void>): Promise<void>;
+}
+
+/** A member that takes longer does not answer. */
+const SILENT_MS = 1_000;
+
+interface Node {
+  readonly id: string;
+  readonly flags: readonly string[];
+  readonly master: string;
+  /** The higher one wins where two members claim the same slots. */
+  readonly epoch: number;
+  readonly ranges: readonly (readonly [number, number])[];
+}
+
+/** The cluster as one member sees it. */
+async function nodesOf({ client }: ClusterMember): Promise<Node[]> {
+  const lines = ((await client.cluster('NODES')) as string).trim().split('\n');
+  return lines.map((line) => {
+    const [id = '', , flags = '', master = '', , , epoch, , ...ranges] = line.split(' ');
+    return {
+      id,
+      flags: flags.split(','),
+      master,
+      epoch: Number(epoch),
+      ranges: ranges
+        .filter((range) => !range.startsWith('['))
+        .map((range) => range.split('-').map(Number))
+        .map(([from, to]) => [from!, to ?? from!] as const),
+    };
+  });
+}
+
+const slotOf = (key: string): number => new Command('get', [key]).getSlot()!;
+
+export async function openLinkedCluster(): Promise<LinkedCluster> {
+  const folder = await temporaryFolder('stampede-cluster-');
+  const ways: { readonly address: string; readonly links: readonly TcpProxy[] }[] = [];
+  const { url, members, everywhere, ...cluster } = await startRedisCluster(
+    folder,
+    3,
+    1,
+    async (port, busPort, address) => {
+      const links = [await TcpProxy.open({ port }), await TcpProxy.open({ port: busPort })] as const;
+      ways.push({ address, links });
+      return { port: links[0].port, busPort: links[1].port };
+    },
+  );
+  await untilSettled();
+
+  /** All members agree that three of them are replicas and that none failed, and each replica follows its master. */
+  async function untilSettled(): Promise<void> {
+    await everywhere(nodesOf, (nodes) => {
+      const flags = nodes.flatMap((node) => node.flags);
+      return (
+        flags.filter((flag) => flag === 'slave').length === 3 && !flags.some((flag) => /^fail/.test(flag))
+      );
+    });
+    const linked = /role:master|master_link_status:up/;
+    await everywhere(
+      ({ client }) => client.info('replication'),
+      (info) => linked.test(info),
+    );
+  }
+
+  /** The master of a key, among those that members which answer see; one that is cut off still sees itself. */
+  async function masterOf(key: string): Promise<ClusterMember> {
+    const slot = slotOf(key);
+    const views = await Promise.all(
+      members.map((member) => Promise.race([nodesOf(member).catch(() => []), sleep(SILENT_MS, [])])),
+    );
+    const [owner] = views
+      .flat()
+      .filter(
+        ({ flags, ranges }) => flags.includes('master') && ranges.some(([a, b]) => a <= slot && slot <= b),
+      )
+      .sort((a, b) => b.epoch - a.epoch);
+    if (owner === undefined) throw new Error(`no master has slot ${slot}`);
+    return members.find(({ id }) => id === owner.id)!;
+  }
+  async function replicaOf({ id }: ClusterMember): Promise<ClusterMember> {
+    const nodes = await nodesOf(members.find((member) => member.id !== id)!);
+    const replica = nodes.find(({ master, flags }) => master === id && flags.includes('slave'));
+    return members.find((member) => member.id === replica?.id)!;
+  }
+  const untilAnother = (key: string, old: ClusterMember): Promise<unknown> =>
+    eventually(
+      () => masterOf(key).catch(() => old),
+      (now) => now !== old,
+      60_000,
+    );
+
+  /** @param address null: nobody is cut off */
+  function isolate(address: string | null): void {
+    for (const way of ways)
+      for (const link of way.links) {
+        link.set(way.address === address ? 'black-hole' : 'pass');
+        link.lose(address);
+      }
+  }
+
+  async function cutOff(key: string): Promise<() => Promise<unknown>> {
+    const old = await masterOf(key);
+    isolate(ways[members.indexOf(old)]!.address);
+    return () => untilAnother(key, old);
+  }
+  async function rejoin(): Promise<void> {
+    isolate(null);
+    await untilSettled();
+  }
+
+  return {
+    url,
+    port: members[0]!.port,
+    set(mode) {
+      for (const link of ways.flatMap(({ links }) => links)) link.set(mode);
+    },
+    async client() {
+      const client = new Cluster(members.map(({ port }) => ({ host: '127.0.0.1', port })));
+      client.on('error', () => {});
+      return client as unknown as Redis;
+    },
+    async kill(key) {
+      const old = await masterOf(key);
+      await old.kill();
+      await untilAnother(key, old);
+      await old.restart();
+      await untilSettled();
+    },
+    async cut(key) {
+      const untilPromoted = await cutOff(key);
+      await untilPromoted();
+      await rejoin();
+    },
+    cutOff,
+    rejoin,
+    async 'switch-over'(key) {
+      const old = await masterOf(key);
+      const replica = await replicaOf(old);
+      await replica.client.cluster('FAILOVER');
+      await untilAnother(key, old);
+      await untilSettled();
+    },
+    moveSlot: async (key, between = async () => {}) =>
+      moveSlot(members, await masterOf(key), slotOf(key), between),
+    async [Symbol.asyncDispose]() {
+      await cluster[Symbol.asyncDispose]();
+      await Promise.all(ways.flatMap(({ links }) => links.map((link) => link.close())));
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Moves a slot from its master to another one, key by key. */
+async function moveSlot(
+  members: readonly ClusterMember[],
+  from: ClusterMember,
+  slot: number,
+  between: () => Promise<void>,
+): Promise<void> {
+  const others = (await nodesOf(from)).filter((one) => one.id !== from.id && one.ranges.length > 0);
+  const to = members.find(({ id }) => id === others[0]?.id)!;
+  await to.client.cluster('SETSLOT', slot, 'IMPORTING', from.id);
+  await from.client.cluster('SETSLOT', slot, 'MIGRATING', to.id);
+  for (;;) {
+    const [one] = (await from.client.cluster('GETKEYSINSLOT', slot, 1)) as string[];
+    if (one === undefined) break;
+    await from.client.call('MIGRATE', '127.0.0.1', to.port, one, 0, 5_000);
+    await between();
+  }
+  for (const member of [to, from, ...members.filter((other) => other !== to && other !== from)])
+    await member.client.cluster('SETSLOT', slot, 'NODE', to.id).catch(() => {}); // a replica refuses
+}

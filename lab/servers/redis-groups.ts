@@ -1,0 +1,79 @@
+/** Groups of Redis servers that fail over by themselves, for the lab. */
+
+import { type LabOptions, type LabServers, lacking } from './lab-servers.ts';
+import { openLinkedCluster } from './linked-cluster.ts';
+import { durableArgs } from './redis.ts';
+import { openSentinels } from './sentinels.ts';
+
+/** The Sentinels promote when the lab cuts the primary off, and not when the machine is slow. */
+const DOWN_AFTER_MS = 500;
+const NEVER_MS = 600_000;
+
+/** A primary with replicas, and three Sentinels. */
+export async function openSentinelRedis({
+  replicas = 1,
+  durable = false,
+  program,
+}: LabOptions): Promise<LabServers> {
+  const group = await openSentinels({
+    replicas: Math.max(1, replicas),
+    ...(durable && { args: durableArgs }),
+    ...(program && { program }),
+  });
+  const first = group.servers[0]!;
+  await group.setDownAfter(NEVER_MS);
+  const urls = ([port]: readonly number[]) => ({ redisUrl: `redis://127.0.0.1:${port}` });
+  return {
+    ...lacking.group,
+    nodes: [
+      {
+        ...lacking.node,
+        port: first.port,
+        kill: () => first.kill(),
+        start: () => group.restart(first),
+      },
+    ],
+    urls,
+    groupUrls: { redisUrl: group.url },
+    currentUrls: async () => urls([(await group.primary()).port]),
+    stopReplication: () => group.cutReplication(),
+    async cutOff() {
+      await group.setDownAfter(DOWN_AFTER_MS);
+      group.cut(first);
+    },
+    rejoin: async () => group.heal(first),
+    async promoted() {
+      await group.untilPromoted(first);
+      await group.setDownAfter(NEVER_MS);
+      return (await group.primary()).port;
+    },
+    [Symbol.asyncDispose]: () => group[Symbol.asyncDispose](),
+  };
+}
+
+/** The first sale of an empty database. */
+const SALE = '{sale:1}';
+
+/** Three masters, each with a replica. Node 0 is the master that has the sale. */
+export async function openClusterRedis(): Promise<LabServers> {
+  const cluster = await openLinkedCluster();
+  let untilPromoted: (() => Promise<unknown>) | undefined;
+  return {
+    ...lacking.group,
+    nodes: [{ ...lacking.node, port: cluster.port }],
+    urls: () => ({ redisUrl: cluster.url }),
+    groupUrls: { redisUrl: cluster.url },
+    ways: cluster,
+    currentUrls: async () => ({ redisUrl: cluster.url }),
+    stopReplication: async () => {}, // a master that is cut off replicates nothing
+    async cutOff() {
+      untilPromoted = await cluster.cutOff(SALE);
+    },
+    rejoin: () => cluster.rejoin(),
+    async promoted() {
+      await untilPromoted?.();
+      return cluster.port;
+    },
+    [Symbol.asyncDispose]: () => cluster[Symbol.asyncDispose](),
+  };
+}

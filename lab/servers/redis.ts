@@ -1,0 +1,66 @@
+/** Redis for the lab: one server, a primary with replicas, or independent servers. */
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Redis } from 'ioredis';
+import { ensureRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
+import { type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
+import { eagerPrimary, untilReplicated } from './servers.ts';
+
+/** Redis as a sale needs it. */
+export const durableArgs = ['--appendonly', 'yes'];
+
+/** @param count independent ones */
+export async function openRedis(
+  count: number,
+  { folder, clock: library, program: given, replicas: replicaCount = 0, durable = false }: LabOptions,
+): Promise<LabServers> {
+  // Found once: the search blocks this process, and a restart happens under load.
+  const program = given ?? (await ensureRedisServer()).path;
+  const clock = (n: number) => join(folder, `clock-${n}`);
+  const start = async (n: number, port?: number, more: readonly string[] = []) => {
+    const args = [...eagerPrimary, ...(durable ? durableArgs : []), ...more];
+    const environment = library === null ? {} : { LD_PRELOAD: library, STAMPEDE_CLOCK: clock(n) };
+    const options = { folder: join(folder, String(n)), args, environment, program };
+    return startRedisServer(port === undefined ? options : { ...options, port });
+  };
+  const servers = await Promise.all(Array.from({ length: count }, (_, n) => start(n)));
+  const nodes = servers.map((server, n): Node => {
+    const { port } = server;
+    return {
+      ...lacking.node,
+      port,
+      save: () => asked(port, (redis) => redis.save()),
+      kill: () => servers[n]!.kill(),
+      async start(empty) {
+        if (empty) await rm(join(folder, String(n)), { recursive: true, force: true });
+        servers[n] = await start(n, port);
+      },
+      setMemory: (bytes) => asked(port, (redis) => redis.config('SET', 'maxmemory', bytes)),
+    };
+  });
+  const following = ['--replicaof', '127.0.0.1', String(nodes[0]!.port)];
+  const replicas = await Promise.all(
+    Array.from({ length: replicaCount }, (_, n) => start(count + n, undefined, following)),
+  );
+  if (replicaCount > 0) await asked(nodes[0]!.port, (redis) => untilReplicated(redis, replicaCount));
+  const urls = (ports: readonly number[]) => {
+    const all = ports.map((port) => `redis://127.0.0.1:${port}`);
+    return count > 1 ? { redlockUrls: all } : { redisUrl: all[0]! };
+  };
+  return {
+    ...lacking.group,
+    nodes,
+    urls,
+    currentUrls: async () => urls(nodes.map(({ port }) => port)),
+    setClock: (node, aheadMs) => writeFile(clock(node), `${aheadMs}\n`),
+    async [Symbol.asyncDispose]() {
+      await Promise.all([...servers, ...replicas].map((server) => server.kill()));
+    },
+  };
+}
+
+async function asked(port: number, question: (redis: Redis) => Promise<unknown>): Promise<void> {
+  const redis = new Redis(port);
+  redis.on('error', () => {}); // the command fails as well
+  await question(redis).finally(() => redis.disconnect());
+}

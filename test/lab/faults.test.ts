@@ -1,0 +1,133 @@
+/**
+ * Cells of the fault lab whose verdict does not depend on chance, on real servers: a lock that changes its verdict fails here,
+ * and so does a committed matrix that says something else.
+ */
+import { readFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Matrix } from '../../bench/kit/suite.ts';
+import { runStrategyTrial } from '../../bench/suites/faults/strategy-trial.ts';
+import { Clients, runLockTrial } from '../../bench/suites/faults/trial.ts';
+import { everyLock } from '../../lab/clients/lock-cells.ts';
+import { lockFaults } from '../../lab/faults/lock-faults.ts';
+import { strategyFaults } from '../../lab/faults/strategy-faults.ts';
+import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { buildClock } from '../../lab/servers/open.ts';
+import { ensureZookeeper } from '../support/zookeeper.ts';
+
+const CELLS = [
+  ['redis-setnx', 'holder-killed', 'stuck'],
+  ['redis-no-owner', 'long-work', 'two holders'],
+  ['redis-owner', 'holder-paused', 'two holders'],
+  ['redis-watchdog', 'answer-lost', 'one holder'],
+  ['redis-watchdog', 'network-silent', 'two holders'],
+  ['redis', 'holder-killed', 'one holder'],
+  ['redis', 'holder-paused', 'one holder'],
+  ['redis', 'network-silent', 'one holder'],
+  ['redis', 'split-brain', 'fenced'],
+  ['redis-fair', 'split-brain', 'fenced'],
+  ['redis-wait', 'split-brain', 'one holder'],
+  ['redlock', 'node-empty', 'two holders'],
+  ['redlock', 'node-empty-late', 'one holder'],
+  ['redlock', 'clock-ahead', 'one holder'],
+  ['redlock-5', 'network-silent', 'two holders'],
+  ['redis-semaphore', 'network-silent', 'two holders'],
+  ['zookeeper', 'holder-paused', 'one holder'],
+  ['zookeeper', 'network-silent', 'one holder'],
+  ['zookeeper', 'leader-cut', 'one holder'],
+  ['zookeeper', 'holder-server-cut', 'one holder'],
+  ['postgres-row', 'holder-paused', 'one holder'],
+  ['postgres-row', 'standby-promoted', 'two holders'],
+  ['postgres-row', 'synchronous-promoted', 'one holder'],
+  ['postgres-advisory', 'holder-killed', 'one holder'],
+  ['postgres-advisory', 'synchronous-promoted', 'two holders'],
+] as const;
+const SALES = [
+  ['lua', 'service-killed'],
+  ['lua', 'redis-emptied'],
+  ['lua', 'redis-failed-over'],
+  ['lua', 'postgres-clock'],
+  ['segmented-lock', 'redis-killed'],
+  ['global-lock', 'both-killed'],
+  ['group-commit', 'postgres-killed'],
+  ['for-update', 'postgres-silent'],
+  ['for-update', 'postgres-sync-promoted'],
+  ['group-commit', 'disk-full'],
+] as const;
+const LANES = 4;
+/** Of a cell with late writes: the next client may reconnect too late to overlap. Every other cell is tried once. */
+const TRIES = 5;
+
+const missing = await ensureZookeeper();
+const committed = new URL('../../bench/results/canonical/faults.json', import.meta.url);
+const [ofLocks, ofStrategies] = JSON.parse(readFileSync(committed, 'utf8')).matrices as [Matrix, Matrix];
+
+/** The verdict that is committed. */
+function wordOf({ columns, rows }: Matrix, name: string, title: string): string | undefined {
+  const column = columns.findIndex((one) => one.title === title);
+  return rows.find((row) => row.name === name)?.cells[column]?.word;
+}
+
+let folder: string;
+let clock: string | null;
+const lanes = Array.from({ length: LANES }, () => new Clients());
+const idle = [...lanes];
+const waiting: ((lane: Clients) => void)[] = [];
+
+beforeAll(async () => {
+  folder = await temporaryFolder('stampede-test-faults-');
+  clock = await buildClock(folder);
+});
+afterAll(async () => {
+  await Promise.all(lanes.map((lane) => lane[Symbol.asyncDispose]()));
+  await rm(folder, { recursive: true, force: true });
+});
+
+/** A lane that no other cell uses meanwhile. */
+async function withLane<T>(work: (lane: Clients) => Promise<T>): Promise<T> {
+  const lane = idle.pop() ?? (await new Promise<Clients>((free) => waiting.push(free)));
+  return work(lane).finally(() => {
+    const next = waiting.shift();
+    if (next === undefined) idle.push(lane);
+    else next(lane);
+  });
+}
+
+describe.concurrent('of the fault lab', { timeout: 600_000 }, () => {
+  it.for(CELLS)('%s, %s: %s', async ([name, faultName, word], { skip }) => {
+    const lock = everyLock.find((one) => one.name === name)!;
+    const fault = lockFaults.find((one) => one.name === faultName)!;
+    if ((name === 'zookeeper' && missing !== null) || (faultName === 'clock-ahead' && clock === null)) skip();
+    const { signal } = new AbortController();
+    const tries = word === 'two holders' || word === 'fenced' ? TRIES : 1;
+    const run = (seed: number) => {
+      const order = { lock, fault, seed, folder: path.join(folder, `${name}-${faultName}`), clock, signal };
+      return withLane((lane) => runLockTrial(lane, order));
+    };
+    let trial = await run(1);
+    for (let seed = 2; trial.word === 'one holder' && seed <= tries; seed++) trial = await run(seed);
+    expect(trial.word, JSON.stringify(trial)).toBe(word);
+    expect(wordOf(ofLocks, name, fault.title)).toBe(word);
+  });
+
+  it.for(SALES)('%s, %s: the audit passes', async ([strategy, faultName], { skip }) => {
+    if (faultName === 'disk-full' && process.getuid?.() !== 0) skip();
+    if (faultName === 'postgres-clock' && clock === null) skip();
+    const fault = strategyFaults.find((one) => one.name === faultName)!;
+    const { signal } = new AbortController();
+    const order = {
+      strategy,
+      redis: 'single' as const,
+      unsafe: false,
+      env: {},
+      fault,
+      seed: 1,
+      folder: path.join(folder, `${strategy}-${faultName}`),
+    };
+    const trial = await withLane(() => runStrategyTrial({ ...order, clock, signal }));
+    expect(trial.findings).toEqual([]);
+    expect(trial).toMatchObject({ word: 'kept', errors: 0 });
+    expect(wordOf(ofStrategies, strategy, fault.title)).toBe('kept');
+  });
+});

@@ -1,0 +1,371 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Link, openLink } from '../../lab/link.ts';
+import { identify } from '../../src/local/processes.ts';
+import { startRedisServer } from '../../src/local/redis-server.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+beforeAll(async () => {
+  stores = await openTestStores();
+});
+afterAll(async () => {
+  await stores[Symbol.asyncDispose]();
+});
+
+const open = (rttMs: number, redisUrl = stores.redisUrl): Promise<Link> =>
+  openLink({ databaseUrl: stores.databaseUrl, redisUrl, rttMs });
+
+/** A client that is connected, has introduced itself, and gives up at the first error. */
+async function redisAt(url: string): Promise<Redis & AsyncDisposable> {
+  const redis = new Redis(url, { lazyConnect: true, retryStrategy: () => null, maxRetriesPerRequest: 0 });
+  redis.on('error', () => {});
+  await redis.connect();
+  return Object.assign(redis, {
+    [Symbol.asyncDispose]: async () => redis.disconnect(),
+  });
+}
+
+async function postgresAt(url: string): Promise<pg.Client & AsyncDisposable> {
+  const client = new pg.Client({ connectionString: url });
+  client.on('error', () => {});
+  await client.connect();
+  return Object.assign(client, {
+    [Symbol.asyncDispose]: async () => {
+      await client.end().catch(() => {});
+    },
+  });
+}
+
+const isAlive = (pid: number): boolean => identify(pid) !== null;
+const gone = (pid: number) => expect.poll(() => isAlive(pid), { timeout: 10_000 }).toBe(false);
+
+/** How long each of them took, one after the other; ms, ascending. */
+async function timed(times: number, ask: () => Promise<unknown>): Promise<number[]> {
+  const tookMs: number[] = [];
+  for (let i = 0; i < times; i++) {
+    const startMs = performance.now();
+    await ask();
+    tookMs.push(performance.now() - startMs);
+  }
+  return tookMs.sort((a, b) => a - b);
+}
+
+describe('a link', () => {
+  it('leads to the same database as the same user, with the same query', async () => {
+    await using link = await openLink({
+      databaseUrl: `${stores.databaseUrl}?application_name=seen`,
+      redisUrl: stores.redisUrl,
+      rttMs: 0,
+    });
+    expect(new URL(link.databaseUrl).port).not.toBe(new URL(stores.databaseUrl).port);
+    await using sql = await postgresAt(link.databaseUrl);
+    const asked = `SELECT current_database() AS name, current_user AS "user", current_setting('application_name') AS app`;
+    const { rows } = await sql.query(asked);
+    const { pathname, username } = new URL(stores.databaseUrl);
+    expect(rows).toEqual([{ name: pathname.slice(1), user: username, app: 'seen' }]);
+    await using redis = await redisAt(link.redisUrl);
+    const database = new URL(stores.redisUrl).pathname.slice(1);
+    expect(Number(database)).toBeGreaterThan(0);
+    expect(await redis.client('INFO')).toContain(` db=${database} `);
+  });
+
+  it('rejects an address without a host', async () => {
+    const databaseUrl = 'postgresql:///x?host=/run/postgresql';
+    await expect(openLink({ databaseUrl, redisUrl: stores.redisUrl, rttMs: 0 })).rejects.toThrow(/host/);
+  });
+
+  it.each([
+    { rttMs: 1, mostMs: 10 },
+    { rttMs: 5, mostMs: 20 },
+    { rttMs: 20, mostMs: 60 },
+  ])('takes $rttMs ms for a round trip, and little more', async ({ rttMs, mostMs }) => {
+    await using link = await open(rttMs);
+    await using redis = await redisAt(link.redisUrl);
+    await using sql = await postgresAt(link.databaseUrl);
+    const byRedis = await timed(100, () => redis.ping());
+    const byPostgres = await timed(100, () => sql.query('SELECT 1'));
+    // Among others on their way, its time comes while the proxy is up for one of them.
+    const amongOthers = await Promise.all([
+      timed(100, () => redis.ping()),
+      timed(100, () => sql.query('SELECT 1')),
+    ]);
+    for (const tookMs of [byRedis, byPostgres, ...amongOthers]) {
+      expect(tookMs[0]).toBeGreaterThanOrEqual(rttMs);
+      expect(tookMs[50]).toBeLessThan(mostMs);
+    }
+  });
+
+  it('delays each request independently: concurrent ones are not slower than one', async () => {
+    await using link = await open(50);
+    await using redis = await redisAt(link.redisUrl);
+    const startMs = performance.now();
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, async (_, i) => {
+        await sleep(i * 2);
+        return redis.echo(String(i));
+      }),
+    );
+    expect(answers).toEqual(Array.from({ length: 20 }, (_, i) => String(i)));
+    expect(performance.now() - startMs).toBeLessThan(900); // one after the other: 1,000
+  });
+});
+
+describe('a delay', () => {
+  it('can be changed, and later bytes do not overtake earlier ones', async () => {
+    await using link = await open(0);
+    await using redis = await redisAt(link.redisUrl);
+    await link.delay(500);
+    expect((await timed(1, () => redis.ping()))[0]).toBeGreaterThanOrEqual(500);
+    const first = timed(1, () => redis.set('order', 'first'));
+    await sleep(10);
+    await link.delay(0);
+    const second = redis.set('order', 'second');
+    expect((await first)[0]).toBeGreaterThanOrEqual(500);
+    await second;
+    expect(await redis.get('order')).toBe('second');
+    expect((await timed(2, () => redis.ping()))[0]).toBeLessThan(500);
+  });
+});
+
+describe('traffic', () => {
+  it.each([0, 3])('is whole and in order, megabytes of it both ways (%i ms)', async (rttMs) => {
+    await using link = await open(rttMs);
+    await using redis = await redisAt(link.redisUrl);
+    const value = randomBytes(24 * 1_024 * 1_024);
+    const pieces = Array.from({ length: 200 }, (_, i) => randomBytes(1 + i * 500));
+    await Promise.all([redis.set('big', value), ...pieces.map((piece, i) => redis.set(`piece-${i}`, piece))]);
+    expect((await redis.getBuffer('big'))?.equals(value)).toBe(true);
+    const read = await Promise.all(pieces.map((_, i) => redis.getBuffer(`piece-${i}`)));
+    expect(read.every((piece, i) => piece?.equals(pieces[i]!))).toBe(true);
+    await using sql = await postgresAt(link.databaseUrl);
+    const text = value.subarray(0, 4 * 1_024 * 1_024).toString('base64');
+    const { rows } = await sql.query('SELECT md5($1) AS hash, repeat($1, 2) AS twice', [text]);
+    expect(rows[0].hash).toBe(createHash('md5').update(text).digest('hex'));
+    expect(rows[0].twice === text + text).toBe(true);
+  });
+
+  it('waits for a receiver that does not read, in bounded memory', async () => {
+    let taken: Socket | null = null;
+    await using server = await listening((socket) => {
+      taken = socket.pause();
+    });
+    await using link = await open(1, server.url);
+    const client = connect(Number(new URL(link.redisUrl).port), '127.0.0.1');
+    client.on('error', () => {});
+    let sent = 0;
+    const chunk = Buffer.alloc(1_024 * 1_024);
+    while (sent < 400 && (await written(client, chunk))) sent++;
+    expect(sent).toBeLessThan(100); // 16 held back, and what kernels and streams buffer
+    let received = 0;
+    taken!.on('data', (data) => {
+      received += data.length;
+    });
+    taken!.resume();
+    client.end();
+    await once(taken!, 'end');
+    expect(received).toBe(client.bytesWritten);
+  });
+
+  it('ends one way at a time', async () => {
+    await using server = await listening((socket) => {
+      let heard = '';
+      socket.on('data', (data) => {
+        heard += data;
+      });
+      socket.on('end', () => setTimeout(() => socket.end(`heard ${heard}`), 50));
+    });
+    await using link = await open(2, server.url);
+    const client = connect({ port: Number(new URL(link.redisUrl).port), allowHalfOpen: true });
+    client.end('all of it');
+    let answer = '';
+    for await (const data of client) answer += data;
+    expect(answer).toBe('heard all of it');
+  });
+});
+
+async function bytesOf(socket: Socket, most: number): Promise<void> {
+  for (let received = 0; received < most; ) {
+    const [data] = (await once(socket, 'data')) as [Buffer];
+    received += data.length;
+  }
+}
+
+/** Whether it was passed to the kernel within half a second. */
+function written(socket: Socket, chunk: Buffer): Promise<boolean> {
+  return Promise.race([
+    new Promise<boolean>((resolve) => socket.write(chunk, () => resolve(true))),
+    sleep(500, false),
+  ]);
+}
+
+async function listening(take: (socket: Socket) => void): Promise<AsyncDisposable & { url: string }> {
+  const sockets = new Set<Socket>();
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.add(socket.on('error', () => {}));
+    take(socket);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+describe('round trips', () => {
+  it.each([0, 2])('are counted for known sequences (%i ms)', async (rttMs) => {
+    await using link = await open(rttMs);
+    await using redis = await redisAt(link.redisUrl);
+    await using sql = await postgresAt(link.databaseUrl);
+    await sql.query('CREATE TEMP TABLE unit AS SELECT 1 AS n');
+    const count = async (work: () => Promise<unknown>) => {
+      await link.reset();
+      await work();
+      return link.roundTrips();
+    };
+    const pings = () => timed(10, () => redis.ping());
+    expect(await count(async () => {})).toEqual({ redis: 0, postgres: 0 });
+    expect(await count(pings)).toEqual({ redis: 10, postgres: 0 });
+    const pipeline = () =>
+      Array.from({ length: 10 })
+        .reduce<ReturnType<Redis['pipeline']>>((p) => p.ping(), redis.pipeline())
+        .exec();
+    expect(await count(pipeline)).toEqual({ redis: 1, postgres: 0 });
+    const script = () => redis.eval(`for i = 1, 5 do redis.call('SET', 'k', i) end`, 0);
+    expect(await count(script)).toEqual({ redis: 1, postgres: 0 });
+    expect(await count(() => sql.query('SELECT 1'))).toEqual({ redis: 0, postgres: 1 });
+    // Parse, bind and execute go together.
+    expect(await count(() => sql.query('SELECT $1::int', [1]))).toEqual({ redis: 0, postgres: 1 });
+    const transaction = async (): Promise<void> => {
+      for (const text of ['BEGIN', 'UPDATE unit SET n = n + 1', 'COMMIT']) await sql.query(text);
+    };
+    expect(await count(transaction)).toEqual({ redis: 0, postgres: 3 });
+    // An answer of several chunks is one.
+    expect(await count(() => sql.query(`SELECT repeat('x', 3000000)`))).toEqual({ redis: 0, postgres: 1 });
+    expect(await count(async () => Promise.all([pings(), transaction()]))).toEqual({
+      redis: 10,
+      postgres: 3,
+    });
+  });
+
+  it('are as many as answers were waited for, however a burst is cut', async () => {
+    await using link = await open(60);
+    const client = connect(Number(new URL(link.redisUrl).port), '127.0.0.1').setNoDelay(true);
+    for (let round = 1; round <= 3; round++) {
+      const answered = bytesOf(client, '+PONG\r\n+PONG\r\n'.length);
+      for (const part of ['PI', 'NG\r\nPING', '\r\n']) {
+        client.write(part);
+        await sleep(10);
+      }
+      await answered;
+      expect(await link.roundTrips()).toEqual({ redis: round, postgres: 0 });
+    }
+    client.destroy();
+  });
+
+  it('of two connections at the same time are two', async () => {
+    await using link = await open(1);
+    await using one = await redisAt(link.redisUrl);
+    await using other = await redisAt(link.redisUrl);
+    await link.reset();
+    for (let i = 0; i < 5; i++) await Promise.all([one.ping(), other.ping()]);
+    expect(await link.roundTrips()).toEqual({ redis: 10, postgres: 0 });
+  });
+
+  it('of the handshake are counted, and reset', async () => {
+    await using link = await open(0);
+    await using _redis = await redisAt(link.redisUrl);
+    await using _sql = await postgresAt(link.databaseUrl);
+    const { redis, postgres } = await link.roundTrips();
+    expect(redis).toBeGreaterThan(0);
+    expect(postgres).toBeGreaterThan(1); // start-up, and the password
+    await link.reset();
+    expect(await link.roundTrips()).toEqual({ redis: 0, postgres: 0 });
+  });
+});
+
+describe('an end', () => {
+  it('of a store is seen by its client, and the other store continues', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'stampede-test-link-'));
+    const server = await startRedisServer({ folder, args: ['--appendonly', 'no'] });
+    await using link = await open(1, server.url);
+    await using redis = await redisAt(link.redisUrl);
+    await using sql = await postgresAt(link.databaseUrl);
+    const closed = once(redis, 'close');
+    await server.kill();
+    await closed;
+    await rm(folder, { recursive: true });
+    await expect(redisAt(link.redisUrl)).rejects.toThrow();
+    expect((await sql.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
+    expect(link.died.aborted).toBe(false);
+  });
+
+  it('of a client is seen by its store', async () => {
+    await using link = await open(1);
+    const application_name = `ends-${randomBytes(4).toString('hex')}`;
+    const client = new pg.Client({ connectionString: link.databaseUrl, application_name });
+    client.on('error', () => {});
+    await client.connect();
+    const count = async (): Promise<unknown> => {
+      const { rows } = await stores.sql.query(
+        'SELECT count(*)::int AS n FROM pg_stat_activity WHERE application_name = $1',
+        [application_name],
+      );
+      return rows[0].n;
+    };
+    expect(await count()).toBe(1);
+    (client as unknown as { connection: { stream: Socket } }).connection.stream.resetAndDestroy();
+    await expect.poll(count, { timeout: 5_000 }).toBe(0);
+  });
+
+  it('of the proxies is reported, unless it was requested', async () => {
+    await using link = await open(0);
+    process.kill(link.pid, 'SIGKILL');
+    await expect.poll(() => link.died.aborted).toBe(true);
+    await expect(link.roundTrips()).rejects.toThrow(/SIGKILL/);
+
+    const other = await open(0);
+    await other[Symbol.asyncDispose]();
+    expect(isAlive(other.pid)).toBe(false);
+    expect(other.died.aborted).toBe(false);
+  });
+
+  it.each(['SIGTERM', 'SIGKILL'] as const)('of its owner by %s ends it', async (signal) => {
+    const owner = startOwner();
+    const [line] = (await once(createInterface({ input: owner.stdout! }), 'line')) as [string];
+    const { pid, redisUrl } = JSON.parse(line) as { pid: number; redisUrl: string };
+    expect(isAlive(pid)).toBe(true);
+    await using redis = await redisAt(redisUrl);
+    const closed = once(redis, 'close');
+    owner.kill(signal);
+    await gone(pid);
+    await closed;
+  });
+});
+
+/** A process that opens a link, tells of it, and does nothing else. */
+function startOwner(): ChildProcess {
+  const module = new URL('../../lab/link.ts', import.meta.url).href;
+  const options = JSON.stringify({ databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, rttMs: 0 });
+  const source = `
+    const { openLink } = await import(${JSON.stringify(module)});
+    const { pid, redisUrl } = await openLink(${options});
+    console.log(JSON.stringify({ pid, redisUrl }));
+    setInterval(() => {}, 1_000);`;
+  return spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', source], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+}

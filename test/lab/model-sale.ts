@@ -1,0 +1,197 @@
+/** A model of a correct sale: whatever is done to it, its answers, rows and counters agree. */
+import fc from 'fast-check';
+import type { OrderRow, PaymentRow, PointsRow, TaskRow } from '../../lab/audit/check.ts';
+import { isActive } from '../../lab/audit/check.ts';
+import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../lab/history.ts';
+
+export interface Order extends OrderRow {
+  saleId: number;
+  status: string;
+}
+
+/** As mutable data, to plant a fault in. */
+export interface World {
+  history: HistoryRecord[];
+  orders: Order[];
+  points: PointsRow[];
+  payments: PaymentRow[];
+  tasks: TaskRow[];
+  sale: { id: number; stock: number; sold: number };
+  unpublished: number;
+  heldUnits: number;
+  remaining: number | null;
+  buyers: number | null;
+  unsettled: number;
+}
+
+const saleId = 7;
+/** What each order earns. */
+export const earned = 10;
+
+const own = ({ orders }: World): Order[] => orders.filter((order) => order.saleId === saleId);
+export const active = (world: World): Order[] => own(world).filter(isActive);
+export const closed = (world: World): Order[] => own(world).filter((order) => !isActive(order));
+
+export function record(world: World, userId: string, outcome: AttemptOutcome, orderId: string | null): void {
+  const id = world.history.length;
+  const silent = outcome === 'unknown';
+  world.history.push({
+    id,
+    op: 'purchase',
+    saleId,
+    userId,
+    invokedUs: id * 10,
+    completedUs: silent ? null : id * 10 + 500,
+    result: resultOf[outcome],
+    outcome,
+    orderId,
+    status: silent ? null : 201,
+  });
+}
+
+export function addPoints(
+  world: World,
+  { id, userId }: Pick<Order, 'id' | 'userId'>,
+  sourceType: string,
+  points: number,
+): void {
+  world.points.push({ userId, sourceType, sourceId: id, points });
+}
+
+export function addPayment(world: World, { id }: Pick<Order, 'id'>, result: string): string {
+  const payment = `payment-${world.payments.length}`;
+  world.payments.push({ id: payment, orderId: id, result });
+  return payment;
+}
+
+/** On its way, or done. */
+export function addTask(
+  world: World,
+  { id }: Pick<Order, 'id'>,
+  kind: string,
+  payment: string | null = null,
+): void {
+  const states = ['waiting', 'queued', 'processing', 'retry', 'done'];
+  world.tasks.push({ kind, orderId: id, state: states[world.tasks.length % states.length]!, payment });
+}
+
+export function place(world: World, userId: string): string {
+  const order = { id: `order-${world.orders.length}`, saleId, userId, status: 'pending' };
+  world.orders.push(order);
+  addPoints(world, order, 'order', earned);
+  return order.id;
+}
+
+/** What an attempt meets besides the stock: nothing, a lock that is not had, an answer that is lost (before or after). */
+type Luck = 'fine' | 'busy' | 'lost-before' | 'lost-after';
+
+function attempt(world: World, buyer: number, luck: Luck): void {
+  const userId = `buyer-${buyer}`;
+  const existing = world.orders.find((order) => order.userId === userId);
+  // A customer who buys again after an order was closed has answers with two orders, which the audit counts as an error.
+  if (existing !== undefined && !isActive(existing)) return;
+  const free = active(world).length < world.sale.stock;
+  if (luck === 'busy') record(world, userId, 'busy', null);
+  else if (luck === 'lost-before') record(world, userId, 'unknown', null);
+  else if (existing === undefined && !free) record(world, userId, 'sold-out', null);
+  else {
+    const orderId = existing?.id ?? place(world, userId);
+    const answer = existing === undefined ? 'accepted' : 'replayed';
+    record(world, userId, luck === 'fine' ? answer : 'unknown', luck === 'fine' ? orderId : null);
+  }
+}
+
+function close(world: World, order: Order, status: string): void {
+  if (order.status !== 'pending') return;
+  order.status = status;
+  addPoints(world, order, 'order-reversal', -earned);
+}
+
+function pay(world: World, order: Order): void {
+  const revived = order.status === 'expired' && active(world).length < world.sale.stock;
+  if (order.status === 'pending' || revived) {
+    if (revived) addPoints(world, order, 'order-revival', earned);
+    order.status = 'paid';
+    addPayment(world, order, revived ? 'revived' : 'paid');
+    addTask(world, order, 'ship');
+    addTask(world, order, 'award');
+  } else if (order.status === 'cancelled' || order.status === 'expired') {
+    order.status = 'refund-due';
+    addTask(world, order, 'refund', addPayment(world, order, 'refund-due'));
+  } else addTask(world, order, 'refund', addPayment(world, order, 'surplus'));
+}
+
+/** Brings the counters in step with the orders. */
+export function recount(world: World): void {
+  const { length } = active(world);
+  world.sale.sold = length;
+  if (world.remaining !== null) world.remaining = world.sale.stock - length;
+  if (world.buyers !== null) world.buyers = length;
+}
+
+const step: fc.Arbitrary<Step> = fc.oneof(
+  {
+    weight: 2,
+    arbitrary: fc.tuple(
+      fc.constant('attempt' as const),
+      fc.nat(15),
+      fc.constantFrom<Luck>('fine', 'fine', 'fine', 'busy', 'lost-before', 'lost-after'),
+    ),
+  },
+  { weight: 1, arbitrary: fc.tuple(fc.constantFrom('cancelled', 'expired', 'pay'), fc.nat(11)) },
+);
+
+/** An attempt of a buyer, or something else with an order, by its place among them. */
+export type Step =
+  | readonly ['attempt', buyer: number, luck: Luck]
+  | readonly ['cancelled' | 'expired' | 'pay', order: number];
+
+/** A sale after some steps. @param inRedis whether Redis counts its units */
+export function saleAfter(stock: number, inRedis: boolean, steps: readonly Step[]): World {
+  const counter = inRedis ? 0 : null;
+  const world: World = {
+    ...{
+      history: [],
+      orders: [],
+      points: [],
+      payments: [],
+      tasks: [],
+      sale: { id: saleId, stock, sold: 0 },
+    },
+    ...{ unpublished: 0, heldUnits: 0, remaining: counter, buyers: counter, unsettled: 0 },
+  };
+  for (const [what, n, luck] of steps) {
+    const order = world.orders[n];
+    if (what === 'attempt') attempt(world, n, luck!);
+    else if (order === undefined) continue;
+    else if (what === 'pay') pay(world, order);
+    else close(world, order, what);
+  }
+  recount(world);
+  return world;
+}
+
+/** Attempts, in a third of the steps something else with an order, and the sale after all of them. */
+export const worlds = fc
+  .record({ stock: fc.nat(12), inRedis: fc.boolean(), steps: fc.array(step, { maxLength: 60, size: 'max' }) })
+  .map(({ stock, inRedis, steps }) => saleAfter(stock, inRedis, steps));
+
+/** Everything that can happen to an order: the last ones are pending, paid, cancelled, expired, revived, and to be refunded. */
+export const goodSale = (): World =>
+  saleAfter(8, true, [
+    ...[0, 1, 2, 3, 4, 5].map((buyer) => ['attempt', buyer, 'fine'] as const),
+    ['attempt', 6, 'lost-after'],
+    ['attempt', 7, 'lost-before'],
+    ['attempt', 7, 'busy'],
+    ['attempt', 7, 'fine'],
+    ['attempt', 0, 'fine'],
+    ['attempt', 8, 'fine'],
+    ['pay', 1],
+    ['pay', 1],
+    ['cancelled', 2],
+    ['expired', 3],
+    ['expired', 4],
+    ['pay', 4],
+    ['cancelled', 5],
+    ['pay', 5],
+  ]);

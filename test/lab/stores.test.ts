@@ -1,0 +1,250 @@
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
+import { audit } from '../../lab/audit/audit.ts';
+import {
+  readStores as readAll,
+  type Settled,
+  type SettleWait,
+  settle as settleAll,
+} from '../../lab/audit/reader.ts';
+import { openStores, type StoresOptions } from '../../lab/servers/stores.ts';
+import { openStoresWithRedis, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let redis: Redis;
+beforeAll(async () => {
+  stores = await openStoresWithRedis(); // the bench empties the whole Redis
+  redis = new Redis(stores.redisUrl);
+});
+afterAll(async () => {
+  redis.disconnect();
+  await stores[Symbol.asyncDispose]();
+});
+beforeEach(async () => {
+  await redis.flushall();
+});
+
+const id = (n: number): string => `01900000-0000-7000-8000-${String(n).padStart(12, '0')}`;
+
+/** A sale with so many orders, each with its points. */
+async function makeSale(stock: number, buyers: readonly string[], sold = buyers.length): Promise<number> {
+  const { sql } = stores;
+  await sql.query(`TRUNCATE sales, orders, points_entries, payment_notifications, tasks, mirror_outbox, stock_units
+     RESTART IDENTITY CASCADE`);
+  const sale = await sql.query<{ id: number }>(
+    `INSERT INTO sales (name, price_cents, stock, sold) VALUES ('test', 100, $1, $2) RETURNING id`,
+    [stock, sold],
+  );
+  const saleId = sale.rows[0]!.id;
+  for (const [n, buyer] of buyers.entries()) {
+    await sql.query(
+      `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+       VALUES ($1, $2, $3, 'pending', 100, now() + interval '1 hour')`,
+      [id(n), saleId, buyer],
+    );
+    await sql.query(
+      `INSERT INTO points_entries (user_id, source_type, source_id, points) VALUES ($1, 'order', $2, 1)`,
+      [buyer, id(n)],
+    );
+  }
+  return saleId;
+}
+
+describe("the audit's reader", () => {
+  const place = (saleId: number) => ({ databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, saleId });
+  type Place = ReturnType<typeof place>;
+  const settle = async (at: Place, wait?: SettleWait) =>
+    (await settleAll(at, [at.saleId], wait)).get(at.saleId)!;
+  const readStores = async (at: Place, settled: Settled) =>
+    (await readAll(at, [at.saleId], new Map([[at.saleId, settled]]))).get(at.saleId)!;
+
+  it('reads the sale, its orders and points, and what Redis would still sell', async () => {
+    const saleId = await makeSale(5, ['ann', 'bob']);
+    await redis.hset(`stampede:{sale:${saleId}}:state`, { remaining: 3 });
+    await redis.hset(`stampede:{sale:${saleId}}:buyers`, { ann: `${id(0)} 0`, bob: `${id(1)} 0` });
+    const settled = await settle(place(saleId));
+    expect(settled).toEqual({ unsettled: 0, unpublished: 0, settling: false });
+    const snapshot = await readStores(place(saleId), settled);
+    expect(snapshot).toEqual({
+      postgres: {
+        sale: { id: saleId, stock: 5, sold: 2 },
+        orders: [
+          { id: id(0), saleId, userId: 'ann', status: 'pending' },
+          { id: id(1), saleId, userId: 'bob', status: 'pending' },
+        ],
+        points: [
+          { userId: 'ann', sourceType: 'order', sourceId: id(0), points: 1 },
+          { userId: 'bob', sourceType: 'order', sourceId: id(1), points: 1 },
+        ],
+        payments: [],
+        tasks: [],
+        unpublished: 0,
+        heldUnits: 0,
+      },
+      redis: { remaining: 3, buyers: 2, unsettled: 0, settling: false },
+    });
+    const mismatches = { pointsMismatch: 0, returnsMismatch: 0, paymentsMismatch: 0, tasksMismatch: 0 };
+    expect(audit([], snapshot)).toMatchObject({ verdict: 'fail', phantom: 2, drift: 0, ...mismatches });
+  });
+
+  it('reads the status of orders', async () => {
+    const { sql } = stores;
+    const saleId = await makeSale(5, ['ann', 'bob', 'cyd'], 2);
+    await sql.query(
+      `UPDATE orders SET status = CASE id WHEN $1 THEN 'paid' ELSE 'cancelled' END WHERE id <> $2`,
+      [id(0), id(2)],
+    );
+    await sql.query(
+      `INSERT INTO points_entries (user_id, source_type, source_id, points)
+       VALUES ('bob', 'order-reversal', $1, -1), ('bob', 'welcome', 'x', 100)`,
+      [id(1)],
+    );
+    await sql.query(
+      `INSERT INTO payment_notifications (id, order_id, amount_cents, result) VALUES ('n', $1, 100, 'paid')`,
+      [id(0)],
+    );
+    await sql.query(
+      `INSERT INTO tasks (kind, payload, state)
+       VALUES ('ship', $1, 'dead'), ('award', '{}', 'waiting'), ('tidy', '{}', 'done')`,
+      [{ orderId: id(0) }],
+    );
+    await sql.query(
+      `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change)
+       VALUES ($1, $2, 'bob', 'release'), ($1, $2 + 1, 'bob', 'release')`,
+      [id(1), saleId],
+    );
+    await sql.query(
+      'INSERT INTO stock_units (sale_id, unit, order_id) VALUES ($1, 1, $2), ($1, 2, $3), ($1, 3, $4), ($1, 4, NULL)',
+      [saleId, id(0), id(1), id(7)],
+    );
+    const { postgres } = await readStores(place(saleId), { unsettled: 0, unpublished: 0, settling: false });
+    expect(postgres).toMatchObject({
+      points: [{}, {}, {}, { userId: 'bob', sourceType: 'order-reversal', sourceId: id(1), points: -1 }],
+      payments: [{ id: 'n', orderId: id(0), result: 'paid' }],
+      tasks: [
+        { kind: 'ship', orderId: id(0), state: 'dead' },
+        { kind: 'award', orderId: null, state: 'waiting' },
+      ],
+      unpublished: 1,
+      heldUnits: 2,
+    });
+  });
+
+  it('adds up segments, and reads null for a strategy without state in Redis', async () => {
+    const saleId = await makeSale(5, []);
+    const settled = { unsettled: 0, unpublished: 0, settling: false };
+    const nothing = { remaining: null, buyers: null };
+    expect((await readStores(place(saleId), settled)).redis).toMatchObject(nothing);
+    await redis.hset(`stampede:{sale:${saleId}}:segments`, { 0: 2, 1: 0, 2: 3 });
+    expect((await readStores(place(saleId), settled)).redis).toMatchObject({
+      remaining: 5,
+      buyers: 0,
+    });
+  });
+
+  it('waits until the reservations are settled', async () => {
+    const reservations = 'stampede:{sale:1}:reservations';
+    for (let n = 0; n < 5; n++) await redis.zadd(reservations, n, `ann ${n} ${n}`);
+    const drain = setInterval(() => void redis.del(reservations), 300);
+    expect(await settle(place(1))).toEqual({ unsettled: 0, unpublished: 0, settling: false });
+    clearInterval(drain);
+  });
+
+  it('waits until every change is published to Redis, and counts those that are not', async () => {
+    const saleId = await makeSale(5, []);
+    const { sql } = stores;
+    const move = `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change) VALUES ($1, $2, 'ann', 'release')`;
+    await sql.query(move, [id(0), saleId]);
+    const publishing = setTimeout(() => void sql.query('DELETE FROM mirror_outbox'), 300);
+    expect(await settle(place(saleId))).toEqual({ unsettled: 0, unpublished: 0, settling: false });
+    clearTimeout(publishing);
+    await sql.query(move, [id(0), saleId]);
+    const wait = { timeoutMs: 600, stuckAfterMs: 300 };
+    expect(await settle(place(saleId), wait)).toEqual({ unsettled: 0, unpublished: 1, settling: false });
+    await sql.query('DELETE FROM mirror_outbox');
+  });
+
+  it('distinguishes stuck reservations from those being settled', async () => {
+    const reservations = 'stampede:{sale:1}:reservations';
+    for (let n = 0; n < 500; n++) await redis.zadd(reservations, n, `ann ${n} ${n}`);
+    const wait = { timeoutMs: 600, stuckAfterMs: 300 };
+    expect(await settle(place(1), wait)).toEqual({ unsettled: 500, unpublished: 0, settling: false });
+    const drain = setInterval(() => void redis.zpopmin(reservations), 30);
+    expect(await settle(place(1), wait)).toMatchObject({ settling: true });
+    clearInterval(drain);
+  });
+
+  it('reports what could not be read', async () => {
+    const saleId = await makeSale(5, []);
+    const away = { databaseUrl: 'postgres://x:y@127.0.0.1:1/z', redisUrl: 'redis://127.0.0.1:1', saleId };
+    const settled = await settle(away);
+    expect(settled).toEqual({ unreadable: expect.stringMatching(/ECONNREFUSED|closed/) });
+    expect(audit([], await readStores(away, settled)).verdict).toBe('unknown');
+    expect((await readStores(place(saleId + 1), settled)).postgres).toEqual({
+      unreadable: `there is no sale ${saleId + 1}`,
+    });
+  });
+});
+
+describe('stores for trials', () => {
+  const options = (changes: Partial<StoresOptions> = {}): StoresOptions => ({
+    databaseUrl: inject('postgresUrl'),
+    redisUrl: stores.redisUrl,
+    keep: false,
+    mayDelete: false,
+    say: () => {},
+    ...changes,
+  });
+
+  /** Those of this file: other files run the bench on the same server at the same time. */
+  async function databases(): Promise<string[]> {
+    const { rows } = await stores.sql.query<{ datname: string }>(
+      `SELECT datname FROM pg_database WHERE datname LIKE 'stampede\\_bench\\_%\\_here'`,
+    );
+    return rows.map(({ datname }) => datname);
+  }
+
+  it('are created for each trial, and leave only foreign keys and databases', async () => {
+    await redis.set('somebody-else', '1');
+    {
+      await using bench = await openStores(options());
+      expect(bench.versions.postgres).toMatch(/^\d+/);
+      expect(bench.versions.redis).toMatch(/\d+\.\d+/);
+      const before = await databases();
+      {
+        await using trial = await bench.fresh('here');
+        const made = (await databases()).filter((name) => !before.includes(name));
+        expect(made).toHaveLength(1);
+        expect(trial.databaseUrl.endsWith(`/${made[0]}`)).toBe(true);
+        await redis.set('stampede:{sale:1}:state', 'x');
+        // A connection that is still open does not stop the database from being dropped.
+        const client = new pg.Client({ connectionString: trial.databaseUrl });
+        client.on('error', () => {});
+        await client.connect();
+      }
+      expect(await databases()).toEqual(before);
+    }
+    expect(await redis.keys('*')).toEqual(['somebody-else']);
+  });
+
+  it('reject a Redis that serves a Stampede, unless its keys may be deleted', async () => {
+    await redis.set('stampede:{sale:1}:state', 'x');
+    await expect(openStores(options())).rejects.toThrow(/already holds keys of a Stampede .*--yes/s);
+    expect(await redis.exists('stampede:{sale:1}:state')).toBe(1);
+    await using bench = await openStores(options({ mayDelete: true }));
+    await using _trial = await bench.fresh('here');
+    expect(await redis.keys('*')).toEqual([]);
+  });
+
+  it('keep the databases on request', async () => {
+    const before = await databases();
+    {
+      await using bench = await openStores(options({ keep: true }));
+      await using _trial = await bench.fresh('here');
+    }
+    const kept = (await databases()).filter((name) => !before.includes(name));
+    expect(kept).toHaveLength(1);
+    await stores.sql.query(`DROP DATABASE ${kept[0]}`);
+  });
+});
