@@ -108,7 +108,7 @@ describe('imports', () => {
   });
 
   it.each([
-    ['lab/', /^(bench|test|scripts)\/|^src\/(?!config|local|locks|store)/],
+    ['lab/', /^(bench|test|scripts)\/|^src\/(?!config|local|locks|points|store)/],
     ['lab/audit/', /^src\/(?!config)|^lab\/(?!audit|history|kit|servers\/stores)/],
     ['lab/kit/', /^(?!lab\/kit\/)/],
     ['bench/kit/', /^bench\/(suites|race|load|main)/],

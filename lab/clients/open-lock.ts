@@ -27,10 +27,18 @@ export interface Grant {
   readonly fencingToken: number | null;
 }
 
+/** Why there is no grant. The libraries say `unavailable` for all. */
+export interface Refusal {
+  readonly refused: 'contended' | 'aborted' | 'unavailable';
+  readonly reason: string;
+}
+
+const refusal = (refused: Refusal['refused'], reason: string = refused): Refusal => ({ refused, reason });
+
 /** As much of a lock as is measured. */
-export interface BenchLock {
-  /** @returns the grant, or why it was refused */
-  acquire(resource: string, waitMs: number, signal: AbortSignal): Promise<Grant | string>;
+export interface ClientLock {
+  /** @param ttlMs of this lease; by default that of the lock. The libraries have one for all. */
+  acquire(resource: string, waitMs: number, signal: AbortSignal, ttlMs?: number): Promise<Grant | Refusal>;
   close(): Promise<void>;
 }
 
@@ -56,7 +64,7 @@ const DEFAULT_TTL_MS = 10_000;
 const redlockPauseMs = 300;
 
 /** @throws when there is no such lock, or its servers cannot be reached */
-export async function openLock(name: string, urls: ServerUrls, ttlMs = DEFAULT_TTL_MS): Promise<BenchLock> {
+export async function openLock(name: string, urls: ServerUrls, ttlMs = DEFAULT_TTL_MS): Promise<ClientLock> {
   if (locks.has(name)) return await openOwn(name, urls, ttlMs);
   const clients = (urls.redlockUrls ?? [urls.redisUrl ?? '']).map(
     (url) => new Redis(url, { lazyConnect: true }),
@@ -71,7 +79,7 @@ export async function openLock(name: string, urls: ServerUrls, ttlMs = DEFAULT_T
   };
 }
 
-function acquireOf(name: string, clients: readonly Redis[], ttlMs: number): BenchLock['acquire'] {
+function acquireOf(name: string, clients: readonly Redis[], ttlMs: number): ClientLock['acquire'] {
   const [first] = clients as [Redis];
   if (name.startsWith('redlock-5')) {
     const redlock = new Redlock(clients);
@@ -95,10 +103,10 @@ function acquireOf(name: string, clients: readonly Redis[], ttlMs: number): Benc
           redlock.using([resource], ttlMs, { retryCount }, work).catch((error) => {
             if (isGranted) return;
             if (performance.now() < untilMs && !signal.aborted) return ask();
-            granted(reasonOf(error));
+            granted(refusal('unavailable', reasonOf(error)));
           });
         const used = ask();
-        const giveUp = () => granted('aborted');
+        const giveUp = () => granted(refusal('aborted'));
         signal.addEventListener('abort', giveUp, { once: true });
         void used.finally(() => signal.removeEventListener('abort', giveUp));
       });
@@ -114,7 +122,7 @@ function acquireOf(name: string, clients: readonly Redis[], ttlMs: number): Benc
       const got = await mutex.tryAcquire(signal).catch(reasonOf);
       const release = () => mutex.release().catch(() => {});
       if (got === true) return { release, lost: lost.signal, fencingToken: null };
-      return got === false ? 'gave up' : got;
+      return refusal('unavailable', got === false ? 'gave up' : got);
     };
   }
   if (name !== CONTROL) throw new Error(`there is no lock ${name}`);
@@ -124,7 +132,7 @@ function acquireOf(name: string, clients: readonly Redis[], ttlMs: number): Benc
   };
 }
 
-async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<BenchLock> {
+async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<ClientLock> {
   const redis = urls.redisUrl === undefined ? null : await openRedis(urls.redisUrl, () => {});
   const postgres = urls.databaseUrl === undefined ? null : openPostgres(urls.databaseUrl, () => {});
   const lock = await locks.get(name)!.create({
@@ -138,8 +146,8 @@ async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<B
     onError: () => {},
   });
   return {
-    async acquire(resource, waitMs, signal) {
-      const result = await lock.acquire(resource, { ttlMs, waitMs, signal });
+    async acquire(resource, waitMs, signal, ownMs = ttlMs) {
+      const result = await lock.acquire(resource, { ttlMs: ownMs, waitMs, signal });
       if (result.kind === 'held') {
         const { lease } = result;
         return {
@@ -150,7 +158,8 @@ async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<B
           fencingToken: lease.fencingToken,
         };
       }
-      return result.kind === 'unavailable' ? result.reason : result.kind;
+      if (result.kind === 'invalid') throw new Error(result.reason);
+      return refusal(result.kind, result.kind === 'unavailable' ? result.reason : result.kind);
     },
     async close() {
       await lock.close();

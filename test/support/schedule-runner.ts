@@ -6,24 +6,18 @@
  * process, including those of other lanes.
  */
 
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
+import { LockClients } from '../../lab/clients/lock-clients.ts';
+import type { LockToOpen, PartResult } from '../../lab/clients/protocol.ts';
+import { nowNs } from '../../lab/kit/monotonic.ts';
 import { type LinkMode, TcpProxy } from '../../lab/proxy.ts';
 import {
   type ClientLease,
-  type ClientResult,
-  type ClientServers,
-  type Command,
   type FaultStep,
   findOverlaps,
   makeSchedule,
-  monotonicMs,
   type Overlap,
   print,
-  type Reply,
   type Schedule,
   type Span,
 } from './schedules.ts';
@@ -32,7 +26,7 @@ import {
 export interface Target {
   readonly lock: string;
   readonly ports: readonly number[];
-  servers(ports: readonly number[]): Omit<ClientServers, 'lock'>;
+  servers(ports: readonly number[]): Omit<LockToOpen, 'lock'>;
   /** The shortest and the longest lease, in milliseconds. */
   readonly leaseMs: readonly [number, number];
   /** As in findOverlaps. */
@@ -52,69 +46,28 @@ export interface Outcome {
   readonly report: string;
 }
 
-type WithoutId<T> = T extends Command ? Omit<T, 'id'> : never;
+const monotonicMs = (): number => nowNs() / 1e6;
 
 /** Least time between two pauses of a process, in milliseconds. */
 const MIN_RUN_MS = 400;
 const MAX_OPEN_ATTEMPTS = 20;
 
-/** A process with clients. */
+/** A process with clients of several lanes. */
 export class Worker {
+  readonly clients = new LockClients();
   readonly pauses: Span[] = [];
-  /** Node's warnings, such as listener leaks and deprecations. */
-  readonly warnings: string[] = [];
-  readonly #child: ChildProcess;
-  readonly #pending = new Map<number, (reply: Reply) => void>();
-  #ids = 0;
   #isPaused = false;
-
-  constructor() {
-    const script = fileURLToPath(new URL('schedule-worker.ts', import.meta.url));
-    const args = ['--import', 'tsx', script];
-    this.#child = spawn(process.execPath, args, { stdio: ['ignore', 'inherit', 'pipe', 'ipc'] });
-    createInterface({ input: this.#child.stderr! }).on('line', (line) => {
-      process.stderr.write(`${line}\n`);
-      if (/^\(node:\d+\) /.test(line)) this.warnings.push(line);
-    });
-    this.#child.on('message', (reply: Reply) => this.#pending.get(reply.id)?.(reply));
-    this.#child.on('exit', (status, signal) => {
-      for (const [id, answer] of this.#pending)
-        answer({
-          id,
-          error: `a worker process ended (${status ?? signal}); its stderr is above`,
-        });
-    });
-  }
-
-  /** @throws the worker's error */
-  async send(command: WithoutId<Command>): Promise<ClientResult | undefined> {
-    const id = this.#ids++;
-    const reply = await new Promise<Reply>((resolve) => {
-      this.#pending.set(id, resolve);
-      this.#child.send({ ...command, id } satisfies Command, (error) => {
-        if (error) resolve({ id, error: error.message });
-      });
-    });
-    this.#pending.delete(id);
-    if (reply.error !== undefined) throw new Error(reply.error);
-    return reply.value;
-  }
 
   /** Pauses the process, unless it is or just was paused. */
   async pause(forMs: number): Promise<void> {
     const fromMs = monotonicMs();
     if (this.#isPaused || fromMs < (this.pauses.at(-1)?.toMs ?? 0) + MIN_RUN_MS) return;
     this.#isPaused = true;
-    this.#child.kill('SIGSTOP');
+    this.clients.signal('SIGSTOP');
     await sleep(forMs);
-    this.#child.kill('SIGCONT');
+    this.clients.signal('SIGCONT');
     this.#isPaused = false;
     this.pauses.push({ fromMs, toMs: monotonicMs() });
-  }
-
-  async end(): Promise<void> {
-    const ended = once(this.#child, 'exit');
-    if (this.#child.kill('SIGKILL')) await ended;
   }
 }
 
@@ -155,13 +108,13 @@ class Slot {
     );
     const { lock, servers } = this.#target;
     const through = { lock, ...servers(this.#links.map(({ port }) => port)) };
-    await this.worker.send({ do: 'open', client: this.#client, servers: through });
+    await this.worker.clients.send('open', through, { client: this.#client });
   }
 
-  async run(schedule: Schedule, index: number, resource: string, startMs: number): Promise<ClientResult> {
+  async run(schedule: Schedule, index: number, resource: string, startMs: number): Promise<PartResult> {
     const claims = schedule.claims.filter(({ client }) => client === index);
     const part = { resource, ttlMs: schedule.ttlMs, startMs, claims };
-    return (await this.worker.send({ do: 'run', client: this.#client, part }))!;
+    return this.worker.clients.send('claim', part, { client: this.#client });
   }
 
   async inflict({ does, forMs }: FaultStep): Promise<void> {
@@ -172,7 +125,7 @@ class Slot {
     } else if (does === 'crash' || does === 'vanish') {
       this.#hasCrashed = true;
       if (does === 'vanish') this.#set('black-hole');
-      await this.worker.send({ do: 'crash', client: this.#client });
+      await this.worker.clients.send('crash', {}, { client: this.#client });
       if (does === 'crash') this.#set('refuse');
     } else {
       this.#set(does);
@@ -184,13 +137,13 @@ class Slot {
   /** Ends the schedule for the client. */
   async end(): Promise<void> {
     if (this.#hasCrashed) return;
-    await this.worker.send({ do: 'end', client: this.#client });
+    await this.worker.clients.send('end', {}, { client: this.#client });
   }
 
   /** Does not wait for the lock to close: other tests cover that. */
   async close(): Promise<void> {
     const links = this.#links ?? [];
-    if (links.length > 0) this.worker.send({ do: 'close', client: this.#client }).catch(() => {});
+    if (links.length > 0) this.worker.clients.send('close', {}, { client: this.#client }).catch(() => {});
     this.#links = null;
     this.#hasCrashed = false;
     await Promise.all(links.map((link) => link.close()));

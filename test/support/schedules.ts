@@ -10,17 +10,14 @@
  * first to last valid check overlap: a check of one then lies between two checks of the other. All processes of a machine
  * read the same monotonic clock.
  */
+import type { Claim, LeaseRecord } from '../../lab/clients/protocol.ts';
 import { seededRandom } from '../../lab/kit/random.ts';
+import { overlapsOf } from '../../lab/overlaps.ts';
 
-/** One claim: wait for the lock, hold it, release it. */
-export interface ClaimStep {
+/** A claim of one of the clients. */
+export interface ClaimStep extends Claim {
   readonly does: 'claim';
   readonly client: number;
-  /** `b` is a second contender on its client's lock. */
-  readonly contender: 'a' | 'b';
-  readonly atMs: number;
-  readonly waitMs: number;
-  readonly holdMs: number;
 }
 
 /**
@@ -63,53 +60,6 @@ export interface Schedule {
   readonly faults: readonly FaultStep[];
 }
 
-/** The servers of a client's lock; each address is one of the client's proxies. */
-export interface ClientServers {
-  readonly lock: string;
-  readonly lockTtlMs?: number;
-  readonly redisUrl?: string;
-  readonly databaseUrl?: string;
-  readonly redlockUrls?: readonly string[];
-  readonly zookeeperUrl?: string;
-}
-
-/** A client's part in a schedule. */
-export interface Part {
-  readonly resource: string;
-  readonly ttlMs: number;
-  /** On the machine's monotonic clock. */
-  readonly startMs: number;
-  readonly claims: readonly ClaimStep[];
-}
-
-/** A holder's record of a lease; times on the machine's monotonic clock, in milliseconds. */
-export interface LeaseRecord {
-  readonly contender: 'a' | 'b';
-  /** Before the acquire. */
-  readonly requestedMs: number;
-  /** After the first valid check. */
-  readonly firstMs: number;
-  /** Before each of the latest valid checks, in order. */
-  readonly latestMs: readonly number[];
-  /** late: its release came after the expiry, or had no reply. */
-  readonly end: 'released' | 'late' | 'lost' | 'crashed';
-}
-
-/** The result of a client's claims. */
-export interface ClientResult {
-  readonly leases: readonly LeaseRecord[];
-  readonly contended: number;
-  readonly unavailable: number;
-}
-
-/** A command to a worker, with one reply each. `run` replies when the client is done, ended, or crashed. */
-export type Command = { readonly id: number; readonly client: number } & (
-  | { readonly do: 'open'; readonly servers: ClientServers }
-  | { readonly do: 'run'; readonly part: Part }
-  | { readonly do: 'end' | 'crash' | 'close' }
-);
-export type Reply = { readonly id: number; readonly value?: ClientResult; readonly error?: string };
-
 /** The time between two instants. */
 export interface Span {
   readonly fromMs: number;
@@ -128,9 +78,6 @@ export interface Overlap {
   readonly fromMs: number;
   readonly forMs: number;
 }
-
-/** The same in all processes of the machine. */
-export const monotonicMs = (): number => Number(process.hrtime.bigint()) / 1e6;
 
 /** Generates the schedule of a seed. @param leaseMs the shortest and the longest lease, milliseconds */
 export function makeSchedule(seed: number, leaseMs: readonly [number, number]): Schedule {
@@ -170,21 +117,15 @@ export function findOverlaps(leases: readonly ClientLease[], allowance = 0): Ove
   const spans = leases
     .map(({ client, lease, cuts }) => ({
       holder: `${client}${lease.contender}`,
-      fromMs: lease.firstMs,
-      toMs: lastCheck(lease, cuts, allowance),
+      from: lease.firstMs,
+      to: lastCheck(lease, cuts, allowance),
     }))
-    .filter(({ fromMs, toMs }) => fromMs < toMs)
-    .sort((one, other) => one.fromMs - other.fromMs);
-  return spans.flatMap((one, i) =>
-    spans
-      .slice(i + 1)
-      .filter(({ fromMs }) => fromMs < one.toMs)
-      .map(({ holder, fromMs, toMs }) => ({
-        holders: [one.holder, holder] as const,
-        fromMs,
-        forMs: Math.min(one.toMs, toMs) - fromMs,
-      })),
-  );
+    .filter(({ from, to }) => from < to);
+  return [...overlapsOf(spans)].map(({ one, other, from, to }) => ({
+    holders: [one.holder, other.holder] as const,
+    fromMs: from,
+    forMs: to - from,
+  }));
 }
 
 /** The last valid check, except those that the allowance covers. */

@@ -4,11 +4,12 @@
  * A holder is what acts as one: from its grant to its last write, interrupted where it wrote nothing for a while (it was
  * paused). Two holders at once are two clients that both act. A late write is one of a client after a write of a client that was granted the lock later.
  */
-import type { FromClient } from './protocol.ts';
+import type { HolderEvent } from '../../../lab/clients/protocol.ts';
+import { overlapsOf } from '../../../lab/overlaps.ts';
 
 export const CLIENTS = ['A', 'B', 'C'] as const;
 export type Client = (typeof CLIENTS)[number];
-export type LabEvent = FromClient & { readonly client: Client };
+export type LabEvent = HolderEvent & { readonly client: Client };
 
 /** From and to, in ms from the first request. */
 export type Span = readonly [fromMs: number, toMs: number];
@@ -109,12 +110,9 @@ function spansOf({ grantedMs, writes }: Claim): Span[] {
 }
 
 function overlap(spans: readonly (readonly Span[])[]): number {
-  let sum = 0;
-  for (const [n, own] of spans.entries())
-    for (const [from, to] of own)
-      for (const [otherFrom, otherTo] of spans.slice(n + 1).flat())
-        sum += Math.max(0, Math.min(to, otherTo) - Math.max(from, otherFrom));
-  return Math.round(sum);
+  const held = spans.flatMap((own) => own.map(([from, to]) => ({ from, to })));
+  const both = [...overlapsOf(held)].map(({ from, to }) => to - from);
+  return Math.round(both.reduce((sum, ms) => sum + ms, 0));
 }
 
 /** Writes of a client after a write of a later claim, and what a counter that checks tokens accepts of them. */

@@ -2,17 +2,14 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockCell } from '../../../lab/clients/lock-cells.ts';
+import { LockClients } from '../../../lab/clients/lock-clients.ts';
 import { type LockFault, type Scene, TTL_MS } from '../../../lab/faults/fault.ts';
 import { nowNs } from '../../../lab/kit/monotonic.ts';
-import { type Program, startProgram } from '../../../lab/kit/processes.ts';
 import { seededRandom } from '../../../lab/kit/random.ts';
 import { TcpProxy } from '../../../lab/proxy.ts';
 import { openLabServers } from '../../../lab/servers/open.ts';
 import { findValkey } from '../../../lab/servers/valkey.ts';
 import { CLIENTS, type Client, judgeLock, type LabEvent, type LockTrial } from './history.ts';
-import type { FromClient, ToClient } from './protocol.ts';
-
-type ClientProcess = Program<ToClient, FromClient>;
 
 /** B and C work so long: less than a lease. */
 const WORK_MS = 700;
@@ -25,15 +22,15 @@ const PATIENCE_MS = 6 * TTL_MS;
 
 /** The processes of one lane; they serve many trials, and one that a fault killed is replaced. */
 export class Clients implements AsyncDisposable {
-  readonly #processes = new Map<Client, ClientProcess>();
+  readonly #processes = new Map<Client, LockClients>();
   /** Of the trial that runs. */
   events: LabEvent[] = [];
 
-  get(client: Client): ClientProcess {
+  get(client: Client): LockClients {
     const known = this.#processes.get(client);
     if (known !== undefined && !known.died.aborted) return known;
-    const process = startProgram<ToClient, FromClient>('bench/suites/faults/client.ts');
-    process.onMessage((message) => this.events.push({ ...message, client }));
+    const process = new LockClients();
+    process.onEvent = (event) => this.events.push({ ...event, client });
     this.#processes.set(client, process);
     return process;
   }
@@ -42,8 +39,7 @@ export class Clients implements AsyncDisposable {
   async replace(client: Client): Promise<void> {
     const process = this.#processes.get(client);
     this.#processes.delete(client);
-    process?.signal('SIGKILL');
-    await process?.ended;
+    await process?.kill();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -60,10 +56,6 @@ export interface LockOrder {
   readonly signal: AbortSignal;
 }
 
-type Opened = Extract<FromClient, { kind: 'ready' | 'failed' }>;
-const isReady = (message: FromClient): message is Opened =>
-  message.kind === 'ready' || message.kind === 'failed';
-
 export async function runLockTrial(clients: Clients, order: LockOrder): Promise<LockTrial> {
   const { lock, fault, folder, clock } = order;
   await mkdir(folder, { recursive: true });
@@ -75,13 +67,11 @@ export async function runLockTrial(clients: Clients, order: LockOrder): Promise<
   for (const client of CLIENTS)
     links[client] = await Promise.all(servers.nodes.map(({ port }) => TcpProxy.open({ port })));
   const open = async (client: Client) => {
-    const process = clients.get(client);
     const urls = servers.urls(links[client].map(({ port }) => port));
-    const opened = process.receive(isReady);
-    process.send({ kind: 'open', lock: lock.lock, urls, ttlMs: TTL_MS });
-    const message = await opened;
-    if (message.kind === 'failed')
-      throw new Error(`client ${client} cannot open the lock: ${message.reason}`);
+    const opening = clients.get(client).send('open', { lock: lock.lock, urls, ttlMs: TTL_MS });
+    await opening.catch((cause: Error) => {
+      throw new Error(`client ${client} cannot open the lock: ${cause.message}`, { cause });
+    });
   };
   try {
     await Promise.all(CLIENTS.map(open));
@@ -103,9 +93,14 @@ async function strikeHolder(clients: Clients, order: LockOrder, scene: Scene): P
   const { events } = clients;
   const random = seededRandom(seed);
   const patienceMs = fault.lastsMs + fault.workMs + PATIENCE_MS;
-  const ask = (client: Client, workMs: number) =>
-    clients.get(client).send({ kind: 'hold', resource: `lab-${seed}`, workMs, patienceMs });
-  const has = (client: Client, ...kinds: FromClient['kind'][]) =>
+  const ask = (client: Client, workMs: number): void => {
+    const holding = { resource: `lab-${seed}`, workMs, patienceMs };
+    clients
+      .get(client)
+      .send('hold', holding)
+      .catch(() => {}); // killed, or closed before it was served: its events say what it did
+  };
+  const has = (client: Client, ...kinds: LabEvent['kind'][]) =>
     events.some((event) => event.client === client && kinds.includes(event.kind));
   await fault.before?.(scene);
   let strikeNs = nowNs();
@@ -132,9 +127,7 @@ async function strikeHolder(clients: Clients, order: LockOrder, scene: Scene): P
 async function close(clients: Clients, client: Client): Promise<void> {
   const process = clients.get(client);
   process.signal('SIGCONT');
-  const closed = process.receive(isReady, { withinMs: 10_000 });
-  process.send({ kind: 'close' });
-  await closed.catch(() => clients.replace(client));
+  await process.send('close', {}, { withinMs: 10_000 }).catch(() => clients.replace(client));
 }
 
 /** Waits until something holds, or time is up. @returns whether it holds */

@@ -1,15 +1,13 @@
 /** One measurement: processes full of waiters start, contend for one resource, and report what happened when. */
+import { LockClients } from '../../../lab/clients/lock-clients.ts';
+import type { Span } from '../../../lab/clients/protocol.ts';
 import { nowNs, untilNs } from '../../../lab/kit/monotonic.ts';
-import { type Program, startProgram } from '../../../lab/kit/processes.ts';
 import { type Numbers, numbersOf, type ServerCount } from './numbers.ts';
-import type { Done, FromWorker, Go, Order, Ready, Span, ToWorker } from './protocol.ts';
 import type { Servers } from './servers.ts';
 
-/** Between the last `ready` and the first request, so that `go` has reached every process. */
+/** Between the last reply to `open` and the first request, so that the command has reached every process. */
 const leadMs = 30;
-/** Processes that start on a busy machine take their time. */
-const readyMs = 120_000;
-/** After the end of the run: waiters are cancelled, locks are closed. */
+/** After the end of the run, until waiters are cancelled. */
 const reportMs = 15_000;
 
 export interface Measuring {
@@ -24,45 +22,31 @@ export interface Measuring {
   readonly signal: AbortSignal;
 }
 
-type Worker = Program<ToWorker, FromWorker>;
-
 /** @throws when a process could not open its lock, or ended by itself */
 export async function measure(measuring: Measuring): Promise<Numbers> {
-  const { servers, warmupMs, durationMs, signal } = measuring;
-  const orders = ordersOf(measuring);
-  const workers = orders.map((): Worker => startProgram('bench/suites/locks/worker.ts'));
+  const { lock, servers, resource, processes, waiters, warmupMs, durationMs, signal } = measuring;
+  const { urls } = servers;
+  const numbers = Array.from({ length: waiters }, (_, waiter) => waiter);
+  const clients = Array.from({ length: processes }, () => new LockClients());
   try {
-    const isReady = (message: FromWorker): message is Ready => message.kind === 'ready';
-    for (const [n, worker] of workers.entries()) worker.send(orders[n]!);
-    await Promise.all(workers.map((worker) => worker.receive(isReady, { withinMs: readyMs, signal })));
+    await Promise.all(clients.map((client) => client.send('open', { lock, urls }, { signal })));
     await servers.empty();
     const beginNs = nowNs() + leadMs * 1e6;
     const startNs = beginNs + warmupMs * 1e6;
-    const go: Go = { kind: 'go', beginNs, startNs, endNs: startNs + durationMs * 1e6 };
-    for (const worker of workers) worker.send(go);
-    const withinMs = leadMs + warmupMs + durationMs + reportMs;
-    const isDone = (message: FromWorker): message is Done => message.kind === 'done';
-    const reports = Promise.all(workers.map((worker) => worker.receive(isDone, { withinMs, signal })));
-    const [done, server] = await Promise.all([reports, countOnServers(servers, go)]);
-    await Promise.all(workers.map((worker) => worker.ended));
-    return numbersOf(
-      done.map(({ report }) => report),
-      server,
-      measuring.waiters,
-      go,
-    );
+    const span = { startNs, endNs: startNs + durationMs * 1e6 };
+    const contending = clients.map((client, n) => {
+      // Waiters that cannot be divided evenly go to the first processes.
+      const own = numbers.filter((waiter) => waiter % processes === n);
+      const order = { resource, waiters: own, beginNs, yieldsWhileHolding: waiters > 1, ...span };
+      return client.send('contend', order, { withinMs: warmupMs + durationMs + reportMs, signal });
+    });
+    const counting = countOnServers(servers, span);
+    const [reports, server] = await Promise.all([Promise.all(contending), counting]);
+    await Promise.all(clients.map((client) => client.send('close', {})));
+    return numbersOf(reports, server, waiters, span);
   } finally {
-    await Promise.all(workers.map((worker) => worker[Symbol.asyncDispose]()));
+    await Promise.all(clients.map((client) => client[Symbol.asyncDispose]()));
   }
-}
-
-/** One for each process; waiters that cannot be divided evenly go to the first ones. */
-function ordersOf({ lock, servers: { urls }, resource, processes, waiters }: Measuring): Order[] {
-  const numbers = Array.from({ length: waiters }, (_, waiter) => waiter);
-  return Array.from({ length: processes }, (_, process) => {
-    const own = numbers.filter((waiter) => waiter % processes === process);
-    return { kind: 'order', lock, urls, resource, waiters: own, yieldsWhileHolding: waiters > 1 };
-  });
 }
 
 async function countOnServers(servers: Servers, { startNs, endNs }: Span): Promise<ServerCount> {

@@ -1,6 +1,7 @@
 /** The numbers of one measurement, computed from the reports of its processes. Pure. */
+import type { ContentionReport, Cycle, Span, Waiting } from '../../../lab/clients/protocol.ts';
+import { overlapsOf } from '../../../lab/overlaps.ts';
 import { percentile } from '../../kit/percentile.ts';
-import type { Cycle, Span, Waiting, WorkerReport } from './protocol.ts';
 
 /** The figures of one measurement; those for each grant are null when they were not counted. */
 export type Numbers = Readonly<ReturnType<typeof numbersOf>>;
@@ -25,7 +26,7 @@ export interface ServerCount {
 }
 
 export function numbersOf(
-  reports: readonly WorkerReport[],
+  reports: readonly ContentionReport[],
   server: ServerCount,
   waiters: number,
   { startNs, endNs }: Span,
@@ -64,18 +65,14 @@ export function numbersOf(
 }
 
 /**
- * Two holders at once. Grants are seen after the server made them and releases before it carries them out, so that a
- * correct lock has no overlap, and a wrong one may have more than are seen.
- * @param cycles in the order of their grants
+ * Grants while an earlier holder had not released. Grants are seen after the server made them and releases before it carries
+ * them out, so that a correct lock has no overlap, and a wrong one may have more than are seen.
  */
 export function overlaps(cycles: readonly Cycle[]): number {
-  let seen = 0;
-  let lastReleasedNs = Number.NEGATIVE_INFINITY;
-  for (const { grantedNs, releasedNs } of cycles) {
-    if (grantedNs < lastReleasedNs) seen++;
-    lastReleasedNs = Math.max(lastReleasedNs, releasedNs);
-  }
-  return seen;
+  const spans = cycles.map(({ grantedNs, releasedNs }) => ({ from: grantedNs, to: releasedNs }));
+  const seen = new Set<object>();
+  for (const { other } of overlapsOf(spans)) seen.add(other);
+  return seen.size;
 }
 
 /** @param cycles in the order of their grants; an overlap is no hand-off */

@@ -7,14 +7,14 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
+import { LockClients } from '../../../lab/clients/lock-clients.ts';
+import type { Awarding } from '../../../lab/clients/protocol.ts';
 import { nowNs } from '../../../lab/kit/monotonic.ts';
-import { type Program, startProgram } from '../../../lab/kit/processes.ts';
 import { withPostgres, withRedis } from '../../../lab/servers/stores.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
 import type { Environment } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
-import type { Done, FromWorker, Go, Phase, Ready, ToWorker } from './protocol.ts';
 
 interface PointsResult extends TrialBase {
   readonly awardsPerSecond: number;
@@ -56,11 +56,7 @@ const cells: readonly PointsCell[] = [
   },
 ];
 
-type Worker = Program<ToWorker, FromWorker>;
-const isReady = (message: FromWorker): message is Ready => message.kind === 'ready';
-const isDone = (message: FromWorker): message is Done => message.kind === 'done';
 const leadMs = 30;
-const readyMs = 120_000;
 const loseEveryMs = 1;
 
 /** Until the signal fires. @returns how many locks were lost */
@@ -75,16 +71,20 @@ async function loseLocks(redis: Redis, signal: AbortSignal): Promise<number> {
 }
 
 async function measure(
-  workers: readonly Worker[],
-  phase: Phase,
-  { durationMs }: Options,
+  processes: readonly LockClients[],
+  phase: Awarding['phase'],
+  { durationMs, clients }: Options,
   signal: AbortSignal,
 ) {
   const startNs = nowNs() + leadMs * 1e6;
-  const go: Go = { kind: 'go', phase, startNs, endNs: startNs + durationMs * 1e6 };
-  for (const worker of workers) worker.send(go);
-  const withinMs = durationMs + readyMs;
-  const done = await Promise.all(workers.map((worker) => worker.receive(isDone, { withinMs, signal })));
+  const span = { startNs, endNs: startNs + durationMs * 1e6 };
+  const done = await Promise.all(
+    processes.map((process, n) => {
+      const all = Array.from({ length: clients }, (_, client) => client);
+      const own = all.filter((client) => client % processes.length === n);
+      return process.send('award', { phase, ...span, clients: own }, { signal });
+    }),
+  );
   const sum = (what: 'added' | 'repeated' | 'refused') => done.reduce((all, one) => all + one[what], 0);
   return { added: sum('added'), repeated: sum('repeated'), refused: sum('refused') };
 }
@@ -110,15 +110,10 @@ async function runTrial(
       ),
     );
   const { databaseUrl, redisUrl } = stores;
-  const count = point.processes!;
-  const workers = Array.from({ length: count }, (): Worker => startProgram('bench/suites/points/worker.ts'));
+  const workers = Array.from({ length: point.processes! }, () => new LockClients());
   try {
-    const numbers = Array.from({ length: options.clients }, (_, n) => n);
-    for (const [n, worker] of workers.entries()) {
-      const clients = numbers.filter((client) => client % count === n);
-      worker.send({ kind: 'open', databaseUrl, redisUrl, lock: cell.lock, clients });
-    }
-    await Promise.all(workers.map((worker) => worker.receive(isReady, { withinMs: readyMs, signal })));
+    const guard = { databaseUrl, redisUrl, lock: cell.lock };
+    await Promise.all(workers.map((worker) => worker.send('guard', guard, { signal })));
     const seconds = options.durationMs / 1_000;
     onStep('awarding');
     const awards = await measure(workers, 'award', options, signal);

@@ -1,0 +1,71 @@
+/** A process of lock clients, from its parent's side. It can be paused together with everything that its holders assume, or killed. */
+import { type Program, startProgram, type Wait } from '../kit/processes.ts';
+import type { Command, Commands, HolderEvent, Reply, What } from './protocol.ts';
+
+type FromProcess = Reply | HolderEvent;
+
+/** To open a lock on a busy machine takes its time. */
+const REPLY_MS = 120_000;
+
+export interface Sending extends Wait {
+  /** A number that the parent chooses when it opens the client; 0 by default. */
+  readonly client?: number;
+}
+
+export class LockClients implements AsyncDisposable {
+  /** Steps of its holders. */
+  onEvent: (event: HolderEvent) => void = () => {};
+  readonly #program: Program<Command, FromProcess>;
+  readonly #pending = new Map<number, (reply: Reply) => void>();
+  #ids = 0;
+
+  constructor() {
+    this.#program = startProgram<Command, FromProcess>('lab/clients/lock-client.ts');
+    this.#program.onMessage((message) => {
+      if (message.kind === 'reply') this.#pending.get(message.id)?.(message);
+      else this.onEvent(message);
+    });
+  }
+
+  /** @throws the client's error, or when the process ends, the signal fires, or no reply comes in time */
+  async send<Name extends keyof Commands>(
+    name: Name,
+    what: What<Name>,
+    { client = 0, withinMs = REPLY_MS, ...wait }: Sending = {},
+  ): Promise<ReturnType<Commands[Name]>> {
+    const id = this.#ids++;
+    const ask = (answered: (reply: Reply) => void): void => {
+      this.#pending.set(id, answered);
+      this.#program.send({ id, client, name, what });
+    };
+    const reply = await this.#program
+      .until(ask, { withinMs, ...wait })
+      .finally(() => this.#pending.delete(id));
+    if (reply.error !== undefined) throw new Error(reply.error);
+    return reply.value as ReturnType<Commands[Name]>;
+  }
+
+  signal(name: NodeJS.Signals): void {
+    this.#program.signal(name);
+  }
+
+  /** Fires when it ends before it was disposed of. */
+  get died(): AbortSignal {
+    return this.#program.died;
+  }
+
+  /** What Node and libraries warn of: the last lines of its standard error. */
+  get warnings(): readonly string[] {
+    return this.#program.tail();
+  }
+
+  async kill(): Promise<void> {
+    this.signal('SIGKILL');
+    await this.#program.ended;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.signal('SIGCONT');
+    await this.#program[Symbol.asyncDispose]();
+  }
+}
