@@ -6,17 +6,24 @@
  *   hold()         keep all bytes, in order, until release()
  *   holdRequest()  keep one connection's requests from the first one that contains a marker on
  *   watch          see each request first, and drop it, or act right after it was passed on
- *   cut, cutClients, delayMs, lead
+ *   cut, cutClients, rttMs, lead
  *
  * A network that stalls delivers bytes and the ends of connections later, in order, as one does that recovers by retransmission.
  * A network that loses bytes closes no connection: what is written is swallowed. When bytes pass again, connections that lost
  * some are cut, because their stream has a hole.
+ *
+ * Measured on two shared cores, medians of a PING: 0.05 ms direct, 0.4 ms through a proxy in another process, 1.6 ms with a round
+ * trip of 1 ms, 5.8 ms with 5 ms.
  */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
+import { DelayLine } from './kit/delay-line.ts';
+
 const RETRY_MS = 20;
+/** Delayed bytes of a direction, beyond which its sender has to wait. At 100 ms it still passes 160 MB/s. */
+const MOST_DELAYED = 16 * 1_024 * 1_024;
 
 export type LinkMode = 'pass' | 'stall' | 'lose-replies' | 'lose-requests' | 'black-hole' | 'refuse';
 
@@ -52,7 +59,10 @@ export interface ProxyOptions {
 
 /** One direction of one connection. */
 interface Direction {
+  readonly from: Socket;
   readonly to: Socket;
+  /** Bytes. */
+  delayed: number;
   /** The recorded traffic; null: not recorded. */
   readonly passed: string[] | null;
   /** In order; while there are some, new bytes queue behind them. */
@@ -69,12 +79,17 @@ interface Pair {
   holed: boolean;
   /** The filter refused a request. */
   stuck: boolean;
+  /** A request is not answered yet. */
+  isAsked: boolean;
 }
 
 export class TcpProxy implements Link, AsyncDisposable {
   requests = 0;
-  /** Added to every chunk, in each direction. */
-  delayMs = 0;
+  /**
+   * Since the last reset: on each connection, a reply counts that is the first after a request. A pipeline is one; two
+   * connections at the same time are two; what has not been answered yet is none.
+   */
+  roundTrips = 0;
   watch: Watch | null = null;
   #mode: LinkMode = 'pass';
   /** Since it passed the last time. */
@@ -86,6 +101,8 @@ export class TcpProxy implements Link, AsyncDisposable {
   readonly #server: Server;
   readonly #options: ProxyOptions;
   readonly #pairs = new Set<Pair>();
+  /** Requests are delayed by the whole round trip and replies not at all: so the delay is late only once. */
+  readonly #line = new DelayLine();
   readonly #requests: string[] = [];
   readonly #replies: string[] = [];
 
@@ -116,6 +133,15 @@ export class TcpProxy implements Link, AsyncDisposable {
     const through = new URL(url);
     through.host = `127.0.0.1:${this.port}`;
     return through.href;
+  }
+
+  /** What each round trip takes in addition, ms. */
+  get rttMs(): number {
+    return this.#line.delayMs;
+  }
+
+  set rttMs(ms: number) {
+    this.#line.delayMs = ms;
   }
 
   get connections(): number {
@@ -250,15 +276,30 @@ export class TcpProxy implements Link, AsyncDisposable {
 
   #pair(client: Socket, upstream: Socket): void {
     const { remembers = true } = this.#options;
-    const requests = { to: upstream, passed: remembers ? this.#requests : null, held: [] };
-    const replies = { to: client, passed: remembers ? this.#replies : null, held: [] };
+    const way = (from: Socket, to: Socket, passed: string[]): Direction => {
+      const direction = { from, to, delayed: 0, passed: remembers ? passed : null, held: [] };
+      to.on('drain', () => bound(direction));
+      return direction;
+    };
+    const requests = way(client, upstream, this.#requests);
+    const replies = way(upstream, client, this.#replies);
     const from = client.remoteAddress ?? '';
-    const pair: Pair = { client, upstream, requests, replies, from, holed: false, stuck: false };
+    const pair: Pair = {
+      client,
+      upstream,
+      requests,
+      replies,
+      from,
+      holed: false,
+      stuck: false,
+      isAsked: false,
+    };
     this.#pairs.add(pair);
     client.setNoDelay(true);
-    // No back-pressure: tests send little.
     client.on('data', (chunk) => this.#request(pair, chunk));
     upstream.on('data', (chunk) => {
+      if (pair.isAsked) this.roundTrips++;
+      pair.isAsked = false;
       if (this.#loses(pair, 'replies')) pair.holed = true;
       else this.#pass(replies, chunk, this.#holding);
     });
@@ -266,7 +307,7 @@ export class TcpProxy implements Link, AsyncDisposable {
     client.on('close', () => {
       const isHeld = this.#mode === 'stall' || pair.requests.held.length > 0;
       if (this.#loses(pair, 'requests') || pair.stuck || isHeld) return;
-      upstream.end();
+      this.#line.enter(() => upstream.end());
     });
     upstream.on('close', () => {
       if (!this.#loses(pair, 'replies') && this.#mode !== 'stall') this.#end(pair);
@@ -276,6 +317,7 @@ export class TcpProxy implements Link, AsyncDisposable {
 
   #request(pair: Pair, chunk: Buffer): void {
     this.requests++;
+    pair.isAsked = true;
     pair.stuck ||= this.#options.filter?.(chunk) === false;
     if (pair.stuck || this.#loses(pair, 'requests')) {
       pair.holed = true;
@@ -289,15 +331,20 @@ export class TcpProxy implements Link, AsyncDisposable {
     const wanted = this.#wanted;
     const isWanted = wanted !== undefined && pair.requests.held.length === 0 && chunk.includes(wanted.marker);
     if (isWanted) this.#wanted = undefined;
-    this.#pass(pair.requests, chunk, this.#holding || isWanted);
-    if (isWanted) wanted.found(chunk.toString());
-    if (verdict !== 'pass') verdict();
+    const { requests } = pair;
+    requests.delayed += chunk.length;
+    bound(requests);
+    this.#line.enter(() => {
+      requests.delayed -= chunk.length;
+      this.#pass(requests, chunk, this.#holding || isWanted);
+      if (isWanted) wanted.found(chunk.toString());
+      if (verdict !== 'pass') verdict();
+    });
   }
 
   #pass(direction: Direction, chunk: Buffer, hold: boolean): void {
     if (hold || this.#mode === 'stall' || direction.held.length > 0) direction.held.push(chunk);
-    else if (this.delayMs === 0) send(direction, chunk);
-    else setTimeout(() => send(direction, chunk), this.delayMs); // timers of one length keep their order
+    else send(direction, chunk);
   }
 
   #end(pair: Pair): void {
@@ -307,7 +354,16 @@ export class TcpProxy implements Link, AsyncDisposable {
   }
 }
 
-function send({ to, passed }: Direction, chunk: Buffer): void {
+function send(direction: Direction, chunk: Buffer): void {
+  const { to, passed } = direction;
   passed?.push(chunk.toString());
   if (!to.destroyed) to.write(chunk);
+  bound(direction);
+}
+
+/** Lets a sender wait whose receiver does not read, or whose bytes are delayed. */
+function bound({ from, to, delayed }: Direction): void {
+  const waits = delayed > MOST_DELAYED || (to.writableNeedDrain && !to.destroyed);
+  if (waits) from.pause();
+  else if (from.isPaused()) from.resume();
 }

@@ -24,8 +24,8 @@ export interface ShopOptions {
   readonly redis?: 'single' | 'replicated' | 'cluster';
   /** The servers that the fault requires, such as a replica. */
   readonly needs?: Pick<StrategyFault, 'group' | 'smallDisk'>;
-  /** Network delay to the stores, added to each request and each reply. */
-  readonly delayMs?: number;
+  /** What each round trip to a store takes in addition. */
+  readonly rttMs?: number;
   readonly signal: AbortSignal;
 }
 
@@ -57,7 +57,7 @@ async function open(
   options: ShopOptions,
   closers: (() => PromiseLike<unknown>)[],
 ): Promise<Omit<OpenShop, typeof Symbol.asyncDispose>> {
-  const { folder, strategy, delayMs = 0, signal } = options;
+  const { folder, strategy, rttMs = 0, signal } = options;
   const use = <T extends AsyncDisposable>(part: T): T => {
     closers.push(() => part[Symbol.asyncDispose]());
     return part;
@@ -69,7 +69,7 @@ async function open(
   const postgres = use(await openLabServers('postgres', postgresOptions(options)));
   const [redisNode, postgresNode] = [redis.nodes[0]!, postgres.nodes[0]!];
   const wayTo = async ({ port }: { readonly port: number }): Promise<TcpProxy> =>
-    Object.assign(use(await TcpProxy.open({ port, remembers: false })), { delayMs });
+    Object.assign(use(await TcpProxy.open({ port, remembers: false })), { rttMs });
   const [toRedis, toPostgres] = [await wayTo(redisNode), await wayTo(postgresNode)];
   const port = await quietPort();
   const start = (): Promise<Service> => {

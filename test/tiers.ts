@@ -26,6 +26,7 @@ export const FULL_ONLY = [
   'test/http/slow-clients.test.ts',
   'test/http/store-failures.test.ts',
   'test/image.test.ts',
+  'test/lab/far-stores.test.ts',
   'test/lab/faults.test.ts',
   'test/lab/service.test.ts',
   'test/lab/stores.test.ts',
@@ -68,7 +69,6 @@ export const TIMED = [
   'test/bench/race-run.test.ts',
   'test/http/flood.test.ts',
   'test/http/rolling-restart.test.ts',
-  'test/lab/link.test.ts',
 ];
 
 /** Have tests of both tiers, and ask test/support/tier.ts which ones are due. */

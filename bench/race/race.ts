@@ -22,8 +22,8 @@ import { runOpenLoop } from '../load/open.ts';
 import { Lane } from './lane.ts';
 import type { Phase, RaceOptions, RaceView, Strike } from './view.ts';
 
-/** Simulated network delay of each request to a store and of each reply. Overlapping reads cause overselling. */
-const DELAY_MS = 1;
+/** What each round trip to a store takes in addition: simulated distance. Overlapping reads cause overselling. */
+const RTT_MS = 2;
 /** Connections of a lane: enough for two seconds of the default rate, which stay open during a fault. */
 const CONNECTIONS = 256;
 const TIMEOUT_MS = 6_000;
@@ -171,7 +171,7 @@ export class Race {
       const env = lane.isSafe ? { PAYMENT_WINDOW_S: noShedding.PAYMENT_WINDOW_S } : noShedding;
       const strategy = this.#options.strategies[n]!;
       const own = join(folder, strategy);
-      const shop = await openShop({ strategy, env, folder: own, delayMs: DELAY_MS, signal });
+      const shop = await openShop({ strategy, env, folder: own, rttMs: RTT_MS, signal });
       lane.isReady = true;
       return { lane, shop };
     });

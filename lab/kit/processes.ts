@@ -48,7 +48,7 @@ export interface Program<To, From extends Message> extends Started {
 }
 
 /**
- * @param path from the root of the repository, such as "lab/link-proxy.ts"
+ * @param path from the root of the repository, such as "lab/proxy-process.ts"
  * @param nodeOptions of the node that runs it
  */
 export function startProgram<To extends object, From extends Message>(

@@ -5,16 +5,16 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { measureRoundTrips } from '../../bench/suites/strategies/round-trips.ts';
-import { type Link, openLink } from '../../lab/link.ts';
+import { type FarStores, openFarStores } from '../../lab/far-stores.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
-let link: Link;
+let link: FarStores;
 let redis: Redis;
 let pool: pg.Pool;
 beforeAll(async () => {
   stores = await openTestStores();
-  link = await openLink({ databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, rttMs: 1 });
+  link = await openFarStores({ databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, rttMs: 1 });
   redis = new Redis(link.redisUrl);
   redis.on('error', () => {});
   pool = new pg.Pool({ connectionString: link.databaseUrl, max: 4 });

@@ -207,9 +207,9 @@ const troubles: Record<string, () => Promise<Trouble>> = {
         await sleep(SLOW * HOLE_MS);
       }
     }),
-  'every byte is delayed by 100 ms': () =>
+  'each request is delayed by 200 ms': () =>
     holding(async (proxy) => {
-      proxy.delayMs = SLOW * 100;
+      proxy.rttMs = SLOW * 200;
     }),
   'the lock is granted 700 ms after the request': async () => {
     const proxy = await TcpProxy.open({ port: server.port });

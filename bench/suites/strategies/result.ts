@@ -1,7 +1,7 @@
 /** The numbers of one load of a trial, computed from its history. Pure. */
 import type { AuditReport } from '../../../lab/audit/audit.ts';
+import type { RoundTrips } from '../../../lab/far-stores.ts';
 import type { AttemptOutcome, HistoryRecord } from '../../../lab/history.ts';
-import type { RoundTrips } from '../../../lab/link.ts';
 import { percentile } from '../../kit/percentile.ts';
 import type { Reference } from '../../kit/pgbench.ts';
 import type { Point, TrialBase } from '../../kit/suite.ts';

@@ -8,7 +8,7 @@
  * averaged: an attempt that met background work has a higher count and falls out.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Link, RoundTrips } from '../../../lab/link.ts';
+import type { FarStores, RoundTrips } from '../../../lab/far-stores.ts';
 import { readAnswer } from '../../load/answer.ts';
 
 /** Connections are opened, statements are prepared, the sale is loaded. */
@@ -28,7 +28,7 @@ const timeoutMs = 10_000;
  * @param url where the service answers, without a path; its stores are those of `link`
  * @throws when an attempt is not accepted: another outcome takes other ways
  */
-export async function measureRoundTrips(link: Link, url: string, saleId: number): Promise<RoundTrips> {
+export async function measureRoundTrips(link: FarStores, url: string, saleId: number): Promise<RoundTrips> {
   const counts: RoundTrips[] = [];
   await link.delay(rttMs);
   try {

@@ -9,9 +9,9 @@ import { audit } from '../../../lab/audit/audit.ts';
 import { isUnreadable, type StoresSnapshot } from '../../../lab/audit/check.ts';
 import { readStores, type StoresToAudit, settle } from '../../../lab/audit/reader.ts';
 import { createSale, priceCents } from '../../../lab/clients/admin.ts';
+import { openFarStores } from '../../../lab/far-stores.ts';
 import { readHistory, writeHistory } from '../../../lab/history.ts';
 import { quantity } from '../../../lab/kit/text.ts';
-import { openLink } from '../../../lab/link.ts';
 import { remoteService } from '../../../lab/remote.ts';
 import type { BenchStores } from '../../../lab/servers/stores.ts';
 import { noShedding, startService } from '../../../lab/service.ts';
@@ -67,7 +67,7 @@ async function load(
   const { postgresPid } = context.stores;
   const { strategy, lock } = trial.cell;
   const { rttMs } = trial.point as StrategyPoint;
-  await using link = rttMs > 0 ? await openLink({ databaseUrl, redisUrl, rttMs }) : null;
+  await using link = rttMs > 0 ? await openFarStores({ databaseUrl, redisUrl, rttMs }) : null;
   const reached = { databaseUrl: link?.databaseUrl ?? databaseUrl, redisUrl: link?.redisUrl ?? redisUrl };
   return await serve({ strategy, lock, ...reached, env: noShedding }, signal, async (service, end) => {
     const measured = await runLoads(trial, { ...context, redisUrl, postgresPid, service, end });
@@ -184,7 +184,7 @@ async function measureOnce(
   if (isBrief || control || !load.includes('closed')) return { roundTrips, reference: null };
   if (round === 1 && remoteService() === null) {
     onStep('counting round trips');
-    await using link = await openLink({ databaseUrl, redisUrl, rttMs: 0 });
+    await using link = await openFarStores({ databaseUrl, redisUrl, rttMs: 0 });
     const reached = { databaseUrl: link.databaseUrl, redisUrl: link.redisUrl };
     await using service = await startService({ strategy, lock, ...reached }, { signal });
     const saleId = await createSale(service.url, unitsForRoundTrips);

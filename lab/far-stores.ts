@@ -1,6 +1,6 @@
 /**
- * The way from the service to its stores as a network with a known round-trip time, and a count of the round trips on it:
- * two proxies in a process (link-proxy.ts), which ends with this one.
+ * The way from the service to its stores as a network with a known round-trip time, and a count of the round trips on it: two
+ * proxies in another process, which ends with this one.
  */
 import { type Started, startProgram } from './kit/processes.ts';
 
@@ -10,66 +10,67 @@ export interface RoundTrips {
   readonly postgres: number;
 }
 
-export interface LinkOptions {
+export interface FarOptions {
   readonly databaseUrl: string;
   readonly redisUrl: string;
   /** What each round trip to a store takes in addition, ms; 0: it is only counted. */
   readonly rttMs: number;
 }
 
-export interface Link extends Pick<Started, 'pid' | 'died'>, AsyncDisposable {
+export interface FarStores extends Pick<Started, 'pid' | 'died'>, AsyncDisposable {
   /** Through the proxy; user, database and query are those that were given. */
   readonly databaseUrl: string;
   readonly redisUrl: string;
-  /**
-   * Since the last reset: on each connection, an answer counts that is the first after a request. A pipeline is one; two
-   * connections at the same time are two; what has not been answered yet is none.
-   */
+  /** Since the last reset, as `TcpProxy` counts them. */
   roundTrips(): Promise<RoundTrips>;
   reset(): Promise<void>;
   /** Changes what round trips take in addition from now on. */
   delay(rttMs: number): Promise<void>;
 }
 
-export interface Endpoint {
+interface Endpoint {
   readonly host: string;
   readonly port: number;
 }
 
-/** The first message opens the proxies. Each is answered with its number. */
-export interface ToProxy {
+/** Each message is answered with its number. */
+export interface ToProxies {
   readonly number: number;
-  readonly open?: { readonly postgres: Endpoint; readonly redis: Endpoint };
-  readonly delayMs?: number;
+  /** Opens a proxy for each. */
+  readonly open?: readonly Endpoint[];
+  readonly rttMs?: number;
   readonly reset?: boolean;
 }
-export interface FromProxy {
+export interface FromProxies {
   readonly kind: 'done';
   readonly number: number;
-  readonly ports: RoundTrips;
-  readonly trips: RoundTrips;
+  readonly ports: readonly number[];
+  readonly trips: readonly number[];
 }
 
 /** @throws when a URL names no host, or the proxies cannot be started */
-export async function openLink({ databaseUrl, redisUrl, rttMs }: LinkOptions): Promise<Link> {
-  const open = { postgres: endpoint(databaseUrl, 5_432), redis: endpoint(redisUrl, 6_379) };
-  const program = startProgram<ToProxy, FromProxy>('lab/link-proxy.ts');
+export async function openFarStores({ databaseUrl, redisUrl, rttMs }: FarOptions): Promise<FarStores> {
+  const open = [endpoint(databaseUrl, 5_432), endpoint(redisUrl, 6_379)];
+  const program = startProgram<ToProxies, FromProxies>('lab/proxy-process.ts');
   let orders = 0;
-  const order = (what: Omit<ToProxy, 'number'>): Promise<FromProxy> => {
+  const order = (what: Omit<ToProxies, 'number'>): Promise<FromProxies> => {
     const number = ++orders;
     program.send({ ...what, number });
-    return program.receive((answer): answer is FromProxy => answer.number === number);
+    return program.receive((answer): answer is FromProxies => answer.number === number);
   };
   try {
-    const { ports } = await order({ open, delayMs: rttMs });
+    const [toPostgres, toRedis] = (await order({ open, rttMs })).ports;
     return {
-      databaseUrl: through(databaseUrl, ports.postgres),
-      redisUrl: through(redisUrl, ports.redis),
+      databaseUrl: through(databaseUrl, toPostgres!),
+      redisUrl: through(redisUrl, toRedis!),
       pid: program.pid,
       died: program.died,
-      roundTrips: async () => (await order({})).trips,
+      async roundTrips() {
+        const [postgres = 0, redis = 0] = (await order({})).trips;
+        return { redis, postgres };
+      },
       reset: async () => void (await order({ reset: true })),
-      delay: async (delayMs) => void (await order({ delayMs })),
+      delay: async (rttMs) => void (await order({ rttMs })),
       [Symbol.asyncDispose]: () => program[Symbol.asyncDispose](),
     };
   } catch (error) {
