@@ -20,16 +20,19 @@ export const resultOf = {
   unknown: 'info',
   /** An answer that the contract does not have for a purchase in a benchmark: 4xx, 500, a body without an order. */
   unexpected: 'info',
+  /** A cancellation, a payment or a restock. */
+  done: 'ok',
+  refused: 'fail',
 } as const satisfies Readonly<Record<string, AttemptResult>>;
 
-/** How an attempt ended, as the client saw it. */
+/** How a request ended, as the client saw it. */
 export type AttemptOutcome = keyof typeof resultOf;
 
-/** One attempt that was sent. */
+/** One request that was sent, or `expire`: the customer let the time to pay run out. */
 export interface HistoryRecord {
   /** Unique within the history. */
   readonly id: number;
-  readonly op: 'purchase';
+  readonly op: 'purchase' | 'cancel' | 'pay' | 'expire' | 'restock';
   readonly saleId: number;
   readonly userId: string;
   /** When the request was handed to the socket: µs since the load began, on the generator's monotonic clock. */
@@ -38,10 +41,15 @@ export interface HistoryRecord {
   readonly completedUs: number | null;
   readonly result: AttemptResult;
   readonly outcome: AttemptOutcome;
-  /** The order that the answer named. */
+  /** The order that the answer named, or that was cancelled or paid. */
   readonly orderId: string | null;
   /** The HTTP status of the answer; null: no answer was seen. */
   readonly status: number | null;
+  /** Of a payment: its notification, and the status of the order in the answer. */
+  readonly paymentId?: string;
+  readonly orderStatus?: string;
+  /** Of a restock: what is added to the stock. */
+  readonly units?: number;
 }
 
 /** Lines that are gathered before they are written. */

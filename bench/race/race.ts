@@ -7,13 +7,12 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { auditRepaired } from '../../lab/audit/sale.ts';
-import { createSale } from '../../lab/clients/admin.ts';
-import { OUTAGE_MS, type StrategyFault } from '../../lab/faults/strategy-fault.ts';
+import { isActive } from '../../lab/audit/check.ts';
+import type { StrategyFault } from '../../lab/faults/strategy-fault.ts';
 import type { HistoryRecord } from '../../lab/history.ts';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { reasonOf } from '../../lab/kit/text.ts';
-import { withPostgres } from '../../lab/servers/stores.ts';
+import { SaleTrial } from '../../lab/sale-trial.ts';
 import { noShedding } from '../../lab/service.ts';
 import { type OpenShop, openShop } from '../../lab/shop.ts';
 import { strategies } from '../../src/strategies/registry.ts';
@@ -36,6 +35,8 @@ export class RaceError extends Error {}
 interface Entrant {
   readonly lane: Lane;
   readonly shop: OpenShop;
+  /** Its sale, once all shops are open. */
+  trial?: SaleTrial;
 }
 
 export interface PlannedFault {
@@ -100,10 +101,8 @@ export class Race {
     if (this.#phase !== 'running') throw new RaceError('a fault needs a race that runs');
     if (this.#striking !== null) throw new RaceError('one fault at a time: the last one still lasts');
     const { signal } = this.#stop;
-    const one = async ({ lane, shop }: Entrant): Promise<void> => {
-      await fault.strike(shop);
-      await sleep(OUTAGE_MS, undefined, { signal });
-      await fault.heal(shop);
+    const one = async ({ lane, trial }: Entrant): Promise<void> => {
+      await trial!.strike(fault, signal);
       lane.healed(Math.round(this.#nowMs()));
     };
     const work = async (): Promise<void> => {
@@ -141,13 +140,15 @@ export class Race {
     try {
       await this.#prepare();
       this.#stop.signal.throwIfAborted();
-      const saleIds = await Promise.all(
-        this.#entrants.map(({ shop }) => createSale(shop.url, this.#options.units)),
+      await Promise.all(
+        this.#entrants.map(async (entrant) => {
+          entrant.trial = await SaleTrial.open(entrant.shop, this.#options.units, !entrant.lane.isSafe);
+        }),
       );
       this.#become('running');
-      const histories = await this.#sell(saleIds, faults);
+      const histories = await this.#sell(faults);
       this.#become('auditing');
-      await Promise.all(this.#entrants.map((entrant, n) => this.#judge(entrant, saleIds[n]!, histories[n]!)));
+      await Promise.all(this.#entrants.map((entrant, n) => this.#judge(entrant, histories[n]!)));
       await this.#close();
       this.#become('done');
     } catch (error) {
@@ -181,18 +182,16 @@ export class Race {
   }
 
   /** @returns the history of each lane */
-  async #sell(
-    saleIds: readonly number[],
-    faults: readonly PlannedFault[],
-  ): Promise<readonly (readonly HistoryRecord[])[]> {
+  async #sell(faults: readonly PlannedFault[]): Promise<readonly (readonly HistoryRecord[])[]> {
     const { customers, rate, seed } = this.#options;
     const { signal } = this.#stop;
     const schedule = arrivals(customers, rate, seed);
     const users = Array.from(schedule, (_, n) => buyerName(n));
     const bounds = { connections: CONNECTIONS, maxOutstanding: customers, mayWait: true };
-    const loads = this.#entrants.map(async ({ lane, shop: { url } }, n) => {
+    const loads = this.#entrants.map(async ({ lane, trial }) => {
+      const { url, saleId } = trial!;
       const { history } = await runOpenLoop({
-        ...{ url, saleId: saleIds[n]!, users, schedule, ...bounds, requestTimeoutMs: TIMEOUT_MS, signal },
+        ...{ url, saleId, users, schedule, ...bounds, requestTimeoutMs: TIMEOUT_MS, signal },
         onBegin: (originMs) => this.#begin(originMs, faults),
         onMissing: (wasSent) => lane.missing(wasSent),
         onAnswer: ({ outcome }) => {
@@ -225,15 +224,9 @@ export class Race {
     plan().catch((error) => this.#stop.abort(error));
   }
 
-  async #judge({ lane, shop }: Entrant, saleId: number, history: readonly HistoryRecord[]): Promise<void> {
-    const stores = await shop.stores();
-    const how = { stop: shop.stop, isControl: !lane.isSafe };
-    const { report } = await auditRepaired({ ...stores, saleId, history }, how);
-    const orders = `SELECT count(*)::int AS sold FROM orders WHERE status IN ('pending', 'paid')`;
-    const { rows } = await withPostgres(stores.databaseUrl, (client) =>
-      client.query<{ sold: number }>(orders),
-    );
-    lane.judged(report, rows[0]!.sold);
+  async #judge({ lane, trial }: Entrant, history: readonly HistoryRecord[]): Promise<void> {
+    const { report, orders } = await trial!.judge(history);
+    lane.judged(report, orders.filter(isActive).length);
     this.#onView(this.view);
   }
 

@@ -1,5 +1,6 @@
 /** All checks on one load, and the verdict. */
 import type { HistoryRecord } from '../history.ts';
+import { answers } from './answers.ts';
 import { type Check, type CheckResult, isActive, isUnreadable, type StoresSnapshot } from './check.ts';
 import { drift } from './drift.ts';
 import { duplicates } from './duplicates.ts';
@@ -24,6 +25,7 @@ const checks = {
   returnsMismatch: returns,
   paymentsMismatch: payments,
   tasksMismatch: tasks,
+  answersMismatch: answers,
 } satisfies Record<string, Check>;
 
 export type CheckName = keyof typeof checks;
@@ -57,6 +59,16 @@ export function audit(history: readonly HistoryRecord[], ...sales: readonly Stor
     verdict: isWrong ? 'fail' : isBlind ? 'unknown' : 'pass',
     findings: [...new Set(all.flatMap(({ finding }) => finding ?? []))],
   };
+}
+
+/** What some of the checks find in one sale, in words. */
+export function findingsOf(
+  names: readonly CheckName[],
+  history: readonly HistoryRecord[],
+  stores: StoresSnapshot,
+): string[] {
+  const results = judge(history, stores);
+  return [...new Set(names.flatMap((name) => results[name].finding ?? []))];
 }
 
 function judge(

@@ -38,7 +38,13 @@ export interface TaskRow {
 export type Unreadable = { readonly unreadable: string };
 
 export interface PostgresSnapshot {
-  readonly sale: { readonly id: number; readonly stock: number; readonly sold: number };
+  readonly sale: {
+    readonly id: number;
+    readonly stock: number;
+    readonly sold: number;
+    /** That of the copy in Redis that decides; null: none was loaded. */
+    readonly epoch?: number | null;
+  };
   /** The orders of all sales in the database: a lost order may be found under another sale. */
   readonly orders: readonly OrderRow[];
   readonly points: readonly PointsRow[];
@@ -59,6 +65,8 @@ export interface RedisSnapshot {
   readonly unsettled: number;
   /** Whether the number of these, or of unpublished units, still changed when the audit stopped waiting: too early to judge. */
   readonly settling: boolean;
+  /** In which the copy was loaded. */
+  readonly epoch?: string | null;
 }
 
 /** The contents of the stores after the load, read once the service has stopped. */

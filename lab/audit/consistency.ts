@@ -1,5 +1,6 @@
 /** How consistent the answers of a sale were: its history as steps for the linearizability checker. Pure. */
 import type { HistoryRecord } from '../history.ts';
+import { groupBy, type OrderRow } from './check.ts';
 import { linearize, type Step } from './linearizable.ts';
 
 /** An answer that said how many units Postgres counts as free; times as in the history. */
@@ -10,10 +11,7 @@ export interface SaleRead {
 }
 
 /** An order that Postgres has after the load. */
-export interface PlacedOrder {
-  readonly id: string;
-  readonly user: string;
-}
+export type PlacedOrder = Pick<OrderRow, 'id' | 'userId'> & Partial<Pick<OrderRow, 'status'>>;
 
 /**
  * - linearizable: one order of the requests, each between its begin and its answer, explains every answer.
@@ -38,7 +36,7 @@ export function consistencyOf(
   orders: readonly PlacedOrder[],
 ): Consistency {
   const steps = (isWeak: boolean): Step[] => [
-    ...history.flatMap((one) => stepOf(one, history, isWeak)),
+    ...history.flatMap((one) => stepOf(one, history, orders, isWeak)),
     ...lateOrders(history, orders),
     ...reads.map((read) => readStep(read, history, isWeak)),
   ];
@@ -50,11 +48,60 @@ export function consistencyOf(
   return { verdict: 'weakly consistent' };
 }
 
+/** Which answers one order of the requests explains; `undecided`: the search was given up. */
+export interface Linearity {
+  readonly explains: 'all' | 'all but sold-out' | 'not all' | 'undecided';
+  /** The first that cannot be explained. */
+  readonly step?: Step;
+}
+
+/** @param history with cancellations, payments and restocks; no order expired */
+export function linearityOf(
+  stock: number,
+  history: readonly HistoryRecord[],
+  orders: readonly PlacedOrder[],
+): Linearity {
+  const steps = [
+    ...history.flatMap((one) => stepOf(one, history, orders, false)),
+    ...lateOrders(history, orders),
+  ];
+  const strict = linearize(stock, steps);
+  if (strict.verdict === 'linearizable') return { explains: 'all' };
+  if (strict.verdict === 'undecided') return { explains: 'undecided' };
+  const others = linearize(
+    stock,
+    steps.filter(({ kind }) => kind !== 'sold-out'),
+  );
+  const explains = {
+    linearizable: 'all but sold-out',
+    'not-linearizable': 'not all',
+    undecided: 'undecided',
+  };
+  return { explains: explains[others.verdict] as Linearity['explains'], step: strict.step };
+}
+
 const isSuccess = ({ result }: HistoryRecord): boolean => result === 'ok';
 
-function stepOf(one: HistoryRecord, history: readonly HistoryRecord[], isWeak: boolean): Step[] {
-  const { userId: user, invokedUs: invoked, completedUs, outcome, orderId } = one;
+/** What a request did, if its answer or Postgres says so. */
+function stepOf(
+  one: HistoryRecord,
+  history: readonly HistoryRecord[],
+  orders: readonly PlacedOrder[],
+  isWeak: boolean,
+): Step[] {
+  const { op, userId: user, invokedUs: invoked, completedUs, outcome, result, orderId, units } = one;
   const times = { invoked, completed: completedUs ?? LATER };
+  if (op !== 'purchase') {
+    if (result === 'fail' || op === 'expire') return [];
+    const when = result === 'ok' ? times : { invoked, completed: LATER, optional: true };
+    if (op === 'restock') return [{ ...when, kind: 'restock', units: units! }];
+    const status = orders.find(({ id }) => id === orderId)?.status;
+    const isActive = status === 'pending' || status === 'paid';
+    if (op === 'cancel') {
+      return status === undefined || isActive ? [] : [{ ...when, kind: 'return', order: orderId! }];
+    }
+    return status === 'paid' ? [{ ...when, kind: 'pay', order: orderId! }] : [];
+  }
   if (outcome === 'accepted') return [{ ...times, kind: 'take', user, order: orderId! }];
   if (outcome === 'replayed') return [{ ...times, kind: 'holds', user, order: orderId! }];
   if (outcome !== 'sold-out') return [];
@@ -82,18 +129,21 @@ function readStep(
   };
 }
 
-/** Orders that no answer named as placed: of attempts whose outcome was unknown, at any time after the first of them. */
+/** Orders that no answer named as placed: of attempts whose outcome was unknown, at any time after the first that may have placed it. */
 function lateOrders(history: readonly HistoryRecord[], orders: readonly PlacedOrder[]): Step[] {
+  const purchases = history.filter(({ op }) => op === 'purchase');
   const named = new Set(
-    history.filter(({ outcome }) => outcome === 'accepted').map(({ orderId }) => orderId),
+    purchases.filter(({ outcome }) => outcome === 'accepted').map(({ orderId }) => orderId),
   );
-  const firstOf = new Map<string, number>();
-  for (const { userId, invokedUs, result } of history)
-    if (result === 'info') firstOf.set(userId, Math.min(invokedUs, firstOf.get(userId) ?? LATER));
+  const unknown = groupBy(
+    purchases.filter(({ result }) => result === 'info'),
+    ({ userId }) => userId,
+  );
   return orders
     .filter(({ id }) => !named.has(id))
-    .map(({ id, user }) => ({
-      ...{ kind: 'take', user, order: id },
-      ...{ invoked: firstOf.get(user) ?? 0, completed: LATER },
-    }));
+    .map(({ id, userId }) => {
+      const mayHave = (unknown.get(userId) ?? []).filter(({ orderId }) => (orderId ?? id) === id);
+      const invoked = mayHave.length === 0 ? 0 : Math.min(...mayHave.map(({ invokedUs }) => invokedUs));
+      return { kind: 'take', user: userId, order: id, invoked, completed: LATER };
+    });
 }

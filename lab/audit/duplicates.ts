@@ -1,13 +1,19 @@
 import { quantity } from '../kit/text.ts';
 import { type CheckResult, type Evidence, tally } from './check.ts';
 
-/** P3: active orders beyond one for a (sale, user), and customers with answers that name two orders. */
+/**
+ * P3: active orders beyond one for a (sale, user), and customers with answers that name two orders although the history does not
+ * say that they gave one up.
+ */
 export function duplicates({ history, active }: Evidence): CheckResult {
   const surplus = active.length - new Set(active.map(({ userId }) => userId)).size;
+  const gaveUp = new Set(
+    history.flatMap(({ op, userId }) => (op === 'cancel' || op === 'expire' ? [userId] : [])),
+  );
   const named = new Map<string, string>();
   const withTwo = new Set<string>();
   for (const { result, orderId, userId } of history) {
-    if (result !== 'ok' || orderId === null) continue;
+    if (result !== 'ok' || orderId === null || gaveUp.has(userId)) continue;
     if ((named.get(userId) ?? orderId) !== orderId) withTwo.add(userId);
     else named.set(userId, orderId);
   }

@@ -81,7 +81,7 @@ export async function settle(
 }
 
 async function countUnpublished(
-  db: Pick<pg.Client, 'query'>,
+  db: Pick<pg.ClientBase | pg.Pool, 'query'>,
   saleIds: readonly number[],
 ): Promise<ReadonlyMap<number, number>> {
   const { rows } = await db.query<{ id: number; unpublished: number }>(
@@ -98,21 +98,22 @@ export async function readStores(
   settled: ReadonlyMap<number, Settled>,
 ): Promise<ReadonlyMap<number, StoresSnapshot>> {
   const [postgres, redis] = await Promise.all([
-    readPostgres(databaseUrl, saleIds),
+    withPostgres(databaseUrl, (client) => readPostgres(client, saleIds)).catch(unreadable),
     withRedis(redisUrl, (redis) =>
       Promise.all(saleIds.map((id) => readRedis(redis, id, settled.get(id)))),
     ).catch(unreadable),
   ]);
-  const snapshot = (id: number, n: number): StoresSnapshot => ({
-    postgres:
-      'unreadable' in postgres ? postgres : (postgres.get(id) ?? { unreadable: `there is no sale ${id}` }),
-    redis: 'unreadable' in redis ? redis : redis[n]!,
-  });
+  const snapshot = (id: number, n: number): StoresSnapshot =>
+    ofOneEpoch({
+      postgres:
+        'unreadable' in postgres ? postgres : (postgres.get(id) ?? { unreadable: `there is no sale ${id}` }),
+      redis: 'unreadable' in redis ? redis : redis[n]!,
+    });
   return new Map(saleIds.map((id, n) => [id, snapshot(id, n)]));
 }
 
 const SALES = `
-  SELECT id, stock, sold + oversold AS sold,
+  SELECT id, stock, sold + oversold AS sold, mirror_epoch AS epoch,
     (SELECT count(*)::int FROM stock_units AS u WHERE u.sale_id = s.id AND u.order_id IS NOT NULL AND NOT EXISTS
       (SELECT FROM orders AS o WHERE o.id = u.order_id AND o.status IN ('pending', 'paid'))) AS held
   FROM sales AS s WHERE id = ANY($1)`;
@@ -126,29 +127,68 @@ const TASKS = `
   SELECT kind, payload->>'orderId' AS "orderId", state, payload->>'paymentNotificationId' AS payment FROM tasks
   WHERE kind IN ('ship', 'award', 'refund')`;
 
-/** At one instant; the rows are those of all sales. */
-function readPostgres(
-  databaseUrl: string,
+/** At one instant; the rows are those of all sales. The transaction stays open. */
+async function readPostgres(
+  client: Pick<pg.ClientBase, 'query'>,
   saleIds: readonly number[],
-): Promise<ReadonlyMap<number, PostgresSnapshot> | Unreadable> {
-  return withPostgres(databaseUrl, async (client) => {
-    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
-    type Sale = PostgresSnapshot['sale'] & { readonly held: number };
-    const sales = await client.query<Sale>(SALES, [saleIds]);
-    const rows = {
-      orders: (await client.query<OrderRow>(ORDERS)).rows,
-      points: (await client.query<PointsRow>(POINTS)).rows,
-      payments: (await client.query<PaymentRow>(PAYMENTS)).rows,
-      tasks: (await client.query<TaskRow>(TASKS)).rows,
-    };
-    const unpublished = await countUnpublished(client, saleIds);
-    return new Map(
-      sales.rows.map(({ held, ...sale }) => [
-        sale.id,
-        { sale, ...rows, unpublished: unpublished.get(sale.id) ?? 0, heldUnits: held },
-      ]),
-    );
-  }).catch(unreadable);
+): Promise<ReadonlyMap<number, PostgresSnapshot>> {
+  await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+  type Sale = PostgresSnapshot['sale'] & { readonly held: number };
+  const sales = await client.query<Sale>(SALES, [saleIds]);
+  const rows = {
+    orders: (await client.query<OrderRow>(ORDERS)).rows,
+    points: (await client.query<PointsRow>(POINTS)).rows,
+    payments: (await client.query<PaymentRow>(PAYMENTS)).rows,
+    tasks: (await client.query<TaskRow>(TASKS)).rows,
+  };
+  const unpublished = await countUnpublished(client, saleIds);
+  return new Map(
+    sales.rows.map(({ held, ...sale }) => [
+      sale.id,
+      { sale, ...rows, unpublished: unpublished.get(sale.id) ?? 0, heldUnits: held },
+    ]),
+  );
+}
+
+/** Of a sale that Redis does not have, or that is not compared with it. */
+const notInRedis: RedisSnapshot = { remaining: null, buyers: null, unsettled: 0, settling: false };
+
+/**
+ * The stores of one sale as they are now, whatever is in progress.
+ * @param redis null: not compared
+ */
+export async function readNow(sql: pg.Pool, redis: Redis | null, saleId: number): Promise<StoresSnapshot> {
+  const client = await sql.connect();
+  try {
+    const postgres = (await readPostgres(client, [saleId])).get(saleId)!;
+    await client.query('COMMIT');
+    client.release();
+    if (redis === null) return { postgres: { ...postgres, unpublished: 0 }, redis: notInRedis };
+    return ofOneEpoch({ postgres, redis: await redisNow(redis, saleId) });
+  } catch (error) {
+    client.release(error as Error);
+    throw error;
+  }
+}
+
+/** Of one sale, whatever is in progress. @throws when a count is not a number */
+export async function redisNow(redis: Redis, saleId: number): Promise<RedisSnapshot> {
+  const found = await readRedis(redis, saleId, { unsettled: 0, unpublished: 0, settling: false });
+  if ('unreadable' in found) throw new Error(found.unreadable);
+  return found;
+}
+
+/** Changes of a sale that Postgres has and Redis does not have yet. */
+export async function unpublishedOf(db: Pick<pg.Pool, 'query'>, saleId: number): Promise<number> {
+  return (await countUnpublished(db, [saleId])).get(saleId) ?? 0;
+}
+
+/** A copy of another epoch decides nothing: the next attempt loads the sale. */
+function ofOneEpoch({ postgres, redis }: StoresSnapshot): StoresSnapshot {
+  if ('unreadable' in postgres || 'unreadable' in redis) return { postgres, redis };
+  const { epoch = null } = postgres.sale;
+  const isOther = epoch !== null && redis.epoch !== String(epoch);
+  return { postgres, redis: isOther ? { ...redis, remaining: null, buyers: null } : redis };
 }
 
 /** A sale in Redis, whose units are in one counter or in segments. */
@@ -159,8 +199,8 @@ export async function readRedis(
 ): Promise<RedisSnapshot | Unreadable> {
   if ('unreadable' in settled) return settled;
   const prefix = keyPrefix(saleId);
-  const [remaining, segments, unsettled, buyers] = await Promise.all([
-    redis.hget(`${prefix}:state`, 'remaining'),
+  const [[remaining = null, epoch = null], segments, unsettled, buyers] = await Promise.all([
+    redis.hmget(`${prefix}:state`, 'remaining', 'epoch'),
     redis.hvals(`${prefix}:segments`),
     redis.zcard(`${prefix}:reservations`),
     redis.hlen(`${prefix}:buyers`),
@@ -168,6 +208,6 @@ export async function readRedis(
   const counts = [...(remaining === null ? [] : [remaining]), ...segments].map(Number);
   if (counts.some((count) => !Number.isSafeInteger(count))) return { unreadable: 'a count is not a number' };
   const { settling } = settled;
-  if (counts.length === 0) return { remaining: null, buyers: null, unsettled, settling };
-  return { remaining: counts.reduce((sum, count) => sum + count, 0), buyers, unsettled, settling };
+  if (counts.length === 0) return { ...notInRedis, unsettled, settling };
+  return { remaining: counts.reduce((sum, count) => sum + count, 0), buyers, unsettled, settling, epoch };
 }

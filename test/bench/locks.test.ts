@@ -3,9 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { busyShare, untilIdle } from '../../bench/kit/idle.ts';
-import { percentile } from '../../bench/kit/percentile.ts';
-import { fairness, handOffsOf, jainIndex, numbersOf, overlaps } from '../../bench/suites/locks/numbers.ts';
+import { fairness, handOffsOf, numbersOf, overlaps } from '../../bench/suites/locks/numbers.ts';
 import { chosenLocks, everyLock } from '../../lab/clients/lock-cells.ts';
 import type { ContentionReport, Cycle } from '../../lab/clients/protocol.ts';
 
@@ -20,12 +18,6 @@ const cycle = (waiter: number, asked: number, granted: number, released: number)
   releasedNs: released * ms,
 });
 const all = () => true;
-
-it('percentiles are values that occurred', () => {
-  const hundred = Array.from({ length: 100 }, (_, i) => i + 1);
-  expect([50, 99, 100].map((percent) => percentile(hundred, percent))).toEqual([50, 99, 100]);
-  expect([percentile([7], 99), percentile([1, 2, 3], 50), percentile([], 50)]).toEqual([7, 2, 0]);
-});
 
 it('overlaps are grants before any earlier holder released', () => {
   expect(overlaps([cycle(0, 0, 1, 2), cycle(1, 0, 2, 3), cycle(0, 2, 4, 5)])).toBe(0);
@@ -45,12 +37,6 @@ it('hand-offs run from release to the next grant, unless the two overlap', () =>
 });
 
 describe('fairness', () => {
-  it('has an index of Jain', () => {
-    expect(jainIndex([5, 5, 5, 5])).toBe(1);
-    expect(jainIndex([8, 0, 0, 0])).toBe(0.25);
-    expect(jainIndex([1, 3])).toBeCloseTo(16 / 20);
-  });
-
   it('is 1 throughout for first come, first served', () => {
     const served = [cycle(0, 0, 10, 11), cycle(1, 1, 12, 13), cycle(2, 2, 14, 15), cycle(0, 11, 16, 17)];
     const again = [...served, cycle(1, 13, 18, 19), cycle(2, 15, 20, 21)];
@@ -133,27 +119,5 @@ describe('cells', () => {
     expect(chosenLocks(['reddis']).mistakes).toEqual([
       '--locks: there is no lock "reddis"; did you mean "redis"?',
     ]);
-  });
-});
-
-describe('a machine', () => {
-  it('is as busy as its processors were not idle', () => {
-    expect(busyShare({ idle: 100, all: 200 }, { idle: 130, all: 240 })).toBe(0.25);
-    expect(busyShare({ idle: 100, all: 200 }, { idle: 100, all: 200 })).toBe(1);
-  });
-
-  it('is awaited until it is idle, within the bound, or until interrupted', async () => {
-    const looks = (...idle: number[]) => {
-      let all = 0;
-      return () => {
-        all += 10;
-        return { idle: idle.shift() ?? 0, all };
-      };
-    };
-    const goesOn = new AbortController().signal;
-    // Busy between the first two looks, idle between the next two.
-    expect(await untilIdle(60_000, goesOn, looks(0, 1, 1, 11))).toBe(0);
-    expect(await untilIdle(0, goesOn, looks(0, 1, 1, 11))).toBe(0.9);
-    expect(await untilIdle(60_000, AbortSignal.abort(), looks(0, 1, 1, 11))).toBe(0.9);
   });
 });

@@ -14,7 +14,7 @@ const attempt = (
   const common = { id, op: 'purchase', saleId: 1, userId: `u${id}`, invokedUs, completedUs } as const;
   return { ...common, result: resultOf[outcome], outcome, orderId, status };
 };
-const order = (id: number): PlacedOrder => ({ id: `o${id}`, user: `u${id}` });
+const order = (id: number): PlacedOrder => ({ id: `o${id}`, userId: `u${id}` });
 const read = (free: number, invokedUs: number, completedUs: number): SaleRead => ({
   free,
   invokedUs,

@@ -32,16 +32,24 @@ const own = ({ orders }: World): Order[] => orders.filter((order) => order.saleI
 export const active = (world: World): Order[] => own(world).filter(isActive);
 export const closed = (world: World): Order[] => own(world).filter((order) => !isActive(order));
 
-export function record(world: World, userId: string, outcome: AttemptOutcome, orderId: string | null): void {
+/** @param laterUs than it would be invoked by its place in the history */
+export function record(
+  world: World,
+  userId: string,
+  outcome: AttemptOutcome,
+  orderId: string | null,
+  laterUs = 0,
+): void {
   const id = world.history.length;
+  const invokedUs = id * 10 + laterUs;
   const silent = outcome === 'unknown';
   world.history.push({
     id,
     op: 'purchase',
     saleId,
     userId,
-    invokedUs: id * 10,
-    completedUs: silent ? null : id * 10 + 500,
+    invokedUs,
+    completedUs: silent ? null : invokedUs + 500,
     result: resultOf[outcome],
     outcome,
     orderId,

@@ -68,7 +68,7 @@ describe("the audit's reader", () => {
     const snapshot = await readStores(place(saleId), settled);
     expect(snapshot).toEqual({
       postgres: {
-        sale: { id: saleId, stock: 5, sold: 2 },
+        sale: { id: saleId, stock: 5, sold: 2, epoch: null },
         orders: [
           { id: id(0), saleId, userId: 'ann', status: 'pending' },
           { id: id(1), saleId, userId: 'bob', status: 'pending' },
@@ -82,7 +82,7 @@ describe("the audit's reader", () => {
         unpublished: 0,
         heldUnits: 0,
       },
-      redis: { remaining: 3, buyers: 2, unsettled: 0, settling: false },
+      redis: { remaining: 3, buyers: 2, unsettled: 0, settling: false, epoch: null },
     });
     const mismatches = { pointsMismatch: 0, returnsMismatch: 0, paymentsMismatch: 0, tasksMismatch: 0 };
     expect(audit([], snapshot)).toMatchObject({ verdict: 'fail', phantom: 2, drift: 0, ...mismatches });

@@ -3,12 +3,12 @@ import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { redisNow } from '../../lab/audit/reader.ts';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type ClusterMember, startRedisCluster } from '../../lab/servers/cluster.ts';
 import { type LinkedCluster, openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
 import { call, eventually, users } from '../support/client.ts';
 import { openWorlds, SEEDS, sellAfterTheWayBack, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
-import { readRedis } from '../support/invariants.ts';
 import { whileLocked } from '../support/nemesis.ts';
 import { assertInvariants, type TestSale, World } from '../support/world.ts';
 
@@ -65,7 +65,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     const before = await epoch();
     const answers = await whileLocked(sql, 'LOCK TABLE orders IN SHARE MODE', [], async () => {
       const requests = [sale.request('purchase', 'early')];
-      const reserved = async () => (await readRedis(redis, sale.id)).reservations;
+      const reserved = async () => (await redisNow(redis, sale.id)).unsettled;
       await eventually(reserved, (count) => count === 1);
       await cluster.moveSlot(`stampede:{sale:${sale.id}}:state`);
       // Until the process has heard that the slot moved, it uses the epoch of the master before.
@@ -97,10 +97,9 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     const isLong = performance.now() - beganMs > 1_000; // a client tries for no longer
     await rush;
     // The slot has the locks of all segments, two keys each; those that move now refuse an attempt.
-    const isWaiting = (problem: string) => strategy === 'segmented-lock' && problem === 'busy';
-    const { operations } = sale.ledger;
-    const errors = operations.filter(({ status, problem }) =>
-      isLong ? status !== 503 && status! >= 300 : status! >= 300 && !isWaiting(problem),
+    const isWaiting = (outcome: string) => strategy === 'segmented-lock' && outcome === 'busy';
+    const errors = sale.ledger.history.filter(({ status, outcome }) =>
+      isLong ? status !== 503 && status! >= 300 : status! >= 300 && !isWaiting(outcome),
     );
     expect(errors).toEqual([]);
     await check(sale);

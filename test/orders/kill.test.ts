@@ -56,8 +56,8 @@ async function crashAt(seed: number, world: World, crasher: Crasher, runner: Run
       await crasher.start();
     },
     check({ ledger }) {
-      const refused = ledger.operations.filter(({ problem }) => problem === 'sold-out').length;
-      const isEarly = ledger.operations.every(({ userId }) => !userId.includes('last'));
+      const refused = ledger.ended('sold-out').length;
+      const isEarly = ledger.history.every(({ userId }) => !userId.includes('last'));
       return isAmple && isEarly && refused > 0
         ? [`P4: ${refused} answers of sold out while units were free`]
         : [];

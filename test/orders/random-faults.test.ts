@@ -13,8 +13,6 @@ import { describeCommit, shortCommit } from '../../bench/kit/machine.ts';
 import { openPostgresPair } from '../../lab/servers/postgres-pair.ts';
 import { openSentinels } from '../../lab/servers/sentinels.ts';
 import { commitCancelled, drawFaults, SAFE_STRATEGIES, thereAndBack } from '../support/faults.ts';
-import { falseAnswers, type Order, unexplainedOrders } from '../support/invariants.ts';
-import type { Operation } from '../support/ledger.ts';
 import { Runner } from '../support/runner.ts';
 import { openEnsembleStores, openOwnStores } from '../support/stores.ts';
 import { randomOf, TRADING_MS, trading } from '../support/workloads.ts';
@@ -29,58 +27,6 @@ const STOCK = 2;
 const IDLE_MS = 60_000;
 /** No order expires, however many rounds are played. */
 const ENV = { SEGMENTS: '4', PAYMENT_WINDOW_S: '86400' };
-
-describe('the check of answers', () => {
-  const purchase: Operation = {
-    action: 'purchase',
-    userId: 'c',
-    invokedMs: 100,
-    completedMs: 200,
-    status: 201,
-    problem: '',
-    orderId: 'x',
-  };
-  const nothing = { entries: [], tasks: [], payments: [] };
-  const order: Order = { id: 'x', user: 'c', status: 'pending', createdMs: 150, ...nothing };
-  const violations = (operations: Operation[], orders: Order[]) => [
-    ...falseAnswers(operations, orders),
-    ...unexplainedOrders(operations, orders),
-  ];
-  const soldOut = { ...purchase, status: 409, problem: 'sold-out', orderId: null };
-  const unknown = { ...purchase, status: 503, problem: 'unknown-outcome' };
-  const cancel = { ...purchase, action: 'cancel' as const, status: 200, invokedMs: 300, completedMs: 400 };
-
-  it.each<[string, Operation[], Order[]]>([
-    ['an order behind a 409', [soldOut], [order]],
-    ['an order behind a busy', [{ ...soldOut, status: 503, problem: 'busy' }], [order]],
-    ['a replay of an order that no attempt placed', [soldOut, { ...purchase, status: 200 }], [order]],
-    ['a lost order', [purchase], []],
-    ['an order that was placed twice', [purchase, { ...purchase }], [order]],
-    ['a 409 to the owner of an order', [purchase, { ...soldOut, invokedMs: 300, completedMs: 310 }], [order]],
-    ['a cancellation that was undone', [purchase, cancel], [order]],
-    [
-      'an order after a repeat that settled it',
-      [unknown, { ...soldOut, invokedMs: 9_000, completedMs: 9_100 }],
-      [{ ...order, createdMs: 9_200 }],
-    ],
-  ])('finds %s', (_, operations, orders) => {
-    expect(violations(operations, orders)).toHaveLength(1);
-  });
-
-  it.each<[string, Operation[], Order[]]>([
-    ['an order that was answered', [purchase, { ...purchase, status: 200 }], [order]],
-    ['an unknown outcome that took effect', [unknown], [order]],
-    ['an unknown outcome that did not', [unknown, soldOut], []],
-    ['no answer at all', [{ ...purchase, status: null, orderId: null }], [order]],
-    [
-      'a 409 after a cancellation',
-      [purchase, cancel, { ...soldOut, invokedMs: 500, completedMs: 600 }],
-      [{ ...order, status: 'cancelled' }],
-    ],
-  ])('has nothing against %s', (_, operations, orders) => {
-    expect(violations(operations, orders)).toEqual([]);
-  });
-});
 
 describe.concurrent.each(SAFE_STRATEGIES.map((name, i) => [name, i] as const))('%s', (strategy, i) => {
   it('gives no false answer', { timeout: ROUNDS * ROUND_TIMEOUT_MS }, async () => {
@@ -97,7 +43,7 @@ describe.concurrent.each(SAFE_STRATEGIES.map((name, i) => [name, i] as const))('
         const round = { name, seed: own, stock: STOCK, workload: trading, fault };
         const explained = world.usesRedis ? 'all but sold-out' : 'all';
         const { ledger } = await runner.run({ ...round, explained });
-        console.log(`${name}: ${ledger.operations.length} operations, ${faults.names.join(' ')}`);
+        console.log(`${name}: ${ledger.history.length} operations, ${faults.names.join(' ')}`);
       }
       return await ended('random faults', strategy, runner);
     });
@@ -129,7 +75,7 @@ describe.concurrent('Redis fails over and back', () => {
           const name = `there and back, ${strategy}, ${CONFIRM}, seed ${seed}`;
           const round = { name, seed, stock: STOCK, workload: trading, fault };
           const { ledger } = await runner.run({ ...round, isAhead: CONFIRM === 'accepted' });
-          console.log(`${name}: ${ledger.operations.length} operations`);
+          console.log(`${name}: ${ledger.history.length} operations`);
         }
         return await ended('there and back', `${strategy}, ${CONFIRM}`, runner);
       });
@@ -150,7 +96,7 @@ describe.concurrent('a synchronous standby lacks a commit whose wait was ended, 
           Promise.all([work, commitCancelled(pair, randomOf(seed))]);
         const name = `commit cancelled, ${strategy}, seed ${seed}`;
         const { ledger } = await runner.run({ name, seed, stock: STOCK, workload: trading, fault });
-        console.log(`${name}: ${ledger.operations.length} operations`);
+        console.log(`${name}: ${ledger.history.length} operations`);
         return await ended('commit cancelled', strategy, runner);
       });
       expect(findings).toEqual([]);

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { buy, call, createSale, eventually, users } from '../support/client.ts';
-import { pendingWork } from '../support/invariants.ts';
+import { pendingWork } from '../support/judge.ts';
 import { entryOf, installService, startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 

@@ -5,10 +5,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterEach, describe, expect, it } from 'vitest';
+import { redisNow, unpublishedOf } from '../../lab/audit/reader.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { scriptText } from '../../src/store/redis/script.ts';
 import { eventually, users } from '../support/client.ts';
-import { readRedis, unpublished } from '../support/invariants.ts';
 import { whileCommitsWait } from '../support/nemesis.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { openStoresWithRedis, openTestStores } from '../support/stores.ts';
@@ -142,8 +142,8 @@ describeInFull('snapshots', () => {
       const answer = await whileCommitsWait(sql, sale.id, async () => {
         const denied = sale.request('purchase', 'denied');
         await eventually(
-          () => readRedis(client, sale.id),
-          ({ reservations }) => reservations === 1,
+          () => redisNow(client, sale.id),
+          ({ unsettled }) => unsettled === 1,
         );
         await redis.snapshot();
         return denied;
@@ -173,8 +173,8 @@ describeInFull('another database', () => {
       await whileCommitsWait(stores.sql, old.id, async () => {
         void old.request('purchase', 'reserved');
         await eventually(
-          () => readRedis(stores.redis, old.id),
-          ({ reservations }) => reservations === 1,
+          () => redisNow(stores.redis, old.id),
+          ({ unsettled }) => unsettled === 1,
         );
         await Promise.all(services.map((service) => service.kill()));
       });
@@ -218,11 +218,11 @@ describeInFull('a unit on its way back', () => {
       expect((await cancelled)?.status).toBe(200);
       if (when === 'before') await next();
       await eventually(
-        () => unpublished(world.stores.sql, sale.id),
+        () => unpublishedOf(world.stores.sql, sale.id),
         (changes) => changes === 0,
         30_000,
       );
-      expect((await readRedis(world.stores.redis, sale.id)).free).toBe(0);
+      expect((await redisNow(world.stores.redis, sale.id)).remaining).toBe(0);
       await expectLeft(sale, 0);
       expect(world.logged('repaired drift in Redis')).toEqual([]);
     },
@@ -259,7 +259,7 @@ describeInFull('no Redis', () => {
     expect(await paid('user-7')).toBe('paid');
     expect(await paid('user-0')).toBe('refund-due');
     // The revival of user-3 has taken the place of its order's release.
-    expect([(await sale.units()).sold, await unpublished(stores.sql, sale.id)]).toEqual([9, 7]);
+    expect([(await sale.units()).sold, await unpublishedOf(stores.sql, sale.id)]).toEqual([9, 7]);
     expect(await sale.violations()).toEqual([]);
 
     if (how === 'dead') await redis.start('empty');
@@ -268,7 +268,7 @@ describeInFull('no Redis', () => {
     if (how === 'cut off') await sale.untilIdle();
     expect(await sale.rush(['user-0', 'user-1', 'user-3', 'user-4'])).toEqual({ '201': 3, '200': 1 });
     await expectLeft(sale, 8);
-    expect(await unpublished(stores.sql, sale.id)).toBe(0);
+    expect(await unpublishedOf(stores.sql, sale.id)).toBe(0);
     expect(sale.world.logged('repaired drift in Redis')).toEqual([]);
   });
 });

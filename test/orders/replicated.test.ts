@@ -5,9 +5,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { HistoryRecord } from '../../lab/history.ts';
 import { create } from '../../src/locks/redis-wait.ts';
 import { users } from '../support/client.ts';
-import type { Operation } from '../support/ledger.ts';
 import { openReplicated, type Replicated } from '../support/redis-groups.ts';
 import { type TestSale, World } from '../support/world.ts';
 
@@ -34,11 +34,11 @@ async function rush(sale: TestSale, crowd: string[]): Promise<void> {
   await Promise.all(Array.from({ length: IN_FLIGHT }, customer));
 }
 
-const accepted = ({ operations }: TestSale['ledger']): Operation[] =>
-  operations.filter(({ status }) => status === 202);
+const accepted = ({ history }: TestSale['ledger']): HistoryRecord[] =>
+  history.filter(({ status }) => status === 202);
 
 /** Sells before and after the link is cut, and fails over. @returns the orders that were acknowledged after the cut */
-async function sellThroughFailover(world: World, sale: TestSale): Promise<Operation[]> {
+async function sellThroughFailover(world: World, sale: TestSale): Promise<HistoryRecord[]> {
   const [service] = world.services as [World['services'][0]];
   service.links.postgres.set('refuse');
   service.links.postgres.cut();

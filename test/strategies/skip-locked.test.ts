@@ -43,7 +43,7 @@ describe('a sale with its rows', () => {
     const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
     expect(sent).toHaveLength(skipLocked.description.roundTrips);
     expect(await rowsOf(saleId)).toEqual({ free: 3, taken: 2 });
-    expect(await bench.counts(saleId)).toEqual({ sold: 2, active: 2, points: 2 });
+    expect(await bench.sold(saleId)).toBe(2);
   });
 
   it('does not wait for the holder of the first row', async () => {
@@ -65,7 +65,7 @@ describe('a sale with its rows', () => {
       return Promise.all(reserving);
     });
     expect(tally(outcomes)).toEqual({ accepted: 2, 'sold-out': 1 });
-    expect(await bench.counts(saleId)).toEqual({ sold: 2, active: 2, points: 2 });
+    expect(await bench.sold(saleId)).toBe(2);
   });
 
   it('answers busy, not sold out, while every row stays locked', async () => {
@@ -90,7 +90,7 @@ describe('a sale with its rows', () => {
       },
     );
     expect(outcome).toMatchObject({ kind: 'replayed', order: { orderId: faster.orderId } });
-    expect(await bench.counts(saleId)).toEqual({ sold: 1, active: 1, points: 1 });
+    expect(await bench.sold(saleId)).toBe(1);
     expect((await rowsOf(saleId)).taken).toBe(0);
   });
 
@@ -187,7 +187,7 @@ describe('rows in excess', () => {
       [...'abcdef'].map((user) => strategy.reserve(attemptOf(saleId, user))),
     );
     expect(tally(outcomes)).toEqual({ accepted: 1, 'sold-out': 5 });
-    expect(await bench.counts(saleId)).toEqual({ sold: 4, active: 4, points: 4 });
+    expect(await bench.sold(saleId)).toBe(4);
     await stockUnits(bench.postgres).complete(saleId);
     expect(await rowsOf(saleId)).toEqual({ free: 0, taken: 1 });
   });

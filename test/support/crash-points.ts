@@ -8,8 +8,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { scriptText } from '../../src/store/redis/script.ts';
+import type { Service } from './killable-service.ts';
 import { randomOf } from './workloads.ts';
-import type { Service } from './world.ts';
 
 export interface Moment {
   readonly strategy: string;

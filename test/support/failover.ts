@@ -50,15 +50,15 @@ export async function sellThrough(
 }
 
 /** Answers that customers must not see; null: the connection was closed. */
-function errors({ operations }: Ledger): unknown[] {
-  return operations.filter(({ status }) => status !== null && status >= 500 && status !== 503);
+function errors({ history }: Ledger): unknown[] {
+  return history.filter(({ status }) => status !== null && status >= 500 && status !== 503);
 }
 
 /** The longest time between two accepted attempts. */
-function longestPauseMs({ operations }: Ledger): number {
-  const accepted = operations
-    .filter(({ action, status }) => action === 'purchase' && (status ?? 500) < 300)
-    .map(({ completedMs }) => completedMs)
+function longestPauseMs(ledger: Ledger): number {
+  const accepted = ledger
+    .ended('accepted', 'replayed')
+    .map(({ completedUs }) => completedUs! / 1_000)
     .sort((a, b) => a - b);
   return Math.max(...accepted.slice(1).map((ms, i) => ms - accepted[i]!));
 }

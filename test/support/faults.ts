@@ -4,6 +4,7 @@ import type pg from 'pg';
 import type { PostgresPair } from '../../lab/servers/postgres-pair.ts';
 import type { Sentinels } from '../../lab/servers/sentinels.ts';
 import { strategies } from '../../src/strategies/registry.ts';
+import type { Service } from './killable-service.ts';
 import {
   delayRequest,
   freeze,
@@ -14,7 +15,7 @@ import {
 } from './nemesis.ts';
 import type { OwnStores } from './stores.ts';
 import { type Random, randomOf } from './workloads.ts';
-import type { Service, TestSale } from './world.ts';
+import type { TestSale } from './world.ts';
 
 export const SAFE_STRATEGIES = [...strategies]
   .filter(([, { description }]) => description.guarantees.neverOversells)

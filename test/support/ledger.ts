@@ -1,61 +1,86 @@
-/** What clients asked a service, and what it answered: the history that invariants are checked against. */
+/** What clients asked a service, and what it answered: the history that the audit judges. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../lab/history.ts';
 import type { Answer } from './client.ts';
 
 /** Longer than any answer of the service takes; a later one counts as none. */
 const ANSWER_MS = 25_000;
 
-/** One request of a client. */
-export interface Operation {
-  /** `expire`: the customer lets the time to pay run out; no request. */
-  readonly action: 'purchase' | 'cancel' | 'pay' | 'expire' | 'restock';
-  readonly userId: string;
-  readonly invokedMs: number;
-  readonly completedMs: number;
-  /** Null: no answer came, or none yet. */
-  readonly status: number | null;
-  readonly problem: string;
-  /** The order of the answer, or the one that was cancelled or paid. */
-  readonly orderId: string | null;
-  /** Of a payment. */
-  readonly notificationId?: string;
-  /** Of a restock: what is added to the stock. */
-  readonly units?: number;
-  /** The order's status as a payment's answer gives it. */
-  readonly result?: string;
+type Request = Pick<HistoryRecord, 'op' | 'userId'> & Partial<HistoryRecord>;
+
+/** By status and problem, of purchases; other requests are done, refused, busy, or unknown. */
+const OUTCOMES: Readonly<Record<string, AttemptOutcome>> = {
+  200: 'replayed',
+  201: 'accepted',
+  202: 'accepted',
+  '409 sold-out': 'sold-out',
+};
+const OTHERS: Readonly<Record<string, AttemptOutcome>> = {
+  200: 'done',
+  '409 invalid-transition': 'refused',
+  '409 below-sold': 'refused',
+};
+const EITHER: Readonly<Record<string, AttemptOutcome>> = {
+  '503 busy': 'busy',
+  '503 unknown-outcome': 'unknown',
+};
+
+function outcomeOf(op: HistoryRecord['op'], answer: Answer | null): AttemptOutcome {
+  if (answer === null) return 'unknown';
+  const key = `${answer.status} ${answer.problem}`.trim();
+  return (op === 'purchase' ? OUTCOMES : OTHERS)[key] ?? EITHER[key] ?? 'unexpected';
 }
 
-type Request = Pick<Operation, 'action' | 'userId'> &
-  Partial<Pick<Operation, 'orderId' | 'notificationId' | 'units'>>;
+const nowUs = (): number => Date.now() * 1_000;
 
 export class Ledger {
-  #operations: Operation[] = [];
+  readonly #history: HistoryRecord[] = [];
+  readonly #saleId: number;
 
-  get operations(): readonly Operation[] {
-    return this.#operations;
+  constructor(saleId: number) {
+    this.#saleId = saleId;
+  }
+
+  get history(): readonly HistoryRecord[] {
+    return this.#history;
+  }
+
+  /** Purchases that ended so. */
+  ended(...outcomes: readonly AttemptOutcome[]): HistoryRecord[] {
+    return this.#history.filter(({ op, outcome }) => op === 'purchase' && outcomes.includes(outcome));
   }
 
   /** Records a request when it is sent, and again when it is answered. @returns null when no answer came */
   async record(request: Request, answering: Promise<Answer>): Promise<Answer | null> {
-    const { length } = this.#operations;
-    const sent = { orderId: null, ...request, invokedMs: Date.now(), completedMs: Number.POSITIVE_INFINITY };
-    this.#operations.push({ ...sent, status: null, problem: '' });
+    const id = this.#add(request);
     const late = sleep(ANSWER_MS, null, { ref: false });
     const answer = await Promise.race([answering, late]).catch(() => null);
-    this.#operations[length] = {
-      ...sent,
-      completedMs: Date.now(),
+    const outcome = outcomeOf(request.op, answer);
+    this.#history[id] = {
+      ...this.#history[id]!,
+      ...{ outcome, result: resultOf[outcome] },
+      completedUs: answer === null ? null : nowUs(),
       status: answer?.status ?? null,
-      problem: answer?.problem ?? '',
       orderId: request.orderId ?? (answer?.body.orderId as string | undefined) ?? null,
-      ...(request.action === 'pay' && { result: String(answer?.body.status) }),
+      ...(request.op === 'pay' && { orderStatus: String(answer?.body.status) }),
     };
     return answer;
   }
 
   expired(userId: string, orderId: string): void {
-    const atMs = Date.now();
-    const times = { invokedMs: atMs, completedMs: atMs };
-    this.#operations.push({ action: 'expire', userId, orderId, ...times, status: null, problem: '' });
+    this.#add({ op: 'expire', userId, orderId, completedUs: nowUs(), outcome: 'done', result: 'ok' });
+  }
+
+  #add(request: Request): number {
+    const id = this.#history.length;
+    const open = {
+      completedUs: null,
+      result: 'info',
+      outcome: 'unknown',
+      orderId: null,
+      status: null,
+    } as const;
+    this.#history.push({ ...open, ...request, id, saleId: this.#saleId, invokedUs: nowUs() });
+    return id;
   }
 }

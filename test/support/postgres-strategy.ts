@@ -1,11 +1,12 @@
 /** One strategy that decides in Postgres, on a cloned database, without a service. */
 import pg from 'pg';
-import { afterAll, beforeAll, vi } from 'vitest';
+import { afterAll, beforeAll, expect, vi } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import type { CommittingStrategy, StrategyContext } from '../../src/strategies/strategy.ts';
+import { judge } from './judge.ts';
 import { openTestStores, type TestStores } from './stores.ts';
 
 export interface StrategyBench {
@@ -17,7 +18,8 @@ export interface StrategyBench {
   start(entry: { create(context: StrategyContext): CommittingStrategy }): CommittingStrategy;
   /** Inserts a sale. @returns its id */
   sale(stock: number): Promise<number>;
-  counts(saleId: number): Promise<{ sold: number; active: number; points: number }>;
+  /** The audit finds nothing wrong. @returns how many units are sold */
+  sold(saleId: number): Promise<number>;
   /** Runs the work while another transaction, which `hold` begins, is open; it ends with `end`. */
   during<T>(
     hold: (client: pg.PoolClient) => Promise<unknown>,
@@ -71,16 +73,10 @@ export function strategyBench({ withCheck = true } = {}): StrategyBench {
       );
       return rows[0]!.id;
     },
-    async counts(saleId) {
-      const { rows } = await stores.sql.query<{ sold: number; active: number; points: number }>(
-        `SELECT sold,
-           (SELECT count(*)::int FROM orders WHERE sale_id = $1 AND status IN ('pending', 'paid')) AS active,
-           (SELECT count(*)::int FROM points_entries JOIN orders ON source_id = orders.id::text
-            WHERE sale_id = $1 AND source_type = 'order') AS points
-         FROM sales WHERE id = $1`,
-        [saleId],
-      );
-      return rows[0]!;
+    async sold(saleId) {
+      const { sold, findings } = await judge(stores.sql, null, saleId);
+      expect(findings).toEqual([]);
+      return sold;
     },
     async during(hold, work) {
       const client = await stores.sql.connect();
@@ -145,7 +141,9 @@ export async function sellPast(client: pg.PoolClient | pg.Pool, { orderId, saleI
 /** Ends an order as a cancellation does: the unit returns, with its row if it has one. */
 export async function closePast(client: pg.PoolClient | pg.Pool, { orderId, saleId }: Attempt) {
   await client.query(
-    `WITH closed AS (UPDATE orders SET status = 'cancelled' WHERE id = $1),
+    `WITH closed AS (UPDATE orders SET status = 'cancelled' WHERE id = $1 RETURNING id, user_id, price_cents),
+          reversed AS (INSERT INTO points_entries (user_id, source_type, source_id, points)
+            SELECT user_id, 'order-reversal', id::text, -points_earned(price_cents) FROM closed),
           freed AS (UPDATE stock_units SET order_id = NULL WHERE order_id = $1)
      UPDATE sales SET sold = sold - 1, version = version + 1 WHERE id = $2`,
     [orderId, saleId],

@@ -3,7 +3,7 @@
  * recovers while later rounds go on, and so is hit by their faults, too.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Linearity } from './linearity.ts';
+import type { Linearity } from '../../lab/audit/consistency.ts';
 import { randomOf, type Workload } from './workloads.ts';
 import type { TestSale, World } from './world.ts';
 
@@ -71,7 +71,7 @@ export class Runner {
     const played: Played[] = [];
     for (const { round, sale } of this.#rounds) {
       const { seed } = round;
-      const operations = sale.ledger.operations.length;
+      const operations = sale.ledger.history.length;
       played.push({ seed, operations, ...(round.explained && (await this.#explain(round, sale))) });
     }
     this.note('log', [...this.#world.logged('Unexpected error'), ...this.#world.logged('"level":60')]);

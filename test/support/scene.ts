@@ -1,8 +1,8 @@
 /** What most tests of a running service need: stores for each test, services that end with it, and a look into the stores. */
 import { afterEach, beforeEach } from 'vitest';
+import { redisNow } from '../../lab/audit/reader.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { eventually } from './client.ts';
-import { readRedis } from './invariants.ts';
 import { startService, type TestService } from './service.ts';
 import { openTestStores, type TestStores } from './stores.ts';
 
@@ -53,8 +53,8 @@ export function openScene(open: () => Promise<TestStores> = openTestStores): Sce
     },
     untilReserved: (saleId, count) =>
       eventually(
-        async () => (await readRedis(stores.redis, saleId)).reservations,
-        (reservations) => reservations === count,
+        async () => (await redisNow(stores.redis, saleId)).unsettled,
+        (unsettled) => unsettled === count,
         30_000,
       ),
   };

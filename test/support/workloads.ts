@@ -110,7 +110,7 @@ export const trading: Workload = async (sale, random) => {
       await sleep(2_000 + random() * 4_000);
       const units = [1, 1, 2, -1][Math.floor(random() * 4)]!;
       const restocking = post(`${either()}/sales/${sale.id}/restock`, { units });
-      await sale.ledger.record({ action: 'restock', userId: 'operator', units }, restocking);
+      await sale.ledger.record({ op: 'restock', userId: 'operator', units }, restocking);
     }
   }
   const seeds = Array.from({ length: TRADERS }, () => Math.floor(random() * 2 ** 31));

@@ -8,132 +8,21 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
-import { TcpProxy } from '../../lab/proxy.ts';
+import { type Linearity, linearityOf } from '../../lab/audit/consistency.ts';
+import { readNow } from '../../lab/audit/reader.ts';
+import type { HistoryRecord } from '../../lab/history.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { type Answer, attempt, cancel, createSale, eventually, pay, users } from './client.ts';
-import { pendingWork, violationsOf } from './invariants.ts';
-import { Ledger, type Operation } from './ledger.ts';
-import { type Linearity, linearityOf } from './linearity.ts';
-import { launch, type Run } from './service.ts';
+import { judgeHistory, pendingWork } from './judge.ts';
+import { Service } from './killable-service.ts';
+import { Ledger } from './ledger.ts';
 import { openTestStores, type TestStores } from './stores.ts';
 
 type Environment = Readonly<Record<string, string>>;
 
-const START_TRIES = 5;
 /** Longer than any recovery on a slow machine. */
 const PATIENCE_MS = 120_000;
 const IDLE_MS = 60_000;
-
-/** A proxy to a server, and the URL through it. Of several servers the service chooses one, and no proxy is in between. */
-async function linkTo(url: string): Promise<[TcpProxy, string]> {
-  if (url.includes('+') || url.includes(',')) return [await TcpProxy.open({ port: 1 }), url];
-  const proxy = await TcpProxy.to(url);
-  return [proxy, proxy.through(url)];
-}
-
-export class Service implements AsyncDisposable {
-  readonly links: { readonly postgres: TcpProxy; readonly redis: TcpProxy };
-  /** Resolves once it listens. */
-  url: Promise<string>;
-  isStarting = false;
-  #listens: (url: string) => void = () => {};
-  #run: Run | null = null;
-  #upSinceMs: number | null = null;
-  #upMs = 0;
-  readonly #env: Environment;
-  readonly #log: string[] = [];
-
-  private constructor(env: Environment, links: Service['links']) {
-    this.#env = env;
-    this.links = links;
-    this.url = this.#down();
-  }
-
-  /** @param env with the URLs of the stores, which the service reaches through proxies */
-  static async open(env: { DATABASE_URL: string; REDIS_URL: string } & Environment): Promise<Service> {
-    const [postgres, DATABASE_URL] = await linkTo(env.DATABASE_URL);
-    const [redis, REDIS_URL] = await linkTo(env.REDIS_URL);
-    return new Service({ LOG_LEVEL: 'info', ...env, DATABASE_URL, REDIS_URL }, { postgres, redis });
-  }
-
-  get pid(): number {
-    return this.#run!.process.pid!;
-  }
-
-  /** Milliseconds that it was up, in all. */
-  get upMs(): number {
-    return this.#upMs + (this.#upSinceMs === null ? 0 : performance.now() - this.#upSinceMs);
-  }
-
-  get log(): readonly string[] {
-    return [...this.#log, ...(this.#run?.log ?? [])];
-  }
-
-  /** Starts it; again when a crash hits it while it starts, and a few times when it gives up on a slow machine. */
-  async start(more: Environment = {}): Promise<void> {
-    await this.#ended();
-    for (let failures = 0; ; ) {
-      this.isStarting = true;
-      const run = launch({ ...this.#env, ...more });
-      this.#run = run;
-      const url = await run.url;
-      this.isStarting = false;
-      if (url !== null) {
-        this.#upSinceMs = performance.now();
-        this.#listens(url);
-        return;
-      }
-      if (run.process.signalCode !== 'SIGKILL' && ++failures === START_TRIES)
-        throw new Error(`the service does not start:\n${run.log.join('\n')}`);
-      await this.#ended();
-    }
-  }
-
-  /** SIGKILL now; `kill` and `start` wait for its end. */
-  crash(): void {
-    this.#run?.process.kill('SIGKILL');
-    this.#fall();
-  }
-
-  async kill(): Promise<void> {
-    this.crash();
-    await this.#ended();
-  }
-
-  /** SIGTERM, and waits for the end. @returns the exit code */
-  async stop(): Promise<number | null> {
-    const code = await this.#run!.stop();
-    await this.#ended();
-    return code;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.kill();
-    await Promise.all([this.links.postgres.close(), this.links.redis.close()]);
-  }
-
-  async #ended(): Promise<void> {
-    const run = this.#run;
-    if (run === null) return;
-    await run.ended;
-    this.#fall();
-    this.#log.push(...run.log);
-    this.#run = null;
-  }
-
-  #fall(): void {
-    if (this.#upSinceMs === null) return;
-    this.#upMs = this.upMs;
-    this.#upSinceMs = null;
-    this.url = this.#down();
-  }
-
-  #down(): Promise<string> {
-    return new Promise((listens) => {
-      this.#listens = listens;
-    });
-  }
-}
 
 export interface WorldOptions {
   readonly strategy: string;
@@ -213,7 +102,7 @@ export class World implements AsyncDisposable {
   }
 }
 
-type Action = Exclude<Operation['action'], 'expire' | 'restock'>;
+type Action = 'purchase' | 'cancel' | 'pay';
 
 export interface RequestOptions {
   /** By default the services take turns. */
@@ -230,7 +119,7 @@ export class CustomerLeft extends Error {}
 
 /** A sale and its customers. Users are named `<sale>-<user>` to the service: points belong to users of all sales. */
 export class TestSale {
-  readonly ledger = new Ledger();
+  readonly ledger: Ledger;
   readonly world: World;
   readonly id: number;
   readonly stock: number;
@@ -239,6 +128,7 @@ export class TestSale {
     this.world = world;
     this.id = id;
     this.stock = stock;
+    this.ledger = new Ledger(id);
   }
 
   /** Sends one request. @returns null when no answer came */
@@ -249,11 +139,12 @@ export class TestSale {
   ): Promise<Answer | null> {
     const at = url ?? (await this.world.url());
     const userId = this.#userId(user);
-    if (action === 'purchase') return this.ledger.record({ action, userId }, attempt(at, this.id, userId));
+    if (action === 'purchase')
+      return this.ledger.record({ op: action, userId }, attempt(at, this.id, userId));
     const { orderId = this.orderOf(user), notificationId = `n-${orderId}` } = options;
-    if (action === 'cancel') return this.ledger.record({ action, userId, orderId }, cancel(at, orderId));
+    if (action === 'cancel') return this.ledger.record({ op: action, userId, orderId }, cancel(at, orderId));
     const paying = pay(at, orderId, notificationId);
-    return this.ledger.record({ action, userId, orderId, notificationId }, paying);
+    return this.ledger.record({ op: action, userId, orderId, paymentId: notificationId }, paying);
   }
 
   /** One attempt that the ledger does not have. @throws when no answer came */
@@ -315,9 +206,7 @@ export class TestSale {
   /** The latest order that an answer gave the customer. */
   orderOf(user: string): string {
     const userId = this.#userId(user);
-    const placed = this.ledger.operations.filter(
-      (one) => one.action === 'purchase' && one.userId === userId && (one.status ?? 500) < 300,
-    );
+    const placed = this.ledger.ended('accepted', 'replayed').filter((one) => one.userId === userId);
     return placed.at(-1)!.orderId!;
   }
 
@@ -328,16 +217,23 @@ export class TestSale {
     return rows[0]!;
   }
 
-  violations(): Promise<string[]> {
-    return violationsOf(this.world.stores.sql, this.id, this.ledger);
+  /**
+   * What the audit finds wrong in Postgres now, also while customers buy.
+   * @param isJudged whose answers are judged
+   */
+  violations(isJudged: (one: HistoryRecord) => boolean = () => true): Promise<string[]> {
+    return judgeHistory(this.world.stores.sql, this.id, () => this.ledger.history.filter(isJudged));
   }
 
-  linearity(): Promise<Linearity> {
-    return linearityOf(this.world.stores.sql, this.id, this.stock, this.ledger);
+  async linearity(): Promise<Linearity> {
+    const { postgres } = await readNow(this.world.stores.sql, null, this.id);
+    if ('unreadable' in postgres) throw new Error(postgres.unreadable);
+    const orders = postgres.orders.filter(({ saleId }) => saleId === this.id);
+    return linearityOf(this.stock, this.ledger.history, orders);
   }
 
   /** What is left between the stores, or why they cannot be read. */
-  pendingWork(redis = this.world.stores.redis): Promise<string[]> {
+  async pendingWork(redis = this.world.stores.redis): Promise<string[]> {
     const { sql } = this.world.stores;
     return pendingWork(sql, this.world.usesRedis ? redis : null, this.id).catch((error: Error) => [
       error.message,
@@ -357,7 +253,7 @@ export class TestSale {
   async sellOut(): Promise<string[]> {
     const { stock, sold } = await this.units();
     const free = stock - sold;
-    const counts = await this.rush(users(free + 2, `last-${this.ledger.operations.length}`));
+    const counts = await this.rush(users(free + 2, `last-${this.ledger.history.length}`));
     if ((counts['201'] ?? 0) + (counts['202'] ?? 0) === free && counts['sold-out'] === 2) return [];
     return [`P4: ${free} units were free, and the last customers were answered ${JSON.stringify(counts)}`];
   }

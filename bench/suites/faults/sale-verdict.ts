@@ -1,16 +1,9 @@
 /** What a sale under a fault kept: the audit, the consistency of its answers, and when they came. */
 import { type AuditReport, checkNames } from '../../../lab/audit/audit.ts';
-import {
-  type Consistency,
-  consistencyOf,
-  type PlacedOrder,
-  type SaleRead,
-} from '../../../lab/audit/consistency.ts';
-import type { StoresToAudit } from '../../../lab/audit/reader.ts';
-import { auditRepaired } from '../../../lab/audit/sale.ts';
+import { type Consistency, consistencyOf, type SaleRead } from '../../../lab/audit/consistency.ts';
 import type { StrategyFault } from '../../../lab/faults/strategy-fault.ts';
 import type { AttemptOutcome, HistoryRecord } from '../../../lab/history.ts';
-import { withPostgres } from '../../../lab/servers/stores.ts';
+import type { Judgement } from '../../../lab/sale-trial.ts';
 import type { Lanes } from '../../kit/suite.ts';
 
 export interface StrategyTrial {
@@ -32,7 +25,6 @@ export interface StrategyTrial {
 }
 
 export interface Sold {
-  readonly saleId: number;
   readonly stock: number;
   readonly history: readonly HistoryRecord[];
   readonly reads: readonly SaleRead[];
@@ -56,23 +48,14 @@ const unexplained = (found: Consistency | null): string[] =>
     ? [`no order of the requests explains ${JSON.stringify(found.step)}`]
     : [];
 
-/** @param stop the service, once nothing is in flight between the stores */
-export async function judgeSale(
-  { saleId, stock, history, reads }: Sold,
+export function judgeSale(
+  { stock, history, reads }: Sold,
   { fault, isControl, band }: Struck,
-  stores: StoresToAudit,
-  stop: () => Promise<unknown>,
-): Promise<StrategyTrial> {
-  const { report, settledMs } = await auditRepaired({ ...stores, saleId, history }, { stop, isControl });
-  const orders = await withPostgres(stores.databaseUrl, async (client) => {
-    const { rows } = await client.query<PlacedOrder>(
-      'SELECT id, user_id AS user FROM orders WHERE sale_id = $1',
-      [saleId],
-    );
-    return rows;
-  });
-  const buyers = new Set(orders.map(({ user }) => user));
-  const consistency = isControl || fault.loses ? null : consistencyOf(stock, history, reads, orders);
+  { report, settledMs, orders }: Judgement,
+): StrategyTrial {
+  const buyers = new Set(orders.map(({ userId }) => userId));
+  const isLeftOut = isControl || fault.loses || report.verdict === 'unknown';
+  const consistency = isLeftOut ? null : consistencyOf(stock, history, reads, orders);
   const unknown = history.filter(({ result }) => result === 'info');
   return {
     word: consistency?.verdict === 'inconsistent' ? 'broken' : wordOf(report, fault.loses === true),

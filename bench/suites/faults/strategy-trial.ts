@@ -1,9 +1,9 @@
 /** Runs one fault against one strategy: a service on stores of its own, an open loop of customers, and the audit. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { SaleRead } from '../../../lab/audit/consistency.ts';
-import { createSale } from '../../../lab/clients/admin.ts';
-import { OUTAGE_MS, type StrategyFault } from '../../../lab/faults/strategy-fault.ts';
+import type { StrategyFault } from '../../../lab/faults/strategy-fault.ts';
 import { seededRandom } from '../../../lab/kit/random.ts';
+import { SaleTrial } from '../../../lab/sale-trial.ts';
 import { noShedding } from '../../../lab/service.ts';
 import { type OpenShop, openShop } from '../../../lab/shop.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
@@ -49,13 +49,13 @@ async function sellThrough(
   { fault, seed, signal, unsafe: isControl }: StrategyOrder,
   shop: OpenShop,
 ): Promise<StrategyTrial> {
-  const { url } = shop;
   const steady = poisson({ ratePerSecond: RATE, durationMs: STEADY_MS, seed });
   const crowd = Array.from({ length: CROWD }, (_, n) => (STEADY_MS + CROWD_MS) * 1_000 + n);
   const schedule = Float64Array.from([...steady, ...crowd]);
   const users = Array.from(schedule, (_, n) => buyerName(n));
   const stock = steady.length + LEFT;
-  const saleId = await createSale(url, stock);
+  const trial = await SaleTrial.open(shop, stock, isControl);
+  const { url, saleId } = trial;
   const load = {
     url,
     saleId,
@@ -75,14 +75,11 @@ async function sellThrough(
   const reading = readFreeUnits(`${url}/sales/${saleId}`, beganMs);
   const strikeMs = STRIKE_MS + 500 * seededRandom(seed)();
   await sleep(strikeMs, undefined, { signal });
-  await fault.strike(shop);
-  await sleep(OUTAGE_MS, undefined, { signal });
-  await fault.heal(shop);
+  await trial.strike(fault, signal);
   const healedMs = performance.now() - beganMs;
   const { history } = await selling;
-  const sale = { saleId, stock, history, reads: await reading() };
-  const struck = { fault, isControl, band: [strikeMs, healedMs] as const };
-  return judgeSale(sale, struck, await shop.stores(), shop.stop);
+  const sold = { stock, history, reads: await reading() };
+  return judgeSale(sold, { fault, isControl, band: [strikeMs, healedMs] }, await trial.judge(history));
 }
 
 /** Reads how many units are free, again and again. @returns what ends it. A read without an answer is left out */

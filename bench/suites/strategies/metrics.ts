@@ -82,6 +82,7 @@ const checkTexts: Readonly<Record<CheckName, readonly [title: string, help: stri
   returnsMismatch: ['returns', 'Units of closed orders that did not return.'],
   paymentsMismatch: ['payments', 'Payments without exactly one effect.'],
   tasksMismatch: ['tasks', 'Tasks lost or done twice.'],
+  answersMismatch: ['answers', 'Answers that the orders, or other answers, contradict.'],
 };
 
 export const checks = Object.entries(checkTexts).map(([key, [title, text]]): CheckInfo<StrategyResult> => {

@@ -1,0 +1,106 @@
+import type { HistoryRecord } from '../history.ts';
+import { quantity } from '../kit/text.ts';
+import { type CheckResult, type Evidence, groupBy, isActive, type OrderRow, tally } from './check.ts';
+
+/** Within the `Retry-After` of an unknown outcome it becomes known: a later repeat has the final answer. */
+const UNKNOWN_US = 4_000_000;
+
+const wrongs = {
+  twice: ['order was placed by two answers', 'orders were placed by two answers'],
+  denied: ['customer with an order was refused', 'customers with an order were refused'],
+  unexplained: [
+    'order exists that no answer to its customer explains',
+    'orders exist that no answer to their customers explains',
+  ],
+  undone: ['cancellation was acknowledged and undone', 'cancellations were acknowledged and undone'],
+  unpaid: ['payment was acknowledged and did nothing', 'payments were acknowledged and did nothing'],
+} as const;
+type Wrong = keyof typeof wrongs;
+
+/**
+ * P6: no answer turns out to be false. Answers to one customer that contradict one another, or what became of the order that
+ * they name. Customers without any answer that could name an order are counted as `phantom`, and two active orders of a
+ * customer as `duplicates`.
+ */
+export function answers({ history, postgres, active, closed }: Evidence): CheckResult {
+  const ordersOf = groupBy([...active, ...closed], ({ userId }) => userId);
+  const paidBy = new Set(postgres.payments.map(({ id, orderId }) => `${orderId} ${id}`));
+  const found = [...groupBy(history, ({ userId }) => userId)].flatMap(([userId, own]) => {
+    const orders = ordersOf.get(userId) ?? [];
+    return [...ofPurchases(own, orders), ...ofChanges(own, orders, paidBy)];
+  });
+  const about = groupBy(found, ([wrong]) => wrong);
+  return tally(
+    ...Object.entries(wrongs).map(([wrong, [one, many]]) => {
+      const all = about.get(wrong as Wrong) ?? [];
+      return [all.length, `${quantity(all.length, one, many)}: ${all[0]?.[1]}`] as const;
+    }),
+  );
+}
+
+type Found = readonly [Wrong, what: string];
+
+function* ofPurchases(own: readonly HistoryRecord[], orders: readonly OrderRow[]): Generator<Found> {
+  const purchases = own.filter(({ op }) => op === 'purchase');
+  for (const order of orders) {
+    const { id, userId } = order;
+    const named = purchases.filter(({ orderId }) => orderId === id);
+    const accepted = named.filter(({ outcome }) => outcome === 'accepted');
+    if (accepted.length > 1) yield ['twice', `${userId}, order ${id}`];
+    const refused = denial(order, own, purchases);
+    if (refused !== undefined) yield ['denied', `${userId}, order ${id}, ${refused.outcome}`];
+    else if (!isExplained(order, purchases) && !isDuplicate(order, orders, own))
+      yield ['unexplained', `${userId}, order ${id}`];
+  }
+}
+
+/** A refusal between the answer that names the order and the customer's giving it up. */
+function denial(
+  order: OrderRow,
+  own: readonly HistoryRecord[],
+  purchases: readonly HistoryRecord[],
+): HistoryRecord | undefined {
+  const about = own.filter(({ orderId }) => orderId === order.id);
+  const givenUp = about.filter(({ op }) => op === 'cancel' || op === 'expire');
+  if (givenUp.length === 0 && !isActive(order)) return undefined; // closed at a time that the history does not have
+  const untilUs = Math.min(...givenUp.map(({ invokedUs }) => invokedUs)); // Infinity for an order that is kept
+  const named = about.filter(({ op, result }) => op === 'purchase' && result === 'ok');
+  const sinceUs = Math.min(...named.map(({ completedUs }) => completedUs!));
+  return purchases.find(
+    ({ outcome, invokedUs, completedUs }) =>
+      (outcome === 'sold-out' || outcome === 'not-open') && invokedUs > sinceUs && completedUs! < untilUs,
+  );
+}
+
+function isExplained(order: OrderRow, purchases: readonly HistoryRecord[]): boolean {
+  if (purchases.every(({ result }) => result === 'fail')) return true; // phantom
+  if (purchases.some(({ result, orderId }) => result === 'info' && orderId === null)) return true;
+  const named = purchases.filter(({ orderId }) => orderId === order.id);
+  if (named.some(({ outcome }) => outcome === 'accepted')) return true;
+  const unknown = named.find(({ result }) => result === 'info');
+  if (unknown === undefined) return false;
+  const knownUs = unknown.completedUs! + UNKNOWN_US;
+  return !purchases.some(({ outcome, invokedUs }) => outcome === 'sold-out' && invokedUs > knownUs);
+}
+
+/** Counted as such: two active orders, or answers with two orders to a customer who gave none up. */
+function isDuplicate(order: OrderRow, orders: readonly OrderRow[], own: readonly HistoryRecord[]): boolean {
+  if (isActive(order) && orders.filter(isActive).length > 1) return true;
+  const named = own.flatMap(({ result, orderId }) => (result === 'ok' ? [orderId] : []));
+  return new Set(named).size > 1 && own.every(({ op }) => op === 'purchase');
+}
+
+function* ofChanges(
+  own: readonly HistoryRecord[],
+  orders: readonly OrderRow[],
+  paidBy: ReadonlySet<string>,
+): Generator<Found> {
+  for (const { op, result, userId, orderId, paymentId, orderStatus } of own) {
+    if (result !== 'ok' || (op !== 'cancel' && op !== 'pay')) continue;
+    const status = orders.find(({ id }) => id === orderId)?.status ?? 'missing';
+    const words = `${userId}, order ${orderId} is ${status}`;
+    if (op === 'cancel' && status !== 'cancelled' && status !== 'refund-due') yield ['undone', words];
+    if (op === 'pay' && (status !== orderStatus || !paidBy.has(`${orderId} ${paymentId}`)))
+      yield ['unpaid', words];
+  }
+}

@@ -1,0 +1,77 @@
+/** The check of answers, on the requests of one customer and what became of an order. */
+import { expect, it } from 'vitest';
+import { checkNames, findingsOf } from '../../lab/audit/audit.ts';
+import type { OrderRow } from '../../lab/audit/check.ts';
+import type { HistoryRecord } from '../../lab/history.ts';
+
+const saleId = 1;
+const purchase: HistoryRecord = {
+  ...{ id: 0, op: 'purchase', saleId, userId: 'c', invokedUs: 100_000, completedUs: 200_000 },
+  ...{ result: 'ok', outcome: 'accepted', orderId: 'x', status: 201 },
+};
+const order: OrderRow = { id: 'x', saleId, userId: 'c', status: 'pending' };
+const later = { invokedUs: 300_000, completedUs: 310_000 };
+const repeat = { ...purchase, outcome: 'replayed', status: 200 } as const;
+const soldOut = { ...purchase, result: 'fail', outcome: 'sold-out', status: 409, orderId: null } as const;
+const busy = { ...soldOut, outcome: 'busy', status: 503 } as const;
+const unknown = { ...purchase, result: 'info', outcome: 'unknown', status: 503 } as const;
+const silent = { ...unknown, status: null, completedUs: null, orderId: null };
+const done = { ...purchase, ...later, outcome: 'done', status: 200 } as const;
+const cancel = { ...done, op: 'cancel' } as const;
+const pay = { ...done, op: 'pay', paymentId: 'n', orderStatus: 'paid' } as const;
+
+/** What the checks of answers, of lost orders and of orders behind refusals say. */
+function findings(
+  history: HistoryRecord[],
+  orders: OrderRow[],
+  payments = [{ id: 'n', orderId: 'x', result: 'paid' }],
+) {
+  const sale = { id: saleId, stock: 1, sold: 0 };
+  const postgres = { sale, orders, points: [], payments, tasks: [], unpublished: 0, heldUnits: 0 };
+  const redis = { remaining: null, buyers: null, unsettled: 0, settling: false };
+  const names = checkNames.filter((name) =>
+    ['lost', 'phantom', 'duplicates', 'answersMismatch'].includes(name),
+  );
+  return findingsOf(names, history, { postgres, redis });
+}
+
+it.each<[string, HistoryRecord[], OrderRow[]]>([
+  ['an order behind a 409', [soldOut], [order]],
+  ['an order behind a busy', [busy], [order]],
+  ['a repeat that names an order which no attempt placed', [soldOut, repeat], [order]],
+  ['a lost order', [purchase], []],
+  ['an order that was placed twice', [purchase, purchase], [order]],
+  ['a 409 to the owner of an order', [purchase, { ...soldOut, ...later }], [order]],
+  ['a cancellation that was undone', [purchase, cancel], [order]],
+  ['a payment that did nothing', [purchase, pay], [order]],
+  [
+    'an order after a repeat that settled it',
+    [unknown, { ...soldOut, invokedUs: 9_000_000, completedUs: 9_100_000 }],
+    [order],
+  ],
+])('finds %s', (_, history, orders) => {
+  expect(findings(history, orders)).toHaveLength(1);
+});
+
+it.each<[string, HistoryRecord[], OrderRow[]]>([
+  ['an order that was answered', [purchase, repeat], [order]],
+  ['an unknown outcome that took effect', [unknown], [order]],
+  ['an unknown outcome that did not', [unknown, soldOut], []],
+  ['no answer at all', [silent], [order]],
+  ['a payment', [purchase, pay], [{ ...order, status: 'paid' }]],
+  [
+    'a 409 after a cancellation',
+    [purchase, cancel, { ...soldOut, invokedUs: 500_000, completedUs: 600_000 }],
+    [{ ...order, status: 'cancelled' }],
+  ],
+  [
+    'another order after a cancellation',
+    [purchase, cancel, { ...purchase, ...later, orderId: 'y' }],
+    [
+      { ...order, status: 'cancelled' },
+      { ...order, id: 'y' },
+    ],
+  ],
+])('has nothing against %s', (_, history, orders) => {
+  expect(findings(history, orders)).toEqual([]);
+});

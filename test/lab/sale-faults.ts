@@ -1,0 +1,287 @@
+/** Faults to plant in a sale, each with the check that must see it, and its words in the good sale. No other check may. */
+import type { CheckName } from '../../lab/audit/audit.ts';
+import { isActive } from '../../lab/audit/check.ts';
+import {
+  active,
+  addPayment,
+  addPoints,
+  addTask,
+  closed,
+  earned,
+  type Order,
+  place,
+  record,
+  recount,
+  type World,
+} from './model-sale.ts';
+
+/** Orders in the answers to a customer. */
+function acknowledged({ history, orders }: World): Order[] {
+  return orders.filter(({ id }) => history.some(({ orderId }) => orderId === id));
+}
+
+interface Fault {
+  readonly seenBy: CheckName;
+  /** Returns false when this world has no place for it. */
+  readonly plant: (world: World) => unknown;
+}
+
+const fault = (seenBy: CheckName, plant: Fault['plant']): Fault => ({ seenBy, plant });
+
+/** A fault of the first of some orders. */
+function ofOrder(
+  seenBy: CheckName,
+  from: (world: World) => readonly Order[],
+  change: (world: World, order: Order) => void,
+): Fault {
+  const plant = (world: World) => {
+    const [order] = from(world);
+    if (order === undefined) return false;
+    return change(world, order);
+  };
+  return { seenBy, plant };
+}
+
+const heldAndAcknowledged = (world: World): Order[] => acknowledged(world).filter(isActive);
+const anywhere = ({ orders }: World): Order[] => orders;
+const within =
+  (...states: string[]) =>
+  ({ orders }: World): Order[] =>
+    orders.filter(({ status }) => states.includes(status));
+const settled = within('paid', 'refund-due');
+const unpaid = within('pending', 'cancelled', 'expired');
+const nobody = { id: 'order-of-nobody', userId: 'nobody' };
+
+/** Removes rows about the order that meet the condition. */
+function drop<T extends { readonly orderId: string | null }>(
+  rows: readonly T[],
+  { id }: Order,
+  is: (row: T) => boolean = () => true,
+): T[] {
+  return rows.filter((row) => row.orderId !== id || !is(row));
+}
+
+/** Changes the points entries of an order. */
+const changePoints = (
+  world: World,
+  { id }: Order,
+  change: Partial<World['points'][number]>,
+  below = Infinity,
+) => {
+  world.points = world.points.map((entry) =>
+    entry.sourceId === id && entry.points < below ? { ...entry, ...change } : entry,
+  );
+};
+
+export const faults: Record<string, Fault> = {
+  'a unit beyond the stock': fault('oversold', (world) => {
+    while (active(world).length <= world.sale.stock) {
+      const userId = `late-${world.orders.length}`;
+      record(world, userId, 'accepted', place(world, userId));
+    }
+    recount(world);
+  }),
+  'sold out answered while a unit is free': fault('undersold', (world) => {
+    world.sale.stock = Math.max(world.sale.stock, world.orders.length) + 1;
+    record(world, 'late', 'sold-out', null);
+    recount(world);
+  }),
+  'a second order for a customer': ofOrder('duplicates', heldAndAcknowledged, (world, { userId }) => {
+    world.sale.stock += 1;
+    place(world, userId);
+    recount(world);
+  }),
+  'a repeat that names an order after the first one was closed': ofOrder(
+    'duplicates',
+    (world) => acknowledged(world).filter((order) => !isActive(order)),
+    (world, { userId }) => {
+      world.sale.stock += 1;
+      record(world, userId, 'replayed', place(world, userId));
+      recount(world);
+    },
+  ),
+  'an acknowledged order that is gone': ofOrder('lost', heldAndAcknowledged, (world, order) => {
+    world.orders = world.orders.filter(({ id }) => id !== order.id);
+    world.points = world.points.filter(({ sourceId }) => sourceId !== order.id);
+    world.payments = drop(world.payments, order);
+    world.tasks = drop(world.tasks, order);
+    world.sale.stock -= 1; // or else a customer who was refused was wronged as well
+    recount(world);
+  }),
+  'an acknowledged order that is in another sale': ofOrder('lost', heldAndAcknowledged, (world, order) => {
+    order.saleId += 1;
+    world.sale.stock -= 1;
+    recount(world);
+  }),
+  'an acknowledged order of another customer': ofOrder('lost', acknowledged, (world, { id }) =>
+    record(world, 'thief', 'replayed', id),
+  ),
+  'an order of a refused customer': fault('phantom', (world) => {
+    world.sale.stock += 1;
+    record(world, 'refused', 'busy', null);
+    place(world, 'refused');
+    recount(world);
+  }),
+  'a counter of Postgres that is off': fault('drift', (world) => {
+    world.sale.sold += 1;
+    if (world.remaining !== null) world.remaining -= 1;
+  }),
+  'a counter of Redis that is off': fault('drift', (world) => {
+    world.remaining = (world.remaining ?? world.sale.stock - world.sale.sold) + 1;
+  }),
+  'a reservation that is never settled': fault('drift', (world) => {
+    world.unsettled = 1;
+  }),
+  'an order without points': ofOrder('pointsMismatch', anywhere, (world, { id }) => {
+    world.points = world.points.filter(({ sourceId }) => sourceId !== id);
+  }),
+  'points given twice': ofOrder('pointsMismatch', anywhere, (world, order) =>
+    addPoints(world, order, 'order', earned),
+  ),
+  'points for an order that does not exist': fault('pointsMismatch', (world) =>
+    addPoints(world, nobody, 'order', earned),
+  ),
+  'points that were given to another customer': ofOrder('pointsMismatch', anywhere, (world, order) =>
+    changePoints(world, order, { userId: 'thief' }),
+  ),
+  'points of a closed order that its customer keeps': ofOrder('pointsMismatch', closed, (world, { id }) => {
+    world.points = world.points.filter(
+      ({ sourceId, sourceType }) => sourceId !== id || sourceType === 'order',
+    );
+  }),
+  'points that were reversed twice': ofOrder('pointsMismatch', closed, (world, order) =>
+    addPoints(world, order, 'order-reversal', -earned),
+  ),
+  'points of an active order that were reversed': ofOrder('pointsMismatch', active, (world, order) =>
+    addPoints(world, order, 'order-reversal', -earned),
+  ),
+  'points that were revived without a reversal': ofOrder('pointsMismatch', anywhere, (world, order) =>
+    addPoints(world, order, 'order-revival', earned),
+  ),
+  'points that a closed order never earned': ofOrder('pointsMismatch', closed, (world, { id }) => {
+    world.points = world.points.map((entry) =>
+      entry.sourceId === id && entry.points > 0 ? { ...entry, points: 0 } : entry,
+    );
+  }),
+  'points that were reversed in part': ofOrder('pointsMismatch', closed, (world, order) =>
+    changePoints(world, order, { points: -1 }, 0),
+  ),
+  'a unit that a closed order holds': ofOrder('returnsMismatch', closed, (world) => {
+    world.heldUnits = 1;
+  }),
+  'a change that stays in the outbox': fault('returnsMismatch', (world) => {
+    if (world.remaining === null) return false;
+    world.unpublished = 1;
+    return true;
+  }),
+  ...Object.fromEntries(
+    [1, -1].map((by) => [
+      by > 0 ? 'a customer who cannot buy again' : 'a customer whom Redis forgot',
+      fault('returnsMismatch', (world) => {
+        if (world.buyers === null) return false;
+        world.buyers += by;
+        return true;
+      }),
+    ]),
+  ),
+  'a payment with two effects': ofOrder('paymentsMismatch', settled, (world, order) => {
+    addPayment(world, order, order.status);
+  }),
+  'a status that no payment explains': ofOrder('paymentsMismatch', settled, (world, order) => {
+    world.payments = drop(world.payments, order, ({ result }) => result !== 'surplus');
+  }),
+  'a payment that changed nothing, and says that it did': ofOrder(
+    'paymentsMismatch',
+    unpaid,
+    (world, order) => {
+      addPayment(world, order, 'paid');
+    },
+  ),
+  'a payment for an order that does not exist': fault('paymentsMismatch', (world) => {
+    addPayment(world, nobody, 'paid');
+  }),
+  'a task that is lost': ofOrder('tasksMismatch', settled, (world, order) => {
+    world.tasks = drop(world.tasks, order, ({ kind }) => kind !== 'award');
+  }),
+  'a task that exists twice': ofOrder('tasksMismatch', settled, (world, order) =>
+    addTask(world, order, order.status === 'paid' ? 'award' : 'refund'),
+  ),
+  'a surplus payment that is not refunded': ofOrder('tasksMismatch', settled, (world, order) => {
+    addPayment(world, order, 'surplus');
+  }),
+  'two surplus payments, of which one is refunded twice': ofOrder(
+    'tasksMismatch',
+    settled,
+    (world, order) => {
+      const [first] = [addPayment(world, order, 'surplus'), addPayment(world, order, 'surplus')];
+      for (let n = 0; n < 2; n++) addTask(world, order, 'refund', first);
+    },
+  ),
+  'a task that is dead': ofOrder('tasksMismatch', settled, (world, order) => {
+    world.tasks = world.tasks.map((task) => (task.orderId === order.id ? { ...task, state: 'dead' } : task));
+  }),
+  'a task that the status does not ask for': ofOrder('tasksMismatch', unpaid, (world, order) =>
+    addTask(world, order, 'ship'),
+  ),
+  'a customer with an order who is refused': ofOrder(
+    'answersMismatch',
+    heldAndAcknowledged,
+    (world, order) => {
+      world.sale.stock = active(world).length + closed(world).length; // no unit is free
+      recount(world);
+      record(world, order.userId, 'not-open', null, 10_000);
+    },
+  ),
+};
+
+const POINTS = {
+  entries: '1 order has not exactly one points entry',
+  reversals: '1 order has points that were reversed or revived more or less often than the status says',
+  sum: '1 order has points that do not add up to what the status says',
+  stray: '1 points entry belongs to no order of that customer',
+};
+const ELSEWHERE = '1 acknowledged order belongs to another customer or sale';
+const DUPLICATE_ANSWER = '1 customer was given two different orders';
+const OTHER_EFFECTS = '1 order has payments with more or other effects than the status says';
+const FOR_NOTHING = '1 task would be done twice, or for nothing';
+/** What each fault is called when it is planted in the good sale. */
+export const words: Record<string, string> = {
+  'a unit beyond the stock': 'sold 9 of 8: 1 oversold',
+  'sold out answered while a unit is free':
+    '1 of 9 units were still free, yet 2 attempts were answered "sold out": 1 undersold',
+  'a second order for a customer': '1 active order beyond one per customer',
+  'a repeat that names an order after the first one was closed': DUPLICATE_ANSWER,
+  'an acknowledged order that is gone': '1 order that was acknowledged are not in Postgres',
+  'an acknowledged order that is in another sale': ELSEWHERE,
+  'an acknowledged order of another customer': ELSEWHERE,
+  'an order of a refused customer': '1 order exists for customers who were refused or never asked',
+  'a counter of Postgres that is off': 'sales.sold is 6, active orders are 5',
+  'a counter of Redis that is off': 'Redis would sell 4 more, Postgres 3',
+  'a reservation that is never settled': '1 reservation never settled',
+  'an order without points': POINTS.entries,
+  'points given twice': POINTS.entries,
+  'points for an order that does not exist': POINTS.stray,
+  'points that were given to another customer': `${POINTS.entries}, ${POINTS.stray}`,
+  'points of a closed order that its customer keeps': POINTS.reversals,
+  'points that were reversed twice': POINTS.reversals,
+  'points of an active order that were reversed': POINTS.reversals,
+  'points that were revived without a reversal': POINTS.reversals,
+  'points that a closed order never earned': POINTS.sum,
+  'points that were reversed in part': POINTS.sum,
+  'a unit that a closed order holds': '1 unit is still held by closed orders',
+  'a change that stays in the outbox': 'never published to Redis: 1 unit that was returned or taken again',
+  'a customer who cannot buy again': 'Redis knows 6 customers, active orders are 5',
+  'a customer whom Redis forgot': 'Redis knows 4 customers, active orders are 5',
+  'a payment with two effects': OTHER_EFFECTS,
+  'a status that no payment explains': '1 order has no payment that explains the status',
+  'a payment that changed nothing, and says that it did': OTHER_EFFECTS,
+  'a payment for an order that does not exist': '1 payment names an order that does not exist',
+  'a task that is lost': '2 tasks are lost',
+  'a task that exists twice': FOR_NOTHING,
+  'a surplus payment that is not refunded': '1 task is lost',
+  'two surplus payments, of which one is refunded twice': `1 task is lost, ${FOR_NOTHING}`,
+  'a task that is dead': '3 tasks are dead',
+  'a task that the status does not ask for': FOR_NOTHING,
+  'a customer with an order who is refused':
+    '1 customer with an order was refused: buyer-0, order order-0, not-open',
+};

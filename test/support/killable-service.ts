@@ -1,0 +1,118 @@
+/** A service process that may die and start again, whose requests to the stores pass through links with rules. */
+import { TcpProxy } from '../../lab/proxy.ts';
+import { launch, type Run } from './service.ts';
+
+type Environment = Readonly<Record<string, string>>;
+
+const START_TRIES = 5;
+
+/** A proxy to a server, and the URL through it. Of several servers the service chooses one, and no proxy is in between. */
+async function linkTo(url: string): Promise<[TcpProxy, string]> {
+  if (url.includes('+') || url.includes(',')) return [await TcpProxy.open({ port: 1 }), url];
+  const proxy = await TcpProxy.to(url);
+  return [proxy, proxy.through(url)];
+}
+
+export class Service implements AsyncDisposable {
+  readonly links: { readonly postgres: TcpProxy; readonly redis: TcpProxy };
+  /** Resolves once it listens. */
+  url: Promise<string>;
+  isStarting = false;
+  #listens: (url: string) => void = () => {};
+  #run: Run | null = null;
+  #upSinceMs: number | null = null;
+  #upMs = 0;
+  readonly #env: Environment;
+  readonly #log: string[] = [];
+
+  private constructor(env: Environment, links: Service['links']) {
+    this.#env = env;
+    this.links = links;
+    this.url = this.#down();
+  }
+
+  /** @param env with the URLs of the stores, which the service reaches through proxies */
+  static async open(env: { DATABASE_URL: string; REDIS_URL: string } & Environment): Promise<Service> {
+    const [postgres, DATABASE_URL] = await linkTo(env.DATABASE_URL);
+    const [redis, REDIS_URL] = await linkTo(env.REDIS_URL);
+    return new Service({ LOG_LEVEL: 'info', ...env, DATABASE_URL, REDIS_URL }, { postgres, redis });
+  }
+
+  get pid(): number {
+    return this.#run!.process.pid!;
+  }
+
+  /** Milliseconds that it was up, in all. */
+  get upMs(): number {
+    return this.#upMs + (this.#upSinceMs === null ? 0 : performance.now() - this.#upSinceMs);
+  }
+
+  get log(): readonly string[] {
+    return [...this.#log, ...(this.#run?.log ?? [])];
+  }
+
+  /** Starts it; again when a crash hits it while it starts, and a few times when it gives up on a slow machine. */
+  async start(more: Environment = {}): Promise<void> {
+    await this.#ended();
+    for (let failures = 0; ; ) {
+      this.isStarting = true;
+      const run = launch({ ...this.#env, ...more });
+      this.#run = run;
+      const url = await run.url;
+      this.isStarting = false;
+      if (url !== null) {
+        this.#upSinceMs = performance.now();
+        this.#listens(url);
+        return;
+      }
+      if (run.process.signalCode !== 'SIGKILL' && ++failures === START_TRIES)
+        throw new Error(`the service does not start:\n${run.log.join('\n')}`);
+      await this.#ended();
+    }
+  }
+
+  /** SIGKILL now; `kill` and `start` wait for its end. */
+  crash(): void {
+    this.#run?.process.kill('SIGKILL');
+    this.#fall();
+  }
+
+  async kill(): Promise<void> {
+    this.crash();
+    await this.#ended();
+  }
+
+  /** SIGTERM, and waits for the end. @returns the exit code */
+  async stop(): Promise<number | null> {
+    const code = await this.#run!.stop();
+    await this.#ended();
+    return code;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+    await Promise.all([this.links.postgres.close(), this.links.redis.close()]);
+  }
+
+  async #ended(): Promise<void> {
+    const run = this.#run;
+    if (run === null) return;
+    await run.ended;
+    this.#fall();
+    this.#log.push(...run.log);
+    this.#run = null;
+  }
+
+  #fall(): void {
+    if (this.#upSinceMs === null) return;
+    this.#upMs = this.upMs;
+    this.#upSinceMs = null;
+    this.url = this.#down();
+  }
+
+  #down(): Promise<string> {
+    return new Promise((listens) => {
+      this.#listens = listens;
+    });
+  }
+}
