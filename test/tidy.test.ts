@@ -112,6 +112,7 @@ describe('imports', () => {
     ['lab/audit/', /^src\/(?!config)|^lab\/(?!audit|history|kit|servers\/stores)/],
     ['lab/kit/', /^(?!lab\/kit\/)/],
     ['bench/kit/', /^bench\/(suites|race|load|main)/],
+    ['bench/reference/', /^bench\/(suites|race|load|main)/],
     ['bench/load/', /^(src|lab\/(?!history|kit)|bench\/(suites|race|main))/],
     ['bench/suites/', /^bench\/(race|main)/],
     ['bench/race/', /^bench\/(suites|main)/],

@@ -3,10 +3,10 @@ import type { AuditReport } from '../../../lab/audit/audit.ts';
 import type { RoundTrips } from '../../../lab/far-stores.ts';
 import type { AttemptOutcome, HistoryRecord } from '../../../lab/history.ts';
 import { percentile } from '../../kit/percentile.ts';
-import type { Reference } from '../../kit/pgbench.ts';
 import type { Point, TrialBase } from '../../kit/suite.ts';
 import type { PostLoadCounts } from '../../load/post-load.ts';
 import type { Percentiles } from '../../load/sending.ts';
+import type { Reference } from '../../reference/pgbench.ts';
 
 /** In ms, with µs resolution. Percentiles are exact: the smallest value that p % of all values do not exceed. */
 type Latency = { readonly p50: number; readonly p90: number; readonly p99: number; readonly max: number };

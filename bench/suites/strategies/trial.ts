@@ -15,14 +15,14 @@ import { quantity } from '../../../lab/kit/text.ts';
 import { remoteService } from '../../../lab/remote.ts';
 import type { BenchStores } from '../../../lab/servers/stores.ts';
 import { noShedding, startService } from '../../../lab/service.ts';
-import { measureReference } from '../../kit/pgbench.ts';
 import type { Bare, Trial } from '../../kit/suite.ts';
-import { type Served, serve } from '../../kit/trial.ts';
 import { type PostLoadResult, runPostLoad } from '../../load/post-load.ts';
+import { measureReference } from '../../reference/pgbench.ts';
 import { type LoadsContext, type Measured, runLoads } from './loads.ts';
 import type { StrategyCell } from './options.ts';
 import { loadNumbers, type StrategyPoint, type StrategyResult } from './result.ts';
 import { measureRoundTrips, unitsForRoundTrips } from './round-trips.ts';
+import { type Served, serve } from './serve.ts';
 
 export interface TrialContext
   extends Pick<LoadsContext, 'options' | 'generator' | 'folder' | 'signal' | 'onStep'> {

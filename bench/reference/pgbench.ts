@@ -10,7 +10,7 @@ import { findProgram, startTool } from '../../lab/kit/processes.ts';
 import { withPostgres } from '../../lab/servers/stores.ts';
 import { limits } from '../../src/config/limits.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
-import { type Layout, pinned } from './pin.ts';
+import { type Layout, pinned } from '../kit/pin.ts';
 import { insertSales } from './sales.ts';
 import { pgbenchScript } from './statements.ts';
 
