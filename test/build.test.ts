@@ -1,14 +1,6 @@
 /** A folder that cannot be written is named before the compiler meets it. */
 import { spawnSync } from 'node:child_process';
-import {
-  chmodSync,
-  copyFileSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -39,12 +31,6 @@ it('an install without the compiler names the command that starts the compiled s
   const { status, sentence } = check();
   expect(status).toBe(1);
   expect(sentence).toContain('dist/main.js');
-});
-
-it('is checked first by npm run build', () => {
-  const { scripts } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
-  expect(scripts.build).toMatch(new RegExp(`^node scripts/${SCRIPT} && tsc `));
-  expect(scripts.prestart).toContain('build');
 });
 
 it.runIf(process.getuid?.() === 0).each([

@@ -3,15 +3,13 @@ import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { youngGeneration } from '../lab/service.ts';
 import { parseDatabaseUrl } from '../src/config/database-url.ts';
-import { parseEnv } from '../src/config/env.ts';
-import { parseRedisUrl, serversOf } from '../src/config/redis-url.ts';
-import { choices } from '../src/core.ts';
-import { compose, configOf, type Service, stampedes } from './support/compose.ts';
+import { parseRedisUrl } from '../src/config/redis-url.ts';
+import { compose, configOf, stampedes } from './support/compose.ts';
 
 const root = new URL('../', import.meta.url);
 const text = (file: string) => readFileSync(new URL(file, root), 'utf8');
 
-const { services, configs, volumes } = compose;
+const { services, configs } = compose;
 const all = Object.entries(services);
 const inProfile = (profile: string) => all.filter(([, { profiles }]) => profiles?.includes(profile));
 /** The services whose profile is not on are not there. */
@@ -34,12 +32,6 @@ it.each(stampedes)('passes a service a valid configuration: %s', (name) => {
   expect(config.adminTokens).toHaveLength(1);
   const known = text('.env.example');
   for (const variable of Object.keys(services[name]!.environment)) expect(known).toContain(`${variable}=`);
-});
-
-it('gives the service the stores that are always there', () => {
-  const config = configOf('stampede');
-  expect(new URL(config.databaseUrl!).hostname).toBe('postgres');
-  expect(new URL(config.redisUrl!).hostname).toBe('redis');
 });
 
 it('waits for healthy stores, and for the servers of a profile that is on', () => {
@@ -110,40 +102,9 @@ it('publishes ports on the loopback only, each once', () => {
   expect(new Set(ports.map((port) => port.split(':')[1])).size).toBe(ports.length);
 });
 
-it('keeps data in volumes that it declares', () => {
-  const named = all.flatMap(([, service]) => (service.volumes ?? []).map((volume) => volume.split(':')[0]));
-  expect(named.sort()).toEqual(Object.keys(volumes).sort());
-});
-
 describe('the servers of locks', () => {
-  const { REDLOCK_URLS, ZOOKEEPER_URL } = services.stampede!.environment;
-  const config = parseEnv({ REDLOCK_URLS, ZOOKEEPER_URL }, choices);
   /** What a service has from the host: its published ports. */
   const published = (name: string) => services[name]!.ports!.map((port) => Number(port.split(':')[1]));
-
-  it('of redlock are five, on their own, and those of REDLOCK_URLS', () => {
-    const names = inProfile('redlock').map(([name]) => name);
-    expect(names).toHaveLength(5);
-    expect(config.redlockUrls.map((one) => new URL(one).hostname)).toEqual(names);
-    for (const [index, name] of names.entries()) {
-      const { command, ports, volumes } = services[name]!;
-      expect(ports![0]).toMatch(new RegExp(`:${new URL(config.redlockUrls[index]!).port}$`));
-      expect(command).not.toContain('--replicaof');
-      expect(volumes).toBeUndefined();
-    }
-  });
-
-  it('of redis-wait are a replica of the Redis that is always there', () => {
-    const [[, replica]] = inProfile('replica') as [[string, Service]];
-    const at = replica.command!.indexOf('--replicaof');
-    expect(replica.command!.slice(at, at + 3)).toEqual(['--replicaof', 'redis', '6379']);
-    expect(replica.healthcheck!.test.join()).toContain('master_link_status:up');
-  });
-
-  it('of zookeeper are those of ZOOKEEPER_URL', () => {
-    expect(inProfile('zookeeper').map(([name]) => name)).toEqual([config.zookeeperUrl!.split(':')[0]]);
-    expect(services.zookeeper!.ports![0]).toMatch(new RegExp(`:${config.zookeeperUrl!.split(':')[1]}$`));
-  });
 
   it('have the addresses in docs/how-to/choose-a-lock.md by which a service on the host reaches them', () => {
     const page = text('docs/how-to/choose-a-lock.md');
@@ -168,35 +129,11 @@ describe.each(deployments)('the profile %s', (profile) => {
   const names = inProfile(profile).map(([name]) => name);
   const own = stampedes.filter((name) => names.includes(name));
 
-  it('has the services whose names start with it, and stores that no other service uses', () => {
-    expect(names.length).toBeGreaterThan(0);
-    expect(names).toEqual(all.map(([name]) => name).filter((name) => deploymentOf(name) === profile));
-    for (const name of names) {
-      expect(services[name]!.profiles, name).toEqual([profile]);
-      for (const other of Object.keys(services[name]!.depends_on ?? {})) expect(names).toContain(other);
-    }
-    for (const name of own) {
-      const { databaseUrl, redisUrl } = configOf(name);
-      const urls = [databaseUrl!, redisUrl].filter((url) => url !== null);
-      const hosts = urls.flatMap((url) => serversOf(url).replace(/\/.*$/, '').split(','));
-      for (const host of hosts) expect(names).toContain(host.split(':')[0]);
-    }
-  });
-
   it('waits for all its servers before a service starts', () => {
     const serversBefore = (name: string): string[] =>
       Object.keys(services[name]!.depends_on ?? {}).flatMap((other) => [other, ...serversBefore(other)]);
     const servers = names.filter((name) => !own.includes(name) && !name.endsWith('-proxy'));
     for (const name of own) expect([...new Set(serversBefore(name))].sort()).toEqual(servers.sort());
-  });
-
-  it('is started by the command at the top of the file, and answers at the address there', () => {
-    const [, port] =
-      new RegExp(`^# +docker compose --profile ${profile} up +then http://localhost:(\\d+):`, 'm').exec(
-        text('docker-compose.yml'),
-      ) ?? [];
-    const ports = names.flatMap((name) => services[name]!.ports ?? []);
-    expect(ports).toEqual([expect.stringMatching(new RegExp(`^127\\.0\\.0\\.1:${port}:(80|3000)$`))]);
   });
 });
 
@@ -263,33 +200,6 @@ describe('the profile ha', () => {
     expect(command).toContain(`exec postgres -c cluster_name=${name} -c synchronous_standby_names=\n`);
     expect(services[primary!]!.command).toBeUndefined();
   });
-
-  it('has a proxy in front of its services', () => {
-    const { configs: files, ports } = services['ha-proxy']!;
-    const [{ source, target }] = files as [{ source: string; target: string }];
-    expect(target).toBe('/etc/nginx/conf.d/default.conf');
-    const conf = contentOf(source);
-    const upstreams = [...conf.matchAll(/^ +server (\S+):(\d+) (.*);$/gm)].map(([, host, port, rest]) => {
-      expect(rest).toMatch(/\bresolve\b.*\bmax_fails=1\b.*\bfail_timeout=\d+s/);
-      return { host, port: Number(port) };
-    });
-    expect(upstreams).toEqual(named(having('stampede'), configOf('ha-stampede-1').port));
-    const [, upstream] = /^upstream (\w+) \{/m.exec(conf)!;
-    expect(conf).toContain(`proxy_pass http://${upstream};`);
-    expect(conf).toContain('proxy_set_header X-Forwarded-For $remote_addr;');
-    expect(ports![0]).toMatch(new RegExp(`:${/listen (\d+);/.exec(conf)![1]}$`));
-    // A purchase attempt that was sent is not sent again.
-    expect(conf).not.toContain('non_idempotent');
-  });
-});
-
-it('has a profile with Postgres alone', () => {
-  expect(inProfile('alone').map(([name]) => name)).toEqual(['alone-postgres', 'alone-stampede']);
-  expect(configOf('alone-stampede')).toMatchObject({
-    postgresAlone: true,
-    redlockUrls: [],
-    zookeeperUrl: null,
-  });
 });
 
 describe('the profile cluster', () => {
@@ -308,19 +218,6 @@ describe('the profile cluster', () => {
       /--cluster create "\$\{nodes\[@\]\/%\/:6379\}" --cluster-replicas 1 --cluster-yes\n/,
     );
     expect(Object.keys(services['cluster-create']!.depends_on!)).toEqual(nodes);
-  });
-
-  it('has servers that clients know by their names, and that keep nothing', () => {
-    for (const name of nodes) {
-      const command = commandOf(name);
-      expect(command).toContain('--cluster-enabled yes ');
-      expect(command).toContain(
-        '--cluster-preferred-endpoint-type hostname --cluster-announce-hostname $HOSTNAME',
-      );
-      expect(command).toContain('--save "" --appendonly no --maxmemory-policy noeviction');
-      expect(services[name]!.hostname).toBe(name);
-      expect(services[name]!.volumes).toBeUndefined();
-    }
   });
 });
 

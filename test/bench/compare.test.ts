@@ -91,19 +91,6 @@ describe('two runs', () => {
     expect(right.length, `${right.length} of 60 pairs`).toBeGreaterThanOrEqual(54);
   });
 
-  it('show what became faster, and a p99 that became higher or lower', () => {
-    const slowerP99 = { 'unique-key': 1.6, 'global-lock (redis)': 0.6 };
-    const after = simulate({ seed: 2, speed: 1.5, faster: { lua: 1.3 }, slowerP99 });
-    expect(found(before, after)).toEqual([
-      'lua rate better',
-      'unique-key p99 worse',
-      'global-lock (redis) p99 better',
-    ]);
-    const text = comparisonText(compareResults(before, after, 5));
-    expect(text).toMatch(/Regression: unique-key \(p99 \+\d\d %\)\./);
-    expect(text).toMatch(/Better: lua \(accepted\/s \+\d\d %\); global-lock/);
-  });
-
   it('show nothing that is smaller than the margin, and nothing from one round', () => {
     const after = simulate({ seed: 2, faster: { lua: 0.8 } });
     expect(found(before, after, 5)).toEqual(['lua rate worse']);
@@ -178,15 +165,5 @@ describe('warnings', () => {
     expect(report.warnings.join()).toMatch(/is only in the run before/);
     const invalid = summary.map((row) => ({ ...row, invalid: 1 }));
     expect(warned(before, { ...before, summary: invalid })).toContain('5 results that do not count');
-  });
-
-  it('suspect the baseline when every row changed alike', () => {
-    const faster = { lua: 0.7, 'unique-key': 0.7, 'global-lock (redis)': 0.7 };
-    expect(warned(before, simulate({ seed: 2, faster }))).toContain('rather for-update became faster');
-  });
-
-  it('say that nothing is divided without a common baseline', () => {
-    const plan = { ...before.plan, baseline: null };
-    expect(warned({ ...before, plan }, { ...before, plan })).toContain('there is no common baseline');
   });
 });

@@ -145,21 +145,6 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     expect(thresholds.map(({ passed }) => passed)).toEqual([true, true, true]);
   });
 
-  it('ramps the arrivals of a rush up to its rate', async () => {
-    const fake = await fakeService({ stock: 40 });
-    const load = { script: 'rush', users: users(1_000), durationMs: 2_000, connections: 50 } as const;
-    const { history, dropped } = await attack(fake, load);
-    // A quarter of the time with half the rate, then the whole rate.
-    const arrivals = 300 * 2 * 0.875;
-    expect(Math.abs(history.length + dropped - arrivals)).toBeLessThan(30);
-    expectHistory(history, fake, load.users);
-    expect(counts(history)).toEqual(fake.answered);
-    const before = (ms: number): number => history.filter(({ invokedUs }) => invokedUs < ms * 1_000).length;
-    expect(before(270)).toBeLessThan(before(2_100) / 8);
-    const ids = history.map(({ id }) => id).sort((a, b) => a - b);
-    expect(ids).toEqual(Array.from({ length: history.length }, (_, n) => n));
-  });
-
   it('records attempts with a reset or half an answer as unknown', async () => {
     const harmed = new Set<string>();
     const fake = await fakeService({
@@ -208,24 +193,5 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     const fake = await fakeService({ stock: 1 });
     await closeServers();
     await expect(attack(fake, {})).rejects.toThrow(/k6 ended with code 107[\s\S]*GET \/sales\/5/);
-  });
-});
-
-describe('finding k6', () => {
-  it('uses only $K6 if it is set', () => {
-    vi.stubEnv('K6', process.execPath);
-    expect(findK6()).toBe(process.execPath);
-    vi.stubEnv('K6', join(folder, 'nowhere'));
-    expect(findK6()).toBeNull();
-  });
-
-  it('finds none in empty folders, and names the command that installs it', async () => {
-    vi.stubEnv('K6', '');
-    vi.stubEnv('PATH', folder);
-    vi.stubEnv('GOPATH', folder);
-    expect(findK6()).toBeNull();
-    expect(k6Hint).toContain('go install go.k6.io/k6@latest');
-    const nobody = { url: '', seen: [], orders: new Map(), answered: new Map(), administered: [] };
-    await expect(attack(nobody, {})).rejects.toThrow(k6Hint);
   });
 });

@@ -34,11 +34,6 @@ describe('options', () => {
     });
   });
 
-  it('are smaller for a smoke run, and can be overridden', () => {
-    expect(run('--smoke')).toMatchObject({ durationMs: 600, ladder: [32], stock: 200, isBrief: true });
-    expect(parseOptions(strategies, ['--smoke', '--rounds', '2'])).toMatchObject({ common: { rounds: 2 } });
-  });
-
   it('are read', () => {
     const given = '--strategies lua,unsafe,lua --locks=redis,zookeeper --duration 2.5 --load=k6'.split(' ');
     expect(run(...given, '--connections', '128,32')).toMatchObject({
@@ -105,15 +100,5 @@ describe('the rows of a comparison', () => {
     expect(cells.map(({ name }) => name)).toEqual(names);
     expect(cells.map(({ unsafe }) => unsafe)).toEqual([true, false, false, false]);
     expect(baseline).toBe('for-update');
-  });
-
-  it('are divided by the named baseline, else by the first safe strategy', () => {
-    const two = { ...all, strategies: ['unsafe', 'global-lock'] };
-    expect(cellsOf(two, known).baseline).toBe('global-lock (redis)');
-    expect(cellsOf({ ...two, baseline: 'unsafe' }, known).baseline).toBe('unsafe');
-    expect(cellsOf({ ...two, strategies: ['lua'], baseline: 'for-update' }, known).mistakes).toEqual([
-      '--strategies: there is no strategy "lua"; known names: unsafe, global-lock, for-update',
-      '--baseline: "for-update" is not among the strategies that are compared',
-    ]);
   });
 });

@@ -64,16 +64,6 @@ describe('after a load', () => {
     expect(new Set(fake.deeds.map((deed) => deed.split(' ')[1])).size).toBe(8);
   });
 
-  it('takes at most 50 of each from all over the sale, 16 requests at a time', async () => {
-    const fake = await fakeService();
-    const result = await run({ ...fake, orderIds: orders(2_000) });
-    expect(result).toMatchObject({ paid: 50, cancelled: 50, refundDue: 25 });
-    expect(fake.mostAtOnce).toBeLessThanOrEqual(16);
-    const picked = fake.deeds.map((deed) => Number(deed.split('-')[1]));
-    for (let from = 0; from < 2_000; from += 100)
-      expect(picked.filter((n) => n >= from && n < from + 100).length).toBeGreaterThan(4);
-  });
-
   it('cancels nothing when it may not, and does nothing with too few orders', async () => {
     const fake = await fakeService();
     const none = { cancelled: 0, refundDue: 0, findings: [] };

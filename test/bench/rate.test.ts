@@ -4,13 +4,11 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { cpuSeconds, startCpu } from '../../bench/kit/cpu.ts';
-import { expand, type Layout, layoutOf } from '../../bench/kit/pin.ts';
+import { type Layout, layoutOf } from '../../bench/kit/pin.ts';
 import { merged, shareOf } from '../../bench/load/autocannon.ts';
 import { chooseGenerator } from '../../bench/load/generator.ts';
 import { findK6, runK6 } from '../../bench/load/k6.ts';
 import type { RateLoad, RateNumbers, RateResult } from '../../bench/load/rate.ts';
-import { requestHead, wrkScript } from '../../bench/load/wrk.ts';
 import { auditSale } from '../../lab/audit/sale.ts';
 import { createSale } from '../../lab/clients/admin.ts';
 import { findProgram } from '../../lab/kit/processes.ts';
@@ -137,16 +135,6 @@ describe.each(kinds)('a closed loop with %s', (kind) => {
 });
 
 describe('a load', () => {
-  it('is a script of wrk, with requests that are complete and equally long', () => {
-    const load = { ...base, url: 'http://127.0.0.1:80', signal: new AbortController().signal };
-    const [headers, body] = `${requestHead(load, 12)}1000000001"}`.split('\r\n\r\n');
-    expect(JSON.parse(body!)).toEqual({ userId: 'b1000000001' });
-    expect(headers).toContain(`Content-Length: ${body!.length}`);
-    expect(wrkScript({ ...load, attempts: 5_000 }, null)).toContain('sent % 100 == 0');
-    expect(wrkScript(load, null)).not.toContain('function response');
-    expect(wrkScript(load, '/tmp/"x"')).toContain('io.open("/tmp/\\"x\\"", "w")');
-  });
-
   it('is divided among workers, whose numbers are added up', () => {
     const load = {
       ...base,
@@ -175,16 +163,6 @@ describe('a load', () => {
       ...{ durationMs: 6, answers: 4, refused: 2, unanswered: 0, cpuS: 2 },
       latencyMs: { p50: 1, p99: 2 },
     });
-  });
-});
-
-describe('processors', () => {
-  it('are split so that the server has one alone, if there are enough', () => {
-    expect(expand('0,2-4')).toEqual([0, 2, 3, 4]);
-    const split = { server: '1', generator: '5', stores: '3,5', generatorCount: 1 };
-    expect(layoutOf(true, { allowed: [1, 3, 5], taskset: true })).toMatchObject(split);
-    expect(layoutOf(true, { allowed: [1], taskset: true })).toBe('there are not two processors');
-    expect(layoutOf(true, { allowed: [0, 1], taskset: false })).toBe('there is no taskset');
   });
 });
 
@@ -228,28 +206,4 @@ describe('on the real service', () => {
     });
     await check(saleId, history, 49);
   }, 120_000);
-});
-
-describe('CPU time', () => {
-  it('of this process grows with its work; that of a missing process is unknown', async () => {
-    const before = cpuSeconds(process.pid)!;
-    for (const until = performance.now() + 1_000; performance.now() < until; );
-    expect(cpuSeconds(process.pid)! - before).toBeGreaterThan(0.05);
-    expect(cpuSeconds(2 ** 30)).toBeNull();
-  });
-
-  it('and commands of Redis are its own counters; unreadable ones are null', async () => {
-    await using stores = await openTestStores();
-    const end = await startCpu({ servicePids: [2 ** 30], redisUrls: [stores.redisUrl], postgresPid: null });
-    const { redisCommands, serviceS, postgresS, redisS } = await end();
-    expect({ serviceS, postgresS }).toEqual({ serviceS: null, postgresS: null });
-    expect(redisCommands).toBeGreaterThanOrEqual(0);
-    expect(redisS).toBeGreaterThanOrEqual(0);
-    const away = await startCpu({
-      servicePids: [2 ** 30],
-      redisUrls: ['redis://127.0.0.1:1'],
-      postgresPid: null,
-    });
-    expect(await away()).toMatchObject({ redisS: null, redisCommands: null });
-  });
 });

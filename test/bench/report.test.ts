@@ -1,8 +1,7 @@
 /** What reports say of given results: the sentence, ranks, what has none, and what may not be concluded. */
 import { describe, expect, it } from 'vitest';
 import { htmlReport, markdownReport, terminalReport } from '../../bench/kit/report/index.ts';
-import { columnTitle, figure, withUnit } from '../../bench/kit/report/numbers.ts';
-import { linearScale, logScale } from '../../bench/kit/report/scale.ts';
+import { figure, withUnit } from '../../bench/kit/report/numbers.ts';
 import { mainTable, shortTable, sweepTable } from '../../bench/kit/report/table.ts';
 import { notices, sentence } from '../../bench/kit/report/words.ts';
 import type { Results } from '../../bench/kit/results.ts';
@@ -25,11 +24,6 @@ describe('the sentence', () => {
   it('names a tie at the top, and no winner', () => {
     const tie = resultsOf(usual.filter(({ name }) => name !== 'lua'));
     expect(sentence(tie)).toContain('Tied for first: skip-locked, unique-key, up to 1,500');
-  });
-
-  it('reports an unsafe cell that did not fail', () => {
-    const text = sentence(resultsOf(changed('unsafe', { oversold: 0 })));
-    expect(text).toContain('unsafe must fail, but was not seen to');
   });
 
   it('counts goals, and says that nothing was finished', () => {
@@ -123,18 +117,6 @@ describe('every format', () => {
     },
   );
 
-  it('escapes cells in Markdown', () => {
-    const text = markdownReport(resultsOf([{ name: 'a|b', rates: [1, 2] }]));
-    expect(text).toContain('| a\\|b |');
-  });
-
-  it('shows a table that only one suite has', () => {
-    const tables = [{ title: 'CPU', columns: ['part', 'share'], rows: [['node:http', '39.3 %']] }];
-    expect(markdownReport({ ...whole, tables })).toContain(
-      '| part | share |\n|---|---:|\n| node:http | 39.3 % |',
-    );
-  });
-
   it('shows one table for each point, and a chart for the axis, when an axis was swept', () => {
     const cells = [0, 5].flatMap((rttMs) =>
       usual.slice(0, 4).map((cell) => {
@@ -169,21 +151,5 @@ describe('numbers', () => {
       '12.3',
       '0.0058',
     ]);
-  });
-
-  it('have their unit in the title of a column, once', () => {
-    const { columns } = mainTable(whole, whole.summary);
-    expect(columns.map(([title]) => title)).toContain('p99 (ms)');
-    expect(columnTitle({ title: 'CPU s/10k', unit: 's' })).toBe('CPU s/10k');
-    expect(columnTitle({ title: 'accepted/s', unit: '/s' })).toBe('accepted/s');
-  });
-
-  it('have places on an axis', () => {
-    const { place, ticks } = logScale([2, 2_000]);
-    expect(ticks).toEqual([10, 100, 1_000]);
-    expect(place(0)).toBe(0);
-    expect(place(100) - place(10)).toBeCloseTo(place(1_000) - place(100));
-    expect(linearScale([0, 2_000]).ticks).toEqual([0, 1_000, 2_000]);
-    expect(linearScale([-300, 700]).place(-300)).toBe(0);
   });
 });

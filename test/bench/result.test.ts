@@ -64,13 +64,6 @@ describe('a history', () => {
     );
   });
 
-  it('is read back when it is long', async () => {
-    const path = join(folder, 'long.jsonl');
-    const history = Array.from({ length: 10_001 }, (_, id) => attempt(id, 'accepted', id, id + 5));
-    await writeHistory(path, history);
-    expect(await readHistory(path)).toEqual(history);
-  });
-
   it.each([
     ['not JSON', '{"id":1', /:2: not a JSON object/],
     ['an outcome that does not exist', '{"outcome":"sold","result":"ok"}', /:2: outcome "sold"/],
@@ -162,24 +155,6 @@ describe('the numbers of a trial', () => {
     expect(loadNumbers(late, facts()).acceptedLatencyMs).toMatchObject({ p50: 2, max: 2 });
   });
 
-  it('separate latencies of accepted and of rejected attempts', () => {
-    const numbers = loadNumbers(history, facts());
-    expect(numbers.acceptedLatencyMs).toEqual({ p50: 2, p90: 99.5, p99: 99.5, max: 99.5 });
-    expect(numbers.refusedLatencyMs).toEqual({ p50: 1, p90: 1, p99: 1, max: 1 });
-    expect(loadNumbers([attempt(0, 'busy', 0, 1_000)], facts())).toMatchObject({
-      ...{ latencyMs: { max: 1 }, acceptedLatencyMs: null, refusedLatencyMs: null, latencyCurve: [] },
-    });
-  });
-
-  it('draw a curve of exact percentiles of accepted attempts, ascending', () => {
-    const thousand = Array.from({ length: 1_000 }, (_, n) => attempt(n, 'accepted', 0, (1_000 - n) * 1_000));
-    const refused = attempt(1_000, 'sold-out', 0, 9_000_000);
-    const curve = [
-      0, 1, 10, 100, 25, 250, 50, 500, 75, 750, 90, 900, 95, 950, 99, 990, 99.5, 995, 99.9, 999, 100, 1_000,
-    ];
-    expect(loadNumbers([...thousand, refused], facts()).latencyCurve.flat()).toEqual(curve);
-  });
-
   it('are empty, not infinite, when nothing was sent or nothing answered', () => {
     const none = {
       ...{ acceptedPerSecond: 0, attemptsPerSecond: 0, latencyMs: null, timeToSellOutMs: null },
@@ -188,41 +163,6 @@ describe('the numbers of a trial', () => {
     };
     expect(loadNumbers([], facts({ soldOut: false }))).toMatchObject({ attempts: 0, ...none });
     expect(loadNumbers([attempt(0, 'unknown', 5, null)], facts())).toMatchObject({ attempts: 1, ...none });
-  });
-});
-
-describe('the share of first comers', () => {
-  /** Customers in the order in which they came, each with its outcome. */
-  const coming = (...outcomes: AttemptOutcome[]): HistoryRecord[] =>
-    outcomes.map((outcome, n) => attempt(n, outcome, n * 1_000, n * 1_000 + 500));
-  const share = (history: HistoryRecord[], changes: Partial<LoadFacts> = {}): number | null =>
-    loadNumbers(history, facts(changes)).firstComeShare;
-
-  it.each<[string, HistoryRecord[], number | null]>([
-    ['1: the first ones were served', coming('accepted', 'accepted', 'sold-out', 'sold-out'), 1],
-    ['1: whatever the order of the history', coming('accepted', 'accepted', 'sold-out').reverse(), 1],
-    ['0: none of them was', coming('sold-out', 'busy', 'accepted', 'accepted'), 0],
-    ['0.5: some of them were', coming('accepted', 'busy', 'busy', 'accepted'), 0.5],
-    ['null: nothing was sold', coming('sold-out', 'busy'), null],
-    ['of the stock, when more was sold', coming('accepted', 'accepted', 'accepted', 'accepted'), 1],
-    ['of the units that were sold, when fewer were: 1', coming('busy', 'accepted', 'busy'), 1],
-    ['of the units that were sold, when fewer were: 0', coming('busy', 'busy', 'accepted'), 0],
-  ])('is %s', (_name, history, expected) => {
-    expect(share(history)).toBe(expected);
-  });
-
-  it('counts a customer with several attempts once', () => {
-    const users = [0, 0, 0, 1, 2];
-    const outcomes = ['busy', 'accepted', 'replayed', 'accepted', 'sold-out'] as const;
-    const history = coming(...outcomes).map((record, n) => ({ ...record, userId: `user-${users[n]}` }));
-    expect(share(history)).toBe(1);
-  });
-
-  it('follows the intended start, if there is a schedule', () => {
-    const first = attempt(0, 'accepted', 9_000, 9_500); // sent late
-    const others = [attempt(1, 'sold-out', 1_000, 1_500), attempt(2, 'sold-out', 2_000, 2_500)];
-    expect(share([first, ...others])).toBe(0);
-    expect(share([first, ...others], { schedule: Float64Array.of(0, 1_000, 2_000) })).toBe(1);
   });
 });
 
@@ -244,30 +184,5 @@ describe('units left over time', () => {
       [2, 0],
     ]);
     expect(left(accepted(3)).at(-1)).toEqual([3, -1]);
-  });
-
-  it('have at most 41 moments, in order, and end with the rest', () => {
-    fc.assert(
-      fc.property(records, fc.nat({ max: 60 }), (history, stock) => {
-        const points = left(history, stock);
-        const answered = history.filter(
-          ({ outcome, completedUs }) => outcome === 'accepted' && completedUs !== null,
-        );
-        expect(points[0]).toEqual([0, stock]);
-        expect(points.at(-1)?.[1]).toBe(stock - answered.length);
-        expect(points.length).toBeLessThanOrEqual(41);
-        const units = points.map(([, rest]) => rest);
-        expect(units).toEqual([...new Set(units)].sort((a, b) => b - a));
-        const moments = points.slice(1).map(([ms]) => ms);
-        expect(moments).toEqual([...moments].sort((a, b) => a - b));
-      }),
-      { numRuns: 200 },
-    );
-    const points = left(accepted(1_000), 1_000);
-    expect(points).toHaveLength(41);
-    expect([points[20], points[40]]).toEqual([
-      [500, 500],
-      [1_000, 0],
-    ]);
   });
 });
