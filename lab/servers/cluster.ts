@@ -5,7 +5,7 @@ import { Redis } from 'ioredis';
 import { LocalStoreError } from '../../src/local/errors.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { freePort } from '../../src/local/server-process.ts';
-import { eagerPrimary } from './servers.ts';
+import { eagerPrimary } from './redis.ts';
 
 export interface ClusterMember {
   readonly id: string;

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { freePort } from '../../src/local/server-process.ts';
 import { eventually } from '../kit/eventually.ts';
 import { TcpProxy } from '../proxy.ts';
-import { startZookeeper, type ZookeeperServer } from './servers.ts';
+import { startZookeeper, type ZookeeperServer } from './zookeeper-server.ts';
 
 export interface Ensemble extends AsyncDisposable {
   readonly servers: readonly ZookeeperServer[];

@@ -4,7 +4,31 @@ import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { ensureRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
-import { eagerPrimary, untilReplicated } from './servers.ts';
+
+/** No AOF, as Redis ships: no lock here waits for the disk. */
+export const plainRedis = ['--appendonly', 'no'];
+/** A primary that copies to a new replica at once. */
+export const eagerPrimary = [...plainRedis, '--repl-diskless-sync-delay', '0'];
+
+const replicasMs = 20_000;
+/** A replica that gets the stream of writes acknowledges at once; one whose snapshot was just loaded does so once a second. */
+const acknowledgeMs = 100;
+const acknowledgements = 3;
+
+/**
+ * Waits until replicas acknowledge each write at once: one that is online may still lack the writes since its snapshot. One that
+ * connected twice would count as two, and a majority of them would be more than there are.
+ */
+export async function untilReplicated(primary: Redis, replicas = 1): Promise<void> {
+  const untilMs = performance.now() + replicasMs;
+  for (let inARow = 0; inARow < acknowledgements; ) {
+    if (performance.now() > untilMs) throw new Error('a Redis replica did not come online');
+    await primary.set('in-step', 1);
+    const count = await primary.wait(replicas, acknowledgeMs);
+    const isConnected = (await primary.info('replication')).includes(`connected_slaves:${replicas}\r\n`);
+    inARow = count >= replicas && isConnected ? inARow + 1 : 0;
+  }
+}
 
 /** Redis as a sale needs it. */
 export const durableArgs = ['--appendonly', 'yes'];

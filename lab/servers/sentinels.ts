@@ -13,7 +13,7 @@ import { freePort, launch, type ServerProcess } from '../../src/local/server-pro
 import { eventually } from '../kit/eventually.ts';
 import { temporaryFolder } from '../kit/temporary-folder.ts';
 import { TcpProxy } from '../proxy.ts';
-import { eagerPrimary } from './servers.ts';
+import { eagerPrimary } from './redis.ts';
 
 const SERVICE = 'sale-primary';
 const SENTINELS = 3;

@@ -3,7 +3,7 @@ import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { startEnsemble } from './ensemble.ts';
 import { type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
-import { startZookeeper, whyNoZookeeper, type ZookeeperServer } from './servers.ts';
+import { startZookeeper, whyNoZookeeper, type ZookeeperServer } from './zookeeper-server.ts';
 
 const JAVA = ['-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Dzookeeper.forceSync=no'];
 const SESSIONS = { tickTime: 250, minSessionTimeout: 500, maxSessionTimeout: 60_000 };

@@ -2,7 +2,7 @@ import { describe, expect, inject, it } from 'vitest';
 import { findValkey, whyNoValkey } from '../../lab/servers/valkey.ts';
 import { create, description } from '../../src/locks/redis-cas.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
-import { redisLocks } from '../support/lock-process.ts';
+import { redisLocks } from '../support/lock-groups.ts';
 import { describeInFull } from '../support/tier.ts';
 import { lockContract } from './lock-suite.ts';
 

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { LockClients } from '../../lab/clients/lock-clients.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { create, description } from '../../src/locks/rungs/redis-setnx-expire.ts';
-import { redisLocks } from '../support/lock-process.ts';
+import { redisLocks } from '../support/lock-groups.ts';
 import { describeInFull } from '../support/tier.ts';
 import { kindOf } from './lock-steps.ts';
 import { lockContract } from './lock-suite.ts';

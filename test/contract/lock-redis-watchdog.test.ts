@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { create, description } from '../../src/locks/rungs/redis-watchdog.ts';
-import { redisLocks } from '../support/lock-process.ts';
+import { redisLocks } from '../support/lock-groups.ts';
 import { describeInFull } from '../support/tier.ts';
 import { hold, kindOf } from './lock-steps.ts';
 import { lockContract } from './lock-suite.ts';

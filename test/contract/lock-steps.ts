@@ -1,6 +1,6 @@
 /** Steps shared by the tests of the lock contract. */
 import type { AcquireOptions, AcquireResult, Lease, Lock } from '../../src/locks/lock.ts';
-import type { LockFixture, LockProcess } from '../support/lock-process.ts';
+import type { LockFixture, LockProcess } from '../support/lock-groups.ts';
 
 /** What the tests of one lock share. */
 export interface Harness {

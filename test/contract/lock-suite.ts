@@ -7,7 +7,7 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { LockClients } from '../../lab/clients/lock-clients.ts';
 import { type LockDescription, MAX_MS, MAX_NAME_BYTES, using } from '../../src/locks/lock.ts';
-import type { LockFixture, LockProcess } from '../support/lock-process.ts';
+import type { LockFixture, LockProcess } from '../support/lock-groups.ts';
 import { contractParts } from '../support/tier.ts';
 import { divergences } from './lock-divergences.ts';
 import { type Harness, hold, kindOf, once, timed } from './lock-steps.ts';

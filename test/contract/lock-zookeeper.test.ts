@@ -1,6 +1,6 @@
 import { describe, it } from 'vitest';
 import { create, description } from '../../src/locks/zookeeper.ts';
-import { zookeeperLocks } from '../support/lock-fixtures.ts';
+import { zookeeperLocks } from '../support/lock-groups.ts';
 import { ensureZookeeper } from '../support/zookeeper.ts';
 import { lockContract } from './lock-suite.ts';
 

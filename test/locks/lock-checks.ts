@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { type AcquireOptions, LeaseLostError, type Lock, using } from '../../src/locks/lock.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
-import type { Group, GroupProcess } from '../support/redis-groups.ts';
+import type { Group, GroupProcess } from '../support/lock-groups.ts';
 
 /** Acquires a free lock. A server that is late on a busy machine is asked again. @throws when another claim holds it */
 export async function held(lock: Lock, resource: string, more: Partial<AcquireOptions> = {}) {

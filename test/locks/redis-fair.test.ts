@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { create } from '../../src/locks/redis-fair.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
-import { type Group, type GroupProcess, openOne } from '../support/redis-groups.ts';
+import { type Group, type GroupProcess, openOne } from '../support/lock-groups.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
 const open = (): Promise<Group> => openOne(create);

@@ -4,7 +4,7 @@ import type { Lease, Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-read-write.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
-import { type Group, type GroupProcess, openOne } from '../support/redis-groups.ts';
+import { type Group, type GroupProcess, openOne } from '../support/lock-groups.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
 const open = (): Promise<Group> => openOne(create);

@@ -8,7 +8,7 @@ import { startRedisServer } from '../../src/local/redis-server.ts';
 import { create } from '../../src/locks/redis-wait.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
-import { type GroupProcess, openReplicated, processOnOne, type Replicated } from '../support/redis-groups.ts';
+import { type GroupProcess, openReplicated, processOnOne, type Replicated } from '../support/lock-groups.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
 /** Acquires a free lock. Repeats on a busy machine, where a healthy replica may miss the lock's time limit. */

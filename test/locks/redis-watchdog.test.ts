@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { create } from '../../src/locks/rungs/redis-watchdog.ts';
-import { openOne } from '../support/redis-groups.ts';
+import { openOne } from '../support/lock-groups.ts';
 import { held } from './lock-checks.ts';
 
 it('renews at once when a lost reply took most of the lease', async () => {

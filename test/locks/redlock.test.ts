@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { LeaseLostError } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redlock.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
-import { type GroupProcess, type Independent, openIndependent } from '../support/redis-groups.ts';
+import { type GroupProcess, type Independent, openIndependent } from '../support/lock-groups.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
 describe('redlock', () => {

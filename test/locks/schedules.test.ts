@@ -36,7 +36,7 @@ import * as redisSetnx from '../../src/locks/rungs/redis-setnx.ts';
 import * as redisSetnxExpire from '../../src/locks/rungs/redis-setnx-expire.ts';
 import * as redisWatchdog from '../../src/locks/rungs/redis-watchdog.ts';
 import * as zookeeper from '../../src/locks/zookeeper.ts';
-import { openIndependent } from '../support/redis-groups.ts';
+import { openIndependent } from '../support/lock-groups.ts';
 import { type Outcome, runAll, type Target, Worker } from '../support/schedule-runner.ts';
 import { findOverlaps, type Span } from '../support/schedules.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';

@@ -8,7 +8,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { HistoryRecord } from '../../lab/history.ts';
 import { create } from '../../src/locks/redis-wait.ts';
 import { users } from '../support/client.ts';
-import { openReplicated, type Replicated } from '../support/redis-groups.ts';
+import { openReplicated, type Replicated } from '../support/lock-groups.ts';
 import { type TestSale, World } from '../support/world.ts';
 
 const BEFORE = Number(process.env.ACCEPTED ?? 2_000);

@@ -10,7 +10,7 @@ import { limits } from '../../src/config/limits.ts';
 import { createRedisLock } from '../../src/locks/rungs/redis.ts';
 import { scriptText } from '../../src/store/redis/script.ts';
 import { attempt, buy, createSale } from '../support/client.ts';
-import { openReplicated } from '../support/redis-groups.ts';
+import { openReplicated } from '../support/lock-groups.ts';
 import { startService } from '../support/service.ts';
 import { openTestStores } from '../support/stores.ts';
 

@@ -9,7 +9,7 @@ import {
   type ZookeeperServer as Server,
   startZookeeper as start,
   whyNoZookeeper,
-} from '../../lab/servers/servers.ts';
+} from '../../lab/servers/zookeeper-server.ts';
 
 export interface ZookeeperServer extends Server, AsyncDisposable {
   /** SIGSTOP. */

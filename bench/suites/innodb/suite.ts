@@ -4,9 +4,11 @@
  * A trial is one server under one isolation level, with a database that no other trial uses: the rows that FOR UPDATE locks,
  * the deadlocks that unique keys bring, and a hot row sold in three ways.
  */
+
 import { rm } from 'node:fs/promises';
 import { temporaryFolder } from '../../../lab/kit/temporary-folder.ts';
 import { type Mariadb, openMariadb, whyNoMariadb } from '../../../lab/servers/mariadb.ts';
+import { ranking, sweep } from '../../kit/charts.ts';
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import { figure } from '../../kit/report/numbers.ts';
@@ -223,10 +225,7 @@ export const innodbSuite: Suite<Options, InnodbCell, InnodbResult> = {
       {
         title: 'A hot row',
         text: 'One row of stock; every purchase is a transaction that takes a unit and writes an order.',
-        charts: [
-          { kind: 'ranking', metric: 'conditional' },
-          { kind: 'sweep', title: 'By connections', metric: 'conditional', axis: 'connections' },
-        ],
+        charts: [ranking('conditional'), sweep('By connections', 'conditional', 'connections')],
       },
     ],
     notes: [

@@ -1,4 +1,5 @@
 /** What is measured against the platform, and which ratios have a goal (section 10 of the design). */
+import { bars, curves, stackedBars, sweep } from '../../kit/charts.ts';
 import type { CellBase, Chart, Goal } from '../../kit/suite.ts';
 import type { Streams } from './streams.ts';
 
@@ -184,32 +185,29 @@ export const kinds: Readonly<Record<'limits' | 'flat' | 'memory' | 'scale', Kind
     title: 'Measures the service against the limits of the platform under it.',
     report: 'Stampede against the limits of its platform',
     charts: [
-      { kind: 'sweep', title: 'Answers by connections', metric: 'perSecond', axis: 'connections' },
-      { kind: 'bars', title: 'CPU of the server for an answer', metrics: ['serviceCpuUs'], stacked: false },
+      sweep('Answers by connections', 'perSecond', 'connections'),
+      bars('CPU of the server for an answer', 'serviceCpuUs'),
     ],
   },
   flat: {
     ...{ ...usualKind, cells: flatCells, goals: flatGoals },
     title: 'Measures whether the cost of an attempt stays flat with many sales and many buyers.',
     report: 'Whether the cost of an attempt stays flat',
-    charts: [{ kind: 'bars', title: 'Answers a second', metrics: ['perSecond'], stacked: false }],
+    charts: [bars('Answers a second', 'perSecond')],
   },
   memory: {
     ...{ ...usualKind, cells: memoryCells, goals: memoryGoals, seconds: 240, rounds: 1, lead: 'growth' },
     title: 'Measures the memory of one service under millions of attempts.',
     report: 'Memory of one service',
-    charts: [{ kind: 'curves', curve: 'memory' }],
+    charts: [curves('memory')],
   },
   scale: {
     ...{ ...usualKind, cells: scaleCells, goals: [], connections: [1, 64, 512], rounds: 3, pin: 'none' },
     title: 'Measures what an attempt costs with one Redis and with a cluster, and with several processes.',
     report: 'What an attempt costs, by servers and processes',
     charts: [
-      {
-        ...{ kind: 'bars', title: 'CPU of an attempt by server', stacked: true },
-        metrics: ['serviceCpuUs', 'redisCpuUs', 'postgresCpuUs'],
-      },
-      { kind: 'sweep', title: 'Answers by connections', metric: 'perSecond', axis: 'connections' },
+      stackedBars('CPU of an attempt by server', 'serviceCpuUs', 'redisCpuUs', 'postgresCpuUs'),
+      sweep('Answers by connections', 'perSecond', 'connections'),
     ],
   },
 };

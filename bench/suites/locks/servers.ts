@@ -8,15 +8,10 @@ import { Redis } from 'ioredis';
 import type { ServerKind } from '../../../lab/clients/lock-cells.ts';
 import type { ServerUrls } from '../../../lab/clients/open-lock.ts';
 import { temporaryFolder } from '../../../lab/kit/temporary-folder.ts';
-import {
-  eagerPrimary,
-  plainRedis,
-  startZookeeper,
-  untilReplicated,
-  whyNoZookeeper,
-} from '../../../lab/servers/servers.ts';
+import { eagerPrimary, plainRedis, untilReplicated } from '../../../lab/servers/redis.ts';
 import { type BenchStores, openStores } from '../../../lab/servers/stores.ts';
 import { findValkey } from '../../../lab/servers/valkey.ts';
+import { startZookeeper, whyNoZookeeper } from '../../../lab/servers/zookeeper-server.ts';
 import { type RedisServer, startRedisServer } from '../../../src/local/redis-server.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
 

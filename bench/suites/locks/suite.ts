@@ -2,10 +2,11 @@
 
 import { chosenLocks, everyLock, type LockCell, onValkey } from '../../../lab/clients/lock-cells.ts';
 import { reasonOf } from '../../../lab/kit/text.ts';
+import { bars, range, ranking } from '../../kit/charts.ts';
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { CommonOptions, Given, OptionSpec } from '../../kit/options.ts';
-import type { CellBase, Chart, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
+import type { CellBase, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
 import { measure } from './measure.ts';
 import type { Numbers } from './numbers.ts';
 import { openServerRoom } from './servers.ts';
@@ -87,9 +88,6 @@ const metricsIn = (shape: ShapeName): Metric<LockResult>[] =>
   }));
 
 const several = (...keys: string[]): string[] => keys.map((key) => `several-processes.${key}`);
-const bars = (title: string, ...metrics: string[]): Chart => {
-  return { kind: 'bars', title, metrics, stacked: false };
-};
 
 const report: ReportLayout = {
   title: 'Locks compared',
@@ -106,7 +104,7 @@ const report: ReportLayout = {
       title: 'Throughput under contention',
       text: 'All waiters want one resource; holders release at once.',
       charts: [
-        { kind: 'ranking', metric: 'several-processes.perSecond' },
+        ranking('several-processes.perSecond'),
         bars('Without contention', 'solo.perSecond'),
         bars('All waiters in one process', 'one-process.perSecond'),
       ],
@@ -115,8 +113,8 @@ const report: ReportLayout = {
       title: 'Latency',
       text: 'Waiters are in several processes.',
       charts: [
-        { kind: 'range', title: 'Hand-off', metrics: several('handOffP50Ms', 'handOffP99Ms') },
-        { kind: 'range', title: 'Wait', metrics: several('waitP50Ms', 'waitP99Ms') },
+        range('Hand-off', ...several('handOffP50Ms', 'handOffP99Ms')),
+        range('Wait', ...several('waitP50Ms', 'waitP99Ms')),
       ],
     },
     {

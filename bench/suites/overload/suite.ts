@@ -14,6 +14,7 @@ import { createSale } from '../../../lab/clients/admin.ts';
 import { type Service, startService } from '../../../lab/service.ts';
 import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
+import { curves as curvesOf } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { Given } from '../../kit/options.ts';
@@ -248,7 +249,7 @@ export const overloadSuite: Suite<Options, CellBase, OverloadResult> = {
     columns: metrics.map(({ key }) => key),
     sections: [
       { title: 'Goals', text: '', charts: [{ kind: 'goals' }] },
-      { title: 'Over time', text: '', charts: curves.map(({ key }) => ({ kind: 'curves', curve: key })) },
+      { title: 'Over time', text: '', charts: curves.map(({ key }) => curvesOf(key)) },
     ],
     notes: [
       'An attempt belongs to the second in which it was due, and its latency counts from that moment. Sales do not sell out.',

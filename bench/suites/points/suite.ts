@@ -5,6 +5,7 @@
  *
  * The control has the lock and the check, and no unique key: the race must give it duplicates.
  */
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { LockClients } from '../../../lab/clients/lock-clients.ts';
@@ -12,6 +13,7 @@ import type { Awarding } from '../../../lab/clients/protocol.ts';
 import { nowNs } from '../../../lab/kit/monotonic.ts';
 import { withPostgres, withRedis } from '../../../lab/servers/stores.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
+import { bars, ranking } from '../../kit/charts.ts';
 import type { Environment } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
@@ -203,13 +205,8 @@ export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
         title: 'Awards a second',
         text: 'Each client awards points to a different user, so that none waits for the lock of another.',
         charts: [
-          { kind: 'ranking', metric: 'awardsPerSecond' },
-          {
-            kind: 'bars',
-            title: 'Awards and repeats a second',
-            metrics: ['awardsPerSecond', 'repeatsPerSecond'],
-            stacked: false,
-          },
+          ranking('awardsPerSecond'),
+          bars('Awards and repeats a second', 'awardsPerSecond', 'repeatsPerSecond'),
         ],
       },
     ],

@@ -4,6 +4,7 @@ import { remoteService } from '../../../lab/remote.ts';
 import { missingLockServers } from '../../../lab/servers/lock-servers.ts';
 import { tunable } from '../../../lab/service.ts';
 import { strategies as registry } from '../../../src/strategies/registry.ts';
+import { bars, curves, range, ranking, stackedBars, sweep as sweepOf } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { layoutOf, processorsHere } from '../../kit/pin.ts';
 import type {
@@ -24,36 +25,31 @@ import { cellsOf, readStrategyOptions, type StrategyCell, type StrategyOptions, 
 import type { StrategyResult } from './result.ts';
 import { runStrategyTrial } from './trial.ts';
 
-const bars = (title: string, metrics: readonly string[], stacked = false): Chart => {
-  return { kind: 'bars', title, metrics, stacked };
-};
-const sweep = (title: string, axis: string): Chart => {
-  return { kind: 'sweep', title, metric: 'acceptedPerSecond', axis };
-};
+const sweep = (title: string, axis: string): Chart => sweepOf(title, 'acceptedPerSecond', axis);
 
 const sections: readonly Section[] = [
   {
     title: 'Capacity',
     text: 'Every attempt is a new customer’s, and the stock does not run out: a steady state of selling.',
-    charts: [{ kind: 'ranking', metric: 'acceptedPerSecond' }],
+    charts: [ranking('acceptedPerSecond')],
   },
   {
     title: 'Selling out',
     text: 'The same stock, customers and arrivals for every strategy, until 2 s after the first correct “sold out”.',
-    charts: [bars('Time until the last unit was sold', ['sellOutS']), { kind: 'curves', curve: 'remaining' }],
+    charts: [bars('Time until the last unit was sold', 'sellOutS'), curves('remaining')],
   },
   {
     title: 'Latency',
     text: 'Of accepted attempts. While selling out it counts from the intended start of each attempt.',
     charts: [
-      { kind: 'range', title: 'In steady state', metrics: ['p50Ms', 'p99Ms'] },
-      { kind: 'range', title: 'While selling out', metrics: ['sellOutP50Ms', 'sellOutP99Ms'] },
+      range('In steady state', 'p50Ms', 'p99Ms'),
+      range('While selling out', 'sellOutP50Ms', 'sellOutP99Ms'),
     ],
   },
   {
     title: 'Cost',
     text: 'CPU seconds for 10,000 answered attempts in steady state.',
-    charts: [bars('CPU by process', ['serviceCpu', 'redisCpu', 'postgresCpu'], true)],
+    charts: [stackedBars('CPU by process', 'serviceCpu', 'redisCpu', 'postgresCpu')],
   },
   {
     title: 'Where the ranking comes from',
@@ -62,7 +58,7 @@ const sections: readonly Section[] = [
       sweep('Connections', 'connections'),
       sweep('Round-trip time to the stores', 'rttMs'),
       sweep('Sales at the same time', 'sales'),
-      bars('Against pgbench', ['ofPgbench']),
+      bars('Against pgbench', 'ofPgbench'),
     ],
   },
 ];

@@ -6,12 +6,14 @@
  * The receiver counts the deliveries of each task. A killed service may have delivered tasks without recording it; these are
  * delivered again once they are reclaimed, 30 s later.
  */
+
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { eventually } from '../../../lab/kit/eventually.ts';
 import { withPostgres } from '../../../lab/servers/stores.ts';
 import { type Service, startService } from '../../../lab/service.ts';
 import { suggestion } from '../../../src/config/suggest.ts';
+import { ranking, sweep } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
@@ -197,10 +199,7 @@ export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
       {
         title: 'Tasks a second',
         text: 'Every process is a whole service, with a worker that performs 8 tasks at a time.',
-        charts: [
-          { kind: 'ranking', metric: 'perSecond' },
-          { kind: 'sweep', title: 'Tasks a second by processes', metric: 'perSecond', axis: 'processes' },
-        ],
+        charts: [ranking('perSecond'), sweep('Tasks a second by processes', 'perSecond', 'processes')],
       },
     ],
     notes: [

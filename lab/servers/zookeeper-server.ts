@@ -1,37 +1,11 @@
-/** Servers for locks, beside the stores of the trials: groups of Redis, and ZooKeeper. For suites, and for tests. */
+/** One ZooKeeper, of Debian's package. */
 import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Redis } from 'ioredis';
-import { findProgram } from '../../src/local/redis-binary.ts';
 import { freePort, launch, type ServerProcess } from '../../src/local/server-process.ts';
-
-/** No AOF, as Redis ships: no lock here waits for the disk. */
-export const plainRedis = ['--appendonly', 'no'];
-/** A primary that copies to a new replica at once. */
-export const eagerPrimary = [...plainRedis, '--repl-diskless-sync-delay', '0'];
-
-const replicasMs = 20_000;
-/** A replica that gets the stream of writes acknowledges at once; one whose snapshot was just loaded does so once a second. */
-const acknowledgeMs = 100;
-const acknowledgements = 3;
-
-/**
- * Waits until replicas acknowledge each write at once: one that is online may still lack the writes since its snapshot. One that
- * connected twice would count as two, and a majority of them would be more than there are.
- */
-export async function untilReplicated(primary: Redis, replicas = 1): Promise<void> {
-  const untilMs = performance.now() + replicasMs;
-  for (let inARow = 0; inARow < acknowledgements; ) {
-    if (performance.now() > untilMs) throw new Error('a Redis replica did not come online');
-    await primary.set('in-step', 1);
-    const count = await primary.wait(replicas, acknowledgeMs);
-    const isConnected = (await primary.info('replication')).includes(`connected_slaves:${replicas}\r\n`);
-    inARow = count >= replicas && isConnected ? inARow + 1 : 0;
-  }
-}
+import { findProgram } from '../kit/processes.ts';
 
 /** Where Debian's package puts its libraries; the manifest of the first one names what it needs. */
 const jars = ['/usr/share/java/zookeeper.jar', '/usr/share/java/slf4j-simple.jar'];

@@ -1,0 +1,286 @@
+/** Locks without the service: servers, and simulated processes that reach them with separate connections through proxies. */
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import { Redis } from 'ioredis';
+import type { ServerUrls } from '../../lab/clients/open-lock.ts';
+import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { type Link, TcpProxy } from '../../lab/proxy.ts';
+import { eagerPrimary, plainRedis, untilReplicated } from '../../lab/servers/redis.ts';
+import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
+import type { Lock } from '../../src/locks/lock.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openStoresWithRedis, openTestStores } from './stores.ts';
+import { startZookeeper } from './zookeeper.ts';
+
+/** The servers of a lock in a child process. */
+export interface LockServers extends ServerUrls {
+  /** Also holds the counter, whichever server the lock uses. */
+  readonly redisUrl: string;
+}
+
+/** From the server's view, a process. */
+export interface LockProcess {
+  readonly lock: Lock;
+  /** Its connections to the lock's servers. */
+  readonly link: Link;
+  /** Ends its connections and its timers. A second call has no effect. */
+  close(): Promise<void>;
+}
+
+/** A process whose `close` is orderly: it releases its leases. */
+export interface GroupProcess extends LockProcess {
+  /** One per server. */
+  readonly links: readonly TcpProxy[];
+}
+
+export interface Group {
+  readonly servers: LockServers;
+  /** Ports of the servers that hold the lock's keys. */
+  readonly ports: readonly number[];
+  process(): Promise<GroupProcess>;
+  close(): Promise<void>;
+}
+
+/** What the contract of locks runs on: `close` of a process is a crash, in which nothing is released. */
+export interface LockFixture {
+  readonly servers: LockServers;
+  process(): Promise<LockProcess>;
+  /** Deletes a lock at the server, as an operator would. For a lock without `expires-after-holder-death`. */
+  evict?(resource: string): Promise<void>;
+  close(): Promise<void>;
+}
+
+export function crashing(group: Group): LockFixture {
+  return {
+    servers: group.servers,
+    async process() {
+      const process = await group.process();
+      const crash = () => {
+        process.link.set('refuse');
+        return process.close();
+      };
+      return { ...process, close: crash };
+    },
+    close: () => group.close(),
+  };
+}
+
+interface Opened {
+  readonly lock: Lock;
+  /** What to close after the lock. */
+  end?(): Promise<void>;
+}
+
+/** @param open makes the lock, from the ports of its links */
+async function processOn(
+  ports: readonly number[],
+  open: (ports: number[]) => Promise<Opened>,
+): Promise<GroupProcess> {
+  const links = await Promise.all(ports.map((port) => TcpProxy.open({ port })));
+  const closeLinks = () => Promise.all(links.map((link) => link.close()));
+  const { lock, end } = await open(links.map(({ port }) => port)).catch(async (error) => {
+    await closeLinks();
+    throw error;
+  });
+  let closed: Promise<void> | undefined;
+  const close = async () => {
+    await lock.close();
+    await end?.();
+    await closeLinks();
+  };
+  return {
+    lock,
+    links,
+    link: {
+      set(mode) {
+        for (const link of links) link.set(mode);
+      },
+      get requests() {
+        return links.reduce((sum, link) => sum + link.requests, 0);
+      },
+    },
+    close() {
+      closed ??= close();
+      return closed;
+    },
+  };
+}
+
+type OnOneRedis = (context: { readonly redis: RedisStore; readonly onError: () => void }) => Promise<Lock>;
+
+const at = (url: string, port: number): string => Object.assign(new URL(url), { port: String(port) }).href;
+
+/** @param url of the server, with what the processes log in with */
+function processOnRedis(url: string, create: OnOneRedis): Promise<GroupProcess> {
+  return processOn([Number(new URL(url).port)], async ([port]) => {
+    const redis = await openRedis(at(url, port!), () => {});
+    const lock = await create({ redis, onError: () => {} });
+    return { lock, end: () => redis.close() };
+  });
+}
+
+export const processOnOne = (port: number, create: OnOneRedis): Promise<GroupProcess> =>
+  processOnRedis(`redis://127.0.0.1:${port}`, create);
+
+const newFolder = () => temporaryFolder('stampede-test-group-');
+
+/**
+ * A dedicated redis-server.
+ * @param program by default the one that is installed
+ * @param loggedIn makes the URL with which the processes connect from that of the server; by default it is the same
+ */
+export async function redisLocks(
+  create: OnOneRedis,
+  program?: string,
+  loggedIn: (url: string) => Promise<string> = async (url) => url,
+): Promise<LockFixture> {
+  const folder = await newFolder();
+  const server = await startRedisServer({ folder, args: plainRedis, ...(program && { program }) });
+  const redisUrl = await loggedIn(server.url).catch(async (error) => {
+    await server.kill();
+    throw error;
+  });
+  const direct = new Redis(server.url);
+  const group: Group = {
+    servers: { redisUrl },
+    ports: [server.port],
+    process: () => processOnRedis(redisUrl, create),
+    async close() {
+      direct.disconnect();
+      await server.kill();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+  const evict = async (resource: string) => void (await direct.del(`stampede:{${resource}}:lock`));
+  return { ...crashing(group), evict };
+}
+
+/** A dedicated database. */
+export async function postgresLocks(
+  create: (context: { readonly postgres: PostgresStore }) => Promise<Lock>,
+): Promise<LockFixture> {
+  const stores = await openTestStores();
+  const { redisUrl, databaseUrl } = stores;
+  const ports = [Number(new URL(databaseUrl).port)];
+  return crashing({
+    servers: { redisUrl, databaseUrl },
+    ports,
+    process: () =>
+      processOn(ports, async ([port]) => {
+        const postgres = openPostgres(at(databaseUrl, port!), () => {});
+        return { lock: await create({ postgres }), end: () => postgres.close() };
+      }),
+    close: async () => stores[Symbol.asyncDispose](),
+  });
+}
+
+/** A dedicated ZooKeeper. `lockTtlMs` is the session timeout. */
+export async function zookeeperLocks(
+  create: (context: { zookeeperUrl: string; lockTtlMs: number }) => Promise<Lock>,
+  lockTtlMs = 1_200,
+): Promise<LockFixture> {
+  const [stores, server] = await Promise.all([openTestStores(), startZookeeper()]);
+  return crashing({
+    servers: { redisUrl: stores.redisUrl, zookeeperUrl: server.url },
+    ports: [server.port],
+    process: () =>
+      processOn([server.port], async ([port]) => ({
+        lock: await create({ zookeeperUrl: `127.0.0.1:${port}`, lockTtlMs }),
+      })),
+    async close() {
+      await server[Symbol.asyncDispose]();
+      await stores[Symbol.asyncDispose]();
+    },
+  });
+}
+
+/** A Redis beside the shared Postgres. */
+export async function openOne(create: OnOneRedis): Promise<Group> {
+  const stores = await openStoresWithRedis();
+  const { port } = stores.redisServer;
+  return {
+    servers: { redisUrl: stores.redisUrl },
+    ports: [port],
+    process: () => processOnOne(port, create),
+    close: async () => stores[Symbol.asyncDispose](),
+  };
+}
+
+/** A primary with replicas; the lock connects to the primary. */
+export interface Replicated extends Group {
+  readonly primary: RedisServer;
+  readonly replicas: readonly RedisServer[];
+  /** One replication link per replica. */
+  readonly replication: readonly TcpProxy[];
+}
+
+export async function openReplicated(create: OnOneRedis, count = 1): Promise<Replicated> {
+  const folder = await newFolder();
+  const args = [...eagerPrimary, '--repl-ping-replica-period', '1'];
+  const primary = await startRedisServer({ folder: path.join(folder, 'primary'), args });
+  const replication: TcpProxy[] = [];
+  const replicas: RedisServer[] = [];
+  for (let i = 0; i < count; i++) {
+    const link = await TcpProxy.open({ port: primary.port });
+    const args = [...plainRedis, '--replicaof', '127.0.0.1', String(link.port)];
+    replication.push(link);
+    replicas.push(await startRedisServer({ folder: path.join(folder, `replica-${i}`), args }));
+  }
+  const client = new Redis(primary.port);
+  await untilReplicated(client, count).finally(() => client.disconnect());
+  return {
+    servers: { redisUrl: primary.url },
+    ports: [primary.port],
+    primary,
+    replicas,
+    replication,
+    process: () => processOnOne(primary.port, create),
+    async close() {
+      for (const link of replication) await link.close();
+      // SIGKILL also ends a stopped process.
+      for (const server of [...replicas, primary]) await server.kill();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Servers without replication. */
+export interface Independent extends Group {
+  readonly redis: readonly RedisServer[];
+  /** Restarts a server on its port, empty. */
+  restart(i: number): Promise<void>;
+}
+
+export async function openIndependent(
+  create: (context: { redlockUrls: readonly string[]; onError: () => void }) => Promise<Lock>,
+  count = 5,
+): Promise<Independent> {
+  const folder = await newFolder();
+  const start = (i: number, port?: number) =>
+    startRedisServer({
+      folder: path.join(folder, String(i)),
+      args: plainRedis,
+      ...(port === undefined ? {} : { port }),
+    });
+  const redis: RedisServer[] = [];
+  for (let i = 0; i < count; i++) redis.push(await start(i));
+  const ports = redis.map(({ port }) => port);
+  return {
+    servers: { redisUrl: redis[0]!.url, redlockUrls: redis.map(({ url }) => url) },
+    ports,
+    redis,
+    process: () =>
+      processOn(ports, async (own) => {
+        const redlockUrls = own.map((port) => `redis://127.0.0.1:${port}`);
+        return { lock: await create({ redlockUrls, onError: () => {} }) };
+      }),
+    async restart(i) {
+      redis[i] = await start(i, ports[i]);
+    },
+    async close() {
+      for (const server of redis) await server.kill();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
