@@ -80,7 +80,7 @@ export const IN_BOTH = [
 ];
 
 /** Of these, nothing is left for the full tier. */
-export const QUICK_ONLY = ['for-update', 'group-commit', 'lua', 'unsafe'].map(
+export const QUICK_ONLY = ['for-update', 'group-commit', 'lua', 'postgres-strategies', 'unsafe'].map(
   (name) => `test/contract/${name}.test.ts`,
 );
 

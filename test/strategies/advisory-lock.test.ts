@@ -6,22 +6,6 @@ import { attemptOf, sellPast, statementsOf, strategyBench, tally } from '../supp
 
 const bench = strategyBench();
 
-it('counts its round trips', async () => {
-  const strategy = bench.start(advisoryLock);
-  const saleId = await bench.sale(3);
-  await strategy.reserve(attemptOf(saleId, 'first'));
-  const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
-  expect(sent).toEqual([
-    'BEGIN',
-    'lock-number',
-    'read-sale-and-orders',
-    'insert-order',
-    'count-sold',
-    'COMMIT',
-  ]);
-  expect(sent).toHaveLength(advisoryLock.description.roundTrips);
-});
-
 it('runs under READ COMMITTED, which it needs', async () => {
   const level = await inTransaction(bench.postgres.pool, async (client) => {
     const { rows } = await client.query('SHOW transaction_isolation');

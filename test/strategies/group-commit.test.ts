@@ -1,14 +1,7 @@
 import { afterEach, expect, it, vi } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import * as groupCommit from '../../src/strategies/postgres/group-commit.ts';
-import {
-  attemptOf,
-  closePast,
-  sellPast,
-  statementsOf,
-  strategyBench,
-  tally,
-} from '../support/postgres-strategy.ts';
+import { attemptOf, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench({ withCheck: false });
 afterEach(() => vi.restoreAllMocks());
@@ -252,25 +245,4 @@ it('keeps its orders when the read for the others fails', async () => {
   const { accepted: placed = 0, ...others } = tally(batch);
   expect(others).toEqual({ busy: 8 - placed });
   expect(await bench.sold(saleId)).toBe(5);
-});
-
-it('counts as many units as it inserts orders, in three processes, while other units are released', async () => {
-  const processes = [bench.start(groupCommit), bench.start(groupCommit), bench.start(groupCommit)];
-  const saleId = await bench.sale(60);
-  const closing: Promise<void>[] = [];
-  const outcomes = await Promise.all(
-    Array.from({ length: 600 }, async (_, i) => {
-      const attempt = attemptOf(saleId, `u${i % 200}`);
-      const outcome = await processes[i % 3]!.reserve(attempt);
-      if (outcome.kind === 'accepted' && i % 4 === 0) closing.push(closePast(bench.sql, attempt));
-      return outcome;
-    }),
-  );
-  await Promise.all(closing);
-  expect(Object.keys(tally(outcomes)).filter((kind) => !/accepted|replayed|sold-out/.test(kind))).toEqual([]);
-  const sold = await bench.sold(saleId);
-  const rest = await Promise.all(
-    attempts(saleId, 70, 'late').map((attempt) => processes[0]!.reserve(attempt)),
-  );
-  expect(tally(rest).accepted ?? 0).toBe(60 - sold);
 });

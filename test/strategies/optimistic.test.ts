@@ -1,6 +1,6 @@
 import { afterEach, expect, it, vi } from 'vitest';
 import * as optimistic from '../../src/strategies/postgres/optimistic.ts';
-import { attemptOf, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
+import { attemptOf, sellPast, statementsOf, strategyBench } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench({ withCheck: false });
 afterEach(() => vi.restoreAllMocks());
@@ -18,15 +18,6 @@ function afterEachLook(work: (look: number) => Promise<unknown>): void {
 }
 const change = (saleId: number) =>
   bench.sql.query('UPDATE sales SET version = version + 1 WHERE id = $1', [saleId]);
-
-it('sells with a read and a compare-and-set', async () => {
-  const strategy = bench.start(optimistic);
-  const saleId = await bench.sale(3);
-  await strategy.reserve(attemptOf(saleId, 'first'));
-  const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
-  expect(sent).toEqual(['read-sale-and-orders', 'sell-if-unchanged']);
-  expect(sent).toHaveLength(optimistic.description.roundTrips);
-});
 
 it('answers busy, not sold out, when every compare-and-set fails', async () => {
   const strategy = bench.start(optimistic);
@@ -78,16 +69,4 @@ it("finds the customer's concurrent order, even if the version has not changed",
     order: { orderId: faster.orderId },
   });
   expect(await bench.sold(saleId)).toBe(1);
-});
-
-it('sells every unit to forty concurrent customers, without a false sold-out', async () => {
-  const strategy = bench.start(optimistic);
-  const saleId = await bench.sale(20);
-  const outcomes = await Promise.all(
-    Array.from({ length: 40 }, (_, i) => strategy.reserve(attemptOf(saleId, `u${i}`))),
-  );
-  const { accepted = 0, busy = 0, 'sold-out': refused = 0 } = tally(outcomes);
-  expect(accepted + busy + refused).toBe(40);
-  if (refused > 0) expect(accepted).toBe(20);
-  expect(await bench.sold(saleId)).toBe(accepted);
 });

@@ -93,13 +93,6 @@ describe('a sale with its rows', () => {
     expect(await bench.sold(saleId)).toBe(1);
     expect((await rowsOf(saleId)).taken).toBe(0);
   });
-
-  it('finds the order of an attempt whose answer was lost', async () => {
-    const { strategy, saleId } = await opened(2);
-    const attempt = attemptOf(saleId, 'u');
-    expect(await strategy.reserve(attempt)).toEqual(await strategy.reserve(attempt));
-    expect(await rowsOf(saleId)).toEqual({ free: 1, taken: 1 });
-  });
 });
 
 describe('missing rows', () => {
