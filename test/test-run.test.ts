@@ -54,7 +54,8 @@ it.each([
 it.each(['SIGINT', 'SIGKILL'] as const)('leaves nothing after %s to vitest alone', async (signal) => {
   const { vitest, folder } = run('exit 0', '--project', 'quick', 'test/contract/lock-redis.test.ts');
   const ended = once(vitest, 'exit');
-  const ofATest = () => processesOn('stampede-test-lock-').filter((pid) => processesOn(folder).includes(pid));
+  const ofATest = () =>
+    processesOn('stampede-test-group-').filter((pid) => processesOn(folder).includes(pid));
   await expect.poll(ofATest, { timeout: 60_000 }).not.toEqual([]);
   vitest.kill(signal);
   await ended;

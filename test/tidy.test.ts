@@ -125,6 +125,11 @@ describe('imports', () => {
       for (const imported of importsOf(file)) expect(imported, file).not.toMatch(forbidden);
   });
 
+  it('of tests outside test/bench leave out bench', () => {
+    for (const file of files.filter((one) => /^test\/(?!bench\/).*\.ts$/.test(one)))
+      for (const imported of importsOf(file)) expect(imported, file).not.toMatch(/^bench\//);
+  });
+
   it('keep the suites of the bench apart', () => {
     for (const file of files.filter((one) => one.startsWith('bench/suites/'))) {
       const others = importsOf(file).filter(

@@ -11,6 +11,7 @@ export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgr
 export const FULL_ONLY = [
   'test/access/lottery.test.ts',
   'test/alone.test.ts',
+  'test/bench/faults.test.ts',
   'test/bench/k6.test.ts',
   'test/bench/load.test.ts',
   'test/bench/locks.test.ts',
@@ -27,7 +28,6 @@ export const FULL_ONLY = [
   'test/http/store-failures.test.ts',
   'test/image.test.ts',
   'test/lab/far-stores.test.ts',
-  'test/lab/faults.test.ts',
   'test/lab/service.test.ts',
   'test/lab/stores.test.ts',
   'test/local/deleted-folder.test.ts',

@@ -13,8 +13,8 @@
  * as changed, and 95 % of those that became 15 % slower.
  */
 import { isDeepStrictEqual } from 'node:util';
+import { shortCommit } from '../../lab/kit/machine.ts';
 import { quantity } from '../../lab/kit/text.ts';
-import { shortCommit } from './machine.ts';
 import { terminalTable } from './report/index.ts';
 import { figure } from './report/numbers.ts';
 import type { Results } from './results.ts';

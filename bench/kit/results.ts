@@ -1,7 +1,7 @@
 /** The one results format, schema 2: everything a report, a CSV file or `--compare` shows comes from this value. */
 import { cp, mkdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import type { Machine } from './machine.ts';
+import type { Machine } from '../../lab/kit/machine.ts';
 import type * as suite from './suite.ts';
 import type { Broken, GoalRow, Noise, SummaryRow } from './summary.ts';
 

@@ -9,11 +9,11 @@
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { describeCommit, describeMachine } from '../../lab/kit/machine.ts';
 import { reasonOf } from '../../lab/kit/text.ts';
 import type { StoresOptions } from '../../lab/servers/stores.ts';
 import { type Environment, MissingServersError, openEnvironment } from './environment.ts';
 import { untilIdle } from './idle.ts';
-import { describeCommit, describeMachine } from './machine.ts';
 import type { CommonOptions } from './options.ts';
 import { cellsWithControl, schedule } from './plan.ts';
 import { type Output, Progress } from './progress.ts';

@@ -1,7 +1,7 @@
 /** The record of a race without a page: figures, a summary in Markdown, and a picture of the page. */
 import { join } from 'node:path';
+import { describeCommit, describeMachine, shortCommit } from '../../lab/kit/machine.ts';
 import { number } from '../../lab/kit/text.ts';
-import { describeCommit, describeMachine, shortCommit } from '../kit/machine.ts';
 import { takePictures } from '../kit/picture.ts';
 import { writeWhole } from '../kit/results.ts';
 import { type RaceView, recoveryText, verdictText } from './view.ts';

@@ -9,13 +9,14 @@
  */
 import { appendFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { describeCommit, shortCommit } from '../../bench/kit/machine.ts';
+import { describeCommit, shortCommit } from '../../lab/kit/machine.ts';
+import { seededRandom } from '../../lab/kit/random.ts';
 import { openPostgresPair } from '../../lab/servers/postgres-pair.ts';
 import { openSentinels } from '../../lab/servers/sentinels.ts';
 import { commitCancelled, drawFaults, SAFE_STRATEGIES, thereAndBack } from '../support/faults.ts';
 import { Runner } from '../support/runner.ts';
 import { openEnsembleStores, openOwnStores } from '../support/stores.ts';
-import { randomOf, TRADING_MS, trading } from '../support/workloads.ts';
+import { TRADING_MS, trading } from '../support/workloads.ts';
 import { World } from '../support/world.ts';
 
 const ROUNDS = Number(process.env.FAULT_ROUNDS ?? 1);
@@ -71,7 +72,7 @@ describe.concurrent('Redis fails over and back', () => {
         const runner = new Runner(world, IDLE_MS);
         for (let seed = SEED; seed < SEED + ROUNDS; seed++) {
           const fault = (_: unknown, work: Promise<void>) =>
-            Promise.all([work, thereAndBack(sentinels, randomOf(seed))]);
+            Promise.all([work, thereAndBack(sentinels, seededRandom(seed))]);
           const name = `there and back, ${strategy}, ${CONFIRM}, seed ${seed}`;
           const round = { name, seed, stock: STOCK, workload: trading, fault };
           const { ledger } = await runner.run({ ...round, isAhead: CONFIRM === 'accepted' });
@@ -93,7 +94,7 @@ describe.concurrent('a synchronous standby lacks a commit whose wait was ended, 
         await using world = await World.open({ strategy, services: 2, env: ENV, stores });
         const runner = new Runner(world, IDLE_MS);
         const fault = (_: unknown, work: Promise<void>) =>
-          Promise.all([work, commitCancelled(pair, randomOf(seed))]);
+          Promise.all([work, commitCancelled(pair, seededRandom(seed))]);
         const name = `commit cancelled, ${strategy}, seed ${seed}`;
         const { ledger } = await runner.run({ name, seed, stock: STOCK, workload: trading, fault });
         console.log(`${name}: ${ledger.history.length} operations`);

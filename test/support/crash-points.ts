@@ -7,9 +7,9 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { seededRandom } from '../../lab/kit/random.ts';
 import { scriptText } from '../../src/store/redis/script.ts';
 import type { Service } from './killable-service.ts';
-import { randomOf } from './workloads.ts';
 
 export interface Moment {
   readonly strategy: string;
@@ -174,7 +174,7 @@ export const SEEDS = MOMENTS.length;
 
 export function momentOf(seed: number): Moment {
   const { strategy, step, side } = MOMENTS[seed % SEEDS]!;
-  return { strategy, step, side, nth: 1 + Math.floor(randomOf(seed)() * (OFTEN[step] ?? 2)) };
+  return { strategy, step, side, nth: 1 + Math.floor(seededRandom(seed)() * (OFTEN[step] ?? 2)) };
 }
 
 interface Armed {

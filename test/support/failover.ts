@@ -9,10 +9,10 @@ import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
-import { describeCommit, shortCommit } from '../../bench/kit/machine.ts';
+import { describeCommit, shortCommit } from '../../lab/kit/machine.ts';
+import { seededRandom } from '../../lab/kit/random.ts';
 import { eventually, post, users } from './client.ts';
 import type { Ledger } from './ledger.ts';
-import { randomOf } from './workloads.ts';
 import { assertInvariants, type TestSale, World } from './world.ts';
 
 const FIRST = Number(process.env.FAILOVER_SEED ?? 1);
@@ -34,7 +34,7 @@ export async function sellThrough(
   const sale = await world.openSale(STOCK);
   await sale.rush(users(20, 'before'));
   const rush = sale.rush(users(60, 'during'), RUSH_MS);
-  await sleep(randomOf(seed)() * RUSH_MS * 0.5);
+  await sleep(seededRandom(seed)() * RUSH_MS * 0.5);
   await fault(sale);
   await rush;
   expect(errors(sale.ledger), `seed ${seed}`).toEqual([]);

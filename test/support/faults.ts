@@ -1,6 +1,7 @@
 /** The faults of seeded runs by name. Each strikes one of two services, or a store of both, and ends by itself. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
+import { type Random, seededRandom } from '../../lab/kit/random.ts';
 import type { PostgresPair } from '../../lab/servers/postgres-pair.ts';
 import type { Sentinels } from '../../lab/servers/sentinels.ts';
 import { strategies } from '../../src/strategies/registry.ts';
@@ -14,7 +15,6 @@ import {
   whileCommitsWait,
 } from './nemesis.ts';
 import type { OwnStores } from './stores.ts';
-import { type Random, randomOf } from './workloads.ts';
 import type { TestSale } from './world.ts';
 
 export const SAFE_STRATEGIES = [...strategies]
@@ -74,12 +74,12 @@ const DRAWN = (Object.keys(FAULTS) as Fault[]).flatMap((fault) =>
 
 /** Draws faults for a seed. @returns their names, and what strikes with all of them within `ms` */
 export function drawFaults(seed: number, howMany: number) {
-  const random = randomOf(seed);
+  const random = seededRandom(seed);
   const names = Array.from({ length: howMany }, () => DRAWN[Math.floor(random() * DRAWN.length)]!);
   const strike = (sale: TestSale, stores: OwnStores, ms: number) =>
     Promise.all(
       names.map(async (name, i) => {
-        const own = randomOf(seed * 1_000 + i);
+        const own = seededRandom(seed * 1_000 + i);
         await sleep(own() * ms);
         const service = sale.world.services[own() < 0.5 ? 0 : 1]!;
         await FAULTS[name]({ sale, service, stores, random: own, forMs: 3_000 + own() * 5_000 });

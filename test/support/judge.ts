@@ -9,8 +9,8 @@ import type { Answer } from './client.ts';
 
 /** What may be wrong at any time. That a unit is free again after a refusal is not. */
 const ANY_TIME = checkNames.filter((name) => name !== 'undersold');
-/** What needs no history: without one, every order is a phantom. */
-const OF_STORES = ANY_TIME.filter((name) => name !== 'phantom');
+/** What needs no whole history: without one, orders are phantoms, or no answer explains them. */
+const OF_STORES = ANY_TIME.filter((name) => name !== 'phantom' && name !== 'answersMismatch');
 /** What is wrong until nothing is left between the stores. */
 const BETWEEN: readonly CheckName[] = ['drift', 'returnsMismatch'];
 

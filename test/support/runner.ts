@@ -4,7 +4,8 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Linearity } from '../../lab/audit/consistency.ts';
-import { randomOf, type Workload } from './workloads.ts';
+import { seededRandom } from '../../lab/kit/random.ts';
+import type { Workload } from './workloads.ts';
 import type { TestSale, World } from './world.ts';
 
 export interface Round {
@@ -50,7 +51,7 @@ export class Runner {
 
   async run(round: Round): Promise<TestSale> {
     const sale = await this.#world.openSale(round.stock);
-    const work = round.workload(sale, randomOf(round.seed));
+    const work = round.workload(sale, seededRandom(round.seed));
     await round.fault(sale, work);
     await this.#check(round, sale);
     await work;

@@ -1,21 +1,10 @@
 /** What customers do in a seeded run. Each workload resolves when the last customer has gone. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { type Random, seededRandom } from '../../lab/kit/random.ts';
 import { post } from './client.ts';
 import { CustomerLeft, type TestSale } from './world.ts';
 
-export type Random = () => number;
 export type Workload = (sale: TestSale, random: Random) => Promise<void>;
-
-/** Numbers from 0 up to 1 that depend on the seed alone (mulberry32). */
-export function randomOf(seed: number): Random {
-  let state = Math.imul(seed + 1, 0x9e37_79b9);
-  return () => {
-    state = (state + 0x6d2b_79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 /** What a customer does with an order. An impatient one leaves when no answer comes. */
 type Role = (sale: TestSale, user: string, order: { orderId: string; patient: boolean }) => Promise<unknown>;
@@ -114,5 +103,5 @@ export const trading: Workload = async (sale, random) => {
     }
   }
   const seeds = Array.from({ length: TRADERS }, () => Math.floor(random() * 2 ** 31));
-  await Promise.all([...seeds.map((seed, i) => trader(`c${i}`, randomOf(seed))), operator()]);
+  await Promise.all([...seeds.map((seed, i) => trader(`c${i}`, seededRandom(seed))), operator()]);
 };

@@ -1,7 +1,7 @@
 /** What a report says in sentences: the verdict of the run, its noise, its origin. */
 
+import { shortCommit } from '../../../lab/kit/machine.ts';
 import { number } from '../../../lab/kit/text.ts';
-import { shortCommit } from '../machine.ts';
 import type { Results } from '../results.ts';
 import type { Point } from '../suite.ts';
 import type { GoalRow, SummaryRow } from '../summary.ts';
