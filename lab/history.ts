@@ -45,10 +45,10 @@ export interface HistoryRecord {
   readonly orderId: string | null;
   /** The HTTP status of the answer; null: no answer was seen. */
   readonly status: number | null;
-  /** Of a payment: its notification, and the status of the order in the answer. */
+  /** A payment's notification, and the status of the order in its answer. */
   readonly paymentId?: string;
   readonly orderStatus?: string;
-  /** Of a restock: what is added to the stock. */
+  /** What a restock adds to the stock. */
   readonly units?: number;
 }
 

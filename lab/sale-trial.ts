@@ -16,7 +16,7 @@ export interface Judgement {
   readonly report: AuditReport;
   /** From the end of the load until nothing was left between the stores. */
   readonly settledMs: number;
-  /** Of the sale, in Postgres. */
+  /** What Postgres has of the sale. */
   readonly orders: readonly OrderRow[];
 }
 

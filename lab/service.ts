@@ -45,7 +45,7 @@ export const tunable = ['SEGMENTS', 'LOCK_TTL_MS', 'LOCK_WAIT_MS'];
 
 export interface ServiceOptions extends Wait {
   readonly entry?: string;
-  /** Of the node that runs it, after those of `npm start`. */
+  /** Options of the node that runs it, after those of `npm start`. */
   readonly nodeOptions?: readonly string[];
 }
 
@@ -89,7 +89,7 @@ export async function startService(
   }
 }
 
-/** Those of the caller's variables that are set. */
+/** The caller's variables of these names that are set. */
 function ofCaller(names: readonly string[]): Record<string, string> {
   return Object.fromEntries(names.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : [])));
 }

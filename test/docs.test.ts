@@ -267,7 +267,7 @@ it('the metrics reference has every metric with its labels', () => {
     if (name.startsWith('measure')) (measure as (of: typeof created, from: object) => unknown)(created, {});
   attemptTally(created.registry, 'lua');
   backgroundHealth(created.registry, { failing() {}, recovered() {} });
-  /** Of databases. */
+  /** Roles of databases. */
   const ROLES = [SERVICE_ROLE, 'stampede_owner'];
   const metrics = created.registry.getMetricsAsArray().filter(({ name }) => name.startsWith('stampede_'));
   const names = metrics.map(({ name }) => name);

@@ -64,7 +64,7 @@ export const FULL_ONLY = [
   'test/web/waiting-room.test.ts',
 ];
 
-/** Of the full tier, and apart from its other files: they depend on time, which more work at the same time would exceed. */
+/** Run in the full tier apart from its other files: they bound durations, which more work at the same time would exceed. */
 export const TIMED = [
   'test/bench/race-run.test.ts',
   'test/http/flood.test.ts',
@@ -79,7 +79,7 @@ export const IN_BOTH = [
   'test/workflows.test.ts',
 ];
 
-/** Of these, nothing is left for the full tier. */
+/** Have nothing left for the full tier. */
 export const QUICK_ONLY = ['for-update', 'group-commit', 'lua', 'postgres-strategies', 'unsafe'].map(
   (name) => `test/contract/${name}.test.ts`,
 );

@@ -12,7 +12,7 @@ import { redisClient } from '../../lab/servers/stores.ts';
 export interface CpuTargets {
   /** The first process of each service; with WORKERS its children count, too. Null: it runs elsewhere. */
   readonly servicePids: readonly (number | null)[];
-  /** Of each Redis, not through a proxy. Empty: its figures are null. */
+  /** Where each Redis is, past proxies. Empty: its figures are null. */
   readonly redisUrls: readonly string[];
   /** The first process of Postgres; null: it runs elsewhere. */
   readonly postgresPid: number | null;

@@ -5,7 +5,7 @@ import { findProgram } from '../../lab/kit/processes.ts';
 
 interface Shot {
   readonly url: string;
-  /** Of the light picture; `-dark` comes before the extension of the other. */
+  /** Where the light picture goes; the other has `-dark` before the extension. */
   readonly path: string;
   readonly viewport: { readonly width: number; readonly height: number };
   /** Whether the page is taken as far as it scrolls. */

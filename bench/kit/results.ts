@@ -32,7 +32,7 @@ export interface Results {
   readonly checks: readonly Omit<suite.CheckInfo, 'read'>[];
   readonly layout: suite.ReportLayout;
   readonly tables: readonly suite.ExtraTable[];
-  /** Of the suite `faults`; absent: there is none. */
+  /** What the suite `faults` found; absent: the suite has no matrix. */
   readonly matrices?: readonly suite.Matrix[];
   /** Cells of committed matrices that a later run measured; absent: none. */
   readonly later?: readonly Later[];

@@ -39,11 +39,11 @@ export interface Trial<Cell extends CellBase = CellBase> {
 export interface TrialBase {
   readonly cell: string;
   readonly control: boolean;
-  /** That of the trial, or a step of the suite's ladder. */
+  /** The point of the trial, or a step of the suite's ladder. */
   readonly point: Point;
   readonly round: number;
   readonly startedAt: string;
-  /** Of the whole trial, set-up and audit included. */
+  /** How long the whole trial took, set-up and audit included. */
   readonly durationMs: number;
   /** Share of the machine that other work used right before the trial, 0 to 1; 0 where `--idle` did not look. */
   readonly busyBefore: number;

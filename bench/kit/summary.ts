@@ -22,7 +22,7 @@ export interface SummaryRow {
   readonly comparison: ReturnType<typeof compare> | null;
   /** The step of the ladder where the cell does best, ranked among all at their best; null: this is not the leading step. */
   readonly best: (Place & { readonly point: Point; readonly value: Interval }) | null;
-  /** Of the round in the middle, by the curve's key. */
+  /** The curves of the round in the middle, by their keys. */
   readonly curves: Readonly<Record<string, readonly CurvePoint[]>>;
   /** The worst round's count of each check; null: it could be made in no round. */
   readonly checks: Readonly<Record<string, number | null>>;
@@ -132,7 +132,7 @@ function valuesOf({ metrics }: Judged, results: readonly TrialBase[]): Values {
   return Object.fromEntries(values);
 }
 
-/** Of the result whose leading metric is in the middle, among those that have the curve. */
+/** Takes each curve from the result whose leading metric is in the middle, among those that have it. */
 function curvesOf({ metrics, curves, report }: Judged, results: readonly TrialBase[]): SummaryRow['curves'] {
   const lead = metrics.find(({ key }) => key === report.lead);
   const rate = (result: TrialBase): number => lead?.read(result) ?? 0;

@@ -18,7 +18,7 @@ export interface K6Load
   extends Pick<OpenLoad, 'url' | 'saleId' | 'users' | 'connections' | 'requestTimeoutMs'> {
   /** `fixed`: all attempts, as fast as they are answered. `rush`: arrivals that grow to the rate, then hold. */
   readonly script: 'rush' | 'fixed';
-  /** Of a rush. */
+  /** Arrivals a second in a rush. */
   readonly ratePerSecond: number;
   /** No attempt begins after this; at least 1,000, k6 takes no less. */
   readonly durationMs: number;

@@ -91,7 +91,7 @@ class OpenLoop implements Events {
   /** Connections without an attempt; the longest idle one is next, so that none is closed for idleness. */
   #free: Connection[] = [];
   readonly #waiting: number[] = [];
-  /** Of each attempt that was taken, µs from its intended start. */
+  /** How late each attempt was taken, µs from its intended start. */
   readonly #ownLagUs: number[] = [];
   /** Attempts from here on do not begin. */
   #last: number;

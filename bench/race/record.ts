@@ -40,7 +40,7 @@ function summaryOf({ options, strikes, lanes }: RaceView): string {
 const still = `.desk, .row > .pill, .answers, main > p { display: none } .card { box-shadow: none }
   .lane { grid-template-columns: 196px 116px minmax(0, 1fr) 216px }`;
 
-/** Of a race that is done. @returns the names of the files; none when no Chromium is installed */
+/** Takes pictures of a race that is done. @returns the names of the files; none when no Chromium is installed */
 export const pictureRace = (url: string, folder: string): Promise<string[]> =>
   takePictures({
     ...{ url, path: join(folder, 'race.png'), style: still },

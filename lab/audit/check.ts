@@ -42,7 +42,7 @@ export interface PostgresSnapshot {
     readonly id: number;
     readonly stock: number;
     readonly sold: number;
-    /** That of the copy in Redis that decides; null: none was loaded. */
+    /** The epoch of the copy in Redis that decides; null: none was loaded. */
     readonly epoch?: number | null;
   };
   /** The orders of all sales in the database: a lost order may be found under another sale. */

@@ -24,7 +24,7 @@ export type Consistency =
   | { readonly verdict: 'linearizable' | 'weakly consistent' | 'undecided' }
   | { readonly verdict: 'inconsistent'; readonly step: Step };
 
-/** For so long a reservation without an order may hold a unit: the reaper's promise, with as much again. */
+/** How long a reservation without an order may hold a unit: twice what the reaper promises. */
 const RESERVED_US = 20_000_000;
 const LATER = Number.POSITIVE_INFINITY;
 

@@ -18,7 +18,7 @@ export function drift(evidence: Counts): CheckResult {
   ]);
 }
 
-/** Of an oversold sale Redis has nothing to sell; how far below zero it counts says nothing. */
+/** Redis must have nothing to sell of an oversold sale; how far below zero it counts says nothing. */
 function driftOf(inRedis: number, free: number): number {
   return free < 0 ? Math.max(0, inRedis) : Math.abs(inRedis - free);
 }

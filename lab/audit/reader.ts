@@ -150,7 +150,7 @@ async function readPostgres(
   );
 }
 
-/** Of a sale that Redis does not have, or that is not compared with it. */
+/** A sale that Redis does not have, or that is not compared with it. */
 const notInRedis: RedisSnapshot = { remaining: null, buyers: null, unsettled: 0, settling: false };
 
 /**
@@ -171,7 +171,7 @@ export async function readNow(sql: pg.Pool, redis: Redis | null, saleId: number)
   }
 }
 
-/** Of one sale, whatever is in progress. @throws when a count is not a number */
+/** One sale in Redis as it is now, whatever is in progress. @throws when a count is not a number */
 export async function redisNow(redis: Redis, saleId: number): Promise<RedisSnapshot> {
   const found = await readRedis(redis, saleId, { unsettled: 0, unpublished: 0, settling: false });
   if ('unreadable' in found) throw new Error(found.unreadable);

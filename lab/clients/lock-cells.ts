@@ -15,7 +15,7 @@ export interface LockCell {
   readonly unsafe: boolean;
   /** The same as another cell, to show how far two equal cells differ. */
   readonly control: boolean;
-  /** Of the registry, or of `open-lock.ts`: the A/A control has another name. */
+  /** Its name in the registry or in `open-lock.ts`; the A/A control has another name. */
   readonly lock: string;
   readonly servers: ServerKind;
 }
@@ -27,7 +27,7 @@ const kinds: Record<LockDescription['needs'], ServerKind> = {
   DATABASE_URL: 'postgres',
 };
 
-/** Of locks that need more of Redis than others. */
+/** Locks that need more of Redis than others do. */
 const exceptions: Readonly<Record<string, ServerKind>> = {
   'redis-cas': 'valkey',
   'redis-wait': 'redis-replica',

@@ -10,7 +10,7 @@ import type { ServerUrls } from './open-lock.ts';
 export interface LockToOpen {
   readonly lock: string;
   readonly urls: ServerUrls;
-  /** Of every lease; by default the service's own. */
+  /** How long every lease lasts; by default as long as the service's. */
   readonly ttlMs?: number;
 }
 

@@ -17,7 +17,7 @@ export interface Scene {
   readonly holder: { signal(name: 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void };
   /** The connections of A, one proxy for each server. */
   readonly links: readonly TcpProxy[];
-  /** Those of B and C. */
+  /** The connections of B and C. */
   readonly others: readonly TcpProxy[];
 }
 

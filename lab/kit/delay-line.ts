@@ -1,6 +1,6 @@
 /** Holds callbacks back, first in, first out. None is early. One timer of whole milliseconds serves them all. */
 export class DelayLine {
-  /** Of those that come from now on; none overtakes one that came before. */
+  /** How long what enters from now on is held; it overtakes nothing that entered before. */
   delayMs = 0;
   readonly #waiting: { readonly dueMs: number; readonly leave: () => void }[] = [];
 

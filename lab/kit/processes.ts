@@ -33,7 +33,7 @@ export interface Started extends AsyncDisposable {
   until<T>(watch: (found: (value: T) => void) => void, wait?: Wait): Promise<T>;
 }
 
-/** Of every message that a program sends. What has no kind is of another protocol, such as that of `node --watch`. */
+/** What every message of a program has. A message without a kind belongs to another protocol, such as that of `node --watch`. */
 interface Message {
   readonly kind: string;
 }

@@ -14,7 +14,7 @@ export interface ClusterMember {
   /** Where all others reach it. */
   readonly port: number;
   readonly busPort: number;
-  /** Of the running process. */
+  /** The process that runs now. */
   pid(): number;
   kill(): Promise<void>;
   /** Starts a killed server again, on its port. */

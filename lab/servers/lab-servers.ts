@@ -10,9 +10,9 @@ export interface Node {
   kill(): Promise<void>;
   /** @param empty without its file */
   start(empty: boolean): Promise<void>;
-  /** Of a Redis: from now on writes beyond so many bytes are refused; 0: none are. */
+  /** A Redis refuses writes beyond so many bytes from now on; 0: none. */
   setMemory(bytes: number): Promise<void>;
-  /** Of a Postgres that was opened with `smallDisk`: whether its file system has no free block. */
+  /** Fills the file system of a Postgres that was opened with `smallDisk`, or clears it. */
   setDisk(isFull: boolean): Promise<void>;
 }
 
@@ -57,9 +57,9 @@ export interface LabOptions {
   /** Of `buildClock`. */
   readonly clock: string | null;
   readonly group: Group | null;
-  /** Of the Redis servers; by default the one that is installed. */
+  /** What the Redis servers run; by default the one that is installed. */
   readonly program?: string | null;
-  /** Of a single Redis, without Sentinels. */
+  /** How many a single Redis has, without Sentinels. */
   readonly replicas?: number;
   /** For a sale: Redis writes an append-only file, and the service prepares Postgres. */
   readonly durable?: boolean;
@@ -71,7 +71,7 @@ const never = async (): Promise<never> => {
   throw new Error('these servers have none');
 };
 
-/** What a node has not, and what servers without a group have not. */
+/** The methods that a node, or servers without a group, lack: each rejects. */
 export const lacking = {
   node: { save: never, kill: never, start: never, setMemory: never, setDisk: never },
   group: {

@@ -14,7 +14,7 @@ import { type ClusterMember, startRedisCluster } from './cluster.ts';
 export interface LinkedCluster extends AsyncDisposable {
   /** redis+cluster://… */
   readonly url: string;
-  /** Of the first member. */
+  /** Where the first member listens. */
   readonly port: number;
   /** For the ways of clients and of members. */
   set(mode: LinkMode): void;

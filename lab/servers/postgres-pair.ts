@@ -31,9 +31,9 @@ export interface PairOptions {
 export interface PostgresPair extends AsyncDisposable {
   /** postgresql://…@h1:p1,h2:p2/…?target_session_attrs=read-write */
   readonly url: string;
-  /** Of the first primary, past the proxies. */
+  /** Where the first primary listens, past the proxies. */
   readonly port: number;
-  /** Of the server that is the primary now, past the proxies. */
+  /** Where the server is that is the primary now, past the proxies. */
   currentUrl(): string;
   /** Connections to that server; each test asks anew. */
   sql(): pg.Pool;

@@ -38,9 +38,9 @@ export interface Sentinels extends AsyncDisposable {
   cut(server: RedisServer): void;
   /** Stops the first Sentinel of the URL; it is asked first. @returns what lets it continue */
   freezeFirst(): () => void;
-  /** So long a server has to be silent from now on before a Sentinel calls it down. */
+  /** Sets how long a server has to be silent before a Sentinel calls it down. */
   setDownAfter(ms: number): Promise<void>;
-  /** So long the Sentinels leave what `cutReplication` did, from now on; also the pause between two failovers. */
+  /** Sets how long the Sentinels leave what `cutReplication` did; also the pause between two failovers. */
   setFailoverTimeout(ms: number): Promise<void>;
   /** Ends the cut. */
   heal(server: RedisServer): void;
@@ -55,12 +55,12 @@ export interface Sentinels extends AsyncDisposable {
 }
 
 export interface SentinelOptions {
-  /** So long the Sentinels leave what `cutReplication` did; by default 3 s. */
+  /** How long the Sentinels leave what `cutReplication` did; by default 3 s. */
   readonly failoverTimeoutMs?: number;
   readonly replicas?: number;
   /** Further arguments of the servers; they win. */
   readonly args?: readonly string[];
-  /** Of servers and Sentinels; by default the Redis that is installed. */
+  /** What servers and Sentinels run; by default the Redis that is installed. */
   readonly program?: string;
 }
 

@@ -118,7 +118,7 @@ async function redisVersion(url: string): Promise<string> {
   return valkey === undefined ? (/^redis_version:(\S+)/m.exec(info)?.[1] ?? 'unknown') : `Valkey ${valkey}`;
 }
 
-/** Of a local Postgres, whose files the bench may read. */
+/** The first process of a local Postgres, whose files the bench may read. */
 const readPostgresPid = (url: string): Promise<number> =>
   withPostgres(url, async (client) => {
     const text = `SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int AS pid`;

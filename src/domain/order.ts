@@ -39,7 +39,7 @@ export interface PlacedOrderColumns {
 /** A change that Postgres has committed and the mirror of the sale must show: see the table mirror_outbox. */
 export type MirrorChange = { readonly saleId: number } & (
   | {
-      /** `release`: the unit and the customer are free. `take`: the order has a unit again. `record`: so it has, and Redis took the unit. */
+      /** `release`: the unit and the customer are free. `take`: the order has a unit again. `record`: the same, and Redis has already taken the unit. */
       readonly change: 'release' | 'take' | 'record';
       readonly orderId: string;
       readonly userId: string;

@@ -39,7 +39,7 @@ function maxConnections(): number {
     const text = readFileSync('/proc/self/limits', 'utf8');
     most = Number(/^Max open files +(\d+)/m.exec(text)?.[1] ?? most);
   } catch {
-    // Only Linux says it.
+    // Other systems than Linux have no such file.
   }
   return Math.max(1, most - limits.reservedDescriptors);
 }

@@ -20,7 +20,7 @@ const cells: Readonly<Record<string, { readonly speed: number; readonly p99: num
 
 interface Simulation {
   readonly seed: number;
-  /** Of the machine. */
+  /** How fast the machine is. */
   readonly speed?: number;
   /** Factors on a cell's accepted/s, and on its p99. */
   readonly faster?: Readonly<Record<string, number>>;

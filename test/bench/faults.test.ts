@@ -56,7 +56,7 @@ const SALES = [
   ['group-commit', 'disk-full'],
 ] as const;
 const LANES = 4;
-/** Of a cell with late writes: the next client may reconnect too late to overlap. Every other cell is tried once. */
+/** How often a cell with late writes is tried: the next client may reconnect too late to overlap. Others are tried once. */
 const TRIES = 5;
 
 const missing = await ensureZookeeper();

@@ -75,7 +75,7 @@ describe('the interval', () => {
 });
 
 describe('rounds', () => {
-  /** Of rounds 1, 2, …; null: the round does not have it. */
+  /** Values of rounds 1, 2, …; null: the round has none. */
   const byRound = (...all: readonly (number | null)[]): Map<number, number> =>
     new Map(all.flatMap((value, index) => (value === null ? [] : [[index + 1, value] as const])));
 

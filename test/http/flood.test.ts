@@ -35,7 +35,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** Of the customer's latency, ms. */
+/** The p99 of customers' latency, ms. */
 function p99Of(polite: readonly { readonly ms: number }[]): number {
   const sorted = polite.map(({ ms }) => ms).sort((a, b) => a - b);
   return sorted[Math.ceil(0.99 * sorted.length) - 1]!;

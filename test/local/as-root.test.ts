@@ -19,7 +19,7 @@ import {
   untilUp,
 } from './support.ts';
 
-/** Of an account that every Linux has. */
+/** The number of an account that every Linux has. */
 const DAEMON = 1;
 const programOf = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[0]!;
 /** The program, and the folders of its copy. */

@@ -54,7 +54,7 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
     const direct = await start({ STRATEGY, SEGMENTS: '2' });
     const { id } = await createSale(direct.url, 2);
     expect((await buy(delayed.url, id, 'warm-up')).status).toBe(201);
-    // Of all that is sent for a customer, only the script that takes a unit names an order, too.
+    // Only the script that takes a unit names a customer and an order.
     const held = proxy.holdRequest(STRATEGY === 'lua' ? '\r\n$3\r\nann\r\n' : '\r\n$3\r\nann\r\n$36\r\n');
     const asked = attempt(delayed.url, id, 'ann');
     await held;

@@ -177,7 +177,7 @@ describe.each([
 ])('%s', { timeout: 300_000 }, (STRATEGY, marker) => {
   it('finds a commit whose answer was lost, and does not sell twice', async () => {
     let waiting = false;
-    /** Of the attempt: background work commits on others, perhaps before it. */
+    /** The connection of the attempt: background work commits on others, perhaps before it. */
     let own: object | null = null;
     await using link = await TcpProxy.open({ port: scene.stores.postgresServer.port });
     link.watch = (request, connection) => {
@@ -259,7 +259,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
     await using link = await TcpProxy.open({
       port: scene.stores.redisServer.port,
       filter(request) {
-        // Of all that is asked for a customer, only the script that takes a unit names an order, too.
+        // Only the script that takes a unit names a customer and an order.
         const takes = unlucky !== undefined && request.includes(unlucky) && request.includes('\r\n$36\r\n');
         if (takes) link.set('lose-replies');
         return true;

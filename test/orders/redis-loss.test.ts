@@ -20,7 +20,7 @@ const APPLY_CHANGE = scriptText('sale/apply-change').split('\n')[0]!;
 const TIMEOUT_MS = 180_000;
 
 let redis: OwnRedis;
-/** Of what was started; called in reverse. */
+/** Each ends a part that was started; they are called in reverse. */
 const endings: (() => unknown)[] = [];
 
 function kept<T extends AsyncDisposable>(part: T): T {

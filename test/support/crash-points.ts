@@ -14,7 +14,7 @@ import type { Service } from './killable-service.ts';
 export interface Moment {
   readonly strategy: string;
   readonly step: string;
-  /** Of the requests of this step, counted from when the sale is there. */
+  /** Which request of this step, counted from when the sale is there. */
   readonly nth: number;
   /** Before: the request never arrives. After: it arrives, and its answer is lost. */
   readonly side: 'before' | 'after';

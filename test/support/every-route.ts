@@ -9,7 +9,7 @@ const ANSWER_MS = 45_000;
 export interface Things {
   readonly url: string;
   readonly saleId: number;
-  /** Of a customer each: one is cancelled, one paid, and one was closed before it is paid. */
+  /** One customer has each: one is cancelled, one paid, and one was closed before it is paid. */
   readonly orders: { readonly pending: string; readonly unpaid: string; readonly expired: string };
   readonly deadTask: number;
 }

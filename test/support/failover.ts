@@ -17,7 +17,7 @@ import { assertInvariants, type TestSale, World } from './world.ts';
 
 const FIRST = Number(process.env.FAILOVER_SEED ?? 1);
 export const SEEDS = Array.from({ length: Number(process.env.FAILOVERS ?? 1) }, (_, i) => FIRST + i);
-/** Of a test that runs all seeds. */
+/** How long a test of all seeds may take. */
 export const TIMEOUT_MS = SEEDS.length * 180_000;
 const LOG = new URL('../../bench/results/failovers.jsonl', import.meta.url);
 const STOCK = 120;
@@ -87,7 +87,7 @@ export async function openWorlds(redisUrl: string) {
 export interface ThereAndBack {
   away(): Promise<unknown>;
   back(): Promise<unknown>;
-  /** Of the primary. The caller disconnects it. */
+  /** Connects to the primary. The caller disconnects it. */
   client(): Promise<Redis>;
 }
 

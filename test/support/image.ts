@@ -131,7 +131,7 @@ function copy(
   const target = sources.pop()!;
   for (const source of sources) {
     const from = path.join(stage === undefined ? context : built.get(stage)!.root, source);
-    // Of a folder, the contents are copied.
+    // COPY copies the contents of a folder.
     const to = target.endsWith('/') && !statSync(from).isDirectory() ? target + path.basename(from) : target;
     cpSync(from, absolute(to), { recursive: true, verbatimSymlinks: true });
   }

@@ -52,7 +52,7 @@ function recordOf({ status, body }: Answer, saleId: number, id: number): History
   ];
 }
 
-/** Of a sale under load: what contradicts Postgres, whose state may be of any instant. */
+/** What contradicts Postgres, whose state may be of any instant, while customers buy. */
 export async function judgeHistory(
   sql: pg.Pool,
   saleId: number,

@@ -39,7 +39,7 @@ const accepted = new Counter('stampede_accepted');
 const refused = new Counter('stampede_refused');
 const unknown = new Counter('stampede_unknown');
 const unexpected = new Counter('stampede_unexpected');
-/** Of accepted attempts, from before the request until its answer was read, ms. */
+/** Latency of accepted attempts, from before the request until its answer was read, ms. */
 const latency = new Trend('stampede_latency', true);
 /** Units that the server says it sold beyond the stock, and to this load. */
 const oversold = new Counter('stampede_oversold');

@@ -37,7 +37,7 @@ export interface Struck {
   readonly band: Lanes['band'];
 }
 
-/** For so long customers come steadily. */
+/** How long customers come steadily. */
 export const STEADY_MS = 8_000;
 const BUCKET_MS = 100;
 /** A picture shows a longer pause only. */

@@ -11,11 +11,11 @@ import { openLabServers } from '../../../lab/servers/open.ts';
 import { findValkey } from '../../../lab/servers/valkey.ts';
 import { CLIENTS, type Client, judgeLock, type LabEvent, type LockTrial } from './history.ts';
 
-/** B and C work so long: less than a lease. */
+/** How long B and C work: less than a lease. */
 const WORK_MS = 700;
-/** The holder is struck so long after its grant, at the least; a seed adds up to as much again. */
+/** The least time from the grant to the strike; a seed adds up to as much again. */
 const STRIKE_MS = 150;
-/** Of a free lock; a lock that refuses A, as too few replicas have it, meets the fault without a holder. */
+/** A is granted a free lock in this time. A lock that refuses A, as too few replicas have it, meets the fault without a holder. */
 const GRANT_MS = 2_000;
 /** After the fault, for all to be served. */
 const PATIENCE_MS = 6 * TTL_MS;
@@ -23,7 +23,7 @@ const PATIENCE_MS = 6 * TTL_MS;
 /** The processes of one lane; they serve many trials, and one that a fault killed is replaced. */
 export class Clients implements AsyncDisposable {
   readonly #processes = new Map<Client, LockClients>();
-  /** Of the trial that runs. */
+  /** What the clients did in the trial that runs. */
   events: LabEvent[] = [];
 
   get(client: Client): LockClients {

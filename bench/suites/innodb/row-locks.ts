@@ -55,7 +55,7 @@ async function rollbackAfter(sql: Sql, ms: number): Promise<void> {
   await sql.run('ROLLBACK');
 }
 
-/** Of the statement alone; its effect is undone. */
+/** Times the statement alone; its effect is undone. */
 async function timed(sql: Sql, text: string): Promise<number> {
   await sql.run('BEGIN');
   const startMs = performance.now();

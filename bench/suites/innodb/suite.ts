@@ -142,7 +142,7 @@ const metrics = metricsOf(rows, {
   tries: 'Tries for each purchase.',
 });
 
-/** Of all rounds of a cell, without the control. */
+/** All rounds of a cell, without the control. */
 type OfCell = readonly [name: string, results: readonly InnodbResult[]];
 const byCell = (results: readonly InnodbResult[]): OfCell[] =>
   cells.map(({ name }) => [name, results.filter((one) => one.cell === name && one.rowLocks !== null)]);

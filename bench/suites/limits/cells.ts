@@ -169,7 +169,7 @@ export interface Kind {
   readonly cells: readonly LimitCell[];
   readonly goals: readonly Goal[];
   readonly connections: readonly number[];
-  /** Of each step. */
+  /** How long each step takes. */
   readonly seconds: number;
   readonly rounds: number;
   readonly lead: 'perSecond' | 'growth';

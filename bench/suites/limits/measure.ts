@@ -45,7 +45,7 @@ export interface LimitResult extends TrialBase {
   readonly memory: readonly (readonly [s: number, mebibytes: number])[];
   /** Null: there is nothing to audit. */
   readonly passed: boolean | null;
-  /** Of the service's time, by owner; empty: no profile was taken. */
+  /** Shares of the service's time by owner; empty: no profile was taken. */
   readonly shares: readonly Share[];
 }
 

@@ -33,7 +33,7 @@ const httpUrl = /^node:(_http|http|net|internal\/(stream|net))/;
 
 export const profileFlags = (folder: string): string[] => ['--cpu-prof', `--cpu-prof-dir=${folder}`];
 
-/** Of the largest profile in the folder; others are those of helper threads. */
+/** Reads the largest profile in the folder; others are those of helper threads. */
 export async function sharesIn(folder: string): Promise<Share[]> {
   const files = await readdir(folder);
   const texts = await Promise.all(files.map((file) => readFile(join(folder, file), 'utf8')));

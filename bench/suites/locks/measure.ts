@@ -13,7 +13,7 @@ const reportMs = 15_000;
 export interface Measuring {
   readonly lock: string;
   readonly processes: number;
-  /** Of all processes together. */
+  /** In all processes together. */
   readonly waiters: number;
   readonly servers: Servers;
   readonly resource: string;

@@ -24,7 +24,7 @@ export interface Servers extends AsyncDisposable {
 }
 
 export interface ServerRoom extends AsyncDisposable {
-  /** Of the servers that were started. */
+  /** Versions of the servers that were started. */
   readonly versions: Readonly<Record<string, string>>;
   /** @throws when the servers cannot be started; the message says what to do */
   open(kind: ServerKind): Promise<Servers>;

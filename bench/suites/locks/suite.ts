@@ -19,10 +19,10 @@ const compared = [...everyLock, ...onValkey];
 function readLocksOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
   const options = {
     locks: given.names('locks', smoke ? ['redis', 'redis-semaphore', 'none'] : ['all']),
-    /** Of each shape, after the warm-up. */
+    /** How long each shape is measured, after the warm-up. */
     durationMs: given.number('duration', smoke ? 300 : 2_000),
     warmupMs: given.number('warmup', smoke ? 100 : 500),
-    /** Of all processes together. */
+    /** In all processes together. */
     waiters: given.number('waiters', 64),
     processes: given.number('processes', smoke ? 2 : 4),
   };

@@ -13,7 +13,7 @@ export interface Overload {
   readonly busyP99Ms: number | null;
   /** Sent, and neither admitted nor busy. */
   readonly other: number;
-  /** Of each second with admitted attempts: their number, and their p99 in ms. */
+  /** For each second with admitted attempts, their number and their p99 in ms. */
   readonly admittedBySecond: Points;
   readonly p99BySecond: Points;
 }

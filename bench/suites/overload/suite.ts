@@ -41,7 +41,7 @@ const recoveryMs = 5_000;
 /** So many that the stores are busy and no attempt is shed: strategies with batches serve more at a time. */
 const closedConnections = (strategy: string): number =>
   strategy === 'lua' || strategy === 'group-commit' ? 128 : 12;
-/** Of the sale before the overload: more than any strategy sells. */
+/** The stock of the sale before the overload: more than any strategy sells. */
 const capacityUnits = 500_000;
 /** No strategy admits more than this multiple of its capacity. A unit of `skip-locked` is a row. */
 const mostAdmitted = 5;

@@ -66,11 +66,11 @@ export interface LoadsContext {
 
 /** Longer than any wait inside the service. */
 const requestTimeoutMs = 10_000;
-/** Of a warm-up sale: no strategy of a young process sells faster. */
+/** No strategy of a young process sells a warm-up sale faster. */
 const warmUpUnitsPerSecond = 20_000;
 /** Capacity is at most so many times the rate of the warm-up, when code is young; a unit of `skip-locked` is a row. */
 const stockReserve = 12;
-/** Of the attempts on a sale that sells out; the others are repeats. */
+/** Share of first attempts on a sale that sells out; the others are repeats. */
 const firstAttempts = 0.9;
 const sellOutConnections = 512;
 const maxOutstanding = 10_000;

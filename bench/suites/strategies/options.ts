@@ -90,7 +90,7 @@ export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mist
     /** Null: for-update, or the first safe one. */
     baseline: given.text('baseline', null),
     load: loads.filter((kind) => wanted.includes(kind)),
-    /** Of capacity. */
+    /** How long capacity is measured. */
     durationMs: given.number('duration', smoke ? 600 : 5_000),
     warmupMs: given.number('warmup', smoke ? 300 : 3_000),
     /** Connections at which capacity is measured; the first one is where all are ranked. */

@@ -125,7 +125,7 @@ export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts)
     timeToSellOutMs: soldOut && isSold ? sellingUs / 1_000 : null,
     acceptedLatencyMs: latency(acceptedUs),
     refusedLatencyMs: latency(latencies(answered.filter(({ outcome }) => outcome === 'sold-out'))),
-    /** Of accepted attempts: ms by percent, ascending. */
+    /** Latency of accepted attempts: ms by percent, ascending. */
     latencyCurve: curve,
     firstComeShare: firstComeShare(history, facts),
     /** Units by ms after the first invocation. */

@@ -63,7 +63,7 @@ async function openReceiver() {
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     deliveries,
-    /** Of all deliveries, in ms. */
+    /** When each delivery came, in ms. */
     times,
     async [Symbol.asyncDispose]() {
       server.closeAllConnections();
