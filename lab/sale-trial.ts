@@ -1,4 +1,4 @@
-/** One sale in a shop of its own: customers come ─▶ strike ─▶ heal ─▶ audit. The load is the caller's. */
+/** One sale in a separate shop: customers come ─▶ strike ─▶ heal ─▶ audit. The load is the caller's. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type AuditReport, audit } from './audit/audit.ts';
 import type { OrderRow } from './audit/check.ts';

@@ -1,4 +1,5 @@
 /** A process of lock clients, from its parent's side. It can be paused together with everything that its holders assume, or killed. */
+import { setMaxListeners } from 'node:events';
 import { type Program, startProgram, type Wait } from '../kit/processes.ts';
 import type { Command, Commands, HolderEvent, Reply, What } from './protocol.ts';
 
@@ -13,13 +14,17 @@ export interface Sending extends Wait {
 }
 
 export class LockClients implements AsyncDisposable {
-  /** Steps of its holders. */
-  onEvent: (event: HolderEvent) => void = () => {};
+  /** Called for each step of its holders. By default a rejection that a lock lets escape ends all commands. */
+  onEvent: (event: HolderEvent) => void = (event) => {
+    if (event.kind === 'failed') this.#escaped.abort(new Error(`a rejection escaped: ${event.reason}`));
+  };
+  readonly #escaped = new AbortController();
   readonly #program: Program<Command, FromProcess>;
   readonly #pending = new Map<number, (reply: Reply) => void>();
   #ids = 0;
 
   constructor() {
+    setMaxListeners(0, this.#escaped.signal);
     this.#program = startProgram<Command, FromProcess>('lab/clients/lock-client.ts');
     this.#program.onMessage((message) => {
       if (message.kind === 'reply') this.#pending.get(message.id)?.(message);
@@ -27,19 +32,20 @@ export class LockClients implements AsyncDisposable {
     });
   }
 
-  /** @throws the client's error, or when the process ends, the signal fires, or no reply comes in time */
+  /** @throws the client's error, or when a rejection escapes, the process ends, the signal fires, or no reply comes in time */
   async send<Name extends keyof Commands>(
     name: Name,
     what: What<Name>,
-    { client = 0, withinMs = REPLY_MS, ...wait }: Sending = {},
+    { client = 0, withinMs = REPLY_MS, signal }: Sending = {},
   ): Promise<ReturnType<Commands[Name]>> {
     const id = this.#ids++;
+    const escaped = this.#escaped.signal;
     const ask = (answered: (reply: Reply) => void): void => {
       this.#pending.set(id, answered);
       this.#program.send({ id, client, name, what });
     };
     const reply = await this.#program
-      .until(ask, { withinMs, ...wait })
+      .until(ask, { withinMs, signal: signal ? AbortSignal.any([signal, escaped]) : escaped })
       .finally(() => this.#pending.delete(id));
     if (reply.error !== undefined) throw new Error(reply.error);
     return reply.value as ReturnType<Commands[Name]>;

@@ -135,7 +135,7 @@ export interface Commands {
   claim(what: Part): PartResult;
   /** Increments an unprotected counter in Redis under the lock. */
   count(what: { readonly resource: string; readonly times: number; readonly counterUrl: string }): void;
-  /** Opens a lock of its own. */
+  /** Opens a lock for itself, and needs no client. */
   leave(what: LockToOpen & { readonly resource: string }): Leftovers;
   guard(what: Guard): void;
   award(what: Awarding): AwardCounts;
