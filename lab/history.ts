@@ -52,6 +52,15 @@ export interface HistoryRecord {
   readonly units?: number;
 }
 
+/** What is known of a request before its answer. */
+export const unanswered = {
+  completedUs: null,
+  result: 'info',
+  outcome: 'unknown',
+  orderId: null,
+  status: null,
+} as const;
+
 /** Lines that are gathered before they are written. */
 const chunkLines = 2_000;
 

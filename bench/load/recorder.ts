@@ -1,6 +1,6 @@
 /** Records what happens to each attempt, and reads what generators outside this process recorded in files. */
 import { readFile } from 'node:fs/promises';
-import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../lab/history.ts';
+import { type AttemptOutcome, type HistoryRecord, resultOf, unanswered } from '../../lab/history.ts';
 import { type Answer, quotedLength } from './answer.ts';
 
 /** An answer outside the contract, kept for the report. */
@@ -29,14 +29,7 @@ export class Recorder {
 
   /** @param us when the request was handed to its socket, µs of the load's clock */
   sent(id: number, saleId: number, userId: string, us: number): void {
-    const open = {
-      completedUs: null,
-      result: 'info',
-      outcome: 'unknown',
-      orderId: null,
-      status: null,
-    } as const;
-    this.#records.set(id, { id, op: 'purchase', saleId, userId, invokedUs: us, ...open });
+    this.#records.set(id, { id, op: 'purchase', saleId, userId, invokedUs: us, ...unanswered });
   }
 
   hasSent(id: number): boolean {

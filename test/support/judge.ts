@@ -4,7 +4,7 @@ import type pg from 'pg';
 import { type CheckName, checkNames, findingsOf } from '../../lab/audit/audit.ts';
 import { isActive } from '../../lab/audit/check.ts';
 import { readNow } from '../../lab/audit/reader.ts';
-import { type HistoryRecord, resultOf } from '../../lab/history.ts';
+import { type HistoryRecord, resultOf, unanswered } from '../../lab/history.ts';
 import type { Answer } from './client.ts';
 
 /** What may be wrong at any time. That a unit is free again after a refusal is not. */
@@ -61,10 +61,9 @@ export async function judgeHistory(
   const before = [...history()];
   const stores = await readNow(sql, null, saleId);
   // Requests that were sent meanwhile may have taken effect.
-  const unknown = { completedUs: null, result: 'info', outcome: 'unknown', orderId: null } as const;
   const meanwhile = history()
     .slice(before.length)
-    .map((one): HistoryRecord => ({ ...one, ...unknown }));
+    .map((one): HistoryRecord => ({ ...one, ...unanswered }));
   const strange = before.filter(({ outcome }) => outcome === 'unexpected');
   return [
     ...findingsOf(ANY_TIME, [...before, ...meanwhile], stores),

@@ -1,6 +1,6 @@
 /** What clients asked a service, and what it answered: the history that the audit judges. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../lab/history.ts';
+import { type AttemptOutcome, type HistoryRecord, resultOf, unanswered } from '../../lab/history.ts';
 import type { Answer } from './client.ts';
 
 /** Longer than any answer of the service takes; a later one counts as none. */
@@ -73,14 +73,7 @@ export class Ledger {
 
   #add(request: Request): number {
     const id = this.#history.length;
-    const open = {
-      completedUs: null,
-      result: 'info',
-      outcome: 'unknown',
-      orderId: null,
-      status: null,
-    } as const;
-    this.#history.push({ ...open, ...request, id, saleId: this.#saleId, invokedUs: nowUs() });
+    this.#history.push({ ...unanswered, ...request, id, saleId: this.#saleId, invokedUs: nowUs() });
     return id;
   }
 }
