@@ -153,7 +153,8 @@ describe('npm run bench', () => {
 describe('the other suites', () => {
   it('locks sees two holders exactly where nothing is locked, and counts requests and commands', async () => {
     const args = ['--locks', 'redis,redis-setnx,redlock-5,none', '--waiters', '8'];
-    const { code, results } = await finished('locks', '--smoke', ...args);
+    // What the server counts beside the grants is little in a second, also on a busy machine.
+    const { code, results } = await finished('locks', '--smoke', '--duration', '1', ...args);
     expect(code).toBe(0);
     const row = (name: string) => results.summary.find(({ cell }) => cell === name)!;
     for (const name of ['redis', 'redis-setnx', 'redlock-5']) {
@@ -163,7 +164,7 @@ describe('the other suites', () => {
     // Without a script, requests of clients are the commands of the server; with scripts the server counts more.
     const { values } = row('redis-setnx');
     expect(values['solo.requests']!.median).toBeCloseTo(2, 1);
-    expect(Math.round(values['solo.commands']!.median)).toBe(2); // and what the server does by itself meanwhile
+    expect(values['solo.commands']!.median).toBeCloseTo(2, 1);
     const scripted = row('redis').values;
     expect(scripted['solo.commands']!.median).toBeGreaterThan(2 * scripted['solo.requests']!.median);
   }, 180_000);
@@ -194,15 +195,12 @@ describe('the other suites', () => {
   it('points finds duplicates where a lock alone guards, and none behind the unique key', async () => {
     const { code, results } = await finished('points', '--smoke');
     const verdicts = Object.fromEntries(results.summary.map(({ cell, verdict }) => [cell, verdict]));
-    const { 'lock-alone': control, ...guarded } = verdicts;
-    expect(guarded).toEqual({ 'unique-key': 'pass', lock: 'pass' });
-    // A second may be too short for a lock to be lost between the check and the insert, on a busy machine; then the run fails.
-    const isSeen = control === 'fail (expected)';
+    expect(verdicts).toEqual({ 'unique-key': 'pass', lock: 'pass', 'lock-alone': 'fail (expected)' });
     for (const { values } of results.summary) {
       expect(values.awardsPerSecond!.median).toBeGreaterThan(0);
       expect(values.repeatsPerSecond!.median).toBeGreaterThan(0);
     }
-    expect(code).toBe(isSeen ? 0 : 1);
+    expect(code).toBe(0);
   });
 
   it('tasks delivers every task, although a process is killed', async () => {

@@ -15,7 +15,7 @@ const bench = strategyBench({ withCheck: false });
 const safe = [...strategies].filter(
   ([, { description }]) => description.store === 'postgres' && description.guarantees.neverOversells,
 );
-/** They meet at the row of the sale, or at that of a unit: an attempt waits for who has it. */
+/** They meet at the row of the sale, or at that of a unit: an attempt waits for the transaction that holds it. */
 const waits = ['for-update', 'for-update-prisma', 'conditional-update', 'group-commit'];
 
 describe.each(safe)('%s', (name, entry) => {

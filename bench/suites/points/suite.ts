@@ -60,6 +60,8 @@ const cells: readonly PointsCell[] = [
 
 const leadMs = 30;
 const loseEveryMs = 1;
+/** The control races until it has awarded twice, at most so often: one race may be too short on a busy machine. */
+const mostRaces = 10;
 
 /** Until the signal fires. @returns how many locks were lost */
 async function loseLocks(redis: Redis, signal: AbortSignal): Promise<number> {
@@ -122,11 +124,15 @@ async function runTrial(
     onStep('repeating');
     const repeats = await measure(workers, 'repeat', options, signal);
     onStep('racing while locks are lost');
-    const end = new AbortController();
-    const losing = withRedis(redisUrl, (redis) => loseLocks(redis, end.signal));
-    await measure(workers, 'race', options, signal).finally(() => end.abort());
-    const lostLocks = await losing;
-    const duplicates = await countDuplicates(databaseUrl);
+    const races = cell.unsafe && point.processes! > 1 ? mostRaces : 1;
+    let [lostLocks, duplicates] = [0, 0];
+    for (let n = 0; n < races && duplicates === 0; n++) {
+      const end = new AbortController();
+      const losing = withRedis(redisUrl, (redis) => loseLocks(redis, end.signal));
+      await measure(workers, 'race', options, signal).finally(() => end.abort());
+      lostLocks += await losing;
+      duplicates = await countDuplicates(databaseUrl);
+    }
     return {
       point,
       awardsPerSecond: awards.added / seconds,
