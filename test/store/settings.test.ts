@@ -26,13 +26,19 @@ it('names the statements that give the role what a pooler drops', async () => {
   const url = new URL(stores.databaseUrl);
   url.username = role;
   url.password = 'secret';
-  const connectionString = url.href;
-  const before = new pg.Pool({ connectionString });
+  const before = await connect(url.href);
   const statements = await missingSettings(before);
   expect(statements).toHaveLength(4);
   for (const statement of statements) await before.query(statement);
   await before.end();
-  const after = new pg.Pool({ connectionString });
+  const after = await connect(url.href);
   expect(await missingSettings(after)).toEqual([]);
   await after.end();
 });
+
+/** A client, not a pool: a pool's end does not wait for its connections, and the database is dropped next. */
+async function connect(connectionString: string): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString });
+  await client.connect();
+  return client;
+}

@@ -18,10 +18,10 @@ export const TIMEOUTS = {
  */
 export const PLANNER = { enable_seqscan: 'off' } as const;
 
-/** @returns the statements that give the role what a connection of the pool lacks @throws what Postgres throws */
-export async function missingSettings(pool: pg.Pool): Promise<string[]> {
+/** @returns the statements that give the role what a connection lacks @throws what Postgres throws */
+export async function missingSettings(connection: Pick<pg.ClientBase, 'query'>): Promise<string[]> {
   const wanted: Readonly<Record<string, unknown>> = { ...TIMEOUTS, ...PLANNER };
-  const { rows } = await pool.query<{ name: string; setting: string }>(
+  const { rows } = await connection.query<{ name: string; setting: string }>(
     'SELECT name, setting FROM pg_settings WHERE name = ANY($1)',
     [Object.keys(wanted)],
   );
