@@ -11,7 +11,7 @@ import type { Closers, Core, Reports } from './core.ts';
 import type { LoopHealth } from './metrics/background.ts';
 import { measureAudit, measureOldSnapshots } from './metrics/instruments.ts';
 import type { Lifecycle } from './orders/lifecycle.ts';
-import type { Pipeline } from './orders/purchase.ts';
+import type { OrderCommitter } from './orders/order-committer.ts';
 import { type ReaperContext, reapOnce, startReaper } from './orders/reservation-reaper.ts';
 import { appendPending, auditHead, auditState } from './store/postgres/audit-log.ts';
 import { oldSnapshots } from './store/postgres/old-snapshots.ts';
@@ -25,7 +25,8 @@ import { startTasks, type Tasks } from './tasks/tasks.ts';
 export interface BackgroundContext {
   readonly config: Config;
   readonly core: Core;
-  readonly pipeline: Pipeline;
+  /** Null: the strategy commits by itself. */
+  readonly committer: OrderCommitter | null;
   readonly lifecycle: Lifecycle;
   /** Health of the expiry loop, which runs in `lifecycle`. */
   readonly expiry: LoopHealth;
@@ -35,10 +36,13 @@ export interface BackgroundContext {
 
 /** Starts all loops. Returns after the first pass of the reaper. */
 export async function startBackground(context: BackgroundContext, closers: Closers): Promise<Tasks> {
-  const { config, core, pipeline, lifecycle, expiry, reports, log } = context;
+  const { config, core, committer, lifecycle, expiry, reports, log } = context;
   const { postgres, redis, outbox } = core;
   if (redis !== null) closers.add(inspectRedis(redis, commandsFor(config), reports));
-  if (pipeline.committer !== null) await runReaper(pipeline, core, reports, log, closers);
+  const { mirror, knownSoldOut } = core.strategy;
+  if (knownSoldOut) closers.add(async () => knownSoldOut.close());
+  if (mirror !== null && committer !== null)
+    await runReaper({ ...core, ...reports, mirror, committer }, reports, log, closers);
   const expire = (isStopped: () => boolean) => untilNone(() => lifecycle.expireDue(), isStopped);
   closers.add(
     repeatedly(limits.sweepEveryMs, (isStopped) => expiry.step('expire orders', () => expire(isStopped))),
@@ -54,22 +58,16 @@ export async function startBackground(context: BackgroundContext, closers: Close
 }
 
 async function runReaper(
-  { strategy, committer }: Extract<Pipeline, { strategy: { kind: 'reserves' } }>,
-  { sales, orders }: Core,
-  { instruments, background }: Reports,
+  stores: Omit<ReaperContext, 'health' | 'log'>,
+  { background }: Reports,
   log: Logger,
   closers: Closers,
 ): Promise<void> {
   const context: ReaperContext = {
-    mirror: strategy.mirror,
-    committer,
-    sales,
-    orders,
-    instruments,
+    ...stores,
     health: background.loop('reservation-reaper'),
     log: (message, details) => log.warn(details, message),
   };
-  if (strategy.latch) closers.add(async () => strategy.latch?.close());
   // Before the first request: another strategy may have sold since this one last ran.
   const counts = await context.health.step('scan sales', () => reapOnce(context));
   if (Object.values(counts ?? {}).some((n) => n > 0))

@@ -12,7 +12,7 @@ import { type BackgroundHealth, backgroundHealth } from './metrics/background.ts
 import { errorLog } from './metrics/error-log.ts';
 import { createInstruments, type Instruments } from './metrics/instruments.ts';
 import { reach, type StoreUrls } from './startup.ts';
-import { storeOf } from './store/failures.ts';
+import { storeOf } from './store/failures/any-store.ts';
 import { createOutboxRelay, type OutboxRelay } from './store/outbox-relay.ts';
 import { type OrderTable, orderTable } from './store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from './store/postgres/pool.ts';
@@ -119,10 +119,8 @@ export async function openCore(
   const inRedis = redis === null ? null : { ...config, redis, epochs: redisEpochs(redis, postgres), lock };
   const context = { ...config, postgres, sales, orders, onBatch, onError };
   const strategy = strategies.get(config.strategy)!.create(context, inRedis);
-  const outbox =
-    strategy.kind === 'reserves'
-      ? createOutboxRelay(postgres, strategy.mirror, background.loop('mirror-outbox'))
-      : null;
+  const { mirror } = strategy;
+  const outbox = mirror && createOutboxRelay(postgres, mirror, background.loop('mirror-outbox'));
   return { postgres, redis, sales, orders, lock, strategy, outbox };
 }
 

@@ -30,7 +30,7 @@ async function main(): Promise<number> {
   const reports = reportsOf();
   try {
     const { sales, orders, strategy, outbox } = await openCore(config, urls, reports, closers);
-    const mirror = strategy.kind === 'reserves' ? strategy.mirror : null;
+    const { mirror } = strategy;
     const context = { mirror, sales, orders };
     let different = 0;
     for await (const { saleId, differences } of compareAll(context)) {

@@ -33,9 +33,10 @@ import {
   measureLatch,
 } from './metrics/instruments.ts';
 import { createLifecycle } from './orders/lifecycle.ts';
-import { createOrderCommitter } from './orders/order-committer.ts';
+import { createOrderCommitter, type OrderCommitter } from './orders/order-committer.ts';
 import { createPayments } from './orders/payments.ts';
-import { createPurchases, type Pipeline, type Purchases } from './orders/purchase.ts';
+import { createPurchases, type Purchases } from './orders/purchase.ts';
+import { COMMITTED_ALREADY, createSettlement } from './orders/settlement.ts';
 import { ledger } from './points/ledger.ts';
 import type { StoreUrls } from './startup.ts';
 import { addAuditEvent } from './store/postgres/audit-log.ts';
@@ -111,12 +112,12 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const tracing = await openTracing(config, core, reports, closers);
   await warnOfSettings(core, log);
 
-  const pipeline = createPipeline(config, core, reports, tracing);
+  const committer = createCommitter(config, core, reports, tracing);
   const expiry = reports.background.loop('expiry');
   const lifecycle = createLifecycle({ ...core, instruments, health: expiry });
-  const background = { config, core, pipeline, lifecycle, expiry, reports, log };
+  const background = { config, core, committer, lifecycle, expiry, reports, log };
   const tasks = await startBackground(background, closers);
-  const { shedder, ...opened } = openPurchases(config, pipeline, core, reports);
+  const { shedder, ...opened } = openPurchases(config, committer, core, reports);
   const purchases = tracing?.purchases(opened.purchases) ?? opened.purchases;
   closers.add(() => purchases.idle());
   const warn = (message: string, details: object = {}) => log.warn(details, message);
@@ -200,20 +201,20 @@ function openReads(
   const postgres = openPostgres(databaseUrl, onConnectionError, limits.readPoolSize);
   closers.add(() => postgres.close());
   tracing?.postgres(postgres.pool);
-  return readsFrom(postgres, strategy.kind === 'reserves' ? strategy.mirror : null);
+  return readsFrom(postgres, strategy.mirror);
 }
 
-function createPipeline(
+/** Null: the strategy commits by itself. */
+function createCommitter(
   config: Config,
-  { postgres, orders, strategy }: Core,
+  { postgres, orders, strategy: { mirror } }: Core,
   { instruments, onError }: Reports,
   tracing: Tracing | null,
-): Pipeline {
-  if (strategy.kind === 'commits') return { strategy, committer: null };
-  const { mirror } = strategy;
+): OrderCommitter | null {
+  if (mirror === null) return null;
   const committer = createOrderCommitter({ ...config, postgres, orders, mirror, instruments, onError });
   measureCommitter(instruments, committer);
-  return { strategy, committer: tracing?.committer(committer) ?? committer };
+  return tracing?.committer(committer) ?? committer;
 }
 
 /** Loads OpenTelemetry if traces are exported. */
@@ -234,19 +235,20 @@ async function openTracing(
 
 function openPurchases(
   config: Config,
-  pipeline: Pipeline,
-  { postgres, orders }: Core,
+  committer: OrderCommitter | null,
+  { postgres, orders, strategy }: Core,
   { instruments, onError }: Reports,
 ): { readonly purchases: Purchases; readonly shedder: LoadShedder } {
-  const { strategy } = pipeline;
-  const shedder = createLoadShedder(config.admissionMs, strategy.maxBatch);
+  const { mirror, knownSoldOut, maxBatch } = strategy;
+  const shedder = createLoadShedder(config.admissionMs, maxBatch);
   measureAdmission(instruments, shedder);
-  if (strategy.kind === 'reserves' && strategy.latch) measureLatch(instruments, strategy.latch);
+  if (knownSoldOut) measureLatch(instruments, knownSoldOut);
   const tally = attemptTally(instruments.registry, config.strategy);
-  return {
-    purchases: createPurchases({ ...config, pipeline, postgres, orders, shedder, tally, onError }),
-    shedder,
-  };
+  const settlement =
+    mirror === null || committer === null
+      ? COMMITTED_ALREADY
+      : createSettlement({ ...config, mirror, committer, postgres, orders, onError });
+  return { purchases: createPurchases({ strategy, settlement, shedder, tally }), shedder };
 }
 
 /** What the service reports about itself. */

@@ -149,6 +149,41 @@ describe('imports', () => {
   });
 });
 
+describe('a failure', () => {
+  const readers = source.filter((file) => !file.startsWith('src/store/failures/'));
+
+  it('is found in the text of a message by store/failures only', () => {
+    const reading =
+      /\bmessage\)?\.(startsWith|includes|match|search)|\bmessage\s*[!=]==|\.(test|exec)\([^()]*\bmessage\b/;
+    expect(reading.test("error.message.startsWith('READONLY')")).toBe(true);
+    for (const file of readers) expect(text(file), file).not.toMatch(reading);
+  });
+
+  it('keeps its kind: nothing reads a reason apart', () => {
+    for (const file of readers) expect(text(file), file).not.toMatch(/\breason\.(startsWith|includes|match)/);
+  });
+
+  it('of a retry is one list', () => {
+    const lists = source.filter((file) => /\bCONFLICTS\b|serialization-failure/.test(text(file)));
+    expect(lists).toEqual(['src/store/failures/postgres.ts']);
+  });
+});
+
+describe('the fate of a reservation', () => {
+  it('is decided in orders/fate.ts only', () => {
+    const deciding = /discardUnit: true|ownerOrderId: (?!string)\w/;
+    const places = source.filter((file) => deciding.test(text(file)));
+    expect(places).toEqual(['src/orders/fate.ts']);
+  });
+
+  it('does not depend on a kind of strategy', () => {
+    for (const file of source) expect(text(file), file).not.toMatch(/kind\s*[!=]==\s*'(reserves|commits)'/);
+    expect(
+      importsOf('src/strategies/strategy.ts').filter((one) => one.startsWith('src/strategies/')),
+    ).toEqual([]);
+  });
+});
+
 describe('pages', () => {
   it.each(source.filter((file) => file.startsWith('src/web/')))(
     '%s takes only types and pure code from the service',

@@ -59,7 +59,7 @@ async function attemptTwice(name: string, databaseUrl: string, saleId: number, r
     await strategy.load?.((await sales.get(saleId))!);
     const attempt = async (userId: string) => {
       const own = { saleId, userId, orderId: randomUUID() };
-      const { kind } = await strategy.reserve(own);
+      const { kind } = await strategy.decide(own);
       if (kind !== 'accepted') throw new Error(`an attempt ended as ${kind}`);
       return own;
     };

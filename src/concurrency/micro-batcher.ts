@@ -25,6 +25,9 @@ interface KeyQueue<T, R> {
   lastSize: number;
 }
 
+/** Why an item was not processed. */
+export type NotProcessed = 'queue-full' | 'waited-too-long';
+
 export interface MicroBatcherOptions<T, R> {
   /** Members of a batch. */
   readonly maxBatch: number;
@@ -41,7 +44,7 @@ export interface MicroBatcherOptions<T, R> {
   /** Processes one batch. Calls `answer` for each member as soon as its result is final. */
   work(key: number, items: readonly T[], answer: (item: T, answer: R) => void): Promise<void>;
   /** The answer to an item that is not processed. */
-  rejected(reason: string): R;
+  rejected(reason: NotProcessed): R;
   /** Whether a single member may have caused the failure of the batch. */
   isMemberError(error: unknown): boolean;
 }

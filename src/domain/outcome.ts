@@ -1,7 +1,7 @@
 /**
  * How an attempt ends. Each outcome is a value; only defects throw.
  *
- *   attempt ──▶ strategy.reserve ──┬─▶ reserved ──▶ committer ──┬─▶ accepted   (committed in Postgres)
+ *   attempt ──▶ strategy.decide ───┬─▶ reserved ──▶ committer ──┬─▶ accepted   (committed in Postgres)
  *                                  │                            ├─▶ replayed   (the customer had an order already)
  *                                  │                            ├─▶ sold-out   (Postgres rejected it: Redis had one unit too many)
  *                                  │                            ├─▶ busy       (Postgres was unavailable; the unit was released)
@@ -41,6 +41,23 @@ export type ClaimedReservation = Reservation & Claim;
 /** The order in an answer. */
 export type PlacedOrder = Pick<Order, 'orderId' | 'saleId' | 'userId' | 'status'>;
 
+/** How the commit of a reservation ended. */
+export type CommitResult =
+  | { readonly kind: 'committed'; readonly order: PlacedOrder }
+  /** The customer has another active order. */
+  | { readonly kind: 'existing'; readonly order: PlacedOrder }
+  /** Postgres has no free unit, or no such sale. Nothing was written. */
+  | { readonly kind: 'rejected'; readonly reason: 'sold-out' | 'unknown-sale' }
+  /** The sale was loaded in another epoch of Redis since the reservation. Nothing was written. */
+  | { readonly kind: 'superseded'; readonly reason: string }
+  /** Nothing was written; a retry may help. */
+  | { readonly kind: 'busy'; readonly reason: string; readonly cause: BusyCause }
+  /** No reply arrived: the order may be committed. */
+  | { readonly kind: 'unknown'; readonly reason: string };
+
+/** `order`: Postgres rejects this order, whatever is committed with it. The last two: it had no turn. */
+export type BusyCause = 'postgres' | 'order' | 'queue-full' | 'waited-too-long';
+
 /** Nothing was sold, and nothing changed. */
 export type Rejection =
   | { readonly kind: 'sold-out' }
@@ -56,21 +73,10 @@ export interface Unknown {
   readonly reason: string;
 }
 
-/** The answer of a strategy that commits. */
-export type CommitOutcome =
-  | { readonly kind: 'accepted'; readonly order: PlacedOrder }
-  | { readonly kind: 'replayed'; readonly order: PlacedOrder }
-  | Rejection
-  | Unknown;
-
-/** The answer of a strategy that reserves. `isReplicated`: as many replicas as REDIS_WAIT asks for have the reservation. */
-export type ReserveOutcome =
-  /** Redis took a unit; the order committer commits it. */
-  | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation; readonly isReplicated: boolean }
-  /** Redis knows an earlier order of this customer; Postgres knows its state. */
-  | { readonly kind: 'held'; readonly reservation: Reservation; readonly isReplicated: boolean }
-  | Rejection
-  | Unknown;
+/** The sale was loaded in another epoch of Redis since (store/redis/epochs.ts): the copy that was loaded decides. Nothing was sold. */
+export interface Superseded {
+  readonly kind: 'superseded';
+}
 
 /** The answer to the customer. */
 export type Outcome =
@@ -78,3 +84,12 @@ export type Outcome =
   | { readonly kind: 'replayed'; readonly order: PlacedOrder }
   | Rejection
   | Unknown;
+
+/** What a strategy decides. `isReplicated`: as many replicas as REDIS_WAIT asks for have the reservation. */
+export type Decision =
+  /** Redis took a unit; the order committer commits it. */
+  | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation; readonly isReplicated: boolean }
+  /** Redis knows an earlier order of this customer; Postgres knows its state. */
+  | { readonly kind: 'held'; readonly reservation: Reservation; readonly isReplicated: boolean }
+  | Outcome
+  | Superseded;

@@ -7,7 +7,7 @@ import type { Lifecycle } from '../orders/lifecycle.ts';
 import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
 import type { Ledger } from '../points/ledger.ts';
-import { storeFailure } from '../store/failures.ts';
+import { storeFailure } from '../store/failures/any-store.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { TaskAdmin } from '../tasks/tasks.ts';
@@ -139,7 +139,7 @@ function consoleContext({ service, reads, strategy, stopping, onReadError }: Htt
     metrics: () => metricsText(service),
     degraded: service.degraded,
     stores: () => runChecks(service.checks),
-    reconcile: { mirror: strategy.kind === 'reserves' ? strategy.mirror : null, ...reads },
+    reconcile: { mirror: strategy.mirror, ...reads },
     stopping,
     onReadError: (error) => onReadError('watch-metrics', error),
   };
@@ -185,15 +185,15 @@ function storeProblem(
 ): { slug: 'busy' | 'unknown-outcome'; reason: string; detail: string } | null {
   const failure = storeFailure(error);
   if (failure.kind === 'defect') return null;
-  return failure.kind === 'busy'
+  return failure.kind === 'unknown'
     ? {
-        slug: 'busy',
-        reason: failure.reason,
-        detail: 'Nothing was changed. Retry after the delay in Retry-After.',
-      }
-    : {
         slug: 'unknown-outcome',
         reason: failure.reason,
         detail: 'A store did not answer. Check the result before you repeat the request.',
+      }
+    : {
+        slug: 'busy',
+        reason: failure.reason,
+        detail: 'Nothing was changed. Retry after the delay in Retry-After.',
       };
 }

@@ -16,13 +16,13 @@
 import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import { localQueue } from '../concurrency/local-queue.ts';
+import { expectedPostgresFailure } from '../store/failures/postgres.ts';
 import {
   AdvisorySession,
   closeSessionPool,
   openSessionPool,
   REPLY_MS,
 } from '../store/postgres/advisory-session.ts';
-import { expectedPostgresFailure } from '../store/postgres/failures.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { acceptLease } from './kit/poll.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
@@ -94,7 +94,7 @@ export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
       opened?.destroy();
       if (waiter.signal.aborted) return waiter.notAcquired();
       const failure = expectedPostgresFailure(error);
-      return { kind: 'unavailable', reason: 'reason' in failure ? failure.reason : failure.code };
+      return { kind: 'unavailable', reason: failure.reason };
     }
   }
 

@@ -14,7 +14,7 @@
 import { randomUUID } from 'node:crypto';
 import type pg from 'pg';
 import { localQueue } from '../concurrency/local-queue.ts';
-import { expectedPostgresFailure } from '../store/postgres/failures.ts';
+import { expectedPostgresFailure } from '../store/failures/postgres.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { Compensations } from './kit/compensations.ts';
 import { acceptLease, poll, type Retry } from './kit/poll.ts';
@@ -95,7 +95,7 @@ export function createPostgresRowLock(pool: pg.Pool): Lock {
     } catch (error) {
       const failure = expectedPostgresFailure(error);
       if (failure.kind === 'unknown') compensate(resource, token, ttlMs, acquiring);
-      return { kind: 'unavailable', reason: 'reason' in failure ? failure.reason : failure.code };
+      return { kind: 'unavailable', reason: failure.reason };
     }
   }
 

@@ -12,7 +12,8 @@
  */
 import { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
-import { isDenied, missingRules, OF_A_LOCK, PROBE_KEY } from '../store/redis/permissions.ts';
+import { isDenied } from '../store/failures/redis.ts';
+import { missingRules, OF_A_LOCK, PROBE_KEY } from '../store/redis/permissions.ts';
 import { type Claim, polledLock } from './kit/polled-lock.ts';
 import { requestQuorum } from './kit/quorum.ts';
 import { defineTokenScripts, lockKey } from './kit/redis.ts';

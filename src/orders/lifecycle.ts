@@ -10,8 +10,8 @@ import { limits } from '../config/limits.ts';
 import type { Order } from '../domain/order.ts';
 import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
+import { afterWrite, isAnswer, isHeldUp, UNREAD } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
-import { afterWrite, isAnswer, isHeldUp, UNREAD } from '../store/postgres/failures.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import { isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
 

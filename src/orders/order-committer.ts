@@ -9,7 +9,7 @@
  *                                          an order of the customer ──▶ existing (or committed, by an earlier try)
  *                                          no unit, no such sale ─────▶ rejected
  *                                          a unit is free by now ─────▶ tried again
- *                                          its sale was loaded in another epoch since ──▶ busy: see store/redis/epochs.ts
+ *                                          its sale was loaded in another epoch since ──▶ superseded: see store/redis/epochs.ts
  *
  *   deadlock: tried again · rejected because of one order: the batcher splits the batch · no answer: a barrier, then
  *   INSERT_UP_TO_STOCK, within bounds; else unknown
@@ -23,18 +23,18 @@
  */
 import { microBatcher } from '../concurrency/micro-batcher.ts';
 import { limits } from '../config/limits.ts';
-import type { ClaimedReservation, PlacedOrder, Reservation } from '../domain/outcome.ts';
+import type { ExpectedFailure, Rejected } from '../domain/failure.ts';
+import type { BusyCause, ClaimedReservation, CommitResult, Reservation } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { Unanswered } from '../store/late-requests.ts';
 import {
-  CONFLICTS,
   classifyPostgresError,
   expectedPostgresFailure,
   isAnswer,
+  isOfAnotherEpoch,
   isRowError,
-  type PostgresFailure,
-  SUPERSEDED,
-} from '../store/postgres/failures.ts';
+  rejected,
+} from '../store/failures/postgres.ts';
+import type { Unanswered } from '../store/late-requests.ts';
 import {
   COUNT_IN_EPOCH,
   IN_EPOCH,
@@ -46,24 +46,15 @@ import {
   setBarrier,
 } from '../store/postgres/insert-orders.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
+import { placeInRounds } from '../store/postgres/place-in-rounds.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-
-export type CommitResult =
-  | { readonly kind: 'committed'; readonly order: PlacedOrder }
-  /** The customer has another active order. */
-  | { readonly kind: 'existing'; readonly order: PlacedOrder }
-  /** Postgres has no free unit, or no such sale. Nothing was written. */
-  | { readonly kind: 'rejected'; readonly reason: 'sold-out' | 'unknown-sale' }
-  /** Nothing was written; a retry may help. */
-  | { readonly kind: 'busy'; readonly reason: string }
-  /** No reply arrived: the order may be committed. */
-  | { readonly kind: 'unknown'; readonly reason: string };
+import { explanations } from './uninserted-orders.ts';
 
 export interface OrderCommitter {
   /**
    * Commits one reservation, together with others that wait. Never throws for a failure of Postgres.
-   * @param noTimeout waits for its turn until the claim ends; `busy` with the reason CLAIM_EXPIRED then leaves the reservation to
+   * @param noTimeout waits for its turn until the claim ends; `busy` with the cause `waited-too-long` then leaves the reservation to
    *   the next claim
    */
   commit(reservation: ClaimedReservation, noTimeout?: boolean): Promise<CommitResult>;
@@ -99,15 +90,10 @@ const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock', IN_EPOCH
 
 const UNIQUE_VIOLATION = '23505';
 const NO_UNIT = 'sales_sold_within_stock';
-/** Reasons of `busy`. After the last one, the other sales of the batch may still be in their epochs. */
-const TRIED_AGAIN = new Set([...CONFLICTS, SUPERSEDED]);
 
 /** Orders of all sales share one queue; those claimed from another process have another queue, because they need a barrier. */
 const FIRST_CLAIMS = 0;
 const LATER_CLAIMS = 1;
-
-/** The reason of `busy` when the claim ended while the reservation waited for its turn. */
-export const CLAIM_EXPIRED = 'committer-waited-too-long';
 
 /** A reservation on its way to Postgres. */
 interface Commit {
@@ -119,7 +105,12 @@ interface Commit {
 /** Postgres rejected a batch because of a member. */
 class BatchRejected extends Error {
   override readonly name = 'BatchRejected';
-  readonly code = 'ERR_STAMPEDE_BATCH_REJECTED';
+  readonly reason: string;
+
+  constructor({ reason }: Rejected) {
+    super(reason);
+    this.reason = reason;
+  }
 }
 
 export function createOrderCommitter(context: OrderCommitterContext): OrderCommitter {
@@ -144,7 +135,7 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
     eagerBelow: limits.batchEagerBelow,
     maxQueued: limits.commitQueue,
     waitMs: limits.commitWaitMs,
-    rejected: (reason) => ({ kind: 'busy', reason: `committer-${reason}` }),
+    rejected: (cause) => ({ kind: 'busy', reason: `committer-${cause}`, cause }),
     isMemberError: (error) => error instanceof BatchRejected,
     onBatch: (size) => context.instruments.commitBatchSize.observe(size),
   });
@@ -162,7 +153,7 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
     try {
       return await batcher.submit(queue, commit, untilMs);
     } catch (error) {
-      if (error instanceof BatchRejected) return notCommitted(commit, error.message);
+      if (error instanceof BatchRejected) return notCommitted(commit, error.reason, 'order');
       throw error;
     }
   }
@@ -198,47 +189,57 @@ async function commitBatch(
   commits: readonly Commit[],
   answer: Answer,
 ): Promise<void> {
-  const answerAll = (reason: string) => {
+  const over = (left: readonly Commit[], reason: string) => {
     for (const commit of left) answer(commit, notCommitted(commit, reason));
+    return 'over' as const;
   };
   const claimEndMs = Math.min(...commits.map(({ reservation }) => reservation.untilMs));
   const untilMs = Math.min(performance.now() + limits.commitGiveUpMs, claimEndMs);
-  let left = commits;
-  if (queue === LATER_CLAIMS && !(await barrier(context, left, 0)))
-    return answerAll('earlier-commit-in-progress');
+  if (queue === LATER_CLAIMS && !(await barrier(context, commits, 0))) {
+    over(commits, 'earlier-commit-in-progress');
+    return;
+  }
   const isFresh = queue === FIRST_CLAIMS && commits.every(({ unanswered }) => unanswered === null);
   let statement = isFresh ? INSERT_ALL : INSERT_UP_TO_STOCK;
 
-  for (let tries = 0; tries < limits.commitRetries && performance.now() < untilMs; tries++) {
+  async function place(left: readonly Commit[]): Promise<Placed | 'again' | 'over'> {
     const result = await insert(context, statement, left, claimEndMs);
+    if (result.kind === 'conflict') return 'again'; // with the same statement
+    const isMembers = result.kind === 'rejected' && (statement === INSERT_UP_TO_STOCK || !isOfState(result));
+    if (isMembers) throw new BatchRejected(result);
+    statement = INSERT_UP_TO_STOCK;
     switch (result.kind) {
       case 'placed':
-        left = await answerWhatIsFound(context, left, result, answer);
-        if (left.length === 0) return;
-        break;
+        return result;
+      case 'rejected':
+        return 'again';
       case 'unanswered':
         for (const commit of left) commit.unanswered = result.reason;
-        if (!(await barrier(context, left, result.lateUntilMs))) return answerAll(result.reason);
-        break;
-      case 'rejected':
-        if (statement === INSERT_UP_TO_STOCK || !isConflict(result))
-          throw new BatchRejected(`rejected-by-postgres:${result.constraint}`);
-        break;
-      case 'busy':
-        if (!TRIED_AGAIN.has(result.reason)) return answerAll(result.reason);
-        if (result.reason !== SUPERSEDED) continue; // with the same statement
-        break;
+        return (await barrier(context, left, result.lateUntilMs)) ? 'again' : over(left, result.reason);
+      default:
+        return over(left, result.reason);
     }
-    statement = INSERT_UP_TO_STOCK;
   }
-  answerAll('contended');
+
+  const left = await placeInRounds(
+    commits,
+    {
+      place,
+      orderIdOf: ({ reservation }) => reservation.orderId,
+      inserted(commit) {
+        const { orderId, saleId, userId } = commit.reservation;
+        answer(commit, { kind: 'committed', order: { orderId, saleId, userId, status: 'pending' } });
+      },
+      explain: (others) => answerWhatIsFound(context, others, answer),
+    },
+    untilMs,
+  );
+  over(left, 'contended');
 }
 
-function isConflict({ constraint, code }: Rejected): boolean {
-  return constraint === NO_UNIT || code === UNIQUE_VIOLATION;
-}
-
-type Rejected = Extract<PostgresFailure, { kind: 'rejected' }>;
+/** Whether the state of the stores explains it: an order exists, units are missing, or a sale is in another epoch. */
+const isOfState = (failure: Rejected): boolean =>
+  failure.constraint === NO_UNIT || failure.code === UNIQUE_VIOLATION || isOfAnotherEpoch(failure);
 
 /** Sends one statement. @throws a defect that no member can have caused */
 async function insert(
@@ -246,7 +247,7 @@ async function insert(
   statement: Statement,
   commits: readonly Commit[],
   untilMs: number,
-): Promise<Placed | Unanswered | Exclude<PostgresFailure, { kind: 'defect' | 'unknown' }>> {
+): Promise<Placed | Unanswered | Exclude<ExpectedFailure, { kind: 'unknown' }>> {
   const reservations = commits.map(({ reservation }) => reservation);
   const batch = {
     orderIds: reservations.map(({ orderId }) => orderId),
@@ -258,14 +259,22 @@ async function insert(
     return await placeMany(context.postgres, statement, batch, context.paymentWindowS, untilMs);
   } catch (error) {
     const failure = classifyPostgresError(error);
-    if (failure.kind === 'unknown') return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
-    if (failure.kind === 'defect' && !isAnswer(error)) throw error;
-    if (failure.kind === 'defect') context.onError('commit-orders', error);
-    else if (failure.kind === 'rejected' || TRIED_AGAIN.has(failure.reason) || !isRowError(error))
-      return failure;
-    // What a trigger or a value made Postgres reject may be one member's fault.
-    const { code = '' } = error as { code?: string };
-    return { kind: 'rejected', constraint: code === 'P0001' ? '' : code, code };
+    switch (failure.kind) {
+      case 'unknown':
+        return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
+      case 'defect':
+        if (!isAnswer(error)) throw error;
+        context.onError('commit-orders', error);
+        break;
+      case 'rejected':
+      case 'conflict':
+        return failure;
+      default:
+        if (!isRowError(error)) return failure;
+    }
+    // What a value made Postgres reject may be one member's fault.
+    const { code } = error as { code: string };
+    return rejected(code, code);
   }
 }
 
@@ -289,105 +298,45 @@ function barrier({ postgres }: OrderCommitterContext, commits: readonly Commit[]
 }
 
 /** This try wrote nothing; an earlier one may have, when its answer was lost. */
-function notCommitted({ unanswered }: Commit, reason: string): CommitResult {
-  return unanswered === null ? { kind: 'busy', reason } : { kind: 'unknown', reason: unanswered };
+function notCommitted({ unanswered }: Commit, reason: string, cause: BusyCause = 'postgres'): CommitResult {
+  return unanswered === null ? { kind: 'busy', reason, cause } : { kind: 'unknown', reason: unanswered };
 }
 
 /**
- * Resolves the orders that were inserted, and gives the others a reason: an order exists, or there is no unit, or no sale.
- * Inserted orders are committed, even when the others cannot be read now. An order that is found counts once it is replicated.
+ * Answers orders that were not inserted: an order exists, or there is no unit, or no sale. An order that is found counts once it is
+ * replicated.
  * @returns those that were not inserted although a unit is free: they conflicted with an order that is gone by now
  */
 async function answerWhatIsFound(
   context: OrderCommitterContext,
   commits: readonly Commit[],
-  placed: Placed,
   answer: Answer,
 ): Promise<readonly Commit[]> {
-  const others: Commit[] = [];
-  for (const commit of commits) {
-    const { orderId, saleId, userId } = commit.reservation;
-    if (placed.has(orderId))
-      answer(commit, { kind: 'committed', order: { orderId, saleId, userId, status: 'pending' } });
-    else others.push(commit);
-  }
-  if (others.length === 0) return [];
-  let found: Found;
+  let resultOf: (reservation: ClaimedReservation) => CommitResult | null;
   try {
-    found = await findOrders(
+    resultOf = await explanations(
       context,
-      others.map(({ reservation }) => reservation),
+      commits.map(({ reservation }) => reservation),
     );
-    if (found.orders.size > 0) await context.postgres.replicated();
   } catch (error) {
-    const failure = expectedPostgresFailure(error);
-    for (const commit of others)
-      answer(commit, notCommitted(commit, failure.kind === 'rejected' ? failure.code : failure.reason));
+    const { reason } = expectedPostgresFailure(error);
+    for (const commit of commits) answer(commit, notCommitted(commit, reason));
     return [];
   }
-  return others.filter((commit) => {
-    const { saleId, epoch } = commit.reservation;
-    const result = resultOf(commit.reservation, found);
-    if (result === SUPERSEDED) {
-      supersede(context, saleId, epoch!);
-      answer(commit, notCommitted(commit, SUPERSEDED));
+  return commits.filter((commit) => {
+    const result = resultOf(commit.reservation);
+    if (result?.kind === 'superseded') {
+      supersede(context, commit.reservation);
+      answer(commit, commit.unanswered === null ? result : notCommitted(commit, result.reason));
     } else if (result !== null) answer(commit, result);
     return result === null;
   });
 }
 
-function supersede({ mirror, onError }: OrderCommitterContext, saleId: number, epoch: number): void {
+function supersede({ mirror, onError }: OrderCommitterContext, { saleId, epoch }: ClaimedReservation): void {
   const report = (error: unknown) => onError('supersede-epoch', error);
   mirror
-    .supersede(saleId, epoch)
+    .supersede(saleId, epoch!)
     .then((isOurs) => isOurs && report(new Error(`sale ${saleId} was loaded in another epoch of Redis`)))
     .catch(report);
-}
-
-interface Found {
-  /** The order that a reservation conflicted with: its own, by an earlier try, or another one of the customer; by order id. */
-  readonly orders: ReadonlyMap<string, PlacedOrder>;
-  /** The sales of those without an order. */
-  readonly sales: ReadonlyMap<number, { readonly free: number; readonly epoch: number | null }>;
-}
-
-function resultOf(
-  { orderId, saleId, userId, epoch }: ClaimedReservation,
-  { orders, sales }: Found,
-): CommitResult | typeof SUPERSEDED | null {
-  const order = orders.get(orderId);
-  if (order === undefined) {
-    const sale = sales.get(saleId);
-    if (sale === undefined) return { kind: 'rejected', reason: 'unknown-sale' };
-    if (sale.epoch !== null && epoch !== null && sale.epoch !== epoch) return SUPERSEDED;
-    return sale.free > 0 ? null : { kind: 'rejected', reason: 'sold-out' };
-  }
-  const kind = order.orderId === orderId ? 'committed' : 'existing';
-  return { kind, order: { orderId: order.orderId, saleId, userId, status: order.status } };
-}
-
-async function findOrders(
-  { orders: table, postgres }: OrderCommitterContext,
-  reservations: readonly Reservation[],
-): Promise<Found> {
-  const active = await table.activeOf(reservations);
-  const byCustomer = new Map(active.map((order) => [`${order.saleId} ${order.userId}`, order]));
-  const activeOf = ({ saleId, userId }: Reservation) => byCustomer.get(`${saleId} ${userId}`);
-  const without = reservations.filter((r) => activeOf(r) === undefined).map((r) => r.orderId);
-  const own = without.length === 0 ? [] : await table.existing(without);
-  const byId = new Map(own.map((order) => [order.orderId, order]));
-  const orders = new Map<string, PlacedOrder>();
-  const saleIds = new Set<number>();
-  for (const reservation of reservations) {
-    const order = activeOf(reservation) ?? byId.get(reservation.orderId);
-    if (order !== undefined) orders.set(reservation.orderId, order);
-    else saleIds.add(reservation.saleId);
-  }
-  if (saleIds.size === 0) return { orders, sales: new Map() };
-  const { rows } = await postgres.pool.query<{ id: number; free: number; epoch: number | null }>({
-    name: 'free-units',
-    text: 'SELECT id, stock - sold AS free, mirror_epoch AS epoch FROM sales WHERE id = ANY($1::int[])',
-    values: [[...saleIds]],
-  });
-  return { orders, sales: new Map(rows.map((sale) => [sale.id, sale])) };
 }

@@ -1,33 +1,21 @@
 /**
- * One attempt, from the parsed request to its outcome: see the states in domain/outcome.ts. The strategy decides. A Postgres
- * strategy has then committed; the reservation of a Redis strategy goes through settlement.ts.
+ * One attempt, from the parsed request to its outcome: see the states in domain/outcome.ts. The strategy decides, and settlement.ts
+ * commits what it has reserved.
  */
 import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { limits } from '../config/limits.ts';
 import type { Attempt } from '../domain/order.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { AttemptTally } from '../metrics/attempt-tally.ts';
-import { SUPERSEDED } from '../store/postgres/failures.ts';
-import type { OrderTable } from '../store/postgres/orders.ts';
-import type { PostgresStore } from '../store/postgres/pool.ts';
-import type { CommittingStrategy, ReservingStrategy } from '../strategies/strategy.ts';
-import type { OrderCommitter } from './order-committer.ts';
+import type { Strategy } from '../strategies/strategy.ts';
 import { newOrderId } from './order-id.ts';
-import { createSettlement } from './settlement.ts';
-
-/** A strategy, and the settlement that commits its reservations. */
-export type Pipeline =
-  | { readonly strategy: CommittingStrategy; readonly committer: null }
-  | { readonly strategy: ReservingStrategy; readonly committer: OrderCommitter };
+import type { Settlement } from './settlement.ts';
 
 export interface PurchaseContext {
-  readonly pipeline: Pipeline;
-  readonly postgres: PostgresStore;
-  readonly orders: OrderTable;
-  readonly confirm: 'durable' | 'accepted';
+  readonly strategy: Strategy;
+  readonly settlement: Settlement;
   readonly shedder: LoadShedder;
   readonly tally: AttemptTally;
-  readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
 export interface Purchases {
@@ -41,13 +29,15 @@ export interface Purchases {
   idle(): Promise<void>;
 }
 
-export function createPurchases(context: PurchaseContext): Purchases {
-  const { pipeline, shedder, tally } = context;
-  const { strategy, committer } = pipeline;
-  const latch = strategy.kind === 'reserves' ? strategy.latch : undefined;
-  const isAheadOfCommits = () =>
-    context.confirm === 'accepted' && committer !== null && committer.waiting >= limits.acceptedBacklog;
-  const { decide, idle } = deciderOf(context);
+export function createPurchases({ strategy, settlement, shedder, tally }: PurchaseContext): Purchases {
+  const { knownSoldOut } = strategy;
+  const decideOnce = async (attempt: Attempt) => settlement.settle(await strategy.decide(attempt));
+
+  async function decide(attempt: Attempt): Promise<Outcome> {
+    let outcome = await decideOnce(attempt);
+    if (outcome.kind === 'superseded') outcome = await decideOnce(attempt);
+    return outcome.kind === 'superseded' ? SUPERSEDED : outcome;
+  }
 
   async function admitted(
     saleId: number,
@@ -72,38 +62,11 @@ export function createPurchases(context: PurchaseContext): Purchases {
     attempt(saleId, userId, client = null) {
       if (saleId > limits.maxSaleId) return { kind: 'unknown-sale' };
       const startedMs = performance.now();
-      if (latch?.isSoldOut(saleId, userId)) return counted(SOLD_OUT, startedMs);
+      if (knownSoldOut?.isSoldOut(saleId, userId)) return counted(SOLD_OUT, startedMs);
       // Orders accepted ahead of their commit must not pile up without bound.
-      const isAdmitted = !isAheadOfCommits() && shedder.enter(client);
+      const isAdmitted = !settlement.isBehind && shedder.enter(client);
       if (isAdmitted === false) return counted(OVERLOADED, startedMs);
       return admitted(saleId, userId, isAdmitted, startedMs);
-    },
-    idle,
-  };
-}
-
-function deciderOf({ pipeline, ...context }: PurchaseContext): {
-  readonly decide: (attempt: Attempt) => Promise<Outcome>;
-  readonly idle: () => Promise<void>;
-} {
-  const { committer, strategy } = pipeline;
-  if (committer === null) {
-    return {
-      async decide(attempt) {
-        const outcome = await strategy.reserve(attempt);
-        return outcome.kind === 'accepted' ? { ...outcome, durable: true } : outcome;
-      },
-      async idle() {},
-    };
-  }
-  const settlement = createSettlement({ ...context, mirror: strategy.mirror, committer });
-  const decide = async (attempt: Attempt) => settlement.settle(await strategy.reserve(attempt));
-  return {
-    async decide(attempt) {
-      const outcome = await decide(attempt);
-      const isSuperseded = outcome.kind === 'busy' && outcome.reason === SUPERSEDED;
-      // The copy of the sale that was loaded since decides: Redis was promoted, or the sale's slot moved.
-      return isSuperseded ? decide(attempt) : outcome;
     },
     idle: () => settlement.idle(),
   };
@@ -111,3 +74,4 @@ function deciderOf({ pipeline, ...context }: PurchaseContext): {
 
 const SOLD_OUT: Outcome = { kind: 'sold-out' };
 const OVERLOADED: Outcome = { kind: 'busy', reason: 'overloaded' };
+const SUPERSEDED: Outcome = { kind: 'busy', reason: 'reserved-in-another-epoch' };

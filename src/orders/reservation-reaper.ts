@@ -13,16 +13,17 @@
  */
 import { repeatedly } from '../concurrency/periodic.ts';
 import { limits } from '../config/limits.ts';
-import type { ClaimedReservation } from '../domain/outcome.ts';
+import type { ClaimedReservation, CommitResult } from '../domain/outcome.ts';
 import { freeUnits, type Sale } from '../domain/sale.ts';
 import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { isStoreUnavailable } from '../store/failures.ts';
+import { isStoreUnavailable } from '../store/failures/any-store.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import { type SaleDigest, windowOf } from '../store/redis/scripts.ts';
-import type { CommitResult, OrderCommitter } from './order-committer.ts';
+import { carryOut, fateOf } from './fate.ts';
+import type { OrderCommitter } from './order-committer.ts';
 import { repair } from './reconcile.ts';
 
 export interface ReaperContext {
@@ -184,8 +185,8 @@ async function reapOne(
   const item = `order ${reservation.orderId}`;
   try {
     const result = await commitOrRelease(context, reservation, counts);
-    const isRejected = result.kind === 'busy' && result.reason.startsWith('rejected-by-postgres');
-    if (isRejected) context.health.failed(item, new Error(result.reason));
+    if (result.kind === 'busy' && result.cause === 'order')
+      context.health.failed(item, new Error(result.reason));
     else context.health.succeeded(item);
   } catch (error) {
     if (isStoreUnavailable(error)) throw error;
@@ -201,23 +202,16 @@ async function commitOrRelease(
 ): Promise<CommitResult> {
   const { mirror, committer, instruments, log } = context;
   const result = await committer.commit(reservation);
+  await carryOut(mirror, reservation, fateOf(reservation, result, false));
   switch (result.kind) {
-    case 'committed': // the committer acknowledges it
+    case 'committed':
       counts.committed++;
       break;
     case 'existing':
-      await mirror.release(reservation, { ownerOrderId: result.order.orderId });
-      counts.released++;
-      break;
     case 'rejected':
-      await mirror.release(reservation, { discardUnit: true });
       counts.released++;
       break;
-    case 'busy':
-      await mirror.unclaim(reservation);
-      counts.postponed++;
-      return result;
-    case 'unknown':
+    default:
       counts.postponed++;
       return result;
   }

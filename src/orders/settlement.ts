@@ -13,15 +13,18 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { limits } from '../config/limits.ts';
 import type {
   ClaimedReservation,
+  CommitResult,
+  Decision,
   Outcome,
   PlacedOrder,
   Reservation,
-  ReserveOutcome,
+  Superseded,
 } from '../domain/outcome.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-import { CLAIM_EXPIRED, type CommitResult, type OrderCommitter } from './order-committer.ts';
+import { carryOut, fateOf, uncertain } from './fate.ts';
+import type { OrderCommitter } from './order-committer.ts';
 
 export interface SettlementContext {
   readonly mirror: SaleMirror;
@@ -33,27 +36,28 @@ export interface SettlementContext {
 }
 
 export interface Settlement {
-  /** The answer to an attempt, from the strategy's outcome. @throws (rejects) for a defect only */
-  settle(outcome: ReserveOutcome): Promise<Outcome>;
+  /** The answer to an attempt, from the strategy's decision. @throws (rejects) for a defect only */
+  settle(decision: Decision): Settled | Promise<Settled>;
+  /** Whether as many orders wait for their commit as may be accepted ahead of it. */
+  readonly isBehind: boolean;
   /** Waits for commits in the background. */
   idle(): Promise<void>;
 }
 
+type Settled = Outcome | Superseded;
+
 export function createSettlement(context: SettlementContext): Settlement {
   const { mirror, committer } = context;
-  /**
-   * Whether customers get a 202 before the commit. A release is not final then: a failover to a replica that missed it restores
-   * the reservation, which is then committed (see lua/sale/load.lua). So after a release the answer is not `busy`.
-   */
+  /** Whether customers get a 202 before the commit: see fate.ts. */
   const isAhead = context.confirm === 'accepted';
   const background = new Set<Promise<unknown>>();
   /** Commits in progress by order id; repeats join the pending promise. */
-  const inProgress = new Map<string, Promise<Outcome>>();
+  const inProgress = new Map<string, Promise<Settled>>();
 
-  function commitOrRelease(reservation: ClaimedReservation): Promise<Outcome> {
+  function commitOrRelease(reservation: ClaimedReservation): Promise<Settled> {
     const outcome = committer
       .commit(reservation)
-      .then((result) => outcomeOf(reservation, result))
+      .then((result) => conclude(reservation, result))
       .finally(() => inProgress.delete(reservation.orderId));
     inProgress.set(reservation.orderId, outcome);
     return outcome;
@@ -69,10 +73,9 @@ export function createSettlement(context: SettlementContext): Settlement {
     const work = committer
       .commit({ ...reservation, epoch: null }, true)
       .then(async (result) => {
-        const outcome = result.kind === 'busy' ? result : await outcomeOf(reservation, result);
-        const isLeftToReaper = outcome.kind === 'busy' && outcome.reason === CLAIM_EXPIRED;
-        if (outcome.kind === 'accepted' || isLeftToReaper) return;
-        failed(new Error(result.kind === 'rejected' ? result.reason : outcome.kind));
+        if (result.kind === 'busy' && result.cause === 'waited-too-long') return; // left to the reaper
+        const { kind } = result.kind === 'busy' ? result : await conclude(reservation, result);
+        if (kind !== 'accepted') failed(new Error(result.kind === 'rejected' ? result.reason : kind));
       })
       .catch(failed)
       .finally(() => background.delete(work));
@@ -81,55 +84,19 @@ export function createSettlement(context: SettlementContext): Settlement {
   }
 
   /** The outcome of an attempt with a claimed reservation. */
-  async function outcomeOf(reservation: ClaimedReservation, result: CommitResult): Promise<Outcome> {
-    const { orderId } = reservation;
-    switch (result.kind) {
-      case 'committed':
-        return { kind: 'accepted', order: result.order, durable: true };
-      case 'unknown':
-        return { ...result, orderId }; // the reaper commits it, or finds it committed
-      case 'existing': {
-        const { order } = result;
-        return release(reservation, { ownerOrderId: order.orderId }, { kind: 'replayed', order });
-      }
-      case 'rejected':
-        return release(reservation, { discardUnit: true }, { kind: result.reason });
-      case 'busy':
-        // Under a later claim, the order may have been committed by the process with the earlier one.
-        if (!reservation.isFirst || isAhead) return leave(reservation, result.reason);
-        return release(reservation, {}, result);
-    }
-  }
-
-  /**
-   * When the release is not certain, the reservation may still be committed: then only `unknown` is correct. A reservation that is gone
-   * while its claim is this process's was dropped, in another epoch: only this process could have committed it.
-   */
-  async function release(
-    reservation: ClaimedReservation,
-    options: { discardUnit?: boolean; ownerOrderId?: string },
-    outcome: Outcome,
-  ): Promise<Outcome> {
+  async function conclude(reservation: ClaimedReservation, result: CommitResult): Promise<Settled> {
+    const fate = fateOf(reservation, result, isAhead);
     try {
-      const reply = await mirror.release(reservation, options);
-      const isGone = reply === 'gone' && performance.now() < reservation.untilMs;
-      if ((reply === 'released' || isGone) && (outcome.kind === 'replayed' || !isAhead)) return outcome;
+      return await carryOut(mirror, reservation, fate);
     } catch (error) {
-      context.onError('release-reservation', error, idsOf(reservation));
+      const doing = fate.inRedis === 'unclaim' ? 'abandon-reservation' : 'release-reservation';
+      context.onError(doing, error, idsOf(reservation));
+      return uncertain(reservation, fate);
     }
-    return unknown(reservation, 'reservation-not-released');
-  }
-
-  /** Ends the claim, so that another process can claim the reservation. */
-  async function leave(reservation: ClaimedReservation, reason: string): Promise<Outcome> {
-    await mirror.unclaim(reservation).catch((error) => {
-      context.onError('abandon-reservation', error, idsOf(reservation)); // the claim ends by itself
-    });
-    return unknown(reservation, reason);
   }
 
   /** Redis has an earlier order of the customer. */
-  async function replay(reservation: Reservation, isReplicated: boolean): Promise<Outcome> {
+  async function replay(reservation: Reservation, isReplicated: boolean): Promise<Settled> {
     const { orderId, saleId, userId } = reservation;
     const untilMs = performance.now() + limits.replayWaitMs;
     try {
@@ -154,23 +121,26 @@ export function createSettlement(context: SettlementContext): Settlement {
   }
 
   /** @returns null when another process has the claim */
-  async function claimAndSettle(reservation: Reservation): Promise<Outcome | null> {
+  async function claimAndSettle(reservation: Reservation): Promise<Settled | null> {
     const claim = await mirror.claim(reservation);
     if (claim === 'claimed-by-another') return null;
     return claim === 'released' ? RESERVATION_RELEASED : commitOrRelease(claim);
   }
 
   return {
-    async settle(outcome) {
-      switch (outcome.kind) {
+    settle(decision) {
+      switch (decision.kind) {
         case 'reserved':
-          if (isAhead && outcome.isReplicated) return acceptAhead(outcome.reservation);
-          return commitOrRelease(outcome.reservation);
+          if (isAhead && decision.isReplicated) return acceptAhead(decision.reservation);
+          return commitOrRelease(decision.reservation);
         case 'held':
-          return replay(outcome.reservation, outcome.isReplicated);
+          return replay(decision.reservation, decision.isReplicated);
         default:
-          return outcome;
+          return decision;
       }
+    },
+    get isBehind() {
+      return isAhead && committer.waiting >= limits.acceptedBacklog;
     },
     async idle() {
       await Promise.all(background);
@@ -178,6 +148,17 @@ export function createSettlement(context: SettlementContext): Settlement {
     },
   };
 }
+
+/** Of a strategy that commits by itself. */
+export const COMMITTED_ALREADY: Settlement = {
+  settle(decision) {
+    if (decision.kind === 'reserved' || decision.kind === 'held')
+      throw new Error('a strategy without a mirror has made a reservation');
+    return decision;
+  },
+  isBehind: false,
+  async idle() {},
+};
 
 /** Redis has not applied it yet: the customer may buy again in a moment. */
 const ORDER_JUST_CLOSED: Outcome = { kind: 'busy', reason: 'order-just-closed' };
@@ -188,7 +169,7 @@ function unknown({ orderId }: Reservation, reason: string): Outcome {
 }
 
 /** The answer to a repeat, from the outcome of the attempt that it repeats. */
-function replayOf(outcome: Outcome): Outcome {
+function replayOf(outcome: Settled): Settled {
   if (outcome.kind !== 'accepted') return outcome;
   return isActive(outcome.order) ? { kind: 'replayed', order: outcome.order } : ORDER_JUST_CLOSED;
 }

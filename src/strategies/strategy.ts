@@ -1,12 +1,12 @@
 /**
  * The interface of every strategy: the algorithm that decides whether an attempt gets a unit.
  *
- * There are two kinds. One *reserves* a unit in Redis; orders/order-committer.ts commits the reservation afterwards. The other
- * *commits* order, count and points by itself. A strategy returns its outcome as a value and throws only for defects.
+ * A strategy with a mirror reserves a unit in Redis; orders/order-committer.ts commits the reservation afterwards. A strategy without
+ * one commits order, count and points by itself. A strategy returns its decision as a value and throws only for defects.
  */
 import type { StrategyDescription } from '../domain/guarantees.ts';
 import type { Attempt } from '../domain/order.ts';
-import type { CommitOutcome, ReserveOutcome } from '../domain/outcome.ts';
+import type { Decision } from '../domain/outcome.ts';
 import type { Sale } from '../domain/sale.ts';
 import type { Lock } from '../locks/lock.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
@@ -15,7 +15,6 @@ import type { SaleTable } from '../store/postgres/sales.ts';
 import type { RedisStore } from '../store/redis/connection.ts';
 import type { RedisEpochs } from '../store/redis/epochs.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-import type { SoldOutLatch } from './redis/sold-out-latch.ts';
 
 /**
  * What a purchase locks first in Postgres: the row of the sale, or the customer's entry in the unique index of active orders. Late
@@ -23,13 +22,27 @@ import type { SoldOutLatch } from './redis/sold-out-latch.ts';
  */
 export type LocksFirst = 'sale' | 'customer';
 
-interface StrategyBase {
+/** The sales that this process knows to be sold out. */
+export interface KnownSoldOut {
+  /** Whether "sold out" is the answer to this customer, without a query. */
+  isSoldOut(saleId: number, userId: string): boolean;
+  /** Known sales. */
+  readonly size: number;
+  close(): void;
+}
+
+export interface Strategy {
   readonly description: StrategyDescription;
   readonly locksFirst: LocksFirst;
   /** The maximum number of attempts that it decides at once. */
   readonly maxBatch: number;
+  /** Where its reservations are until the committer has committed them. Null: it commits by itself. */
+  readonly mirror: SaleMirror | null;
+  readonly knownSoldOut?: KnownSoldOut;
   /** Prepares the strategy's store for a sale. Idempotent. Absent: nothing to prepare. */
   load?(sale: Sale): Promise<void>;
+  /** Decides one attempt. Idempotent by order id: the same attempt takes one unit at most. */
+  decide(attempt: Attempt): Promise<Decision>;
   /**
    * Adds units to a sale, or cuts free ones (below zero).
    * @returns the sale; `below-sold`: too few are free, or too many would be; `busy`: nothing was changed, retry;
@@ -39,25 +52,6 @@ interface StrategyBase {
 }
 
 export type RestockResult = Sale | 'below-sold' | 'busy' | 'unknown' | null;
-
-/** Decides in Redis: an accepted attempt is a reservation in the mirror until the committer has committed it. */
-export interface ReservingStrategy extends StrategyBase {
-  readonly kind: 'reserves';
-  readonly mirror: SaleMirror;
-  /** Sales that this process knows to be sold out. */
-  readonly latch?: SoldOutLatch;
-  /** Decides one attempt. Idempotent by order id: the same attempt takes one unit at most. */
-  reserve(attempt: Attempt): Promise<ReserveOutcome>;
-}
-
-/** Commits the order itself. */
-export interface CommittingStrategy extends StrategyBase {
-  readonly kind: 'commits';
-  /** Decides one attempt. Idempotent by order id: the same attempt takes one unit at most. */
-  reserve(attempt: Attempt): Promise<CommitOutcome>;
-}
-
-export type Strategy = ReservingStrategy | CommittingStrategy;
 
 /** The dependencies of a strategy that decides in Postgres. */
 export interface StrategyContext {

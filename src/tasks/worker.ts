@@ -21,7 +21,7 @@ import type { TaskBounds } from '../config/limits.ts';
 import type { ClaimedTask } from '../domain/task.ts';
 import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { isRowError } from '../store/postgres/failures.ts';
+import { isRowError } from '../store/failures/postgres.ts';
 import type { TaskFailure, TaskTable } from '../store/postgres/task-table.ts';
 import type { ClaimDue } from './claim-due.ts';
 import type { TaskHandler, TaskHandlers } from './handlers.ts';

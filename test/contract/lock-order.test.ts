@@ -16,7 +16,7 @@ import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts'
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { claimEndMs, createSaleMirror, withFirstClaim } from '../../src/store/redis/sale-mirror.ts';
 import { strategies } from '../../src/strategies/registry.ts';
-import type { CommittingStrategy, LocksFirst } from '../../src/strategies/strategy.ts';
+import type { LocksFirst, Strategy } from '../../src/strategies/strategy.ts';
 import { testHealth } from '../support/background.ts';
 import { eventually } from '../support/client.ts';
 import { attemptOf, closePast, sellPast, strategyBench } from '../support/postgres-strategy.ts';
@@ -65,11 +65,11 @@ function sellerOf(name: string): Seller {
     return { locksFirst: 'customer', buy, restock, load: async () => {} };
   }
   const strategy = bench.start({
-    create: (context) => strategies.get(name)!.create(context, null) as CommittingStrategy,
+    create: (context) => strategies.get(name)!.create(context, null) as Strategy,
   });
   return {
     locksFirst: strategy.locksFirst,
-    buy: (attempt) => strategy.reserve(attempt),
+    buy: (attempt) => strategy.decide(attempt),
     restock: (saleId, units) => strategy.restock(saleId, units),
     load: async (saleId) => strategy.load?.((await sales.get(saleId))!),
   };

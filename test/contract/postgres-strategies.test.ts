@@ -1,7 +1,7 @@
 /** What strategies that decide in Postgres do without a service, on one pool, beside connections that lock, sell and close. */
 import { describe, expect, it } from 'vitest';
 import { strategies } from '../../src/strategies/registry.ts';
-import type { CommittingStrategy } from '../../src/strategies/strategy.ts';
+import type { Strategy } from '../../src/strategies/strategy.ts';
 import {
   attemptOf,
   closePast,
@@ -19,14 +19,13 @@ const safe = [...strategies].filter(
 const waits = ['for-update', 'for-update-prisma', 'conditional-update', 'group-commit'];
 
 describe.each(safe)('%s', (name, entry) => {
-  const start = () =>
-    bench.start(entry as unknown as Parameters<typeof bench.start>[0]) as CommittingStrategy;
+  const start = () => bench.start(entry as unknown as Parameters<typeof bench.start>[0]) as Strategy;
 
   it('sends as many statements as its description says', async () => {
     const strategy = start();
     const saleId = await bench.sale(3);
-    await strategy.reserve(attemptOf(saleId, 'first')); // the pool connects
-    const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
+    await strategy.decide(attemptOf(saleId, 'first')); // the pool connects
+    const sent = await statementsOf(() => strategy.decide(attemptOf(saleId, 'second')));
     expect(sent).toHaveLength(entry.description.roundTrips as number);
   });
 
@@ -34,9 +33,9 @@ describe.each(safe)('%s', (name, entry) => {
     const strategy = start();
     const saleId = await bench.sale(3);
     const attempt = attemptOf(saleId, 'u');
-    const first = await strategy.reserve(attempt);
+    const first = await strategy.decide(attempt);
     expect(first.kind).toBe('accepted');
-    expect(await strategy.reserve(attempt)).toMatchObject({ order: { orderId: attempt.orderId } });
+    expect(await strategy.decide(attempt)).toMatchObject({ order: { orderId: attempt.orderId } });
     expect(await bench.sold(saleId)).toBe(1);
   });
 
@@ -47,7 +46,7 @@ describe.each(safe)('%s', (name, entry) => {
     const outcomes = await Promise.all(
       Array.from({ length: 200 }, async (_, i) => {
         const attempt = attemptOf(saleId, `u${i % 80}`);
-        const outcome = await processes[i % 2]!.reserve(attempt);
+        const outcome = await processes[i % 2]!.decide(attempt);
         if (outcome.kind === 'accepted' && i % 3 === 0) closing.push(closePast(bench.sql, attempt));
         return outcome;
       }),
@@ -58,7 +57,7 @@ describe.each(safe)('%s', (name, entry) => {
     ).toEqual([]);
     const left = 30 - (await bench.sold(saleId));
     for (let i = 0; i <= left; i++) {
-      const { kind } = await processes[0]!.reserve(attemptOf(saleId, `late${i}`));
+      const { kind } = await processes[0]!.decide(attemptOf(saleId, `late${i}`));
       expect(kind).toBe(i < left ? 'accepted' : 'sold-out');
     }
   });
@@ -73,7 +72,7 @@ describe.each(safe)('%s', (name, entry) => {
       const outcome = await bench.during(
         (client) => sellPast(client, attemptOf(saleId, 'faster')),
         async (end) => {
-          const reserving = strategy.reserve(attemptOf(saleId, 'slower'));
+          const reserving = strategy.decide(attemptOf(saleId, 'slower'));
           await bench.waiters(1);
           await end(how);
           return reserving;
@@ -92,7 +91,7 @@ describe.each(safe)('%s', (name, entry) => {
       (client) => sellPast(client, faster),
       async (end) => {
         // Begun before the first order could be seen: only the unique index knows.
-        const reserving = strategy.reserve(attemptOf(saleId, 'same'));
+        const reserving = strategy.decide(attemptOf(saleId, 'same'));
         await bench.waiters(1);
         await end('COMMIT');
         return reserving;

@@ -1,15 +1,15 @@
 /** What errors of the stores mean. Those of Postgres are its own, as pg and as Prisma give them on. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
-import { storeFailure } from '../../src/store/failures.ts';
+import { storeFailure } from '../../src/store/failures/any-store.ts';
 import {
   afterWrite,
   classifyPostgresError,
   UNREAD,
   wroteNothing,
-} from '../../src/store/postgres/failures.ts';
+} from '../../src/store/failures/postgres.ts';
+import { classifyRedisError } from '../../src/store/failures/redis.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
-import { classifyRedisError } from '../../src/store/redis/connection.ts';
 import { eventually } from '../support/client.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -42,13 +42,14 @@ function raised(state: string): Promise<unknown[]> {
 
 describe('an answer of Postgres', () => {
   it.each([
-    ['busy', ['25006', '25P02', '28000', '28P01', '3D000', '40001', '40P01', '53100', '53300', '53400']],
+    ['conflict', ['40001', '40P01', 'ST001']],
+    ['unavailable', ['25006', '25P02', '28000', '28P01', '3D000', '40000', '53100', '53300', '53400']],
     [
-      'busy',
-      ['55000', '55006', '55P03', '57000', '57014', '57P01', '57P03', '58000', '58030', 'XX000', 'P0001'],
+      'unavailable',
+      ['55000', '55006', '55P03', '57000', '57014', '57P01', '57P03', '58000', '58030', 'XX000'],
     ],
-    ['rejected', ['23000', '23502', '23503', '23505', '23514', '23P01']],
-    ['busy', ['08000', '08001', '08003', '08006']], // a trigger's: the statement was rolled back
+    ['unavailable', ['08000', '08001', '08003', '08006']], // a trigger's: the statement was rolled back
+    ['rejected', ['23000', '23502', '23503', '23505', '23514', '23P01', 'P0001', 'ST002']],
     ['unknown', ['40003']],
   ])('is %s: %s', async (kind, states) => {
     for (const state of states) {
@@ -63,7 +64,7 @@ describe('an answer of Postgres', () => {
     'is a defect: %s',
     async (state) => {
       for (const error of await raised(state)) {
-        const defect = { kind: 'defect', error };
+        const defect = { kind: 'defect', reason: 'defect', error };
         expect(classifyPostgresError(error), String(error)).toMatchObject(defect);
         expect([storeFailure(error), wroteNothing(error)]).toEqual([defect, true]);
       }
@@ -85,7 +86,7 @@ describe('an answer of Postgres', () => {
     );
     const failure = classifyPostgresError(await late);
     process.kill(backend, 'SIGCONT');
-    expect(['busy', 'unknown']).toContain(failure.kind);
+    expect(['unavailable', 'not-sent', 'unknown']).toContain(failure.kind);
     for (let i = 0; i < 8; i++)
       await postgres.pool.query(`INSERT INTO sales (name, price_cents, stock) VALUES ('late', 1, 1)`);
     const { rowCount } = await stores.sql.query(`SELECT FROM sales WHERE name = 'late'`);
@@ -102,7 +103,7 @@ describe('an answer of Postgres', () => {
 });
 
 describe('a connection to Postgres', () => {
-  it('that cannot be opened is busy, also through Prisma', async () => {
+  it('that cannot be opened sends nothing, also through Prisma', async () => {
     const nowhere = openPostgres('postgresql://nobody:x@127.0.0.1:1/none', () => {});
     for (const asked of [
       nowhere.pool.query('SELECT 1'),
@@ -110,12 +111,12 @@ describe('a connection to Postgres', () => {
       nowhere.prisma.sale.count(),
     ])
       expect(classifyPostgresError(await errorOf(asked))).toEqual({
-        kind: 'busy',
+        kind: 'not-sent',
         reason: 'postgres-unreachable',
       });
     await nowhere.close();
     const closed = errorOf(nowhere.pool.query('SELECT 1'));
-    expect(classifyPostgresError(await closed)).toEqual({ kind: 'busy', reason: 'shutting-down' });
+    expect(classifyPostgresError(await closed)).toEqual({ kind: 'not-sent', reason: 'shutting-down' });
   });
 
   it('that ends while a statement runs leaves the outcome unknown, also through Prisma', async () => {
@@ -138,18 +139,18 @@ describe('a connection to Postgres', () => {
 });
 
 it.each([
-  ['busy', 'LOADING Redis is loading the dataset in memory'],
-  ['busy', 'UNKILLABLE Sorry the script already executed write commands'],
-  ['busy', 'NOAUTH Authentication required.'],
-  ['busy', 'WRONGPASS invalid username-password pair or user is disabled.'],
-  ['busy', "NOPERM User default has no permissions to run the 'evalsha' command"],
-  ['busy', 'MISCONF Redis is configured to save RDB snapshots, but it is unable to persist to disk.'],
-  ['busy', 'NOREPLICAS Not enough good replicas to write.'],
+  ['unavailable', 'LOADING Redis is loading the dataset in memory'],
+  ['unavailable', 'UNKILLABLE Sorry the script already executed write commands'],
+  ['unavailable', 'NOAUTH Authentication required.'],
+  ['unavailable', 'WRONGPASS invalid username-password pair or user is disabled.'],
+  ['unavailable', "NOPERM User default has no permissions to run the 'evalsha' command"],
+  ['unavailable', 'MISCONF Redis is configured to save RDB snapshots, but it is unable to persist to disk.'],
+  ['unavailable', 'NOREPLICAS Not enough good replicas to write.'],
   [
-    'busy',
+    'unavailable',
     "ERR Error running script (call to f_1): @user_script:3: -OOM command not allowed when used memory > 'maxmemory'.",
   ],
-  ['busy', "Stream isn't writeable and enableOfflineQueue options is false"],
+  ['not-sent', "Stream isn't writeable and enableOfflineQueue options is false"],
   [
     'unknown',
     "ERR The user executing the script can't run this command or subcommand script: 31, on @user_script:1.",

@@ -2,7 +2,7 @@
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../../src/local/server-process.ts';
-import { storeOf } from '../../src/store/failures.ts';
+import { storeOf } from '../../src/store/failures/any-store.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 

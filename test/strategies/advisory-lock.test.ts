@@ -24,7 +24,7 @@ it('sees units sold while it waited for the lock', async () => {
         await sellPast(client, attemptOf(saleId, 'faster'));
       },
       async (end) => {
-        const reserving = strategy.reserve(attemptOf(saleId, 'slower'));
+        const reserving = strategy.decide(attemptOf(saleId, 'slower'));
         await bench.waiters(1);
         await end('COMMIT');
         expect((await reserving).kind).toBe('sold-out');
@@ -52,9 +52,9 @@ it('waits for its own sale only, not for other advisory locks', async () => {
         await client.query('SELECT pg_advisory_xact_lock($1::bigint)', [key]);
     },
     async (end) => {
-      const waiting = strategy.reserve(attemptOf(held, 'u'));
+      const waiting = strategy.decide(attemptOf(held, 'u'));
       await bench.waiters(1);
-      expect((await strategy.reserve(attemptOf(free, 'u'))).kind).toBe('accepted');
+      expect((await strategy.decide(attemptOf(free, 'u'))).kind).toBe('accepted');
       await end('ROLLBACK');
       expect((await waiting).kind).toBe('accepted');
     },
@@ -67,12 +67,12 @@ it('answers busy if the lock is not granted in time, and has written nothing', a
   await bench.during(
     (client) => lockNumber(client, 'attempts', saleId),
     async () => {
-      const outcome = await strategy.reserve(attemptOf(saleId, 'u'));
+      const outcome = await strategy.decide(attemptOf(saleId, 'u'));
       expect(outcome).toEqual({ kind: 'busy', reason: 'lock-timeout' });
     },
   );
   expect(await bench.sold(saleId)).toBe(0);
-  expect((await strategy.reserve(attemptOf(saleId, 'u'))).kind).toBe('accepted');
+  expect((await strategy.decide(attemptOf(saleId, 'u'))).kind).toBe('accepted');
 });
 
 it('does not oversell beside a strategy that does not take the lock', async () => {
@@ -85,7 +85,7 @@ it('does not oversell beside a strategy that does not take the lock', async () =
     }).catch(() => 'refused'),
   );
   const outcomes = await Promise.all(
-    Array.from({ length: 10 }, (_, i) => strategy.reserve(attemptOf(saleId, `u${i}`))),
+    Array.from({ length: 10 }, (_, i) => strategy.decide(attemptOf(saleId, `u${i}`))),
   );
   const others = (await Promise.all(past)).filter((end) => end === 'accepted').length;
   expect(await bench.sold(saleId)).toBe(10);

@@ -15,8 +15,8 @@ async function gathered(saleId: number, first: readonly Attempt[], third: readon
   return bench.during(
     (client) => client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [saleId]),
     async (end) => {
-      const ahead = first.map((attempt) => strategy.reserve(attempt));
-      const batch = third.map((attempt) => strategy.reserve(attempt));
+      const ahead = first.map((attempt) => strategy.decide(attempt));
+      const batch = third.map((attempt) => strategy.decide(attempt));
       await bench.waiters(first.length);
       await end('ROLLBACK');
       return { ahead: await Promise.all(ahead), batch: await Promise.all(batch) };
@@ -50,8 +50,8 @@ function failOnce(
 it('sells a lone attempt at once, with one statement', async () => {
   const strategy = bench.start(groupCommit);
   const saleId = await bench.sale(3);
-  await strategy.reserve(attemptOf(saleId, 'first'));
-  const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
+  await strategy.decide(attemptOf(saleId, 'first'));
+  const sent = await statementsOf(() => strategy.decide(attemptOf(saleId, 'second')));
   expect(sent).toEqual(['place-batch']);
   expect(sent).toHaveLength(groupCommit.description.roundTrips);
 });
@@ -113,7 +113,7 @@ it('isolates a member with an unexpected error', async () => {
   const strategy = bench.start(groupCommit);
   const members = attempts(saleId, 20);
   const odd = { ...attemptOf(saleId, 'odd'), orderId: 'no uuid' };
-  const ends = await Promise.allSettled([...members, odd].map((attempt) => strategy.reserve(attempt)));
+  const ends = await Promise.allSettled([...members, odd].map((attempt) => strategy.decide(attempt)));
   expect(ends.at(-1)!.status).toBe('rejected');
   expect(ends.slice(0, -1).every((end) => end.status === 'fulfilled' && end.value.kind === 'accepted')).toBe(
     true,
@@ -132,9 +132,9 @@ it('answers each member for itself: repeats, orders of others, a sale that ends'
   // The batch may have the row before the second of those ahead: Postgres gives it to who comes in the right moment.
   expect(tally([...ahead, batch[1]!])).toEqual({ accepted: 2, 'sold-out': 1 });
   const strategy = bench.start(groupCommit);
-  expect(await strategy.reserve(attemptOf(999_999, 'u'))).toEqual({ kind: 'unknown-sale' });
+  expect(await strategy.decide(attemptOf(999_999, 'u'))).toEqual({ kind: 'unknown-sale' });
   await bench.sql.query('UPDATE sales SET stock = 9, ends_at = now() WHERE id = $1', [saleId]);
-  expect(await strategy.reserve(attemptOf(saleId, 'u'))).toEqual({ kind: 'not-open', reason: 'ended' });
+  expect(await strategy.decide(attemptOf(saleId, 'u'))).toEqual({ kind: 'not-open', reason: 'ended' });
 });
 
 it.each(['COMMIT', 'ROLLBACK'] as const)(
@@ -147,7 +147,7 @@ it.each(['COMMIT', 'ROLLBACK'] as const)(
         for (const user of 'xy') await sellPast(client, attemptOf(saleId, user));
       },
       async (end) => {
-        const reserving = ['a', 'b', 'x'].map((user) => strategy.reserve(attemptOf(saleId, user)));
+        const reserving = ['a', 'b', 'x'].map((user) => strategy.decide(attemptOf(saleId, user)));
         await bench.waiters(2);
         await end(how);
         return Promise.all(reserving);
@@ -167,8 +167,8 @@ it('does not make a sale wait for the row of another one', async () => {
   await bench.during(
     (client) => client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [held]),
     async (end) => {
-      const waiting = attempts(held, 20).map((attempt) => strategy.reserve(attempt));
-      const going = await Promise.all(attempts(free, 20).map((attempt) => strategy.reserve(attempt)));
+      const waiting = attempts(held, 20).map((attempt) => strategy.decide(attempt));
+      const going = await Promise.all(attempts(free, 20).map((attempt) => strategy.decide(attempt)));
       expect(tally(going)).toEqual({ accepted: 20 });
       await end('ROLLBACK');
       expect(tally(await Promise.all(waiting))).toEqual({ accepted: 20 });
@@ -185,7 +185,7 @@ it('does not wait for a cancellation in progress', async () => {
     (client) => client.query(`UPDATE orders SET status = 'cancelled' WHERE id = $1`, [old.orderId]),
     async () => {
       const users = ['a', 'b', 'cancelling', 'c'];
-      const outcomes = await Promise.all(users.map((user) => strategy.reserve(attemptOf(saleId, user))));
+      const outcomes = await Promise.all(users.map((user) => strategy.decide(attemptOf(saleId, user))));
       expect(outcomes.map(({ kind }) => kind)).toEqual(['accepted', 'accepted', 'replayed', 'accepted']);
     },
   );
@@ -210,7 +210,7 @@ it('loses and doubles nothing when connections are killed in the middle of batch
   const customers = Array.from({ length: 40 }, async () => {
     while (!isEnough()) {
       const attempt = attemptOf(saleId, `k${sent++}`);
-      const outcome = await strategy.reserve(attempt);
+      const outcome = await strategy.decide(attempt);
       if (outcome.kind === 'accepted') {
         expect(outcome.order.orderId).toBe(attempt.orderId);
         kept.push(attempt.orderId);

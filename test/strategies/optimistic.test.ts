@@ -27,7 +27,7 @@ it('answers busy, not sold out, when every compare-and-set fails', async () => {
     lost = look;
     return change(saleId);
   });
-  expect(await strategy.reserve(attemptOf(saleId, 'u'))).toEqual({ kind: 'busy', reason: 'contended' });
+  expect(await strategy.decide(attemptOf(saleId, 'u'))).toEqual({ kind: 'busy', reason: 'contended' });
   expect(lost).toBeGreaterThan(10);
   expect(await bench.sold(saleId)).toBe(0);
 });
@@ -38,7 +38,7 @@ it('sells when contention ends', async () => {
   afterEachLook(async (look) => {
     if (look <= 5) await change(saleId);
   });
-  expect((await strategy.reserve(attemptOf(saleId, 'u'))).kind).toBe('accepted');
+  expect((await strategy.decide(attemptOf(saleId, 'u'))).kind).toBe('accepted');
   expect(await bench.sold(saleId)).toBe(1);
 });
 
@@ -49,7 +49,7 @@ it('does not sell on a stale read', async () => {
     if (look === 1) await sellPast(bench.sql, attemptOf(saleId, 'faster'));
   });
   const sent = await statementsOf(async () => {
-    expect((await strategy.reserve(attemptOf(saleId, 'slower'))).kind).toBe('sold-out');
+    expect((await strategy.decide(attemptOf(saleId, 'slower'))).kind).toBe('sold-out');
   });
   expect(sent.filter((name) => name === 'sell-if-unchanged')).toHaveLength(1);
   expect(await bench.sold(saleId)).toBe(1);
@@ -64,7 +64,7 @@ it("finds the customer's concurrent order, even if the version has not changed",
     await sellPast(bench.sql, faster);
     await bench.sql.query('UPDATE sales SET version = version - 1 WHERE id = $1', [saleId]);
   });
-  expect(await strategy.reserve(attemptOf(saleId, 'same'))).toMatchObject({
+  expect(await strategy.decide(attemptOf(saleId, 'same'))).toMatchObject({
     kind: 'replayed',
     order: { orderId: faster.orderId },
   });

@@ -20,7 +20,7 @@ it('never oversells, counts every order, and strands nothing', async () => {
   await stockUnits(bench.postgres).complete(saleId);
   const closing: Promise<void>[] = [];
   const reserve = async (attempt: Attempt, i: number) => {
-    const outcome = await strategies[i % strategies.length]!.reserve(attempt);
+    const outcome = await strategies[i % strategies.length]!.decide(attempt);
     if (outcome.kind === 'accepted' && i % 5 === 0) closing.push(closePast(bench.sql, attempt));
     return outcome;
   };
@@ -35,8 +35,8 @@ it('never oversells, counts every order, and strands nothing', async () => {
   for (const [i, strategy] of strategies.entries()) {
     const left = 60 - (await bench.sold(saleId));
     const attempts = Array.from({ length: left }, (_, j) => attemptOf(saleId, `late${i}-${j}`));
-    for (const attempt of attempts) expect((await strategy.reserve(attempt)).kind).toBe('accepted');
-    expect((await strategy.reserve(attemptOf(saleId, `none${i}`))).kind).toBe('sold-out');
+    for (const attempt of attempts) expect((await strategy.decide(attempt)).kind).toBe('accepted');
+    expect((await strategy.decide(attemptOf(saleId, `none${i}`))).kind).toBe('sold-out');
     for (const attempt of attempts.slice(0, 5)) await closePast(bench.sql, attempt);
     if (left === 0) for (const past of await oldest(saleId, 5)) await closePast(bench.sql, past);
   }
@@ -49,7 +49,7 @@ it.each(entries.map((entry, n) => [entry.description.name, entry, 21 + n] as con
     const saleId = await bench.sale(100);
     await stockUnits(bench.postgres).complete(saleId);
     const sell = (users: readonly string[]) =>
-      Promise.all(users.map((user) => strategy.reserve(attemptOf(saleId, user))));
+      Promise.all(users.map((user) => strategy.decide(attemptOf(saleId, user))));
     await sell(Array.from({ length: 20 }, (_, i) => `before${i}`));
     await bench.sql.query(`ALTER TABLE orders ALTER COLUMN status TYPE varchar(${length})`);
     await bench.sql.query(`ALTER TABLE sales ALTER COLUMN name TYPE varchar(${200 + length})`);

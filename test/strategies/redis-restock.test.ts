@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { createRedisLock } from '../../src/locks/rungs/redis.ts';
-import { storeFailure } from '../../src/store/failures.ts';
+import { storeFailure } from '../../src/store/failures/any-store.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { type SaleTable, saleTable } from '../../src/store/postgres/sales.ts';
@@ -47,7 +47,7 @@ async function openSale(sales: SaleTable = saleTable(postgres)) {
   const sale = await sales.create({ name: 'm', stock: 10, priceCents: 1, startsAt: null, endsAt: null });
   await strategy.load?.(sale);
   const reserve = async (userId: string) =>
-    (await strategy.reserve({ saleId: sale.id, userId, orderId: crypto.randomUUID() })).kind;
+    (await strategy.decide({ saleId: sale.id, userId, orderId: crypto.randomUUID() })).kind;
   for (const user of ['ann', 'bob', 'cyd', 'dan']) expect(await reserve(user)).toBe('reserved');
   return { strategy, saleId: sale.id, reserve };
 }
@@ -82,7 +82,7 @@ it('reports an unknown sale', async () => {
 });
 
 it.each([
-  ['cannot be reached', 'refuse', 'busy'],
+  ['cannot be reached', 'refuse', 'not-sent'],
   ['is silent', 'lose-replies', 'unknown'],
 ] as const)('gives back what it cut when Postgres %s, if nothing was written', async (_, how, kind) => {
   await using link = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });
@@ -98,7 +98,7 @@ it.each([
       (error) => storeFailure(error),
     );
     expect(failed?.kind).toBe(kind);
-    expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(kind === 'busy' ? 6 : 1);
+    expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(kind === 'not-sent' ? 6 : 1);
   } finally {
     link.set('pass');
     await behind.close();

@@ -71,7 +71,7 @@ it('sells with segments what a single counter would sell', async () => {
         for (const step of actions) {
           if (step.kind === 'buy') {
             const userId = `u${step.user}`;
-            const outcome = await strategy.reserve({ saleId: sale.id, userId, orderId: crypto.randomUUID() });
+            const outcome = await strategy.decide({ saleId: sale.id, userId, orderId: crypto.randomUUID() });
             const expected = held.has(userId) ? 'held' : free > 0 ? 'reserved' : 'sold-out';
             expect(outcome.kind).toBe(expected);
             if (outcome.kind === 'reserved') {
@@ -95,7 +95,7 @@ it('sells with segments what a single counter would sell', async () => {
         }
         // Nothing is stranded: strangers take every unit that is left, and not one more.
         for (let i = 0; i <= free; i++) {
-          const outcome = await strategy.reserve({
+          const outcome = await strategy.decide({
             saleId: sale.id,
             userId: `last${i}`,
             orderId: crypto.randomUUID(),

@@ -39,8 +39,8 @@ async function opened(stock: number) {
 describe('a sale with its rows', () => {
   it('sells with one statement, and assigns a row to the order', async () => {
     const { strategy, saleId } = await opened(5);
-    await strategy.reserve(attemptOf(saleId, 'first'));
-    const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'second')));
+    await strategy.decide(attemptOf(saleId, 'first'));
+    const sent = await statementsOf(() => strategy.decide(attemptOf(saleId, 'second')));
     expect(sent).toHaveLength(skipLocked.description.roundTrips);
     expect(await rowsOf(saleId)).toEqual({ free: 3, taken: 2 });
     expect(await bench.sold(saleId)).toBe(2);
@@ -51,7 +51,7 @@ describe('a sale with its rows', () => {
     const first = 'SELECT FROM stock_units WHERE sale_id = $1 ORDER BY unit LIMIT 1 FOR UPDATE';
     const outcome = await bench.during(
       (client) => client.query(first, [saleId]),
-      () => strategy.reserve(attemptOf(saleId, 'u')),
+      () => strategy.decide(attemptOf(saleId, 'u')),
     );
     expect(outcome.kind).toBe('accepted');
   });
@@ -59,7 +59,7 @@ describe('a sale with its rows', () => {
   it('sells a locked unit when its holder releases it', async () => {
     const { strategy, saleId } = await opened(2);
     const outcomes = await bench.during(lockRows(saleId).query, async (end) => {
-      const reserving = ['a', 'b', 'c'].map((user) => strategy.reserve(attemptOf(saleId, user)));
+      const reserving = ['a', 'b', 'c'].map((user) => strategy.decide(attemptOf(saleId, user)));
       await bench.waiters(3);
       await end('ROLLBACK');
       return Promise.all(reserving);
@@ -70,9 +70,7 @@ describe('a sale with its rows', () => {
 
   it('answers busy, not sold out, while every row stays locked', async () => {
     const { strategy, saleId } = await opened(2);
-    const outcome = await bench.during(lockRows(saleId).query, () =>
-      strategy.reserve(attemptOf(saleId, 'u')),
-    );
+    const outcome = await bench.during(lockRows(saleId).query, () => strategy.decide(attemptOf(saleId, 'u')));
     expect(outcome).toEqual({ kind: 'busy', reason: 'lock-timeout' });
     expect(await rowsOf(saleId)).toEqual({ free: 2, taken: 0 }); // no rows were added
   });
@@ -83,7 +81,7 @@ describe('a sale with its rows', () => {
     const outcome = await bench.during(
       (client) => sellPast(client, faster),
       async (end) => {
-        const reserving = strategy.reserve(attemptOf(saleId, 'same'));
+        const reserving = strategy.decide(attemptOf(saleId, 'same'));
         await bench.waiters(1);
         await end('COMMIT');
         return reserving;
@@ -100,7 +98,7 @@ describe('missing rows', () => {
     const saleId = await bench.sale(40);
     const processes = [bench.start(skipLocked), bench.start(skipLocked)];
     const outcomes = await Promise.all(
-      Array.from({ length: 60 }, (_, i) => processes[i % 2]!.reserve(attemptOf(saleId, `u${i}`))),
+      Array.from({ length: 60 }, (_, i) => processes[i % 2]!.decide(attemptOf(saleId, `u${i}`))),
     );
     expect(tally(outcomes)).toEqual({ accepted: 40, 'sold-out': 20 });
     expect(await rowsOf(saleId)).toEqual({ free: 0, taken: 40 });
@@ -117,7 +115,7 @@ describe('missing rows', () => {
     const { strategy, saleId } = await opened(2);
     await bench.sql.query('UPDATE sales SET stock = 5 WHERE id = $1', [saleId]);
     const outcomes = [];
-    for (const user of 'abcdef') outcomes.push(await strategy.reserve(attemptOf(saleId, user)));
+    for (const user of 'abcdef') outcomes.push(await strategy.decide(attemptOf(saleId, user)));
     expect(outcomes.map(({ kind }) => kind)).toEqual([...Array(5).fill('accepted'), 'sold-out']);
   });
 
@@ -126,12 +124,12 @@ describe('missing rows', () => {
     const saleId = await bench.sale(3);
     const past = ['x', 'y'].map((user) => attemptOf(saleId, user));
     for (const attempt of past) await sellPast(bench.sql, attempt);
-    expect((await strategy.reserve(attemptOf(saleId, 'a'))).kind).toBe('accepted');
+    expect((await strategy.decide(attemptOf(saleId, 'a'))).kind).toBe('accepted');
     expect(await rowsOf(saleId)).toEqual({ free: 0, taken: 1 });
-    expect((await strategy.reserve(attemptOf(saleId, 'b'))).kind).toBe('sold-out');
+    expect((await strategy.decide(attemptOf(saleId, 'b'))).kind).toBe('sold-out');
     for (const attempt of past) await closePast(bench.sql, attempt);
-    for (const user of 'bc') expect((await strategy.reserve(attemptOf(saleId, user))).kind).toBe('accepted');
-    expect((await strategy.reserve(attemptOf(saleId, 'd'))).kind).toBe('sold-out');
+    for (const user of 'bc') expect((await strategy.decide(attemptOf(saleId, user))).kind).toBe('accepted');
+    expect((await strategy.decide(attemptOf(saleId, 'd'))).kind).toBe('sold-out');
   });
 
   it("may take longer than an attempt's statement timeout; attempts are answered busy meanwhile", async () => {
@@ -141,12 +139,12 @@ describe('missing rows', () => {
       CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN IF NEW.sale_id = ${saleId} THEN PERFORM pg_sleep(1.4); END IF; RETURN NEW; END $$;
       CREATE TRIGGER slow BEFORE INSERT ON stock_units FOR EACH ROW EXECUTE FUNCTION slow();`);
-    expect(await strategy.reserve(attemptOf(saleId, 'u'))).toEqual({
+    expect(await strategy.decide(attemptOf(saleId, 'u'))).toEqual({
       kind: 'busy',
       reason: 'units-are-being-made',
     });
     await sleep(4_000);
-    expect((await strategy.reserve(attemptOf(saleId, 'u'))).kind).toBe('accepted');
+    expect((await strategy.decide(attemptOf(saleId, 'u'))).kind).toBe('accepted');
     await bench.sql.query('DROP TRIGGER slow ON stock_units');
   });
 
@@ -167,7 +165,7 @@ it('inserts bounded batches of rows, and sells all units', async () => {
   expect(await rowsOf(saleId)).toEqual({ free: 20, taken: 0 });
   const strategy = bench.start(skipLocked);
   const outcomes = await Promise.all(
-    Array.from({ length: 35 }, (_, i) => strategy.reserve(attemptOf(saleId, `u${i}`))),
+    Array.from({ length: 35 }, (_, i) => strategy.decide(attemptOf(saleId, `u${i}`))),
   );
   expect(tally(outcomes)).toEqual({ accepted: 30, 'sold-out': 5 });
 });
@@ -176,9 +174,7 @@ describe('rows in excess', () => {
   it('sell no unit that another strategy has sold', async () => {
     const { strategy, saleId } = await opened(4);
     for (const user of 'xyz') await sellPast(bench.sql, attemptOf(saleId, user));
-    const outcomes = await Promise.all(
-      [...'abcdef'].map((user) => strategy.reserve(attemptOf(saleId, user))),
-    );
+    const outcomes = await Promise.all([...'abcdef'].map((user) => strategy.decide(attemptOf(saleId, user))));
     expect(tally(outcomes)).toEqual({ accepted: 1, 'sold-out': 5 });
     expect(await bench.sold(saleId)).toBe(4);
     await stockUnits(bench.postgres).complete(saleId);
@@ -188,7 +184,7 @@ describe('rows in excess', () => {
   it('cost an attempt on a sold-out sale no write', async () => {
     const { strategy, saleId } = await opened(1);
     await sellPast(bench.sql, attemptOf(saleId, 'x'));
-    const sent = await statementsOf(() => strategy.reserve(attemptOf(saleId, 'u')));
+    const sent = await statementsOf(() => strategy.decide(attemptOf(saleId, 'u')));
     expect(sent).toEqual(['take-unit', 'read-sale-and-orders']);
   });
 });
@@ -196,7 +192,7 @@ describe('rows in excess', () => {
 describe('restock', () => {
   it('adds and cuts free rows with the stock, and rejects a cut below sold', async () => {
     const { strategy, saleId } = await opened(3);
-    await strategy.reserve(attemptOf(saleId, 'a'));
+    await strategy.decide(attemptOf(saleId, 'a'));
     expect(await strategy.restock(saleId, 4)).toMatchObject({ stock: 7, sold: 1, remaining: 6 });
     expect(await rowsOf(saleId)).toEqual({ free: 6, taken: 1 });
     expect(await strategy.restock(saleId, -5)).toMatchObject({ stock: 2, remaining: 1 });
@@ -212,7 +208,7 @@ describe('restock', () => {
     await bench.during(lockRows(saleId).query, async () => {
       expect(await strategy.restock(saleId, -2)).toMatchObject({ stock: 1 });
     });
-    const outcomes = await Promise.all([...'abc'].map((user) => strategy.reserve(attemptOf(saleId, user))));
+    const outcomes = await Promise.all([...'abc'].map((user) => strategy.decide(attemptOf(saleId, user))));
     expect(tally(outcomes)).toEqual({ accepted: 1, 'sold-out': 2 });
   });
 
@@ -229,7 +225,7 @@ describe('restock', () => {
     );
     expect(result).toBe('below-sold');
     expect(await rowsOf(saleId)).toEqual({ free: 2, taken: 0 });
-    expect((await strategy.reserve(attemptOf(saleId, 'b'))).kind).toBe('accepted');
+    expect((await strategy.decide(attemptOf(saleId, 'b'))).kind).toBe('accepted');
   });
 });
 
@@ -259,7 +255,7 @@ it('sells what a single counter would sell, beside concurrent sales, cancellatio
         const attempt = attemptOf(saleId, `u${user}`);
         if (kind === 'buy') {
           const expected = held.has(attempt.userId) ? 'replayed' : free > 0 ? 'accepted' : 'sold-out';
-          expect((await strategy.reserve(attempt)).kind).toBe(expected);
+          expect((await strategy.decide(attempt)).kind).toBe(expected);
           if (expected !== 'accepted') continue;
           held.set(attempt.userId, attempt);
           free--;
@@ -283,7 +279,7 @@ it('sells what a single counter would sell, beside concurrent sales, cancellatio
       }
       // Nothing is stranded: strangers take every unit that is left, and not one more.
       for (let i = 0; i <= free; i++) {
-        const { kind } = await strategy.reserve(attemptOf(saleId, `last${i}`));
+        const { kind } = await strategy.decide(attemptOf(saleId, `last${i}`));
         expect(kind).toBe(i < free ? 'accepted' : 'sold-out');
       }
     }),

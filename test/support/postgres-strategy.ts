@@ -5,7 +5,7 @@ import type { Attempt } from '../../src/domain/order.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
-import type { CommittingStrategy, StrategyContext } from '../../src/strategies/strategy.ts';
+import type { Strategy, StrategyContext } from '../../src/strategies/strategy.ts';
 import { judge } from './judge.ts';
 import { openTestStores, type TestStores } from './stores.ts';
 
@@ -15,7 +15,7 @@ export interface StrategyBench {
   readonly sql: pg.Pool;
   readonly redisUrl: string;
   /** Creates a strategy as another process would. */
-  start(entry: { create(context: StrategyContext): CommittingStrategy }): CommittingStrategy;
+  start(entry: { create(context: StrategyContext): Strategy }): Strategy;
   /** Inserts a sale. @returns its id */
   sale(stock: number): Promise<number>;
   /** The audit finds nothing wrong. @returns how many units are sold */

@@ -7,7 +7,7 @@ import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import { moneyIn } from '../../domain/money.ts';
 import { type SaleState, stateOf } from '../../domain/sale.ts';
-import { storeFailure } from '../../store/failures.ts';
+import { expectedFailure } from '../../store/failures/any-store.ts';
 import { type AdminTokens, isLocal } from '../admin.ts';
 import { type Assets, type Body, bodyOf, sendBody } from '../assets.ts';
 import { escaped, frame, saleBody, salesBody } from '../page-markup.ts';
@@ -159,7 +159,7 @@ const sendText = async (req: Request, res: Response, html: string): Promise<void
 
 /** @returns null for a failure of a store, which gets an error page @throws any other error */
 function inStore(error: unknown): null {
-  if (storeFailure(error).kind === 'defect') throw error;
+  expectedFailure(error);
   return null;
 }
 

@@ -8,7 +8,8 @@
  *
  * Not covered: a write that the network delivers after its compensation. The lock that it takes expires with its TTL.
  */
-import { expectedRedisFailure, type RedisStore } from '../../store/redis/connection.ts';
+import { expectedRedisFailure } from '../../store/failures/redis.ts';
+import type { RedisStore } from '../../store/redis/connection.ts';
 import type { Compensations } from './compensations.ts';
 import { defineTokenScripts, lockKey } from './redis.ts';
 
@@ -31,7 +32,7 @@ export async function resolveAmbiguous<T>(request: AmbiguousWrite<T>): Promise<T
   try {
     return await write();
   } catch (error) {
-    if (expectedRedisFailure(error).kind === 'busy') throw error; // it did not run
+    if (expectedRedisFailure(error).kind !== 'unknown') throw error; // it did not run
     const retryUntilMs = performance.now() + RESOLVE_MS;
     while (!compensations.isClosed && performance.now() < retryUntilMs) {
       try {

@@ -12,7 +12,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { localQueue } from '../../concurrency/local-queue.ts';
-import { expectedRedisFailure } from '../../store/redis/connection.ts';
+import { expectedRedisFailure } from '../../store/failures/redis.ts';
 import type { AcquireOptions, AcquireResult, Lock } from '../lock.ts';
 import { Compensations } from './compensations.ts';
 import { acceptLease, poll, type Retry } from './poll.ts';

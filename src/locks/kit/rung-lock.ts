@@ -1,5 +1,5 @@
 /** The frame of the simple rungs in one Redis: every contender polls, without a local queue. */
-import { expectedRedisFailure } from '../../store/redis/connection.ts';
+import { expectedRedisFailure } from '../../store/failures/redis.ts';
 import type { Lease, Lock } from '../lock.ts';
 import { Compensations } from './compensations.ts';
 import { acceptLease, poll } from './poll.ts';

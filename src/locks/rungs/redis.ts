@@ -12,7 +12,8 @@
  * kit/ambiguous-write.ts resolves requests whose reply was lost.
  */
 import { localQueue, type Turn, unqueued } from '../../concurrency/local-queue.ts';
-import { expectedRedisFailure, type RedisStore } from '../../store/redis/connection.ts';
+import { expectedRedisFailure } from '../../store/failures/redis.ts';
+import type { RedisStore } from '../../store/redis/connection.ts';
 import { Compensations } from '../kit/compensations.ts';
 import { type Listener, Notifications } from '../kit/notifications.ts';
 import { acceptLease } from '../kit/poll.ts';

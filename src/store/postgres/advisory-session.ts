@@ -4,12 +4,13 @@
  *   open ──▶ tryLock ──▶ wait ──▶ heartbeat … ──▶ end (COMMIT, ROLLBACK): the connection returns to its pool
  *              └──────────┴────────┴──▶ cancel, destroy: the connection is closed
  *
- * Methods throw errors of Postgres and of the connection, for classifyPostgresError.
+ * Methods throw errors of Postgres and of the connection, and FailureErrors.
  */
 import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
+import { FailureError } from '../../domain/failure.ts';
 
 /** Reply timeout of a statement that never waits for a lock. */
 export const REPLY_MS = 1_500;
@@ -89,7 +90,7 @@ export class AdvisorySession {
     const results = await new Promise<pg.QueryResult | pg.QueryResult[] | null>((resolve, reject) => {
       const timer = setTimeout(() => {
         isLate = true;
-        reject(new Error('Query read timeout')); // pg's own text, which classifyPostgresError knows
+        reject(new FailureError('unknown', 'postgres-connection-lost', 'Postgres did not answer in time'));
       }, timeoutMs);
       reply.finally(() => clearTimeout(timer)).then(resolve, reject);
     });

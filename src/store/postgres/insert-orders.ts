@@ -12,8 +12,13 @@
  */
 import type pg from 'pg';
 import { limits } from '../../config/limits.ts';
+import {
+  classifyPostgresError,
+  expectedPostgresFailure,
+  isAnswer,
+  isDeadlinePassed,
+} from '../failures/postgres.ts';
 import type { Unanswered } from '../late-requests.ts';
-import { classifyPostgresError, expectedPostgresFailure, isAnswer } from './failures.ts';
 import { ACTIVE } from './orders.ts';
 import type { PostgresStore } from './pool.ts';
 
@@ -231,7 +236,7 @@ async function place<R extends pg.QueryResultRow>(
     // A defect that is not a reply may have happened after the statement was sent.
     if (failure.kind === 'unknown' || (failure.kind === 'defect' && !isAnswer(error)))
       return { kind: 'unanswered', reason: failure.reason, lateUntilMs: deadlineMs };
-    if (failure.kind === 'busy' && failure.reason === 'deadline-passed') clock.invalidate();
+    if (isDeadlinePassed(error)) clock.invalidate();
     throw error;
   } finally {
     client.release(broken);

@@ -1,21 +1,16 @@
 /**
  * The connections to Postgres: one pool, used by Prisma (idiomatic queries) and by hand-written hot statements.
- * What an error means: store/postgres/failures.ts.
+ * What an error means: store/failures/postgres.ts.
  */
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { parseDatabaseUrl } from '../../config/database-url.ts';
 import { limits } from '../../config/limits.ts';
+import { FailureError } from '../../domain/failure.ts';
 import { PrismaClient } from '../../generated/prisma/client.ts';
+import { classifyPostgresError, isPlanChanged, isReadTimeout, isRowError } from '../failures/postgres.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
-import {
-  CONFLICTS,
-  classifyPostgresError,
-  isPlanChanged,
-  isRowError,
-  NotReplicatedError,
-} from './failures.ts';
 import { type PrimaryFinder, primaryFinder } from './primary.ts';
 import { PLANNER, TIMEOUTS } from './settings.ts';
 
@@ -177,7 +172,7 @@ class StrictClient extends pg.Client {
       if (isPlanChanged(error)) this.plans.generation = Math.max(this.plans.generation, generation + 1);
       const isNotReplicated = this.#isNotReplicated;
       this.#isNotReplicated = false;
-      return error ?? (isNotReplicated ? new NotReplicatedError() : null);
+      return error ?? (isNotReplicated ? notReplicated() : null);
     };
     const callback = others.at(-1);
     if (typeof callback === 'function') {
@@ -199,7 +194,7 @@ class StrictClient extends pg.Client {
         return value;
       },
       (error: Error & { readonly code?: string }) => {
-        if (error.message === 'Query read timeout') this.connection.stream.destroy();
+        if (isReadTimeout(error)) this.connection.stream.destroy();
         if (error.code === READ_ONLY_TRANSACTION && this.primary !== null) this.#leave();
         throw failureOf(error);
       },
@@ -210,6 +205,14 @@ class StrictClient extends pg.Client {
 /** Parameters that say that a server takes no writes (Postgres 14 and later report them). */
 const READ_ONLY = ['in_hot_standby', 'default_transaction_read_only'];
 const READ_ONLY_TRANSACTION = '25006';
+
+/** An operator cancelled the wait for the synchronous standby: the rows are visible, and a promoted standby may lack them. */
+const notReplicated = () =>
+  new FailureError(
+    'unknown',
+    'commit-not-replicated',
+    'committed, but the wait for the synchronous standby was cancelled',
+  );
 
 function whileConnecting(error: Error): Error {
   return 'syscall' in error && error.syscall === 'getaddrinfo'
@@ -254,9 +257,7 @@ export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
     try {
       return await transaction();
     } catch (error) {
-      const failure = classifyPostgresError(error);
-      const isConflict = failure.kind === 'busy' && CONFLICTS.has(failure.reason);
-      if (!isConflict || tries === TRIES) throw error;
+      if (classifyPostgresError(error).kind !== 'conflict' || tries === TRIES) throw error;
     }
   }
 }

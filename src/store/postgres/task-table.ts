@@ -24,7 +24,7 @@
  */
 import type { ClaimedTask, Task, TaskState } from '../../domain/task.ts';
 import type { LoopHealth } from '../../metrics/background.ts';
-import { isRowError } from './failures.ts';
+import { isRowError } from '../failures/postgres.ts';
 import { isolating, type PostgresStore } from './pool.ts';
 
 /** The result of a failed attempt. */

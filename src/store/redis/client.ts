@@ -5,6 +5,7 @@
 import { Cluster, Redis, type SentinelConnectionOptions, SentinelConnector } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { ClusterAddress, RedisAddress, SentinelAddress } from '../../config/redis-url.ts';
+import { isReadOnly } from '../failures/redis.ts';
 
 /** A lost connection is retried soon, because the renewal of a lease may be waiting. */
 export const retryMs = (times: number) => Math.min(25 * 2 ** Math.min(times, 5), 250);
@@ -19,7 +20,7 @@ const connection = (onReply: OnReply) => ({
   // A primary that became a replica accepts no write: find the new primary, or follow the host name to it.
   reconnectOnError(error: Error) {
     onReply(error);
-    return error.message.startsWith('READONLY');
+    return isReadOnly(error);
   },
 });
 

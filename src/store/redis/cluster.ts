@@ -1,7 +1,7 @@
 /**
  * A cluster of Redis. All keys of a sale have one hash tag, so a sale is on one server, and so is a lock.
  *
- *   key ──CRC16 of its tag──▶ slot ──the cluster's map──▶ server ──not connected──▶ busy, and the map is read again
+ *   key ──CRC16 of its tag──▶ slot ──the cluster's map──▶ server ──not connected──▶ not sent, and the map is read again
  *
  * A slot can move to another server at any time. The client follows; the sales in it have another epoch there, so they are
  * loaded again (see epochs.ts).
@@ -9,6 +9,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Cluster, Command, Redis, type RedisOptions } from 'ioredis';
 import type { ClusterAddress } from '../../config/redis-url.ts';
+import { FailureError } from '../../domain/failure.ts';
 import { clusterOf, nodeOptions, type OnReply, retryMs } from './client.ts';
 import { type RedisServer, redisServer, type StoreServer } from './server.ts';
 
@@ -29,7 +30,7 @@ export interface RedisCluster {
   connect(): Promise<void>;
   /** The masters, also those that do not answer. */
   servers(): readonly StoreServer[];
-  /** The master that has a key. @throws when it is not connected */
+  /** The master that has a key. @throws FailureError (`not-sent`) when it is not connected */
   serverOf(key: string): RedisServer;
   /** A dedicated connection to the master that has a key. Each reconnection looks up where the key is. */
   connectionTo(key: string, options: ConnectionOptions): Redis;
@@ -94,7 +95,7 @@ export function redisCluster(
       const node = nodes.get(masterOf(key) ?? '');
       if (node === undefined || !['ready', 'wait'].includes(node.status)) {
         cluster.refreshSlotsCache();
-        throw new Error("Cluster isn't ready and enableOfflineQueue options is false");
+        throw new FailureError('not-sent', 'redis-unreachable', `the server of ${key} is not connected`);
       }
       let server = servers.get(node);
       if (server === undefined) {

@@ -1,17 +1,18 @@
 /**
- * The connection to Redis, and what its errors mean.
+ * The connection to Redis. What its errors mean: store/failures/redis.ts.
  *
  * A command without an answer within `limits.redisCommandMs` fails as *unknown*: it may have run. A command that cannot be
- * sent because the connection is down fails at once as *busy*: it did not run. ioredis is configured neither to queue commands
+ * sent because the connection is down fails at once as *not sent*. ioredis is configured neither to queue commands
  * while the connection is down nor to resend them.
  */
 import type { Redis } from 'ioredis';
 import { type ClusterAddress, parseRedisUrl } from '../../config/redis-url.ts';
+import { isDenied } from '../failures/redis.ts';
 import { clientOf } from './client.ts';
 import { type ConnectionOptions, redisCluster } from './cluster.ts';
-import { isDenied, missingRules, PROBE_KEY } from './permissions.ts';
+import { missingRules, PROBE_KEY } from './permissions.ts';
 import { defineLockScripts } from './script.ts';
-import { defineSaleScripts, NOT_SENT, type SaleScripts } from './scripts.ts';
+import { defineSaleScripts, type SaleScripts } from './scripts.ts';
 import { type RedisServer, redisServer, type StoreServer } from './server.ts';
 
 export interface RedisStore {
@@ -22,7 +23,7 @@ export interface RedisStore {
   /** Another server may be the primary by now, while this one still serves. */
   readonly hasSentinels: boolean;
   readonly scripts: SaleScripts & ReturnType<typeof defineLockScripts>;
-  /** The server that has a key. @throws when it is not connected (`busy`) */
+  /** The server that has a key. @throws FailureError (`not-sent`) when it is not connected */
   serverOf(key: string): RedisServer;
   /** Asks again which server has a key, of the Sentinels, the name service or the cluster. Attempts are busy meanwhile. */
   findAgain(key: string): void;
@@ -197,41 +198,3 @@ function watchReplication(serverOf: RedisStore['serverOf'], key: string): () => 
     return () => false; // it is not connected
   }
 }
-
-/** What a failed command means for its sender: see postgres/failures.ts. */
-export type RedisFailure =
-  | { readonly kind: 'busy'; readonly reason: string }
-  | { readonly kind: 'unknown'; readonly reason: string }
-  | { readonly kind: 'defect'; readonly reason: 'defect'; readonly error: unknown };
-
-/** Replies to a command that did not run: Redis is not ready for it, or this connection may not send it. */
-const NOT_RUN =
-  /^(?:ERR Error running script.*? -?)?(LOADING|BUSY|UNKILLABLE|OOM|READONLY|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MISCONF|NOAUTH|WRONGPASS|NOPERM)\b/;
-const NO_ANSWER =
-  /Command timed out|Connection is closed|aborted due to connection close|Socket timeout|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|max retries/i;
-
-/**
- * Classifies an error of ioredis or Redis. Never throws. A defect is a reply that no state of a healthy Redis explains
- * (WRONGTYPE, a script's own error): Redis rejected this command and would accept another one.
- */
-export function classifyRedisError(error: unknown): RedisFailure {
-  const { message = '', name = '' } = error as Error;
-  if (isDenied(error as Error) && !message.startsWith('NOPERM'))
-    return { kind: 'unknown', reason: 'redis-noperm' };
-  if (NOT_SENT.test(message)) return { kind: 'busy', reason: 'redis-unreachable' };
-  const reply = NOT_RUN.exec(message)?.[1];
-  if (reply !== undefined) return { kind: 'busy', reason: `redis-${reply.toLowerCase()}` };
-  if (NO_ANSWER.test(message) || name === 'MaxRetriesPerRequestError') {
-    return { kind: 'unknown', reason: 'redis-no-answer' };
-  }
-  return { kind: 'defect', reason: 'defect', error };
-}
-
-/** The same for errors that a caller handles. @throws the error itself when it is a defect */
-export function expectedRedisFailure(error: unknown): Exclude<RedisFailure, { kind: 'defect' }> {
-  const failure = classifyRedisError(error);
-  if (failure.kind === 'defect') throw error;
-  return failure;
-}
-
-export const isRedisDefect = (error: unknown) => classifyRedisError(error).kind === 'defect';

@@ -1,5 +1,6 @@
 /** What the user of Redis may do: a mode whose command is denied would start, and then refuse everyone. */
 import type { Config } from '../../config/env.ts';
+import { isDenied, missingRule } from '../failures/redis.ts';
 import type { StoreServer } from './server.ts';
 
 /** Arguments with which a command does nothing but write to, and then delete, one key. Some need no key. */
@@ -53,19 +54,6 @@ export function commandsFor({
   return [...Object.keys(TRIES), 'subscribe'].filter((name) => ofModes[name] ?? true);
 }
 
-/** A reply of Redis to a command that the user may not send. In a script, what ran before that command has its effect. */
-const DENIED =
-  /^NOPERM\b|^ERR Error running script.*NOPERM\b|^ERR (The user executing the script can't |ACL failure in script: )/;
-
-export const isDenied = ({ message }: Error) => DENIED.test(message);
-
-/** The rule of an ACL that a denied command lacks. */
-function ruleFor(command: string, { message }: Error): string {
-  const kind = /access (?:one of the|a) (key|channel)/.exec(message)?.[1];
-  if (kind === undefined) return `+${command}`;
-  return kind === 'key' ? "'~stampede:*'" : "'&stampede:*'";
-}
-
 /**
  * Tries commands on each server; see `TRIES`.
  * @param commands see `commandsFor`
@@ -82,7 +70,7 @@ export async function missingRules(
         if (command === 'subscribe') await subscribe(redis);
         else await redis.call(command, ...TRIES[command]!(key));
       } catch (error) {
-        if (isDenied(error as Error)) rules.add(ruleFor(command, error as Error));
+        if (isDenied(error as Error)) rules.add(missingRule(command, error as Error));
       }
     }),
   );

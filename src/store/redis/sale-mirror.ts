@@ -39,6 +39,13 @@ const MAX_CACHED_KEYS = 10_000;
 
 type OrderOfSale = Pick<Reservation, 'orderId' | 'saleId' | 'userId'>;
 
+export interface ReleaseOptions {
+  /** The unit does not return: Postgres does not have it. */
+  readonly discardUnit?: boolean;
+  /** The customer's order; without it the customer may buy again. */
+  readonly ownerOrderId?: string;
+}
+
 export interface SaleMirror {
   keys(saleId: number): SaleKeys;
   /** The epoch in which a sale must have been loaded: see epochs.ts. @throws when it cannot be determined now */
@@ -66,10 +73,7 @@ export interface SaleMirror {
    * @param options.ownerOrderId the order that the customer has instead
    * @returns `gone`: it was acknowledged or released before, or dropped when the sale was loaded in another epoch
    */
-  release(
-    reservation: ClaimedReservation,
-    options?: { discardUnit?: boolean; ownerOrderId?: string },
-  ): Promise<ReleaseReply>;
+  release(reservation: ClaimedReservation, options?: ReleaseOptions): Promise<ReleaseReply>;
   /** Removes reservations, of any loaded sales, that Postgres has. */
   acknowledge(committed: readonly Reservation[]): Promise<void>;
   /** Claims a reservation that another attempt made: see lua/sale/claim.lua. */

@@ -8,6 +8,7 @@ import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { Reservation } from '../../domain/outcome.ts';
 import type { Sale } from '../../domain/sale.ts';
+import { hasNoEffect } from '../failures/redis.ts';
 import type { Unanswered } from '../late-requests.ts';
 import { callsFor, type SaleInEpoch, type SaleKeys } from './sale-keys.ts';
 import { defineScript } from './script.ts';
@@ -100,13 +101,6 @@ export function madeAtMs({ reservedAt }: Pick<Reservation, 'reservedAt'>): numbe
   return Number.parseInt(reservedAt, 10);
 }
 
-/** Errors from ioredis for a command that it did not send. */
-export const NOT_SENT =
-  /enableOfflineQueue|isn't writeable|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|^connect E|max number of clients reached|Too many Cluster redirections/;
-
-/** Whether Redis rejected a command or never got it: it has no effect, now or later. */
-const hasNoEffect = ({ name, message }: Error) => name === 'ReplyError' || NOT_SENT.test(message);
-
 /** Sales of one call are on one server. The last one has its newest epoch: in an older one no sale is loaded. */
 const epochOf = (sales: readonly { readonly epoch: number }[]): number => sales.at(-1)!.epoch;
 
@@ -128,7 +122,7 @@ function attemptScripts(redis: Redis, serverOf: (key: string) => RedisServer, is
     try {
       return (await send(deadlineMs)) as R;
     } catch (error) {
-      if (hasNoEffect(error as Error)) throw error;
+      if (hasNoEffect(error)) throw error;
       return { kind: 'unanswered', reason: 'redis-no-answer', lateUntilMs: deadlineMs };
     }
   }

@@ -10,8 +10,8 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSold, insertOrder, lockNumber, readSaleAndOrders } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, type Decision, outcomeOf, postgresStrategy, RETRY } from './base.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { accepted, outcomeOf, postgresStrategy, RETRY, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'advisory-lock',
@@ -22,9 +22,9 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: StrategyContext): CommittingStrategy {
+export function create(context: StrategyContext): Strategy {
   const decide = (attempt: Attempt) =>
-    inTransaction<Decision>(context.postgres.pool, async (client) => {
+    inTransaction<TryResult>(context.postgres.pool, async (client) => {
       await lockNumber(client, 'attempts', attempt.saleId);
       const seen = await readSaleAndOrders(client, attempt.saleId, [attempt.userId]);
       const decision = outcomeOf(attempt, seen);

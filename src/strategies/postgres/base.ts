@@ -15,15 +15,17 @@
  *
  * After the barrier an earlier statement can no longer take effect, so the result of the retry, whichever it is, stays true.
  */
+
+import type { ExpectedFailure } from '../../domain/failure.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt, PlacedOrderColumns } from '../../domain/order.ts';
-import type { CommitOutcome } from '../../domain/outcome.ts';
+import type { Outcome } from '../../domain/outcome.ts';
+import { expectedPostgresFailure } from '../../store/failures/postgres.ts';
 import type { Unanswered } from '../../store/late-requests.ts';
-import { CONFLICTS, expectedPostgresFailure, type PostgresFailure } from '../../store/postgres/failures.ts';
 import { setBarrier } from '../../store/postgres/insert-orders.ts';
 import type { PostgresStore } from '../../store/postgres/pool.ts';
 import { findActive, type SaleAndOrders, type SaleState } from '../../store/postgres/purchases.ts';
-import type { CommittingStrategy, LocksFirst, StrategyContext } from '../strategy.ts';
+import type { LocksFirst, Strategy, StrategyContext } from '../strategy.ts';
 
 /** Tries of an attempt that conflicts with others. */
 const TRIES = 5;
@@ -33,10 +35,10 @@ export const RETRY = { kind: 'retry' } as const;
 /** A read found the customer's order: see `replicated` in store/postgres/pool.ts. */
 interface Found {
   readonly kind: 'found';
-  readonly outcome: Extract<CommitOutcome, { kind: 'accepted' | 'replayed' }>;
+  readonly outcome: Extract<Outcome, { kind: 'accepted' | 'replayed' }>;
 }
-type Answered = CommitOutcome | Found | typeof RETRY;
-export type Decision = Answered | Unanswered;
+type Answered = Outcome | Found | typeof RETRY;
+export type TryResult = Answered | Unanswered;
 
 /**
  * Builds a strategy from its decision.
@@ -45,9 +47,9 @@ export type Decision = Answered | Unanswered;
 export function postgresStrategy(
   context: StrategyContext,
   description: StrategyDescription,
-  decide: (attempt: Attempt) => Promise<Decision>,
+  decide: (attempt: Attempt) => Promise<TryResult>,
   locksFirst: LocksFirst = 'sale',
-): CommittingStrategy {
+): Strategy {
   const barrier = sharedBarrier(context.postgres);
 
   /** Resolves a statement that got no reply; RETRY: it had no effect and never will. */
@@ -65,28 +67,27 @@ export function postgresStrategy(
     }
   }
 
-  async function promise({ outcome }: Found): Promise<CommitOutcome> {
+  async function promise({ outcome }: Found): Promise<Outcome> {
     try {
       await context.postgres.replicated();
       return outcome;
     } catch (error) {
-      const failure = expectedPostgresFailure(error);
-      const reason = failure.kind === 'rejected' ? failure.code : failure.reason;
+      const { reason } = expectedPostgresFailure(error);
       return { kind: 'unknown', orderId: outcome.order.orderId, reason };
     }
   }
 
   return {
-    kind: 'commits',
     description,
     locksFirst,
     maxBatch: 1,
-    async reserve(attempt) {
+    mirror: null,
+    async decide(attempt) {
       for (let tries = 0; tries < TRIES; tries++) {
         const first = await tryOnce(context, attempt, decide);
-        const decision = first.kind === 'unanswered' ? await resolve(attempt, first) : first;
-        if (decision.kind === 'found') return promise(decision);
-        if (decision.kind !== 'retry') return decision;
+        const result = first.kind === 'unanswered' ? await resolve(attempt, first) : first;
+        if (result.kind === 'found') return promise(result);
+        if (result.kind !== 'retry') return result;
       }
       return { kind: 'busy', reason: 'contended' };
     },
@@ -117,13 +118,13 @@ async function ownOrder({ orders }: StrategyContext, attempt: Attempt): Promise<
 async function tryOnce(
   context: StrategyContext,
   attempt: Attempt,
-  decide: (attempt: Attempt) => Promise<Decision>,
-): Promise<Decision> {
+  decide: (attempt: Attempt) => Promise<TryResult>,
+): Promise<TryResult> {
   try {
     return await decide(attempt);
   } catch (error) {
     const failure = expectedPostgresFailure(error);
-    if (failure.kind !== 'rejected' || failure.constraint !== ONE_ACTIVE) return decisionOf(failure);
+    if (failure.kind !== 'rejected' || failure.constraint !== ONE_ACTIVE) return resultOf(failure);
     return tryOnce(context, attempt, () => earlierOrder(context, attempt));
   }
 }
@@ -136,39 +137,41 @@ async function earlierOrder({ postgres }: StrategyContext, attempt: Attempt): Pr
   return order === null ? RETRY : existing(attempt, order);
 }
 
-function decisionOf(failure: Exclude<PostgresFailure, { kind: 'defect' }>): Decision {
-  switch (failure.kind) {
+function resultOf(failure: ExpectedFailure): TryResult {
+  const { kind, reason } = failure;
+  switch (kind) {
     case 'unknown':
-      return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
-    case 'busy':
-      return CONFLICTS.has(failure.reason) ? RETRY : failure;
+      return { kind: 'unanswered', reason, lateUntilMs: 0 };
+    case 'conflict':
+      return RETRY;
+    case 'rejected':
+      if (failure.constraint === 'sales_sold_within_stock') return { kind: 'sold-out' };
+      // After another attempt of this customer was faster, the next try reads its order.
+      if (IN_USE.has(failure.constraint)) return RETRY;
   }
-  switch (failure.constraint) {
-    case 'sales_sold_within_stock':
-      return { kind: 'sold-out' };
-    case 'orders_pkey':
-    case 'stock_units_order_id_key':
-      return RETRY; // another attempt of this customer was faster; the next try reads its order
-    default:
-      return { kind: 'busy', reason: `rejected-by-postgres:${failure.constraint || failure.code}` };
-  }
+  return { kind: 'busy', reason };
 }
+/** Keys of an order that another attempt has inserted. */
+const IN_USE: ReadonlySet<string | null> = new Set(['orders_pkey', 'stock_units_order_id_key']);
 
 /** For a customer with an order: a replay, or this attempt's own order if its first reply was lost. */
 export function existing(attempt: Attempt, order: PlacedOrderColumns): Found {
   const { saleId, userId } = attempt;
-  const kind = order.id === attempt.orderId ? 'accepted' : 'replayed';
-  const outcome = { kind, order: { orderId: order.id, saleId, userId, status: order.status } } as const;
+  const placed = { orderId: order.id, saleId, userId, status: order.status };
+  const outcome: Found['outcome'] =
+    order.id === attempt.orderId
+      ? { kind: 'accepted', order: placed, durable: true }
+      : { kind: 'replayed', order: placed };
   return { kind: 'found', outcome };
 }
 
 /** The outcome for a customer who got a unit. */
-export function accepted({ orderId, saleId, userId }: Attempt): CommitOutcome {
-  return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' } };
+export function accepted({ orderId, saleId, userId }: Attempt): Outcome {
+  return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' }, durable: true };
 }
 
 /** Why the sale cannot sell; null if it can. */
-export function rejectionOf(sale: SaleState | null): CommitOutcome | null {
+export function rejectionOf(sale: SaleState | null): Outcome | null {
   if (sale === null) return { kind: 'unknown-sale' };
   if (sale.notStarted) return { kind: 'not-open', reason: 'not-started' };
   if (sale.ended) return { kind: 'not-open', reason: 'ended' };

@@ -14,7 +14,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { IN_WINDOW, insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 import { accepted, outcomeOf, postgresStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
@@ -32,7 +32,7 @@ const SELL_IF_FREE = insertIf(
     AND NOT EXISTS (SELECT FROM orders WHERE sale_id = $2 AND user_id = $3 AND ${ACTIVE})`,
 );
 
-export function create(context: StrategyContext): CommittingStrategy {
+export function create(context: StrategyContext): Strategy {
   const { postgres } = context;
   return postgresStrategy(context, description, async (attempt) => {
     const placed = await placeOne(postgres, SELL_IF_FREE, attempt, context.paymentWindowS);

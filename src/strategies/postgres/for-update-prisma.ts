@@ -9,8 +9,8 @@ import type { Attempt } from '../../domain/order.ts';
 import { Prisma } from '../../generated/prisma/client.ts';
 import { paymentDeadline } from '../../store/postgres/insert-orders.ts';
 import type { SaleState } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, type Decision, existing, postgresStrategy, rejectionOf } from './base.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { accepted, existing, postgresStrategy, rejectionOf, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'for-update-prisma',
@@ -30,10 +30,10 @@ type LockedSale = SaleState & {
 /** The window and the customer go where it is divided. */
 const DEADLINE = paymentDeadline('sales.id', '?', '?').split('?');
 
-export function create(context: StrategyContext): CommittingStrategy {
+export function create(context: StrategyContext): Strategy {
   const { prisma } = context.postgres;
 
-  async function decide(tx: Prisma.TransactionClient, attempt: Attempt): Promise<Decision> {
+  async function decide(tx: Prisma.TransactionClient, attempt: Attempt): Promise<TryResult> {
     const { saleId, userId, orderId } = attempt;
     const [sale = null] = await tx.$queryRaw<LockedSale[]>`
       SELECT stock - sold AS free, version, price_cents AS "priceCents", points_earned(price_cents) AS points,

@@ -5,8 +5,8 @@
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSold, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, type Decision, existing, postgresStrategy, RETRY, rejectionOf } from './base.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { accepted, existing, postgresStrategy, RETRY, rejectionOf, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'for-update',
@@ -17,9 +17,9 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: StrategyContext): CommittingStrategy {
+export function create(context: StrategyContext): Strategy {
   return postgresStrategy(context, description, (attempt) =>
-    inTransaction<Decision>(context.postgres.pool, async (client) => {
+    inTransaction<TryResult>(context.postgres.pool, async (client) => {
       const sale = await readSale(client, attempt.saleId, true);
       if (sale === null) return { commit: false, value: { kind: 'unknown-sale' } };
       const order = await findActive(client, attempt);

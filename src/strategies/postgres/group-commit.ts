@@ -18,12 +18,12 @@ import { microBatcher } from '../../concurrency/micro-batcher.ts';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Unanswered } from '../../store/late-requests.ts';
-import { classifyPostgresError, isRowError } from '../../store/postgres/failures.ts';
-import { IN_WINDOW, insertUpToStock, type Placed, placeMany } from '../../store/postgres/insert-orders.ts';
+import { classifyPostgresError, isRowError } from '../../store/failures/postgres.ts';
+import { IN_WINDOW, insertUpToStock, placeMany } from '../../store/postgres/insert-orders.ts';
+import { placeInRounds } from '../../store/postgres/place-in-rounds.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, type Decision, outcomeOf, postgresStrategy } from './base.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { accepted, outcomeOf, postgresStrategy, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'group-commit',
@@ -36,40 +36,36 @@ export const description: StrategyDescription = {
 
 const PLACE = insertUpToStock('place-batch', `sold < stock AND ${IN_WINDOW}`);
 
-export function create(context: StrategyContext): CommittingStrategy {
-  const { pool } = context.postgres;
-
-  function place(saleId: number, attempts: readonly Attempt[]): Promise<Placed | Unanswered> {
-    const batch = {
-      orderIds: attempts.map(({ orderId }) => orderId),
-      saleIds: attempts.map(() => saleId),
-      userIds: attempts.map(({ userId }) => userId),
-    };
-    return placeMany(context.postgres, PLACE, batch, context.paymentWindowS);
-  }
-
-  /** One round; members that would get a unit by now go into another round, unless this one has decided no member. */
+export function create(context: StrategyContext): Strategy {
   async function decide(saleId: number, batch: readonly Attempt[], answer: Answer): Promise<void> {
-    const placed = await place(saleId, batch);
-    if (placed.kind === 'unanswered') {
-      for (const attempt of batch) answer(attempt, placed);
-      return;
-    }
-    for (const attempt of batch) if (placed.has(attempt.orderId)) answer(attempt, accepted(attempt));
-    const rest = batch.filter(({ orderId }) => !placed.has(orderId));
-    if (rest.length === 0) return;
-    const users = rest.map(({ userId }) => userId);
-    const seen = await readSaleAndOrders(pool, saleId, users);
-    const decisions = rest.map((attempt) => [attempt, outcomeOf(attempt, seen)] as const);
-    const retried = decisions.flatMap(([attempt, { kind }]) => (kind === 'retry' ? [attempt] : []));
-    const isProgress = retried.length < batch.length;
-    for (const [attempt, decision] of decisions) {
-      if (decision.kind !== 'retry' || !isProgress) answer(attempt, decision);
-    }
-    if (isProgress && retried.length > 0) await decide(saleId, retried, answer);
+    const left = await placeInRounds(batch, {
+      async place(attempts) {
+        const members = {
+          orderIds: attempts.map(({ orderId }) => orderId),
+          saleIds: attempts.map(() => saleId),
+          userIds: attempts.map(({ userId }) => userId),
+        };
+        const placed = await placeMany(context.postgres, PLACE, members, context.paymentWindowS);
+        if (placed.kind === 'placed') return placed;
+        for (const attempt of attempts) answer(attempt, placed);
+        return 'over';
+      },
+      orderIdOf: ({ orderId }) => orderId,
+      inserted: (attempt) => answer(attempt, accepted(attempt)),
+      async explain(others) {
+        const users = others.map(({ userId }) => userId);
+        const seen = await readSaleAndOrders(context.postgres.pool, saleId, users);
+        return others.filter((attempt) => {
+          const result = outcomeOf(attempt, seen);
+          if (result.kind !== 'retry') answer(attempt, result);
+          return result.kind === 'retry';
+        });
+      },
+    });
+    for (const attempt of left) answer(attempt, { kind: 'busy', reason: 'contended' });
   }
 
-  const { submit } = microBatcher<Attempt, Decision>({
+  const { submit } = microBatcher<Attempt, TryResult>({
     work: decide,
     maxBatch: limits.commitBatchSize,
     inFlight: limits.commitInFlight,
@@ -84,7 +80,7 @@ export function create(context: StrategyContext): CommittingStrategy {
   return { ...strategy, maxBatch: limits.commitBatchSize };
 }
 
-type Answer = (attempt: Attempt, decision: Decision) => void;
+type Answer = (attempt: Attempt, result: TryResult) => void;
 
 /** A constraint or a trigger may reject a single member, and a single member may cause a defect. */
 function isMemberError(error: unknown): boolean {

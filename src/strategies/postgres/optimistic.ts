@@ -17,8 +17,8 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, type Decision, outcomeOf, postgresStrategy } from './base.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { accepted, outcomeOf, postgresStrategy, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'optimistic',
@@ -41,10 +41,10 @@ const MAX_WAIT_MS = 512;
 
 const SELL_IF_UNCHANGED = insertIf('sell-if-unchanged', 'version = $6');
 
-export function create(context: StrategyContext): CommittingStrategy {
+export function create(context: StrategyContext): Strategy {
   const { postgres } = context;
 
-  async function decide(attempt: Attempt): Promise<Decision> {
+  async function decide(attempt: Attempt): Promise<TryResult> {
     for (let retries = 0; ; retries++) {
       const seen = await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]);
       const decision = outcomeOf(attempt, seen);

@@ -19,13 +19,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { afterWrite, UNREAD } from '../../store/postgres/failures.ts';
+import { afterWrite, UNREAD } from '../../store/failures/postgres.ts';
 import { IN_WINDOW, insertOrders, placeOne } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { stockUnits } from '../../store/postgres/stock-units.ts';
-import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, type Decision, outcomeOf, postgresStrategy, RETRY } from './base.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { accepted, outcomeOf, postgresStrategy, RETRY, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'skip-locked',
@@ -61,7 +61,7 @@ const takeUnit = (name: string, locked: '' | 'SKIP LOCKED') =>
 const SKIPPING = takeUnit('take-unit', 'SKIP LOCKED');
 const WAITING = takeUnit('take-unit-waiting', '');
 
-export function create(context: StrategyContext): CommittingStrategy {
+export function create(context: StrategyContext): Strategy {
   const { pool } = context.postgres;
   const units = stockUnits(context.postgres);
   const completing = new Map<number, Promise<void>>();
@@ -76,7 +76,7 @@ export function create(context: StrategyContext): CommittingStrategy {
     return work;
   }
 
-  async function decide(attempt: Attempt): Promise<Decision> {
+  async function decide(attempt: Attempt): Promise<TryResult> {
     const { saleId, userId } = attempt;
     const placed = await placeOne(context.postgres, SKIPPING, attempt, context.paymentWindowS);
     if (placed !== false) return placed === true ? accepted(attempt) : placed;

@@ -7,8 +7,8 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSoldIfFree, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
-import { ALL_GUARANTEES, type CommittingStrategy, type StrategyContext } from '../strategy.ts';
-import { accepted, type Decision, existing, postgresStrategy, RETRY, rejectionOf } from './base.ts';
+import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
+import { accepted, existing, postgresStrategy, RETRY, rejectionOf, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'unique-key',
@@ -19,10 +19,10 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: StrategyContext): CommittingStrategy {
+export function create(context: StrategyContext): Strategy {
   const { pool } = context.postgres;
 
-  async function decide(attempt: Attempt): Promise<Decision> {
+  async function decide(attempt: Attempt): Promise<TryResult> {
     const placed = await inTransaction(pool, async (client) => {
       const inserted = await insertOrder(client, attempt, context.paymentWindowS);
       const sold = inserted && (await countSoldIfFree(client, attempt.saleId));

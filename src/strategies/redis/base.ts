@@ -10,12 +10,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { CommitOutcome, Rejection, Reservation, ReserveOutcome } from '../../domain/outcome.ts';
+import type { Decision, Rejection, Reservation, Superseded } from '../../domain/outcome.ts';
 import type { Lease } from '../../locks/lock.ts';
-import { storeFailure } from '../../store/failures.ts';
+import { expectedFailure } from '../../store/failures/any-store.ts';
+import { classifyPostgresError } from '../../store/failures/postgres.ts';
+import { classifyRedisError, expectedRedisFailure } from '../../store/failures/redis.ts';
 import type { Unanswered } from '../../store/late-requests.ts';
-import { classifyPostgresError, SUPERSEDED } from '../../store/postgres/failures.ts';
-import { classifyRedisError, expectedRedisFailure } from '../../store/redis/connection.ts';
 import type { SaleInEpoch, SaleKeys } from '../../store/redis/sale-keys.ts';
 import {
   claimEndMs,
@@ -24,7 +24,7 @@ import {
   withFirstClaim,
 } from '../../store/redis/sale-mirror.ts';
 import type { Fence } from '../../store/redis/scripts.ts';
-import type { CommittingStrategy, RedisStrategyContext, ReservingStrategy } from '../strategy.ts';
+import type { RedisStrategyContext, Strategy } from '../strategy.ts';
 import { restock } from './restock.ts';
 
 /** The sale is not in Redis, or is from another epoch. */
@@ -39,14 +39,12 @@ export const EMPTY = { kind: 'empty' } as const;
 
 /** The reply from Redis, or none. */
 type Answered =
-  | Exclude<ReserveOutcome, { readonly kind: 'reserved' | 'held' | 'sold-out' }>
-  /** `epoch`: in which it was decided. */
+  | Exclude<Decision, Superseded | { readonly kind: 'reserved' | 'held' | 'sold-out' }>
+  /** `epoch`: in which it was decided; wrong if another process has loaded the sale from another Redis since. */
   | { readonly kind: 'sold-out'; readonly epoch?: number }
   | { readonly kind: 'reserved'; readonly reservation: Reservation; readonly epoch?: number }
   | { readonly kind: 'held'; readonly reservation: Reservation };
-export type Decision = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
-/** The same for the control, which commits by itself. */
-export type CommitDecision = CommitOutcome | typeof NOT_LOADED | typeof LATE | Unanswered;
+export type TryResult = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
 
 const TOO_FEW_REPLICAS = new Error(
   'too few replicas have the reservation: it is committed before the answer',
@@ -61,10 +59,8 @@ const LOAD_CLAIM_MS = 10_000;
 
 const BUSY_REASONS = { 'not-loaded': 'sale-is-being-loaded', late: 'clock-of-redis' } as const;
 
-/** Decisions that are wrong if another process has loaded the sale from another Redis since. */
-const OF_AN_EPOCH: ReadonlySet<string> = new Set(['reserved', 'sold-out']);
-
-type Tried<D> = Exclude<D, typeof NOT_LOADED | typeof LATE> | Rejection | Unanswered;
+/** A strategy that decides in Redis. */
+export type RedisStrategy = Strategy & { readonly mirror: SaleMirror };
 
 /**
  * Builds a strategy from its decision.
@@ -75,19 +71,18 @@ export function redisStrategy(
   context: RedisStrategyContext,
   description: StrategyDescription,
   segments: number,
-  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<Decision>,
-): ReservingStrategy {
+  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<TryResult>,
+): RedisStrategy {
   const { redis, epochs, orders, confirm, onError } = context;
   const mirror = createSaleMirror(redis, epochs, orders, segments, confirm === 'accepted');
   const resolve = resolver(context, mirror, decide);
   return {
-    kind: 'reserves',
     description,
     locksFirst: 'customer', // as the order committer does
     mirror,
     maxBatch: 1,
     load: (sale) => loadQuietly(context, mirror, sale),
-    async reserve(attempt) {
+    async decide(attempt) {
       const untilMs = claimEndMs();
       const hasReplicas = redis.watchReplication(mirror.keys(attempt.saleId).state);
       const outcome = await resolve(attempt);
@@ -111,29 +106,6 @@ export function redisStrategy(
   };
 }
 
-/** The same for the control, which decides in Redis and commits by itself, without a reservation. */
-export function unfencedStrategy(
-  context: RedisStrategyContext,
-  description: StrategyDescription,
-  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<CommitDecision>,
-): CommittingStrategy {
-  const mirror = createSaleMirror(context.redis, context.epochs, context.orders, 0);
-  const resolve = resolver(context, mirror, decide);
-  return {
-    kind: 'commits',
-    description,
-    locksFirst: 'customer',
-    maxBatch: 1,
-    load: (sale) => loadQuietly(context, mirror, sale),
-    async reserve(attempt) {
-      const outcome = await resolve(attempt);
-      if (outcome.kind !== 'unanswered') return outcome;
-      return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
-    },
-    restock: (saleId, units) => restock(context, mirror, saleId, units),
-  };
-}
-
 /**
  * With Sentinel, the primary that this process uses may be an old one, whose copy of the sale lacks orders and units of the new one: see
  * epochs.ts. What it reserves there is not committed; what it refuses is checked here.
@@ -143,14 +115,14 @@ async function confirmSoldOut(
   mirror: SaleMirror,
   { saleId }: Attempt,
   { epoch }: Extract<Answered, { kind: 'sold-out' }>,
-): Promise<Rejection> {
+): Promise<Rejection | Superseded> {
   try {
     if (!redis.hasSentinels || (await mirror.isCurrent(saleId, epoch!))) return { kind: 'sold-out' };
   } catch (error) {
     return busyOf(error);
   }
   mirror.supersede(saleId, epoch!).catch((error) => onError('supersede-epoch', error, { saleId, epoch }));
-  return { kind: 'busy', reason: SUPERSEDED };
+  return { kind: 'superseded' };
 }
 
 /** A sale that cannot be loaded now is loaded by the first attempt that finds it missing. */
@@ -163,26 +135,26 @@ async function loadQuietly(
 }
 
 /** @returns a function that decides an attempt, whatever Redis lacks or loses meanwhile */
-function resolver<D extends Decision | CommitDecision>(
+function resolver(
   context: RedisStrategyContext,
   mirror: SaleMirror,
-  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<D>,
-): (attempt: Attempt) => Promise<Tried<D>> {
+  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<TryResult>,
+): (attempt: Attempt) => Promise<Answered | Unanswered> {
   const loadOnce = loader(context, mirror);
 
-  async function tryOnce(attempt: Attempt): Promise<Tried<D>> {
+  async function tryOnce(attempt: Attempt): Promise<Answered | Unanswered> {
     const { saleId } = attempt;
     const keys = mirror.keys(saleId);
     let untilMs = 0;
     try {
       for (;;) {
         const epoch = mirror.knownEpoch(saleId) ?? (await mirror.epoch(saleId));
-        const decision = await decide(attempt, { keys, epoch });
-        if (decision.kind !== 'not-loaded' && decision.kind !== 'late')
-          return (OF_AN_EPOCH.has(decision.kind) ? { ...decision, epoch } : decision) as Tried<D>;
+        const result = await decide(attempt, { keys, epoch });
+        if (result.kind === 'reserved' || result.kind === 'sold-out') return { ...result, epoch };
+        if (result.kind !== 'not-loaded' && result.kind !== 'late') return result;
         untilMs ||= performance.now() + LOAD_WAIT_MS;
-        if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[decision.kind] };
-        if (decision.kind === 'late') {
+        if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[result.kind] };
+        if (result.kind === 'late') {
           context.redis.serverOf(keys.state).clock.invalidate();
           continue;
         }
@@ -257,19 +229,15 @@ function loader(
 
 /** A sale that could not be loaded: nothing was taken, whichever store failed. @throws a defect */
 function busyOf(error: unknown): Rejection {
-  const failure = storeFailure(error);
-  if (failure.kind === 'defect') throw error;
-  return { kind: 'busy', reason: failure.reason };
+  return { kind: 'busy', reason: expectedFailure(error).reason };
 }
 
 /** @throws a defect */
 function resultOfError(error: unknown): Extract<Rejection, { kind: 'busy' }> | Unanswered {
   const redis = classifyRedisError(error);
-  const failure = redis.kind === 'defect' ? classifyPostgresError(error) : redis; // `unsafe` inserts the order itself
-  if (failure.kind === 'defect') throw error;
-  if (failure.kind === 'rejected') return { kind: 'busy', reason: failure.constraint };
-  if (failure.kind === 'busy') return failure;
-  return { kind: 'unanswered', reason: failure.reason, lateUntilMs: 0 };
+  const { kind, reason } = redis.kind === 'defect' ? classifyPostgresError(error) : redis; // `unsafe` inserts the order itself
+  if (kind === 'defect') throw error;
+  return kind === 'unknown' ? { kind: 'unanswered', reason, lateUntilMs: 0 } : { kind: 'busy', reason };
 }
 
 /** What a strategy with a lock reads before it decides. */
@@ -296,14 +264,14 @@ export async function deductUnderLease(
   attempt: Attempt,
   counter: string,
   lease: Lease,
-): Promise<Decision | typeof EMPTY> {
+): Promise<TryResult | typeof EMPTY> {
   const { userId, orderId } = attempt;
   const fence = fenceOf(context, lease);
   const reply = await context.redis.scripts.fencedDeduct(keys, counter, userId, orderId, fence, epoch);
   if ('kind' in reply) return reply;
   const [kind, reservedAt, held = orderId] = reply;
   if (kind !== 'reserved' && kind !== 'held') return REFUSED[kind];
-  return decisionOfHeld(attempt, { ...attempt, orderId: held, reservedAt: reservedAt! });
+  return resultOfHeld(attempt, { ...attempt, orderId: held, reservedAt: reservedAt! });
 }
 
 /**
@@ -338,7 +306,7 @@ function heldBy(attempt: Attempt, buyer: string): Reservation {
 }
 
 /** The decision for a customer with an earlier order, or for this same attempt if its first reply was lost. */
-export function decisionOfHeld({ orderId }: Attempt, reservation: Reservation): Decision {
+export function resultOfHeld({ orderId }: Attempt, reservation: Reservation): TryResult {
   return { kind: orderId === reservation.orderId ? 'reserved' : 'held', reservation };
 }
 

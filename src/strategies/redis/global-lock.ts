@@ -7,14 +7,15 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { type Lease, using } from '../../locks/lock.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
-import { ALL_GUARANTEES, type RedisStrategyContext, type ReservingStrategy } from '../strategy.ts';
+import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
 import {
-  type Decision,
-  decisionOfHeld,
   deductUnderLease,
   LEASE_LOST,
+  type RedisStrategy,
   readSaleInRedis,
   redisStrategy,
+  resultOfHeld,
+  type TryResult,
 } from './base.ts';
 
 export const description: StrategyDescription = {
@@ -26,11 +27,11 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: RedisStrategyContext): ReservingStrategy {
-  async function decide(attempt: Attempt, place: SaleInEpoch, lease: Lease): Promise<Decision> {
+export function create(context: RedisStrategyContext): RedisStrategy {
+  async function decide(attempt: Attempt, place: SaleInEpoch, lease: Lease): Promise<TryResult> {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', lease);
     if ('kind' in sale) return sale;
-    if (sale.held !== null) return decisionOfHeld(attempt, sale.held);
+    if (sale.held !== null) return resultOfHeld(attempt, sale.held);
     if (sale.rejection !== null) return sale.rejection;
     if (sale.units <= 0) return { kind: 'sold-out' };
     if (lease.signal.aborted) return LEASE_LOST;

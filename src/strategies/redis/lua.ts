@@ -13,11 +13,11 @@ import { limits } from '../../config/limits.ts';
 import { bySale } from '../../domain/by-sale.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { isRedisDefect } from '../../store/redis/connection.ts';
+import { isRedisDefect } from '../../store/failures/redis.ts';
 import { callsFor, type SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import type { ReserveReply } from '../../store/redis/scripts.ts';
-import { ALL_GUARANTEES, type RedisStrategyContext, type ReservingStrategy } from '../strategy.ts';
-import { type Decision, LATE, NOT_LOADED, redisStrategy } from './base.ts';
+import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
+import { LATE, NOT_LOADED, type RedisStrategy, redisStrategy, type TryResult } from './base.ts';
 import { type SoldOutLatch, soldOutLatch } from './sold-out-latch.ts';
 
 export const description: StrategyDescription = {
@@ -34,7 +34,7 @@ interface Item {
   readonly place: SaleInEpoch;
 }
 
-export function create(context: RedisStrategyContext): ReservingStrategy {
+export function create(context: RedisStrategyContext): RedisStrategy {
   const { scripts, serverOf, isCluster } = context.redis;
 
   async function work(_server: number, items: readonly Item[], answer: Answer): Promise<void> {
@@ -42,7 +42,7 @@ export function create(context: RedisStrategyContext): ReservingStrategy {
     if (items.length === 1) {
       const { attempt, place } = first;
       const reply = await scripts.reserve(place.keys, attempt.userId, attempt.orderId, place.epoch);
-      return answer(first, 'kind' in reply ? reply : decisionOf(attempt, reply, latch));
+      return answer(first, 'kind' in reply ? reply : resultOf(attempt, reply, latch));
     }
     const { epoch } = items.at(-1)!.place; // the newest: in an older one no sale is loaded
     const sales = [...bySale(items, ({ attempt }) => attempt.saleId).values()];
@@ -53,14 +53,14 @@ export function create(context: RedisStrategyContext): ReservingStrategy {
       }));
       const replies = await scripts.reserveMany(attempts, epoch);
       for (const [i, item] of some.flat().entries())
-        answer(item, 'kind' in replies ? replies : decisionOf(item.attempt, replies[i]!, latch));
+        answer(item, 'kind' in replies ? replies : resultOf(item.attempt, replies[i]!, latch));
     });
     // A call that fails leaves the answers of the others.
     const failed = (await Promise.allSettled(calls)).find((call) => call.status === 'rejected');
     if (failed !== undefined) throw failed.reason;
   }
 
-  const { submit } = microBatcher<Item, Decision>({
+  const { submit } = microBatcher<Item, TryResult>({
     work,
     maxBatch: limits.scriptBatchSize,
     inFlight: limits.scriptInFlight,
@@ -75,12 +75,12 @@ export function create(context: RedisStrategyContext): ReservingStrategy {
     submit(serverOf(place.keys.state).id, { attempt, place }),
   );
   const latch = soldOutLatch({ redis: context.redis, mirror: strategy.mirror, onError: context.onError });
-  return { ...strategy, latch, maxBatch: limits.scriptBatchSize };
+  return { ...strategy, knownSoldOut: latch, maxBatch: limits.scriptBatchSize };
 }
 
-type Answer = (item: Item, decision: Decision) => void;
+type Answer = (item: Item, result: TryResult) => void;
 
-function decisionOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch): Decision {
+function resultOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch): TryResult {
   switch (reply[0]) {
     case 'reserved':
     case 'held':

@@ -1,6 +1,7 @@
 /** Changes of a sale's stock, for the strategies that decide in Redis. */
+
+import { wroteNothing } from '../../store/failures/postgres.ts';
 import { relayOutbox } from '../../store/outbox-relay.ts';
-import { wroteNothing } from '../../store/postgres/failures.ts';
 import type { SaleMirror } from '../../store/redis/sale-mirror.ts';
 import type { RedisStrategyContext, RestockResult } from '../strategy.ts';
 

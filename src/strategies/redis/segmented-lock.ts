@@ -21,17 +21,18 @@ import type { Attempt } from '../../domain/order.ts';
 import { homeSegment, lenderOf } from '../../domain/segments.ts';
 import { type Lease, using } from '../../locks/lock.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
-import { ALL_GUARANTEES, type RedisStrategyContext, type ReservingStrategy } from '../strategy.ts';
+import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
 import {
-  type Decision,
-  decisionOfHeld,
   deductUnderLease,
   EMPTY,
   fenceOf,
   LEASE_LOST,
   NOT_LOADED,
+  type RedisStrategy,
   readSaleInRedis,
   redisStrategy,
+  resultOfHeld,
+  type TryResult,
 } from './base.ts';
 
 export const description: StrategyDescription = {
@@ -44,7 +45,7 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-export function create(context: RedisStrategyContext): ReservingStrategy {
+export function create(context: RedisStrategyContext): RedisStrategy {
   const { redis, scripts } = context.redis;
 
   function underLock<T>(
@@ -69,7 +70,7 @@ export function create(context: RedisStrategyContext): ReservingStrategy {
     segment: number,
     leases: readonly [...Lease[], Lease],
     seen?: number,
-  ): Promise<Decision | typeof EMPTY> {
+  ): Promise<TryResult | typeof EMPTY> {
     const units = seen ?? (await unitsOf(place, segment, leases.at(-1)!));
     if (typeof units !== 'number') return units;
     if (units <= 0) return EMPTY;
@@ -88,7 +89,7 @@ export function create(context: RedisStrategyContext): ReservingStrategy {
     place: SaleInEpoch,
     home: number,
     homeLease: Lease,
-  ): Promise<Decision> {
+  ): Promise<TryResult> {
     const untilMs = performance.now() + context.lockWaitMs;
     for (;;) {
       const counters = await redis.hgetall(place.keys.counters);
@@ -114,10 +115,10 @@ export function create(context: RedisStrategyContext): ReservingStrategy {
     place: SaleInEpoch,
     home: number,
     lease: Lease,
-  ): Promise<Decision> {
+  ): Promise<TryResult> {
     const sale = await readSaleInRedis(context, place, attempt, String(home), lease);
     if ('kind' in sale) return sale;
-    if (sale.held !== null) return decisionOfHeld(attempt, sale.held);
+    if (sale.held !== null) return resultOfHeld(attempt, sale.held);
     if (sale.rejection !== null) return sale.rejection;
     const taken = await take(attempt, place, home, [lease], sale.units);
     return taken.kind === 'empty' ? borrow(attempt, place, home, lease) : taken;

@@ -19,16 +19,12 @@ import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { RedisStore } from '../../store/redis/connection.ts';
 import type { SaleMirror } from '../../store/redis/sale-mirror.ts';
+import type { KnownSoldOut } from '../strategy.ts';
 import { BloomFilter } from './bloom-filter.ts';
 
-export interface SoldOutLatch {
-  /** Whether "sold out" is the answer to this customer, without asking Redis. */
-  isSoldOut(saleId: number, userId: string): boolean;
+export interface SoldOutLatch extends KnownSoldOut {
   /** Starts to latch a sale that Redis has answered "sold out" for. */
   markSoldOut(saleId: number): void;
-  /** Latched sales. */
-  readonly size: number;
-  close(): void;
 }
 
 export interface LatchContext {

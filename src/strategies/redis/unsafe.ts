@@ -11,8 +11,8 @@ import type { Attempt } from '../../domain/order.ts';
 import { insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
 import { findActive } from '../../store/postgres/purchases.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
-import type { CommittingStrategy, RedisStrategyContext } from '../strategy.ts';
-import { type CommitDecision, readSaleInRedis, unfencedStrategy } from './base.ts';
+import type { RedisStrategyContext, Strategy } from '../strategy.ts';
+import { readSaleInRedis, redisStrategy, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'unsafe',
@@ -39,25 +39,25 @@ const INSERT_UNFENCED = insertOrders({
     WHERE id IN (SELECT sale_id FROM placed)`,
 });
 
-export function create(context: RedisStrategyContext): CommittingStrategy {
+export function create(context: RedisStrategyContext): Strategy {
   const { redis } = context.redis;
 
-  async function insert(attempt: Attempt): Promise<CommitDecision> {
+  async function insert(attempt: Attempt): Promise<TryResult> {
     const placed = await placeOne(context.postgres, INSERT_UNFENCED, attempt, context.paymentWindowS);
     if (placed === false) return (await replay(attempt)) ?? { kind: 'busy', reason: 'order-in-progress' };
     if (placed !== true) return { ...placed, lateUntilMs: 0 }; // by another clock than Redis's; the insert is idempotent
     const { orderId, saleId, userId } = attempt;
-    return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' } };
+    return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' }, durable: true };
   }
 
-  async function replay(attempt: Attempt): Promise<CommitDecision | null> {
+  async function replay(attempt: Attempt): Promise<TryResult | null> {
     const order = await findActive(context.postgres.pool, attempt);
     if (order === null) return null;
     const { saleId, userId } = attempt;
     return { kind: 'replayed', order: { orderId: order.id, saleId, userId, status: order.status } };
   }
 
-  async function decide(attempt: Attempt, place: SaleInEpoch): Promise<CommitDecision> {
+  async function decide(attempt: Attempt, place: SaleInEpoch): Promise<TryResult> {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', null);
     if ('kind' in sale) return sale;
     // Nothing tells this control of a cancellation: the customer may have no order any more.
@@ -71,5 +71,6 @@ export function create(context: RedisStrategyContext): CommittingStrategy {
     return insert(attempt);
   }
 
-  return unfencedStrategy(context, description, decide);
+  // It commits by itself, without a reservation.
+  return { ...redisStrategy(context, description, 0, decide), mirror: null };
 }

@@ -1,27 +1,30 @@
 /** Errors of any store: what they mean, and which store they come from. */
 import pg from 'pg';
-import { classifyPostgresError } from './postgres/failures.ts';
-import { classifyRedisError } from './redis/connection.ts';
-
-export type StoreFailure =
-  | { readonly kind: 'busy' | 'unknown'; readonly reason: string }
-  /** Not caused by a store that is slow, unreachable or out of resources: rethrow the error. */
-  | { readonly kind: 'defect'; readonly error: unknown };
+import type { ExpectedFailure, Failure } from '../../domain/failure.ts';
+import { classifyPostgresError } from './postgres.ts';
+import { classifyRedisError } from './redis.ts';
 
 /** Classifies an error of Postgres or Redis. An unexpected constraint violation is also a defect. Never throws. */
-export function storeFailure(error: unknown): StoreFailure {
+export function storeFailure(error: unknown): Failure {
   // Postgres first: network errors have the same texts in both, but those of an ioredis command have no code.
   for (const failure of [classifyPostgresError(error), classifyRedisError(error)]) {
-    if (failure.kind === 'rejected') break;
+    if (failure.kind === 'rejected' && failure.constraint !== null) break;
     if (failure.kind !== 'defect') return failure;
   }
-  return { kind: 'defect', error };
+  return { kind: 'defect', reason: 'defect', error };
+}
+
+/** The same for errors that a caller handles. @throws the error itself when it is a defect */
+export function expectedFailure(error: unknown): ExpectedFailure {
+  const failure = storeFailure(error);
+  if (failure.kind === 'defect') throw error;
+  return failure;
 }
 
 /** Whether a store was unreachable or overloaded: nothing is wrong with the request itself. */
 export function isStoreUnavailable(error: unknown): boolean {
-  const failure = storeFailure(error);
-  return failure.kind !== 'defect' && failure.reason !== 'rejected-by-postgres';
+  const { kind } = storeFailure(error);
+  return kind !== 'defect' && kind !== 'rejected';
 }
 
 const STORES = ['postgres', 'redis', 'zookeeper'] as const;

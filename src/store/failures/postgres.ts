@@ -1,40 +1,32 @@
 /**
- * What an error from Postgres, pg or Prisma says about the write that caused it:
- *
- *   rejected   Postgres rejected the statement because of a constraint; nothing was written
- *   busy       Postgres gave up or could not begin; nothing was written; a retry may help
- *   unknown    the connection was lost while a statement was running: it may have been committed. Or it is committed, but the
- *              wait for its synchronous standby was cancelled: it is lost if that is promoted
- *   defect     none of these: the caller rethrows the error, so that a defect is never mistaken for load
+ * What an error of Postgres, pg or Prisma means: see domain/failure.ts. A commit is also unknown whose wait for its synchronous standby
+ * was cancelled: it is lost if the standby is promoted.
  *
  * Sources, the innermost error first (Prisma wraps the driver's error, which says more):
  *
- *   SQLSTATE by class   23 rejected; 25, 28, 3D, 40, 53, 55, 57, 58, XX busy; FATAL 57, 58, XX and all 08 unknown; else a defect
+ *   SQLSTATE by class   23 rejected; 25, 28, 3D, 40, 53, 55, 57, 58, XX unavailable or a conflict; FATAL 57, 58, XX and all 08
+ *                       unknown; else a defect
  *   kind                of Prisma's driver adapter, which drops the driver's own code
  *   Prisma's code       P1…, P2…
- *   Node's code         no connection was made: busy; it broke: unknown
+ *   Node's code         no connection was made: not sent; it broke: unknown
  *   pg's message        for errors of pg without a code
  */
 import pg from 'pg';
+import { type ExpectedFailure, type Failure, FailureError, type Rejected } from '../../domain/failure.ts';
 
-/** What a failed statement means for its sender. */
-export type PostgresFailure =
-  | { readonly kind: 'rejected'; readonly constraint: string; readonly code: string }
-  | { readonly kind: 'busy'; readonly reason: string }
-  | { readonly kind: 'unknown'; readonly reason: string }
-  | { readonly kind: 'defect'; readonly reason: 'defect'; readonly error: unknown };
+const notSent = (reason: string): Failure => ({ kind: 'not-sent', reason });
+const conflict = (reason: string): Failure => ({ kind: 'conflict', reason });
+const unavailable = (reason: string): Failure => ({ kind: 'unavailable', reason });
+const LOST = { kind: 'unknown', reason: 'postgres-connection-lost' } as const satisfies Failure;
+const UNREACHABLE = notSent('postgres-unreachable');
 
-const busy = (reason: string): PostgresFailure => ({ kind: 'busy', reason });
-const LOST = { kind: 'unknown', reason: 'postgres-connection-lost' } as const satisfies PostgresFailure;
-const UNREACHABLE = busy('postgres-unreachable');
-
-/** The reason of `busy` when a sale was loaded in another epoch of Redis after an order was reserved. */
-export const SUPERSEDED = 'reserved-in-another-epoch';
-
-/** Names of single SQLSTATEs; the class decides about the others. */
-const REASONS = new Map([
+/** Single SQLSTATEs; the class decides about the others. */
+const CONFLICTS = new Map([
   ['40001', 'serialization-failure'],
   ['40P01', 'deadlock'],
+  ['ST001', 'deadline-passed'], // by before_deadline
+]);
+const REASONS = new Map([
   ['55P03', 'lock-timeout'],
   ['57014', 'statement-timeout'],
   ['25P03', 'transaction-timeout'],
@@ -46,12 +38,12 @@ const REASONS = new Map([
   ['53400', 'limit-exceeded'],
   ['57P03', 'postgres-starting'],
   ['25006', 'postgres-read-only'],
-  // An operator's or a trigger's own rejection (RAISE EXCEPTION) rolled the statement back.
-  ['P0001', 'rejected-by-postgres'],
-  ['ST001', 'deadline-passed'], // by before_deadline
-  ['ST002', SUPERSEDED], // by in_epoch
 ]);
-const BUSY_CLASSES = new Map([
+/** By the function in_epoch: the sale was loaded in another epoch of Redis after an order was reserved. */
+const ANOTHER_EPOCH = 'ST002';
+/** An operator's or a trigger's own rejection (RAISE EXCEPTION), which rolled the statement back. */
+const RAISED = 'P0001';
+const UNAVAILABLE_CLASSES = new Map([
   ['08', 'remote-connection'],
   ['25', 'transaction-state'],
   ['28', 'postgres-rejects-login'],
@@ -67,34 +59,35 @@ const BUSY_CLASSES = new Map([
 const CORRUPTED = new Set(['XX001', 'XX002']);
 /** A FATAL of these classes ends a connection in the middle of a statement; a FATAL of the others comes before the first. */
 const ENDS_CONNECTION = new Set(['57', '58', 'XX']);
+/** FATAL of these classes answers a login. */
+const OF_A_LOGIN = new Set(['28', '3D', '53']);
 /** FATAL without a running statement: Postgres is starting or stopping, or the session was idle for too long. */
 const BEFORE_STATEMENT = new Set(['57P03', '57P05']);
 
-const BY_KIND = new Map<string, PostgresFailure>([
+const BY_KIND = new Map<string, Failure>([
   ['DatabaseNotReachable', UNREACHABLE],
   ['TlsConnectionError', UNREACHABLE],
-  ['DatabaseDoesNotExist', busy('no-such-database')],
-  ['DatabaseAccessDenied', busy('postgres-rejects-login')],
-  ['AuthenticationFailed', busy('postgres-rejects-login')],
-  ['TooManyConnections', busy('too-many-connections')],
-  ['TransactionWriteConflict', busy('write-conflict')],
-  ['TransactionAlreadyClosed', busy('transaction-timeout')],
+  ['DatabaseDoesNotExist', notSent('no-such-database')],
+  ['DatabaseAccessDenied', notSent('postgres-rejects-login')],
+  ['AuthenticationFailed', notSent('postgres-rejects-login')],
+  ['TooManyConnections', notSent('too-many-connections')],
+  ['TransactionWriteConflict', conflict('write-conflict')],
+  ['TransactionAlreadyClosed', unavailable('transaction-timeout')],
   ['ConnectionClosed', LOST],
   ['SocketTimeout', LOST],
 ]);
 
-const BY_CODE = new Map<string, PostgresFailure>([
-  ['P2034', busy('write-conflict')],
-  ['P2028', busy('no-transaction-in-time')],
-  ['P2024', busy('no-connection-in-time')],
-  ['P2037', busy('too-many-connections')],
-  ['P1000', busy('postgres-rejects-login')],
+const BY_CODE = new Map<string, Failure>([
+  ['P2034', conflict('write-conflict')],
+  ['P2028', notSent('no-transaction-in-time')],
+  ['P2024', notSent('no-connection-in-time')],
+  ['P2037', notSent('too-many-connections')],
+  ['P1000', notSent('postgres-rejects-login')],
   ['P1001', UNREACHABLE],
   ['P1002', UNREACHABLE],
-  ['P1003', busy('no-such-database')],
-  ['P1010', busy('postgres-rejects-login')],
+  ['P1003', notSent('no-such-database')],
+  ['P1010', notSent('postgres-rejects-login')],
   ['P1011', UNREACHABLE],
-  ['ERR_STAMPEDE_NOT_REPLICATED', { kind: 'unknown', reason: 'commit-not-replicated' }],
   ['P1008', LOST],
   ['P1017', LOST],
   ...['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EADDRNOTAVAIL', 'EMFILE', 'ENFILE'].map(
@@ -116,39 +109,20 @@ const BY_CODE = new Map<string, PostgresFailure>([
 ]);
 const CONNECTING = new Set(['connect', 'getaddrinfo']);
 
-const BY_MESSAGE: readonly (readonly [RegExp, PostgresFailure])[] = [
+const BY_MESSAGE: readonly (readonly [RegExp, Failure])[] = [
   [
     /timeout exceeded when trying to connect|Connection terminated due to connection timeout|^timeout expired$/i,
-    busy('no-connection-in-time'),
+    notSent('no-connection-in-time'),
   ],
-  [/Cannot use a pool after calling end|Client was closed and is not queryable/i, busy('shutting-down')],
+  [/Cannot use a pool after calling end|Client was closed and is not queryable/i, notSent('shutting-down')],
   [/does not support SSL|establishing an SSL connection/i, UNREACHABLE],
   [/Connection terminated|not queryable|Query read timeout|connection error|Connection ended/i, LOST],
 ];
 
-/** Reasons of `busy` after which an immediate retry may succeed. */
-export const CONFLICTS: ReadonlySet<string> = new Set([
-  'deadlock',
-  'serialization-failure',
-  'write-conflict',
-  'deadline-passed',
-  'plan-changed',
-]);
-
-/** An operator cancelled the wait of a commit for its synchronous standby: the rows are visible, and a promoted standby may lack them. */
-export class NotReplicatedError extends Error {
-  override readonly name = 'NotReplicatedError';
-  readonly code = 'ERR_STAMPEDE_NOT_REPLICATED';
-
-  constructor() {
-    super('committed, but the wait for the synchronous standby was cancelled');
-  }
-}
-
 /** Classifies an error of Postgres, pg or Prisma. Never throws. */
-export function classifyPostgresError(error: unknown): PostgresFailure {
+export function classifyPostgresError(error: unknown): Failure {
   for (const layer of layersOf(error).reverse()) {
-    const failure = isPlanChanged(layer) ? busy('plan-changed') : failureOfLayer(layer);
+    const failure = failureOfLayer(layer);
     if (failure === 'defect') break;
     if (failure !== null) return failure;
   }
@@ -156,7 +130,7 @@ export function classifyPostgresError(error: unknown): PostgresFailure {
 }
 
 /** The same for errors that a caller can handle. @throws the error itself when it is a defect */
-export function expectedPostgresFailure(error: unknown): Exclude<PostgresFailure, { kind: 'defect' }> {
+export function expectedPostgresFailure(error: unknown): ExpectedFailure {
   const failure = classifyPostgresError(error);
   if (failure.kind === 'defect') throw error;
   return failure;
@@ -206,10 +180,19 @@ export async function afterWrite<T>(read: Promise<T>): Promise<T | typeof UNREAD
 
 /** Whether a statement waited too long for a lock: statements on other rows may succeed. */
 export function isHeldUp(error: unknown): boolean {
-  const failure = classifyPostgresError(error);
-  return failure.kind === 'busy' && HELD_UP.has(failure.reason);
+  return HELD_UP.has(classifyPostgresError(error).reason);
 }
 const HELD_UP = new Set(['lock-timeout', 'statement-timeout', 'deadlock', 'serialization-failure']);
+
+/** Whether pg gave up waiting for a reply, and left the connection open. */
+export const isReadTimeout = ({ message }: Error): boolean => message === 'Query read timeout';
+
+/** Whether a statement reached Postgres after its deadline by Postgres's clock: see store/late-requests.ts. */
+export const isDeadlinePassed = (error: unknown): boolean =>
+  classifyPostgresError(error).reason === 'deadline-passed';
+
+/** Whether Postgres rejected orders because their sale was loaded in another epoch of Redis since they were reserved. */
+export const isOfAnotherEpoch = ({ code }: Rejected): boolean => code === ANOTHER_EPOCH;
 
 /** Whether Postgres answered with an error: it rolled the statement back, and the connection stays usable. */
 export function isAnswer(error: unknown): boolean {
@@ -242,7 +225,9 @@ function layersOf(error: unknown): Layer[] {
   return layers;
 }
 
-function failureOfLayer(layer: Layer): PostgresFailure | 'defect' | null {
+function failureOfLayer(layer: Layer): Failure | 'defect' | null {
+  if (layer instanceof FailureError) return layer.failure;
+  if (isPlanChanged(layer)) return conflict('plan-changed');
   const message = String(layer.originalMessage ?? layer.message ?? '');
   const state = stateOf(layer);
   if (state !== null) {
@@ -263,14 +248,24 @@ function stateOf({ code, originalCode, severity }: Layer): string | null {
 }
 
 /** The meaning of an SQLSTATE. */
-function failureOfState(code: string, severity: string, constraint: string): PostgresFailure | 'defect' {
+function failureOfState(code: string, severity: string, constraint: string): Failure | 'defect' {
   const group = code.slice(0, 2);
-  if (group === '23') return { kind: 'rejected', constraint, code };
+  if (group === '23') return rejected(code, constraint || code);
+  if (code === RAISED || code === ANOTHER_EPOCH) return rejected(code, null);
   // ERROR rolled the statement back: a trigger may raise 08… when a server that it calls is unreachable.
   if (code === '40003' || (group === '08' && severity !== 'ERROR')) return LOST;
   if (severity !== 'ERROR' && ENDS_CONNECTION.has(group) && !BEFORE_STATEMENT.has(code)) return LOST;
-  const reason = CORRUPTED.has(code) ? undefined : (REASONS.get(code) ?? BUSY_CLASSES.get(group));
-  return reason === undefined ? 'defect' : busy(reason);
+  if (CONFLICTS.has(code)) return conflict(CONFLICTS.get(code)!);
+  const reason = CORRUPTED.has(code) ? undefined : (REASONS.get(code) ?? UNAVAILABLE_CLASSES.get(group));
+  if (reason === undefined) return 'defect';
+  const isBefore = severity !== 'ERROR' && (BEFORE_STATEMENT.has(code) || OF_A_LOGIN.has(group));
+  return isBefore ? notSent(reason) : unavailable(reason);
+}
+
+/** A write that Postgres rejected, and would reject again, with whatever else its statement wrote. */
+export function rejected(code: string, constraint: string | null): Rejected {
+  const reason = constraint === null ? 'rejected-by-postgres' : `rejected-by-postgres:${constraint}`;
+  return { kind: 'rejected', reason, constraint, code };
 }
 
 function constraintOf({ constraint }: Layer, message: string): string {

@@ -1,0 +1,79 @@
+/**
+ * The fate of a reservation, from the result of its commit: the answer to its customer, and what happens to it in Redis. Settlement,
+ * repeats and the reaper share it. Only the process with the claim may act on it (domain/outcome.ts).
+ *
+ *   committed     accepted                        nothing: the committer acknowledges it
+ *   existing      replayed, with the other order  released; the customer keeps that order
+ *   rejected      sold out, or no such sale       released without its unit, which Postgres does not have
+ *   superseded    decided again                   released
+ *   busy          busy                            released
+ *   unknown       unknown                         nothing: the reaper commits it, or finds it committed
+ *
+ * A reservation that an earlier claim may have committed, or whose customer may have a 202, is not released when Postgres is busy: its
+ * claim ends, the next claim commits it, and the answer is unknown.
+ */
+import type { ClaimedReservation, CommitResult, Outcome, Superseded } from '../domain/outcome.ts';
+import type { ReleaseOptions, SaleMirror } from '../store/redis/sale-mirror.ts';
+
+export interface Fate {
+  readonly answer: Outcome | Superseded;
+  readonly inRedis: 'nothing' | 'unclaim' | ReleaseOptions;
+}
+
+/**
+ * @param isPromised whether customers get a 202 before the commit (CONFIRM=accepted). A failover to a replica that missed a release
+ *   restores the reservation, which is then committed (see lua/sale/load.lua): no answer may say that it was not
+ */
+export function fateOf(reservation: ClaimedReservation, result: CommitResult, isPromised: boolean): Fate {
+  const { orderId, isFirst } = reservation;
+  const unknown = (reason: string) => ({ kind: 'unknown', orderId, reason }) as const;
+  switch (result.kind) {
+    case 'committed':
+      return { answer: { kind: 'accepted', order: result.order, durable: true }, inRedis: 'nothing' };
+    case 'unknown':
+      return { answer: unknown(result.reason), inRedis: 'nothing' };
+    case 'existing': {
+      const { order } = result;
+      return { answer: { kind: 'replayed', order }, inRedis: { ownerOrderId: order.orderId } };
+    }
+    case 'rejected': {
+      const answer = isPromised ? unknown(NOT_RELEASED) : { kind: result.reason };
+      return { answer, inRedis: { discardUnit: true } };
+    }
+    case 'superseded':
+    case 'busy': {
+      const { kind, reason } = result;
+      if (!isFirst || isPromised) return { answer: unknown(reason), inRedis: 'unclaim' };
+      return { answer: kind === 'busy' ? { kind, reason } : { kind }, inRedis: {} };
+    }
+  }
+}
+
+/** The reason of `unknown` when the reservation may still be committed. */
+const NOT_RELEASED = 'reservation-not-released';
+
+/**
+ * Does in Redis what the fate says.
+ * @returns the answer; `unknown` when the release is not certain. A reservation that is gone while its claim is this process's was
+ *   dropped, in another epoch: only this process could have committed it
+ * @throws what Redis throws
+ */
+export async function carryOut(
+  mirror: SaleMirror,
+  reservation: ClaimedReservation,
+  { answer, inRedis }: Fate,
+): Promise<Outcome | Superseded> {
+  if (inRedis === 'nothing') return answer;
+  if (inRedis === 'unclaim') {
+    await mirror.unclaim(reservation);
+    return answer;
+  }
+  const reply = await mirror.release(reservation, inRedis);
+  const isReleased = reply === 'released' || (reply === 'gone' && performance.now() < reservation.untilMs);
+  return isReleased ? answer : uncertain(reservation, { answer, inRedis });
+}
+
+/** The answer when Redis did not do what the fate says, or may not have: an ended claim is no more than a later one is without it. */
+export function uncertain({ orderId }: ClaimedReservation, { answer, inRedis }: Fate): Outcome | Superseded {
+  return typeof inRedis === 'string' ? answer : { kind: 'unknown', orderId, reason: NOT_RELEASED };
+}
