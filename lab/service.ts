@@ -6,7 +6,7 @@ import { remoteService, sshCommand } from './remote.ts';
 import { lockVariable } from './servers/lock-servers.ts';
 
 /** The compiled entry of the service. */
-export const serviceEntry = fileURLToPath(new URL('../dist/main.js', import.meta.url));
+export const serviceEntry = fileURLToPath(new URL('../dist/commands/start.js', import.meta.url));
 
 /**
  * As `npm start` has it: with hundreds of attempts in flight, a young generation of the usual size is collected so often
@@ -57,7 +57,8 @@ export async function startService(
   let onLine = (_line: string): void => {};
   const remote = remoteService();
   const flags = [youngGeneration, ...nodeOptions];
-  const there = remote && sshCommand(remote, [...flags, 'dist/main.js'], serviceEnv(settings, '0.0.0.0'));
+  const there =
+    remote && sshCommand(remote, [...flags, 'dist/commands/start.js'], serviceEnv(settings, '0.0.0.0'));
   const started = startTool({
     ...(there === null
       ? // not where a file .env may be: it would change what is measured

@@ -15,7 +15,7 @@ if (major < wantedMajor || (major === wantedMajor && minor < wantedMinor)) {
 if (!existsSync(path.resolve('node_modules/typescript'))) {
   process.stderr.write(
     'The compiler is a development dependency, which is not installed here. Start the compiled service with ' +
-      '`node --enable-source-maps --max-semi-space-size=64 dist/main.js`, or run `npm ci` to build it.\n',
+      '`node --enable-source-maps --max-semi-space-size=64 dist/commands/start.js`, or run `npm ci` to build it.\n',
   );
   process.exit(1);
 }
@@ -26,7 +26,7 @@ try {
   for (const file of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
     accessSync(path.join(folder, file), constants.W_OK);
   }
-  if (!existsSync(path.join(folder, 'main.js')))
+  if (!existsSync(path.join(folder, '.tsbuildinfo')))
     process.stderr.write('Building the service, for the first start only: 5 to 30 s …\n');
 } catch (error) {
   const owner = `${process.getuid?.() ?? '$UID'}:${process.getgid?.() ?? '$GID'}`;

@@ -5,8 +5,8 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 
-if (!existsSync('dist/main.js') && existsSync('node_modules/tsx')) {
-  const { status } = spawnSync(process.execPath, ['--import', 'tsx', 'src/main.ts', '--check'], {
+if (!existsSync('dist/commands/start.js') && existsSync('node_modules/tsx')) {
+  const { status } = spawnSync(process.execPath, ['--import', 'tsx', 'src/commands/start.ts', '--check'], {
     stdio: 'inherit',
   });
   process.exitCode = status ?? 1;

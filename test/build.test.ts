@@ -30,7 +30,7 @@ it('an install without the compiler names the command that starts the compiled s
   rmSync(path.join(folder, 'node_modules'), { recursive: true });
   const { status, sentence } = check();
   expect(status).toBe(1);
-  expect(sentence).toContain('dist/main.js');
+  expect(sentence).toContain('dist/commands/start.js');
 });
 
 it.runIf(process.getuid?.() === 0).each([
@@ -40,7 +40,7 @@ it.runIf(process.getuid?.() === 0).each([
     'a file of another user in it',
     () => {
       mkdirSync(path.join(folder, 'dist'));
-      writeFileSync(path.join(folder, 'dist', 'main.js'), '');
+      writeFileSync(path.join(folder, 'dist', '.tsbuildinfo'), '');
       chmodSync(path.join(folder, 'dist'), 0o777);
     },
     'dist',
@@ -60,8 +60,8 @@ it.runIf(process.getuid?.() === 0).each([
 it('a folder that can be written passes, and is made when missing; only the first build is announced', () => {
   chmodSync(folder, 0o777);
   expect(check()).toEqual({ status: 0, sentence: expect.stringContaining('for the first start only') });
-  writeFileSync(path.join(folder, 'dist', 'main.js'), '');
-  chmodSync(path.join(folder, 'dist', 'main.js'), 0o666);
+  writeFileSync(path.join(folder, 'dist', '.tsbuildinfo'), '');
+  chmodSync(path.join(folder, 'dist', '.tsbuildinfo'), 0o666);
   expect(check()).toEqual({ status: 0, sentence: '' });
 });
 

@@ -5,8 +5,8 @@ import { Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
 import { parseEnv } from '../src/config/env.ts';
-import { choices } from '../src/core.ts';
 import { findRedisServer, startRedisServer } from '../src/local/redis-server.ts';
+import { choices } from '../src/service/core.ts';
 import { compose, configOf, readCompose, secrets, stampedes, writeSecrets } from './support/compose.ts';
 
 const { services, configs } = compose;

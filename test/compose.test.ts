@@ -2,8 +2,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { youngGeneration } from '../lab/service.ts';
-import { parseDatabaseUrl } from '../src/config/database-url.ts';
-import { parseRedisUrl } from '../src/config/redis-url.ts';
+import { parseDatabaseUrl } from '../src/config/urls/database.ts';
+import { parseRedisUrl } from '../src/config/urls/redis.ts';
 import { compose, configOf, stampedes } from './support/compose.ts';
 
 const root = new URL('../', import.meta.url);

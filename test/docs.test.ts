@@ -7,8 +7,8 @@ import { openApiDocument } from '../src/http/openapi.ts';
 import { type Problem, problems } from '../src/http/problems.ts';
 import { SERVICE_ROLE } from '../src/local/postgres-roles.ts';
 import { attemptTally } from '../src/metrics/attempt-tally.ts';
-import { backgroundHealth } from '../src/metrics/background.ts';
 import * as instruments from '../src/metrics/instruments.ts';
+import { backgroundHealth } from '../src/metrics/loop-health.ts';
 
 const root = new URL('../', import.meta.url);
 const text = (file: string) => readFileSync(new URL(file, root), 'utf8');

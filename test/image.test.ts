@@ -58,7 +58,13 @@ describe('the files of the image', () => {
     const kinds = /^(dist\/.*\.js(\.map)?|lua\/.*\.lua|prisma\/.*\.(sql|toml|prisma)|LICENSE|package\.json)$/;
     const pages = /^dist\/web\/[\w-]+\.(js|css|svg)(\.br|\.gz)?$/;
     expect(own.filter((file) => !kinds.test(file) && !pages.test(file))).toEqual([]);
-    expect(own).toEqual(expect.arrayContaining(['dist/main.js', 'dist/reconcile.js', 'dist/audit.js']));
+    expect(own).toEqual(
+      expect.arrayContaining([
+        'dist/commands/start.js',
+        'dist/commands/reconcile.js',
+        'dist/commands/audit.js',
+      ]),
+    );
   });
 
   it('have the packages of the software bill of materials, and no other', () => {
@@ -191,11 +197,11 @@ describe.skipIf(reason !== null)(`a container of the image${reason === null ? ''
 
   it('reconciles, and verifies the audit log', async () => {
     const node = ['node', '--enable-source-maps'];
-    expect(await run([...node, 'dist/reconcile.js', '--check'])).toEqual({
+    expect(await run([...node, 'dist/commands/reconcile.js', '--check'])).toEqual({
       code: 0,
       output: 'Redis agrees with Postgres.\n',
     });
-    expect(await run([...node, 'dist/audit.js', 'verify'])).toMatchObject({ code: 0 });
+    expect(await run([...node, 'dist/commands/audit.js', 'verify'])).toMatchObject({ code: 0 });
   });
 });
 

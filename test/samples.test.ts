@@ -138,7 +138,7 @@ it('the commands of the tutorial, in their order', async () => {
       const addresses = [
         ['localhost:3000', service!.host],
         ['01a203a7-0bba-707d-8e40-78c3eaa04524', orderId], // "Use your own orderId"
-        ['npm run reconcile --', 'node dist/reconcile.js'],
+        ['npm run reconcile --', 'node dist/commands/reconcile.js'],
       ] as const;
       said += await follow(commands, addresses);
     }

@@ -28,7 +28,7 @@ function importsOf(file: string): string[] {
   return specifiers.map((specifier) => path.join(path.dirname(file), specifier));
 }
 
-/** `src/locks/rungs/redis.ts` → `locks`; `src/main.ts` → `main.ts`. */
+/** `src/locks/kit/poll.ts` → `locks`. */
 const partOf = (file: string) => file.split('/')[1]!;
 
 /** Each part may import every part before it. `generated` is Prisma's client. */
@@ -44,11 +44,8 @@ const LAYERS: string[][] = [
   ['orders', 'access'],
   ['http'],
   ['web'],
-  ['workers.ts', 'startup.ts'],
-  ['core.ts'],
-  ['background.ts', 'customers.ts', 'tracing.ts'],
-  ['service.ts'],
-  ['main.ts', 'reconcile.ts', 'audit.ts'],
+  ['service'],
+  ['commands'],
 ];
 const layerOf = (part: string) => LAYERS.findIndex((layer) => layer.includes(part));
 
@@ -57,8 +54,7 @@ const SHARED = [
   /^src\/locks\/(lock|registry)\.ts$/,
   /^src\/locks\/kit\//,
   /^src\/strategies\/(strategy|registry)\.ts$/,
-  /^src\/strategies\/(redis|postgres)\/base\.ts$/,
-  /^src\/strategies\/redis\/(bloom-filter|restock|sold-out-latch)\.ts$/,
+  /^src\/strategies\/kit\//,
 ];
 const isImplementation = (file: string) =>
   /^src\/(locks|strategies)\//.test(file) && !SHARED.some((shared) => shared.test(file));
@@ -67,7 +63,7 @@ const source = files.filter((file) => file.startsWith('src/') && /\.tsx?$/.test(
 
 describe('imports', () => {
   it('are found at all', () => {
-    expect(importsOf('src/service.ts').length).toBeGreaterThan(15);
+    expect(importsOf('src/service/service.ts').length).toBeGreaterThan(15);
     expect(source.length).toBeGreaterThan(40);
   });
 
@@ -141,7 +137,7 @@ describe('imports', () => {
 
   it('keep registries for composition roots and contract tests', () => {
     const allowed =
-      /^(src\/(main|core|service|reconcile|audit)\.ts|test\/(contract|support)\/.*|lab\/.*|bench\/.*|scripts\/.*)$/;
+      /^(src\/(commands|service)\/.*|test\/(contract|support)\/.*|lab\/.*|bench\/.*|scripts\/.*)$/;
     for (const file of files.filter((f) => f.endsWith('.ts'))) {
       if (importsOf(file).some((f) => /src\/(strategies|locks)\/registry\.ts$/.test(f)))
         expect(file).toMatch(allowed);
@@ -197,9 +193,15 @@ describe('pages', () => {
 describe('the environment and signals', () => {
   it.each(
     source.filter(
-      (file) => !['src/main.ts', 'src/audit.ts', 'src/reconcile.ts', 'src/local/guardian.ts'].includes(file),
+      (file) =>
+        ![
+          'src/commands/start.ts',
+          'src/commands/audit.ts',
+          'src/commands/reconcile.ts',
+          'src/local/guardian.ts',
+        ].includes(file),
     ),
-  )('%s leaves them to main.ts', (file) => {
+  )('%s leaves them to commands', (file) => {
     expect(text(file)).not.toMatch(/process\.env\b(?!`)|process\.on\(/);
   });
 });

@@ -6,7 +6,7 @@
 import { rm } from 'node:fs/promises';
 import { Cluster, Redis } from 'ioredis';
 import pg from 'pg';
-import { parseRedisUrl } from '../../src/config/redis-url.ts';
+import { parseRedisUrl } from '../../src/config/urls/redis.ts';
 import { type LocalStores, startLocalStores } from '../../src/local/stores.ts';
 import { temporaryFolder } from '../kit/temporary-folder.ts';
 import { reasonOf } from '../kit/text.ts';

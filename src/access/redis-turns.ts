@@ -1,7 +1,7 @@
 /** The turns of the waiting room in Redis: one hash for each sale, which expires. */
 import type { RedisStore } from '../store/redis/connection.ts';
+import { defineScript } from '../store/redis/load-script.ts';
 import { keysOf } from '../store/redis/sale-keys.ts';
-import { defineScript } from '../store/redis/script.ts';
 import type { TurnStore } from './waiting-room.ts';
 
 export function redisTurns({ redis }: Pick<RedisStore, 'redis'>): TurnStore {

@@ -13,11 +13,11 @@ import {
   parseSubnet,
   parseTicketKey,
 } from './access.ts';
-import { parseDatabaseUrl } from './database-url.ts';
 import { ConfigError } from './errors.ts';
 import { limits } from './limits.ts';
-import { parseRedisUrl } from './redis-url.ts';
 import { nearest } from './suggest.ts';
+import { parseDatabaseUrl } from './urls/database.ts';
+import { parseRedisUrl } from './urls/redis.ts';
 import { misspeltNames, unknownNames } from './variable-names.ts';
 import { parseWebhookSecret, parseWebhookSecrets, type WebhookSecret } from './webhook-secret.ts';
 

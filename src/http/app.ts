@@ -24,7 +24,8 @@ import type { Callers } from './callers.ts';
 import type { ClientLimits } from './client-limits.ts';
 import { hostMistake } from './node-server.ts';
 import { ProblemError, problemBody, sendProblem } from './problems.ts';
-import { purchaseRoute } from './purchase-route.ts';
+import { purchaseRoute } from './purchase/route.ts';
+import type { TicketGate } from './purchase/ticket-gate.ts';
 import { boundReads, type Reads } from './reads.ts';
 import { type ConsoleContext, consoleRoutes } from './routes/console.ts';
 import { eventRoutes } from './routes/events.ts';
@@ -41,7 +42,6 @@ import {
 } from './routes/service.ts';
 import { taskRoutes } from './routes/tasks.ts';
 import { type TicketContext, ticketRoutes } from './routes/tickets.ts';
-import type { TicketGate } from './ticket-gate.ts';
 import { watchResponse } from './unread-responses.ts';
 
 export interface HttpContext {

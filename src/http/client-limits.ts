@@ -2,7 +2,7 @@
 import type { RequestListener, Server } from 'node:http';
 import type { ClientAddresses } from '../access/client-address.ts';
 import type { TokenBuckets } from '../access/token-buckets.ts';
-import { problemReply, send } from './purchase-reply.ts';
+import { problemReply, send } from './purchase/reply.ts';
 
 export interface ClientLimits {
   readonly addresses: ClientAddresses;

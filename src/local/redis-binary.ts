@@ -34,7 +34,7 @@ export interface RedisProgram {
   readonly version: string;
 }
 
-/** PATH, read through a child process that inherits it: only main.ts reads the environment. */
+/** PATH, read through a child process that inherits it: only the commands read the environment. */
 function inheritedPath(): string {
   return spawnSync('/bin/sh', ['-c', 'printf %s "$PATH"'], { encoding: 'utf8' }).stdout ?? '';
 }

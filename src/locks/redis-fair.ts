@@ -9,7 +9,7 @@
  * Claims further back poll less often. A claim with `waitMs` 0 takes no place and does not overtake.
  */
 import type { RedisStore } from '../store/redis/connection.ts';
-import { defineScript } from '../store/redis/script.ts';
+import { defineScript } from '../store/redis/load-script.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, keyOf, lockKey } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';

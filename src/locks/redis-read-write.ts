@@ -9,7 +9,7 @@
  * The server's clock decides when shares and intents expire. A writer's lease is a key with a token, as in other locks.
  */
 import type { RedisStore } from '../store/redis/connection.ts';
-import { defineScript } from '../store/redis/script.ts';
+import { defineScript } from '../store/redis/load-script.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, keyOf, lockKey } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';

@@ -8,8 +8,8 @@
  * store/redis/replication.ts.
  */
 import type { RedisStore } from '../store/redis/connection.ts';
+import { defineScript } from '../store/redis/load-script.ts';
 import { REPLICATION_MS, type Replication, sharedCheck } from '../store/redis/replication.ts';
-import { defineScript } from '../store/redis/script.ts';
 import type { RedisServer } from '../store/redis/server.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, lockKey } from './kit/redis.ts';

@@ -8,8 +8,8 @@
  */
 import { limits } from '../config/limits.ts';
 import type { Order } from '../domain/order.ts';
-import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
+import type { LoopHealth } from '../metrics/loop-health.ts';
 import { afterWrite, isAnswer, isHeldUp, UNREAD } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
@@ -42,7 +42,7 @@ export interface Lifecycle {
   cancel(orderId: string, actor: string): Promise<CancelResult>;
   /**
    * Expires one batch of pending orders whose payment window has ended; several processes may do so at once. An order that
-   * Postgres rejects is retried later (see metrics/background.ts), and does not stop the others.
+   * Postgres rejects is retried later (see metrics/loop-health.ts), and does not stop the others.
    * @returns how many this call expired
    * @throws what Postgres throws when it is unavailable
    */

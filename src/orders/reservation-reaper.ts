@@ -15,16 +15,16 @@ import { repeatedly } from '../concurrency/periodic.ts';
 import { limits } from '../config/limits.ts';
 import type { ClaimedReservation, CommitResult } from '../domain/outcome.ts';
 import { freeUnits, type Sale } from '../domain/sale.ts';
-import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
+import type { LoopHealth } from '../metrics/loop-health.ts';
 import { isStoreUnavailable } from '../store/failures/any-store.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-import { type SaleDigest, windowOf } from '../store/redis/scripts.ts';
+import { type SaleDigest, windowOf } from '../store/redis/sale-scripts.ts';
+import { repair } from './drift.ts';
 import { carryOut, fateOf } from './fate.ts';
 import type { OrderCommitter } from './order-committer.ts';
-import { repair } from './reconcile.ts';
 
 export interface ReaperContext {
   readonly mirror: SaleMirror;

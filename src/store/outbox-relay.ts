@@ -13,7 +13,7 @@
 import type pg from 'pg';
 import { limits } from '../config/limits.ts';
 import type { MirrorChange } from '../domain/order.ts';
-import type { LoopHealth } from '../metrics/background.ts';
+import type { LoopHealth } from '../metrics/loop-health.ts';
 import { isRedisDefect } from './failures/redis.ts';
 import { inTransaction, type PostgresStore } from './postgres/pool.ts';
 import type { SaleMirror } from './redis/sale-mirror.ts';

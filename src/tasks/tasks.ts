@@ -5,8 +5,8 @@
 import { limits } from '../config/limits.ts';
 import type { Task, TaskState } from '../domain/task.ts';
 import type { Lock } from '../locks/lock.ts';
-import type { BackgroundHealth } from '../metrics/background.ts';
 import { type Instruments, measureTasks } from '../metrics/instruments.ts';
+import type { BackgroundHealth } from '../metrics/loop-health.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { taskTable } from '../store/postgres/task-table.ts';
 import { skipLocked, underLock } from './claim-due.ts';

@@ -19,8 +19,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TaskBounds } from '../config/limits.ts';
 import type { ClaimedTask } from '../domain/task.ts';
-import type { LoopHealth } from '../metrics/background.ts';
 import type { Instruments } from '../metrics/instruments.ts';
+import type { LoopHealth } from '../metrics/loop-health.ts';
 import { isRowError } from '../store/failures/postgres.ts';
 import type { TaskFailure, TaskTable } from '../store/postgres/task-table.ts';
 import type { ClaimDue } from './claim-due.ts';

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { parseEnv, unreadNames } from '../../src/config/env.ts';
 import { ConfigError } from '../../src/config/errors.ts';
 import { COMPOSE_VARIABLES } from '../../src/config/variable-names.ts';
-import { choices } from '../../src/core.ts';
+import { choices } from '../../src/service/core.ts';
 
 const problemsOf = (env: Record<string, string>) => {
   try {

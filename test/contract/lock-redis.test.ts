@@ -1,4 +1,4 @@
-import { create, description } from '../../src/locks/rungs/redis.ts';
+import { create, description } from '../../src/locks/redis.ts';
 import { redisLocks } from '../support/lock-groups.ts';
 import { lockContract } from './lock-suite.ts';
 

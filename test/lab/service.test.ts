@@ -108,7 +108,10 @@ describe('a service on another machine', () => {
     const there = join(folder, "it's there");
     mkdirSync(join(there, 'dist'), { recursive: true });
     writeFileSync(join(there, 'package.json'), '{"type":"module"}');
-    writeFileSync(join(there, 'dist/main.js'), `${listening} process.on('SIGTERM', () => process.exit(0));`);
+    writeFileSync(
+      join(there, 'dist/commands/start.js'),
+      `${listening} process.on('SIGTERM', () => process.exit(0));`,
+    );
     // Runs the command of ssh here.
     writeFileSync(join(folder, 'ssh'), '#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nexec sh -c "$1"\n');
     chmodSync(join(folder, 'ssh'), 0o755);

@@ -21,7 +21,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type LinkMode, TcpProxy } from '../../lab/proxy.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { type Lease, LeaseLostError, type Lock } from '../../src/locks/lock.ts';
-import { create } from '../../src/locks/rungs/redis.ts';
+import { create } from '../../src/locks/redis.ts';
 import { storeOn } from '../../src/store/redis/connection.ts';
 import { eventually } from '../support/client.ts';
 

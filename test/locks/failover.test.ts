@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { openSentinels, type Sentinels } from '../../lab/servers/sentinels.ts';
 import type { Lock } from '../../src/locks/lock.ts';
+import * as redis from '../../src/locks/redis.ts';
 import * as redisWait from '../../src/locks/redis-wait.ts';
-import * as redis from '../../src/locks/rungs/redis.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { eventually } from '../support/client.ts';
 import { held } from './lock-checks.ts';

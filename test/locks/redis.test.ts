@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { LeaseLostError, using } from '../../src/locks/lock.ts';
-import { create } from '../../src/locks/rungs/redis.ts';
+import { create } from '../../src/locks/redis.ts';
 import { type LockFixture, type LockProcess, redisLocks } from '../support/lock-groups.ts';
 import { held } from './lock-checks.ts';
 

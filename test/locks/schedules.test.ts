@@ -25,10 +25,10 @@ import { type RedisServer, startRedisServer } from '../../src/local/redis-server
 import type { LockDescription } from '../../src/locks/lock.ts';
 import * as postgresAdvisory from '../../src/locks/postgres-advisory.ts';
 import * as postgresRow from '../../src/locks/postgres-row.ts';
+import * as redis from '../../src/locks/redis.ts';
 import * as redisCas from '../../src/locks/redis-cas.ts';
 import * as redisFair from '../../src/locks/redis-fair.ts';
 import * as redlock from '../../src/locks/redlock.ts';
-import * as redis from '../../src/locks/rungs/redis.ts';
 import * as redisConfirmed from '../../src/locks/rungs/redis-confirmed.ts';
 import * as redisNoOwner from '../../src/locks/rungs/redis-no-owner.ts';
 import * as redisOwner from '../../src/locks/rungs/redis-owner.ts';

@@ -4,7 +4,7 @@ import pg from 'pg';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { SERVICE_ROLE, serviceUrlOf } from '../../src/local/postgres-roles.ts';
-import { migrateStores } from '../../src/startup.ts';
+import { migrateStores } from '../../src/service/startup.ts';
 import { missingGrants } from '../../src/store/postgres/privileges.ts';
 import { childrenOf } from '../support/nemesis.ts';
 import { startService } from '../support/service.ts';

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vites
 import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
-import { compare, repair } from '../../src/orders/reconcile.ts';
+import { compare, repair } from '../../src/orders/drift.ts';
 import { isUnanswered } from '../../src/store/late-requests.ts';
 import { createOutboxRelay, relayOutbox } from '../../src/store/outbox-relay.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';

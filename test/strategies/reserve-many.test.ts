@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { isUnanswered } from '../../src/store/late-requests.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
-import type { ReserveReply, SaleAttempts } from '../../src/store/redis/scripts.ts';
+import type { ReserveReply, SaleAttempts } from '../../src/store/redis/sale-scripts.ts';
 import { saleKeys } from '../support/sale-keys.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 

@@ -5,7 +5,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
-import { createRedisLock } from '../../src/locks/rungs/redis.ts';
+import { createRedisLock } from '../../src/locks/redis.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';

@@ -1,7 +1,7 @@
 /** The health of background work, for parts that are tested by themselves. */
 
-import { type BackgroundHealth, backgroundHealth } from '../../src/metrics/background.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
+import { type BackgroundHealth, backgroundHealth } from '../../src/metrics/loop-health.ts';
 
 /** @param failing called with each failure that a service would log */
 export function testHealth(

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { parseEnv as parseEnvFile } from 'node:util';
 import { parse } from 'yaml';
 import { parseEnv } from '../../src/config/env.ts';
-import { choices } from '../../src/core.ts';
+import { choices } from '../../src/service/core.ts';
 
 const root = new URL('../../', import.meta.url);
 const text = (file: string) => readFileSync(new URL(file, root), 'utf8');

@@ -1,7 +1,7 @@
 /** Parts of the task outbox as a process has them: its connections, and handlers that record what they did. */
 import { limits, type TaskBounds } from '../../src/config/limits.ts';
-import { backgroundHealth } from '../../src/metrics/background.ts';
 import { createInstruments, type Instruments } from '../../src/metrics/instruments.ts';
+import { backgroundHealth } from '../../src/metrics/loop-health.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { type TaskTable, taskTable } from '../../src/store/postgres/task-table.ts';
 import { type ClaimDue, skipLocked } from '../../src/tasks/claim-due.ts';

@@ -1,7 +1,7 @@
 /** Every task is done, and none twice: with several workers, and whatever is lost or repeated. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Lock } from '../../src/locks/lock.ts';
-import { create as createRedisLock } from '../../src/locks/rungs/redis.ts';
+import { create as createRedisLock } from '../../src/locks/redis.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { type ClaimDue, skipLocked, underLock } from '../../src/tasks/claim-due.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';

@@ -4,8 +4,8 @@ import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { LockDescription } from '../../locks/lock.ts';
-import type { Degradation } from '../../metrics/background.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
+import type { Degradation } from '../../metrics/loop-health.ts';
 import { type Assets, bodyOf, sendBody } from '../assets.ts';
 import { openApiDocument } from '../openapi.ts';
 

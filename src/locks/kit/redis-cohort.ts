@@ -12,7 +12,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Turn } from '../../concurrency/local-queue.ts';
 import type { RedisStore } from '../../store/redis/connection.ts';
-import { defineScript } from '../../store/redis/script.ts';
+import { defineScript } from '../../store/redis/load-script.ts';
 import type { AcquireOptions } from '../lock.ts';
 import { resolveAmbiguous } from './ambiguous-write.ts';
 import type { Compensations } from './compensations.ts';

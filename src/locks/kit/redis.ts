@@ -1,6 +1,6 @@
 /** What the locks on one Redis server share: key names, the scripts of a key that holds a token, and a known flaw. */
 import type { Redis } from 'ioredis';
-import { defineLockScripts } from '../../store/redis/script.ts';
+import { defineLockScripts } from '../../store/redis/load-script.ts';
 
 /**
  * All keys of a resource share one hash tag: the name, or the tag with which it begins, as `{sale:7}:segment:3`. No two resources

@@ -5,8 +5,8 @@
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import { coalesce } from '../../concurrency/coalesce.ts';
-import { parseDatabaseUrl } from '../../config/database-url.ts';
 import { limits } from '../../config/limits.ts';
+import { parseDatabaseUrl } from '../../config/urls/database.ts';
 import { FailureError } from '../../domain/failure.ts';
 import { PrismaClient } from '../../generated/prisma/client.ts';
 import { classifyPostgresError, isPlanChanged, isReadTimeout, isRowError } from '../failures/postgres.ts';

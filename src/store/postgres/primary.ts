@@ -9,8 +9,8 @@
  * promoted, as every failover manager for Postgres does.
  */
 import pg from 'pg';
-import type { Host } from '../../config/hosts.ts';
 import { limits } from '../../config/limits.ts';
+import type { Host } from '../../config/urls/hosts.ts';
 
 export interface PrimaryFinder {
   /** @throws an error of a server when none accepts writes */

@@ -16,8 +16,8 @@
  */
 import { untilNone } from '../../concurrency/periodic.ts';
 import { limits } from '../../config/limits.ts';
-import type { LoopHealth } from '../../metrics/background.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
+import type { LoopHealth } from '../../metrics/loop-health.ts';
 import { isolating, type PostgresStore } from './pool.ts';
 
 interface OldRows {

@@ -23,7 +23,7 @@
  * rows exist after an upgrade, and during a rolling restart; those that no earlier version claims return to `waiting`.
  */
 import type { ClaimedTask, Task, TaskState } from '../../domain/task.ts';
-import type { LoopHealth } from '../../metrics/background.ts';
+import type { LoopHealth } from '../../metrics/loop-health.ts';
 import { isRowError } from '../failures/postgres.ts';
 import { isolating, type PostgresStore } from './pool.ts';
 

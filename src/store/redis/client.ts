@@ -4,7 +4,7 @@
  */
 import { Cluster, Redis, type SentinelConnectionOptions, SentinelConnector } from 'ioredis';
 import { limits } from '../../config/limits.ts';
-import type { ClusterAddress, RedisAddress, SentinelAddress } from '../../config/redis-url.ts';
+import type { ClusterAddress, RedisAddress, SentinelAddress } from '../../config/urls/redis.ts';
 import { isReadOnly } from '../failures/redis.ts';
 
 /** A lost connection is retried soon, because the renewal of a lease may be waiting. */

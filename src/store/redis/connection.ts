@@ -6,13 +6,13 @@
  * while the connection is down nor to resend them.
  */
 import type { Redis } from 'ioredis';
-import { type ClusterAddress, parseRedisUrl } from '../../config/redis-url.ts';
+import { type ClusterAddress, parseRedisUrl } from '../../config/urls/redis.ts';
 import { isDenied } from '../failures/redis.ts';
 import { clientOf } from './client.ts';
 import { type ConnectionOptions, redisCluster } from './cluster.ts';
+import { defineLockScripts } from './load-script.ts';
 import { missingRules, PROBE_KEY } from './permissions.ts';
-import { defineLockScripts } from './script.ts';
-import { defineSaleScripts, type SaleScripts } from './scripts.ts';
+import { defineSaleScripts, type SaleScripts } from './sale-scripts.ts';
 import { type RedisServer, redisServer, type StoreServer } from './server.ts';
 
 export interface RedisStore {

@@ -28,7 +28,7 @@ import {
   readMember,
   type SaleDigest,
   windowOf,
-} from './scripts.ts';
+} from './sale-scripts.ts';
 
 /** Buyers written to Redis in one command while a sale is loaded. */
 const BUYERS_PAGE = 1_000;

@@ -10,8 +10,8 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSold, insertOrder, lockNumber, readSaleAndOrders } from '../../store/postgres/purchases.ts';
+import { accepted, outcomeOf, postgresStrategy, RETRY, type TryResult } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { accepted, outcomeOf, postgresStrategy, RETRY, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'advisory-lock',

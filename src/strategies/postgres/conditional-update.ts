@@ -14,8 +14,8 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { IN_WINDOW, insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
+import { accepted, outcomeOf, postgresStrategy } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { accepted, outcomeOf, postgresStrategy } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'conditional-update',

@@ -9,8 +9,14 @@ import type { Attempt } from '../../domain/order.ts';
 import { Prisma } from '../../generated/prisma/client.ts';
 import { paymentDeadline } from '../../store/postgres/insert-orders.ts';
 import type { SaleState } from '../../store/postgres/purchases.ts';
+import {
+  accepted,
+  existing,
+  postgresStrategy,
+  rejectionOf,
+  type TryResult,
+} from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { accepted, existing, postgresStrategy, rejectionOf, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'for-update-prisma',

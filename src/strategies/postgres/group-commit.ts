@@ -22,8 +22,8 @@ import { classifyPostgresError, isRowError } from '../../store/failures/postgres
 import { IN_WINDOW, insertUpToStock, placeMany } from '../../store/postgres/insert-orders.ts';
 import { placeInRounds } from '../../store/postgres/place-in-rounds.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
+import { accepted, outcomeOf, postgresStrategy, type TryResult } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { accepted, outcomeOf, postgresStrategy, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'group-commit',

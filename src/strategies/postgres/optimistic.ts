@@ -17,8 +17,8 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
+import { accepted, outcomeOf, postgresStrategy, type TryResult } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { accepted, outcomeOf, postgresStrategy, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'optimistic',

@@ -24,8 +24,8 @@ import { IN_WINDOW, insertOrders, placeOne } from '../../store/postgres/insert-o
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { stockUnits } from '../../store/postgres/stock-units.ts';
+import { accepted, outcomeOf, postgresStrategy, RETRY, type TryResult } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { accepted, outcomeOf, postgresStrategy, RETRY, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'skip-locked',

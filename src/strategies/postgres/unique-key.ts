@@ -7,8 +7,15 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSoldIfFree, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
+import {
+  accepted,
+  existing,
+  postgresStrategy,
+  RETRY,
+  rejectionOf,
+  type TryResult,
+} from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
-import { accepted, existing, postgresStrategy, RETRY, rejectionOf, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'unique-key',

@@ -7,7 +7,6 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { type Lease, using } from '../../locks/lock.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
-import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
 import {
   deductUnderLease,
   LEASE_LOST,
@@ -16,7 +15,8 @@ import {
   redisStrategy,
   resultOfHeld,
   type TryResult,
-} from './base.ts';
+} from '../kit/redis-strategy.ts';
+import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
   name: 'global-lock',

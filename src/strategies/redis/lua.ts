@@ -15,10 +15,16 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { isRedisDefect } from '../../store/failures/redis.ts';
 import { callsFor, type SaleInEpoch } from '../../store/redis/sale-keys.ts';
-import type { ReserveReply } from '../../store/redis/scripts.ts';
+import type { ReserveReply } from '../../store/redis/sale-scripts.ts';
+import {
+  LATE,
+  NOT_LOADED,
+  type RedisStrategy,
+  redisStrategy,
+  type TryResult,
+} from '../kit/redis-strategy.ts';
+import { type SoldOutLatch, soldOutLatch } from '../kit/sold-out-latch.ts';
 import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
-import { LATE, NOT_LOADED, type RedisStrategy, redisStrategy, type TryResult } from './base.ts';
-import { type SoldOutLatch, soldOutLatch } from './sold-out-latch.ts';
 
 export const description: StrategyDescription = {
   name: 'lua',

@@ -21,7 +21,6 @@ import type { Attempt } from '../../domain/order.ts';
 import { homeSegment, lenderOf } from '../../domain/segments.ts';
 import { type Lease, using } from '../../locks/lock.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
-import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
 import {
   deductUnderLease,
   EMPTY,
@@ -33,7 +32,8 @@ import {
   redisStrategy,
   resultOfHeld,
   type TryResult,
-} from './base.ts';
+} from '../kit/redis-strategy.ts';
+import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
   name: 'segmented-lock',

@@ -11,8 +11,8 @@ import type { Attempt } from '../../domain/order.ts';
 import { insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
 import { findActive } from '../../store/postgres/purchases.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
+import { readSaleInRedis, redisStrategy, type TryResult } from '../kit/redis-strategy.ts';
 import type { RedisStrategyContext, Strategy } from '../strategy.ts';
-import { readSaleInRedis, redisStrategy, type TryResult } from './base.ts';
 
 export const description: StrategyDescription = {
   name: 'unsafe',

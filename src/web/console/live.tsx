@@ -1,7 +1,7 @@
 /** Live figures of the service, and charts of the last three minutes. */
 import { signal } from '@preact/signals';
 import type { Activity } from '../../metrics/activity.ts';
-import type { Degradation } from '../../metrics/background.ts';
+import type { Degradation } from '../../metrics/loop-health.ts';
 import { Chart } from '../ui/chart.tsx';
 import { compact, dateTime, latency } from '../ui/format.ts';
 

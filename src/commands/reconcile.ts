@@ -1,0 +1,91 @@
+/**
+ * `npm run reconcile`: compares Redis with Postgres for every sale, and repairs drift. With `--check` it only prints the
+ * differences, and exits with 1 when there are any. The service may run meanwhile; its reservation reaper does the same.
+ */
+import { readArguments } from '../config/arguments.ts';
+import { type Config, parseEnv } from '../config/env.ts';
+import { loadEnvFile } from '../config/env-file.ts';
+import { ConfigError, OperatorError } from '../config/errors.ts';
+import { LOCAL_FOLDER, readStoreUrls } from '../local/urls.ts';
+import { createInstruments } from '../metrics/instruments.ts';
+import { backgroundHealth } from '../metrics/loop-health.ts';
+import { compare, compareAll, repair } from '../orders/drift.ts';
+import { Closers, choices, openCore, type Reports } from '../service/core.ts';
+import type { StoreUrls } from '../service/startup.ts';
+
+const say = (line: string) => process.stdout.write(`${line}\n`);
+
+const HELP = `npm run reconcile [-- --check]
+  DATABASE_URL, REDIS_URL, STRATEGY, SEGMENTS: as for the service, which must run if its stores are local`;
+
+/** @returns the exit code */
+async function main(): Promise<number> {
+  const { values } = readArguments({ check: { type: 'boolean' }, help: { type: 'boolean' } });
+  if (values.help) {
+    say(HELP);
+    return 0;
+  }
+  const { config, urls } = storesOf(parse({}, loadEnvFile()));
+  const closers = new Closers();
+  const reports = reportsOf();
+  try {
+    const { sales, orders, strategy, outbox } = await openCore(config, urls, reports, closers);
+    const { mirror } = strategy;
+    const context = { mirror, sales, orders };
+    let different = 0;
+    for await (const { saleId, differences } of compareAll(context)) {
+      for (const difference of differences) say(`sale ${saleId}: ${difference}`);
+      if (differences.length === 0) continue;
+      different++;
+      if (values.check || mirror === null || outbox === null) continue;
+      while ((await outbox.publish()) > 0);
+      const sale = (await sales.get(saleId))!;
+      await repair({ ...context, mirror, instruments: reports.instruments, log: () => {} }, sale);
+      if ((await compare(context, sale)).differences.size > 0) continue;
+      say(`sale ${saleId}: repaired`);
+      different--;
+    }
+    const agreement = mirror === null ? 'Postgres agrees with itself.' : 'Redis agrees with Postgres.';
+    say(different === 0 ? agreement : `${different} sales differ.`);
+    return different === 0 ? 0 : 1;
+  } finally {
+    await closers.close((error) => reports.onError('stop', error));
+  }
+}
+
+/** The stores of the service; those of a service with local stores are in its file. */
+function storesOf(config: Config): { readonly config: Config; readonly urls: StoreUrls } {
+  const local = readStoreUrls(LOCAL_FOLDER);
+  const databaseUrl = config.databaseUrl ?? local.databaseUrl;
+  const redisUrl = config.redisUrl ?? local.redisUrl;
+  if (databaseUrl === null)
+    throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);
+  if (redisUrl === null && !config.postgresAlone) {
+    if (local.databaseUrl === null)
+      throw new ConfigError(['REDIS_URL must name the Redis of the service, or the service must run']);
+    return { config: parse({ REDIS_URL: 'none' }), urls: { databaseUrl, redisUrl } }; // the service found no Redis
+  }
+  return { config, urls: { databaseUrl, redisUrl } };
+}
+
+/** The lock takes no part in a comparison: its server need not run. */
+const parse = (changes: object, fileNames: readonly string[] = []): Config =>
+  parseEnv({ ...process.env, LOCK: '', ...changes }, choices, fileNames);
+
+/** Failures go to the terminal. */
+function reportsOf(): Reports {
+  const instruments = createInstruments();
+  const onError = (doing: string, error: unknown) => say(`could not ${doing}: ${(error as Error).message}`);
+  const background = backgroundHealth(instruments.registry, { failing: onError, recovered: () => {} });
+  return { instruments, background, onError, onDefect: (error) => onError('continue', error) };
+}
+
+main().then(
+  (code) => {
+    process.exitCode = code;
+  },
+  (error) => {
+    process.stderr.write(`${error instanceof OperatorError ? error.message : (error.stack ?? error)}\n`);
+    process.exitCode = 2;
+  },
+);

@@ -1,0 +1,152 @@
+/**
+ * The entry point: environment, signals, worker processes.
+ *
+ *   parse the environment, try the port ──▶ local stores, where none are named ──▶ migrate ──▶ create the service ──▶ listen
+ *        │ mistakes: exit 1
+ *        ▼
+ *   (nothing started)      signal or failure, at any moment: what was started is stopped, last first
+ *
+ * With --check it ends before the local stores, having checked that they can be started: scripts/check-start.js does that before
+ * the first build.
+ */
+import cluster from 'node:cluster';
+import { randomBytes } from 'node:crypto';
+import closeWithGrace from 'close-with-grace';
+import type { Logger } from 'pino';
+import { type Config, parseEnv, unreadNames } from '../config/env.ts';
+import { loadEnvFile } from '../config/env-file.ts';
+import { OperatorError } from '../config/errors.ts';
+import { limits } from '../config/limits.ts';
+import { checkAddress, type Ports } from '../http/listen.ts';
+import { folderCheck, LOCAL_FOLDER } from '../local/urls.ts';
+import { createLogger } from '../metrics/logger.ts';
+import { Closers, choices } from '../service/core.ts';
+import { adminAddressOf, createService } from '../service/service.ts';
+import {
+  checkStores,
+  findStores,
+  migrateStores,
+  type StoreUrls,
+  withAvailableRedis,
+} from '../service/startup.ts';
+import { onStopMessage, reportServing, startWorkers } from '../service/workers.ts';
+import { strategies } from '../strategies/registry.ts';
+
+const closers = new Closers();
+
+async function main(): Promise<void> {
+  const fileNames = cluster.isPrimary ? loadEnvFile() : []; // workers inherit what it read
+  const config = parseEnv(process.env, choices, fileNames);
+  const log = await createLogger({
+    level: config.logLevel,
+    worker: cluster.worker?.id ?? null,
+    terminal: process.stdout.isTTY ? process.stdout : null,
+  });
+  if (cluster.isPrimary) warnOfControl(config, log);
+  const names = unreadNames(fileNames);
+  if (names.length > 0) log.warn({ names }, 'Nothing reads these variables of .env');
+  const closeAll = () => closers.close((err) => log.error({ err }, 'Shutdown step failed'));
+  const delay = limits.shutdownMs + 5_000;
+  const closing = closeWithGrace({ delay, skip: [...STOP_SIGNALS] }, async ({ err }) => {
+    if (err) log.fatal({ err }, 'Stopping after an error');
+    await closeAll();
+  });
+  stopOnSignals(() => closing.close(), log);
+  try {
+    await start(config, log);
+  } catch (error) {
+    closing.uninstall();
+    await closeAll();
+    throw error;
+  }
+}
+
+async function start(given: Config, log: Logger): Promise<void> {
+  const adminAddress = adminAddressOf(given);
+  if (cluster.isPrimary) {
+    await checkAddress(given);
+    if (adminAddress !== null) await checkAddress(adminAddress, 'ADMIN_PORT');
+  }
+  const parse = (changes: object) => parseEnv({ ...process.env, ...changes }, choices);
+  const { config, notice } = await withAvailableRedis(given, parse, log);
+  if (process.argv.includes('--check')) return checkStores(config);
+  if (notice !== null) log.warn(notice);
+  const urls = await findStores(config, log, (stop) => closers.add(stop));
+  if (cluster.isPrimary) await migrateStores(urls, log);
+  if (config.workers > 1 && cluster.isPrimary) return startAll(config, urls, log);
+  const localDegradation = folderCheck(LOCAL_FOLDER, urls);
+  const service = await createService({ config, urls, log, localDegradation, closers });
+  const ports = await service.listen();
+  if (cluster.isWorker) reportServing(ports);
+  else logListening(config, ports, log);
+}
+
+/** WORKERS=n: this process starts the stores and the workers, which serve. */
+async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, log: Logger): Promise<void> {
+  const workers = await startWorkers({
+    count: config.workers,
+    // Workers do not migrate.
+    env: {
+      DATABASE_URL: databaseUrl,
+      MIGRATION_DATABASE_URL: '',
+      REDIS_URL: redisUrl ?? 'none',
+      ...sharedTicketKey(config),
+    },
+    log: (message, details) => log.error(details, message),
+    onGiveUp: (error) => {
+      throw error; // ends this process in order, and with it what it started
+    },
+  });
+  closers.add(() => workers.stop());
+  logListening(config, workers.ports, log);
+}
+
+/** Workers accept the tickets of each other. */
+function sharedTicketKey({ auth, ticketKeys }: Config): { TICKET_SECRETS?: string } {
+  if (auth === null || ticketKeys.length > 0) return {};
+  return { TICKET_SECRETS: randomBytes(32).toString('base64') };
+}
+
+function warnOfControl({ strategy }: Config, log: Logger): void {
+  if (strategies.get(strategy)!.description.guarantees.neverOversells) return;
+  const message = `STRATEGY=${strategy} oversells by design: it is the benchmark's control, not for real sales`;
+  log.warn({ strategy }, message);
+}
+
+function logListening(config: Config, { port, adminPort }: Ports, log: Logger): void {
+  const { host, adminHost, strategy, lock, confirm, workers } = config;
+  const docs = `http://${adminPort === null ? host : adminHost}:${adminPort ?? port}/docs`;
+  const admin = adminPort === null ? {} : { adminPort, adminHost };
+  log.info({ port, host, ...admin, strategy, lock, confirm, workers, docs }, 'listening');
+}
+
+const STOP_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
+/** A terminal signals all processes at once, and npm forwards its own signal: within this time they count as one. */
+const SAME_SIGNAL_MS = 1_000;
+
+/** The first signal stops this process in order, a later one at once. The first process stops its workers. */
+function stopOnSignals(stop: () => void, log: Logger): void {
+  let firstMs: number | null = null;
+  if (cluster.isWorker) onStopMessage(stop);
+  for (const signal of STOP_SIGNALS) {
+    process.on(signal, () => {
+      if (cluster.isWorker) return;
+      if (firstMs === null) {
+        firstMs = performance.now();
+        log.info({ signal }, 'Stopping');
+        stop();
+      } else if (performance.now() - firstMs > SAME_SIGNAL_MS) {
+        log.fatal({ signal }, 'Second signal: exiting immediately');
+        process.exit(1);
+      }
+    });
+  }
+}
+
+main().catch((error: unknown) => {
+  const text = error instanceof OperatorError ? error.message : ((error as Error)?.stack ?? error);
+  process.stderr.write(`${text}\n`);
+  process.exitCode = 1;
+  // A part that could not be stopped must not keep the process alive.
+  setTimeout(() => process.exit(1), 1_000).unref();
+});

@@ -1,0 +1,114 @@
+/** The responses to purchase attempts, shared by both purchase routes. */
+import type { ServerResponse } from 'node:http';
+import { limits } from '../../config/limits.ts';
+import type { Outcome, PlacedOrder } from '../../domain/outcome.ts';
+import { type MembersArgument, type ProblemBody, type ProblemSlug, problemBody } from '../problems.ts';
+
+/** A response that is written at once. */
+export interface Reply {
+  readonly status: number;
+  /** Names and values, alternating. */
+  readonly headers: string[];
+  /** ASCII, so that its length is also its length in bytes. */
+  readonly body: string;
+}
+
+/** Caches of responses that depend only on the sale and the reason; cleared when full. */
+const soldOut = new Map<number, Reply>();
+const rejections = new Map<string, Reply>();
+const MAX_CACHED = 10_000;
+
+function cached<K>(replies: Map<K, Reply>, key: K, make: () => Reply): Reply {
+  let reply = replies.get(key);
+  if (reply === undefined) {
+    if (replies.size >= MAX_CACHED) replies.clear();
+    reply = make();
+    replies.set(key, reply);
+  }
+  return reply;
+}
+
+export function send(res: ServerResponse, { status, headers, body }: Reply): void {
+  res.writeHead(status, headers).end(body);
+}
+
+export function replyOf(saleId: number, outcome: Outcome): Reply {
+  switch (outcome.kind) {
+    case 'accepted':
+      return placed(outcome.durable ? 201 : 202, outcome.order, false);
+    case 'replayed':
+      return placed(200, outcome.order, true);
+    case 'unknown':
+      return rejected(saleId, outcome);
+    case 'sold-out':
+      return cached(soldOut, saleId, () => rejected(saleId, outcome));
+  }
+  const reason = 'reason' in outcome ? outcome.reason : '';
+  return cached(rejections, `${outcome.kind} ${saleId} ${reason}`, () => rejected(saleId, outcome));
+}
+
+/** Builds the JSON by hand: ids, states and numbers need no escaping. */
+function placed(status: number, order: PlacedOrder, replayed: boolean): Reply {
+  const { orderId, saleId, userId } = order;
+  const body = `{"orderId":"${orderId}","saleId":${saleId},"userId":"${userId}","status":"${order.status}","replayed":${replayed}}`;
+  const headers = [
+    'Content-Type',
+    'application/json; charset=utf-8',
+    'Content-Length',
+    String(body.length),
+    'Location',
+    `/orders/${orderId}`,
+  ];
+  return { status, headers, body };
+}
+
+function rejected(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder }>): Reply {
+  switch (outcome.kind) {
+    case 'sold-out':
+      return problemReply('sold-out', `Every unit of sale ${saleId} is sold.`);
+    case 'not-open': {
+      const { reason } = outcome;
+      const detail = reason === 'ended' ? `Sale ${saleId} has ended.` : `Sale ${saleId} has not started.`;
+      return problemReply('sale-not-open', detail, { reason });
+    }
+    case 'unknown-sale':
+      return problemReply('unknown-sale', `Sale ${saleId} does not exist.`);
+    case 'busy': {
+      const { reason } = outcome;
+      const detail = 'Nothing was changed. Retry after the delay in Retry-After.';
+      return retryable(problemReply('busy', detail, { reason }));
+    }
+    case 'unknown': {
+      const detail =
+        'A store did not answer, so the order may or may not have been placed. Repeat the request after the delay in Retry-After: it returns that order or places a new one.';
+      const { reason, orderId } = outcome;
+      const reply = problemReply('unknown-outcome', detail, { reason, orderId });
+      return retryable(reply, limits.unknownRetryAfterS);
+    }
+  }
+}
+
+export const problemReply = <S extends ProblemSlug>(
+  slug: S,
+  detail: string,
+  ...members: MembersArgument<S>
+): Reply => replyWith(problemBody(slug, detail, ...members));
+
+export function replyWith(problem: ProblemBody): Reply {
+  const body = JSON.stringify(problem);
+  return {
+    status: problem.status,
+    headers: [
+      'Content-Type',
+      'application/problem+json; charset=utf-8',
+      'Content-Length',
+      String(Buffer.byteLength(body)),
+    ],
+    body,
+  };
+}
+
+/** Adds `Retry-After`. */
+function retryable(reply: Reply, afterS: number = limits.retryAfterS): Reply {
+  return { ...reply, headers: [...reply.headers, 'Retry-After', String(afterS)] };
+}

@@ -1,0 +1,75 @@
+/**
+ * With AUTH=jwt, a purchase needs a ticket (access/ticket.ts): it says who buys what, and from when on. It costs no round trip.
+ *
+ *   ticket ──signed by us, for this sale, not expired──▶ the turn has come? ──▶ the customer's rate ──▶ the attempt
+ *       └──otherwise: 401 invalid-ticket                   └──no: 409 too-early     └──exceeded: 429
+ */
+import type { IncomingMessage } from 'node:http';
+import type { ClientAddresses } from '../../access/client-address.ts';
+import type { Ticket, Tickets } from '../../access/ticket.ts';
+import type { TokenBuckets } from '../../access/token-buckets.ts';
+import { problemReply, type Reply } from './reply.ts';
+
+export interface TicketGate {
+  /**
+   * @param authorization the header
+   * @returns the customer, or the answer to the request
+   */
+  customerOf(authorization: string | undefined, saleId: number): string | Reply;
+  /** The address whose share of the admission queue the attempt uses. */
+  clientOf(req: IncomingMessage): string;
+}
+
+export interface TicketGateContext {
+  readonly tickets: Tickets;
+  /** Purchase attempts of one customer. */
+  readonly attempts: TokenBuckets;
+  readonly addresses: ClientAddresses;
+  readonly onRefused: (reason: RefusalReason) => void;
+}
+
+export type RefusalReason = 'missing' | 'unsigned' | 'other-sale' | 'expired' | 'too-early' | 'customer-rate';
+
+const BEARER = 'Bearer ';
+
+export function createTicketGate({ tickets, attempts, addresses, onRefused }: TicketGateContext): TicketGate {
+  function reasonFor(ticket: Ticket | null, saleId: number, nowMs: number): RefusalReason | null {
+    if (ticket === null) return 'unsigned';
+    if (ticket.saleId !== saleId) return 'other-sale';
+    if (nowMs >= ticket.expiresMs) return 'expired';
+    if (!attempts.take(ticket.customer, nowMs)) return 'customer-rate';
+    return nowMs < ticket.notBeforeMs ? 'too-early' : null;
+  }
+
+  return {
+    clientOf: (req) => addresses.of(req),
+    customerOf(authorization, saleId) {
+      const isTicket = authorization?.startsWith(BEARER) === true;
+      const ticket = isTicket ? tickets.read(authorization.slice(BEARER.length)) : null;
+      const nowMs = Date.now();
+      const reason = isTicket ? reasonFor(ticket, saleId, nowMs) : 'missing';
+      if (reason === null) return ticket!.customer;
+      onRefused(reason);
+      if (reason === 'too-early') return tooEarly(ticket!, nowMs);
+      if (reason === 'customer-rate')
+        return after(
+          1,
+          problemReply('too-many-requests', 'Too many attempts of this customer. Retry in a second.'),
+        );
+      const detail = `Send the header Authorization: Bearer <ticket> with a ticket of POST /sales/${saleId}/tickets.`;
+      return problemReply('invalid-ticket', detail, { reason });
+    },
+  };
+}
+
+function tooEarly({ notBeforeMs }: Ticket, nowMs: number): Reply {
+  const notBefore = new Date(notBeforeMs).toISOString();
+  const reply = problemReply('too-early', `The turn of this ticket begins at ${notBefore}.`, { notBefore });
+  return after(Math.ceil((notBeforeMs - nowMs) / 1_000), reply);
+}
+
+/** Adds `Retry-After`, seconds. */
+const after = (seconds: number, reply: Reply): Reply => ({
+  ...reply,
+  headers: [...reply.headers, 'Retry-After', String(seconds)],
+});

@@ -1,0 +1,145 @@
+/**
+ * The last rung: a lock in one Redis, as a hash of an owner and its claims with an expiry.
+ *
+ *   local turn ──▶ attempt ──contended──▶ queued ──notified, or after SAFETY_POLL_MS──▶ attempt …
+ *       │             │ granted              └──waitMs elapsed, aborted──▶ leaves the queue
+ *       │             ▼
+ *       │           held: kit/redis-cohort.ts
+ *       ├──a claim was handed off──▶ held
+ *       └──a place in the queue was handed off──▶ queued
+ *
+ * A claim that names its owner is granted at once, with the same fencing token, wherever that owner already holds the lock.
+ * kit/ambiguous-write.ts resolves requests whose reply was lost.
+ */
+import { localQueue, type Turn, unqueued } from '../concurrency/local-queue.ts';
+import { expectedRedisFailure } from '../store/failures/redis.ts';
+import type { RedisStore } from '../store/redis/connection.ts';
+import { Compensations } from './kit/compensations.ts';
+import { type Listener, Notifications } from './kit/notifications.ts';
+import { acceptLease } from './kit/poll.ts';
+import { FENCED_CLOCK_FLAW, lockKey } from './kit/redis.ts';
+import { type Handoff, RedisCohort } from './kit/redis-cohort.ts';
+import { type Waiter, waitingLock } from './kit/waiting-lock.ts';
+import {
+  type AcquireOptions,
+  type AcquireResult,
+  LEASE_CAPABILITIES,
+  type Lock,
+  type LockDescription,
+} from './lock.ts';
+
+export const description: LockDescription = {
+  name: 'redis',
+  summary:
+    'One Redis, the recommended lock: reentrant, renewed, fenced, notified instead of polling, loss signalled before expiry.',
+  flaw: FENCED_CLOCK_FLAW,
+  needs: 'REDIS_URL',
+  capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens', 'reentrant', 'waits-by-notification'],
+};
+
+/** Longest pause between two attempts of a waiter, in milliseconds: a message may be lost. */
+const SAFETY_POLL_MS = 300;
+/** The same while this process cannot receive messages. */
+const UNNOTIFIED_POLL_MS = 25;
+
+interface Context {
+  readonly redis: RedisStore;
+  /** Receives failures of background work. */
+  readonly onError?: (doing: string, error: unknown) => void;
+}
+
+/** Uses the service's connection; the first waiter opens another one for notifications. */
+export async function create(context: Context): Promise<Lock> {
+  return createRedisLock(context);
+}
+
+export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
+  const notifications = new Notifications(redis, onError);
+  const compensations = new Compensations();
+  const cohort = new RedisCohort(redis, notifications, compensations);
+
+  /** @param inherited the listener of a place in the queue that the last turn handed off */
+  async function attemptUntilHeld(
+    resource: string,
+    options: AcquireOptions,
+    waiter: Waiter,
+    turn: Turn<Handoff>,
+    inherited?: Listener,
+  ): Promise<AcquireResult> {
+    const listener = inherited ?? notifications.listen(lockKey(resource));
+    let channel = inherited === undefined ? '' : notifications.channel;
+    let isGranted = false;
+    try {
+      for (let pauseMs = inherited === undefined ? 0 : SAFETY_POLL_MS; ; ) {
+        if (pauseMs > 0) {
+          const leftMs = waiter.untilMs - performance.now();
+          if (leftMs <= 0) return waiter.notAcquired();
+          const maxMs = (channel === '' ? UNNOTIFIED_POLL_MS : SAFETY_POLL_MS) * (0.9 + Math.random() * 0.1);
+          await listener.wait(Math.min(leftMs, pauseMs, maxMs), waiter);
+        }
+        if (waiter.signal.aborted) return waiter.notAcquired();
+        if (options.waitMs > 0) channel = notifications.channel;
+        const result = await cohort.tryAcquire(resource, options, channel);
+        isGranted = 'token' in result;
+        if ('token' in result)
+          return await acceptLease(cohort.lease(resource, result, turn), waiter, 'redis-slow');
+        const isNewlySubscribed =
+          channel === '' && options.waitMs > 0 && (await notifications.subscribe(waiter));
+        pauseMs = isNewlySubscribed ? 0 : result.leftMs + 1;
+      }
+    } finally {
+      listener.close();
+      if (channel !== '' && !isGranted) cohort.leaveQueue(resource, channel, options.ttlMs);
+    }
+  }
+
+  async function acquire(
+    resource: string,
+    options: AcquireOptions,
+    waiter: Waiter,
+    turn: Turn<Handoff>,
+  ): Promise<AcquireResult> {
+    const { claim, listener } = turn.handoff ?? {};
+    try {
+      if (claim !== undefined && options.owner === undefined && options.ttlMs === claim.ttlMs) {
+        return await acceptLease(cohort.lease(resource, claim, turn), waiter, 'redis-slow');
+      }
+      if (claim !== undefined) await cohort.release(resource, claim, unqueued());
+      return await attemptUntilHeld(resource, options, waiter, turn, listener);
+    } catch (error) {
+      return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
+    }
+  }
+
+  const { name } = description;
+  const queued = waitingLock<Handoff>({
+    name,
+    queue: localQueue(),
+    acquire,
+    close: () => compensations.close(),
+  });
+  /** An owner first tries without the local queue: it may hold the lock already. */
+  const unqueuedLock = waitingLock<Handoff>({
+    name,
+    queue: null,
+    acquire: (resource, options, waiter, turn) =>
+      acquire(resource, { ...options, waitMs: 0 }, { ...waiter, untilMs: 0 }, turn),
+    close: () => queued.close(),
+  });
+
+  return {
+    name,
+    async acquire(resource, options) {
+      if (options.owner === undefined) return queued.acquire(resource, options);
+      const untilMs = performance.now() + options.waitMs;
+      const result = await unqueuedLock.acquire(resource, options);
+      const waitMs = untilMs - performance.now();
+      if (result.kind !== 'contended' || waitMs <= 0) return result;
+      return queued.acquire(resource, { ...options, waitMs });
+    },
+    async close() {
+      await unqueuedLock.close();
+      notifications.close();
+    },
+  };
+}

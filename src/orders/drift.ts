@@ -1,0 +1,124 @@
+/**
+ * Compares the mirror of a sale with Postgres, the source of truth, and Postgres's counts with its own rows.
+ *
+ *   compare ──no drift──▶ nothing to do
+ *      ├──Redis differs, and nothing is in progress──▶ repaired, unless anything changes there meanwhile
+ *      ├──the sale is not in Redis, or from another epoch──▶ nothing to do: the next attempt loads it
+ *      └──something is in progress, or Postgres contradicts itself──▶ reported; compared again next time
+ */
+import { freeUnits, type Sale } from '../domain/sale.ts';
+import type { Instruments } from '../metrics/instruments.ts';
+import type { OrderTable } from '../store/postgres/orders.ts';
+import type { SaleTable } from '../store/postgres/sales.ts';
+import type { SaleMirror } from '../store/redis/sale-mirror.ts';
+import type { MirrorSnapshot } from '../store/redis/sale-scripts.ts';
+
+export interface ReconcileContext {
+  /** Null for a strategy without a mirror. */
+  readonly mirror: SaleMirror | null;
+  readonly sales: Pick<SaleTable, 'get' | 'recent'>;
+  readonly orders: OrderTable;
+}
+
+/** The differences between the stores for one sale. */
+export interface Comparison {
+  readonly saleId: number;
+  /** Descriptions, by a key that identifies a difference from one comparison to the next. */
+  readonly differences: ReadonlyMap<string, string>;
+  /** Whether Redis has the sale, so that it was compared. */
+  readonly isMirrored: boolean;
+}
+
+/** A comparison whose differences lasted. */
+export interface Verdict extends Pick<Comparison, 'saleId' | 'isMirrored'> {
+  /** A description of each. */
+  readonly differences: readonly string[];
+}
+
+/** Each sold unit has one buyer; all other units are free. */
+function agrees(seen: MirrorSnapshot, sale: Sale): boolean {
+  return seen.remaining === freeUnits(sale) && seen.buyers === sale.sold;
+}
+
+/** Compares one sale. A change while it is read can look like a difference: see `compareAll`. */
+export async function compare(context: ReconcileContext, sale: Sale): Promise<Comparison> {
+  const { mirror, orders } = context;
+  const differences = new Map<string, string>();
+  const differs = (description: string, key = description) => differences.set(key, description);
+  const counted = await orders.counts(sale.id);
+  if (counted.active !== counted.sold)
+    differs(`Postgres counts ${counted.sold} sold, and has ${counted.active} active orders`);
+  // A running sale always has pending changes, but not the same ones.
+  const { units, oldest } = await orders.pendingChanges(sale.id);
+  if (oldest !== null) differs(`${units} units changed in Postgres and not in Redis yet`, `outbox ${oldest}`);
+  if (counted.pointsMissing > 0)
+    differs(`${counted.pointsMissing} orders have other points entries than one and its reversal`);
+  const seen = (await mirror?.snapshot(sale.id)) ?? null;
+  if (mirror !== null && seen !== null) {
+    const abandoned = await mirror.countAbandoned(sale.id);
+    if (abandoned > 0) differs(`${abandoned} reservations in Redis are abandoned`);
+    const free = seen.remaining + seen.pending;
+    if (free !== freeUnits(sale))
+      differs(`Redis has ${free} units free or reserved, Postgres ${freeUnits(sale)}`);
+    if (seen.buyers !== sale.sold + seen.pending)
+      differs(`Redis knows ${seen.buyers - seen.pending} buyers, Postgres ${sale.sold}`);
+  }
+  return { saleId: sale.id, differences, isMirrored: seen !== null };
+}
+
+/** Comparisons of a sale that differs. */
+const COMPARISONS = 4;
+
+/**
+ * Compares a sale, and repeats the comparison while it differs: work in progress changes between comparisons, drift does not.
+ * @param pauseMs between two comparisons, milliseconds
+ */
+export async function compareSale(
+  context: ReconcileContext,
+  listed: Sale,
+  pauseMs = 1_000,
+): Promise<Verdict> {
+  let { differences, isMirrored } = await compare(context, listed);
+  for (let n = 1; differences.size > 0 && n < COMPARISONS; n++) {
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    const sale = await context.sales.get(listed.id);
+    if (sale === null) return { saleId: listed.id, differences: [], isMirrored: false };
+    const again = await compare(context, sale);
+    differences = new Map([...again.differences].filter(([key]) => differences.has(key)));
+    isMirrored = again.isMirrored;
+  }
+  return { saleId: listed.id, differences: [...differences.values()], isMirrored };
+}
+
+/** Compares every sale that can sell, or could recently. @param pauseMs see `compareSale` */
+export async function* compareAll(context: ReconcileContext, pauseMs?: number): AsyncGenerator<Verdict> {
+  for (const sale of await context.sales.recent()) yield compareSale(context, sale, pauseMs);
+}
+
+export interface RepairContext {
+  readonly mirror: SaleMirror;
+  readonly sales: SaleTable;
+  readonly orders: OrderTable;
+  readonly instruments: Instruments;
+  readonly log: (message: string, details: object) => void;
+}
+
+/** Repairs the drift of a sale when nothing is in progress. @returns whether Redis was changed */
+export async function repair(
+  { mirror, sales, orders, instruments, log }: RepairContext,
+  listed: Sale,
+): Promise<boolean> {
+  const seen = await mirror.snapshot(listed.id);
+  if (seen === null || seen.pending > 0 || agrees(seen, listed)) return false;
+  // Read again after the snapshot: `repair` changes nothing if anything has happened in Redis since then.
+  const sale = await sales.get(listed.id);
+  if (sale === null || agrees(seen, sale)) return false;
+  // A pending change is not drift.
+  if ((await orders.pendingChanges(sale.id)).oldest !== null) return false;
+  if (!(await mirror.repair(sale.id, seen, freeUnits(sale)))) return false;
+  const drift = seen.remaining - freeUnits(sale);
+  instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));
+  const { id: saleId, remaining, sold } = sale;
+  log('repaired drift in Redis', { saleId, redis: seen, postgres: { remaining, sold } });
+  return true;
+}

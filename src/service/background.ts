@@ -1,0 +1,135 @@
+/**
+ * Background loops of a service. Each may run in several processes at once, and reports its health for /readyz.
+ *
+ *   reaper (once before the service serves) · inspection of Redis · expiry · outbox relay · audit log · retention · tasks
+ */
+import type { Logger } from 'pino';
+import { repeatedly, untilNone } from '../concurrency/periodic.ts';
+import type { Config } from '../config/env.ts';
+import { limits } from '../config/limits.ts';
+import { measureAudit, measureOldSnapshots } from '../metrics/instruments.ts';
+import type { LoopHealth } from '../metrics/loop-health.ts';
+import type { Lifecycle } from '../orders/lifecycle.ts';
+import type { OrderCommitter } from '../orders/order-committer.ts';
+import { type ReaperContext, reapOnce, startReaper } from '../orders/reservation-reaper.ts';
+import { appendPending, auditHead, auditState } from '../store/postgres/audit-log.ts';
+import { oldSnapshots } from '../store/postgres/old-snapshots.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
+import { createRetention } from '../store/postgres/retention.ts';
+import type { RedisStore } from '../store/redis/connection.ts';
+import { commandsFor } from '../store/redis/permissions.ts';
+import { taskHandlers } from '../tasks/handlers.ts';
+import { startTasks, type Tasks } from '../tasks/tasks.ts';
+import type { Closers, Core, Reports } from './core.ts';
+
+export interface BackgroundContext {
+  readonly config: Config;
+  readonly core: Core;
+  /** Null: the strategy commits by itself. */
+  readonly committer: OrderCommitter | null;
+  readonly lifecycle: Lifecycle;
+  /** Health of the expiry loop, which runs in `lifecycle`. */
+  readonly expiry: LoopHealth;
+  readonly reports: Reports;
+  readonly log: Logger;
+}
+
+/** Starts all loops. Returns after the first pass of the reaper. */
+export async function startBackground(context: BackgroundContext, closers: Closers): Promise<Tasks> {
+  const { config, core, committer, lifecycle, expiry, reports, log } = context;
+  const { postgres, redis, outbox } = core;
+  if (redis !== null) closers.add(inspectRedis(redis, commandsFor(config), reports));
+  const { mirror, knownSoldOut } = core.strategy;
+  if (knownSoldOut) closers.add(async () => knownSoldOut.close());
+  if (mirror !== null && committer !== null)
+    await runReaper({ ...core, ...reports, mirror, committer }, reports, log, closers);
+  const expire = (isStopped: () => boolean) => untilNone(() => lifecycle.expireDue(), isStopped);
+  closers.add(
+    repeatedly(limits.sweepEveryMs, (isStopped) => expiry.step('expire orders', () => expire(isStopped))),
+  );
+  if (outbox !== null)
+    closers.add(repeatedly(limits.sweepEveryMs, (isStopped) => untilNone(() => outbox.publish(), isStopped)));
+  measureOldSnapshots(reports.instruments, oldSnapshots(postgres));
+  closers.add(keepAuditLog(postgres, reports, log));
+  if (config.retentionDays > 0) closers.add(deleteOldRows(config, postgres, reports));
+  const tasks = runTasks(config, core, reports, log);
+  closers.add(() => tasks.stop());
+  return tasks;
+}
+
+async function runReaper(
+  stores: Omit<ReaperContext, 'health' | 'log'>,
+  { background }: Reports,
+  log: Logger,
+  closers: Closers,
+): Promise<void> {
+  const context: ReaperContext = {
+    ...stores,
+    health: background.loop('reservation-reaper'),
+    log: (message, details) => log.warn(details, message),
+  };
+  // Before the first request: another strategy may have sold since this one last ran.
+  const counts = await context.health.step('scan sales', () => reapOnce(context));
+  if (Object.values(counts ?? {}).some((n) => n > 0))
+    log.info(counts, 'Resolved reservations of an earlier process');
+  closers.add(startReaper(context));
+}
+
+function runTasks(config: Config, { postgres, lock }: Core, reports: Reports, log: Logger): Tasks {
+  const { taskPick, lockTtlMs, lockWaitMs } = config;
+  const { instruments, background } = reports;
+  return startTasks({
+    postgres,
+    lock,
+    instruments,
+    background,
+    taskPick,
+    lockTtlMs,
+    lockWaitMs,
+    handlers: taskHandlers(config, (message, details) => log.info(details, message)),
+    log: (message, details) => log.warn(details, message),
+  });
+}
+
+/** Reports what is wrong with servers of Redis that answer, which of a cluster do not, and what the user may not send. */
+function inspectRedis(redis: RedisStore, commands: readonly string[], { background }: Reports) {
+  const health = background.loop('redis');
+  return repeatedly(limits.inspectEveryMs, async () => {
+    const problems = await redis.inspect(commands);
+    if (problems.length === 0) health.succeeded('servers');
+    else health.failed('servers', new Error(problems.join('; '))); // /readyz has one error of a loop
+  });
+}
+
+/**
+ * Appends pending events to the audit log, and writes its head to the service's log, which access to the database cannot change.
+ */
+function keepAuditLog(
+  postgres: PostgresStore,
+  { instruments, background }: Reports,
+  log: Logger,
+): () => Promise<void> {
+  measureAudit(instruments, () => auditState(postgres));
+  const health = background.loop('audit-log');
+  let notedMs = Number.NEGATIVE_INFINITY;
+  let noted = '';
+  return repeatedly(limits.auditEveryMs, async (isStopped) => {
+    await health.step('append', () => untilNone(() => appendPending(postgres), isStopped));
+    if (performance.now() - notedMs < limits.auditHeadEveryMs) return;
+    const head = await health.step('read the head', () => auditHead(postgres));
+    if (head === null) return;
+    notedMs = performance.now();
+    const text = `${head.id}:${head.hash.toString('hex')}`;
+    if (head.id !== '0' && text !== noted) log.info({ head: text }, 'Audit log');
+    noted = text;
+  });
+}
+
+function deleteOldRows(
+  { retentionDays }: Config,
+  postgres: PostgresStore,
+  { instruments, background }: Reports,
+): () => Promise<void> {
+  const retention = createRetention(postgres, retentionDays, instruments, background.loop('retention'));
+  return repeatedly(limits.retention.everyMs, (isStopped) => retention.deleteOld(isStopped));
+}

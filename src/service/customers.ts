@@ -1,0 +1,138 @@
+/**
+ * The composition of what stands between customers on the internet and the service: who they are, their tickets, and how much each
+ * of them may ask. `service.ts` uses it. With AUTH=none callers are trusted, and there are no tickets.
+ */
+import { randomBytes } from 'node:crypto';
+import { acceptEverybody, type BotCheck, proofOfWork } from '../access/bot-check.ts';
+import { type Capacity, localCapacity, shareCapacity } from '../access/capacity.ts';
+import { clientAddresses } from '../access/client-address.ts';
+import { createIdentity } from '../access/identity.ts';
+import { postgresTurns } from '../access/postgres-turns.ts';
+import { redisTurns } from '../access/redis-turns.ts';
+import { type SharedLimits, sharedLimits } from '../access/shared-limits.ts';
+import { createTickets, serviceKeys } from '../access/ticket.ts';
+import { tokenBuckets } from '../access/token-buckets.ts';
+import { createWaitingRoom, type TurnStore } from '../access/waiting-room.ts';
+import type { LoadShedder } from '../concurrency/load-shedding.ts';
+import { repeatedly, untilNone } from '../concurrency/periodic.ts';
+import type { Config } from '../config/env.ts';
+import { limits } from '../config/limits.ts';
+import type { AdminTokens } from '../http/admin.ts';
+import type { HttpContext } from '../http/app.ts';
+import { type Callers, createCallers } from '../http/callers.ts';
+import type { ClientLimits } from '../http/client-limits.ts';
+import { createTicketGate } from '../http/purchase/ticket-gate.ts';
+import type { Reads } from '../http/reads.ts';
+import type { Instruments } from '../metrics/instruments.ts';
+import type { BackgroundHealth } from '../metrics/loop-health.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
+import type { RedisStore } from '../store/redis/connection.ts';
+
+export interface CustomersContext {
+  readonly config: Config;
+  /** Null: the service runs on Postgres alone. */
+  readonly redis: RedisStore | null;
+  readonly postgres: PostgresStore;
+  readonly reads: Reads;
+  readonly shedder: LoadShedder;
+  readonly reports: {
+    readonly instruments: Instruments;
+    readonly background: BackgroundHealth;
+    readonly onError: (operation: string, error: unknown) => void;
+  };
+  readonly warn: (message: string) => void;
+}
+
+export type Customers = Pick<HttpContext, 'ticketing'> & {
+  /** Callers for one server. @param adminTokens that it accepts; null: none */
+  callersWith(adminTokens: AdminTokens | null): Callers;
+  readonly clientLimits: ClientLimits;
+  stop(): Promise<unknown>;
+};
+
+export function openCustomers(context: CustomersContext): Customers {
+  const { config, redis, reads, reports, warn } = context;
+  const { instruments, onError } = reports;
+  const onRefused = (reason: string) => instruments.refusals.inc({ reason });
+  const shared = countRefusals(sharedLimits(redis), onRefused);
+  const onUnrenewed = (error: unknown) => onError('renew-issuer-keys', error);
+  const identity = config.auth === null ? null : createIdentity(config.auth, onUnrenewed);
+  const callersWith = (adminTokens: AdminTokens | null) =>
+    createCallers({ adminTokens, identity, sharedLimits: shared, onRefused, onError });
+  const clientLimits = limitsOf(config, instruments);
+  if (identity === null) return { callersWith, ticketing: null, clientLimits, stop: async () => {} };
+
+  if (config.ticketKeys.length === 0)
+    warn('TICKET_SECRETS is not set: tickets end with this process, and no other process accepts them');
+  const secrets = config.ticketKeys.length > 0 ? config.ticketKeys : [randomBytes(32)];
+  const keys = serviceKeys(secrets, config.auth!.audience);
+  const tickets = createTickets(keys);
+  const { validMs: longestMs, minValidMs } = limits.tickets;
+  const validMs = Math.min(longestMs, Math.max(minValidMs, config.paymentWindowS * 1_000));
+  const attempts = tokenBuckets(config.customerRate);
+  const { turns, capacity, stop } = openTurns(context);
+  const routes = {
+    tickets,
+    validMs,
+    waitingRoom: createWaitingRoom(turns, () => capacity.perSecond, validMs),
+    botCheck: config.botCheck === 'none' ? acceptEverybody : countChecks(proofOfWork(keys), instruments),
+    sharedLimits: shared,
+    reads,
+    onIssued: () => instruments.ticketsIssued.inc(),
+    onRefused,
+  };
+  const gate = createTicketGate({ tickets, attempts, addresses: clientLimits.addresses, onRefused });
+  return { callersWith, ticketing: { gate, routes }, clientLimits, stop };
+}
+
+interface Turns {
+  readonly turns: TurnStore;
+  readonly capacity: Pick<Capacity, 'perSecond'>;
+  stop(): Promise<unknown>;
+}
+
+/** Where turns are kept, and how many can be given. */
+function openTurns({ config, redis, postgres, shedder, reports }: CustomersContext): Turns {
+  if (redis !== null) {
+    const capacity = shareCapacity(redis, shedder, (error) => reports.onError('share-capacity', error));
+    return { turns: redisTurns(redis), capacity, stop: () => capacity.stop() };
+  }
+  const capacity = localCapacity(shedder, config.workers);
+  const turns = postgresTurns(postgres);
+  const health = reports.background.loop('turns');
+  const deleteSome = () => health.step('delete expired turns', () => turns.deleteExpired(Date.now()));
+  const stopDeleting = repeatedly(limits.retention.everyMs, (isStopped) =>
+    untilNone(async () => (await deleteSome()) ?? 0, isStopped),
+  );
+  return { turns, capacity, stop: () => Promise.all([capacity.stop(), stopDeleting()]) };
+}
+
+function limitsOf(config: Config, { refusals }: Instruments): ClientLimits {
+  return {
+    addresses: clientAddresses(config.trustedProxies),
+    requests: config.addressRate === 0 ? null : tokenBuckets(config.addressRate),
+    connections: config.addressConnections,
+    onLimited: (reason) => refusals.inc({ reason }),
+  };
+}
+
+function countRefusals(shared: SharedLimits, onRefused: (reason: string) => void): SharedLimits {
+  return {
+    async use(kind, customer) {
+      const waitS = await shared.use(kind, customer);
+      if (waitS !== null) onRefused(`${kind}-rate`);
+      return waitS;
+    },
+  };
+}
+
+function countChecks({ check }: BotCheck, { botChecks }: Instruments): BotCheck {
+  return {
+    async check(candidate, nowMs) {
+      const challenge = await check(candidate, nowMs);
+      const refused = candidate.proof === null ? 'challenged' : 'failed';
+      botChecks.inc({ result: challenge === null ? 'passed' : refused });
+      return challenge;
+    },
+  };
+}

@@ -1,0 +1,171 @@
+/** Finds the stores of a service: those that the configuration names, and local ones in place of the others. */
+import { dirname } from 'node:path';
+import pg from 'pg';
+import type { Logger } from 'pino';
+import type { Config } from '../config/env.ts';
+import { ConfigError, StartError } from '../config/errors.ts';
+import { serversOf } from '../config/urls/redis.ts';
+import { LocalStoreError } from '../local/errors.ts';
+import { checkPostgres } from '../local/postgres-server.ts';
+import { checkRedis, ensureRedisServer } from '../local/redis-server.ts';
+import { startLocalStores } from '../local/stores.ts';
+import { LOCAL_FOLDER } from '../local/urls.ts';
+import { tlsAdvice } from '../store/failures/tls-advice.ts';
+import { migrate } from '../store/postgres/migrate.ts';
+import { serverOf } from '../store/postgres/pool.ts';
+import { missingGrants } from '../store/postgres/privileges.ts';
+
+export interface StoreUrls {
+  readonly databaseUrl: string;
+  /** Null: the service runs on Postgres alone. */
+  readonly redisUrl: string | null;
+}
+
+interface FoundStores extends StoreUrls {
+  /** null: the role of `databaseUrl` migrates. */
+  readonly migrationDatabaseUrl: string | null;
+}
+
+/** A configuration, and what a person should know of it. */
+interface Decided {
+  readonly config: Config;
+  readonly notice: string | null;
+}
+
+/**
+ * Decides whether a service whose REDIS_URL is not set has a local Redis: without a server that can be started or installed it runs
+ * on Postgres alone, unless a variable asks for something that needs Redis.
+ * @param parse parses the environment with changes
+ * @throws LocalStoreError naming that variable
+ */
+export async function withAvailableRedis(
+  config: Config,
+  parse: (changes: { readonly REDIS_URL: string }) => Config,
+  log: Logger,
+): Promise<Decided> {
+  if (config.redisUrl !== null || config.postgresAlone) return { config, notice: null };
+  try {
+    await ensureRedisServer({ install: config.localRedis, say: (line) => log.info(line) });
+    return { config, notice: null };
+  } catch (error) {
+    if (!isWithoutRedis(error)) throw error;
+    const alone = parseAlone(parse, error);
+    const why = error.message.replaceAll('\n', ' ');
+    return { config: alone, notice: `Starting with Postgres alone and STRATEGY=${alone.strategy}: ${why}` };
+  }
+}
+
+const isWithoutRedis = (error: unknown): error is LocalStoreError =>
+  error instanceof LocalStoreError &&
+  ['redis-missing', 'redis-install-failed', 'redis-too-old'].includes(error.code);
+
+function parseAlone(parse: (changes: { readonly REDIS_URL: string }) => Config, missing: LocalStoreError) {
+  try {
+    return parse({ REDIS_URL: 'none' });
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw new LocalStoreError(missing.code, `${missing.message}\n${error.message}`, { cause: error });
+  }
+}
+
+/**
+ * Checks that the local stores of a configuration can be started, and starts none.
+ * @throws LocalStoreError
+ */
+export async function checkStores({ databaseUrl, redisUrl, postgresAlone }: Config): Promise<void> {
+  const project = dirname(LOCAL_FOLDER);
+  if (databaseUrl === null) await checkPostgres(project);
+  if (redisUrl === null && !postgresAlone) await checkRedis(project);
+}
+
+/**
+ * Starts local stores where none are named.
+ * @param onStarted receives what stops them
+ */
+export async function findStores(
+  { databaseUrl, migrationDatabaseUrl, redisUrl, postgresAlone, localRedis }: Config,
+  log: Logger,
+  onStarted: (stop: () => Promise<unknown>) => void,
+): Promise<FoundStores> {
+  const local = await startLocalStores({
+    folder: LOCAL_FOLDER,
+    postgres: databaseUrl === null,
+    redis: redisUrl === null && !postgresAlone,
+    installRedis: localRedis,
+    say: (line) => log.info(line),
+  });
+  onStarted(() => local.stop());
+  return {
+    databaseUrl: databaseUrl ?? local.databaseUrl!,
+    migrationDatabaseUrl: databaseUrl === null ? local.migrationDatabaseUrl : migrationDatabaseUrl,
+    redisUrl: redisUrl ?? local.redisUrl,
+  };
+}
+
+/**
+ * Applies the migrations, as the role that owns the tables, and gives the role of the service what it needs.
+ * @throws StartError also when the role of the service lacks a privilege
+ */
+export async function migrateStores(urls: FoundStores, log: Logger): Promise<void> {
+  const { databaseUrl, migrationDatabaseUrl } = urls;
+  const asService = <T>(work: (client: pg.Pool) => Promise<T>) =>
+    reach('Postgres', 'DATABASE_URL', databaseUrl, () => withPool(databaseUrl, work));
+  const { role, isSuperuser } = await asService(roleOf);
+  if (isSuperuser) {
+    const message =
+      'The service uses a superuser of Postgres: name another role in DATABASE_URL, and this one in MIGRATION_DATABASE_URL';
+    log.warn({ role }, message);
+  }
+  const { applied, newer } =
+    migrationDatabaseUrl === null
+      ? await reach('Postgres', 'DATABASE_URL', databaseUrl, () => migrate(databaseUrl))
+      : await reach('Postgres', 'MIGRATION_DATABASE_URL', migrationDatabaseUrl, () =>
+          migrate(migrationDatabaseUrl, role),
+        );
+  if (applied.length > 0) log.info({ applied }, 'Applied database migrations');
+  if (newer.length > 0) {
+    const message =
+      'A newer version has migrated the database. CHANGELOG.md says whether this version can run beside it; to upgrade: git pull && npm install';
+    log.warn({ migrations: newer }, message);
+  }
+  const grants = await asService((pool) => missingGrants(pool, null));
+  if (grants.length === 0) return;
+  throw new StartError(
+    `The role ${role} of DATABASE_URL lacks privileges. Run as the owner of the tables:\n${grants.map((grant) => `  ${grant};`).join('\n')}\nOr set MIGRATION_DATABASE_URL to the owner, and the start does this.`,
+  );
+}
+
+async function withPool<T>(databaseUrl: string, work: (pool: pg.Pool) => Promise<T>): Promise<T> {
+  const pool = new pg.Pool({ ...serverOf(databaseUrl), max: 1, connectionTimeoutMillis: 10_000 });
+  pool.on('error', () => {}); // the query in progress fails as well
+  return work(pool).finally(() => pool.end());
+}
+
+async function roleOf(pool: pg.Pool): Promise<{ readonly role: string; readonly isSuperuser: boolean }> {
+  const { rows } = await pool.query<{ role: string; isSuperuser: boolean }>(
+    'SELECT rolname AS role, rolsuper AS "isSuperuser" FROM pg_roles WHERE rolname = current_user',
+  );
+  return rows[0]!;
+}
+
+/** @throws StartError naming the variable, without its password, when a store cannot be used */
+export async function reach<T>(
+  store: string,
+  variable: string,
+  url: string,
+  connect: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await connect();
+  } catch (cause) {
+    if (cause instanceof StartError) throw cause;
+    const message = (cause as Error).message || String((cause as { code?: unknown }).code ?? cause);
+    const or = variable === 'MIGRATION_DATABASE_URL' ? '' : `, or leave it empty to start a local ${store}`;
+    throw new StartError(
+      `Cannot use ${store} at ${serversOf(url)}: ${message}\n${tlsAdvice(variable, url, cause) ?? `Check ${variable}${or}.`}`,
+      {
+        cause,
+      },
+    );
+  }
+}

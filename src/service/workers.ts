@@ -1,0 +1,173 @@
+/**
+ * WORKERS=n: worker processes that share the port. The primary process serves no requests; it starts and supervises them.
+ *
+ *   fork ──▶ starting ──reports──▶ serving ──stop──▶ ended
+ *               │ died                │ died
+ *               ▼                     ▼
+ *        at first start: fails     replaced at once
+ *        later: replaced after 1 s
+ *
+ * Each worker is a complete service: it has its own latch, batches and queues, and background work (recovery, tasks, expiry)
+ * is safe in several instances. A worker ends when the primary does.
+ */
+import cluster, { type Worker } from 'node:cluster';
+import { AggregatorRegistry, type Registry } from 'prom-client';
+import { StartError } from '../config/errors.ts';
+import { limits } from '../config/limits.ts';
+import type { Ports } from '../http/listen.ts';
+
+export interface WorkersOptions {
+  readonly count: number;
+  /** Environment of the workers, with the URLs of the stores. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly log: (message: string, details: object) => void;
+  /** Called when several workers in a row died before they served. */
+  readonly onGiveUp: (error: Error) => void;
+}
+
+/** A worker requests the metrics of all workers from the primary. */
+interface MetricsRequest {
+  readonly stampede: 'metrics?';
+  readonly id: number;
+}
+interface MetricsReply {
+  readonly stampede: 'metrics';
+  readonly id: number;
+  readonly text: string | null;
+}
+
+interface Stop {
+  readonly stampede: 'stop';
+}
+
+/** Sent by a worker once it listens on all its ports. */
+interface Serving {
+  readonly stampede: 'serving';
+  readonly ports: Ports;
+}
+
+/** Delay before replacing a worker that died before it served. */
+const RESTART_MS = 1_000;
+/** Early deaths in a row after which the service gives up. */
+const MAX_EARLY_DEATHS = 5;
+/** Wait for the primary's reply with all metrics. */
+const METRICS_MS = 6_000;
+
+/**
+ * Starts the workers and waits until all of them serve.
+ * @throws StartError when one of them ends before it serves
+ */
+export async function startWorkers(
+  options: WorkersOptions,
+): Promise<{ readonly ports: Ports; stop(): Promise<void> }> {
+  const { count, env, log, onGiveUp } = options;
+  const all = new AggregatorRegistry();
+  let stopping = false;
+  let earlyDeaths = 0;
+
+  function fork(): Worker {
+    const worker = cluster.fork(env);
+    let isServing = false;
+    worker.on('message', (message: MetricsRequest | Serving) => {
+      if (message?.stampede === 'serving') {
+        isServing = true;
+        earlyDeaths = 0;
+      }
+      if (message?.stampede !== 'metrics?') return;
+      all.clusterMetrics().then(
+        (text) => send(worker, { stampede: 'metrics', id: message.id, text }),
+        () => send(worker, { stampede: 'metrics', id: message.id, text: null }),
+      );
+    });
+    worker.once('exit', (code, signal) => {
+      if (stopping) return;
+      log('Worker died; starting another', { worker: worker.id, code, signal });
+      earlyDeaths = isServing ? 0 : earlyDeaths + 1;
+      if (earlyDeaths >= MAX_EARLY_DEATHS)
+        onGiveUp(new Error(`${earlyDeaths} workers in a row died before they served`));
+      else setTimeout(() => stopping || fork(), isServing ? 0 : RESTART_MS);
+    });
+    return worker;
+  }
+
+  async function stop(): Promise<void> {
+    stopping = true;
+    const workers = Object.values(cluster.workers ?? {}) as Worker[];
+    const ended = workers.map(
+      (worker) => worker.isDead() || new Promise((resolve) => worker.once('exit', resolve)),
+    );
+    for (const worker of workers) send(worker, { stampede: 'stop' });
+    const kill = setTimeout(() => {
+      for (const worker of workers) worker.process.kill('SIGKILL');
+    }, limits.shutdownMs + 5_000);
+    await Promise.all(ended);
+    clearTimeout(kill);
+  }
+
+  const ports = await Promise.all(Array.from({ length: count }, () => untilServing(fork()))).catch(
+    async (error) => {
+      await stop();
+      throw error;
+    },
+  );
+  return { ports: ports[0]!, stop };
+}
+
+/** @returns the ports once the worker listens @throws StartError when it ends before */
+function untilServing(worker: Worker): Promise<Ports> {
+  return new Promise((resolve, reject) => {
+    worker.on('message', (message: Serving) => {
+      if (message?.stampede === 'serving') resolve(message.ports);
+    });
+    worker.once('exit', (code) =>
+      reject(
+        new StartError(`A worker ended with exit code ${code} before it served. Its error is logged above.`),
+      ),
+    );
+  });
+}
+
+function send(worker: Worker, message: MetricsReply | Stop): void {
+  if (worker.isConnected()) worker.send(message, () => {}); // an error means that the worker died
+}
+
+/** In a worker: reports to the primary that it listens. */
+export function reportServing(ports: Ports): void {
+  const message: Serving = { stampede: 'serving', ports };
+  cluster.worker!.send(message, () => {});
+}
+
+/** In a worker: calls `stop` when the primary says so. (A worker ignores signals: a terminal would deliver each one twice.) */
+export function onStopMessage(stop: () => void): void {
+  cluster.worker!.on('message', (message: Stop) => {
+    if (message?.stampede === 'stop') stop();
+  });
+}
+
+/**
+ * In a worker: exposes its metrics to the primary, which aggregates them.
+ * @returns a function that reads the metrics of all workers; null when they are unavailable
+ */
+export function metricsOfAll(registry: Registry): () => Promise<string | null> {
+  AggregatorRegistry.setRegistries(registry);
+  new AggregatorRegistry(); // answers the primary's requests
+  const pending = new Map<number, (text: string | null) => void>();
+  let lastId = 0;
+  const self = cluster.worker!;
+  self.on('message', (message: MetricsReply) => {
+    if (message?.stampede === 'metrics') pending.get(message.id)?.(message.text);
+  });
+  return () =>
+    new Promise((resolve) => {
+      const id = ++lastId;
+      const timeout = setTimeout(() => settle(null), METRICS_MS);
+      const settle = (text: string | null) => {
+        clearTimeout(timeout);
+        pending.delete(id);
+        resolve(text);
+      };
+      pending.set(id, settle);
+      const request: MetricsRequest = { stampede: 'metrics?', id };
+      self.send(request, () => {});
+    });
+}

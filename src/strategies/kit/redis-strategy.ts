@@ -1,0 +1,325 @@
+/**
+ * What the strategies that decide in Redis share: loading a sale that is missing in Redis, resolving a lost reply, restocking.
+ *
+ *   decide ──'not-loaded'──▶ read the sale in Postgres ──none──▶ unknown-sale
+ *    │                          └──▶ load it, or wait for the process that does ──▶ decide again, within bounds
+ *    └──no answer──▶ wait until the command can no longer take effect (store/late-requests.ts) ──▶ decide again with the same
+ *                    order id: a unit that was taken is found, not taken twice
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { limits } from '../../config/limits.ts';
+import type { StrategyDescription } from '../../domain/guarantees.ts';
+import type { Attempt } from '../../domain/order.ts';
+import type { Decision, Rejection, Reservation, Superseded } from '../../domain/outcome.ts';
+import type { Lease } from '../../locks/lock.ts';
+import { expectedFailure } from '../../store/failures/any-store.ts';
+import { classifyPostgresError } from '../../store/failures/postgres.ts';
+import { classifyRedisError, expectedRedisFailure } from '../../store/failures/redis.ts';
+import type { Unanswered } from '../../store/late-requests.ts';
+import type { SaleInEpoch, SaleKeys } from '../../store/redis/sale-keys.ts';
+import {
+  claimEndMs,
+  createSaleMirror,
+  type SaleMirror,
+  withFirstClaim,
+} from '../../store/redis/sale-mirror.ts';
+import type { Fence } from '../../store/redis/sale-scripts.ts';
+import type { RedisStrategyContext, Strategy } from '../strategy.ts';
+import { restock } from './restock.ts';
+
+/** The sale is not in Redis, or is from another epoch. */
+export const NOT_LOADED = { kind: 'not-loaded' } as const;
+/** The command arrived after its deadline, and took nothing. */
+export const LATE = { kind: 'late' } as const;
+/** The lease has ended, or a later holder has written already. */
+export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
+
+/** The counter turned out empty under its lock. */
+export const EMPTY = { kind: 'empty' } as const;
+
+/** The reply from Redis, or none. */
+type Answered =
+  | Exclude<Decision, Superseded | { readonly kind: 'reserved' | 'held' | 'sold-out' }>
+  /** `epoch`: in which it was decided; wrong if another process has loaded the sale from another Redis since. */
+  | { readonly kind: 'sold-out'; readonly epoch?: number }
+  | { readonly kind: 'reserved'; readonly reservation: Reservation; readonly epoch?: number }
+  | { readonly kind: 'held'; readonly reservation: Reservation };
+export type TryResult = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
+
+const TOO_FEW_REPLICAS = new Error(
+  'too few replicas have the reservation: it is committed before the answer',
+);
+
+/** How long an attempt waits for a sale to be loaded, milliseconds. */
+const LOAD_WAIT_MS = 1_000;
+/** Interval between checks whether another process has loaded it. */
+const LOAD_POLL_MS = 25;
+/** Lifetime of the right to load a sale: if the process dies while loading, the others wait this long. */
+const LOAD_CLAIM_MS = 10_000;
+
+const BUSY_REASONS = { 'not-loaded': 'sale-is-being-loaded', late: 'clock-of-redis' } as const;
+
+/** A strategy that decides in Redis. */
+export type RedisStrategy = Strategy & { readonly mirror: SaleMirror };
+
+/**
+ * Builds a strategy from its decision.
+ * @param segments how many counters a sale has; 0 for a single one
+ * @param decide one try in Redis; it may throw what Redis throws
+ */
+export function redisStrategy(
+  context: RedisStrategyContext,
+  description: StrategyDescription,
+  segments: number,
+  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<TryResult>,
+): RedisStrategy {
+  const { redis, epochs, orders, confirm, onError } = context;
+  const mirror = createSaleMirror(redis, epochs, orders, segments, confirm === 'accepted');
+  const resolve = resolver(context, mirror, decide);
+  return {
+    description,
+    locksFirst: 'customer', // as the order committer does
+    mirror,
+    maxBatch: 1,
+    load: (sale) => loadQuietly(context, mirror, sale),
+    async decide(attempt) {
+      const untilMs = claimEndMs();
+      const hasReplicas = redis.watchReplication(mirror.keys(attempt.saleId).state);
+      const outcome = await resolve(attempt);
+      if (outcome.kind === 'unanswered')
+        return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
+      if (outcome.kind === 'sold-out') return confirmSoldOut(context, mirror, attempt, outcome);
+      if (outcome.kind !== 'reserved' && outcome.kind !== 'held') return outcome;
+      let failure: unknown = null;
+      try {
+        if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
+      } catch (error) {
+        failure = error;
+      }
+      const isReplicated = failure === null;
+      if (!isReplicated) onError('replicate-reservation', failure, attempt);
+      if (outcome.kind === 'held') return { ...outcome, isReplicated };
+      const reservation = withFirstClaim(outcome.reservation, untilMs, outcome.epoch);
+      return { kind: 'reserved', reservation, isReplicated };
+    },
+    restock: (saleId, units) => restock(context, mirror, saleId, units),
+  };
+}
+
+/**
+ * With Sentinel, the primary that this process uses may be an old one, whose copy of the sale lacks orders and units of the new one: see
+ * epochs.ts. What it reserves there is not committed; what it refuses is checked here.
+ */
+async function confirmSoldOut(
+  { redis, onError }: RedisStrategyContext,
+  mirror: SaleMirror,
+  { saleId }: Attempt,
+  { epoch }: Extract<Answered, { kind: 'sold-out' }>,
+): Promise<Rejection | Superseded> {
+  try {
+    if (!redis.hasSentinels || (await mirror.isCurrent(saleId, epoch!))) return { kind: 'sold-out' };
+  } catch (error) {
+    return busyOf(error);
+  }
+  mirror.supersede(saleId, epoch!).catch((error) => onError('supersede-epoch', error, { saleId, epoch }));
+  return { kind: 'superseded' };
+}
+
+/** A sale that cannot be loaded now is loaded by the first attempt that finds it missing. */
+async function loadQuietly(
+  context: RedisStrategyContext,
+  mirror: SaleMirror,
+  sale: Parameters<SaleMirror['load']>[0],
+) {
+  await mirror.load(sale).catch((error) => context.onError('load-sale', error, { saleId: sale.id }));
+}
+
+/** @returns a function that decides an attempt, whatever Redis lacks or loses meanwhile */
+function resolver(
+  context: RedisStrategyContext,
+  mirror: SaleMirror,
+  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<TryResult>,
+): (attempt: Attempt) => Promise<Answered | Unanswered> {
+  const loadOnce = loader(context, mirror);
+
+  async function tryOnce(attempt: Attempt): Promise<Answered | Unanswered> {
+    const { saleId } = attempt;
+    const keys = mirror.keys(saleId);
+    let untilMs = 0;
+    try {
+      for (;;) {
+        const epoch = mirror.knownEpoch(saleId) ?? (await mirror.epoch(saleId));
+        const result = await decide(attempt, { keys, epoch });
+        if (result.kind === 'reserved' || result.kind === 'sold-out') return { ...result, epoch };
+        if (result.kind !== 'not-loaded' && result.kind !== 'late') return result;
+        untilMs ||= performance.now() + LOAD_WAIT_MS;
+        if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[result.kind] };
+        if (result.kind === 'late') {
+          context.redis.serverOf(keys.state).clock.invalidate();
+          continue;
+        }
+        const rejection = await loadOnce(saleId).catch(busyOf);
+        if (rejection !== null) return rejection;
+      }
+    } catch (error) {
+      return resultOfError(error);
+    }
+  }
+
+  /** Whether the commands of an unanswered try can no longer take effect. */
+  async function isOver({ saleId }: Attempt, lateUntilMs: number): Promise<boolean> {
+    try {
+      const { clock } = context.redis.serverOf(mirror.keys(saleId).state); // the server that would execute it now
+      return await clock.hasPassed(lateUntilMs, 2 * limits.redisCommandMs);
+    } catch (error) {
+      expectedRedisFailure(error);
+      return false;
+    }
+  }
+
+  return async (attempt) => {
+    const first = await tryOnce(attempt);
+    if (first.kind !== 'unanswered' || !(await isOver(attempt, first.lateUntilMs))) return first;
+    const second = await tryOnce(attempt);
+    // A retry that was not executed proves nothing: the first try may have taken a unit.
+    const isOpen = second.kind === 'busy' || second.kind === 'unanswered';
+    return isOpen ? { ...first, reason: `${first.reason}, then ${second.reason}` } : second;
+  };
+}
+
+/**
+ * Loads sales from Postgres: of all attempts that find a sale missing, in all processes, one copies its buyers while the
+ * others wait.
+ * @returns a function that loads one sale; it resolves to null when the attempt may be decided again, or to why it cannot be
+ * loaded
+ */
+function loader(
+  context: RedisStrategyContext,
+  mirror: SaleMirror,
+): (saleId: number) => Promise<Rejection | null> {
+  const inProgress = new Map<number, Promise<Rejection | null>>();
+
+  async function load(saleId: number): Promise<Rejection | null> {
+    const claim = `stampede:{sale:${saleId}}:loading`;
+    const token = crypto.randomUUID();
+    const { redis, scripts } = context.redis;
+    if ((await redis.set(claim, token, 'PX', LOAD_CLAIM_MS, 'NX')) === null) {
+      await sleep(LOAD_POLL_MS);
+      return null;
+    }
+    try {
+      const sale = await context.sales.get(saleId);
+      if (sale === null) return { kind: 'unknown-sale' };
+      await mirror.load(sale);
+      return null;
+    } finally {
+      await scripts.unlock(claim, token).catch(() => {}); // it expires by itself
+    }
+  }
+
+  return (saleId) => {
+    let loading = inProgress.get(saleId);
+    if (loading === undefined) {
+      loading = load(saleId).finally(() => inProgress.delete(saleId));
+      inProgress.set(saleId, loading);
+    }
+    return loading;
+  };
+}
+
+/** A sale that could not be loaded: nothing was taken, whichever store failed. @throws a defect */
+function busyOf(error: unknown): Rejection {
+  return { kind: 'busy', reason: expectedFailure(error).reason };
+}
+
+/** @throws a defect */
+function resultOfError(error: unknown): Extract<Rejection, { kind: 'busy' }> | Unanswered {
+  const redis = classifyRedisError(error);
+  const { kind, reason } = redis.kind === 'defect' ? classifyPostgresError(error) : redis; // `unsafe` inserts the order itself
+  if (kind === 'defect') throw error;
+  return kind === 'unknown' ? { kind: 'unanswered', reason, lateUntilMs: 0 } : { kind: 'busy', reason };
+}
+
+/** What a strategy with a lock reads before it decides. */
+export interface SaleInRedis {
+  readonly units: number;
+  /** Why the sale does not sell now; null when it does. */
+  readonly rejection: Rejection | null;
+  /** The customer's earlier order, if any. */
+  readonly held: Reservation | null;
+}
+
+/** The replies of lua/sale/fenced-deduct.lua that take nothing. */
+const REFUSED = { 'not-loaded': NOT_LOADED, late: LATE, fenced: LEASE_LOST, empty: EMPTY } as const;
+
+/** The fencing token of a lease, as the store compares it. */
+export function fenceOf({ lock }: RedisStrategyContext, lease: Lease | null): Fence {
+  return { token: lease?.fencingToken ?? null, lock: lock.name };
+}
+
+/** Takes a unit under a lease: the write of a strategy with a lock. @param counter the counter of the unit */
+export async function deductUnderLease(
+  context: RedisStrategyContext,
+  { keys, epoch }: SaleInEpoch,
+  attempt: Attempt,
+  counter: string,
+  lease: Lease,
+): Promise<TryResult | typeof EMPTY> {
+  const { userId, orderId } = attempt;
+  const fence = fenceOf(context, lease);
+  const reply = await context.redis.scripts.fencedDeduct(keys, counter, userId, orderId, fence, epoch);
+  if ('kind' in reply) return reply;
+  const [kind, reservedAt, held = orderId] = reply;
+  if (kind !== 'reserved' && kind !== 'held') return REFUSED[kind];
+  return resultOfHeld(attempt, { ...attempt, orderId: held, reservedAt: reservedAt! });
+}
+
+/**
+ * Reads, one command after the other, what lua/sale/reserve.lua reads at once.
+ * @param counter the counter of the units
+ * @param lease null: none, for the control without a lock
+ * @returns the sale, or the decision when there is nothing to read
+ */
+export async function readSaleInRedis(
+  context: RedisStrategyContext,
+  { keys, epoch }: SaleInEpoch,
+  attempt: Attempt,
+  counter: string,
+  lease: Lease | null,
+): Promise<SaleInRedis | typeof NOT_LOADED | typeof LEASE_LOST> {
+  const { redis, scripts } = context.redis;
+  const fence = fenceOf(context, lease);
+  const [state, units, startsMs, endsMs] = await scripts.fencedRead(keys, counter, fence, epoch);
+  if (state === 'not-loaded') return NOT_LOADED;
+  if (state === 'fenced') return LEASE_LOST;
+  const buyer = await redis.hget(keys.buyers, attempt.userId);
+  return {
+    units: Number(units),
+    rejection: await rejectionOfWindow(context, keys, startsMs!, endsMs!),
+    held: buyer === null ? null : heldBy(attempt, buyer),
+  };
+}
+
+function heldBy(attempt: Attempt, buyer: string): Reservation {
+  const [orderId = '', reservedAt = ''] = buyer.split(' ');
+  return { ...attempt, orderId, reservedAt };
+}
+
+/** The decision for a customer with an earlier order, or for this same attempt if its first reply was lost. */
+export function resultOfHeld({ orderId }: Attempt, reservation: Reservation): TryResult {
+  return { kind: orderId === reservation.orderId ? 'reserved' : 'held', reservation };
+}
+
+async function rejectionOfWindow(
+  context: RedisStrategyContext,
+  { state }: SaleKeys,
+  startsMs: string,
+  endsMs: string,
+): Promise<Rejection | null> {
+  if (startsMs === '' && endsMs === '') return null;
+  const [seconds, micros] = await context.redis.serverOf(state).redis.time();
+  const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
+  if (startsMs !== '' && nowMs < Number(startsMs)) return { kind: 'not-open', reason: 'not-started' };
+  if (endsMs !== '' && nowMs >= Number(endsMs)) return { kind: 'not-open', reason: 'ended' };
+  return null;
+}

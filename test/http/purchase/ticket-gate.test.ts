@@ -1,0 +1,169 @@
+/** Purchases with tickets on a running service: unusual and malformed requests, and the instants at which a turn begins and ends. */
+import { connect } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { clientAddresses } from '../../../src/access/client-address.ts';
+import { createTickets, serviceKeys } from '../../../src/access/ticket.ts';
+import { tokenBuckets } from '../../../src/access/token-buckets.ts';
+import { limits } from '../../../src/config/limits.ts';
+import { createTicketGate } from '../../../src/http/purchase/ticket-gate.ts';
+import { call, createSale, eventually } from '../../support/client.ts';
+import { startService, type TestService } from '../../support/service.ts';
+import { openTestStores, type TestStores } from '../../support/stores.ts';
+
+const KEY = Buffer.alloc(32, 'k');
+const tickets = createTickets(serviceKeys([KEY], 'shop'));
+const foreign = createTickets(serviceKeys([Buffer.alloc(32, 'f')], 'shop'));
+const ticketOf = (saleId: number, customer: string, by = tickets) =>
+  by.issue({ saleId, customer, notBeforeMs: Date.now() - 1_000, expiresMs: Date.now() + 600_000 });
+
+let stores: TestStores;
+let service: TestService;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  service = await startService({
+    DATABASE_URL: stores.databaseUrl,
+    REDIS_URL: stores.redisUrl,
+    AUTH: 'jwt',
+    AUTH_JWKS_URL: 'http://127.0.0.1:9/',
+    AUTH_ISSUER: 'issuer',
+    AUTH_AUDIENCE: 'shop',
+    TICKET_SECRETS: KEY.toString('base64'),
+    ADDRESS_RATE: '0',
+  });
+});
+afterAll(async () => {
+  await service?.kill();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** Sends bytes on a connection of their own. @returns what came until `isDone`, or until the connection was closed */
+async function exchange(bytes: string, isDone: (text: string) => boolean): Promise<string> {
+  const socket = connect(Number(new URL(service.url).port), '127.0.0.1').on('error', () => {});
+  let text = '';
+  socket.on('data', (chunk) => {
+    text += chunk;
+  });
+  socket.write(bytes);
+  await eventually(
+    async () => socket.closed || isDone(text),
+    (done) => done,
+  );
+  socket.destroy();
+  return text;
+}
+const head = (path: string, ticket: string) =>
+  `POST ${path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer ${ticket}\r\n`;
+const statusIn = (text: string) => Number(/^HTTP\/1.1 (\d+)/.exec(text)?.[1]);
+const ordersOf = async (saleId: number) =>
+  (await stores.sql.query('SELECT user_id FROM orders WHERE sale_id = $1', [saleId])).rows;
+
+describe('a purchase with a ticket', () => {
+  it.each<[string, (id: number) => string, string]>([
+    ['without a body', (id) => `/sales/${id}/orders`, '\r\n'],
+    ['with a body, which it ignores', (id) => `/sales/${id}/orders`, 'Content-Length: 4\r\n\r\nnull'],
+    [
+      'with a body of another type',
+      (id) => `/sales/${id}/orders`,
+      'Content-Type: text/plain\r\nContent-Length: 1\r\n\r\nx',
+    ],
+    [
+      'with a body in chunks',
+      (id) => `/sales/${id}/orders`,
+      'Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n',
+    ],
+    ['on a path with a query', (id) => `/sales/${id}/orders?a=b`, '\r\n'],
+    ['on a path in another case', (id) => `/SALES/${id}/Orders/`, '\r\n'],
+  ])('counts %s', async (_name, path, rest) => {
+    const { id } = await createSale(service.url, 1);
+    const answer = await exchange(head(path(id), ticketOf(id, 'ann')) + rest, (text) => text.endsWith('}'));
+    expect(statusIn(answer)).toBe(201);
+    // The same forms with another ticket than the service's.
+    const forged = head(path(id), ticketOf(id, 'ben', foreign)) + rest;
+    expect(statusIn(await exchange(forged, (text) => text.endsWith('}')))).toBe(401);
+    expect(await ordersOf(id)).toEqual([{ user_id: 'ann' }]);
+  });
+
+  it.each<[string, string, number]>([
+    ['a malformed chunk', 'Transfer-Encoding: chunked\r\n\r\nzz\r\n', 400],
+    ['two lengths', 'Content-Length: 1\r\nContent-Length: 2\r\n\r\nx', 400],
+    ['a length and chunks', 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n', 400],
+    [
+      'a body that is too large',
+      `Content-Length: ${limits.purchaseBodyBytes + 1}\r\n\r\n${'x'.repeat(limits.purchaseBodyBytes + 1)}`,
+      413,
+    ],
+    ['two hosts', 'Host: other\r\n\r\n', 400],
+    ['headers that are too large', `X-More: ${'x'.repeat(20_000)}\r\n\r\n`, 431],
+    ['a compressed body', 'Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx', 415],
+  ])('changes nothing with %s', async (_name, rest, status) => {
+    const { id } = await createSale(service.url, 1);
+    const bytes = head(`/sales/${id}/orders`, ticketOf(id, 'ann')) + rest;
+    expect(statusIn(await exchange(bytes, (text) => text.endsWith('}')))).toBe(status);
+    expect(await ordersOf(id)).toEqual([]);
+  });
+
+  it('changes nothing when its body does not arrive', async () => {
+    const { id } = await createSale(service.url, 1);
+    const bytes = `${head(`/sales/${id}/orders`, ticketOf(id, 'ann'))}Content-Length: 2\r\n\r\n{`;
+    const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
+    await new Promise((resolve) => socket.write(bytes, resolve));
+    // Answered after the bytes of the other connection have been read.
+    for (let n = 0; n < 20; n++) await call(`${service.url}/healthz`);
+    socket.destroy();
+    expect(await ordersOf(id)).toEqual([]);
+  });
+
+  it('with a header of 15,000 characters is refused', async () => {
+    const { id } = await createSale(service.url, 1);
+    const bytes = `${head(`/sales/${id}/orders`, ticketOf(id, 'ann') + 'x'.repeat(15_000))}\r\n`;
+    expect(statusIn(await exchange(bytes, (text) => text.endsWith('}')))).toBe(401);
+  });
+
+  it('gets its own response when a connection pipelines many purchases', async () => {
+    const { id } = await createSale(service.url, 30);
+    const names = Array.from({ length: 60 }, (_, n) => `customer-${n}`);
+    const isForged = (n: number) => n % 3 === 0;
+    const requests = names.map(
+      (name, n) => `${head(`/sales/${id}/orders`, ticketOf(id, name, isForged(n) ? foreign : tickets))}\r\n`,
+    );
+    const answers = (text: string) => text.split('HTTP/1.1 ').slice(1);
+    const all = await exchange(
+      requests.join(''),
+      (text) => answers(text).filter((one) => one.endsWith('}')).length === 60,
+    );
+    const bought = names.filter((_, n) => !isForged(n)).slice(0, 30);
+    const due = names.map((name, n) => (isForged(n) ? '401' : bought.includes(name) ? name : '409'));
+    expect(answers(all).map((one) => /"userId":"([^"]+)"/.exec(one)?.[1] ?? one.slice(0, 3))).toEqual(due);
+  });
+});
+
+it('a turn begins and ends at the exact millisecond', () => {
+  const gate = createTicketGate({
+    tickets,
+    attempts: tokenBuckets(0),
+    addresses: clientAddresses([]),
+    onRefused: () => {},
+  });
+  const given = { saleId: 7, customer: 'ann', notBeforeMs: 10_000, expiresMs: 20_000 };
+  const header = `Bearer ${tickets.issue(given)}`;
+  const at = (ms: number, saleId = 7) => {
+    vi.setSystemTime(ms);
+    const result = gate.customerOf(header, saleId);
+    return typeof result === 'string'
+      ? result
+      : `${result.status} ${result.headers.slice(4).join(' ')}`.trim();
+  };
+  try {
+    expect([8_000, 9_999, 10_000, 19_999, 20_000].map((ms) => at(ms))).toEqual([
+      '409 Retry-After 2',
+      '409 Retry-After 1',
+      'ann',
+      'ann',
+      '401',
+    ]);
+    expect(at(15_000, 8)).toBe('401');
+  } finally {
+    vi.useRealTimers();
+  }
+});

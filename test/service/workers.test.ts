@@ -1,0 +1,123 @@
+/** WORKERS=2: processes that share a port keep every promise together, and one that dies is replaced. */
+import { connect } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { attempt, buy, call, createSale, eventually, users } from '../support/client.ts';
+import { openIssuer } from '../support/issuer.ts';
+import { childrenOf } from '../support/nemesis.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+let stores: TestStores;
+let service: TestService;
+let url: string;
+beforeAll(async () => {
+  stores = await openTestStores();
+  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
+  service = await startService({ DATABASE_URL, REDIS_URL, WORKERS: '2' });
+  url = service.url;
+});
+afterAll(async () => {
+  await service?.kill();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** The processes that serve. */
+const serving = () => childrenOf(service.process.pid!);
+
+async function metric(pattern: RegExp): Promise<number> {
+  const { body } = await call(`${url}/metrics`);
+  return Number(pattern.exec(String(body.text))?.[1] ?? Number.NaN);
+}
+
+it('sells exactly the stock from both', async () => {
+  expect(serving()).toHaveLength(2);
+  const { id } = await createSale(url, 50);
+  const answers = await Promise.all(users(400).map((user) => buy(url, id, user)));
+  expect(answers.filter(({ status }) => status === 201)).toHaveLength(50);
+  expect(answers.filter(({ problem }) => problem === 'sold-out')).toHaveLength(350);
+  const { rows } = await stores.sql.query('SELECT sold FROM sales WHERE id = $1', [id]);
+  expect(rows).toEqual([{ sold: 50 }]);
+});
+
+it('workers accept the tickets of each other, also without TICKET_SECRETS', async () => {
+  await using issuer = await openIssuer();
+  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
+  await using many = await startService({
+    DATABASE_URL,
+    REDIS_URL,
+    WORKERS: '2',
+    CUSTOMER_RATE: '0',
+    ...issuer.env,
+  });
+  const { id } = await createSale(url, 1);
+  const ask = (path: string, token: string) =>
+    call(`${many.url}/sales/${id}/${path}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${token}` },
+    });
+  const { ticket } = (await ask('tickets', await issuer.token('ann'))).body;
+  // Each on a separate connection: they are spread over both.
+  const answers = await Promise.all(Array.from({ length: 6 }, () => ask('orders', ticket as string)));
+  expect(answers.map(({ status }) => status).sort()).toEqual([200, 200, 200, 200, 200, 201]);
+});
+
+it('adds up the metrics of both, whichever answers', async () => {
+  const accepted = /^stampede_attempts_total\{strategy="lua",outcome="accepted"\} (\d+)/m;
+  const seconds = /^stampede_attempt_duration_seconds_count\{strategy="lua",outcome="accepted"\} (\d+)/m;
+  const seen = await Promise.all(
+    Array.from({ length: 8 }, () => Promise.all([metric(accepted), metric(seconds)])),
+  );
+  for (const counts of seen) expect(counts).toEqual([50, 50]);
+  expect(
+    await metric(
+      /^stampede_attempt_duration_seconds_bucket\{strategy="lua",outcome="accepted",le="\+Inf"\} (\d+)/m,
+    ),
+  ).toBe(50);
+});
+
+it('replaces a dead worker, and keeps selling', { timeout: 120_000 }, async () => {
+  const { id } = await createSale(url, 100);
+  const [first] = serving();
+  const buying = users(100, 'one').map((user) => buy(url, id, user));
+  process.kill(first!, 'SIGKILL');
+  const answers = await Promise.all(buying);
+  expect(answers.every(({ status }) => status === 201 || status === 200)).toBe(true);
+  await eventually(
+    async () => serving(),
+    (pids) => pids.length === 2 && !pids.includes(first!),
+    30_000,
+  );
+  expect(service.log.some((line) => line.includes('starting another'))).toBe(true);
+  expect((await attempt(url, id, 'late')).problem).toBe('sold-out');
+});
+
+it('stops all gracefully, also when the terminal signals each of them', async () => {
+  const pids = serving();
+  const { id } = await createSale(url, 5);
+  const head = `POST /sales/${id}/orders HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n`;
+  const socket = connect(Number(new URL(url).port), '127.0.0.1');
+  let answer = '';
+  socket.on('data', (chunk) => {
+    answer += chunk;
+  });
+  socket.write(`${head}{"userId"`);
+  await sleep(300);
+  for (const pid of pids) process.kill(pid, 'SIGINT');
+  service.process.kill('SIGINT');
+  await sleep(300);
+  socket.write(':"a"}');
+  await eventually(
+    async () => answer,
+    (text) => text.startsWith('HTTP/1.1 201'),
+  );
+  socket.destroy();
+  expect(await service.stop()).toBe(0);
+  for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow('ESRCH');
+});
+
+it('reports why it cannot start, and leaves no process', async () => {
+  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
+  const failing = startService({ DATABASE_URL, REDIS_URL, WORKERS: '2', LOCK: 'redlock' });
+  await expect(failing).rejects.toThrow('LOCK=redlock needs REDLOCK_URLS');
+});

@@ -1,0 +1,173 @@
+/** What errors of the stores mean. Those of Postgres are its own, as pg and as Prisma give them on. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { limits } from '../../../src/config/limits.ts';
+import { storeFailure } from '../../../src/store/failures/any-store.ts';
+import {
+  afterWrite,
+  classifyPostgresError,
+  UNREAD,
+  wroteNothing,
+} from '../../../src/store/failures/postgres.ts';
+import { classifyRedisError } from '../../../src/store/failures/redis.ts';
+import { openPostgres, type PostgresStore } from '../../../src/store/postgres/pool.ts';
+import { eventually } from '../../support/client.ts';
+import { openTestStores, type TestStores } from '../../support/stores.ts';
+
+let stores: TestStores;
+let postgres: PostgresStore;
+beforeAll(async () => {
+  stores = await openTestStores();
+  postgres = openPostgres(stores.databaseUrl, () => {});
+});
+afterAll(async () => {
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+const errorOf = (work: Promise<unknown>): Promise<unknown> =>
+  work.then(
+    () => null,
+    (error) => error,
+  );
+
+/** The same error as both ways tell it. */
+function raised(state: string): Promise<unknown[]> {
+  const statement = `DO $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '${state}'; END $$`;
+  return Promise.all([
+    errorOf(postgres.pool.query(statement)),
+    errorOf(postgres.prisma.$executeRawUnsafe(statement)),
+    errorOf(postgres.prisma.$transaction((tx) => tx.$executeRawUnsafe(statement))),
+  ]);
+}
+
+describe('an answer of Postgres', () => {
+  it.each([
+    ['conflict', ['40001', '40P01', 'ST001']],
+    ['unavailable', ['25006', '25P02', '28000', '28P01', '3D000', '40000', '53100', '53300', '53400']],
+    [
+      'unavailable',
+      ['55000', '55006', '55P03', '57000', '57014', '57P01', '57P03', '58000', '58030', 'XX000'],
+    ],
+    ['unavailable', ['08000', '08001', '08003', '08006']], // a trigger's: the statement was rolled back
+    ['rejected', ['23000', '23502', '23503', '23505', '23514', '23P01', 'P0001', 'ST002']],
+    ['unknown', ['40003']],
+  ])('is %s: %s', async (kind, states) => {
+    for (const state of states) {
+      for (const error of await raised(state)) {
+        expect(classifyPostgresError(error).kind, `${state} ${String(error)}`).toBe(kind);
+        expect(wroteNothing(error)).toBe(kind !== 'unknown');
+      }
+    }
+  });
+
+  it.each(['22012', '22P02', '42501', '42601', '42703', '42P01', '0A000', 'P0002', 'XX001'])(
+    'is a defect: %s',
+    async (state) => {
+      for (const error of await raised(state)) {
+        const defect = { kind: 'defect', reason: 'defect', error };
+        expect(classifyPostgresError(error), String(error)).toMatchObject(defect);
+        expect([storeFailure(error), wroteNothing(error)]).toEqual([defect, true]);
+      }
+    },
+  );
+
+  it('that is late closes its connection: no other client sees its transaction', async () => {
+    let backend = 0;
+    const late = errorOf(
+      postgres.prisma.$transaction(
+        async (tx) => {
+          const [row] = await tx.$queryRaw<{ pid: number }[]>`SELECT pg_backend_pid() AS pid`;
+          backend = row!.pid;
+          process.kill(backend, 'SIGSTOP');
+          await tx.$queryRaw`SELECT 1`;
+        },
+        { timeout: limits.postgresStatementMs },
+      ),
+    );
+    const failure = classifyPostgresError(await late);
+    process.kill(backend, 'SIGCONT');
+    expect(['unavailable', 'not-sent', 'unknown']).toContain(failure.kind);
+    for (let i = 0; i < 8; i++)
+      await postgres.pool.query(`INSERT INTO sales (name, price_cents, stock) VALUES ('late', 1, 1)`);
+    const { rowCount } = await stores.sql.query(`SELECT FROM sales WHERE name = 'late'`);
+    expect(rowCount).toBe(8);
+  });
+
+  it('that is lost after a write leaves the outcome unknown, even if nothing was read', async () => {
+    const [busy] = await raised('57P03');
+    expect(await afterWrite(Promise.reject(busy))).toBe(UNREAD);
+    const [defect] = await raised('42P01');
+    expect(await errorOf(afterWrite(Promise.reject(defect)))).toBe(defect);
+    expect(await afterWrite(Promise.resolve(7))).toBe(7);
+  });
+});
+
+describe('a connection to Postgres', () => {
+  it('that cannot be opened sends nothing, also through Prisma', async () => {
+    const nowhere = openPostgres('postgresql://nobody:x@127.0.0.1:1/none', () => {});
+    for (const asked of [
+      nowhere.pool.query('SELECT 1'),
+      nowhere.prisma.$queryRaw`SELECT 1`,
+      nowhere.prisma.sale.count(),
+    ])
+      expect(classifyPostgresError(await errorOf(asked))).toEqual({
+        kind: 'not-sent',
+        reason: 'postgres-unreachable',
+      });
+    await nowhere.close();
+    const closed = errorOf(nowhere.pool.query('SELECT 1'));
+    expect(classifyPostgresError(await closed)).toEqual({ kind: 'not-sent', reason: 'shutting-down' });
+  });
+
+  it('that ends while a statement runs leaves the outcome unknown, also through Prisma', async () => {
+    const other = openPostgres(stores.databaseUrl, () => {}, 4);
+    const asked = [
+      other.pool.query('SELECT pg_sleep(60)'),
+      other.prisma.$queryRaw`SELECT pg_sleep(60)::text`,
+      other.prisma.$transaction((tx) => tx.$queryRaw`SELECT pg_sleep(60)::text`),
+    ].map(errorOf);
+    const asleep = `FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%'`;
+    await eventually(
+      () => stores.sql.query(`SELECT pid ${asleep} AND wait_event = 'PgSleep'`),
+      ({ rowCount }) => rowCount === asked.length,
+    );
+    await stores.sql.query(`SELECT pg_terminate_backend(pid) ${asleep}`);
+    for (const error of await Promise.all(asked))
+      expect(classifyPostgresError(error), String(error)).toMatchObject({ kind: 'unknown' });
+    await other.close();
+  });
+});
+
+it.each([
+  ['unavailable', 'LOADING Redis is loading the dataset in memory'],
+  ['unavailable', 'UNKILLABLE Sorry the script already executed write commands'],
+  ['unavailable', 'NOAUTH Authentication required.'],
+  ['unavailable', 'WRONGPASS invalid username-password pair or user is disabled.'],
+  ['unavailable', "NOPERM User default has no permissions to run the 'evalsha' command"],
+  ['unavailable', 'MISCONF Redis is configured to save RDB snapshots, but it is unable to persist to disk.'],
+  ['unavailable', 'NOREPLICAS Not enough good replicas to write.'],
+  [
+    'unavailable',
+    "ERR Error running script (call to f_1): @user_script:3: -OOM command not allowed when used memory > 'maxmemory'.",
+  ],
+  ['not-sent', "Stream isn't writeable and enableOfflineQueue options is false"],
+  [
+    'unknown',
+    "ERR The user executing the script can't run this command or subcommand script: 31, on @user_script:1.",
+  ],
+  ['unknown', "ERR ACL failure in script: User a has no permissions to run the 'zadd' command script: 31"],
+  ['unknown', 'Command timed out'],
+  ['unknown', 'Connection is closed.'],
+  ['unknown', 'Command aborted due to connection close'],
+  ['unknown', 'read ECONNRESET'],
+])('a failure of Redis is %s: %s', (kind, message) => {
+  expect(classifyRedisError(new Error(message))).toMatchObject({ kind });
+});
+
+it.each([
+  'WRONGTYPE Operation against a key holding the wrong kind of value',
+  'ERR user_script:1: attempt to compare nil with number script: 1, on @user_script:1.',
+  'CROSSSLOT Keys in request do not hash to the same slot',
+])('is a defect: %s', (message) => {
+  expect(classifyRedisError(new Error(message)).kind).toBe('defect');
+});

@@ -1,0 +1,106 @@
+/** A cut takes unreserved units only, also of a sale that Redis must load first. Both stores are real. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { TcpProxy } from '../../../lab/proxy.ts';
+import { createRedisLock } from '../../../src/locks/redis.ts';
+import { storeFailure } from '../../../src/store/failures/any-store.ts';
+import { orderTable } from '../../../src/store/postgres/orders.ts';
+import { openPostgres, type PostgresStore } from '../../../src/store/postgres/pool.ts';
+import { type SaleTable, saleTable } from '../../../src/store/postgres/sales.ts';
+import { openRedis, type RedisStore } from '../../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../../src/store/redis/epochs.ts';
+import { create } from '../../../src/strategies/redis/lua.ts';
+import { openTestStores, type TestStores } from '../../support/stores.ts';
+
+let stores: TestStores;
+let redis: RedisStore;
+let postgres: PostgresStore;
+
+beforeAll(async () => {
+  stores = await openTestStores();
+  redis = await openRedis(stores.redisUrl, () => {});
+  postgres = openPostgres(stores.databaseUrl, () => {});
+});
+
+afterAll(async () => {
+  await redis?.close();
+  await postgres?.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** A sale of 10 units, of which 4 are reserved and not committed. */
+async function openSale(sales: SaleTable = saleTable(postgres)) {
+  const strategy = create({
+    postgres,
+    redis,
+    epochs: redisEpochs(redis, postgres),
+    sales,
+    orders: orderTable(postgres),
+    lock: createRedisLock({ redis }),
+    segments: 0,
+    lockTtlMs: 5_000,
+    lockWaitMs: 2_000,
+    confirm: 'accepted',
+    paymentWindowS: 900,
+    onBatch: () => {},
+    onError: () => {},
+  });
+  const sale = await sales.create({ name: 'm', stock: 10, priceCents: 1, startsAt: null, endsAt: null });
+  await strategy.load?.(sale);
+  const reserve = async (userId: string) =>
+    (await strategy.decide({ saleId: sale.id, userId, orderId: crypto.randomUUID() })).kind;
+  for (const user of ['ann', 'bob', 'cyd', 'dan']) expect(await reserve(user)).toBe('reserved');
+  return { strategy, saleId: sale.id, reserve };
+}
+
+it.each(['was never opened', 'was opened in another epoch'])('cuts a sale that %s', async (which) => {
+  const { strategy, saleId } = await openSale();
+  const state = `stampede:{sale:${saleId}}:state`;
+  if (which === 'was never opened') await redis.redis.del(state);
+  else {
+    await redis.redis.hset(state, 'epoch', 7);
+    await stores.sql.query('UPDATE sales SET mirror_epoch = 7 WHERE id = $1', [saleId]);
+  }
+  expect(await strategy.restock(saleId, -7)).toBe('below-sold');
+  expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(6);
+  expect(await strategy.restock(saleId, -6)).toMatchObject({ stock: 4, remaining: 4 }); // reserved, all of them
+  expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(0);
+});
+
+it('restores the units it cut when Postgres rejects the cut, and nothing else', async () => {
+  const sales = saleTable(postgres);
+  const { strategy, saleId, reserve } = await openSale({ ...sales, restock: async () => 'below-sold' });
+  await redis.redis.del(`stampede:{sale:${saleId}}:state`);
+  const [cut] = await Promise.all([strategy.restock(saleId, -5), reserve('eve')]);
+  expect(cut).toBe('below-sold');
+  expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(5);
+});
+
+it('reports an unknown sale', async () => {
+  const { strategy } = await openSale();
+  expect(await strategy.restock(2_000_000_000, -1)).toBeNull();
+  expect(await strategy.restock(2_000_000_000, 1)).toBeNull();
+});
+
+it.each([
+  ['cannot be reached', 'refuse', 'not-sent'],
+  ['is silent', 'lose-replies', 'unknown'],
+] as const)('gives back what it cut when Postgres %s, if nothing was written', async (_, how, kind) => {
+  await using link = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });
+  const behind = openPostgres(link.through(stores.databaseUrl), () => {});
+  try {
+    const sales = saleTable(behind);
+    const { strategy, saleId } = await openSale({ ...saleTable(postgres), restock: sales.restock });
+    // A connection is there already, or none can be made.
+    if (how === 'lose-replies') await sales.get(saleId);
+    link.set(how);
+    const failed = await strategy.restock(saleId, -5).then(
+      () => null,
+      (error) => storeFailure(error),
+    );
+    expect(failed?.kind).toBe(kind);
+    expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(kind === 'not-sent' ? 6 : 1);
+  } finally {
+    link.set('pass');
+    await behind.close();
+  }
+});

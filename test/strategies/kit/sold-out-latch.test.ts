@@ -1,0 +1,151 @@
+/**
+ * What a process knows of a sale that is sold out. Each test has its own two processes: a latch is forgotten 10 s after its
+ * last use, so a count over the sales of several tests can fall at any moment.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { attempt, buy, call, cancel, createSale, eventually, post, users } from '../../support/client.ts';
+import { openScene } from '../../support/scene.ts';
+import { openStoresWithRedis } from '../../support/stores.ts';
+
+const scene = openScene(openStoresWithRedis);
+let a: string;
+let b: string;
+
+beforeEach(async () => {
+  const services = await Promise.all([scene.start({ STRATEGY: 'lua' }), scene.start({ STRATEGY: 'lua' })]);
+  [a, b] = services.map(({ url }) => url) as [string, string];
+});
+
+/** Whether the process answers for the test's one sale from memory. */
+async function isLatched(url: string): Promise<boolean> {
+  const { body } = await call(`${url}/metrics`);
+  return /^stampede_sold_out_latches 1$/m.test(String(body.text));
+}
+
+/** Sells a sale out, until both processes have latched it. */
+async function soldOut(stock: number): Promise<{ saleId: number; orders: Map<string, string> }> {
+  const { id } = await createSale(a, stock);
+  const buyers = users(stock, `owner-${id}`);
+  const placed = await Promise.all(buyers.map((user, i) => buy(i % 2 ? a : b, id, user)));
+  for (const { status } of placed) expect(status).toBe(201);
+  for (const url of [a, b]) {
+    await eventually(
+      async () => {
+        expect((await attempt(url, id, `late-${Math.random()}`)).problem).toBe('sold-out');
+        return isLatched(url);
+      },
+      (latched) => latched,
+    );
+  }
+  return { saleId: id, orders: new Map(buyers.map((user, i) => [user, String(placed[i]!.body.orderId)])) };
+}
+
+/** Scripts that Redis ran. */
+async function scripts(): Promise<number> {
+  const stats = await scene.stores.redis.info('commandstats');
+  const calls = (name: string) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
+  return calls('evalsha') + calls('eval');
+}
+
+describe('a process with a sold-out latch', () => {
+  it('answers without Redis, except for buyers of the sale', async () => {
+    const { saleId, orders } = await soldOut(30);
+    const before = await scripts();
+    const startedMs = performance.now();
+    const answers = await Promise.all(users(2_000, 'stranger').map((user) => buy(a, saleId, user)));
+    const periods = (performance.now() - startedMs) / 40;
+    expect(answers.every(({ problem }) => problem === 'sold-out')).toBe(true);
+    // Two processes confirm their latch; the reaper scans each sale once a second; the filter takes a few for buyers.
+    expect(await scripts()).toBeLessThan(before + 2 * periods + 300);
+    for (const [user, orderId] of orders) {
+      const again = await attempt(a, saleId, user);
+      expect(again).toMatchObject({ status: 200, body: { orderId, replayed: true } });
+    }
+  });
+
+  it('does not delay the sale of a released unit, under full load', {
+    timeout: 120_000,
+  }, async () => {
+    const { saleId, orders } = await soldOut(20);
+    let going = true;
+    const sold: string[] = [];
+    const crowd = Array.from({ length: 32 }, async (_, i) => {
+      for (let n = 0; going; n++) {
+        const user = `crowd-${i}-${n}`;
+        const { status, problem } = await attempt(i % 2 ? a : b, saleId, user);
+        if (status === 201) sold.push(user);
+        else expect(['sold-out', 'busy']).toContain(problem); // a machine that stood still asks Redis again, with all others
+      }
+    });
+    for (const [i, orderId] of [...orders.values()].entries()) {
+      expect((await cancel(i % 2 ? a : b, orderId)).status).toBe(200);
+      await eventually(
+        async () => sold.length,
+        (count) => count === i + 1,
+        20_000,
+      );
+    }
+    await sleep(300);
+    going = false;
+    await Promise.all(crowd);
+    expect(sold).toHaveLength(20);
+    const { rows } = await scene.stores.sql.query('SELECT sold, stock FROM sales WHERE id = $1', [saleId]);
+    expect(rows).toEqual([{ sold: 20, stock: 20 }]);
+    // Later buyers are in the filter, though both processes have latched the sale again.
+    await eventually(
+      async () => (await attempt(a, saleId, 'x')).problem,
+      (problem) => problem === 'sold-out',
+    );
+    await sleep(500);
+    for (const user of sold) {
+      for (const url of [a, b]) expect((await attempt(url, saleId, user)).status).toBe(200);
+    }
+  });
+
+  it('sells added units', async () => {
+    const { saleId } = await soldOut(3);
+    expect((await post(`${b}/sales/${saleId}/restock`, { units: 2 })).status).toBe(200);
+    await sleep(100);
+    for (const [url, user] of [
+      [a, 'r1'],
+      [b, 'r2'],
+    ] as const)
+      expect((await attempt(url, saleId, user)).status).toBe(201);
+    expect((await attempt(a, saleId, 'r3')).problem).toBe('sold-out');
+  });
+
+  it('sells added units when no notification arrives', async () => {
+    const { saleId } = await soldOut(2);
+    const pubsub = (await scene.stores.redis.client('LIST', 'TYPE', 'PUBSUB')) as string;
+    for (const [, id] of pubsub.matchAll(/^id=(\d+)/gm)) await scene.stores.redis.client('KILL', 'ID', id!);
+    expect((await post(`${b}/sales/${saleId}/restock`, { units: 1 })).status).toBe(200);
+    await eventually(
+      async () => (await attempt(a, saleId, 'heard')).status,
+      (status) => status === 201,
+    );
+  });
+
+  it('drops its latch when Redis loses its memory', async () => {
+    const { saleId, orders } = await soldOut(4);
+    await scene.stores.redis.flushall();
+    await sleep(150);
+    for (const url of [a, b]) {
+      expect((await buy(url, saleId, 'nobody')).problem).toBe('sold-out');
+      const [user, orderId] = [...orders][0]!;
+      expect((await buy(url, saleId, user)).body).toMatchObject({ orderId, replayed: true });
+    }
+  });
+
+  it('answers that a sale has ended', async () => {
+    const endsAt = new Date(Date.now() + 3_000).toISOString();
+    const { id } = await createSale(a, 1, { endsAt });
+    expect((await buy(a, id, 'first')).status).toBe(201);
+    await eventually(
+      async () => (await attempt(a, id, `late-${Math.random()}`)).problem,
+      (problem) => problem === 'sale-not-open',
+    );
+    const after = await Promise.all(users(50).map((user) => attempt(a, id, user)));
+    expect(after.every(({ problem }) => problem === 'sale-not-open')).toBe(true);
+  });
+});
