@@ -106,7 +106,7 @@ describe('a service process', () => {
 describe('a service on another machine', () => {
   it('is started there by ssh with its environment, and ends with the connection', async () => {
     const there = join(folder, "it's there");
-    mkdirSync(join(there, 'dist'), { recursive: true });
+    mkdirSync(join(there, 'dist/commands'), { recursive: true });
     writeFileSync(join(there, 'package.json'), '{"type":"module"}');
     writeFileSync(
       join(there, 'dist/commands/start.js'),

@@ -11,7 +11,8 @@ import { ODD_NAME, temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
 /** A compiled program. */
-export const entryOf = (name: 'main' | 'reconcile', folder = root) => path.join(folder, 'dist', `${name}.js`);
+export const entryOf = (command: 'start' | 'reconcile', folder = root) =>
+  path.join(folder, 'dist/commands', `${command}.js`);
 
 type Environment = Readonly<Record<string, string>>;
 
@@ -41,7 +42,7 @@ export interface LaunchOptions {
 
 /** Starts a process that may end before it listens. */
 export function launch(env: Environment, { folder, prepare = ':' }: LaunchOptions = {}): Run {
-  const line = ['-c', `${prepare}; exec "$0" "$@"`, process.execPath, entryOf('main', folder)];
+  const line = ['-c', `${prepare}; exec "$0" "$@"`, process.execPath, entryOf('start', folder)];
   const child = spawn('/bin/sh', line, {
     cwd: folder ?? path.join(root, 'src'), // a file .env of the checkout must not count
     env: { PATH: process.env.PATH, TMPDIR: tmpdir(), PORT: '0', ...env },
