@@ -216,25 +216,28 @@ describe('budgets', () => {
   });
 });
 
-/** Functions and methods by their first line, with their length, by the indentation that the formatter keeps. */
+/**
+ * Functions and methods with their length, by the indentation that the formatter keeps. Whatever is nested in one counts, except the
+ * table of methods that it returns: each of these counts by itself.
+ */
 function functionsOf(source: string): { name: string; length: number }[] {
   const lines = source.split('\n');
-  const found: { name: string; from: number; to: number }[] = [];
-  for (const [i, line] of lines.entries()) {
-    const start =
-      /^(\s*)(?:export )?(?:default )?(?:async )?(?:function\*? (\w+)|(?:override |static |readonly )*(?:async )?(#?\w+)\([^)]*\)(?:: [^{]+)? \{$)/.exec(
+  /** @returns the line that ends what `from` begins, with nothing less indented between */
+  const endOf = (from: number, start: string) =>
+    lines.findIndex((other, j) => j > from && other.startsWith(start));
+  return lines.flatMap((line, from) => {
+    const [, indent = '', named, method] =
+      /^(\s*)(?:export )?(?:default )?(?:override |static |async )*(?:function\*? (\w+)|(#?\w+)\(.*(?:\{|\($))/.exec(
         line,
-      );
-    if (start === null || /^\s*(?:if|for|while|switch|catch)\b/.test(line)) continue;
-    const end = lines.findIndex((other, j) => j > i && other.startsWith(`${start[1]}}`));
-    if (end > i) found.push({ name: start[2] ?? start[3] ?? line, from: i, to: end });
-  }
-  // A nested function counts by itself, not again in the outer one.
-  return found.map((outer) => {
-    const inner = found.filter((f) => f.from > outer.from && f.to < outer.to);
-    const nested = inner.filter((f) => !inner.some((g) => g.from < f.from && g.to > f.to));
-    const lent = nested.reduce((sum, f) => sum + f.to - f.from + 1, 0);
-    return { name: outer.name, length: outer.to - outer.from + 1 - lent };
+      ) ?? [];
+    const name = named ?? method;
+    if (name === undefined || /^(if|for|while|switch|catch)$/.test(name)) return [];
+    const opened = line.endsWith('{') ? from : endOf(from, `${indent})`);
+    if (!lines[opened]?.endsWith('{')) return []; // a call
+    const to = endOf(opened, `${indent}}`);
+    const table = lines.findIndex((other, j) => j > opened && j < to && other === `${indent}  return {`);
+    const lent = table === -1 ? 0 : endOf(table, `${indent}  }`) - table + 1;
+    return [{ name, length: to - from + 1 - lent }];
   });
 }
 

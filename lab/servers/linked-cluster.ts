@@ -69,41 +69,103 @@ async function nodesOf({ client }: ClusterMember): Promise<Node[]> {
 
 const slotOf = (key: string): number => new Command('get', [key]).getSlot()!;
 
+interface Way {
+  readonly address: string;
+  readonly links: readonly TcpProxy[];
+}
+
 export async function openLinkedCluster(): Promise<LinkedCluster> {
   const folder = await temporaryFolder('stampede-cluster-');
-  const ways: { readonly address: string; readonly links: readonly TcpProxy[] }[] = [];
-  const { url, members, everywhere, ...cluster } = await startRedisCluster(
-    folder,
-    3,
-    1,
-    async (port, busPort, address) => {
-      const links = [await TcpProxy.open({ port }), await TcpProxy.open({ port: busPort })] as const;
-      ways.push({ address, links });
-      return { port: links[0].port, busPort: links[1].port };
-    },
-  );
-  await untilSettled();
+  const ways: Way[] = [];
+  const cluster = await startRedisCluster(folder, 3, 1, async (port, busPort, address) => {
+    const links = [await TcpProxy.open({ port }), await TcpProxy.open({ port: busPort })] as const;
+    ways.push({ address, links });
+    return { port: links[0].port, busPort: links[1].port };
+  });
+  const linked = new Linked(folder, cluster, ways);
+  await linked.untilSettled();
+  return linked;
+}
+
+class Linked implements LinkedCluster {
+  readonly url: string;
+  readonly port: number;
+  readonly #folder: string;
+  readonly #cluster: Awaited<ReturnType<typeof startRedisCluster>>;
+  readonly #members: readonly ClusterMember[];
+  readonly #ways: readonly Way[];
+
+  constructor(folder: string, cluster: Awaited<ReturnType<typeof startRedisCluster>>, ways: readonly Way[]) {
+    this.#folder = folder;
+    this.#cluster = cluster;
+    this.#members = cluster.members;
+    this.#ways = ways;
+    this.url = cluster.url;
+    this.port = cluster.members[0]!.port;
+  }
+
+  set(mode: LinkMode): void {
+    for (const link of this.#ways.flatMap(({ links }) => links)) link.set(mode);
+  }
+
+  async client(): Promise<Redis> {
+    const client = new Cluster(this.#members.map(({ port }) => ({ host: '127.0.0.1', port })));
+    client.on('error', () => {});
+    return client as unknown as Redis;
+  }
+
+  async kill(key: string): Promise<void> {
+    const old = await this.#masterOf(key);
+    await old.kill();
+    await this.#untilAnother(key, old);
+    await old.restart();
+    await this.untilSettled();
+  }
+
+  async cut(key: string): Promise<void> {
+    const untilPromoted = await this.cutOff(key);
+    await untilPromoted();
+    await this.rejoin();
+  }
+
+  async 'switch-over'(key: string): Promise<void> {
+    const old = await this.#masterOf(key);
+    const replica = await this.#replicaOf(old);
+    await replica.client.cluster('FAILOVER');
+    await this.#untilAnother(key, old);
+    await this.untilSettled();
+  }
+
+  async moveSlot(key: string, between = async () => {}): Promise<void> {
+    await moveSlot(this.#members, await this.#masterOf(key), slotOf(key), between);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#cluster[Symbol.asyncDispose]();
+    await Promise.all(this.#ways.flatMap(({ links }) => links.map((link) => link.close())));
+    await rm(this.#folder, { recursive: true, force: true });
+  }
 
   /** All members agree that three of them are replicas and that none failed, and each replica follows its master. */
-  async function untilSettled(): Promise<void> {
-    await everywhere(nodesOf, (nodes) => {
+  async untilSettled(): Promise<void> {
+    await this.#cluster.everywhere(nodesOf, (nodes) => {
       const flags = nodes.flatMap((node) => node.flags);
       return (
         flags.filter((flag) => flag === 'slave').length === 3 && !flags.some((flag) => /^fail/.test(flag))
       );
     });
     const linked = /role:master|master_link_status:up/;
-    await everywhere(
+    await this.#cluster.everywhere(
       ({ client }) => client.info('replication'),
       (info) => linked.test(info),
     );
   }
 
   /** The master of a key, among those that members which answer see; one that is cut off still sees itself. */
-  async function masterOf(key: string): Promise<ClusterMember> {
+  async #masterOf(key: string): Promise<ClusterMember> {
     const slot = slotOf(key);
     const views = await Promise.all(
-      members.map((member) => Promise.race([nodesOf(member).catch(() => []), sleep(SILENT_MS, [])])),
+      this.#members.map((member) => Promise.race([nodesOf(member).catch(() => []), sleep(SILENT_MS, [])])),
     );
     const [owner] = views
       .flat()
@@ -112,79 +174,40 @@ export async function openLinkedCluster(): Promise<LinkedCluster> {
       )
       .sort((a, b) => b.epoch - a.epoch);
     if (owner === undefined) throw new Error(`no master has slot ${slot}`);
-    return members.find(({ id }) => id === owner.id)!;
+    return this.#members.find(({ id }) => id === owner.id)!;
   }
-  async function replicaOf({ id }: ClusterMember): Promise<ClusterMember> {
-    const nodes = await nodesOf(members.find((member) => member.id !== id)!);
+  async #replicaOf({ id }: ClusterMember): Promise<ClusterMember> {
+    const nodes = await nodesOf(this.#members.find((member) => member.id !== id)!);
     const replica = nodes.find(({ master, flags }) => master === id && flags.includes('slave'));
-    return members.find((member) => member.id === replica?.id)!;
+    return this.#members.find((member) => member.id === replica?.id)!;
   }
-  const untilAnother = (key: string, old: ClusterMember): Promise<unknown> =>
-    eventually(
-      () => masterOf(key).catch(() => old),
+
+  #untilAnother(key: string, old: ClusterMember): Promise<unknown> {
+    return eventually(
+      () => this.#masterOf(key).catch(() => old),
       (now) => now !== old,
       60_000,
     );
+  }
 
-  /** @param address null: nobody is cut off */
-  function isolate(address: string | null): void {
-    for (const way of ways)
+  /** @param address null: none is cut off */
+  #isolate(address: string | null): void {
+    for (const way of this.#ways)
       for (const link of way.links) {
         link.set(way.address === address ? 'black-hole' : 'pass');
         link.lose(address);
       }
   }
 
-  async function cutOff(key: string): Promise<() => Promise<unknown>> {
-    const old = await masterOf(key);
-    isolate(ways[members.indexOf(old)]!.address);
-    return () => untilAnother(key, old);
+  async cutOff(key: string): Promise<() => Promise<unknown>> {
+    const old = await this.#masterOf(key);
+    this.#isolate(this.#ways[this.#members.indexOf(old)]!.address);
+    return () => this.#untilAnother(key, old);
   }
-  async function rejoin(): Promise<void> {
-    isolate(null);
-    await untilSettled();
+  async rejoin(): Promise<void> {
+    this.#isolate(null);
+    await this.untilSettled();
   }
-
-  return {
-    url,
-    port: members[0]!.port,
-    set(mode) {
-      for (const link of ways.flatMap(({ links }) => links)) link.set(mode);
-    },
-    async client() {
-      const client = new Cluster(members.map(({ port }) => ({ host: '127.0.0.1', port })));
-      client.on('error', () => {});
-      return client as unknown as Redis;
-    },
-    async kill(key) {
-      const old = await masterOf(key);
-      await old.kill();
-      await untilAnother(key, old);
-      await old.restart();
-      await untilSettled();
-    },
-    async cut(key) {
-      const untilPromoted = await cutOff(key);
-      await untilPromoted();
-      await rejoin();
-    },
-    cutOff,
-    rejoin,
-    async 'switch-over'(key) {
-      const old = await masterOf(key);
-      const replica = await replicaOf(old);
-      await replica.client.cluster('FAILOVER');
-      await untilAnother(key, old);
-      await untilSettled();
-    },
-    moveSlot: async (key, between = async () => {}) =>
-      moveSlot(members, await masterOf(key), slotOf(key), between),
-    async [Symbol.asyncDispose]() {
-      await cluster[Symbol.asyncDispose]();
-      await Promise.all(ways.flatMap(({ links }) => links.map((link) => link.close())));
-      await rm(folder, { recursive: true, force: true });
-    },
-  };
 }
 
 /** Moves a slot from its master to another one, key by key. */

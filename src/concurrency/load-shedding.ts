@@ -47,116 +47,137 @@ type Bounds = { readonly [Bound in keyof typeof limits.admission]: number };
  * @param targetMs response-time target of an admitted attempt, milliseconds
  * @param maxBatch attempts that the strategy decides together; a limit below half of it would only make batches smaller
  */
-export function createLoadShedder(
+export const createLoadShedder = (
   targetMs: number,
   maxBatch: number,
   bounds: Bounds = limits.admission,
-): LoadShedder {
-  const minLimit = Math.max(bounds.minLimit, maxBatch / 2);
-  const serviceMs = bounds.serviceShare * targetMs;
-  const queueMs = targetMs - serviceMs;
-  let limit = Math.max(bounds.initialLimit, minLimit);
-  let inFlight = 0;
-  let queue: Queued[] = [];
-  /** Index of the first queued attempt; the slots before it are consumed. */
-  let head = 0;
-  /** Queued attempts of each client that has any. */
-  const queuedOf = new Map<string, number>();
-  let timer: NodeJS.Timeout | null = null;
-  let windowStartMs = performance.now();
-  let completed = 0;
-  let served = 0;
-  let queuedEver = 0;
-  let wasSaturated = false;
-  let lastTimeoutMs = Number.NEGATIVE_INFINITY;
+): LoadShedder => new Shedder(targetMs, maxBatch, bounds);
 
-  const queued = () => queue.length - head;
+class Shedder implements LoadShedder {
+  readonly #bounds: Bounds;
+  readonly #minLimit: number;
+  readonly #serviceMs: number;
+  readonly #queueMs: number;
+  #limit: number;
+  #inFlight = 0;
+  #queue: Queued[] = [];
+  /** Index of the first queued attempt; the slots before it are consumed. */
+  #head = 0;
+  /** Queued attempts of each client that has any. */
+  readonly #queuedOf = new Map<string, number>();
+  #timer: NodeJS.Timeout | null = null;
+  #windowStartMs = performance.now();
+  #completed = 0;
+  #served = 0;
+  #queuedEver = 0;
+  #wasSaturated = false;
+  #lastTimeoutMs = Number.NEGATIVE_INFINITY;
+
+  constructor(targetMs: number, maxBatch: number, bounds: Bounds) {
+    this.#bounds = bounds;
+    this.#minLimit = Math.max(bounds.minLimit, maxBatch / 2);
+    this.#serviceMs = bounds.serviceShare * targetMs;
+    this.#queueMs = targetMs - this.#serviceMs;
+    this.#limit = Math.max(bounds.initialLimit, this.#minLimit);
+  }
+
+  get #queued(): number {
+    return this.#queue.length - this.#head;
+  }
+
+  enter(client: string | null = null): boolean | Promise<boolean> {
+    if (this.#inFlight < this.#limit && this.#queued === 0) {
+      this.#inFlight += 1;
+      return true;
+    }
+    this.#wasSaturated = true;
+    const nowMs = performance.now();
+    const isShort = nowMs - this.#lastTimeoutMs < this.#bounds.shortQueueMs;
+    const maxQueued = isShort ? (this.#limit * this.#queueMs) / this.#serviceMs : this.#bounds.maxQueued;
+    if (this.#queued >= maxQueued) return false;
+    const share = Math.max(1, maxQueued * this.#bounds.clientShare);
+    if (client !== null && (this.#queuedOf.get(client) ?? 0) >= share) return false;
+    this.#count(client, 1);
+    this.#queuedEver += 1;
+    this.#timer ??= setInterval(() => this.#check(), this.#bounds.checkMs).unref();
+    return new Promise((resolve) => this.#queue.push({ sinceMs: nowMs, client, resolve }));
+  }
+
+  leave(): void {
+    this.#inFlight -= 1;
+    this.#completed += 1;
+    this.#served += 1;
+    this.#adjust(performance.now());
+    this.#admit();
+  }
+
+  get state(): LoadShedder['state'] {
+    return {
+      inFlight: this.#inFlight,
+      queued: this.#queued,
+      limit: this.#limit,
+      perSecond: (this.#limit / this.#serviceMs) * 1_000,
+      served: this.#served,
+      queuedEver: this.#queuedEver,
+    };
+  }
 
   /** Adjusts the limit once per window; most calls return at the first check. */
-  function adjust(nowMs: number): void {
-    const elapsedMs = nowMs - windowStartMs;
-    if (elapsedMs < bounds.windowMs) return;
+  #adjust(nowMs: number): void {
+    const { windowMs, maxLimit } = this.#bounds;
+    const elapsedMs = nowMs - this.#windowStartMs;
+    if (elapsedMs < windowMs) return;
     // A much longer window included idle time.
-    if (wasSaturated && elapsedMs < 2 * bounds.windowMs) {
-      const sustained = (completed / elapsedMs) * serviceMs;
-      limit = Math.min(bounds.maxLimit, Math.max(minLimit, Math.round((limit + sustained) / 2)));
+    if (this.#wasSaturated && elapsedMs < 2 * windowMs) {
+      const sustained = (this.#completed / elapsedMs) * this.#serviceMs;
+      const between = Math.round((this.#limit + sustained) / 2);
+      this.#limit = Math.min(maxLimit, Math.max(this.#minLimit, between));
     }
-    windowStartMs = nowMs;
-    completed = 0;
-    wasSaturated = queued() > 0;
+    this.#windowStartMs = nowMs;
+    this.#completed = 0;
+    this.#wasSaturated = this.#queued > 0;
   }
 
-  function count(client: string | null, change: 1 | -1): void {
+  #count(client: string | null, change: 1 | -1): void {
     if (client === null) return;
-    const counted = (queuedOf.get(client) ?? 0) + change;
-    if (counted === 0) queuedOf.delete(client);
-    else queuedOf.set(client, counted);
+    const counted = (this.#queuedOf.get(client) ?? 0) + change;
+    if (counted === 0) this.#queuedOf.delete(client);
+    else this.#queuedOf.set(client, counted);
   }
 
-  function dequeue(): Queued | undefined {
-    const first = queue[head];
+  #dequeue(): Queued | undefined {
+    const first = this.#queue[this.#head];
     if (first === undefined) return undefined;
-    head += 1;
-    count(first.client, -1);
-    if (head > 1_000 && head * 2 > queue.length) {
-      queue = queue.slice(head);
-      head = 0;
+    this.#head += 1;
+    this.#count(first.client, -1);
+    if (this.#head > 1_000 && this.#head * 2 > this.#queue.length) {
+      this.#queue = this.#queue.slice(this.#head);
+      this.#head = 0;
     }
     return first;
   }
 
-  function admit(): void {
-    while (inFlight < limit) {
-      const first = dequeue();
+  #admit(): void {
+    while (this.#inFlight < this.#limit) {
+      const first = this.#dequeue();
       if (first === undefined) return;
-      inFlight += 1;
+      this.#inFlight += 1;
       first.resolve(true);
     }
   }
 
   /** Runs while the queue is not empty: rejects attempts that were queued for too long. */
-  function check(): void {
+  #check(): void {
     const nowMs = performance.now();
-    adjust(nowMs);
-    admit();
-    while (queued() > 0 && nowMs - queue[head]!.sinceMs > queueMs) {
-      lastTimeoutMs = nowMs;
-      dequeue()!.resolve(false);
+    this.#adjust(nowMs);
+    this.#admit();
+    while (this.#queued > 0 && nowMs - this.#queue[this.#head]!.sinceMs > this.#queueMs) {
+      this.#lastTimeoutMs = nowMs;
+      this.#dequeue()!.resolve(false);
     }
-    if (queued() === 0 && timer !== null) {
-      clearInterval(timer);
-      timer = null;
+    if (this.#queued === 0 && this.#timer !== null) {
+      clearInterval(this.#timer);
+      this.#timer = null;
     }
   }
-
-  return {
-    enter(client = null) {
-      if (inFlight < limit && queued() === 0) {
-        inFlight += 1;
-        return true;
-      }
-      wasSaturated = true;
-      const nowMs = performance.now();
-      const isShort = nowMs - lastTimeoutMs < bounds.shortQueueMs;
-      const maxQueued = isShort ? (limit * queueMs) / serviceMs : bounds.maxQueued;
-      if (queued() >= maxQueued) return false;
-      const share = Math.max(1, maxQueued * bounds.clientShare);
-      if (client !== null && (queuedOf.get(client) ?? 0) >= share) return false;
-      count(client, 1);
-      queuedEver += 1;
-      timer ??= setInterval(check, bounds.checkMs).unref();
-      return new Promise((resolve) => queue.push({ sinceMs: nowMs, client, resolve }));
-    },
-    leave() {
-      inFlight -= 1;
-      completed += 1;
-      served += 1;
-      adjust(performance.now());
-      admit();
-    },
-    get state() {
-      const perSecond = (limit / serviceMs) * 1_000;
-      return { inFlight, queued: queued(), limit, perSecond, served, queuedEver };
-    },
-  };
 }

@@ -1,5 +1,8 @@
 /** Effects outside of Stampede, recorded in the transaction of the change that causes them. */
 
+/** An effect outside Stampede. */
+export type TaskKind = 'ship' | 'award' | 'refund';
+
 /** The transitions: src/store/postgres/task-table.ts. Only earlier versions write `queued`. */
 export const taskStates = ['waiting', 'queued', 'processing', 'done', 'retry', 'dead'] as const;
 export type TaskState = (typeof taskStates)[number];

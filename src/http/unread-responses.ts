@@ -39,6 +39,16 @@ interface Unread {
   readonly bytes: number;
 }
 
+/** Closes those with the most until the rest has no more than `most`. */
+function closeLargest(unread: readonly Unread[], most: number, close: (socket: WatchedSocket) => void): void {
+  let left = unread.reduce((sum, { bytes }) => sum + bytes, 0);
+  for (const { socket, bytes } of unread.toSorted((a, b) => b.bytes - a.bytes)) {
+    if (left <= most) return;
+    left -= bytes;
+    close(socket);
+  }
+}
+
 export function closeUnread(server: Server, { addresses, onLimited }: ClientLimits): void {
   const { everyMs, afterMs, perConnection, perAddress, perProcess } = limits.unread;
   const sockets = new Set<WatchedSocket>();
@@ -62,7 +72,7 @@ export function closeUnread(server: Server, { addresses, onLimited }: ClientLimi
       else if (bytes > perConnection || isStuck(socket, nowMs)) close(socket);
       else unread.push({ socket, bytes });
     }
-    closeLargest(unread, perProcess);
+    closeLargest(unread, perProcess, close);
     const ofAddress = new Map<string, Unread[]>();
     for (const one of unread) {
       if (one.socket.destroyed) continue;
@@ -72,17 +82,7 @@ export function closeUnread(server: Server, { addresses, onLimited }: ClientLimi
       if (own === undefined) ofAddress.set(address, [one]);
       else own.push(one);
     }
-    for (const own of ofAddress.values()) closeLargest(own, perAddress);
-  }
-
-  /** Closes those with the most until the rest has no more than `most`. */
-  function closeLargest(unread: readonly Unread[], most: number): void {
-    let left = unread.reduce((sum, { bytes }) => sum + bytes, 0);
-    for (const { socket, bytes } of unread.toSorted((a, b) => b.bytes - a.bytes)) {
-      if (left <= most) return;
-      left -= bytes;
-      close(socket);
-    }
+    for (const own of ofAddress.values()) closeLargest(own, perAddress, close);
   }
 
   function close(socket: WatchedSocket): void {

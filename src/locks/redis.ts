@@ -1,5 +1,5 @@
 /**
- * The last rung: a lock in one Redis, as a hash of an owner and its claims with an expiry.
+ * A lock in one Redis, as a hash of an owner and its claims with an expiry.
  *
  *   local turn ──▶ attempt ──contended──▶ queued ──notified, or after SAFETY_POLL_MS──▶ attempt …
  *       │             │ granted              └──waitMs elapsed, aborted──▶ leaves the queue
@@ -49,25 +49,61 @@ interface Context {
 }
 
 /** Uses the service's connection; the first waiter opens another one for notifications. */
-export async function create(context: Context): Promise<Lock> {
-  return createRedisLock(context);
-}
+export const create = async (context: Context): Promise<Lock> => createRedisLock(context);
 
-export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
-  const notifications = new Notifications(redis, onError);
-  const compensations = new Compensations();
-  const cohort = new RedisCohort(redis, notifications, compensations);
+export const createRedisLock = (context: Context): Lock => new RedisLock(context);
+
+class RedisLock implements Lock {
+  readonly name = description.name;
+  readonly #notifications: Notifications;
+  readonly #cohort: RedisCohort;
+  readonly #queued: Lock;
+  /** An owner first tries without the local queue: it may hold the lock already. */
+  readonly #unqueued: Lock;
+
+  constructor({ redis, onError = () => {} }: Context) {
+    const compensations = new Compensations();
+    this.#notifications = new Notifications(redis, onError);
+    this.#cohort = new RedisCohort(redis, this.#notifications, compensations);
+    this.#queued = waitingLock<Handoff>({
+      name: this.name,
+      queue: localQueue(),
+      acquire: (...given) => this.#acquireInTurn(...given),
+      close: () => compensations.close(),
+    });
+    this.#unqueued = waitingLock<Handoff>({
+      name: this.name,
+      queue: null,
+      acquire: (resource, options, waiter, turn) =>
+        this.#acquireInTurn(resource, { ...options, waitMs: 0 }, { ...waiter, untilMs: 0 }, turn),
+      close: () => this.#queued.close(),
+    });
+  }
+
+  async acquire(resource: string, options: AcquireOptions): Promise<AcquireResult> {
+    if (options.owner === undefined) return this.#queued.acquire(resource, options);
+    const untilMs = performance.now() + options.waitMs;
+    const result = await this.#unqueued.acquire(resource, options);
+    const waitMs = untilMs - performance.now();
+    if (result.kind !== 'contended' || waitMs <= 0) return result;
+    return this.#queued.acquire(resource, { ...options, waitMs });
+  }
+
+  async close(): Promise<void> {
+    await this.#unqueued.close();
+    this.#notifications.close();
+  }
 
   /** @param inherited the listener of a place in the queue that the last turn handed off */
-  async function attemptUntilHeld(
+  async #attemptUntilHeld(
     resource: string,
     options: AcquireOptions,
     waiter: Waiter,
     turn: Turn<Handoff>,
     inherited?: Listener,
   ): Promise<AcquireResult> {
-    const listener = inherited ?? notifications.listen(lockKey(resource));
-    let channel = inherited === undefined ? '' : notifications.channel;
+    const listener = inherited ?? this.#notifications.listen(lockKey(resource));
+    let channel = inherited === undefined ? '' : this.#notifications.channel;
     let isGranted = false;
     try {
       for (let pauseMs = inherited === undefined ? 0 : SAFETY_POLL_MS; ; ) {
@@ -78,22 +114,22 @@ export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
           await listener.wait(Math.min(leftMs, pauseMs, maxMs), waiter);
         }
         if (waiter.signal.aborted) return waiter.notAcquired();
-        if (options.waitMs > 0) channel = notifications.channel;
-        const result = await cohort.tryAcquire(resource, options, channel);
+        if (options.waitMs > 0) channel = this.#notifications.channel;
+        const result = await this.#cohort.tryAcquire(resource, options, channel);
         isGranted = 'token' in result;
         if ('token' in result)
-          return await acceptLease(cohort.lease(resource, result, turn), waiter, 'redis-slow');
+          return await acceptLease(this.#cohort.lease(resource, result, turn), waiter, 'redis-slow');
         const isNewlySubscribed =
-          channel === '' && options.waitMs > 0 && (await notifications.subscribe(waiter));
+          channel === '' && options.waitMs > 0 && (await this.#notifications.subscribe(waiter));
         pauseMs = isNewlySubscribed ? 0 : result.leftMs + 1;
       }
     } finally {
       listener.close();
-      if (channel !== '' && !isGranted) cohort.leaveQueue(resource, channel, options.ttlMs);
+      if (channel !== '' && !isGranted) this.#cohort.leaveQueue(resource, channel, options.ttlMs);
     }
   }
 
-  async function acquire(
+  async #acquireInTurn(
     resource: string,
     options: AcquireOptions,
     waiter: Waiter,
@@ -102,44 +138,12 @@ export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
     const { claim, listener } = turn.handoff ?? {};
     try {
       if (claim !== undefined && options.owner === undefined && options.ttlMs === claim.ttlMs) {
-        return await acceptLease(cohort.lease(resource, claim, turn), waiter, 'redis-slow');
+        return await acceptLease(this.#cohort.lease(resource, claim, turn), waiter, 'redis-slow');
       }
-      if (claim !== undefined) await cohort.release(resource, claim, unqueued());
-      return await attemptUntilHeld(resource, options, waiter, turn, listener);
+      if (claim !== undefined) await this.#cohort.release(resource, claim, unqueued());
+      return await this.#attemptUntilHeld(resource, options, waiter, turn, listener);
     } catch (error) {
       return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
     }
   }
-
-  const { name } = description;
-  const queued = waitingLock<Handoff>({
-    name,
-    queue: localQueue(),
-    acquire,
-    close: () => compensations.close(),
-  });
-  /** An owner first tries without the local queue: it may hold the lock already. */
-  const unqueuedLock = waitingLock<Handoff>({
-    name,
-    queue: null,
-    acquire: (resource, options, waiter, turn) =>
-      acquire(resource, { ...options, waitMs: 0 }, { ...waiter, untilMs: 0 }, turn),
-    close: () => queued.close(),
-  });
-
-  return {
-    name,
-    async acquire(resource, options) {
-      if (options.owner === undefined) return queued.acquire(resource, options);
-      const untilMs = performance.now() + options.waitMs;
-      const result = await unqueuedLock.acquire(resource, options);
-      const waitMs = untilMs - performance.now();
-      if (result.kind !== 'contended' || waitMs <= 0) return result;
-      return queued.acquire(resource, { ...options, waitMs });
-    },
-    async close() {
-      await unqueuedLock.close();
-      notifications.close();
-    },
-  };
 }

@@ -44,30 +44,8 @@ interface Node {
 }
 
 export async function create({ redlockUrls, onError }: Context): Promise<Lock> {
-  const distinct = new Set(redlockUrls.map((url) => new URL(url).host)).size;
-  if (distinct < 3 || distinct < redlockUrls.length) {
-    throw new LockSetupError('REDLOCK_URLS must name at least three different Redis servers');
-  }
-  const nodes = redlockUrls.map((url) => openNode(url, onError));
-  const quorum = Math.floor(nodes.length / 2) + 1;
-  const close = () => {
-    for (const { redis } of nodes) redis.disconnect();
-  };
-  const connected = await Promise.allSettled(nodes.map(({ redis }) => redis.connect()));
-  if (connected.filter(({ status }) => status === 'fulfilled').length < quorum) {
-    close();
-    throw new LockSetupError(
-      `fewer than ${quorum} of the ${nodes.length} servers of REDLOCK_URLS are reachable`,
-    );
-  }
-  const probes = nodes.map(({ redis }) => ({ redis, key: PROBE_KEY }));
-  const rules = await missingRules(probes, OF_A_LOCK);
-  if (rules.length > 0) {
-    close();
-    throw new LockSetupError(
-      `a server denies commands: run ACL SETUSER with its user and ${rules.join(' ')}`,
-    );
-  }
+  const nodes = await openNodes(redlockUrls, onError);
+  const quorum = quorumOf(nodes);
   const request = (ttlMs: number, send: (node: Node) => Promise<boolean>) =>
     requestQuorum(nodes, quorum, Math.min(NODE_MS, ttlMs * NODE_SHARE), (node) =>
       send(node).catch((error: Error) => {
@@ -88,9 +66,9 @@ export async function create({ redlockUrls, onError }: Context): Promise<Lock> {
       const { resource, token, options } = claim;
       const { ttlMs } = options;
       const requestedAtMs = performance.now();
-      const { granted, denied } = await request(ttlMs, async ({ redis }) => {
-        return (await redis.set(lockKey(resource), token, 'PX', ttlMs, 'NX')) === 'OK';
-      });
+      const { granted, denied } = await request(ttlMs, ({ redis }) =>
+        redis.set(lockKey(resource), token, 'PX', ttlMs, 'NX').then((reply) => reply === 'OK'),
+      );
       if (granted >= quorum) return { kind: 'held', fencingToken: null };
       await release(claim);
       if (granted + denied < quorum) return { kind: 'unavailable', reason: 'redlock-no-quorum' };
@@ -103,8 +81,39 @@ export async function create({ redlockUrls, onError }: Context): Promise<Lock> {
       return granted >= quorum;
     },
     release,
-    close,
+    close: () => closeNodes(nodes),
   });
+}
+
+const quorumOf = ({ length }: readonly Node[]): number => Math.floor(length / 2) + 1;
+
+function closeNodes(nodes: readonly Node[]): void {
+  for (const { redis } of nodes) redis.disconnect();
+}
+
+/** Connects to a majority at least. @throws LockSetupError */
+async function openNodes(
+  redlockUrls: readonly string[],
+  onError: Context['onError'],
+): Promise<readonly Node[]> {
+  const distinct = new Set(redlockUrls.map((url) => new URL(url).host)).size;
+  if (distinct < 3 || distinct < redlockUrls.length) {
+    throw new LockSetupError('REDLOCK_URLS must name at least three different Redis servers');
+  }
+  const nodes = redlockUrls.map((url) => openNode(url, onError));
+  const quorum = quorumOf(nodes);
+  const connected = await Promise.allSettled(nodes.map(({ redis }) => redis.connect()));
+  if (connected.filter(({ status }) => status === 'fulfilled').length < quorum) {
+    closeNodes(nodes);
+    throw new LockSetupError(
+      `fewer than ${quorum} of the ${nodes.length} servers of REDLOCK_URLS are reachable`,
+    );
+  }
+  const probes = nodes.map(({ redis }) => ({ redis, key: PROBE_KEY }));
+  const rules = await missingRules(probes, OF_A_LOCK);
+  if (rules.length === 0) return nodes;
+  closeNodes(nodes);
+  throw new LockSetupError(`a server denies commands: run ACL SETUSER with its user and ${rules.join(' ')}`);
 }
 
 function openNode(url: string, onError: Context['onError']): Node {

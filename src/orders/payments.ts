@@ -29,11 +29,11 @@ import type { UnmatchedReason } from '../domain/unmatched-payment.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { afterWrite, classifyPostgresError, UNREAD } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
-import { addTask } from '../store/postgres/add-task.ts';
 import { addAuditEvent } from '../store/postgres/audit-log.ts';
 import { ACTIVE, type OrderTable } from '../store/postgres/orders.ts';
 import { inTransaction, type PostgresStore, retried } from '../store/postgres/pool.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
+import { addTask } from '../store/postgres/task-table.ts';
 import { unmatchedPaymentTable } from '../store/postgres/unmatched-payments.ts';
 import type { LocksFirst } from '../strategies/strategy.ts';
 import type { UncommittedOrders } from './uncommitted-orders.ts';
@@ -54,7 +54,7 @@ export type PaymentResult =
   /** It changed no order, and is recorded. */
   | { readonly kind: 'unmatched'; readonly reason: UnmatchedReason }
   /** Nothing was changed; repeat the notification. */
-  | { readonly kind: 'busy'; readonly reason: string }
+  | { readonly kind: 'busy'; readonly reason: 'order-not-committed' | 'redis-unreachable' }
   /** The payment took effect, but the order cannot be read. */
   | { readonly kind: 'unknown'; readonly reason: string };
 
@@ -104,170 +104,18 @@ type Decision =
   | { readonly kind: 'done'; readonly effect: Effect };
 
 export function createPayments(context: PaymentsContext): Payments {
-  const { postgres, orders, outbox, confirm, instruments, uncommitted } = context;
-  const unmatched = unmatchedPaymentTable(postgres);
-
-  async function decide(client: pg.PoolClient, given: Notification, unit: TakenUnit): Promise<Decision> {
-    const { orderId, amountCents } = given;
-    const notificationId = idOf(given);
-    const order = await lockOrder(client, orderId);
-    if (order === null) return { kind: 'unmatched', reason: 'unknown-order' };
-    const { rows: before } = await client.query<Earlier>(
-      `SELECT id, provider, order_id AS "orderId", amount_cents AS "amountCents", result FROM payment_notifications
-       WHERE id = $1 OR order_id = $2`,
-      [notificationId, orderId],
-    );
-    const ofOrder = before.filter((one) => one.orderId === orderId);
-    const repeated = ofOrder.find((earlier) => isRepeat(earlier, given));
-    if (repeated?.amountCents === amountCents) return { kind: 'done', effect: 'none' };
-    if (repeated !== undefined || before.some(({ id }) => id === notificationId))
-      return { kind: 'unmatched', reason: 'conflict' };
-    if (amountCents !== order.priceCents)
-      return { kind: 'unmatched', reason: 'amount-mismatch', expectedCents: order.priceCents };
-    const isFirst = ofOrder.every(({ result }) => result === 'none');
-    const effect = await apply(client, given, order, unit, isFirst);
-    if (effect === 'busy') return { kind: 'busy', reason: 'redis-unreachable' };
-    await client.query(
-      `WITH matched AS (
-         DELETE FROM unmatched_payments WHERE (notification_id, order_id, amount_cents) = ($1, $2::uuid, $3::integer)
-       )
-       INSERT INTO payment_notifications (id, order_id, amount_cents, result, provider)
-       VALUES ($1, $2::uuid, $3::integer, $4, $5)`,
-      [notificationId, orderId, amountCents, effect, given.provider ?? ''],
-    );
-    const action = effect === 'none' ? 'payment.repeated' : `payment.${effect}`;
-    const { actor = 'service' } = given;
-    await addAuditEvent(client, {
-      actor,
-      action,
-      subject: `order ${orderId}`,
-      details: { notificationId, amountCents },
-    });
-    return { kind: 'done', effect };
-  }
-
-  async function apply(
-    client: pg.PoolClient,
-    given: Notification,
-    order: Row,
-    unit: TakenUnit,
-    isFirst: boolean,
-  ): Promise<Effect | 'busy'> {
-    const { orderId, amountCents } = given;
-    const { status, userId } = order;
-    const refund = { orderId, userId, amountCents, paymentNotificationId: idOf(given) };
-    if (status === 'paid' || status === 'refund-due') {
-      if (isFirst) return 'none';
-      await addTask(client, 'refund', orderId, refund, idOf(given));
-      return 'surplus';
-    }
-    if (status === 'pending') {
-      await client.query(
-        `UPDATE orders SET status = 'paid', paid_at = clock_timestamp() WHERE id = $1 AND status = 'pending'`,
-        [orderId],
-      );
-      await addTasks(client, orderId, order);
-      return 'paid';
-    }
-    const isFree = status === 'expired' && (await takeUnit(client, { ...order, orderId }, unit));
-    if (isFree === 'busy') return 'busy';
-    if (isFree && (await revive(client, orderId, order, context.strategy.locksFirst))) {
-      if (outbox !== null) await publishLater(client, orderId);
-      await addTasks(client, orderId, order);
-      return 'revived';
-    }
-    await client.query(`UPDATE orders SET status = 'refund-due' WHERE id = $1 AND status = $2`, [
-      orderId,
-      status,
-    ]);
-    await addTask(client, 'refund', orderId, refund);
-    return 'refund-due';
-  }
-
-  /** Takes a unit in Redis for an order that is about to be revived, and its customer. @returns false when Redis refuses */
-  async function takeUnit(
-    client: pg.PoolClient,
-    order: OrderOfSale,
-    unit: TakenUnit,
-  ): Promise<boolean | 'busy'> {
-    if (outbox === null) return true;
-    await client.query('SELECT FROM mirror_outbox WHERE order_id = $1 FOR UPDATE', [order.orderId]);
-    const reply = await outbox.mirror.revive(order).catch((error) => {
-      context.onError('take-unit', error);
-      return null;
-    });
-    if (reply === null && confirm === 'accepted') return 'busy';
-    if (reply === 'taken') unit.takenFor = order;
-    return reply !== 'refused';
-  }
-
-  /** Prepares Redis to revive an expired order: loads the sale, and publishes that the order's own unit was released. */
-  async function prepareMirror({ mirror, publish }: OutboxRelay, { orderId, saleId }: Order): Promise<void> {
-    try {
-      if ((await mirror.snapshot(saleId)) === null) {
-        const sale = await context.sales.get(saleId);
-        if (sale !== null) await mirror.load(sale);
-      }
-    } catch (error) {
-      context.onError('load-sale', error);
-    }
-    await publish([orderId]);
-  }
-
-  /** Returns a unit that was taken but not used. If Redis does not receive it, the reaper repairs the sale. */
-  async function returnUnit(order: OrderOfSale): Promise<void> {
-    await outbox?.mirror.undoRevival(order).catch((error) => context.onError('return-unit', error));
-  }
-
-  async function attempt(given: Notification): Promise<Decision> {
-    const unit: TakenUnit = { takenFor: null };
-    let isUsed = false;
-    // Before the transaction, which would otherwise wait for a second connection.
-    const order = outbox === null ? null : await orders.get(given.orderId);
-    if (outbox !== null && order?.status === 'expired') await prepareMirror(outbox, order);
-    try {
-      return await inTransaction(postgres.pool, async (client) => {
-        const value = await decide(client, given, unit);
-        isUsed = value.kind === 'done' && value.effect === 'revived';
-        return { commit: value.kind === 'done', value };
-      });
-    } catch (error) {
-      isUsed &&= classifyPostgresError(error).kind === 'unknown'; // it may be committed
-      throw error;
-    } finally {
-      if (unit.takenFor !== null && !isUsed) await returnUnit(unit.takenFor);
-    }
-  }
-
-  /** Records a payment without an effect, unless its order is only not committed yet. */
-  async function withoutEffect(
-    given: Notification,
-    { reason, ...more }: Extract<Decision, { kind: 'unmatched' }>,
-  ): Promise<PaymentResult> {
-    if (reason === 'unknown-order' && (await uncommitted.has(given.orderId, null))) {
-      instruments.paymentNotifications.inc({ result: 'busy' });
-      return { kind: 'busy', reason: 'order-not-committed' };
-    }
-    const { orderId, amountCents, actor = 'service' } = given;
-    await retried(() =>
-      unmatched.record({ notificationId: idOf(given), orderId, amountCents, actor, reason }),
-    );
-    instruments.paymentNotifications.inc({ result: reason });
-    context.warn('Payment that changed no order: see GET /payments/unmatched', { ...given, ...more, reason });
-    return { kind: 'unmatched', reason };
-  }
-
+  const { orders, outbox, instruments } = context;
   return {
     async notify(given) {
       let decision: Decision;
       try {
-        decision = await retried(() => attempt(given));
+        decision = await retried(() => attempt(context, given));
       } catch (error) {
         // The same id for two orders at once, or a concurrent new order of the customer: the second try finds it.
         if (classifyPostgresError(error).kind !== 'rejected') throw error;
-        decision = await retried(() => attempt(given));
+        decision = await retried(() => attempt(context, given));
       }
-      if (decision.kind === 'unmatched') return withoutEffect(given, decision);
+      if (decision.kind === 'unmatched') return withoutEffect(context, given, decision);
       instruments.paymentNotifications.inc({
         result: decision.kind === 'done' ? decision.effect : decision.kind,
       });
@@ -279,6 +127,172 @@ export function createPayments(context: PaymentsContext): Payments {
       return order === UNREAD ? { kind: 'unknown', reason: order } : { kind: 'done', order: order! };
     },
   };
+}
+
+async function decide(
+  context: PaymentsContext,
+  client: pg.PoolClient,
+  given: Notification,
+  unit: TakenUnit,
+): Promise<Decision> {
+  const { orderId, amountCents } = given;
+  const notificationId = idOf(given);
+  const order = await lockOrder(client, orderId);
+  if (order === null) return { kind: 'unmatched', reason: 'unknown-order' };
+  const { rows: before } = await client.query<Earlier>(
+    `SELECT id, provider, order_id AS "orderId", amount_cents AS "amountCents", result FROM payment_notifications
+     WHERE id = $1 OR order_id = $2`,
+    [notificationId, orderId],
+  );
+  const ofOrder = before.filter((one) => one.orderId === orderId);
+  const repeated = ofOrder.find((earlier) => isRepeat(earlier, given));
+  if (repeated?.amountCents === amountCents) return { kind: 'done', effect: 'none' };
+  if (repeated !== undefined || before.some(({ id }) => id === notificationId))
+    return { kind: 'unmatched', reason: 'conflict' };
+  if (amountCents !== order.priceCents)
+    return { kind: 'unmatched', reason: 'amount-mismatch', expectedCents: order.priceCents };
+  const isFirst = ofOrder.every(({ result }) => result === 'none');
+  const effect = await apply(context, client, given, order, unit, isFirst);
+  if (effect === 'busy') return { kind: 'busy', reason: 'redis-unreachable' };
+  await client.query(
+    `WITH matched AS (
+       DELETE FROM unmatched_payments WHERE (notification_id, order_id, amount_cents) = ($1, $2::uuid, $3::integer)
+     )
+     INSERT INTO payment_notifications (id, order_id, amount_cents, result, provider)
+     VALUES ($1, $2::uuid, $3::integer, $4, $5)`,
+    [notificationId, orderId, amountCents, effect, given.provider ?? ''],
+  );
+  const action = effect === 'none' ? 'payment.repeated' : `payment.${effect}`;
+  const { actor = 'service' } = given;
+  await addAuditEvent(client, {
+    actor,
+    action,
+    subject: `order ${orderId}`,
+    details: { notificationId, amountCents },
+  });
+  return { kind: 'done', effect };
+}
+
+async function apply(
+  context: PaymentsContext,
+  client: pg.PoolClient,
+  given: Notification,
+  order: Row,
+  unit: TakenUnit,
+  isFirst: boolean,
+): Promise<Effect | 'busy'> {
+  const { orderId, amountCents } = given;
+  const { status, userId } = order;
+  const refund = { orderId, userId, amountCents, paymentNotificationId: idOf(given) };
+  if (status === 'paid' || status === 'refund-due') {
+    if (isFirst) return 'none';
+    await addTask(client, 'refund', orderId, refund, idOf(given));
+    return 'surplus';
+  }
+  if (status === 'pending') {
+    await client.query(
+      `UPDATE orders SET status = 'paid', paid_at = clock_timestamp() WHERE id = $1 AND status = 'pending'`,
+      [orderId],
+    );
+    await addTasks(client, orderId, order);
+    return 'paid';
+  }
+  const isFree = status === 'expired' && (await takeUnit(context, client, { ...order, orderId }, unit));
+  if (isFree === 'busy') return 'busy';
+  if (isFree && (await revive(client, orderId, order, context.strategy.locksFirst))) {
+    if (context.outbox !== null) await publishLater(client, orderId);
+    await addTasks(client, orderId, order);
+    return 'revived';
+  }
+  await client.query(`UPDATE orders SET status = 'refund-due' WHERE id = $1 AND status = $2`, [
+    orderId,
+    status,
+  ]);
+  await addTask(client, 'refund', orderId, refund);
+  return 'refund-due';
+}
+
+/** Takes a unit in Redis for an order that is about to be revived, and its customer. @returns false when Redis refuses */
+async function takeUnit(
+  { outbox, confirm, onError }: PaymentsContext,
+  client: pg.PoolClient,
+  order: OrderOfSale,
+  unit: TakenUnit,
+): Promise<boolean | 'busy'> {
+  if (outbox === null) return true;
+  await client.query('SELECT FROM mirror_outbox WHERE order_id = $1 FOR UPDATE', [order.orderId]);
+  const reply = await outbox.mirror.revive(order).catch((error) => {
+    onError('take-unit', error);
+    return null;
+  });
+  if (reply === null && confirm === 'accepted') return 'busy';
+  if (reply === 'taken') unit.takenFor = order;
+  return reply !== 'refused';
+}
+
+/** Prepares Redis to revive an expired order: loads the sale, and publishes that the order's own unit was released. */
+async function prepareMirror(
+  { sales, onError }: PaymentsContext,
+  { mirror, publish }: OutboxRelay,
+  { orderId, saleId }: Order,
+): Promise<void> {
+  try {
+    if ((await mirror.snapshot(saleId)) === null) {
+      const sale = await sales.get(saleId);
+      if (sale !== null) await mirror.load(sale);
+    }
+  } catch (error) {
+    onError('load-sale', error);
+  }
+  await publish([orderId]);
+}
+
+/** One try. A unit that was taken but not used is returned; if Redis does not receive it, the reaper repairs the sale. */
+async function attempt(context: PaymentsContext, given: Notification): Promise<Decision> {
+  const { postgres, orders, outbox, onError } = context;
+  const unit: TakenUnit = { takenFor: null };
+  let isUsed = false;
+  // Before the transaction, which would otherwise wait for a second connection.
+  const order = outbox === null ? null : await orders.get(given.orderId);
+  if (outbox !== null && order?.status === 'expired') await prepareMirror(context, outbox, order);
+  try {
+    return await inTransaction(postgres.pool, async (client) => {
+      const value = await decide(context, client, given, unit);
+      isUsed = value.kind === 'done' && value.effect === 'revived';
+      return { commit: value.kind === 'done', value };
+    });
+  } catch (error) {
+    isUsed &&= classifyPostgresError(error).kind === 'unknown'; // it may be committed
+    throw error;
+  } finally {
+    if (unit.takenFor !== null && !isUsed)
+      await outbox?.mirror.undoRevival(unit.takenFor).catch((error) => onError('return-unit', error));
+  }
+}
+
+/** Records a payment without an effect, unless its order is only not committed yet. */
+async function withoutEffect(
+  { postgres, uncommitted, instruments, warn }: PaymentsContext,
+  given: Notification,
+  { reason, ...more }: Extract<Decision, { kind: 'unmatched' }>,
+): Promise<PaymentResult> {
+  if (reason === 'unknown-order' && (await uncommitted.has(given.orderId, null))) {
+    instruments.paymentNotifications.inc({ result: 'busy' });
+    return { kind: 'busy', reason: 'order-not-committed' };
+  }
+  const { orderId, amountCents, actor = 'service' } = given;
+  await retried(() =>
+    unmatchedPaymentTable(postgres).record({
+      notificationId: idOf(given),
+      orderId,
+      amountCents,
+      actor,
+      reason,
+    }),
+  );
+  instruments.paymentNotifications.inc({ result: reason });
+  warn('Payment that changed no order: see GET /payments/unmatched', { ...given, ...more, reason });
+  return { kind: 'unmatched', reason };
 }
 
 /** As it is stored. */

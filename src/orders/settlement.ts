@@ -46,20 +46,46 @@ export interface Settlement {
 
 type Settled = Outcome | Superseded;
 
-export function createSettlement(context: SettlementContext): Settlement {
-  const { mirror, committer } = context;
-  /** Whether customers get a 202 before the commit: see fate.ts. */
-  const isAhead = context.confirm === 'accepted';
-  const background = new Set<Promise<unknown>>();
-  /** Commits in progress by order id; repeats join the pending promise. */
-  const inProgress = new Map<string, Promise<Settled>>();
+export const createSettlement = (context: SettlementContext): Settlement => new Settling(context);
 
-  function commitOrRelease(reservation: ClaimedReservation): Promise<Settled> {
-    const outcome = committer
+class Settling implements Settlement {
+  readonly #context: SettlementContext;
+  /** Whether customers get a 202 before the commit: see fate.ts. */
+  readonly #isAhead: boolean;
+  readonly #background = new Set<Promise<unknown>>();
+  /** Commits in progress by order id; repeats join the pending promise. */
+  readonly #inProgress = new Map<string, Promise<Settled>>();
+
+  constructor(context: SettlementContext) {
+    this.#context = context;
+    this.#isAhead = context.confirm === 'accepted';
+  }
+
+  settle(decision: Decision): Settled | Promise<Settled> {
+    switch (decision.kind) {
+      case 'reserved':
+        if (this.#isAhead && decision.isReplicated) return this.#acceptAhead(decision.reservation);
+        return this.#commitOrRelease(decision.reservation);
+      case 'held':
+        return this.#replay(decision.reservation, decision.isReplicated);
+      default:
+        return decision;
+    }
+  }
+  get isBehind(): boolean {
+    return this.#isAhead && this.#context.committer.waiting >= limits.acceptedBacklog;
+  }
+  async idle(): Promise<void> {
+    await Promise.all(this.#background);
+    await this.#context.committer.idle();
+  }
+
+  #commitOrRelease(reservation: ClaimedReservation): Promise<Settled> {
+    const outcome = this.#context.committer
       .commit(reservation)
-      .then((result) => conclude(reservation, result))
-      .finally(() => inProgress.delete(reservation.orderId));
-    inProgress.set(reservation.orderId, outcome);
+      .then((result) => this.#conclude(reservation, result))
+      .finally(() => this.#inProgress.delete(reservation.orderId));
+    this.#inProgress.set(reservation.orderId, outcome);
     return outcome;
   }
 
@@ -67,86 +93,66 @@ export function createSettlement(context: SettlementContext): Settlement {
    * CONFIRM=accepted: returns the decision made in Redis; the commit follows. An order that cannot be committed now stays
    * reserved, and the reaper commits it; only what Postgres rejects is released.
    */
-  function acceptAhead(reservation: ClaimedReservation): Outcome {
+  #acceptAhead(reservation: ClaimedReservation): Outcome {
     const { orderId, saleId, userId } = reservation;
-    const failed = (error: unknown) => context.onError('commit-accepted-order', error, idsOf(reservation));
-    const work = committer
+    const failed = (error: unknown) =>
+      this.#context.onError('commit-accepted-order', error, idsOf(reservation));
+    const work = this.#context.committer
       .commit({ ...reservation, epoch: null }, true)
       .then(async (result) => {
         if (result.kind === 'busy' && result.cause === 'waited-too-long') return; // left to the reaper
-        const { kind } = result.kind === 'busy' ? result : await conclude(reservation, result);
+        const { kind } = result.kind === 'busy' ? result : await this.#conclude(reservation, result);
         if (kind !== 'accepted') failed(new Error(result.kind === 'rejected' ? result.reason : kind));
       })
       .catch(failed)
-      .finally(() => background.delete(work));
-    background.add(work);
+      .finally(() => this.#background.delete(work));
+    this.#background.add(work);
     return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' }, durable: false };
   }
 
   /** The outcome of an attempt with a claimed reservation. */
-  async function conclude(reservation: ClaimedReservation, result: CommitResult): Promise<Settled> {
-    const fate = fateOf(reservation, result, isAhead);
+  async #conclude(reservation: ClaimedReservation, result: CommitResult): Promise<Settled> {
+    const fate = fateOf(reservation, result, this.#isAhead);
     try {
-      return await carryOut(mirror, reservation, fate);
+      return await carryOut(this.#context.mirror, reservation, fate);
     } catch (error) {
       const doing = fate.inRedis === 'unclaim' ? 'abandon-reservation' : 'release-reservation';
-      context.onError(doing, error, idsOf(reservation));
+      this.#context.onError(doing, error, idsOf(reservation));
       return uncertain(reservation, fate);
     }
   }
 
   /** Redis has an earlier order of the customer. */
-  async function replay(reservation: Reservation, isReplicated: boolean): Promise<Settled> {
+  async #replay(reservation: Reservation, isReplicated: boolean): Promise<Settled> {
     const { orderId, saleId, userId } = reservation;
     const untilMs = performance.now() + limits.replayWaitMs;
     try {
       for (;;) {
-        const [active] = await context.orders.activeOf([{ saleId, userId }]);
-        const order = active ?? (await context.orders.get(orderId));
+        const [active] = await this.#context.orders.activeOf([{ saleId, userId }]);
+        const order = active ?? (await this.#context.orders.get(orderId));
         if (order) {
-          await context.postgres.replicated();
+          await this.#context.postgres.replicated();
           return isActive(order) ? { kind: 'replayed', order: placed(order) } : ORDER_JUST_CLOSED;
         }
-        if (isAhead && isReplicated)
+        if (this.#isAhead && isReplicated)
           return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
-        const outcome = inProgress.get(orderId) ?? (await claimAndSettle(reservation));
+        const outcome = this.#inProgress.get(orderId) ?? (await this.#claimAndSettle(reservation));
         if (outcome !== null) return replayOf(await outcome);
         if (performance.now() > untilMs) return unknown(reservation, 'order-in-progress');
         await sleep(limits.replayPollMs);
       }
     } catch (error) {
-      context.onError('replay-order', error, idsOf(reservation));
+      this.#context.onError('replay-order', error, idsOf(reservation));
       return unknown(reservation, 'order-in-progress');
     }
   }
 
   /** @returns null when another process has the claim */
-  async function claimAndSettle(reservation: Reservation): Promise<Settled | null> {
-    const claim = await mirror.claim(reservation);
+  async #claimAndSettle(reservation: Reservation): Promise<Settled | null> {
+    const claim = await this.#context.mirror.claim(reservation);
     if (claim === 'claimed-by-another') return null;
-    return claim === 'released' ? RESERVATION_RELEASED : commitOrRelease(claim);
+    return claim === 'released' ? RESERVATION_RELEASED : this.#commitOrRelease(claim);
   }
-
-  return {
-    settle(decision) {
-      switch (decision.kind) {
-        case 'reserved':
-          if (isAhead && decision.isReplicated) return acceptAhead(decision.reservation);
-          return commitOrRelease(decision.reservation);
-        case 'held':
-          return replay(decision.reservation, decision.isReplicated);
-        default:
-          return decision;
-      }
-    },
-    get isBehind() {
-      return isAhead && committer.waiting >= limits.acceptedBacklog;
-    },
-    async idle() {
-      await Promise.all(background);
-      await committer.idle();
-    },
-  };
 }
 
 /** Of a strategy that commits by itself. */

@@ -9,9 +9,23 @@
  * Safety does not depend on the lock: when it admits two holders, the unique key still rejects the second entry.
  */
 import { createHash } from 'node:crypto';
-import type { PointsAccount, PointsEntry } from '../domain/points.ts';
 import { type Lock, using } from '../locks/lock.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
+
+/** One award, or the reversal of one. Never edited. */
+export interface PointsEntry {
+  readonly id: number;
+  readonly sourceType: string;
+  readonly sourceId: string;
+  readonly points: number;
+  readonly createdAt: string;
+}
+
+/** A user's points: the balance is the sum of all entries, of which the newest are listed. */
+export interface PointsAccount {
+  readonly balance: number;
+  readonly entries: readonly PointsEntry[];
+}
 
 export interface Award {
   readonly userId: string;

@@ -21,6 +21,7 @@ import {
   SpanKind,
   type SpanOptions,
   SpanStatusCode,
+  type Tracer,
   trace,
 } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
@@ -71,32 +72,6 @@ export function startTracing(
   /** Open commits by order id. */
   const commits = new Map<string, Span>();
 
-  /** Runs `work` in a new span, which ends with it. @param describe adds attributes of the result */
-  function inSpan<T>(
-    name: string,
-    { parent = context.active(), ...options }: InContext,
-    work: () => T | Promise<T>,
-    describe: (span: Span, value: T) => void = () => {},
-  ): T | Promise<T> {
-    const span = tracer.startSpan(name, options, parent);
-    const succeed = (value: T): T => {
-      describe(span, value);
-      span.end();
-      return value;
-    };
-    const fail = (error: unknown): never => {
-      span.setStatus({ code: SpanStatusCode.ERROR, message: String((error as Error)?.message ?? error) });
-      span.end();
-      throw error;
-    };
-    try {
-      const value = context.with(trace.setSpan(parent, span), work);
-      return value instanceof Promise ? value.then(succeed, fail) : succeed(value);
-    } catch (error) {
-      return fail(error);
-    }
-  }
-
   /** The span of one statement; orders that are being committed in it are its parents. */
   function statementSpan(query: Statement): (InContext & { readonly name: string }) | null {
     const text = typeof query === 'string' ? query : query.text;
@@ -134,6 +109,7 @@ export function startTracing(
       ...purchases,
       attempt: (saleId, userId, client) =>
         inSpan(
+          tracer,
           'purchase attempt',
           { attributes: { 'stampede.strategy': strategy, 'stampede.sale.id': saleId } },
           () => purchases.attempt(saleId, userId, client),
@@ -153,6 +129,7 @@ export function startTracing(
           return committer.commit(reservation, noTimeout).finally(() => commits.delete(orderId));
         };
         return inSpan(
+          tracer,
           'commit order',
           { attributes: { 'stampede.order.id': orderId } },
           work,
@@ -163,14 +140,14 @@ export function startTracing(
     postgres: (pool) =>
       tracePool(pool, (query, send) => {
         const options = statementSpan(query);
-        return options === null ? send() : inSpan(options.name, options, send);
+        return options === null ? send() : inSpan(tracer, options.name, options, send);
       }),
     redis({ redis }) {
       const send = redis.sendCommand;
       redis.sendCommand = (command, ...more) => {
         if (!isTraced()) return send.call(redis, command, ...more);
         const options = { kind: SpanKind.CLIENT, attributes: { 'db.system.name': 'redis' } };
-        return inSpan(`redis ${command.name}`, options, () => send.call(redis, command, ...more));
+        return inSpan(tracer, `redis ${command.name}`, options, () => send.call(redis, command, ...more));
       };
     },
     async stop() {
@@ -183,6 +160,33 @@ export function startTracing(
 interface InContext extends SpanOptions {
   /** By default the active one. */
   readonly parent?: Context;
+}
+
+/** Runs `work` in a new span, which ends with it. @param describe adds attributes of the result */
+function inSpan<T>(
+  tracer: Tracer,
+  name: string,
+  { parent = context.active(), ...options }: InContext,
+  work: () => T | Promise<T>,
+  describe: (span: Span, value: T) => void = () => {},
+): T | Promise<T> {
+  const span = tracer.startSpan(name, options, parent);
+  const succeed = (value: T): T => {
+    describe(span, value);
+    span.end();
+    return value;
+  };
+  const fail = (error: unknown): never => {
+    span.setStatus({ code: SpanStatusCode.ERROR, message: String((error as Error)?.message ?? error) });
+    span.end();
+    throw error;
+  };
+  try {
+    const value = context.with(trace.setSpan(parent, span), work);
+    return value instanceof Promise ? value.then(succeed, fail) : succeed(value);
+  } catch (error) {
+    return fail(error);
+  }
 }
 
 type Statement = string | pg.QueryConfig;

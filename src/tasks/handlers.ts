@@ -7,8 +7,7 @@
  */
 import { unescape as decode } from 'node:querystring';
 import { Webhook } from 'standardwebhooks';
-import type { ClaimedTask } from '../domain/task.ts';
-import type { TaskKind } from '../store/postgres/add-task.ts';
+import type { ClaimedTask, TaskKind } from '../domain/task.ts';
 
 export type TaskHandler = (task: ClaimedTask, signal: AbortSignal) => Promise<void>;
 export type TaskHandlers = ReadonlyMap<string, TaskHandler>;

@@ -5,7 +5,7 @@ import type { WebhookSecret } from '../../config/webhook-secret.ts';
 import type { Order } from '../../domain/order.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
-import type { Payments } from '../../orders/payments.ts';
+import type { PaymentResult, Payments } from '../../orders/payments.ts';
 import type { Administration } from '../admin.ts';
 import { type Caller, type Callers, namedCustomer } from '../callers.ts';
 import { outcomeUnread, ProblemError } from '../problems.ts';
@@ -32,10 +32,9 @@ export interface OrderContext {
 }
 
 export function orderRoutes(context: OrderContext, admin: Administration): Router {
-  const { lifecycle, payments, paymentSecrets, callers, instruments } = context;
-  const { orders, uncommitted, unmatched } = context.reads;
+  const { lifecycle, callers } = context;
+  const { orders, uncommitted } = context.reads;
   const router = Router();
-  const provider = providerOnly(paymentSecrets, admin, instruments);
 
   /** The problem for an order that is not in Postgres. */
   async function missing(res: Response, orderId: string, customer: string | null = null) {
@@ -81,25 +80,31 @@ export function orderRoutes(context: OrderContext, admin: Administration): Route
     res.json(result.order);
   });
 
+  addPayments(router, context, admin);
+  return router;
+}
+
+function addPayments(router: Router, context: OrderContext, admin: Administration): void {
+  const { payments, paymentSecrets, instruments, reads } = context;
+  const provider = providerOnly(paymentSecrets, admin, instruments);
+
   router.post('/payments/notifications', ...provider, async (req, res) => {
     const given = parse(notificationSchema, req.body, 'body');
     const provider: string | null = res.locals.provider ?? null;
     const result = await payments.notify({ ...given, provider, actor: actorOf(res) });
     if (result.kind === 'unknown') throw outcomeUnread(res);
-    if (result.kind === 'busy') throw paymentBusy(res, given.orderId, result.reason);
+    if (result.kind === 'busy') throw paymentBusy(res, given.orderId, result);
     res.json(result.kind === 'done' ? result.order : { result: result.kind, reason: result.reason });
   });
 
   router.get('/payments/unmatched', ...admin.authorize, async (req, res) => {
     const { before = null, limit = limits.pageLength } = parse(unmatchedQuerySchema, req.query, 'query');
-    const page = await unmatched.list(limit, before);
+    const page = await reads.unmatched.list(limit, before);
     const last = page.at(-1);
     if (last !== undefined && page.length === limit)
       res.setHeader('Link', `</payments/unmatched?before=${last.id}&limit=${limit}>; rel="next"`);
     res.json(page);
   });
-
-  return router;
 }
 
 /** Authorizes a payment report and parses its body: it needs a signature or, without secrets, an administrator. */
@@ -117,7 +122,11 @@ function providerOnly(
 const actorOf = ({ locals }: Response): string =>
   locals.admin === undefined ? `payments:${locals.provider ?? ''}` : `admin:${locals.admin}`;
 
-function paymentBusy(res: Response, orderId: string, reason: string): ProblemError {
+function paymentBusy(
+  res: Response,
+  orderId: string,
+  { reason }: Extract<PaymentResult, { kind: 'busy' }>,
+): ProblemError {
   if (reason === 'order-not-committed') return notCommitted(res, `Order ${orderId}`);
   res.setHeader('Retry-After', String(limits.retryAfterS));
   const detail = 'Nothing was changed. Repeat the notification after the delay in Retry-After.';

@@ -45,88 +45,96 @@ export interface WaitingLock<Handoff> {
   close(): Promise<void>;
 }
 
-export function waitingLock<Handoff = never>(lock: WaitingLock<Handoff>): Lock {
-  const { name, queue } = lock;
-  const waiting = new Set<AbortController>();
-  const pending = new Set<Promise<unknown>>();
-  const held = new Set<Lease>();
-  let isClosed = false;
+export const waitingLock = <Handoff = never>(lock: WaitingLock<Handoff>): Lock => new Waiting(lock);
+
+class Waiting<Handoff> implements Lock {
+  readonly name: string;
+  readonly #lock: WaitingLock<Handoff>;
+  readonly #waiting = new Set<AbortController>();
+  readonly #pending = new Set<Promise<unknown>>();
+  readonly #held = new Set<Lease>();
+  #isClosed = false;
+
+  constructor(lock: WaitingLock<Handoff>) {
+    this.name = lock.name;
+    this.#lock = lock;
+  }
+
+  acquire(resource: string, options: AcquireOptions): Promise<AcquireResult> {
+    const work = this.#acquireUntil(resource, options);
+    const done = () => this.#pending.delete(work);
+    this.#pending.add(work);
+    work.then(done, done);
+    return work;
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const end of [...this.#waiting]) end.abort();
+    await Promise.all([...this.#held].map((lease) => lease.release()));
+    // A contender that was granted the lock meanwhile sees its aborted signal and releases.
+    await Promise.allSettled([...this.#pending]);
+    await this.#lock.close();
+  }
 
   /** Ends the turn with the lease. */
-  function hold(lease: Lease, turn: Turn<Handoff>): void {
+  #hold(lease: Lease, turn: Turn<Handoff>): void {
     if (!(lease instanceof RenewingLease)) {
       turn.leave(); // a plain lease does not report its end
       return;
     }
     const { onEnd } = lease;
-    held.add(lease);
+    this.#held.add(lease);
     lease.onEnd = () => {
-      held.delete(lease);
+      this.#held.delete(lease);
       onEnd();
       turn.leave();
     };
   }
 
-  async function acquireInTurn(
-    resource: string,
-    options: AcquireOptions,
-    waiter: Waiter,
-  ): Promise<AcquireResult> {
+  async #acquireInTurn(resource: string, options: AcquireOptions, waiter: Waiter): Promise<AcquireResult> {
+    const { queue } = this.#lock;
     const turn =
       queue === null ? unqueued<Handoff>() : await queue.enter(resource, options.waitMs, waiter.signal);
     if (turn === null) return waiter.notAcquired();
     let result: AcquireResult | undefined;
     try {
       if (waiter.signal.aborted && turn.handoff === null) return waiter.notAcquired();
-      result = await lock.acquire(resource, options, waiter, turn);
+      result = await this.#lock.acquire(resource, options, waiter, turn);
       return result;
     } finally {
-      if (result?.kind === 'held') hold(result.lease, turn);
+      if (result?.kind === 'held') this.#hold(result.lease, turn);
       else turn.leave();
     }
   }
 
-  async function acquire(resource: string, options: AcquireOptions): Promise<AcquireResult> {
+  async #acquireUntil(resource: string, options: AcquireOptions): Promise<AcquireResult> {
     const mistake = mistakeIn(resource, options);
     if (mistake !== null) return { kind: 'invalid', reason: mistake };
     const { signal, waitMs } = options;
     const end = new AbortController();
     const abort = () => end.abort();
-    if (isClosed || signal?.aborted) abort();
+    if (this.#isClosed || signal?.aborted) abort();
     signal?.addEventListener('abort', abort, { once: true });
-    waiting.add(end);
+    this.#waiting.add(end);
     const notAcquired = (): NotAcquired => {
       if (signal?.aborted) return { kind: 'aborted' };
-      return isClosed ? { kind: 'unavailable', reason: 'closed' } : { kind: 'contended' };
+      return this.#isClosed ? { kind: 'unavailable', reason: 'closed' } : { kind: 'contended' };
     };
     const pause = (ms: number, sooner?: Promise<void>) => pauseUnlessAborted(ms, end.signal, sooner);
     try {
       const untilMs = performance.now() + waitMs;
-      return await acquireInTurn(resource, options, { signal: end.signal, untilMs, notAcquired, pause });
+      return await this.#acquireInTurn(resource, options, {
+        signal: end.signal,
+        untilMs,
+        notAcquired,
+        pause,
+      });
     } finally {
       signal?.removeEventListener('abort', abort);
-      waiting.delete(end);
+      this.#waiting.delete(end);
     }
   }
-
-  return {
-    name,
-    acquire(resource, options) {
-      const work = acquire(resource, options);
-      const done = () => pending.delete(work);
-      pending.add(work);
-      work.then(done, done);
-      return work;
-    },
-    async close() {
-      isClosed = true;
-      for (const end of [...waiting]) end.abort();
-      await Promise.all([...held].map((lease) => lease.release()));
-      // A contender that was granted the lock meanwhile sees its aborted signal and releases.
-      await Promise.allSettled([...pending]);
-      await lock.close();
-    },
-  };
 }
 
 /** The one place where all locks check their arguments. @returns null: there is none */

@@ -22,10 +22,29 @@
  * Earlier versions put due tasks into a Redis stream and marked them `queued`. Nothing writes this state any more, but such
  * rows exist after an upgrade, and during a rolling restart; those that no earlier version claims return to `waiting`.
  */
-import type { ClaimedTask, Task, TaskState } from '../../domain/task.ts';
+import type pg from 'pg';
+import type { ClaimedTask, Task, TaskKind, TaskState } from '../../domain/task.ts';
 import type { LoopHealth } from '../../metrics/loop-health.ts';
 import { isRowError } from '../failures/postgres.ts';
 import { isolating, type PostgresStore } from './pool.ts';
+
+/**
+ * Adds a task. Idempotent: there is at most one task of each kind for an order and, of refunds, for each further payment.
+ * @param payment id of the notification of a further payment
+ */
+export async function addTask(
+  db: Pick<pg.PoolClient, 'query'>,
+  kind: TaskKind,
+  orderId: string,
+  payload: object,
+  payment: string | null = null,
+): Promise<void> {
+  await db.query('INSERT INTO tasks (kind, key, payload) VALUES ($1, $2, $3) ON CONFLICT (key) DO NOTHING', [
+    kind,
+    payment === null ? `${kind}:${orderId}` : `${kind}:${orderId}:${payment}`,
+    payload,
+  ]);
+}
 
 /** The result of a failed attempt. */
 export interface TaskFailure {

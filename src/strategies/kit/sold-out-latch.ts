@@ -55,24 +55,74 @@ interface Latched extends Confirmed {
   usedMs: number;
 }
 
-export function soldOutLatch({ redis, mirror, onError }: LatchContext): SoldOutLatch {
-  const latched = new Map<number, Latched>();
-  const arming = new Set<number>();
+export const soldOutLatch = (context: LatchContext): SoldOutLatch => new Latch(context);
+
+class Latch implements SoldOutLatch {
+  readonly #context: LatchContext;
+  readonly #latched = new Map<number, Latched>();
+  readonly #arming = new Set<number>();
   /** Not before these instants, on `performance.now()`'s clock. */
-  const notBefore = new Map<number, number>();
-  let timer: NodeJS.Timeout | null = null;
-  let subscriber: Redis | null = null;
-  let confirming = false;
-  let closed = false;
+  readonly #notBefore = new Map<number, number>();
+  #timer: NodeJS.Timeout | null = null;
+  #subscriber: Redis | null = null;
+  #confirming = false;
+  #closed = false;
+
+  constructor(context: LatchContext) {
+    this.#context = context;
+  }
+
+  isSoldOut(saleId: number, userId: string): boolean {
+    const known = this.#latched.get(saleId);
+    if (known === undefined) return false;
+    const nowMs = performance.now();
+    known.usedMs = nowMs;
+    return nowMs < known.untilMs && !known.buyers.has(userId);
+  }
+
+  markSoldOut(saleId: number): void {
+    if (
+      this.#arming.has(saleId) ||
+      this.#latched.has(saleId) ||
+      this.#latched.size + this.#arming.size >= limits.maxLatches
+    )
+      return;
+    const startedMs = performance.now();
+    if (startedMs < (this.#notBefore.get(saleId) ?? 0)) return;
+    this.#arming.add(saleId);
+    this.#arm(saleId)
+      .catch((error) => this.#context.onError('arm-sold-out-latch', error, { saleId }))
+      .finally(() => {
+        this.#arming.delete(saleId);
+        if (this.#notBefore.size > limits.maxLatches) this.#notBefore.clear();
+        const nowMs = performance.now();
+        this.#notBefore.set(saleId, nowMs + BACK_OFF * (nowMs - startedMs));
+      });
+  }
+
+  get size(): number {
+    return this.#latched.size;
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#latched.clear();
+    if (this.#timer !== null) clearInterval(this.#timer);
+    this.#subscriber?.disconnect();
+  }
 
   /** @returns for each sale its generation, and until when it is valid; null: not sold out */
-  async function states(saleIds: readonly number[]): Promise<(Confirmed | null)[]> {
+  async #states(saleIds: readonly number[]): Promise<(Confirmed | null)[]> {
     const askedMs = performance.now();
-    const asked = saleIds.map(async (id) => ({ id, keys: mirror.keys(id), epoch: await mirror.epoch(id) }));
+    const asked = saleIds.map(async (id) => ({
+      id,
+      keys: this.#context.mirror.keys(id),
+      epoch: await this.#context.mirror.epoch(id),
+    }));
     const sales = await Promise.all(asked);
-    const replies = await redis.scripts.soldOut(sales);
-    const isCurrent = redis.hasSentinels
-      ? await Promise.all(sales.map(({ id, epoch }) => mirror.isCurrent(id, epoch)))
+    const replies = await this.#context.redis.scripts.soldOut(sales);
+    const isCurrent = this.#context.redis.hasSentinels
+      ? await Promise.all(sales.map(({ id, epoch }) => this.#context.mirror.isCurrent(id, epoch)))
       : null;
     return replies.map((reply, i) => {
       if (reply === null || isCurrent?.[i] === false) return null;
@@ -81,91 +131,57 @@ export function soldOutLatch({ redis, mirror, onError }: LatchContext): SoldOutL
     });
   }
 
-  async function arm(saleId: number): Promise<void> {
-    const [before] = await states([saleId]);
+  async #arm(saleId: number): Promise<void> {
+    const [before] = await this.#states([saleId]);
     if (!before) return;
-    const buyers = await readBuyers(redis.redis, mirror.keys(saleId).buyers);
-    const [now] = await states([saleId]);
-    if (now?.generation !== before.generation || closed) return;
-    latched.set(saleId, { ...now, buyers, usedMs: performance.now() });
-    timer ??= setInterval(() => void confirm(), limits.latchCheckMs).unref();
-    listen();
+    const buyers = await readBuyers(this.#context.redis.redis, this.#context.mirror.keys(saleId).buyers);
+    const [now] = await this.#states([saleId]);
+    if (now?.generation !== before.generation || this.#closed) return;
+    this.#latched.set(saleId, { ...now, buyers, usedMs: performance.now() });
+    this.#timer ??= setInterval(() => void this.#confirm(), limits.latchCheckMs).unref();
+    this.#listen();
   }
 
-  async function confirm(): Promise<void> {
-    if (confirming) return;
-    confirming = true;
+  async #confirm(): Promise<void> {
+    if (this.#confirming) return;
+    this.#confirming = true;
     const idleMs = performance.now() - IDLE_MS;
-    for (const [saleId, { usedMs }] of latched) if (usedMs < idleMs) latched.delete(saleId);
-    const asked = [...latched];
+    for (const [saleId, { usedMs }] of this.#latched) if (usedMs < idleMs) this.#latched.delete(saleId);
+    const asked = [...this.#latched];
     try {
-      const found = asked.length === 0 ? [] : await states(asked.map(([saleId]) => saleId));
+      const found = asked.length === 0 ? [] : await this.#states(asked.map(([saleId]) => saleId));
       for (const [i, [saleId, known]] of asked.entries()) {
-        if (latched.get(saleId) !== known) continue;
+        if (this.#latched.get(saleId) !== known) continue;
         if (found[i]?.generation === known.generation) known.untilMs = found[i].untilMs;
-        else latched.delete(saleId);
+        else this.#latched.delete(saleId);
       }
     } catch {
       // Their confirmations expire by themselves.
     } finally {
-      confirming = false;
+      this.#confirming = false;
     }
-    if (latched.size === 0 && timer !== null) {
-      clearInterval(timer);
-      timer = null;
+    if (this.#latched.size === 0 && this.#timer !== null) {
+      clearInterval(this.#timer);
+      this.#timer = null;
     }
   }
 
   /** Subscribes to released units. Without a subscription, the next confirmation notices them. */
-  function listen(): void {
-    if (subscriber !== null || closed) return;
-    subscriber = redis.connectionTo(CHANNEL, {
+  #listen(): void {
+    if (this.#subscriber !== null || this.#closed) return;
+    this.#subscriber = this.#context.redis.connectionTo(CHANNEL, {
       lazyConnect: true,
       enableOfflineQueue: true,
       autoResubscribe: false,
     });
-    const connection = subscriber;
+    const connection = this.#subscriber;
     connection.on('error', () => {});
     connection.on('message', (_channel, key: string) =>
-      latched.delete(Number(/\{sale:(\d+)\}/.exec(key)?.[1])),
+      this.#latched.delete(Number(/\{sale:(\d+)\}/.exec(key)?.[1])),
     );
     connection.on('ready', () => void connection.subscribe(CHANNEL).catch(() => {}));
     connection.connect().catch(() => {}); // it keeps trying
   }
-
-  return {
-    isSoldOut(saleId, userId) {
-      const known = latched.get(saleId);
-      if (known === undefined) return false;
-      const nowMs = performance.now();
-      known.usedMs = nowMs;
-      return nowMs < known.untilMs && !known.buyers.has(userId);
-    },
-    markSoldOut(saleId) {
-      if (arming.has(saleId) || latched.has(saleId) || latched.size + arming.size >= limits.maxLatches)
-        return;
-      const startedMs = performance.now();
-      if (startedMs < (notBefore.get(saleId) ?? 0)) return;
-      arming.add(saleId);
-      arm(saleId)
-        .catch((error) => onError('arm-sold-out-latch', error, { saleId }))
-        .finally(() => {
-          arming.delete(saleId);
-          if (notBefore.size > limits.maxLatches) notBefore.clear();
-          const nowMs = performance.now();
-          notBefore.set(saleId, nowMs + BACK_OFF * (nowMs - startedMs));
-        });
-    },
-    get size() {
-      return latched.size;
-    },
-    close() {
-      closed = true;
-      latched.clear();
-      if (timer !== null) clearInterval(timer);
-      subscriber?.disconnect();
-    },
-  };
 }
 
 async function readBuyers(redis: Redis, key: string): Promise<BloomFilter> {

@@ -46,89 +46,97 @@ export const description: StrategyDescription = {
 };
 
 export function create(context: RedisStrategyContext): RedisStrategy {
-  const { redis, scripts } = context.redis;
-
-  function underLock<T>(
-    attempt: Attempt,
-    segment: number,
-    waitMs: number,
-    work: (lease: Lease) => Promise<T>,
-  ) {
-    const resource = `{sale:${attempt.saleId}}:segment:${segment}`; // on the server of the sale: see locks/kit/redis.ts
-    const ttlMs = Math.min(context.lockTtlMs, limits.attemptLeaseMs);
-    return using(context.lock, resource, { ttlMs, waitMs }, work);
-  }
-
-  /**
-   * Takes a unit of one segment.
-   * @param leases all that this attempt holds, the segment's own last
-   * @param seen the segment's units, where they were read under the lease already
-   */
-  async function take(
-    attempt: Attempt,
-    place: SaleInEpoch,
-    segment: number,
-    leases: readonly [...Lease[], Lease],
-    seen?: number,
-  ): Promise<TryResult | typeof EMPTY> {
-    const units = seen ?? (await unitsOf(place, segment, leases.at(-1)!));
-    if (typeof units !== 'number') return units;
-    if (units <= 0) return EMPTY;
-    if (leases.some((lease) => lease.signal.aborted)) return LEASE_LOST;
-    return deductUnderLease(context, place, attempt, String(segment), leases.at(-1)!);
-  }
-
-  async function unitsOf({ keys, epoch }: SaleInEpoch, segment: number, lease: Lease) {
-    const [state, units] = await scripts.fencedRead(keys, String(segment), fenceOf(context, lease), epoch);
-    if (state === 'loaded') return Number(units);
-    return state === 'not-loaded' ? NOT_LOADED : LEASE_LOST;
-  }
-
-  async function borrow(
-    attempt: Attempt,
-    place: SaleInEpoch,
-    home: number,
-    homeLease: Lease,
-  ): Promise<TryResult> {
-    const untilMs = performance.now() + context.lockWaitMs;
-    for (;;) {
-      const counters = await redis.hgetall(place.keys.counters);
-      const units = Array.from({ length: Object.keys(counters).length }, (_, i) => Number(counters[i] ?? 0));
-      if (units.length === 0) return NOT_LOADED;
-      const lender = lenderOf(home, units);
-      if (lender === null) return { kind: 'sold-out' };
-      const waitMs = untilMs - performance.now();
-      if (waitMs <= 0) return { kind: 'busy', reason: 'lock-contended' };
-      const result =
-        lender === home
-          ? { kind: 'done' as const, value: await take(attempt, place, home, [homeLease]) } // a unit came back
-          : await underLock(attempt, lender, waitMs, (lease) =>
-              take(attempt, place, lender, [homeLease, lease]),
-            );
-      if (result.kind !== 'done') return { kind: 'busy', reason: `lock-${result.kind}` };
-      if (result.value.kind !== 'empty') return result.value;
-    }
-  }
-
-  async function decideAtHome(
-    attempt: Attempt,
-    place: SaleInEpoch,
-    home: number,
-    lease: Lease,
-  ): Promise<TryResult> {
-    const sale = await readSaleInRedis(context, place, attempt, String(home), lease);
-    if ('kind' in sale) return sale;
-    if (sale.held !== null) return resultOfHeld(attempt, sale.held);
-    if (sale.rejection !== null) return sale.rejection;
-    const taken = await take(attempt, place, home, [lease], sale.units);
-    return taken.kind === 'empty' ? borrow(attempt, place, home, lease) : taken;
-  }
-
   return redisStrategy(context, description, context.segments, async (attempt, place) => {
     const home = homeSegment(attempt.userId, context.segments);
-    const result = await underLock(attempt, home, context.lockWaitMs, (lease) =>
-      decideAtHome(attempt, place, home, lease),
+    const result = await underLock(context, attempt, home, context.lockWaitMs, (lease) =>
+      decideAtHome(context, attempt, place, home, lease),
     );
     return result.kind === 'done' ? result.value : { kind: 'busy', reason: `lock-${result.kind}` };
   });
+}
+
+function underLock<T>(
+  context: RedisStrategyContext,
+  attempt: Attempt,
+  segment: number,
+  waitMs: number,
+  work: (lease: Lease) => Promise<T>,
+) {
+  const resource = `{sale:${attempt.saleId}}:segment:${segment}`; // on the server of the sale: see locks/kit/redis.ts
+  const ttlMs = Math.min(context.lockTtlMs, limits.attemptLeaseMs);
+  return using(context.lock, resource, { ttlMs, waitMs }, work);
+}
+
+/**
+ * Takes a unit of one segment.
+ * @param leases all that this attempt holds, the segment's own last
+ * @param seen the segment's units, where they were read under the lease already
+ */
+async function take(
+  context: RedisStrategyContext,
+  attempt: Attempt,
+  place: SaleInEpoch,
+  segment: number,
+  leases: readonly [...Lease[], Lease],
+  seen?: number,
+): Promise<TryResult | typeof EMPTY> {
+  const units = seen ?? (await unitsOf(context, place, segment, leases.at(-1)!));
+  if (typeof units !== 'number') return units;
+  if (units <= 0) return EMPTY;
+  if (leases.some((lease) => lease.signal.aborted)) return LEASE_LOST;
+  return deductUnderLease(context, place, attempt, String(segment), leases.at(-1)!);
+}
+
+async function unitsOf(
+  context: RedisStrategyContext,
+  { keys, epoch }: SaleInEpoch,
+  segment: number,
+  lease: Lease,
+) {
+  const { scripts } = context.redis;
+  const [state, units] = await scripts.fencedRead(keys, String(segment), fenceOf(context, lease), epoch);
+  if (state === 'loaded') return Number(units);
+  return state === 'not-loaded' ? NOT_LOADED : LEASE_LOST;
+}
+
+async function borrow(
+  context: RedisStrategyContext,
+  attempt: Attempt,
+  place: SaleInEpoch,
+  home: number,
+  homeLease: Lease,
+): Promise<TryResult> {
+  const untilMs = performance.now() + context.lockWaitMs;
+  for (;;) {
+    const counters = await context.redis.redis.hgetall(place.keys.counters);
+    const units = Array.from({ length: Object.keys(counters).length }, (_, i) => Number(counters[i] ?? 0));
+    if (units.length === 0) return NOT_LOADED;
+    const lender = lenderOf(home, units);
+    if (lender === null) return { kind: 'sold-out' };
+    const waitMs = untilMs - performance.now();
+    if (waitMs <= 0) return { kind: 'busy', reason: 'lock-contended' };
+    const result =
+      lender === home
+        ? { kind: 'done' as const, value: await take(context, attempt, place, home, [homeLease]) } // a unit came back
+        : await underLock(context, attempt, lender, waitMs, (lease) =>
+            take(context, attempt, place, lender, [homeLease, lease]),
+          );
+    if (result.kind !== 'done') return { kind: 'busy', reason: `lock-${result.kind}` };
+    if (result.value.kind !== 'empty') return result.value;
+  }
+}
+
+async function decideAtHome(
+  context: RedisStrategyContext,
+  attempt: Attempt,
+  place: SaleInEpoch,
+  home: number,
+  lease: Lease,
+): Promise<TryResult> {
+  const sale = await readSaleInRedis(context, place, attempt, String(home), lease);
+  if ('kind' in sale) return sale;
+  if (sale.held !== null) return resultOfHeld(attempt, sale.held);
+  if (sale.rejection !== null) return sale.rejection;
+  const taken = await take(context, attempt, place, home, [lease], sale.units);
+  return taken.kind === 'empty' ? borrow(context, attempt, place, home, lease) : taken;
 }
