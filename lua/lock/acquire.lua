@@ -2,7 +2,7 @@
 --
 -- KEYS 1 lock
 --      2 fence   the newest fencing token of this resource
--- ARGV 1 token   of this claim
+-- ARGV 1 token   of this acquisition
 --      2 TTL     milliseconds
 -- Reply  the fencing token (> 0) if granted; otherwise minus the milliseconds left to the current lease (at least 1)
 --

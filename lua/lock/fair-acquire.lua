@@ -1,14 +1,14 @@
--- Acquires a lock in queue order, or keeps the claim's place in the queue. A place that is not kept in time belongs to a
+-- Acquires a lock in queue order, or keeps the acquisition's place in the queue. A place that is not kept in time belongs to a
 -- dead waiter and is dropped.
 --
 -- KEYS 1 lock
 --      2 fence   the newest fencing token of this resource
 --      3 queue   sorted set: token → position
 --      4 places  sorted set: token → expiry of its place, Unix time in milliseconds
--- ARGV 1 token   of this claim
+-- ARGV 1 token   of this acquisition
 --      2 TTL     milliseconds
 --      3 place   lifetime of the place, milliseconds; 0: a single attempt without a place
--- Reply  the fencing token (> 0) if granted; otherwise minus the number of claims ahead, the holder included (at least 1)
+-- Reply  the fencing token (> 0) if granted; otherwise minus the number of acquisitions ahead, the holder included (at least 1)
 --#include clock
 --#include fence
 local lock, fence, queue, places = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -3,7 +3,7 @@
 -- KEYS 1 lock     of the writer
 --      2 readers  sorted set: token → expiry of its share, Unix time in milliseconds
 --      3 writers  sorted set: token of a waiting writer → expiry of its intent, Unix time in milliseconds
--- ARGV 1 token    of this claim
+-- ARGV 1 token    of this acquisition
 --      2 TTL      milliseconds
 -- Reply  1 if granted, 0 if not
 --#include clock

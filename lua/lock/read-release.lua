@@ -1,7 +1,7 @@
 -- Releases a reader's share.
 --
 -- KEYS 1 readers  sorted set: token → expiry of its share, Unix time in milliseconds
--- ARGV 1 token    of the claim
+-- ARGV 1 token    of the acquisition
 -- Reply  1 if the share was still held, 0 if not
 --#include clock
 local expiresMs = redis.call('ZSCORE', KEYS[1], ARGV[1])

@@ -1,10 +1,10 @@
--- Acquires a free lock, or adds a claim to a lock that its owner holds. Otherwise it may enqueue a channel for notification.
+-- Acquires a free lock, or adds an acquisition to a lock that its owner holds. Otherwise it may enqueue a channel for notification.
 -- Idempotent: a repeat with the same token counts once.
 --
--- KEYS 1 lock     hash: `owner`; `fence`, the owner's first fencing token; one field for each of the owner's claims
+-- KEYS 1 lock     hash: `owner`; `fence`, the owner's first fencing token; one field for each of the owner's acquisitions
 --      2 fence    the newest reserved fencing token of this resource
 --      3 waiters  sorted set: channel of a waiting process → waiting since, Unix time in microseconds
--- ARGV 1 token    of this claim
+-- ARGV 1 token    of this acquisition
 --      2 owner
 --      3 TTL      milliseconds
 --      4 tokens   number of fencing tokens to reserve for the owner, at least 1

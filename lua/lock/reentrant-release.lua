@@ -1,14 +1,14 @@
--- Releases a claim, or removes a process from the queue. If the lock is free then, notifies one waiter: the first whose
+-- Releases an acquisition, or removes a process from the queue. If the lock is free then, notifies one waiter: the first whose
 -- process is subscribed. A dead process is not subscribed and is dropped; in a cluster a server counts only its own subscribers,
 -- so the first is notified whether it lives or not, and the others find the lock free at their next poll.
 --
 -- KEYS 1 lock     hash, as in lock/reentrant-acquire.lua
 --      2 waiters  sorted set, as in lock/reentrant-acquire.lua
--- ARGV 1 token    of the claim; empty: only leave the queue
+-- ARGV 1 token    of the acquisition; empty: only leave the queue
 --      2 channel  of this process; empty: it is not queued
 --      3 requeue  1: append this process to the queue if another was notified, because it has further waiters
 --      4 cluster  1: Redis is a cluster
--- Reply  0 if the claim held nothing; 1 if it was released; 2 if it was released and another process was notified
+-- Reply  0 if the acquisition held nothing; 1 if it was released; 2 if it was released and another process was notified
 local lock, waiters = KEYS[1], KEYS[2]
 local token, channel, requeue, cluster = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 

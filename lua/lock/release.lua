@@ -1,4 +1,4 @@
--- Releases a lock that its claim still holds.
+-- Releases a lock that its acquisition still holds.
 --
 -- KEYS 1 lock
 -- ARGV 1 token  of the lease

@@ -1,11 +1,11 @@
--- Acquires a lock for writing if no claim reads or writes. Otherwise it may keep the claim's intent, which blocks new
+-- Acquires a lock for writing if no acquisition reads or writes. Otherwise it may keep the acquisition's intent, which blocks new
 -- readers. An intent that is not kept in time belongs to a dead writer and is dropped.
 --
 -- KEYS 1 lock     of the writer
 --      2 fence    the newest fencing token of this resource
 --      3 readers  sorted set: token → expiry of its share, Unix time in milliseconds
 --      4 writers  sorted set: token of a waiting writer → expiry of its intent, Unix time in milliseconds
--- ARGV 1 token    of this claim
+-- ARGV 1 token    of this acquisition
 --      2 TTL      milliseconds
 --      3 intent   lifetime of the intent, milliseconds; 0: a single attempt without an intent
 -- Reply  the fencing token (> 0) if granted, 0 if not

@@ -15,7 +15,7 @@
 /** The result of an attempt to acquire a lock. */
 export type AcquireResult =
   | { readonly kind: 'held'; readonly lease: Lease }
-  /** Another claim held the lock for the whole wait. */
+  /** Another contender held the lock for the whole wait. */
   | { readonly kind: 'contended' }
   /** The lock's server did not reply, or rejected the request. Nothing is held, or only until the TTL expires. */
   | { readonly kind: 'unavailable'; readonly reason: string }
@@ -39,16 +39,16 @@ export interface AcquireOptions {
   /** How long to wait for a held lock, in milliseconds. 0 makes a single attempt. */
   readonly waitMs: number;
   readonly signal?: AbortSignal;
-  /** A reentrant lock admits the same owner again. By default each claim is its own owner. */
+  /** A reentrant lock admits the same owner again. By default each acquisition is its own owner. */
   readonly owner?: string;
   /** For a read-write lock: readers share. Default: `write`. */
   readonly mode?: 'read' | 'write';
 }
 
-/** One holder's time-limited claim. */
+/** One holder's time-limited hold of a lock. */
 export interface Lease extends AsyncDisposable {
   readonly resource: string;
-  /** Unique to this claim. */
+  /** Unique to this acquisition. */
   readonly token: string;
   /** Grows with every lease of the resource; null for a lock without fencing tokens. */
   readonly fencingToken: number | null;
@@ -75,13 +75,13 @@ export interface Lock {
 export const LEASE_CAPABILITIES = [
   /** A dead holder's lock becomes free without intervention. */
   'expires-after-holder-death',
-  /** A release has an effect only if its own claim holds the lock. */
+  /** A release has an effect only if its own acquisition holds the lock. */
   'release-checks-ownership',
   /** An acquire whose reply was lost is retried or compensated, and blocks no one. */
   'ambiguous-acquire-resolved',
   /** Work longer than the TTL keeps the lock. */
   'held-while-working',
-  /** The lease's signal fires before another claim can hold the lock. */
+  /** The lease's signal fires before another contender can hold the lock. */
   'loss-signalled-before-expiry',
 ] as const;
 

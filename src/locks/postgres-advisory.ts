@@ -85,8 +85,8 @@ export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
       if (isGranted === false) await session.end('ROLLBACK');
       if (!isGranted) return waiter.notAcquired();
       const backend = { renew: () => session.heartbeat(ttlMs), release: () => session.end('COMMIT') };
-      const claim = { resource, token: randomUUID(), fencingToken: null, ttlMs, requestedAtMs };
-      const lease = new RenewingLease(backend, claim);
+      const acquisition = { resource, token: randomUUID(), fencingToken: null, ttlMs, requestedAtMs };
+      const lease = new RenewingLease(backend, acquisition);
       lease.onEnd = () => session.destroy(); // no effect after a release that Postgres confirmed
       session.onLost = () => lease.lose('the connection was lost');
       return await acceptLease(lease, waiter, 'postgres-slow');

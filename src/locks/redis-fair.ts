@@ -6,7 +6,7 @@
  *             ├──wait ends──▶ leaves the queue
  *             └──dies──▶ its place expires PLACE_TTL_MS after its last poll
  *
- * Claims further back poll less often. A claim with `waitMs` 0 takes no place and does not overtake.
+ * Acquisitions further back poll less often. An acquisition with `waitMs` 0 takes no place and does not overtake.
  */
 import type { RedisStore } from '../store/redis/connection.ts';
 import { defineScript } from '../store/redis/load-script.ts';

@@ -1,14 +1,14 @@
 /**
- * A lock in one Redis, as a hash of an owner and its claims with an expiry.
+ * A lock in one Redis, as a hash of an owner and its acquisitions with an expiry.
  *
  *   local turn ──▶ attempt ──contended──▶ queued ──notified, or after SAFETY_POLL_MS──▶ attempt …
  *       │             │ granted              └──waitMs elapsed, aborted──▶ leaves the queue
  *       │             ▼
  *       │           held: kit/redis-cohort.ts
- *       ├──a claim was handed off──▶ held
+ *       ├──an acquisition was handed off──▶ held
  *       └──a place in the queue was handed off──▶ queued
  *
- * A claim that names its owner is granted at once, with the same fencing token, wherever that owner already holds the lock.
+ * An acquisition that names its owner is granted at once, with the same fencing token, wherever that owner already holds the lock.
  * kit/ambiguous-write.ts resolves requests whose reply was lost.
  */
 import { localQueue, type Turn, unqueued } from '../concurrency/local-queue.ts';
@@ -135,12 +135,12 @@ class RedisLock implements Lock {
     waiter: Waiter,
     turn: Turn<Handoff>,
   ): Promise<AcquireResult> {
-    const { claim, listener } = turn.handoff ?? {};
+    const { acquisition, listener } = turn.handoff ?? {};
     try {
-      if (claim !== undefined && options.owner === undefined && options.ttlMs === claim.ttlMs) {
-        return await acceptLease(this.#cohort.lease(resource, claim, turn), waiter, 'redis-slow');
+      if (acquisition !== undefined && options.owner === undefined && options.ttlMs === acquisition.ttlMs) {
+        return await acceptLease(this.#cohort.lease(resource, acquisition, turn), waiter, 'redis-slow');
       }
-      if (claim !== undefined) await this.#cohort.release(resource, claim, unqueued());
+      if (acquisition !== undefined) await this.#cohort.release(resource, acquisition, unqueued());
       return await this.#attemptUntilHeld(resource, options, waiter, turn, listener);
     } catch (error) {
       return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };

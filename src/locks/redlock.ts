@@ -14,7 +14,7 @@ import { Redis } from 'ioredis';
 import { limits } from '../config/limits.ts';
 import { isDenied } from '../store/failures/redis.ts';
 import { missingRules, OF_A_LOCK, PROBE_KEY } from '../store/redis/permissions.ts';
-import { type Claim, polledLock } from './kit/polled-lock.ts';
+import { type Acquisition, polledLock } from './kit/polled-lock.ts';
 import { requestQuorum } from './kit/quorum.ts';
 import { defineTokenScripts, lockKey } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription, LockSetupError } from './lock.ts';
@@ -54,7 +54,7 @@ export async function create({ redlockUrls, onError }: Context): Promise<Lock> {
       }),
     );
 
-  async function release({ resource, token, options: { ttlMs } }: Claim): Promise<boolean> {
+  async function release({ resource, token, options: { ttlMs } }: Acquisition): Promise<boolean> {
     const { granted } = await request(ttlMs, (node) => node.release(resource, token, ttlMs));
     return granted >= quorum;
   }
@@ -62,15 +62,15 @@ export async function create({ redlockUrls, onError }: Context): Promise<Lock> {
   return polledLock({
     name: description.name,
     queuesAtServer: false,
-    async tryAcquire(claim) {
-      const { resource, token, options } = claim;
+    async tryAcquire(acquisition) {
+      const { resource, token, options } = acquisition;
       const { ttlMs } = options;
       const requestedAtMs = performance.now();
       const { granted, denied } = await request(ttlMs, ({ redis }) =>
         redis.set(lockKey(resource), token, 'PX', ttlMs, 'NX').then((reply) => reply === 'OK'),
       );
       if (granted >= quorum) return { kind: 'held', fencingToken: null };
-      await release(claim);
+      await release(acquisition);
       if (granted + denied < quorum) return { kind: 'unavailable', reason: 'redlock-no-quorum' };
       // A split vote ends when one contender retries while the others pause: random, and longer than an attempt.
       return { kind: 'retry', extraMs: Math.random() * 4 * (performance.now() - requestedAtMs) };

@@ -16,7 +16,7 @@
 import { randomUUID } from 'node:crypto';
 import * as queue from '../store/zookeeper/queue.ts';
 import { ZookeeperError, type ZookeeperSession, ZookeeperSessions } from '../store/zookeeper/session.ts';
-import { type LeaseClaim, RenewingLease } from './kit/renewing-lease.ts';
+import { type LeaseAcquisition, RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
 import {
   type AcquireOptions,
@@ -126,13 +126,18 @@ async function waitForHead(
   }
 }
 
-function leaseOf(zk: ZookeeperSession, path: string, claim: LeaseClaim, onEnd: () => void): RenewingLease {
+function leaseOf(
+  zk: ZookeeperSession,
+  path: string,
+  acquisition: LeaseAcquisition,
+  onEnd: () => void,
+): RenewingLease {
   let isReleased = false;
   const release = () => {
     isReleased = true;
     return queue.removeSoon(zk, path);
   };
-  const lease = new RenewingLease({ renew: () => queue.isQueued(zk, path), release }, claim);
+  const lease = new RenewingLease({ renew: () => queue.isQueued(zk, path), release }, acquisition);
   const lose = () => lease.lose('the session ended');
   zk.ended.addEventListener('abort', lose, { once: true });
   lease.onEnd = () => {

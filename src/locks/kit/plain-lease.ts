@@ -1,7 +1,7 @@
 /** A lease without renewal: it is held until its release or its expiry. Its signal never fires; only `deadlineMs` helps. */
 import type { Lease } from '../lock.ts';
 
-export interface PlainClaim {
+export interface PlainAcquisition {
   readonly resource: string;
   readonly token: string;
   /** On `performance.now()`'s clock, counted from before the request; infinite for a lock without expiry. */
@@ -19,11 +19,11 @@ export class PlainLease implements Lease {
   readonly #release: () => Promise<boolean>;
   #isReleased = false;
 
-  constructor(claim: PlainClaim) {
-    this.resource = claim.resource;
-    this.token = claim.token;
-    this.deadlineMs = claim.deadlineMs;
-    this.#release = claim.release;
+  constructor(acquisition: PlainAcquisition) {
+    this.resource = acquisition.resource;
+    this.token = acquisition.token;
+    this.deadlineMs = acquisition.deadlineMs;
+    this.#release = acquisition.release;
   }
 
   async release(): Promise<boolean> {

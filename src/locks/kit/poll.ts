@@ -1,10 +1,10 @@
 /**
- * Polls a lock that another claim holds.
+ * Polls a lock that another contender holds.
  *
  *   attempt ──contended──▶ pause (growing, with jitter) ──▶ attempt …     waitMs elapsed: contended
  *    │ granted
  *    ▼
- *   held; `unavailable` if the reply took longer than the lease, because another claim may hold the lock by then
+ *   held; `unavailable` if the reply took longer than the lease, because another contender may hold the lock by then
  */
 import type { AcquireResult, Lease } from '../lock.ts';
 import type { Waiter } from './waiting-lock.ts';
@@ -13,7 +13,7 @@ import type { Waiter } from './waiting-lock.ts';
 const FIRST_PAUSE_MS = 2;
 const MAX_PAUSE_MS = 25;
 
-/** Another claim holds the lock. `extraMs` lengthens the next pause. */
+/** Another contender holds the lock. `extraMs` lengthens the next pause. */
 export type Retry = { readonly kind: 'retry'; readonly extraMs?: number };
 
 /** Repeats `attempt` until its result is final or the waiter's time is over. */

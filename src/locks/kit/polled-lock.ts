@@ -6,7 +6,7 @@
  *                    ▼          ▼
  *                  held     unavailable; a compensation releases what the request may have taken
  *
- * With `queuesAtServer` the server keeps a queue: a claim uses one token for its whole wait, leaves the queue when the wait
+ * With `queuesAtServer` the server keeps a queue: an acquisition uses one token for its whole wait, leaves the queue when the wait
  * ends, and does not queue locally, because the server knows the order. Otherwise every attempt has a new token, so that a
  * delayed release of one attempt cannot end the next.
  */
@@ -19,8 +19,8 @@ import { acceptLease, poll, type Retry } from './poll.ts';
 import { RenewingLease } from './renewing-lease.ts';
 import { type Waiter, waitingLock } from './waiting-lock.ts';
 
-/** One contender's claim on a resource. */
-export interface Claim {
+/** One contender's acquisition of a resource. */
+export interface Acquisition {
   readonly resource: string;
   readonly token: string;
   readonly options: AcquireOptions;
@@ -35,43 +35,43 @@ export type AttemptResult =
 export interface PolledBackend {
   readonly name: string;
   readonly queuesAtServer: boolean;
-  /** Makes one attempt. If it throws, the claim may be held. */
-  tryAcquire(claim: Claim): Promise<AttemptResult>;
-  /** @returns whether the claim was still held; throws if that is unknown */
-  renew(claim: Claim): Promise<boolean>;
-  /** Releases the lock and removes the claim from the queue. @returns whether the claim held the lock */
-  release(claim: Claim): Promise<boolean>;
+  /** Makes one attempt. If it throws, the acquisition may be held. */
+  tryAcquire(acquisition: Acquisition): Promise<AttemptResult>;
+  /** @returns whether the acquisition was still held; throws if that is unknown */
+  renew(acquisition: Acquisition): Promise<boolean>;
+  /** Releases the lock and removes the acquisition from the queue. @returns whether the acquisition held the lock */
+  release(acquisition: Acquisition): Promise<boolean>;
   /** Closes the lock's own connections. */
   close?(): void;
 }
 
 export function polledLock(backend: PolledBackend): Lock {
   const compensations = new Compensations();
-  const compensate = (claim: Claim) =>
-    compensations.add(() => backend.release(claim).then(() => true), claim.options.ttlMs);
+  const compensate = (acquisition: Acquisition) =>
+    compensations.add(() => backend.release(acquisition).then(() => true), acquisition.options.ttlMs);
 
-  async function release(claim: Claim): Promise<boolean> {
+  async function release(acquisition: Acquisition): Promise<boolean> {
     try {
-      return await backend.release(claim);
+      return await backend.release(acquisition);
     } catch (error) {
-      compensate(claim);
+      compensate(acquisition);
       throw error;
     }
   }
 
-  async function tryAcquire(claim: Claim, waiter: Waiter): Promise<AcquireResult | Retry> {
-    const { resource, token, options } = claim;
+  async function tryAcquire(acquisition: Acquisition, waiter: Waiter): Promise<AcquireResult | Retry> {
+    const { resource, token, options } = acquisition;
     const requestedAtMs = performance.now();
     try {
-      const result = await backend.tryAcquire(claim);
+      const result = await backend.tryAcquire(acquisition);
       if (result.kind !== 'held') return result;
       const lease = new RenewingLease(
-        { renew: () => backend.renew(claim), release: () => release(claim) },
+        { renew: () => backend.renew(acquisition), release: () => release(acquisition) },
         { resource, token, fencingToken: result.fencingToken, ttlMs: options.ttlMs, requestedAtMs },
       );
       return await acceptLease(lease, waiter, `${backend.name}-slow`);
     } catch (error) {
-      compensate(claim);
+      compensate(acquisition);
       return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
     }
   }
@@ -80,13 +80,13 @@ export function polledLock(backend: PolledBackend): Lock {
     name: backend.name,
     queue: backend.queuesAtServer ? null : localQueue(),
     async acquire(resource, options, waiter) {
-      const claim = { resource, token: randomUUID(), options };
+      const acquisition = { resource, token: randomUUID(), options };
       const result = await poll(waiter, () =>
-        tryAcquire(backend.queuesAtServer ? claim : { ...claim, token: randomUUID() }, waiter),
+        tryAcquire(backend.queuesAtServer ? acquisition : { ...acquisition, token: randomUUID() }, waiter),
       );
       const isQueued = backend.queuesAtServer && result.kind !== 'held';
       if (isQueued && (result.kind !== 'unavailable' || waiter.signal.aborted)) {
-        await release(claim).catch(() => {});
+        await release(acquisition).catch(() => {});
       }
       return result;
     },

@@ -1,12 +1,12 @@
 /**
- * The claims of one process under the lock `redis`, and their handoff from one local contender to the next.
+ * The acquisitions of one process under the lock `redis`, and their handoff from one local contender to the next.
  *
- *   claim ──lease──▶ released ──a local contender waits, and a handoff is allowed──▶ the next contender's lease
+ *   acquisition ──lease──▶ released ──a local contender waits, and a handoff is allowed──▶ the next contender's lease
  *                       └──▶ released in Redis, which notifies one waiting process; this process re-enters the queue at
  *                            its end if local contenders wait
  *
- * A handoff costs no round trip: the claim stays in Redis, and the next contender gets the next of the fencing tokens that
- * the claim reserved. MAX_HANDOFFS and HANDOFF_MS bound how long one process keeps the lock. The idea is lock cohorting
+ * A handoff costs no round trip: the acquisition stays in Redis, and the next contender gets the next of the fencing tokens that
+ * the acquisition reserved. MAX_HANDOFFS and HANDOFF_MS bound how long one process keeps the lock. The idea is lock cohorting
  * (Dice, Marathe and Shavit, 2012).
  */
 import { randomUUID } from 'node:crypto';
@@ -25,9 +25,9 @@ const HANDOFF_MS = 50;
 /** The share of the TTL that a handoff must leave. A renewal follows after a third of it. */
 const MIN_TTL_SHARE = 0.5;
 
-export interface Claim {
+export interface Acquisition {
   readonly token: string;
-  /** The token itself for a claim without owner. */
+  /** The token itself for an acquisition without owner. */
   readonly owner: string;
   readonly ttlMs: number;
   /** The first of the reserved fencing tokens. */
@@ -38,9 +38,9 @@ export interface Claim {
   readonly handoffs: number;
 }
 
-/** What a contender hands to the next one of its process: the claim, or a place in the queue with its listener. */
+/** What a contender hands to the next one of its process: the acquisition, or a place in the queue with its listener. */
 export interface Handoff {
-  readonly claim?: Claim;
+  readonly acquisition?: Acquisition;
   readonly listener?: Listener;
 }
 
@@ -65,7 +65,7 @@ export class RedisCohort {
     resource: string,
     { ttlMs, owner }: AcquireOptions,
     channel: string,
-  ): Promise<Claim | { readonly leftMs: number }> {
+  ): Promise<Acquisition | { readonly leftMs: number }> {
     const token = randomUUID();
     const requestedAtMs = performance.now();
     const keys = [lockKey(resource), fenceKey(resource), waitersKey(resource)];
@@ -74,28 +74,36 @@ export class RedisCohort {
     const compensations = this.#compensations;
     const reply = await resolveAmbiguous({ write, retry: write, compensate, ttlMs, compensations });
     if (reply <= 0) return { leftMs: -reply };
-    const claim = { token, owner: owner ?? token, ttlMs, fencingToken: reply };
-    return { ...claim, requestedAtMs, confirmedAtMs: requestedAtMs, handoffs: 0 };
+    const acquisition = { token, owner: owner ?? token, ttlMs, fencingToken: reply };
+    return { ...acquisition, requestedAtMs, confirmedAtMs: requestedAtMs, handoffs: 0 };
   }
 
-  /** @param turn of the contender that has the claim now */
-  lease(resource: string, claim: Claim, turn: Turn<Handoff>): RenewingLease {
-    const { token, ttlMs, handoffs } = claim;
+  /** @param turn of the contender that has the acquisition now */
+  lease(resource: string, acquisition: Acquisition, turn: Turn<Handoff>): RenewingLease {
+    const { token, ttlMs, handoffs } = acquisition;
     const release = async () => {
-      const next = { ...claim, confirmedAtMs: lease.confirmedAtMs, handoffs: handoffs + 1 };
-      return (mayHandOff(next) && turn.pass({ claim: next })) || this.release(resource, claim, turn);
+      const next = { ...acquisition, confirmedAtMs: lease.confirmedAtMs, handoffs: handoffs + 1 };
+      return (
+        (mayHandOff(next) && turn.pass({ acquisition: next })) || this.release(resource, acquisition, turn)
+      );
     };
     const renew = async () => (await this.#renew(lockKey(resource), token, ttlMs)) === 1;
-    const fencingToken = claim.fencingToken + handoffs;
+    const fencingToken = acquisition.fencingToken + handoffs;
     const lease: RenewingLease = new RenewingLease(
       { renew, release },
-      { resource, token: `${token}:${handoffs}`, fencingToken, ttlMs, requestedAtMs: claim.confirmedAtMs },
+      {
+        resource,
+        token: `${token}:${handoffs}`,
+        fencingToken,
+        ttlMs,
+        requestedAtMs: acquisition.confirmedAtMs,
+      },
     );
     return lease;
   }
 
-  /** Releases a claim in Redis. @returns whether it was held @throws if that is unknown; a compensation then runs */
-  async release(resource: string, { token, ttlMs }: Claim, turn: Turn<Handoff>): Promise<boolean> {
+  /** Releases an acquisition in Redis. @returns whether it was held @throws if that is unknown; a compensation then runs */
+  async release(resource: string, { token, ttlMs }: Acquisition, turn: Turn<Handoff>): Promise<boolean> {
     const { channel } = this.#notifications;
     const release = (requeue: boolean) =>
       this.#release(lockKey(resource), waitersKey(resource), token, channel, requeue ? 1 : 0);
@@ -125,7 +133,7 @@ export class RedisCohort {
   }
 }
 
-function mayHandOff({ token, owner, ttlMs, requestedAtMs, confirmedAtMs, handoffs }: Claim): boolean {
+function mayHandOff({ token, owner, ttlMs, requestedAtMs, confirmedAtMs, handoffs }: Acquisition): boolean {
   const nowMs = performance.now();
   const isInTime = nowMs - requestedAtMs < HANDOFF_MS && nowMs - confirmedAtMs < ttlMs * (1 - MIN_TTL_SHARE);
   return owner === token && handoffs <= MAX_HANDOFFS && isInTime;

@@ -12,7 +12,7 @@ export const lockKey = (resource: string): string => keyOf(resource, 'lock');
 /** Holds the newest fencing token. */
 export const fenceKey = (resource: string): string => keyOf(resource, 'fence');
 
-/** Defines renewal and release of a lock key that holds the token of its claim. Both return whether the token held it. */
+/** Defines renewal and release of a lock key that holds the token of its acquisition. Both return whether the token held it. */
 export function defineTokenScripts(redis: Redis) {
   const { renew, unlock } = defineLockScripts(redis);
   return {

@@ -28,14 +28,14 @@ export interface LeaseBackend {
   release(): Promise<boolean>;
 }
 
-export interface LeaseClaim {
+export interface LeaseAcquisition {
   readonly resource: string;
   readonly token: string;
   readonly fencingToken: number | null;
   readonly ttlMs: number;
   /** `performance.now()` before the granted request was sent. */
   readonly requestedAtMs: number;
-  /** Renewal stops this long after the claim, so that a hung holder loses its lease. */
+  /** Renewal stops this long after the acquisition, so that a hung holder loses its lease. */
   readonly maxHoldMs?: number;
 }
 
@@ -56,8 +56,8 @@ export class RenewingLease implements Lease {
   #hasEnded = false;
   #isReleased = false;
 
-  constructor(backend: LeaseBackend, claim: LeaseClaim) {
-    const { resource, token, fencingToken, ttlMs, requestedAtMs, maxHoldMs = MAX_HOLD_MS } = claim;
+  constructor(backend: LeaseBackend, acquisition: LeaseAcquisition) {
+    const { resource, token, fencingToken, ttlMs, requestedAtMs, maxHoldMs = MAX_HOLD_MS } = acquisition;
     this.#backend = backend;
     this.resource = resource;
     this.token = token;
@@ -139,7 +139,7 @@ export class RenewingLease implements Lease {
       const isRenewed = await this.#backend.renew();
       if (this.#hasEnded) return;
       if (isRenewed) this.#confirm(requestedAtMs);
-      else this.lose('another claim holds the lock, or its key was deleted');
+      else this.lose('another contender holds the lock, or its key was deleted');
     } catch {
       // The deadline is unchanged; another renewal may succeed before it.
       if (!this.#hasEnded) this.#scheduleRenewal(Math.max(MIN_RETRY_MS, this.#ttlMs * RETRY_SHARE));

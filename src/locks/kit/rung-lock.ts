@@ -5,7 +5,7 @@ import { Compensations } from './compensations.ts';
 import { acceptLease, poll } from './poll.ts';
 import { waitingLock } from './waiting-lock.ts';
 
-/** Makes one attempt. @returns null if another claim holds the lock @throws errors of Redis */
+/** Makes one attempt. @returns null if another contender holds the lock @throws errors of Redis */
 export type TryAcquire = (
   resource: string,
   ttlMs: number,

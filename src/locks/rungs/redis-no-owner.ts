@@ -1,4 +1,4 @@
-/** The third rung: key and expiry in one command. Its release deletes the key, whichever claim holds it. */
+/** The third rung: key and expiry in one command. Its release deletes the key, whichever acquisition holds it. */
 import { randomUUID } from 'node:crypto';
 import type { RedisStore } from '../../store/redis/connection.ts';
 import { PlainLease } from '../kit/plain-lease.ts';

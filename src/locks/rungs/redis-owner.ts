@@ -1,4 +1,4 @@
-/** The fourth rung: the key holds its claim's token, and a release compares the token before it deletes. */
+/** The fourth rung: the key holds its acquisition's token, and a release compares the token before it deletes. */
 import { randomUUID } from 'node:crypto';
 import type { RedisStore } from '../../store/redis/connection.ts';
 import { PlainLease } from '../kit/plain-lease.ts';
