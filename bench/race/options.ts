@@ -1,5 +1,6 @@
 /** Options of a race: defaults, bounds, and the validation that the command line and the page share. */
 
+import { z } from 'zod';
 import type { StrategyFault } from '../../lab/faults/strategy-fault.ts';
 import { strategyFaults } from '../../lab/faults/strategy-faults.ts';
 import { strategies } from '../../src/strategies/registry.ts';
@@ -32,29 +33,36 @@ export const bounds = {
   seed: [0, 4_294_967_295],
 } as const;
 
+const whole = (name: 'customers' | 'units' | 'rate' | 'seed') => {
+  const [min, max] = bounds[name];
+  const error = `must be a whole number from ${min} to ${max}`;
+  return z.int(error).min(min, error).max(max, error).default(defaults[name]);
+};
+const error = `must be 1 to ${bounds.lanes} different ones`;
+const schema = z.object({
+  strategies: z
+    .array(
+      z.string().refine((name) => strategies.has(name), {
+        error: ({ input }) =>
+          `there is no strategy "${input}"; there are ${[...strategies.keys()].join(', ')}`,
+      }),
+      error,
+    )
+    .min(1, error)
+    .max(bounds.lanes, error)
+    .refine((names) => new Set(names).size === names.length, error)
+    .default([...defaults.strategies]),
+  customers: whole('customers'),
+  units: whole('units'),
+  rate: whole('rate'),
+  seed: whole('seed'),
+});
+
 /** @returns the options with defaults for what is missing, or every mistake */
-export function raceOptions(given: Readonly<Record<string, unknown>>): RaceOptions | readonly string[] {
-  const mistakes: string[] = [];
-  const whole = (name: 'customers' | 'units' | 'rate' | 'seed'): number => {
-    const value = given[name] ?? defaults[name];
-    const [min, max] = bounds[name];
-    if (Number.isSafeInteger(value) && Number(value) >= min && Number(value) <= max) return Number(value);
-    mistakes.push(`${name}: must be a whole number from ${min} to ${max}`);
-    return min;
-  };
-  const names = given.strategies ?? defaults.strategies;
-  const isList = Array.isArray(names) && new Set(names).size === names.length;
-  if (!isList || names.length < 1 || names.length > bounds.lanes)
-    mistakes.push(`strategies: must be 1 to ${bounds.lanes} different ones`);
-  for (const name of isList ? names : []) {
-    if (strategies.has(String(name))) continue;
-    mistakes.push(`there is no strategy "${name}"; there are ${[...strategies.keys()].join(', ')}`);
-  }
-  const options: RaceOptions = {
-    strategies: names as string[],
-    ...{ customers: whole('customers'), units: whole('units'), rate: whole('rate'), seed: whole('seed') },
-  };
-  return mistakes.length > 0 ? mistakes : options;
+export function raceOptions(given: unknown): RaceOptions | readonly string[] {
+  const { data, error } = schema.safeParse(given);
+  if (data !== undefined) return data;
+  return error.issues.map(({ path: [name], message }) => `${String(name)}: ${message}`);
 }
 
 /** Parses "service-killed@10": the fault and its time, ms; null: an unknown fault, or no time. */

@@ -2,23 +2,17 @@
  * Serves the page of a race on loopback: files, views as server-sent events, and commands as JSON, accepted from this page only.
  */
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { fileURLToPath } from 'node:url';
+import express, { type ErrorRequestHandler, type RequestHandler, type Response, Router } from 'express';
 import { strategies } from '../../src/strategies/registry.ts';
 import { bounds, raceFaults, raceOptions } from './options.ts';
 import { type Race, RaceError } from './race.ts';
 import type { Choices, RaceView } from './view.ts';
 
-const BODY_BYTES = 10_000;
 const built = fileURLToPath(new URL('../../dist/web/', import.meta.url));
-const files: Readonly<Record<string, string>> = {
-  'icon.svg': 'image/svg+xml',
-  'style.css': 'text/css; charset=utf-8',
-  'race.css': 'text/css; charset=utf-8',
-  'race.js': 'text/javascript; charset=utf-8',
-};
+const files = ['/icon.svg', '/style.css', '/race.css', '/race.js'];
 const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -54,24 +48,28 @@ export interface RaceServer extends AsyncDisposable {
 
 /** @param port 0: a free one. @throws when it is taken */
 export async function openServer(race: Race, port: number): Promise<RaceServer> {
-  const viewers = new Set<ServerResponse>();
-  const send = (response: ServerResponse, view: RaceView): void => {
+  const viewers = new Set<Response>();
+  const send = (response: Response, view: RaceView): void => {
     // A slow page misses intermediate views.
     if (!response.writableNeedDrain) response.write(`data: ${JSON.stringify(view)}\n\n`);
   };
-  const watch = (response: ServerResponse): void => {
+  const app = express().disable('x-powered-by').disable('etag');
+  const server = createServer(app);
+  app.use(fromOwnPage(() => (server.address() as AddressInfo).port));
+  app.get('/', (_, response) => void response.type('html').send(page));
+  app.get(files, ({ path }, response) => response.sendFile(path.slice(1), { root: built }));
+  app.get('/events', (_, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
     viewers.add(response);
     response.on('close', () => viewers.delete(response));
     send(response, race.view);
-  };
-  const server = createServer((request, response) => {
-    const own = `127.0.0.1:${(server.address() as AddressInfo).port}`;
-    answer(race, watch, own, request, response).catch((error) => {
-      const status = error instanceof RaceError ? 409 : error instanceof SyntaxError ? 400 : 500;
-      if (!response.headersSent) reply(response, status, { problem: (error as Error).message });
-    });
   });
+  app.use(commands(race));
+  app.use(((error, _request, response, next) => {
+    if (response.headersSent) return next(error);
+    const status = error instanceof RaceError ? 409 : (error.status ?? 500);
+    response.status(status).json({ problem: (error as Error).message });
+  }) satisfies ErrorRequestHandler);
   server.listen(port, '127.0.0.1');
   await once(server, 'listening').catch((cause) => {
     throw new Error(`port ${port} cannot be used (${cause.code}); choose another one: --port n`, { cause });
@@ -88,57 +86,41 @@ export async function openServer(race: Race, port: number): Promise<RaceServer> 
   };
 }
 
-async function answer(
-  race: Race,
-  watch: (response: ServerResponse) => void,
-  own: string,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
-  const path = request.url ?? '/';
-  const { host, origin, 'content-type': type } = request.headers;
-  response.setHeader('content-security-policy', POLICY);
-  response.setHeader('x-content-type-options', 'nosniff');
-  // Another site, or a DNS name that resolves to loopback, must not start processes on this machine.
-  if (host !== own || (origin !== undefined && origin !== `http://${own}`))
-    return reply(response, 403, { problem: `open http://${own}` });
-  if (request.method === 'POST') {
-    if (type !== 'application/json') return reply(response, 415, { problem: 'send JSON' });
-    return command(race, path, JSON.parse(await bodyOf(request)), response);
-  }
-  const file = files[path.slice(1)];
-  if (request.method !== 'GET') reply(response, 405, { problem: 'GET or POST' });
-  else if (path === '/events') watch(response);
-  else if (path === '/') response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' }).end(page);
-  else if (file === undefined) reply(response, 404, { problem: 'there is no such page' });
-  else response.writeHead(200, { 'content-type': file }).end(await readFile(`${built}${path.slice(1)}`));
+/** Another site, or a DNS name that resolves to loopback, must not start processes on this machine. */
+function fromOwnPage(port: () => number): RequestHandler {
+  return ({ headers: { host, origin } }, response, next) => {
+    const own = `127.0.0.1:${port()}`;
+    response.set({ 'content-security-policy': POLICY, 'x-content-type-options': 'nosniff' });
+    if (host === own && (origin === undefined || origin === `http://${own}`)) return next();
+    response.status(403).json({ problem: `open http://${own}` });
+  };
 }
 
-async function command(race: Race, path: string, body: unknown, response: ServerResponse): Promise<void> {
-  const given = (body ?? {}) as Readonly<Record<string, unknown>>;
-  if (path === '/start') {
-    const options = raceOptions(given);
-    if (!('rate' in options)) return reply(response, 400, { problem: options.join('; ') });
+function commands(race: Race): Router {
+  const router = Router();
+  router.post('/{*path}', (request, response, next) => {
+    if (request.headers['content-type'] === 'application/json') return next();
+    response.status(415).json({ problem: 'send JSON' });
+  });
+  router.use(express.json({ limit: '10kb' }));
+  router.post('/start', ({ body }, response) => {
+    const options = raceOptions(body);
+    if (!('rate' in options)) return void response.status(400).json({ problem: options.join('; ') });
     race.start(options);
-  } else if (path === '/strike') {
-    const fault = raceFaults.find(({ name }) => name === given.fault);
-    if (fault === undefined) return reply(response, 400, { problem: 'there is no such fault' });
+    response.json({});
+  });
+  router.post('/strike', ({ body }, response) => {
+    const fault = raceFaults.find(({ name }) => name === body.fault);
+    if (fault === undefined) return void response.status(400).json({ problem: 'there is no such fault' });
     race.strike(fault);
-  } else if (path === '/stop') await race.stop();
-  else return reply(response, 404, { problem: 'there is no such command' });
-  reply(response, 200, {});
-}
-
-/** @throws RaceError when it is too long */
-async function bodyOf(request: IncomingMessage): Promise<string> {
-  let body = '';
-  for await (const chunk of request) {
-    body += chunk;
-    if (body.length > BODY_BYTES) throw new RaceError('the command is too long');
-  }
-  return body;
-}
-
-function reply(response: ServerResponse, status: number, body: object): void {
-  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+    response.json({});
+  });
+  router.post('/stop', async (_, response) => {
+    await race.stop();
+    response.json({});
+  });
+  router.use(
+    (_, response) => void response.status(404).json({ problem: 'there is no such page or command' }),
+  );
+  return router;
 }
