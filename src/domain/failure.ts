@@ -32,7 +32,7 @@ export class FailureError extends Error {
   override readonly name = 'FailureError';
   readonly failure: ExpectedFailure;
 
-  constructor(kind: 'not-sent' | 'unknown', reason: string, message: string) {
+  constructor(kind: 'not-sent' | 'unavailable' | 'unknown', reason: string, message: string) {
     super(message);
     this.failure = { kind, reason };
   }

@@ -10,8 +10,10 @@ import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
-import { redisEpochs } from '../../src/store/redis/epochs.ts';
-import { create } from '../../src/strategies/redis/segmented-lock.ts';
+import { type RedisEpochs, redisEpochs } from '../../src/store/redis/epochs.ts';
+import { redisStrategy } from '../../src/strategies/kit/redis-strategy.ts';
+import { create, description } from '../../src/strategies/redis/segmented-lock.ts';
+import type { RedisStrategyContext } from '../../src/strategies/strategy.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
@@ -28,6 +30,22 @@ afterAll(async () => {
   await redis?.close();
   await postgres?.close();
   await stores?.[Symbol.asyncDispose]();
+});
+
+const contextOf = (epochs: RedisEpochs): RedisStrategyContext => ({
+  postgres,
+  redis,
+  epochs,
+  sales: saleTable(postgres),
+  orders: orderTable(postgres),
+  lock: createRedisLock({ redis }),
+  segments: 2,
+  lockTtlMs: 5_000,
+  lockWaitMs: 2_000,
+  confirm: 'durable',
+  paymentWindowS: 900,
+  onBatch: () => {},
+  onError: () => {},
 });
 
 const action = fc.oneof(
@@ -48,21 +66,7 @@ it('sells with segments what a single counter would sell', async () => {
       fc.array(action, { maxLength: 40 }),
       async (stock, segments, actions) => {
         const sales = saleTable(postgres);
-        const strategy = create({
-          postgres,
-          redis,
-          epochs,
-          sales,
-          orders: orderTable(postgres),
-          lock: createRedisLock({ redis }),
-          segments,
-          lockTtlMs: 5_000,
-          lockWaitMs: 2_000,
-          confirm: 'durable',
-          paymentWindowS: 900,
-          onBatch: () => {},
-          onError: () => {},
-        });
+        const strategy = create({ ...contextOf(epochs), segments });
         const sale = await sales.create({ name: 'm', stock, priceCents: 1, startsAt: null, endsAt: null });
         await strategy.load?.(sale);
         // The model: free units, and who holds one.
@@ -106,4 +110,24 @@ it('sells with segments what a single counter would sell', async () => {
     ),
     { numRuns: 60 },
   );
+});
+
+it('takes no refusal from a Redis that was replaced meanwhile', async () => {
+  const context = contextOf(redisEpochs(redis, postgres));
+  const decided: number[] = [];
+  const strategy = redisStrategy(context, description, 2, async (_, { keys, epoch }) => {
+    // As when its connection is lost between two commands, and the next one is to a Redis with a snapshot.
+    if (decided.push(epoch) === 1) redis.serverOf(keys.state).lost();
+    return decided.length === 1 ? { kind: 'sold-out' } : { kind: 'not-open', reason: 'ended' };
+  });
+  const sale = await context.sales.create({
+    name: 's',
+    stock: 1,
+    priceCents: 1,
+    startsAt: null,
+    endsAt: null,
+  });
+  const attempt = { saleId: sale.id, userId: 'u', orderId: crypto.randomUUID() };
+  expect(await strategy.decide(attempt)).toEqual({ kind: 'not-open', reason: 'ended' });
+  expect(decided).toHaveLength(2);
 });

@@ -26,6 +26,7 @@
  * mistaken for current data. A promoted standby that replicated asynchronously may lack orders that Redis has; the timeline is a
  * number that grows with each promotion.
  */
+import { FailureError } from '../../domain/failure.ts';
 import type { PostgresStore } from '../postgres/pool.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisServer } from './server.ts';
@@ -75,7 +76,7 @@ export function redisEpochs(
   async function find(server: RedisServer, isFresh = false): Promise<number> {
     const { connections } = server;
     const { identity, isReplica } = await identify(server);
-    if (isReplica) throw new Error('READONLY this server is a replica'); // as it answers a write
+    if (isReplica) throw new FailureError('unavailable', 'redis-readonly', 'this server is a replica');
     const before = found.get(server);
     const isSame = !isFresh && before?.identity === identity && before.timeline === timeline;
     const epoch = isSame ? before : await epochOf(identity);

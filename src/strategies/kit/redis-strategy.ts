@@ -1,7 +1,8 @@
 /**
  * What the strategies that decide in Redis share: loading a sale that is missing in Redis, resolving a lost reply, restocking.
  *
- *   decide ──'not-loaded'──▶ read the sale in Postgres ──none──▶ unknown-sale
+ *   decide ──refused, and Redis was replaced meanwhile──▶ decide again, within bounds
+ *    ├──'not-loaded'──▶ read the sale in Postgres ──none──▶ unknown-sale
  *    │                          └──▶ load it, or wait for the process that does ──▶ decide again, within bounds
  *    └──no answer──▶ wait until the command can no longer take effect (store/late-requests.ts) ──▶ decide again with the same
  *                    order id: a unit that was taken is found, not taken twice
@@ -57,7 +58,16 @@ const LOAD_POLL_MS = 25;
 /** Lifetime of the right to load a sale: if the process dies while loading, the others wait this long. */
 const LOAD_CLAIM_MS = 10_000;
 
-const BUSY_REASONS = { 'not-loaded': 'sale-is-being-loaded', late: 'clock-of-redis' } as const;
+const BUSY_REASONS = {
+  'not-loaded': 'sale-is-being-loaded',
+  late: 'clock-of-redis',
+  stale: 'redis-was-replaced',
+} as const;
+
+/** What Redis says of a sale may be from another Redis than the one whose epoch is known. */
+const STALE = { kind: 'stale' } as const;
+/** Decisions that are final without Postgres. */
+const REFUSALS: ReadonlySet<string> = new Set(['sold-out', 'not-open']);
 
 /** A strategy that decides in Redis. */
 export type RedisStrategy = Strategy & { readonly mirror: SaleMirror };
@@ -149,15 +159,16 @@ function resolver(
     try {
       for (;;) {
         const epoch = mirror.knownEpoch(saleId) ?? (await mirror.epoch(saleId));
-        const result = await decide(attempt, { keys, epoch });
+        const decided = await decide(attempt, { keys, epoch });
+        // Of another Redis than the one whose epoch it is: it was restored from a snapshot, or promoted, meanwhile.
+        const isStale = REFUSALS.has(decided.kind) && mirror.knownEpoch(saleId) !== epoch;
+        const result = isStale ? STALE : decided;
         if (result.kind === 'reserved' || result.kind === 'sold-out') return { ...result, epoch };
-        if (result.kind !== 'not-loaded' && result.kind !== 'late') return result;
+        if (result.kind !== 'not-loaded' && result.kind !== 'late' && result.kind !== 'stale') return result;
         untilMs ||= performance.now() + LOAD_WAIT_MS;
         if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[result.kind] };
-        if (result.kind === 'late') {
-          context.redis.serverOf(keys.state).clock.invalidate();
-          continue;
-        }
+        if (result.kind === 'late') context.redis.serverOf(keys.state).clock.invalidate();
+        if (result.kind !== 'not-loaded') continue;
         const rejection = await loadOnce(saleId).catch(busyOf);
         if (rejection !== null) return rejection;
       }

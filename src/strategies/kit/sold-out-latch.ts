@@ -29,7 +29,7 @@ export interface SoldOutLatch extends KnownSoldOut {
 
 export interface LatchContext {
   readonly redis: RedisStore;
-  readonly mirror: Pick<SaleMirror, 'keys' | 'epoch' | 'isCurrent'>;
+  readonly mirror: Pick<SaleMirror, 'keys' | 'epoch' | 'knownEpoch' | 'isCurrent'>;
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
@@ -125,7 +125,9 @@ class Latch implements SoldOutLatch {
       ? await Promise.all(sales.map(({ id, epoch }) => this.#context.mirror.isCurrent(id, epoch)))
       : null;
     return replies.map((reply, i) => {
-      if (reply === null || isCurrent?.[i] === false) return null;
+      const { id, epoch } = sales[i]!;
+      const isStale = this.#context.mirror.knownEpoch(id) !== epoch; // of a Redis that was replaced meanwhile
+      if (reply === null || isStale || isCurrent?.[i] === false) return null;
       const endsMs = reply.endsInMs < 0 ? Number.POSITIVE_INFINITY : askedMs + reply.endsInMs;
       return { generation: reply.generation, untilMs: Math.min(askedMs + limits.latchTtlMs, endsMs) };
     });
