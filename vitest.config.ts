@@ -17,6 +17,7 @@ const shared = (groupOrder: number) => ({
   // They end a test that hangs; a slow machine must not reach them.
   testTimeout: 180_000,
   hookTimeout: 180_000,
+  expect: { poll: { timeout: 90_000 } },
   // For two cores: of a file's time most is spent waiting for stores, leases and starts of services.
   maxWorkers: 4,
   sequence: { groupOrder },

@@ -56,9 +56,9 @@ it.each(['SIGINT', 'SIGKILL'] as const)('leaves nothing after %s to vitest alone
   const ended = once(vitest, 'exit');
   const ofATest = () =>
     processesOn('stampede-test-group-').filter((pid) => processesOn(folder).includes(pid));
-  await expect.poll(ofATest, { timeout: 60_000 }).not.toEqual([]);
+  await expect.poll(ofATest).not.toEqual([]);
   vitest.kill(signal);
   await ended;
-  await expect.poll(() => processesOn(folder), { timeout: 20_000 }).toEqual([]);
-  await expect.poll(() => runFoldersIn(folder), { timeout: 20_000 }).toEqual([]);
+  await expect.poll(() => processesOn(folder)).toEqual([]);
+  await expect.poll(() => runFoldersIn(folder)).toEqual([]);
 });

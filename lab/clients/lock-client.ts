@@ -168,6 +168,9 @@ class Client {
 const activeResources = (): string[] =>
   process.getActiveResourcesInfo().filter((kind) => !/^(Pipe|TTY)/.test(kind));
 
+/** What is left for longer stays, milliseconds. */
+const LEFT_MS = 10_000;
+
 async function leave({ lock: name, urls, resource }: What<'leave'>): Promise<Leftovers> {
   const before = activeResources();
   const lock = await openLock(name, urls, 5_000);
@@ -182,11 +185,15 @@ async function leave({ lock: name, urls, resource }: What<'leave'>): Promise<Lef
   const waiting = lock.acquire(`${resource}:kept`, 60_000, never);
   await lock.acquire(`${resource}:kept`, 60_000, AbortSignal.timeout(50));
   await lock.close();
-  await sleep(100); // closed resources disappear one turn of the event loop later
-  const left = activeResources();
-  for (const kind of before) if (left.includes(kind)) left.splice(left.indexOf(kind), 1);
+  let left: string[];
+  const untilMs = performance.now() + LEFT_MS;
+  do {
+    await sleep(100); // closed resources disappear one turn of the event loop later
+    left = activeResources();
+    for (const kind of before) if (left.includes(kind)) left.splice(left.indexOf(kind), 1);
+  } while (left.length > 0 && performance.now() < untilMs);
   const ended = waiting.then((grant) => ('refused' in grant ? grant.refused : 'held'));
-  return { left, waiter: await Promise.race([ended, sleep(500, 'waits', { ref: false })]) };
+  return { left, waiter: await Promise.race([ended, sleep(LEFT_MS, 'waits', { ref: false })]) };
 }
 
 const clients = new Map<number, Client>();

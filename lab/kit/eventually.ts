@@ -6,7 +6,7 @@ const POLL_MS = 100;
 export async function eventually<T>(
   probe: () => Promise<T>,
   holds: (value: T) => boolean,
-  ms = 30_000,
+  ms = 90_000,
 ): Promise<T> {
   const untilMs = performance.now() + ms;
   for (;;) {

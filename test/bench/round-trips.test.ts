@@ -46,7 +46,11 @@ async function serve(attempt: (n: number) => Promise<void>, status = 201) {
 }
 
 it('counts round trips that a customer waits for, and no background work', async () => {
-  using service = await serve(async () => {
+  using service = await serve(async (n) => {
+    if (n % 5 === 0) {
+      void redis.ping();
+      void pool.query('SELECT 4');
+    }
     await redis.get('a');
     await pool.query('SELECT 1');
     await pool.query('SELECT 2');
@@ -54,15 +58,7 @@ it('counts round trips that a customer waits for, and no background work', async
     await pool.query('SELECT 3');
     void redis.set('settled', 1);
   });
-  const background = setInterval(() => {
-    void redis.ping();
-    void pool.query('SELECT 4');
-  }, 500);
-  try {
-    expect(await measureRoundTrips(link, service.url, 1)).toEqual({ redis: 2, postgres: 3 });
-  } finally {
-    clearInterval(background);
-  }
+  expect(await measureRoundTrips(link, service.url, 1)).toEqual({ redis: 2, postgres: 3 });
 });
 
 it('counts every second one', async () => {

@@ -285,7 +285,7 @@ function ending({ process, resource }: Harness): void {
     expect(await kindOf(a, resource())).toBe('unavailable');
     a.link.set('pass');
     const r = resource();
-    await expect.poll(() => kindOf(a, r, { waitMs: 500 }), { timeout: 15_000 }).toBe('held');
+    await expect.poll(() => kindOf(a, r, { waitMs: 500 })).toBe('held');
   });
 }
 

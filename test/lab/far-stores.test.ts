@@ -48,7 +48,7 @@ async function postgresAt(url: string): Promise<pg.Client & AsyncDisposable> {
 }
 
 const isAlive = (pid: number): boolean => identify(pid) !== null;
-const gone = (pid: number) => expect.poll(() => isAlive(pid), { timeout: 10_000 }).toBe(false);
+const gone = (pid: number) => expect.poll(() => isAlive(pid)).toBe(false);
 
 /** How long each of them took, one after the other; ms, ascending. */
 async function timed(times: number, ask: () => Promise<unknown>): Promise<number[]> {
@@ -288,7 +288,7 @@ describe('an end', () => {
     };
     expect(await count()).toBe(1);
     (client as unknown as { connection: { stream: Socket } }).connection.stream.resetAndDestroy();
-    await expect.poll(count, { timeout: 5_000 }).toBe(0);
+    await expect.poll(count).toBe(0);
   });
 
   it('of the proxies is reported, unless it was requested', async () => {

@@ -42,7 +42,7 @@ export function commonChecks(open: () => Promise<Group>): void {
   };
   /** With a timeout, because a release does not wait for the last of several servers. */
   const expectKeys = (resource: string, keys: string[]) =>
-    vi.waitFor(async () => expect(await keysOf(resource)).toEqual(keys), { timeout: 10_000, interval: 10 });
+    vi.waitFor(async () => expect(await keysOf(resource)).toEqual(keys), { timeout: 90_000, interval: 10 });
 
   it('loses no increment of an unprotected counter', async () => {
     const processes = [a, b, await fixture.process(), await fixture.process()];

@@ -35,7 +35,7 @@ describe('the servers of redlock', () => {
   const go = (i: number) => process.kill(fixture.redis[i]!.pid, 'SIGCONT');
   const none = [null, null, null, null, null];
   /** Polls, because a decision does not wait for the last of the servers. */
-  const polling = { timeout: 10_000, interval: 10 };
+  const polling = { timeout: 90_000, interval: 10 };
   const expectValues = (resource: string, expected: unknown[]) =>
     expect.poll(() => values(resource), polling).toEqual(expected);
 

@@ -4,9 +4,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { redisNow } from '../../lab/audit/reader.ts';
+import type { HistoryRecord } from '../../lab/history.ts';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type ClusterMember, startRedisCluster } from '../../lab/servers/cluster.ts';
 import { type LinkedCluster, openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
+import { limits } from '../../src/config/limits.ts';
 import { call, eventually, users } from '../support/client.ts';
 import { openWorlds, SEEDS, sellAfterTheWayBack, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { whileLocked } from '../support/nemesis.ts';
@@ -30,9 +32,9 @@ async function check(sale: TestSale): Promise<void> {
 describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
   it('sells several sales, which are on different masters', async () => {
     await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: cluster.url } });
-    const sales = await Promise.all(Array.from({ length: 6 }, () => world.openSale(20)));
+    const sales = await Promise.all(Array.from({ length: 6 }, () => world.openSale(8)));
     await sales[0]!.buy('first');
-    await Promise.all(sales.map((sale) => sale.rush(users(30))));
+    await Promise.all(sales.map((sale) => sale.rush(users(12))));
     await sales[0]!.pay('first');
     for (const sale of sales) await check(sale);
     const { sql } = world.stores;
@@ -63,6 +65,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     const redis = await cluster.client();
     await sale.buy('first');
     const before = await epoch();
+    const beganMs = performance.now();
     const answers = await whileLocked(sql, 'LOCK TABLE orders IN SHARE MODE', [], async () => {
       const requests = [sale.request('purchase', 'early')];
       const reserved = async () => (await redisNow(redis, sale.id)).unsettled;
@@ -78,7 +81,9 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     });
     redis.disconnect();
     const statuses = (await Promise.all(answers)).map((answer) => answer?.status);
-    expect(statuses).toEqual(answers.map(() => 201));
+    // Whoever waits for a commit for so long is answered busy.
+    const isLong = performance.now() - beganMs > limits.commitGiveUpMs;
+    expect(statuses.filter((status) => status !== 201 && !(isLong && status === 503))).toEqual([]);
     await check(sale);
   });
 
@@ -97,9 +102,13 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     const isLong = performance.now() - beganMs > 1_000; // a client tries for no longer
     await rush;
     // The slot has the locks of all segments, two keys each; those that move now refuse an attempt.
-    const isWaiting = (outcome: string) => strategy === 'segmented-lock' && outcome === 'busy';
-    const errors = sale.ledger.history.filter(({ status, outcome }) =>
-      isLong ? status !== 503 && status! >= 300 : status! >= 300 && !isWaiting(outcome),
+    const mayBeBusy = ({ outcome, invokedUs, completedUs }: HistoryRecord) => {
+      const waitedMs = (completedUs! - invokedUs) / 1_000;
+      const isWaiting = strategy === 'segmented-lock' || waitedMs > limits.commitWaitMs;
+      return isLong || (isWaiting && outcome === 'busy');
+    };
+    const errors = sale.ledger.history.filter(
+      (record) => record.status! >= 300 && !(record.status === 503 && mayBeBusy(record)),
     );
     expect(errors).toEqual([]);
     await check(sale);

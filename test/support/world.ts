@@ -155,12 +155,12 @@ export class TestSale {
   /** Repeats a request until its answer is final. @throws CustomerLeft */
   async retry(action: Action, user: string, options: RequestOptions = {}): Promise<Answer> {
     const untilMs = performance.now() + PATIENCE_MS;
-    for (;;) {
+    for (let pauseMs = 100; ; pauseMs = Math.min(1_000, 1.2 * pauseMs)) {
       const answer = await this.request(action, user, options);
       if (answer === null && options.patient === false) throw new CustomerLeft();
       if (answer !== null && answer.status !== 503) return answer;
       if (performance.now() > untilMs) throw new Error(`no final answer: ${JSON.stringify(answer?.body)}`);
-      await sleep(20 + Math.random() * 180);
+      await sleep(20 + Math.random() * 2 * pauseMs);
     }
   }
 

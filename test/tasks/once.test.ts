@@ -123,8 +123,7 @@ describe('what a worker claims', () => {
   it('no more than it can start: the rest is for others', async () => {
     await writeTasks(stores, 10);
     open().start(() => new Promise(() => {}), { concurrency: 3, stopMs: 1 });
-    const states = (expected: object) =>
-      expect.poll(() => statesOf(stores), { timeout: 10_000 }).toEqual(expected);
+    const states = (expected: object) => expect.poll(() => statesOf(stores)).toEqual(expected);
     await states({ processing: 3, waiting: 7 });
     open().start(handler);
     await states({ processing: 3, done: 7 });
