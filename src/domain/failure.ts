@@ -30,6 +30,7 @@ export type ExpectedFailure = Exclude<Failure, { kind: 'defect' }>;
 /** An error of this service whose meaning is known where it is thrown. */
 export class FailureError extends Error {
   override readonly name = 'FailureError';
+  readonly code = 'ERR_STAMPEDE_STORE_FAILURE';
   readonly failure: ExpectedFailure;
 
   constructor(kind: 'not-sent' | 'unavailable' | 'unknown', reason: string, message: string) {

@@ -105,6 +105,7 @@ interface Commit {
 /** Postgres rejected a batch because of a member. */
 class BatchRejected extends Error {
   override readonly name = 'BatchRejected';
+  readonly code = 'ERR_STAMPEDE_BATCH_REJECTED';
   readonly reason: string;
 
   constructor({ reason }: Rejected) {
