@@ -1,5 +1,6 @@
 /** The one option parser: options are data, every mistake is reported at once, and `--help` is made from the same data. */
 import { parseArgs } from 'node:util';
+import { z } from 'zod';
 import { unknownOption } from '../../src/config/suggest.ts';
 
 /** `seconds` become ms. `names` and `numbers` are lists with commas. */
@@ -11,7 +12,7 @@ export interface OptionSpec {
   readonly help: string;
   readonly min?: number;
   readonly max?: number;
-  /** Of `choice`. */
+  /** The values that a `choice` may have. */
   readonly choices?: readonly string[];
 }
 
@@ -27,7 +28,7 @@ export class Given {
     return this.values.has(name);
   }
 
-  /** Of `whole` and `number`; of `seconds` in ms. */
+  /** The value of a `whole` or a `number`; that of `seconds` in milliseconds. */
   number(name: string, otherwise: number): number {
     return this.#get(name, otherwise);
   }
@@ -155,25 +156,43 @@ export function readOptions(specs: OptionSpecs, args: readonly string[], mistake
     } else if (!value || value.startsWith('--')) {
       mistakes.push(`${rawName} needs a value: ${rawName} ${placeholder(spec)}`);
     } else {
-      const read = parsedValue(spec, value);
-      if (read === null) mistakes.push(`${rawName} ${value}: must be ${wanted(spec)}`);
-      else given.values.set(name, read);
+      const { success, data } = schemaOf(spec).safeParse(value);
+      if (success) given.values.set(name, data);
+      else mistakes.push(`${rawName} ${value}: must be ${wanted(spec)}`);
     }
   }
   return given;
 }
 
-/** @returns null when it is not what the option takes */
-function parsedValue({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec, text: string): unknown {
-  const parts = [...new Set(text.split(','))];
-  const written = kind === 'whole' ? /^\d+$/ : /^\d+(\.\d+)?$/;
-  const fits = (part: string): boolean => written.test(part) && Number(part) >= min && Number(part) <= max;
-  if (kind === 'text') return text;
-  if (kind === 'choice') return choices.includes(text) ? text : null;
-  if (kind === 'names') return parts.every((part) => /^[a-z0-9-]+$/.test(part)) ? parts : null;
-  if (kind === 'numbers') return parts.every(fits) ? parts.map(Number) : null;
-  if (!fits(text)) return null;
-  return kind === 'seconds' ? Math.round(Number(text) * 1_000) : Number(text);
+const whole = /^\d+$/;
+const decimal = /^\d+(\.\d+)?$/;
+const word = /^[a-z0-9-]+$/;
+
+/** What an option takes: its text in, its value out. */
+function schemaOf({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec): z.ZodType<unknown, string> {
+  const number = (written: RegExp) =>
+    z.string().regex(written).transform(Number).pipe(z.number().min(min).max(max));
+  const list = (item: z.ZodType<unknown, string>) =>
+    z
+      .string()
+      .transform((text) => [...new Set(text.split(','))])
+      .pipe(z.array(item));
+  switch (kind) {
+    case 'whole':
+      return number(whole);
+    case 'seconds':
+      return number(decimal).transform((seconds) => Math.round(seconds * 1_000));
+    case 'numbers':
+      return list(number(decimal));
+    case 'names':
+      return list(z.string().regex(word));
+    case 'choice':
+      return z.string().refine((text) => choices.includes(text));
+    case 'number':
+      return number(decimal);
+    default:
+      return z.string();
+  }
 }
 
 function wanted({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec): string {

@@ -114,8 +114,8 @@ export function meanOf(baseline: Rates, control: Rates): Rates {
 /**
  * What an interval of quotients says. One round alone says nothing: it is a tie.
  *
- * Of simulated runs with 3 % noise in each trial and five rounds (test/bench/statistics.test.ts makes them) 97 % of those of
- * identical strategies are a tie, and of those with 10 % between them 97 % are not.
+ * In simulated runs with 3 % noise in each trial and five rounds (test/bench/statistics.test.ts makes them), 97 % of those with
+ * identical strategies are a tie, and 97 % of those with 10 % between them are not.
  * @param noise of `noiseFloor`; 0: there is no control, and the interval alone decides
  */
 export function compare(quotient: Interval | null, noise: number): Comparison {

@@ -54,7 +54,7 @@ export interface LabServers extends AsyncDisposable {
 export interface LabOptions {
   /** An empty one. */
   readonly folder: string;
-  /** Of `buildClock`. */
+  /** What `buildClock` returned. */
   readonly clock: string | null;
   readonly group: Group | null;
   /** What the Redis servers run; by default the one that is installed. */

@@ -31,7 +31,7 @@ export interface Config {
   readonly adminHost: string;
   /** null: the service starts a local Postgres. */
   readonly databaseUrl: string | null;
-  /** Of the role that migrates; null: that of `databaseUrl` does. */
+  /** The URL of the role that migrates; null: the role of `databaseUrl` does. */
   readonly migrationDatabaseUrl: string | null;
   /** null: the service starts a local Redis, unless it runs on Postgres alone. */
   readonly redisUrl: string | null;
@@ -51,7 +51,7 @@ export interface Config {
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
   readonly paymentWindowS: number;
-  /** Of all prices, by its ISO 4217 code; null: the pages show amounts without one. */
+  /** The currency of all prices, by its ISO 4217 code; null: the pages show amounts without one. */
   readonly currency: string | null;
   /** Age at which old rows are deleted, days; 0: never. */
   readonly retentionDays: number;

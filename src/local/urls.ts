@@ -14,9 +14,9 @@ export const LOCAL_FOLDER = fileURLToPath(new URL('../../.local/', import.meta.u
 
 /** Null: the server was not requested. */
 export interface StoreUrls {
-  /** Of the role of the service. */
+  /** The URL of the role of the service. */
   readonly databaseUrl: string | null;
-  /** Of the superuser, who owns the tables. */
+  /** The URL of the superuser, who owns the tables. */
   readonly migrationDatabaseUrl: string | null;
   readonly redisUrl: string | null;
 }

@@ -30,7 +30,7 @@ export interface Activity {
     readonly busy: number;
     readonly unknown: number;
   };
-  /** Of all attempts between the readings, milliseconds; null: there were none. */
+  /** Response times of all attempts between the readings, milliseconds; null: there were none. */
   readonly p50Ms: number | null;
   readonly p99Ms: number | null;
   /** Attempts per decision, and orders per commit, on average; null: there were none. */

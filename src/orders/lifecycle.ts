@@ -21,7 +21,7 @@ export interface LifecycleContext {
   /** Null for a strategy that decides in Postgres. */
   readonly outbox: OutboxRelay | null;
   readonly instruments: Instruments;
-  /** Of expiry. */
+  /** The health of the loop that expires orders. */
   readonly health: LoopHealth;
 }
 

@@ -33,7 +33,7 @@ export interface ReaperContext {
   readonly orders: OrderTable;
   readonly instruments: Instruments;
   readonly log: (message: string, details: object) => void;
-  /** Of the loop `reservation-reaper`. */
+  /** The health of the loop `reservation-reaper`. */
   readonly health: LoopHealth;
 }
 

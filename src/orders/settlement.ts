@@ -155,7 +155,7 @@ class Settling implements Settlement {
   }
 }
 
-/** Of a strategy that commits by itself. */
+/** The settlement of a strategy that commits by itself. */
 export const COMMITTED_ALREADY: Settlement = {
   settle(decision) {
     if (decision.kind === 'reserved' || decision.kind === 'held')

@@ -7,7 +7,7 @@
 import { type Host, parseHosts } from './hosts.ts';
 
 export interface DatabaseAddress {
-  /** Of one server. With several in the text: of the first, without `target_session_attrs`, as node-postgres knows neither. */
+  /** The URL of one server: with several in the text, the first, without `target_session_attrs`, as node-postgres knows neither. */
   readonly url: string;
   /** The servers among which the one that accepts writes is used. Empty: `url` names the only one. */
   readonly hosts: readonly Host[];

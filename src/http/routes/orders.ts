@@ -25,7 +25,7 @@ export interface OrderContext {
   readonly reads: Reads;
   readonly lifecycle: Lifecycle;
   readonly payments: Payments;
-  /** Of those who may report payments; empty: administrators may. */
+  /** The secrets of those who may report payments; empty: administrators may. */
   readonly paymentSecrets: readonly WebhookSecret[];
   readonly callers: Callers;
   readonly instruments: Pick<Instruments, 'paymentNotifications'>;

@@ -169,7 +169,7 @@ interface Batch {
   readonly orderIds: readonly string[];
   readonly saleIds: readonly number[];
   readonly userIds: readonly string[];
-  /** Of the parameters from $6 on. */
+  /** The values of the parameters from $6 on. */
   readonly others?: readonly unknown[];
 }
 

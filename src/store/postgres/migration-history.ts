@@ -13,7 +13,7 @@ const LAST_WITH_REPLACED = '2f797a3';
 const ADVICE = `To start empty, name a new database in DATABASE_URL, or move the folder of a local Postgres away (mv .local .local-old).
 docs/how-to/recover.md, "A database of another history", says how to export its data.`;
 
-/** Of a database, compared with the folder. */
+/** The migrations of a database, compared with those in the folder. */
 export interface History {
   /** Migrations of the folder that the database lacks. */
   readonly pending: readonly string[];

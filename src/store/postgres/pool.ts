@@ -120,7 +120,7 @@ class StrictClient extends pg.Client {
   /** Null: there is one server. */
   readonly primary: PrimaryFinder | null = null;
   readonly plans: Plans = { generation: 0 };
-  /** Of the statement in progress. */
+  /** Whether the wait for the standby was cancelled during the statement in progress. */
   #isNotReplicated = false;
 
   constructor(config?: string | pg.ClientConfig) {

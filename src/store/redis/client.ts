@@ -10,7 +10,7 @@ import { isReadOnly } from '../failures/redis.ts';
 /** A lost connection is retried soon, because the renewal of a lease may be waiting. */
 export const retryMs = (times: number) => Math.min(25 * 2 ** Math.min(times, 5), 250);
 
-/** Of every connection. @param onReply gets each error that a server replies */
+/** The options of every connection. @param onReply gets each error that a server replies */
 const connection = (onReply: OnReply) => ({
   lazyConnect: true,
   autoResendUnfulfilledCommands: false,
@@ -26,7 +26,7 @@ const connection = (onReply: OnReply) => ({
 
 export type OnReply = (error: Error) => void;
 
-/** Of one that needs no queue: it connects before it is used. */
+/** The options of a client that needs no queue: it connects before it is used. */
 const client = (onReply: OnReply) => ({
   ...connection(onReply),
   enableOfflineQueue: false,
@@ -105,7 +105,7 @@ export function clusterOf(address: ClusterAddress, onReply: OnReply): Cluster {
   });
 }
 
-/** Of a connection to one server of a cluster. */
+/** The options of a connection to one server of a cluster. */
 export function nodeOptions(address: ClusterAddress, onReply: OnReply) {
   return { ...connection(onReply), ...credentialsOf(address) };
 }

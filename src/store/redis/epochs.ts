@@ -32,7 +32,7 @@ import type { RedisStore } from './connection.ts';
 import type { RedisServer } from './server.ts';
 
 export interface RedisEpochs {
-  /** Of the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
+  /** The epoch of the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
   current(key: string): Promise<number>;
   /** The same, read from Redis and Postgres now. */
   fresh(key: string): Promise<number>;

@@ -197,7 +197,7 @@ export function createSaleMirror(
     knownEpoch: (saleId) => epochs.known(keys(saleId).state),
     isCurrent: async (saleId, epoch) => ((await loadedIn(saleId)) ?? epoch) === epoch,
     async load(sale) {
-      // Of two processes of which one does not know of a promotion yet, the other decides.
+      // When one of two processes does not know of a promotion yet, the other decides.
       const epoch = await epochs.fresh(keys(sale.id).state);
       const members = await redis.zrange(keys(sale.id).reservations, '0', '-1');
       const reserved = members.map((member) => readMember(sale.id, member));
@@ -291,7 +291,7 @@ export function createSaleMirror(
     snapshot: async (saleId) => scripts.snapshot(keys(saleId), await epochOf(saleId)),
     async setWindow(sale) {
       const [startsMs = '', endsMs = ''] = windowOf(sale).split(' ');
-      // Of a sale that is not in Redis, load.lua replaces what this writes.
+      // If the sale is not in Redis, load.lua replaces what this writes.
       await redis.hset(keys(sale.id).state, 'startsMs', startsMs, 'endsMs', endsMs);
     },
     async repair(saleId, seen, remaining) {

@@ -47,9 +47,9 @@ export function redisServer(redis: Redis, replicas: number): RedisServer {
 export interface StoreServer {
   readonly redis: Redis;
   readonly name: string;
-  /** Of no sale, and on this server. */
+  /** A key on this server that no sale has. */
   readonly key: string;
-  /** Of a cluster: what is unavailable without it. */
+  /** In a cluster, what is unavailable without this server. */
   readonly part?: string;
   /** @throws when it serves no sale now */
   check(): Promise<unknown>;

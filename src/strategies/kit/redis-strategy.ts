@@ -160,7 +160,7 @@ function resolver(
       for (;;) {
         const epoch = mirror.knownEpoch(saleId) ?? (await mirror.epoch(saleId));
         const decided = await decide(attempt, { keys, epoch });
-        // Of another Redis than the one whose epoch it is: it was restored from a snapshot, or promoted, meanwhile.
+        // The answer may come from another Redis than the one whose epoch it is: restored from a snapshot, or promoted.
         const isStale = REFUSALS.has(decided.kind) && mirror.knownEpoch(saleId) !== epoch;
         const result = isStale ? STALE : decided;
         if (result.kind === 'reserved' || result.kind === 'sold-out') return { ...result, epoch };

@@ -16,7 +16,7 @@ const RANK = { open: 0, scheduled: 1, 'sold-out': 2, ended: 3 };
 
 export interface ListData {
   readonly sales: readonly Sale[];
-  /** Of the address: which sales the list has. */
+  /** The query of the page's address: which sales the list has. */
   readonly query: string;
   readonly search: string;
   readonly state: SaleState | '';

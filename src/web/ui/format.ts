@@ -12,7 +12,7 @@ const instant = new Intl.DateTimeFormat('en', {
 export const count = (n: number): string => whole.format(n);
 /** At most three significant digits: 12.3K. */
 export const compact = (n: number): string => short.format(n);
-/** Of the page; empty: amounts have two decimal places and no currency. */
+/** The currency of the page; empty: amounts have two decimal places and no currency. */
 export const currencyCode = document.documentElement.dataset.currency ?? '';
 export const currency = moneyIn(currencyCode || null);
 export const money = (minorUnits: number): string => currency.text(minorUnits);

@@ -22,7 +22,7 @@ export function StatePill({ state }: { state: SaleState }) {
   return <Pill tone={tone}>{text}</Pill>;
 }
 
-/** Of a select that filters sales. */
+/** The choices of the select that filters sales. */
 export const StateOptions = ({ chosen }: { chosen: SaleState | '' }) => (
   <>
     <option value="">All states</option>
