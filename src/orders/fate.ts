@@ -73,7 +73,7 @@ export async function carryOut(
   return isReleased ? answer : uncertain(reservation, { answer, inRedis });
 }
 
-/** The answer when Redis did not do what the fate says, or may not have: an ended claim is no more than a later one is without it. */
+/** The answer when Redis may not have done what the fate says. A claim that was not ended ends by itself: its answer stays. */
 export function uncertain({ orderId }: ClaimedReservation, { answer, inRedis }: Fate): Outcome | Superseded {
   return typeof inRedis === 'string' ? answer : { kind: 'unknown', orderId, reason: NOT_RELEASED };
 }
