@@ -1,7 +1,7 @@
 /**
- * `npm run bench -- --compare`: did a change make something faster or slower, beyond noise? From two results of one suite.
+ * `npm run bench -- --compare` says, from two results of one suite, what became faster or slower beyond noise.
  *
- * Two runs were made at different times, when a shared machine was not equally fast. So each row is divided by the baseline of
+ * Two runs are made at different times, and the speed of a shared machine varies. So each row is divided by the baseline of
  * its own run, round by round, and the quotients are compared:
  *
  *   before: row ÷ baseline of each round ─▶ median ┐
@@ -9,7 +9,7 @@
  *   after:  row ÷ baseline of each round ─▶ median ┘
  *
  * The interval is widened by the mean noise of both A/A controls. A change counts when the wider interval does not span 1 and
- * the change exceeds a margin. Of 1,500 simulated pairs of runs with five rounds and 3 % noise, 0.3 % of identical rows counted
+ * the change exceeds a margin. In 1,500 simulated pairs of runs with five rounds and 3 % noise, 0.3 % of identical rows counted
  * as changed, and 95 % of those that became 15 % slower.
  */
 import { isDeepStrictEqual } from 'node:util';
@@ -30,12 +30,12 @@ interface Figure {
   readonly isBaseline: boolean;
   /** As measured in each round. */
   readonly plain: readonly number[];
-  /** Divided by the baseline of the same round, as far as there is one. */
+  /** Divided by the baseline of the same round, if there is one. */
   readonly divided: readonly number[];
   readonly noise: number;
 }
 
-/** A figure in both runs: medians over the rounds, and after ÷ before of what was divided. */
+/** A figure in both runs: its medians over the rounds, and the quotient after ÷ before. */
 export interface Change extends Pick<Figure, 'row' | 'metric' | 'isBaseline'> {
   readonly before: number;
   readonly after: number;
@@ -48,10 +48,10 @@ export interface ComparisonReport {
   readonly marginPercent: number;
   /** What makes the two runs less comparable. */
   readonly warnings: readonly string[];
-  /** Null: nothing is divided, and the speed of the machine is in every change. */
+  /** Null: nothing is divided, and every change includes the machine's speed. */
   readonly baseline: string | null;
   readonly changes: readonly Change[];
-  /** Rows whose audit became worse: "lua (audit pass → fail)"; never of a cell that must fail. */
+  /** Rows whose audit became worse: "lua (audit pass → fail)"; cells that must fail are left out. */
   readonly audits: readonly string[];
 }
 
@@ -80,7 +80,7 @@ const at = (point: Point): string =>
     .join('');
 type NameOf = (row: SummaryRow) => string;
 
-/** A cell with its point, as far as the runs have several values of an axis. */
+/** Names a row: its cell, and the axes that have several values in the runs. */
 function namer(runs: readonly Results[]): NameOf {
   const points = runs.flatMap(({ summary }) => summary.map(({ point }) => point));
   const isSwept = (axis: string): boolean => new Set(points.map((point) => point[axis])).size > 1;
@@ -138,7 +138,7 @@ const changeOf =
     ];
   };
 
-/** The control is the baseline: its audit counts as well. */
+/** The control runs the baseline, so its audit counts, too. */
 function auditsOf(before: Results, after: Results, nameOf: NameOf): string[] {
   const badness = (row: SummaryRow): number => ['unknown', 'fail'].indexOf(row.verdict ?? '') + 1;
   return before.summary.flatMap((old) => {
@@ -148,7 +148,7 @@ function auditsOf(before: Results, after: Results, nameOf: NameOf): string[] {
   });
 }
 
-/** What became worse beyond noise, or whose audit did, in words. */
+/** Rows that became worse beyond noise, or whose audit did, as text. */
 export function regressions({ changes, audits }: ComparisonReport): readonly string[] {
   return [...audits, ...inWords(changes, 'worse')];
 }
@@ -171,7 +171,7 @@ function differences(before: Results, after: Results): string[] {
     .map((name) => `${name} differs: ${text(old[name])} → ${text(now[name])}`);
 }
 
-/** Why a run says less than it could. */
+/** What makes a run weaker evidence. */
 function weaknesses(side: string, { partial, summary, commit, noise }: Results): string[] {
   const rounds = Math.max(0, ...summary.map(({ trials }) => trials));
   const invalid = summary.reduce((sum, row) => sum + row.invalid, 0);
@@ -192,13 +192,13 @@ function suspicions(baseline: string, changes: readonly Change[]): string[] {
     second !== undefined && [second, ...more].every(({ verdict }) => verdict === first?.verdict);
   if (!isAlike || first?.verdict === 'tie') return [];
   const how = first?.verdict === 'worse' ? 'faster' : 'slower';
-  return [`every row changed the same way: rather ${baseline} became ${how}`];
+  return [`every row changed the same way: probably ${baseline} became ${how}`];
 }
 
 const isLeading = ({ metric }: Change, [first]: readonly Change[]): boolean =>
   metric.key === first?.metric.key || metric.unit === '×';
 
-/** For a terminal: warnings, the leading metric and what changed beyond it, and the conclusion. */
+/** For a terminal: warnings, the leading metric, other metrics that changed, and the conclusion. */
 export function comparisonText(report: ComparisonReport): string {
   const { warnings, baseline, changes, marginPercent } = report;
   const shown = changes.filter((one) => isLeading(one, changes) || one.verdict !== 'tie');
@@ -210,7 +210,7 @@ export function comparisonText(report: ComparisonReport): string {
   ]);
   const titles = ['', 'metric', 'before → after', 'change (95 %)', 'verdict'];
   const columns = titles.map((title, n) => [title, n === 2 || n === 3 ? 'right' : 'left'] as const);
-  const how = `Changes are those of the quotients to ${baseline} of the same round. One counts when its interval, widened by the noise of the A/A controls, does not span 1, and it exceeds ${marginPercent} %.`;
+  const how = `Each change is that of row ÷ ${baseline} in the same round. It counts when its interval, widened by the noise of the A/A controls, does not span 1, and it exceeds ${marginPercent} %.`;
   const [worse, better] = [regressions(report), inWords(changes, 'better')];
   const none = better.length > 0 ? 'No regression.' : 'Nothing changed beyond noise.';
   const conclusion = [worse.length > 0 ? `Regression: ${worse.join('; ')}.` : none];

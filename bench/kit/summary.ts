@@ -22,15 +22,15 @@ export interface SummaryRow {
   readonly comparison: ReturnType<typeof compare> | null;
   /** The step of the ladder where the cell does best, ranked among all at their best; null: this is not the leading step. */
   readonly best: (Place & { readonly point: Point; readonly value: Interval }) | null;
-  /** The curves of the round in the middle, by their keys. */
+  /** The curves of the round with the median leading metric, by their keys. */
   readonly curves: Readonly<Record<string, readonly CurvePoint[]>>;
   /** The worst round's count of each check; null: it could be made in no round. */
   readonly checks: Readonly<Record<string, number | null>>;
   /** The worst of all results. */
   readonly verdict: Verdict;
-  /** By the median of the leading metric among those that passed, from 1; null: no passed audit, or the control. */
+  /** From 1, by the median of the leading metric; null: the audit did not pass, there is no such metric, or it is the control. */
   readonly rank: number | null;
-  /** The rounds do not tell it from the first of the same rank. */
+  /** The rounds do not separate it from the first row of its rank. */
   readonly tie: boolean;
   /** What went wrong, with the round in front. */
   readonly findings: readonly string[];
@@ -64,15 +64,15 @@ export interface Broken {
   readonly missing: boolean;
 }
 
-/** What the summary needs of a suite. */
+/** What the summary needs from a suite. */
 export type Judged = Pick<Suite, 'metrics' | 'curves' | 'checks' | 'verdict' | 'report'>;
 
-/** What the summary needs of a plan; the cells with the control. */
+/** What the summary needs from a plan; `cells` include the control. */
 type Measured = Pick<Planned, 'cells' | 'baseline' | 'ladder'>;
 /** The metric by which rows are ranked, and the noise within which they are ties. */
 type Scale = Readonly<{ lead: string; floor: number }>;
 
-/** Ranked rows first, then unfinished audits, then failed ones, then the control; point by point. */
+/** Sorts rows at each point: passed audits, then unfinished ones, then failed ones, then the control. */
 export function summarize(
   suite: Judged,
   { cells, baseline, ladder }: Measured,
@@ -82,7 +82,7 @@ export function summarize(
   const groups = groupBy(results, ({ cell, point }) => `${cell} ${pointKey(point)}`);
   const bare = groups.map((group) => {
     const cell = cells.find(({ name }) => name === group[0]?.cell);
-    if (cell === undefined) throw new Error(`a result of ${group[0]?.cell}, which is not in the plan`);
+    if (cell === undefined) throw new Error(`${group[0]?.cell} has a result but is not in the plan`);
     return rowOf(suite, cell, group);
   });
   const leading = bare.filter(({ point }) => ladder === null || point[ladder.axis] === ladder.lead);
@@ -132,7 +132,7 @@ function valuesOf({ metrics }: Judged, results: readonly TrialBase[]): Values {
   return Object.fromEntries(values);
 }
 
-/** Takes each curve from the result whose leading metric is in the middle, among those that have it. */
+/** Takes each curve from the result with the median leading metric, among those with that curve. */
 function curvesOf({ metrics, curves, report }: Judged, results: readonly TrialBase[]): SummaryRow['curves'] {
   const lead = metrics.find(({ key }) => key === report.lead);
   const rate = (result: TrialBase): number => lead?.read(result) ?? 0;
@@ -149,7 +149,7 @@ function worst(counts: readonly (number | null)[]): number | null {
   return known.length === 0 ? null : Math.max(...known);
 }
 
-/** An unsafe cell has to be seen to fail once; elsewhere one failure is a failure. */
+/** An unsafe cell must fail in one trial at least; any other cell fails if one trial does. */
 function worstVerdict(verdicts: readonly Verdict[], unsafe: boolean): Verdict {
   const order: readonly Verdict[] = unsafe
     ? ['fail (expected)', 'fail', 'unknown', 'pass']
@@ -199,8 +199,8 @@ const byMedian = ({ lead }: Scale): ((a: SummaryRow, b: SummaryRow) => number) =
 };
 
 /**
- * A row that the rounds do not tell from the first row of a rank shares that rank. One round alone tells nothing apart: then
- * the figures as they are decide.
+ * A row that the rounds cannot separate from the first row of a rank shares that rank. A single round separates nothing: then the
+ * medians decide.
  * @param rows the largest median first
  */
 function placesOf(rows: Rows, { lead, floor }: Scale): ReadonlyMap<SummaryRow, Place> {
@@ -215,7 +215,7 @@ function placesOf(rows: Rows, { lead, floor }: Scale): ReadonlyMap<SummaryRow, P
   return new Map(rows.map((row, index) => [row, { rank: ranks[index]!, tie: tie(ranks[index]!) }]));
 }
 
-/** Adds to each row of the leading step where the cell does best, and its rank among all at their best. */
+/** Adds the cell's best step to each row of the leading step, with its rank among all best steps. */
 function withBest(rows: Rows, ladder: Planned['ladder'], scale: Scale): Rows {
   if (ladder === null || ladder.values.length < 2) return rows;
   const { axis, lead } = ladder;
@@ -224,7 +224,7 @@ function withBest(rows: Rows, ladder: Planned['ladder'], scale: Scale): Rows {
   const leading = rows.filter(({ point }) => point[axis] === lead);
   const bests = new Map<SummaryRow, SummaryRow>();
   for (const row of leading) {
-    // One lucky round is no best step where the leading one has more.
+    // One lucky round does not beat a leading step with several.
     const counts = (other: SummaryRow): boolean => roundsOf(other) >= Math.min(2, roundsOf(row));
     const steps = rows.filter((other) => lane(other) === lane(row) && other.rank !== null && counts(other));
     const [best] = steps.sort(byMedian(scale));
@@ -240,7 +240,7 @@ function withBest(rows: Rows, ladder: Planned['ladder'], scale: Scale): Rows {
   });
 }
 
-/** A row for each goal of which a cell was planned; a ratio is taken within a round. */
+/** A row for each goal whose cells and step were planned; a ratio is taken within a round. */
 export function goalRows(goals: readonly Goal[], rows: Rows, plan: Omit<Measured, 'baseline'>): GoalRow[] {
   const { cells, ladder } = plan;
   const names = new Set(cells.map(({ name }) => name));

@@ -1,4 +1,4 @@
-/** How consistent the answers of a sale were: its history as steps for the linearizability checker. Pure. */
+/** Judges how consistent the answers of a sale were: makes steps for the linearizability checker of its history. Pure. */
 import type { HistoryRecord } from '../history.ts';
 import { groupBy, type OrderRow } from './check.ts';
 import { linearize, type Step } from './linearizable.ts';
@@ -14,9 +14,9 @@ export interface SaleRead {
 export type PlacedOrder = Pick<OrderRow, 'id' | 'userId'> & Partial<Pick<OrderRow, 'status'>>;
 
 /**
- * - linearizable: one order of the requests, each between its begin and its answer, explains every answer.
- * - weakly consistent: the same, if "sold out" may count units as taken that an attempt without success had reserved, and
- *   a read may lack orders that were answered with 202.
+ * - linearizable: one sequence of the requests, each between its start and its answer, explains every answer.
+ * - weakly consistent: the same, if "sold out" may count units that a failed attempt had reserved, and
+ *   a read may miss orders that were answered with 202.
  * - inconsistent: neither. `step` is the first that cannot be explained.
  * - undecided: the search was given up.
  */
@@ -48,7 +48,7 @@ export function consistencyOf(
   return { verdict: 'weakly consistent' };
 }
 
-/** Which answers one order of the requests explains; `undecided`: the search was given up. */
+/** Which answers one sequence of the requests explains; `undecided`: the search was given up. */
 export interface Linearity {
   readonly explains: 'all' | 'all but sold-out' | 'not all' | 'undecided';
   /** The first that cannot be explained. */
@@ -82,7 +82,7 @@ export function linearityOf(
 
 const isSuccess = ({ result }: HistoryRecord): boolean => result === 'ok';
 
-/** What a request did, if its answer or Postgres says so. */
+/** What a request did, if its answer or Postgres tells. */
 function stepOf(
   one: HistoryRecord,
   history: readonly HistoryRecord[],
@@ -129,7 +129,7 @@ function readStep(
   };
 }
 
-/** Orders that no answer named as placed: of attempts whose outcome was unknown, at any time after the first that may have placed it. */
+/** Orders in no answer: each was placed at any time after the first attempt of unknown outcome that may have placed it. */
 function lateOrders(history: readonly HistoryRecord[], orders: readonly PlacedOrder[]): Step[] {
   const purchases = history.filter(({ op }) => op === 'purchase');
   const named = new Set(

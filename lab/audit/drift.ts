@@ -2,8 +2,8 @@ import { number, quantity } from '../kit/text.ts';
 import { type CheckResult, type Counts, compareStores } from './check.ts';
 
 /**
- * Counters that disagree with the orders: `sales.sold` with the active orders, the units that Redis would still sell with
- * stock − sold, and reservations that are never acknowledged.
+ * Compares `sales.sold` with the active orders, and what Redis would still sell with stock − sold; counts reservations that are never
+ * acknowledged.
  */
 export function drift(evidence: Counts): CheckResult {
   const { stock, sold } = evidence.postgres.sale;
@@ -18,7 +18,7 @@ export function drift(evidence: Counts): CheckResult {
   ]);
 }
 
-/** Redis must have nothing to sell of an oversold sale; how far below zero it counts says nothing. */
+/** Redis must have no unit of an oversold sale; how far below zero its count is does not matter. */
 function driftOf(inRedis: number, free: number): number {
   return free < 0 ? Math.max(0, inRedis) : Math.abs(inRedis - free);
 }

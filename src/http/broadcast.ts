@@ -26,7 +26,7 @@ export interface Source<Topic> {
 }
 
 interface Channel {
-  /** With the time since which each is behind, milliseconds; null: it is current. */
+  /** Since when each listener is behind, milliseconds; null: it is current. */
   readonly listeners: Map<Response, number | null>;
   /** The latest value as JSON, without the clock. */
   text: string;
@@ -50,7 +50,7 @@ export class Broadcast<Topic> {
     this.#source = source;
   }
 
-  /** Listeners of all topics, also those that wait for their first event. */
+  /** Listeners of all topics, including those that wait for their first event. */
   get size(): number {
     return [...this.#channels.values()].reduce((sum, { listeners }) => sum + listeners.size, this.#waiting);
   }
@@ -67,7 +67,7 @@ export class Broadcast<Topic> {
     const channel = this.#channels.get(topic) ?? (await this.#opened(topic));
     if (channel === null) return false;
     if (res.destroyed) return true;
-    // Without chunks a frame is one write of the shared buffer; the end of the connection ends the stream.
+    // Without chunked encoding, a frame is one write of the shared buffer; the end of the connection ends the stream.
     res.removeHeader('Transfer-Encoding');
     res.writeHead(200, {
       'Content-Type': 'text/event-stream',
@@ -161,7 +161,7 @@ function frame(channel: Channel, value: object, nowMs: number): boolean {
   return true;
 }
 
-/** @param news the new frame; null: only listeners that were behind get the latest frame */
+/** @param news the new frame or the heartbeat; null: only listeners that were behind get the latest frame */
 function send({ listeners, frame }: Channel, news: Buffer | null, atMs: number): void {
   for (const [res, behindMs] of listeners) {
     if (behindMs === null && news === null) continue;

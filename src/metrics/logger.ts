@@ -5,7 +5,7 @@ export interface LogOptions {
   readonly level: string;
   /** Number of this worker process; null: the service is one process. */
   readonly worker: number | null;
-  /** Null: standard output is no terminal. */
+  /** Null: standard output is not a terminal. */
   readonly terminal: NodeJS.WritableStream | null;
 }
 

@@ -53,7 +53,7 @@ export const layout: Results['layout'] = {
 export interface MadeUpCell {
   readonly name: string;
   readonly rates: readonly number[];
-  /** ms, in all rounds or in each. */
+  /** ms, one for all rounds or one for each. */
   readonly p99?: number | readonly number[];
   readonly unsafe?: boolean;
   readonly control?: boolean;
@@ -76,7 +76,7 @@ const verdictOf = ({ oversold }: MadeUp, { unsafe }: CellBase): Verdict => {
   return oversold === 0 ? 'pass' : unsafe ? 'fail (expected)' : 'fail';
 };
 
-/** @param changes of the results; the summary is that of the cells */
+/** @param changes replaces parts of the results; the summary is computed from the cells */
 export function resultsOf(cells: readonly MadeUpCell[], changes: Partial<Results> = {}): Results {
   const trials = cells.flatMap(({ name, rates, p99 = 20, oversold = 0, ...cell }) => {
     const { point = {}, control = false, findings = [], invalid = [] } = cell;
@@ -128,7 +128,7 @@ export function resultsOf(cells: readonly MadeUpCell[], changes: Partial<Results
   };
 }
 
-/** A run as it should be: a clear first, a tie, a baseline with its control, and the unsafe one. */
+/** An ordinary run: a clear winner, a tie, a baseline with its control, and an unsafe cell. */
 export const usual: readonly MadeUpCell[] = [
   { name: 'lua', rates: [3_000, 3_100, 2_900], p99: 12 },
   { name: 'skip-locked', rates: [1_500, 1_480, 1_530] },

@@ -55,7 +55,7 @@ test('an unknown system gets a hint', async () => {
   });
 });
 
-test('an outdated server is named with its version; a newer one later on PATH is used', async () => {
+test('an outdated server is named with its version; a newer one beside it is used', async () => {
   const folder = temporaryFolder();
   program(join(folder, 'redis-server'), 'echo "Redis server v=5.0.7 sha=00000000:0 malloc=libc bits=64"');
   await expect(findRedisServer({ path: folder, folders: [] })).rejects.toMatchObject({
@@ -67,7 +67,7 @@ test('an outdated server is named with its version; a newer one later on PATH is
   expect(await findRedisServer({ path: folder, folders: [] })).toEqual({ path, version: '8.0.1' });
 });
 
-test('concurrent services install once; the others wait and find it', async () => {
+test('one of several services installs Redis; the others wait for it', async () => {
   const folder = temporaryFolder();
   const real = await findRedisServer();
   const count = join(folder, 'count');
@@ -105,7 +105,7 @@ test('LOCAL_REDIS=never installs nothing, and names the command', async () => {
   expect(existsSync(join(folder, 'ran'))).toBe(false);
 });
 
-test('a failing installation: its last output, the command, and the alternative', async () => {
+test('a failed installation shows its last output, the command, and the alternative', async () => {
   const folder = temporaryFolder();
   program(join(folder, 'brew'), 'echo "no network today"; exit 3');
   await expect(ensureRedisServer({ path: folder, folders: [], platform: 'darwin' })).rejects.toMatchObject({

@@ -1,4 +1,4 @@
-/** What the contract does not show of `redis-watchdog`: an acquire that takes most of the lease. */
+/** What the contract tests leave out of `redis-watchdog`: an acquire that takes most of the lease. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { create } from '../../src/locks/rungs/redis-watchdog.ts';

@@ -1,6 +1,6 @@
 /**
  * A hundred moments at which a service crashes: just before or just after one of its requests to a store, or a task's
- * delivery. A request is recognized by its text; the seed chooses which one it is.
+ * delivery. A request is recognized by its text; the seed chooses the moment.
  */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -14,7 +14,7 @@ import type { Service } from './killable-service.ts';
 export interface Moment {
   readonly strategy: string;
   readonly step: string;
-  /** Which request of this step, counted from when the sale is there. */
+  /** Which request of this step, counted once the sale exists. */
   readonly nth: number;
   /** Before: the request never arrives. After: it arrives, and its answer is lost. */
   readonly side: 'before' | 'after';
@@ -76,10 +76,10 @@ const REDIS: readonly (readonly [step: string, marks: Marks, orMarks?: Marks])[]
 const contains = (request: string, marks: Marks | undefined) =>
   marks?.every((mark) => request.includes(mark)) === true;
 
-/** @returns names the steps of a request; of one connection it must see all requests, in order */
+/** @returns a function that names the steps of a request; it must see all requests of a connection, in order */
 function stepsOf(): (request: string, connection: object) => string[] {
   const latest = new WeakMap<object, string>();
-  let areTasksDue = false; // a claim that finds none is no moment
+  let areTasksDue = false; // a claim that finds no task is left out
   return (request, connection) => {
     const steps = Object.keys(POSTGRES).filter(
       (step) => contains(request, POSTGRES[step]) && (step !== 'task-claim' || areTasksDue),
@@ -139,7 +139,7 @@ const STEPS: Record<string, readonly string[]> = {
   ],
 };
 
-/** How often a step is taken at least while one sale runs, where that is not twice. */
+/** How often a step is taken at least in one sale; 2 for the others. */
 const OFTEN: Record<string, number> = {
   ...{
     expire: 1,
@@ -169,7 +169,7 @@ const MOMENTS = Object.entries(STEPS).flatMap(([strategy, steps]) =>
   (['before', 'after'] as const).flatMap((side) => steps.map((step) => ({ strategy, step, side }))),
 );
 
-/** Seeds from 0 on, 100 of them, are all moments once; later ones are the same with other numbers in them. */
+/** Seeds 0 to 99 give each moment once; later seeds repeat them with other numbers. */
 export const SEEDS = MOMENTS.length;
 
 export function momentOf(seed: number): Moment {
@@ -221,7 +221,7 @@ export class Crasher implements AsyncDisposable {
     return this.#service.start({ TASK_WEBHOOK_URL: `http://127.0.0.1:${port}/${++this.#runs}` });
   }
 
-  /** Crashes the service at a moment. @returns resolves when it was hit */
+  /** Crashes the service at a moment. @returns a promise that resolves when it was hit */
   arm(moment: Armed['moment']): Promise<void> {
     return new Promise((hit) => {
       this.#armed = { moment, taken: 0, hit };

@@ -16,7 +16,7 @@ export interface TestStores extends AsyncDisposable {
   readonly ownerUrl: string;
   readonly redisUrl: string;
   readonly redisPort: number;
-  /** The owner's connections past the service. */
+  /** Connections of the owner, which do not pass the service. */
   readonly sql: pg.Pool;
   readonly redis: Redis;
 }
@@ -46,7 +46,7 @@ export async function openStoresWithRedis(): Promise<StoresWithRedis> {
   return { ...stores, redisServer };
 }
 
-/** @param servers to take a new database and the whole Redis of; by default they are started, and end with the stores */
+/** @param servers that give a new database and a whole Redis; by default new ones, which end with the stores */
 export async function openOwnStores(
   servers?: Pick<OwnStores, 'postgresServer' | 'redisServer'>,
 ): Promise<OwnStores> {
@@ -64,7 +64,7 @@ export async function openOwnStores(
   return { ...stores, postgresServer, redisServer };
 }
 
-/** By default those of `openTestStores`; in place of one of them a pair of Postgres, or a Redis with Sentinels, which the caller ends. */
+/** The stores of `openTestStores`, with a pair of Postgres or a Redis with Sentinels in place of one, which the caller ends. */
 export async function openEnsembleStores({
   pair,
   sentinels,
@@ -90,7 +90,7 @@ export async function openEnsembleStores({
 
 function connect(postgres: Place, store: Place): TestStores {
   const sql = new pg.Pool({ connectionString: postgres.url, max: 4, application_name: 'test' });
-  // A test may kill the servers, also while it holds a connection.
+  // A test may kill the servers, even while it holds a connection.
   sql.on('error', () => {});
   sql.on('connect', (client) => client.on('error', () => {}));
   const redis = new Redis(store.url, { retryStrategy: () => 100 });
@@ -126,7 +126,7 @@ async function cloneDatabase(): Promise<Place> {
   };
 }
 
-/** Database 0 counts those that were taken. */
+/** Database 0 counts the databases that were taken. */
 async function takeRedisDatabase(): Promise<Place> {
   const redis = new Redis(inject('redisUrl'));
   const number = await redis.incr('databases-taken');

@@ -13,9 +13,9 @@ import { judgeSale, STEADY_MS, type StrategyTrial } from './sale-verdict.ts';
 export interface StrategyOrder {
   readonly strategy: string;
   readonly redis: 'single' | 'replicated' | 'cluster';
-  /** The control meets the whole crowd at once. The others shed load, as they do in a real sale. */
+  /** Whether this is the control, which sheds no load. The others do, as in a real sale. */
   readonly unsafe: boolean;
-  /** Further variables of the service. */
+  /** More environment variables of the service. */
   readonly env: Readonly<Record<string, string>>;
   readonly fault: StrategyFault;
   readonly seed: number;
@@ -32,7 +32,7 @@ const CROWD = 500;
 const LEFT = 100;
 const CONNECTIONS = 520;
 const TIMEOUT_MS = 6_000;
-/** Between two reads of what is free. */
+/** The time between two reads of the free units. */
 const READ_MS = 250;
 
 export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTrial> {
@@ -82,7 +82,7 @@ async function sellThrough(
   return judgeSale(sold, { fault, isControl, band: [strikeMs, healedMs] }, await trial.judge(history));
 }
 
-/** Reads how many units are free, again and again. @returns what ends it. A read without an answer is left out */
+/** Reads the free units again and again. @returns a function that stops this and resolves to the reads that were answered */
 function readFreeUnits(url: string, beganMs: number): () => Promise<SaleRead[]> {
   const reads: SaleRead[] = [];
   const us = () => (performance.now() - beganMs) * 1_000;

@@ -1,5 +1,5 @@
 /**
- * Which rows FOR UPDATE locks, and the two deadlocks that unique keys bring: each shown by sessions that wait.
+ * Which rows FOR UPDATE locks, and two deadlocks of inserts: each shown by sessions that wait.
  *
  *   holder: BEGIN, SELECT … FOR UPDATE ─▶ another session: one statement ─▶ holder: ROLLBACK, HOLD_MS later
  *
@@ -8,11 +8,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Rejection, rejectionOf, type Sql } from './sql.ts';
 
-/** The table has the rows 10, 20, … 1000; each number is its key, its indexed column and its column without an index. */
+/** The table has the rows 10, 20, … 1000: the number is in the key, in a column with an index, and in one without. */
 export const ROWS = 100;
 const [FOUND, OTHER, MISSING] = [300, 500, 305];
 const HOLD_MS = 300;
-/** Between two steps of a deadlock, so that the first one waits when the second one comes. */
+/** The time between two steps of a deadlock: the first one waits before the second begins. */
 const STEP_MS = 100;
 
 /** How the row is found. */
@@ -27,7 +27,7 @@ export type Search = keyof typeof searches;
 
 type Probe = (search: (typeof searches)[Search]) => string;
 
-/** What another session wants meanwhile. */
+/** What another session tries meanwhile. */
 export const probes = {
   [`update of row ${FOUND}`]: () => `UPDATE items SET counter = counter + 1 WHERE id = ${FOUND}`,
   [`update of row ${OTHER}`]: () => `UPDATE items SET counter = counter + 1 WHERE id = ${OTHER}`,
@@ -36,7 +36,7 @@ export const probes = {
   [`the same search for row ${OTHER}`]: ({ of }) => `SELECT id FROM items WHERE ${of(OTHER)} FOR UPDATE`,
 } as const satisfies Record<string, Probe>;
 
-/** By search: of `ROWS` rows, how many no other session could lock, and how long each probe took, in ms. */
+/** By search: how many of the `ROWS` rows another session could not lock, and how long each probe took, in ms. */
 export type RowLocks = Readonly<
   Record<Search, { readonly locked: number; readonly tookMs: Readonly<Record<string, number>> }>
 >;
@@ -65,7 +65,7 @@ async function timed(sql: Sql, text: string): Promise<number> {
   return tookMs;
 }
 
-/** @param holder and `other` are sessions of the same server */
+/** @param holder a session of the same server as `other` */
 export async function measureRowLocks(holder: Sql, other: Sql): Promise<RowLocks> {
   const names = Object.keys(searches) as Search[];
   const measured: [Search, RowLocks[Search]][] = [];
@@ -101,7 +101,7 @@ export type Deadlocks = Readonly<Record<Deadlock, readonly Ending[]>>;
 
 const INSERT = `INSERT INTO items (id, code, label) VALUES (${MISSING}, ${MISSING}, ${MISSING})`;
 
-/** Inserts and commits a little later, or rolls back when it is rejected. */
+/** Inserts, and commits after a pause; rolls back when the insert is rejected. */
 async function insert(sql: Sql): Promise<Ending> {
   const startMs = performance.now();
   const outcome = await sql.run(INSERT).then(() => 'inserted' as const, rejectionOf);
@@ -111,7 +111,7 @@ async function insert(sql: Sql): Promise<Ending> {
   return { outcome, tookMs };
 }
 
-/** One after the other, the next one while the one before still waits or holds. */
+/** Starts each insert while the one before still waits or holds. */
 async function insertAll(sessions: readonly Sql[]): Promise<Ending[]> {
   const endings: Promise<Ending>[] = [];
   for (const session of sessions) {

@@ -11,22 +11,22 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { FarStores, RoundTrips } from '../../../lab/far-stores.ts';
 import { readAnswer } from '../../load/answer.ts';
 
-/** Connections are opened, statements are prepared, the sale is loaded. */
+/** These open connections, prepare statements and load the sale. */
 const warmUpAttempts = 10;
 const countedAttempts = 50;
 const attempts = warmUpAttempts + countedAttempts;
-/** Units that the sale must have at least: none of the segments may run empty. */
+/** The fewest units of the sale: no segment may run out. */
 export const unitsForRoundTrips = 100 * attempts;
 
-/** Longer than an answer takes from the service to here, and the count to be asked for. */
+/** Longer than an answer and the request for the count take together. */
 const rttMs = 5;
 const leftoversMs = 3 * rttMs;
 const timeoutMs = 10_000;
 
 /**
- * For each accepted attempt, rounded to a tenth.
+ * Round trips of an accepted attempt, on average, rounded to a tenth.
  * @param url where the service answers, without a path; its stores are those of `link`
- * @throws when an attempt is not accepted: another outcome takes other ways
+ * @throws when an attempt is not accepted: another outcome takes other round trips
  */
 export async function measureRoundTrips(link: FarStores, url: string, saleId: number): Promise<RoundTrips> {
   const counts: RoundTrips[] = [];

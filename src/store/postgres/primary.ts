@@ -13,7 +13,7 @@ import { limits } from '../../config/limits.ts';
 import type { Host } from '../../config/urls/hosts.ts';
 
 export interface PrimaryFinder {
-  /** @throws an error of a server when none accepts writes */
+  /** @throws the errors of all servers when none accepts writes */
   locate(): Promise<Host>;
   /** Makes the next `locate` ask again. */
   forget(): void;

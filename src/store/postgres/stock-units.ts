@@ -1,11 +1,11 @@
 /**
  * The rows of stock_units, one per unit for sale; `order_id` is the order that has it. They show where a free unit is; `sales`
- * says how many are free. A transaction that takes or releases a unit changes its row and `sales.sold`, so in every snapshot the
- * difference between the two is real:
+ * says how many are free. A transaction that takes or releases a unit changes its row and `sales.sold`, so no snapshot shows a
+ * difference that is only in progress:
  *
- *   fewer free rows than stock − sold   the sale was created, restocked, or had orders, without rows. Rows are added when the
+ *   fewer free rows than stock − sold   the sale was created or restocked, or an order was closed, without rows. Rows are added when the
  *                                       sale is loaded, and when an attempt finds none while a unit is free
- *   more                                the sale was sold or cut without rows. Harmless: `sales` counts no more than the stock.
+ *   more                                units were sold or cut without rows. Harmless: `sales` limits what is sold.
  *                                       They are removed by the next alignment
  *
  * Rows are added and removed by one transaction at a time, under an advisory lock.

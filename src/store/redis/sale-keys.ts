@@ -37,7 +37,7 @@ export interface SaleInEpoch {
   readonly epoch: number;
 }
 
-/** Sales for one script call each: all of them or, in a cluster, where a script may name keys of one slot only, each by itself. */
+/** Groups sales by script call: all in one or, in a cluster, where a script may name keys of one slot only, one each. */
 export function callsFor<S>(sales: readonly S[], isCluster: boolean): readonly (readonly S[])[] {
   return isCluster ? sales.map((sale) => [sale]) : [sales];
 }

@@ -38,17 +38,17 @@ export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
 /** The counter turned out empty under its lock. */
 export const EMPTY = { kind: 'empty' } as const;
 
-/** The reply from Redis, or none. */
+/** How a try ended that was answered. */
 type Answered =
   | Exclude<Decision, Superseded | { readonly kind: 'reserved' | 'held' | 'sold-out' }>
-  /** `epoch`: in which it was decided; wrong if another process has loaded the sale from another Redis since. */
+  /** `epoch`: in which it was decided; outdated if another process has loaded the sale into another Redis since. */
   | { readonly kind: 'sold-out'; readonly epoch?: number }
   | { readonly kind: 'reserved'; readonly reservation: Reservation; readonly epoch?: number }
   | { readonly kind: 'held'; readonly reservation: Reservation };
 export type TryResult = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
 
 const TOO_FEW_REPLICAS = new Error(
-  'too few replicas have the reservation: it is committed before the answer',
+  'too few replicas have the reservation, so it is committed before the answer',
 );
 
 /** How long an attempt waits for a sale to be loaded, milliseconds. */
@@ -64,7 +64,7 @@ const BUSY_REASONS = {
   stale: 'redis-was-replaced',
 } as const;
 
-/** What Redis says of a sale may be from another Redis than the one whose epoch is known. */
+/** The answer may come from another Redis than the one whose epoch is known. */
 const STALE = { kind: 'stale' } as const;
 /** Decisions that are final without Postgres. */
 const REFUSALS: ReadonlySet<string> = new Set(['sold-out', 'not-open']);
@@ -118,7 +118,7 @@ export function redisStrategy(
 
 /**
  * With Sentinel, the primary that this process uses may be an old one, whose copy of the sale lacks orders and units of the new one: see
- * epochs.ts. What it reserves there is not committed; what it refuses is checked here.
+ * epochs.ts. Its reservations are not committed; its refusals are checked here.
  */
 async function confirmSoldOut(
   { redis, onError }: RedisStrategyContext,
@@ -144,7 +144,7 @@ async function loadQuietly(
   await mirror.load(sale).catch((error) => context.onError('load-sale', error, { saleId: sale.id }));
 }
 
-/** @returns a function that decides an attempt, whatever Redis lacks or loses meanwhile */
+/** @returns a function that decides an attempt, even if Redis lacks the sale or loses the answer */
 function resolver(
   context: RedisStrategyContext,
   mirror: SaleMirror,
@@ -238,7 +238,7 @@ function loader(
   };
 }
 
-/** A sale that could not be loaded: nothing was taken, whichever store failed. @throws a defect */
+/** The refusal when a store failed before anything was taken. @throws a defect */
 function busyOf(error: unknown): Rejection {
   return { kind: 'busy', reason: expectedFailure(error).reason };
 }
@@ -289,7 +289,7 @@ export async function deductUnderLease(
  * Reads, one command after the other, what lua/sale/reserve.lua reads at once.
  * @param counter the counter of the units
  * @param lease null: none, for the control without a lock
- * @returns the sale, or the decision when there is nothing to read
+ * @returns the sale, or why it cannot be read
  */
 export async function readSaleInRedis(
   context: RedisStrategyContext,

@@ -33,7 +33,7 @@ type LockedSale = SaleState & {
   readonly expiresAt: Date;
 };
 
-/** The window and the customer go where it is divided. */
+/** Split where the customer and the window go. */
 const DEADLINE = paymentDeadline('sales.id', '?', '?').split('?');
 
 export function create(context: StrategyContext): Strategy {

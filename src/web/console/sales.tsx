@@ -19,7 +19,7 @@ interface Audit {
 }
 
 const REFRESH_MS = 2_000;
-/** Newest sales that the console shows at first, and how many more at each press. */
+/** How many of the newest sales the console shows at first, and adds at each press. */
 const SHOWN = 20;
 const shown = signal(SHOWN);
 /** The most that the API lists at once. */
@@ -31,7 +31,7 @@ const sales = signal<readonly Sale[] | null>(null);
 const audits = signal<Readonly<Record<number, Audit | 'running'>>>({});
 /** A sale, or the form of a new one. */
 type Place = number | 'new';
-/** What became of the last request, where it belongs. */
+/** The outcome of the last request, and its place on the page. */
 interface Result {
   readonly at: Place;
   readonly tone: 'good' | 'bad';
@@ -39,7 +39,7 @@ interface Result {
   readonly text?: string;
 }
 const result = signal<Result | null>(null);
-/** Where a request changes something now. */
+/** The place of a change in progress. */
 const acting = signal<Place | null>(null);
 const isCreating = signal(false);
 
@@ -54,10 +54,10 @@ async function refresh(): Promise<void> {
   const answer = await asAdmin<readonly Sale[]>(path);
   if (answer.kind === 'ok' && path === wanted) sales.value = answer.body;
 }
-/** The latest list that was asked for: the answer for an earlier filter may come after it. */
+/** The latest list that was asked for: the answer for an earlier filter may come later. */
 let wanted = '';
 
-/** Changes something, unless another request does. @returns the sale that it is about; null: it failed */
+/** Sends a change, unless one is in progress. @returns the sale; null: it was not sent, or failed */
 async function act(at: Place, path: string, body: object): Promise<Sale | null> {
   if (acting.value !== null) return null;
   acting.value = at;
@@ -67,7 +67,7 @@ async function act(at: Place, path: string, body: object): Promise<Sale | null> 
   return answer.kind === 'ok' ? answer.body : null;
 }
 
-/** Shows why a request failed, if it did, where it belongs, and refreshes the sales. */
+/** Shows at its place why a request failed, if it did, and refreshes the sales. */
 async function failed(at: Place, answer: Answer<unknown>): Promise<void> {
   const text =
     answer.kind === 'problem' ? answer.detail : 'No response came. Check the figures before you try again.';
@@ -310,7 +310,7 @@ const loadOn = (saleId: number) =>
   `npx autocannon -c 64 -a 2000 -I -m POST -H 'Content-Type: application/json' \\\n  -b '{"userId":"user-[<id>]"}' ${location.origin}/sales/${saleId}/orders`;
 
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-/** Smallest units of the currency in one. */
+/** How many of the smallest units are one unit of the currency. */
 const unit = 10 ** currency.digits;
 
 function NewSale() {
