@@ -1,4 +1,4 @@
-/** `npm run bench [-- suite]`: the file of the bench that reads the command line and signals. */
+/** `npm run bench [-- suite]`: the entry point of the bench; reads the command line and signals. */
 import { dirname, join } from 'node:path';
 import { reasonOf } from '../lab/kit/text.ts';
 import { suggestion } from '../src/config/suggest.ts';

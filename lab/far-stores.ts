@@ -1,10 +1,10 @@
 /**
- * The way from the service to its stores as a network with a known round-trip time, and a count of the round trips on it: two
- * proxies in another process, which ends with this one.
+ * A network with a known round-trip time between the service and its stores, and a count of the round trips on it: two proxies
+ * in another process, which ends with this one.
  */
 import { type Started, startProgram } from './kit/processes.ts';
 
-/** How often a lone attempt waits for a store: requests and answers that alternate. */
+/** How often a lone attempt waits for a store: alternations of request and answer. */
 export interface RoundTrips {
   readonly redis: number;
   readonly postgres: number;
@@ -13,18 +13,18 @@ export interface RoundTrips {
 export interface FarOptions {
   readonly databaseUrl: string;
   readonly redisUrl: string;
-  /** What each round trip to a store takes in addition, ms; 0: it is only counted. */
+  /** Time added to each round trip to a store, ms; 0: round trips are only counted. */
   readonly rttMs: number;
 }
 
 export interface FarStores extends Pick<Started, 'pid' | 'died'>, AsyncDisposable {
-  /** Through the proxy; user, database and query are those that were given. */
+  /** Leads through the proxy; user, database and query are unchanged. */
   readonly databaseUrl: string;
   readonly redisUrl: string;
   /** Since the last reset, as `TcpProxy` counts them. */
   roundTrips(): Promise<RoundTrips>;
   reset(): Promise<void>;
-  /** Changes what round trips take in addition from now on. */
+  /** Changes the time added to round trips from now on. */
   delay(rttMs: number): Promise<void>;
 }
 
@@ -81,7 +81,7 @@ export async function openFarStores({ databaseUrl, redisUrl, rttMs }: FarOptions
 
 function endpoint(url: string, defaultPort: number): Endpoint {
   const { hostname, port } = new URL(url);
-  // A socket file has no host, and nothing on a machine is farther away than a proxy on it.
+  // The URL of a socket file has no host, and the proxy connects to hosts only.
   if (hostname === '') throw new Error('a network between service and store needs a URL that names a host');
   return { host: hostname.replace(/^\[|\]$/g, ''), port: Number(port) || defaultPort };
 }

@@ -1,6 +1,6 @@
 /**
- * What clients sent and received, one JSON object a line. The history is the only thing that the audit knows about the
- * load: a history from elsewhere (k6, a script) can be audited as well.
+ * Requests of clients and their answers, one JSON object per line. The audit knows the load only by its history: a history
+ * from elsewhere (k6, a script) can be audited as well.
  */
 import { createWriteStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -9,7 +9,7 @@ import { pipeline } from 'node:stream/promises';
 /** `ok`: it happened. `fail`: it certainly did not happen. `info`: unknown (timeout, reset, unexpected answer). */
 export type AttemptResult = 'ok' | 'fail' | 'info';
 
-/** What each outcome says about whether an order exists. */
+/** Whether an order exists, by outcome. */
 export const resultOf = {
   accepted: 'ok',
   replayed: 'ok',
@@ -48,11 +48,11 @@ export interface HistoryRecord {
   /** A payment's notification, and the status of the order in its answer. */
   readonly paymentId?: string;
   readonly orderStatus?: string;
-  /** What a restock adds to the stock. */
+  /** Units that a restock adds to the stock. */
   readonly units?: number;
 }
 
-/** What is known of a request before its answer. */
+/** The fields of a request without an answer. */
 export const unanswered = {
   completedUs: null,
   result: 'info',
@@ -61,7 +61,7 @@ export const unanswered = {
   status: null,
 } as const;
 
-/** Lines that are gathered before they are written. */
+/** Number of lines per write. */
 const chunkLines = 2_000;
 
 /** Writes the history to `path`, after the load, so that writing costs the load nothing. */

@@ -1,18 +1,18 @@
 /** Two holders at once. */
 
-/** When a holder held, in any unit. */
+/** The time of a hold, in any unit. */
 export interface Held {
   readonly from: number;
   readonly to: number;
 }
 
 export interface Overlap<T extends Held> extends Held {
-  /** Began first. */
+  /** The earlier one. */
   readonly one: T;
   readonly other: T;
 }
 
-/** All pairs of which one begins before the other ends, in the order in which they begin. */
+/** All pairs that overlap, in the order in which the overlaps begin. */
 export function* overlapsOf<T extends Held>(spans: readonly T[]): Generator<Overlap<T>> {
   let held: T[] = [];
   for (const other of spans.toSorted((a, b) => a.from - b.from)) {

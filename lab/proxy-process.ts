@@ -1,4 +1,4 @@
-/** Proxies in a process of their own: bytes that pass there must not wait for the load generator. See far-stores.ts. */
+/** Proxies in a separate process, so that their bytes do not wait for the load generator. See far-stores.ts. */
 import type { FromProxies, ToProxies } from './far-stores.ts';
 import { TcpProxy } from './proxy.ts';
 

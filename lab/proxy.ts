@@ -5,12 +5,12 @@
  *   lose(address)  lose the bytes of the connections that come from an address
  *   hold()         keep all bytes, in order, until release()
  *   holdRequest()  keep one connection's requests from the first one that contains a marker on
- *   watch          see each request first, and drop it, or act right after it was passed on
+ *   watch          see each request first, and drop it, or act right after the proxy passed it on
  *   cut, cutClients, rttMs, lead
  *
- * A network that stalls delivers bytes and the ends of connections later, in order, as one does that recovers by retransmission.
+ * A network that stalls delivers bytes and the ends of connections later, in order, as if it recovered by retransmission.
  * A network that loses bytes closes no connection: what is written is swallowed. When bytes pass again, connections that lost
- * some are cut, because their stream has a hole.
+ * bytes are cut, because their stream has a hole.
  *
  * Measured on two shared cores, medians of a PING: 0.05 ms direct, 0.4 ms through a proxy in another process, 1.6 ms with a round
  * trip of 1 ms, 5.8 ms with 5 ms.
@@ -22,12 +22,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { DelayLine } from './kit/delay-line.ts';
 
 const RETRY_MS = 20;
-/** Delayed bytes of a direction, beyond which its sender has to wait. At 100 ms it still passes 160 MB/s. */
+/** Limit of a direction's delayed bytes; beyond it, the sender waits. At 100 ms, 160 MB/s still pass. */
 const MOST_DELAYED = 16 * 1_024 * 1_024;
 
 export type LinkMode = 'pass' | 'stall' | 'lose-replies' | 'lose-requests' | 'black-hole' | 'refuse';
 
-/** The way of one client to its server, or to all of its servers. */
+/** The path of one client to its server, or to all its servers. */
 export interface Link {
   set(mode: LinkMode): void;
   /** Chunks that the client has sent so far. */
@@ -36,7 +36,7 @@ export interface Link {
 
 /**
  * Sees a chunk of requests before it is passed on.
- * @returns `drop`: it never arrives, and its connection is cut behind all that arrived before; a function: called right after
+ * @returns `drop`: the chunk never arrives, and its connection is cut after all earlier bytes; a function: called right after
  * the chunk was passed on
  */
 export type Watch = (request: string, connection: object) => 'pass' | 'drop' | (() => void);
@@ -44,14 +44,14 @@ export type Watch = (request: string, connection: object) => 'pass' | 'drop' | (
 export interface ProxyOptions {
   readonly host?: string;
   readonly port: number;
-  /** Where it listens; by default a free port. */
+  /** Its own port; by default a free one. */
   readonly listen?: number;
   /**
-   * For so long it tries to reach a server that refuses connections, before it closes that of the client; by default once.
+   * How long it retries a server that refuses connections before it closes the client's connection; by default it tries once.
    * A client sees the proxy, not that its server does not listen yet.
    */
   readonly patienceMs?: number;
-  /** Whether a chunk of requests may pass. From the first that may not, its connection swallows all requests. */
+  /** Whether a chunk of requests may pass. From the first refused chunk on, its connection swallows all requests. */
   readonly filter?: (chunk: Buffer) => boolean;
   /** Whether the proxy records its traffic, for `requestsWith` and `repliesWith` (true). */
   readonly remembers?: boolean;
@@ -65,7 +65,7 @@ interface Direction {
   delayed: number;
   /** The recorded traffic; null: not recorded. */
   readonly passed: string[] | null;
-  /** In order; while there are some, new bytes queue behind them. */
+  /** Held bytes, in order; new bytes queue behind them. */
   readonly held: Buffer[];
 }
 
@@ -86,13 +86,13 @@ interface Pair {
 export class TcpProxy implements Link, AsyncDisposable {
   requests = 0;
   /**
-   * Since the last reset: on each connection, a reply counts that is the first after a request. A pipeline is one; two
-   * connections at the same time are two; what has not been answered yet is none.
+   * Since the last reset: on each connection, the first reply after a request counts. A pipeline counts once, two connections
+   * at the same time count twice, and a request without a reply does not count.
    */
   roundTrips = 0;
   watch: Watch | null = null;
   #mode: LinkMode = 'pass';
-  /** Since it passed the last time. */
+  /** Since it last passed. */
   #hasStalled = false;
   #lost: string | null = null;
   #holding = false;
@@ -101,7 +101,7 @@ export class TcpProxy implements Link, AsyncDisposable {
   readonly #server: Server;
   readonly #options: ProxyOptions;
   readonly #pairs = new Set<Pair>();
-  /** Requests are delayed by the whole round trip and replies not at all: so the delay is late only once. */
+  /** Requests are delayed by the whole round trip and replies not at all, so a timer is late only once. */
   readonly #line = new DelayLine();
   readonly #requests: string[] = [];
   readonly #replies: string[] = [];
@@ -119,7 +119,7 @@ export class TcpProxy implements Link, AsyncDisposable {
     return proxy;
   }
 
-  /** In front of the server that a URL names. */
+  /** Opens a proxy to the server of a URL. */
   static to(url: string): Promise<TcpProxy> {
     return TcpProxy.open({ port: Number(new URL(url).port) });
   }
@@ -128,14 +128,14 @@ export class TcpProxy implements Link, AsyncDisposable {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** The server's URL, by way of this proxy. */
+  /** The server's URL, through this proxy. */
   through(url: string): string {
     const through = new URL(url);
     through.host = `127.0.0.1:${this.port}`;
     return through.href;
   }
 
-  /** What each round trip takes in addition, ms. */
+  /** Time added to each round trip, ms. */
   get rttMs(): number {
     return this.#line.delayMs;
   }
@@ -181,7 +181,7 @@ export class TcpProxy implements Link, AsyncDisposable {
     return cut.length > 0;
   }
 
-  /** Delivers what a stall has held, and the end of the connection behind it. */
+  /** Delivers the bytes that a stall held, then the end of the connection. */
   #resume({ client, upstream, requests, replies }: Pair): void {
     for (const direction of [requests, replies])
       for (const chunk of direction.held.splice(0)) send(direction, chunk);
@@ -200,7 +200,7 @@ export class TcpProxy implements Link, AsyncDisposable {
     });
   }
 
-  /** Passes on what was held. @returns resolves once each server that got a held request has answered it or closed */
+  /** Passes on what was held. @returns resolves once each receiver of held bytes has sent some bytes or closed */
   async release(): Promise<void> {
     this.#holding = false;
     this.#wanted = undefined;
@@ -212,7 +212,7 @@ export class TcpProxy implements Link, AsyncDisposable {
     for (const { client, upstream } of this.#pairs) if (client.destroyed) upstream.end();
   }
 
-  /** Leads new connections to another server; cuts those to the one before. */
+  /** Leads new connections to another server; cuts the existing ones. */
   lead(port: number): void {
     this.#port = port;
     this.cut();
@@ -303,7 +303,7 @@ export class TcpProxy implements Link, AsyncDisposable {
       if (this.#loses(pair, 'replies')) pair.holed = true;
       else this.#pass(replies, chunk, this.#holding);
     });
-    // Where bytes are lost, the end of a connection is lost, too. Otherwise it follows what was sent before it.
+    // Where bytes are lost, the end of a connection is lost, too. Otherwise it follows the bytes sent before it.
     client.on('close', () => {
       const isHeld = this.#mode === 'stall' || pair.requests.held.length > 0;
       if (this.#loses(pair, 'requests') || pair.stuck || isHeld) return;
@@ -361,7 +361,7 @@ function send(direction: Direction, chunk: Buffer): void {
   bound(direction);
 }
 
-/** Lets a sender wait whose receiver does not read, or whose bytes are delayed. */
+/** Pauses a sender whose receiver does not read, or with too many delayed bytes. */
 function bound({ from, to, delayed }: Direction): void {
   const waits = delayed > MOST_DELAYED || (to.writableNeedDrain && !to.destroyed);
   if (waits) from.pause();

@@ -10,7 +10,7 @@ export interface RemoteService {
   readonly folder: string;
 }
 
-/** @returns null: the service runs here. @throws when the value or a variable that it needs is missing */
+/** @returns null: the service runs here. @throws when the value is malformed or a variable is missing */
 export function remoteService(env: NodeJS.ProcessEnv = process.env): RemoteService | null {
   const { BENCH_SERVICE: text = '', DATABASE_URL, REDIS_URL, ADMIN_TOKEN } = env;
   if (text === '') return null;

@@ -8,15 +8,15 @@ import { OUTAGE_MS, type StrategyFault } from './faults/strategy-fault.ts';
 import type { HistoryRecord } from './history.ts';
 import type { OpenShop } from './shop.ts';
 
-/** The service corrects counters of Redis once their sale has been idle for 2 s; a busy machine takes its time. */
+/** The service repairs counters in Redis once their sale has been idle for 2 s; a busy machine is slower. */
 const REPAIR_MS = 15_000;
 const POLL_MS = 500;
 
 export interface Judgement {
   readonly report: AuditReport;
-  /** From the end of the load until nothing was left between the stores. */
+  /** Time from the end of the load until the stores settled. */
   readonly settledMs: number;
-  /** What Postgres has of the sale. */
+  /** The sale's orders in Postgres. */
   readonly orders: readonly OrderRow[];
 }
 

@@ -9,12 +9,12 @@ import { lockVariable } from './servers/lock-servers.ts';
 export const serviceEntry = fileURLToPath(new URL('../dist/commands/start.js', import.meta.url));
 
 /**
- * As `npm start` has it: with hundreds of attempts in flight, a young generation of the usual size is collected so often
- * that most of them are copied. Bare servers have the same.
+ * The option of `npm start`: with hundreds of attempts in flight, a young generation of the usual size is collected so often
+ * that most attempts are copied. Bare servers have the same.
  */
 export const youngGeneration = '--max-semi-space-size=64';
 
-/** No attempt is shed because others wait, which the suite `overload` measures. No order expires during a run. */
+/** No attempt is shed because others wait: the suite `overload` measures that. No order expires during a run. */
 export const noShedding = { ADMISSION_MS: '60000', PAYMENT_WINDOW_S: '86400' };
 
 export interface ServiceSettings {
@@ -30,7 +30,7 @@ export interface ServiceSettings {
 export interface Service extends Pick<Started, 'died' | 'tail'>, AsyncDisposable {
   /** Null: it runs on another machine. */
   readonly pid: number | null;
-  /** Where it answers, without a path. */
+  /** Its base URL, without a path. */
   readonly url: string;
   /** SIGTERM, then SIGKILL. @returns whether it ended by itself with exit code 0 */
   stop(): Promise<boolean>;

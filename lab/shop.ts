@@ -24,7 +24,7 @@ export interface ShopOptions {
   readonly redis?: 'single' | 'replicated' | 'cluster';
   /** The servers that the fault requires, such as a replica. */
   readonly needs?: Pick<StrategyFault, 'group' | 'smallDisk'>;
-  /** What each round trip to a store takes in addition. */
+  /** Time added to each round trip to a store, ms. */
   readonly rttMs?: number;
   readonly signal: AbortSignal;
 }

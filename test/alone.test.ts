@@ -1,4 +1,4 @@
-/** REDIS_URL=none: what a whole service does on Postgres alone. The contract of the strategies and of tickets is tested elsewhere. */
+/** REDIS_URL=none: a whole service on Postgres alone. The contracts of strategies and tickets are tested elsewhere. */
 import autocannon from 'autocannon';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

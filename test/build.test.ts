@@ -1,4 +1,4 @@
-/** A folder that cannot be written is named before the compiler meets it. */
+/** A folder that cannot be written is named before the compiler runs. */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -19,7 +19,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-/** As a user who is not the owner of the folder, where the tests run as root. */
+/** Runs the script; if the tests run as root, as a user who does not own the folder. */
 function check() {
   const ids = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
   const { status, stderr } = spawnSync(process.execPath, [SCRIPT], { cwd: folder, encoding: 'utf8', ...ids });
@@ -73,7 +73,7 @@ it('an old Node.js is named before the compiler runs', () => {
   });
 });
 
-/** Where the kernel does not let root mount, such as in an unprivileged container, the test is skipped. */
+/** Skipped where the kernel does not let root mount, such as in an unprivileged container. */
 it.runIf(process.getuid?.() === 0)(
   'a read-only file system: no advice to change the owner',
   async ({ skip }) => {

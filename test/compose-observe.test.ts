@@ -20,7 +20,7 @@ const stampedes = Object.keys(services).filter((name) => 'build' in services[nam
 
 describe('the profile observe', () => {
   const { 'observe-prometheus': prometheus, 'observe-grafana': grafana } = services;
-  /** The file of the repository that a service finds at a path. */
+  /** The file of the repository that a service has at a path. */
   const fileAt = (service: Service, path: string) =>
     configs[service.configs!.find(({ target }) => target === path)!.source]!.file!;
   const yamlAt = (service: Service, path: string) => parse(text(fileAt(service, path)));

@@ -100,7 +100,7 @@ describe('the users of Redis', () => {
   it('are accepted by a server, which rejects everyone else', async () => {
     const folder = await temporaryFolder('stampede-test-acl-');
     const { path: program, version } = (await findRedisServer())!;
-    // Redis 7.2 brought this command.
+    // Redis 7.2 added this command.
     const known = Number.parseFloat(version) < 7.2 ? users.replace('+client|setinfo ', '') : users;
     const file = path.join(folder, 'users.acl');
     writeFileSync(file, known);
@@ -117,7 +117,7 @@ describe('the users of Redis', () => {
     };
     const service = connect('stampede', REDIS_SERVICE_PASSWORD!);
     const stranger = connect('', '');
-    for (const one of [service, stranger]) one.on('error', () => {}); // a refused connection
+    for (const one of [service, stranger]) one.on('error', () => {}); // errors of refused connections
     try {
       expect(await service.set('stampede:x', '1')).toBe('OK');
       await expect(service.set('other', '1')).rejects.toThrow('NOPERM');

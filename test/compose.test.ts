@@ -12,9 +12,9 @@ const text = (file: string) => readFileSync(new URL(file, root), 'utf8');
 const { services, configs } = compose;
 const all = Object.entries(services);
 const inProfile = (profile: string) => all.filter(([, { profiles }]) => profiles?.includes(profile));
-/** The services whose profile is not on are not there. */
+/** Services without a profile always run. */
 const always = all.filter(([, { profiles }]) => profiles === undefined).map(([name]) => name);
-/** The services of these profiles have names that start with the profile, and are a deployment of their own. */
+/** Each of these profiles is a separate deployment; the names of its services start with the profile. */
 const deployments = ['ha', 'cluster', 'alone'];
 const deploymentOf = (name: string) => deployments.find((profile) => name.startsWith(`${profile}-`));
 /** The services of this profile only watch others. */
@@ -44,7 +44,7 @@ it('waits for healthy stores, and for the servers of a profile that is on', () =
   for (const [waiting, { depends_on }] of all) {
     for (const [name, { condition, required }] of Object.entries(depends_on ?? {})) {
       const { healthcheck, restart } = services[name]!;
-      // Without a healthcheck: it does its work and ends.
+      // A service without a healthcheck does its work and ends.
       const ends = healthcheck === undefined;
       expect(condition, name).toBe(ends ? 'service_completed_successfully' : 'service_healthy');
       if (ends) expect(restart).toBe('no');
@@ -66,7 +66,7 @@ it('pins every image, and starts the same services without a profile', () => {
   ]);
   for (const [name, { image }] of all)
     if (!stampedes.includes(name)) expect(image, name).toMatch(/^([a-z]+\/)?[a-z]+:v?\d+(\.\d+)*$/);
-  // Locks count on the same Redis everywhere, and a standby on the same Postgres.
+  // Locks rely on the same Redis everywhere, and a standby on the same Postgres.
   for (const product of ['redis', 'postgres']) {
     const images = all.flatMap(([, { image }]) => (image?.startsWith(`${product}:`) ? [image] : []));
     expect(new Set(images).size).toBe(1);
@@ -103,7 +103,7 @@ it('publishes ports on the loopback only, each once', () => {
 });
 
 describe('the servers of locks', () => {
-  /** What a service has from the host: its published ports. */
+  /** A service's published ports, on the host. */
   const published = (name: string) => services[name]!.ports!.map((port) => Number(port.split(':')[1]));
 
   it('have the addresses in docs/how-to/choose-a-lock.md by which a service on the host reaches them', () => {
@@ -155,7 +155,7 @@ describe('the profile ha', () => {
       const command = commandOf(name);
       expect(command).toContain(`\nsentinel monitor sale ${primary} 6379 2\n`);
       expect(command).toContain('\nsentinel auth-pass sale $REDIS_PASSWORD\n');
-      // Docker gives a server another address when it is started again.
+      // Docker gives a restarted server another address.
       expect(command).toContain('sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n');
       expect(command).toContain('sentinel announce-ip $HOSTNAME\n');
       expect(services[name]!.hostname).toBe(name);

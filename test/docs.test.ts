@@ -1,4 +1,4 @@
-/** The documents are true of the repository: links, commands, cited tests, and lists of what there is. */
+/** The documents match the repository: links, commands, cited tests, and lists of what exists. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
@@ -52,7 +52,7 @@ function programOf(script: string): string {
     .join('\n');
 }
 
-/** As GitHub makes it. */
+/** GitHub's anchor of a heading. */
 const anchorOf = (heading: string) =>
   heading
     .replace(/\[([^\]]*)\]\([^)]*\)/g, '$1')
@@ -92,7 +92,7 @@ describe.each(documents)('%s', (document) => {
     }
     for (const code of samples(page, 'sh')) {
       execFileSync('sh', ['-n'], { input: code });
-      // Files of the repository, and those that the page tells to write.
+      // The files exist, except those that the page tells the reader to write.
       const named = matches(code, /(?<![\w./-])((?:src|test|bench|lua|scripts|dist|\.ci)\/[\w./-]*\w)/g);
       for (const file of named.filter(
         (one) => !one.startsWith('bench/results/latest') && !page.includes(`\`${one}\`:\n`),
@@ -135,7 +135,7 @@ describe.each(documents)('%s', (document) => {
   });
 });
 
-/** Titles of tests and of their groups as patterns; what vitest fills in may be anything. */
+/** Titles of tests and of their groups as patterns; values that vitest fills in match anything. */
 function titlesIn(file: string): RegExp[] {
   const titles = [...text(file).matchAll(/[(?:]\s*(['"`])((?:(?!\1)[^\\\n]|\\.)+)\1(?=,|\s*:)/g)].map(
     (match) => match[2]!,
@@ -262,12 +262,12 @@ it('the API reference has every route and every problem', () => {
 
 it('the metrics reference has every metric with its labels', () => {
   const created = instruments.createInstruments();
-  // Figures that are read at each scrape: what they are read from does not matter here.
+  // Metrics that are read at each scrape: their source does not matter here.
   for (const [name, measure] of Object.entries(instruments))
     if (name.startsWith('measure')) (measure as (of: typeof created, from: object) => unknown)(created, {});
   attemptTally(created.registry, 'lua');
   backgroundHealth(created.registry, { failing() {}, recovered() {} });
-  /** Roles of databases. */
+  /** Database roles, not metrics. */
   const ROLES = [SERVICE_ROLE, 'stampede_owner'];
   const metrics = created.registry.getMetricsAsArray().filter(({ name }) => name.startsWith('stampede_'));
   const names = metrics.map(({ name }) => name);
@@ -283,7 +283,7 @@ it('the metrics reference has every metric with its labels', () => {
     for (const name of matches(text(document), /\b(stampede_[a-z_]+)/g))
       if (!ROLES.includes(name)) expect(names, document).toContain(name);
 
-  // What Prometheus and Grafana read exists, and the dashboard shows every metric.
+  // Metrics that Prometheus and Grafana read exist, and the dashboard shows every metric.
   const all = created.registry.getMetricsAsArray().map(({ name }) => name);
   const namesIn = (file: string) =>
     matches(text(file), /\b((?:stampede|process|nodejs)_[a-z0-9_]+)/g).map((name) =>

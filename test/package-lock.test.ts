@@ -1,4 +1,4 @@
-/** The lock file fits every platform: `npm ci` refuses one that leaves out packages of another. */
+/** The lock file fits every platform: `npm ci` refuses one without another platform's packages. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 

@@ -17,7 +17,7 @@ const pages = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 
   .sort();
 
 interface Sample {
-  /** The file that the page assigns it to: "… in `path`:". */
+  /** The file that the page names for the sample: "… in `path`:". */
   readonly file: string | undefined;
   readonly language: string;
   readonly code: string;
@@ -31,7 +31,7 @@ const samplesOf = (page: string): Sample[] =>
 const commandsOf = (page: string) =>
   samplesOf(page).flatMap(({ language, code }) => (language === 'sh' ? [code] : []));
 
-/** Puts each line with a plus below the line above it. @throws when the file lacks a line without one */
+/** Inserts each line with a plus below the line before it. @throws when the source lacks a line without a plus */
 function patched(source: string, patch: string): string {
   const lines = source.split('\n');
   let at = -1;
@@ -101,7 +101,7 @@ async function start(env: Readonly<Record<string, string>> = {}): Promise<Run & 
   return { ...run, host: new URL(url).host };
 }
 
-/** Runs commands in the installation. @param addresses what stands for what they name @returns what they printed */
+/** Runs commands in the installation. @param addresses a replacement for each name in them @returns their output */
 async function follow(commands: string, addresses: readonly (readonly [string, string])[]): Promise<string> {
   const script = addresses.reduce((all, [named, actual]) => all.replaceAll(named, actual), commands);
   const { PATH, HOME } = process.env;
@@ -144,7 +144,7 @@ it('the commands of the tutorial, in their order', async () => {
     }
   }
   await service!.kill();
-  expect(problemsIn(said)).toEqual(['sold-out']); // of ben, before ann cancels
+  expect(problemsIn(said)).toEqual(['sold-out']); // for ben, before ann cancels
   expect([...said.matchAll(/ (\d{3})\n/g)].map(([, status]) => status)).toEqual(['201', '200', '409']);
   expect(said).toMatch(/"id":1,.*"sold":[1-9]\d{2,},"remaining":-\d/);
   for (const line of [

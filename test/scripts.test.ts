@@ -35,7 +35,7 @@ async function run(name: string, args: string, cwd = root) {
   return { status, ...said };
 }
 
-/** An option that no program has: each answers with one line before it starts anything. */
+/** Passes an option that no program has: the program prints one line and starts nothing. */
 const refusesOptions = async (name: string) => {
   expect(await run(name, '--helpp')).toEqual({
     status: 2,
@@ -43,7 +43,7 @@ const refusesOptions = async (name: string) => {
     stderr: 'there is no option --helpp; did you mean "--help"?\n',
   });
 };
-/** Vitest's projects and how it ends when no file has the name. */
+/** The Vitest projects of a script that finds no file of the name. */
 const projectsOf = async (name: string) => {
   const { status, stdout, stderr } = await run(name, 'no-file-of-this-name --passWithNoTests');
   expect(status).toBe(0);
@@ -95,7 +95,7 @@ class Dev implements AsyncDisposable {
   }
 }
 
-/** With its own stores and two workers, both ways to end it, and a change of a file. */
+/** Runs `dev` with its own stores and two workers, changes a file, and ends it in both ways. */
 async function startAndStop(): Promise<void> {
   await using first = new Dev();
   const { id } = await createSale(await first.listening(1), 3);
@@ -141,7 +141,7 @@ const here: Readonly<Record<string, (name: string) => Promise<void>>> = {
   },
 };
 
-/** What commands run: npm's own hooks included. */
+/** The scripts that commands run, including npm's hooks. */
 function scriptsIn(commands: string): string[] {
   const called = [...commands.matchAll(/\bnpm (?:run (?:--silent )?)?([\w:]+)/g)].map(([, name]) => name!);
   const found = called

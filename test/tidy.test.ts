@@ -191,7 +191,7 @@ describe('pages', () => {
 });
 
 describe('the environment and signals', () => {
-  // What no file imports is the entry of a process.
+  // A file that no file imports is the entry of a process.
   const imported = new Set(source.flatMap(importsOf));
 
   it.each(source.filter((file) => imported.has(file)))(
@@ -213,12 +213,12 @@ describe('budgets', () => {
 });
 
 /**
- * Functions and methods with their length, by the indentation that the formatter keeps. Whatever is nested in one counts, except the
- * table of methods that it returns: each of these counts by itself.
+ * Functions and methods with their length, by the indentation that the formatter keeps. Nested code counts, except a returned table
+ * of methods: each of these counts by itself.
  */
 function functionsOf(source: string): { name: string; length: number }[] {
   const lines = source.split('\n');
-  /** @returns the line that ends what `from` begins, with nothing less indented between */
+  /** @returns the first line after `from` with this start, which ends what `from` begins */
   const endOf = (from: number, start: string) =>
     lines.findIndex((other, j) => j > from && other.startsWith(start));
   return lines.flatMap((line, from) => {

@@ -1,13 +1,13 @@
 /**
- * The two tiers of the tests, which vitest.config.ts makes projects of, with one more for Valkey. `npm test` runs `quick`; `npm run
- * test:all` runs all. A test file is in `quick` unless a list here says otherwise. Running one file by its name runs what it has in
- * each of them.
+ * The two tiers of the tests: projects of vitest.config.ts, with one more for `TIMED` and one for Valkey. `npm test` runs `quick`;
+ * `npm run test:all` runs all projects. A test file is in `quick` unless a list here says otherwise. Running one file by its name
+ * runs its tests in every project.
  */
 
-/** Contract tests whose interface is covered whole by the quick tier; of the others it runs the core. */
+/** Contract tests that the quick tier runs whole, except timed ones; of the others it runs the core. */
 export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgres-row', 'lock-redis'];
 
-/** Run in the full tier alone: they take more than about ten seconds, or bound a duration. So do those of `TIMED`. */
+/** Files that, like those of `TIMED`, run only in the full tier: they take more than about ten seconds, or bound a duration. */
 export const FULL_ONLY = [
   'test/access/lottery.test.ts',
   'test/alone.test.ts',
@@ -64,14 +64,14 @@ export const FULL_ONLY = [
   'test/web/waiting-room.test.ts',
 ];
 
-/** Run in the full tier apart from its other files: they bound durations, which more work at the same time would exceed. */
+/** Files that run in the full tier apart from its others: they bound durations, which concurrent work would exceed. */
 export const TIMED = [
   'test/bench/race-run.test.ts',
   'test/http/flood.test.ts',
   'test/http/rolling-restart.test.ts',
 ];
 
-/** Have tests of both tiers, and ask test/support/tier.ts which ones are due. */
+/** Files with tests of both tiers; test/support/tier.ts says which ones run. */
 export const IN_BOTH = [
   'test/contract/*.test.ts',
   'test/orders/kill.test.ts',
@@ -79,12 +79,12 @@ export const IN_BOTH = [
   'test/workflows.test.ts',
 ];
 
-/** Have nothing left for the full tier. */
+/** Files that have nothing left for the full tier. */
 export const QUICK_ONLY = ['for-update', 'group-commit', 'lua', 'postgres-strategies', 'unsafe'].map(
   (name) => `test/contract/${name}.test.ts`,
 );
 
-/** Also run in the full tier with Valkey 9 in place of every Redis: the core of the strategies and locks in Redis. */
+/** Files that also run beside the full tier, with Valkey 9 for every Redis: the core of the strategies and locks in Redis. */
 export const ON_VALKEY = ['global-lock', 'lua', 'segmented-lock', 'unsafe', 'lock-redis*', 'redis-acl'].map(
   (name) => `test/contract/${name}.test.ts`,
 );

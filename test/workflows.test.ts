@@ -1,4 +1,4 @@
-/** The workflows of .github: what they run is pinned, and they may do little. */
+/** The workflows of .github: what they run is pinned, and their permissions are minimal. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -22,7 +22,7 @@ interface Workflow {
   readonly jobs: Readonly<Record<string, Job>>;
 }
 
-/** Jobs that may write, and what. */
+/** Jobs that may write, with the scopes. */
 const WRITERS: Readonly<Record<string, readonly string[]>> = {
   'image.yml publish': ['attestations', 'id-token', 'packages'],
 };

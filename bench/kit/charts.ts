@@ -1,7 +1,7 @@
 /** The charts of a report, as a suite names them. */
 import type { Chart } from './suite.ts';
 
-/** Bars by rank with interval, and the verdict beside each. */
+/** Bars by rank, each with its interval and its verdict. */
 export const ranking = (metric: string): Chart => ({ kind: 'ranking', metric });
 
 /** Bars of one metric, or of several side by side. */
@@ -14,7 +14,7 @@ export const stackedBars = (title: string, ...metrics: readonly string[]): Chart
   ...{ kind: 'bars', title, metrics, stacked: true },
 });
 
-/** One line a cell from percentile to percentile. */
+/** One line per cell from percentile to percentile. */
 export const range = (title: string, ...metrics: readonly string[]): Chart => ({
   kind: 'range',
   title,

@@ -1,10 +1,10 @@
 /**
- * What a load costs: CPU time of service and stores, commands of Redis. All are counters that exist anyway, read right
- * before and right after the load.
+ * The cost of a load: CPU time of service and stores, commands of Redis. All are existing counters, read right before and
+ * right after the load.
  *
- * /proc counts in ticks of 10 ms, for a process, its ended children and (by walking) living ones, so that a backend of
- * Postgres counts whether it lives or has ended. Redis reports its own CPU time, without the process it forks to write its
- * file. `total_commands_processed` counts a script as one command, and each command it calls as one more (Redis 7.0).
+ * /proc counts ticks of 10 ms for a process and its ended children; a walk of the process tree adds living ones. A
+ * backend of Postgres therefore counts, running or ended. Redis reports its own CPU time, without the process it forks to
+ * write its file. `total_commands_processed` counts a script as one command, and each command it calls as one more (Redis 7.0).
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { redisClient } from '../../lab/servers/stores.ts';
@@ -12,13 +12,13 @@ import { redisClient } from '../../lab/servers/stores.ts';
 export interface CpuTargets {
   /** The first process of each service; with WORKERS its children count, too. Null: it runs elsewhere. */
   readonly servicePids: readonly (number | null)[];
-  /** Where each Redis is, past proxies. Empty: its figures are null. */
+  /** Direct URLs of Redis, past proxies. Empty: its figures are null. */
   readonly redisUrls: readonly string[];
   /** The first process of Postgres; null: it runs elsewhere. */
   readonly postgresPid: number | null;
 }
 
-/** Since the start; null: it could not be read. */
+/** Usage since `startCpu`; null: not readable. */
 export interface CpuUsage {
   readonly serviceS: number | null;
   readonly redisS: number | null;
@@ -27,7 +27,7 @@ export interface CpuUsage {
   readonly elapsedS: number;
 }
 
-/** Counts from now on. Nothing is thrown. @returns a function that ends it */
+/** Counts from now on. Never throws. @returns a function that ends it */
 export async function startCpu(targets: CpuTargets): Promise<() => Promise<CpuUsage>> {
   const { servicePids, redisUrls, postgresPid } = targets;
   const clients = redisUrls.map(redisClient);
@@ -59,7 +59,7 @@ export async function startCpu(targets: CpuTargets): Promise<() => Promise<CpuUs
       serviceS: grown('serviceS'),
       redisS: grown('redisS'),
       postgresS: grown('postgresS'),
-      redisCommands: grown('redisCommands', clients.length), // the INFO before
+      redisCommands: grown('redisCommands', clients.length), // less the first INFO
       elapsedS: after.elapsedS - before.elapsedS,
     };
   };
@@ -97,7 +97,7 @@ function runningPids(): number[] {
   }
 }
 
-/** What the system says about a process; null: it is gone, or this is not Linux. */
+/** A file of `/proc/<pid>`; null: the process is gone, or this is not Linux. */
 export function procFile(pid: number, name: string): string | null {
   try {
     return readFileSync(`/proc/${pid}/${name}`, 'utf8');

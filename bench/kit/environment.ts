@@ -1,19 +1,19 @@
-/** What the kit gives a suite to work in: stores, folders, a signal, and a way to say things. */
+/** What the kit provides to a suite: stores, folders, a signal, and a log function. */
 import { access, rm } from 'node:fs/promises';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type BenchStores, openStores, type StoresOptions } from '../../lab/servers/stores.ts';
 import { serviceEntry } from '../../lab/service.ts';
 
 export interface Environment {
-  /** Started when first asked for, stopped with the run. */
+  /** Started on first use, stopped with the run. */
   stores(): Promise<BenchStores>;
   /** The folder of this run's results, for histories. */
   readonly folder: string;
-  /** For files that go with the run. */
+  /** For files deleted with the run. */
   readonly scratch: string;
   /** Fires when the user wants to stop: a trial is then abandoned with this signal's reason. */
   readonly signal: AbortSignal;
-  /** A line for people. */
+  /** Logs a line. */
   readonly say: (line: string) => void;
 }
 
@@ -44,7 +44,7 @@ export async function needBuild(): Promise<void> {
   });
 }
 
-/** A trial whose servers cannot be started on this machine: it says nothing of the cell, which is left out. */
+/** The servers of a trial cannot be started on this machine. The run leaves its cell out. */
 export class MissingServersError extends Error {
   override readonly name = 'MissingServersError';
 }

@@ -1,9 +1,9 @@
-/** How busy the machine is before a trial, when other work would spoil its figures. */
+/** Measures other work on the machine before a trial, whose figures it would spoil. */
 import { cpus } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const sampleMs = 500;
-/** A machine that is this busy, or less, is idle. */
+/** Up to this busy share, a machine is idle. */
 const idleShare = 0.2;
 
 interface Ticks {
@@ -23,7 +23,7 @@ export function busyShare(before: Ticks, after: Ticks): number {
   return all <= 0 ? 1 : 1 - (after.idle - before.idle) / all;
 }
 
-/** Samples until the machine is idle, for at most so long, and at least once. @returns the last sample, 0 to 1 */
+/** Samples until the machine is idle: at least once, and for `withinMs` at most. @returns the last sample, 0 to 1 */
 export async function untilIdle(withinMs: number, signal: AbortSignal, sample = ticks): Promise<number> {
   const untilMs = performance.now() + withinMs;
   for (;;) {

@@ -1,7 +1,7 @@
 /** Metrics written as rows, one line each. */
 import type { Metric, Unit } from './suite.ts';
 
-/** `+`: higher is better. `-`: lower is. */
+/** `+`: higher is better. `-`: lower. */
 export type MetricRow<Result> = readonly [
   key: string,
   title: string,

@@ -1,14 +1,14 @@
-/** The one option parser: options are data, every mistake is reported at once, and `--help` is made from the same data. */
+/** The one option parser: options are data, all mistakes are reported together, and `--help` is made from the same data. */
 import { parseArgs } from 'node:util';
 import { z } from 'zod';
 import { unknownOption } from '../../src/config/suggest.ts';
 
-/** `seconds` become ms. `names` and `numbers` are lists with commas. */
+/** `seconds` become ms. `names` and `numbers` are separated by commas. */
 type Kind = 'flag' | 'whole' | 'number' | 'seconds' | 'numbers' | 'names' | 'choice' | 'text';
 
 export interface OptionSpec {
   readonly kind: Kind;
-  /** With the default in brackets at its end. */
+  /** Ends with the default in brackets. */
   readonly help: string;
   readonly min?: number;
   readonly max?: number;
@@ -18,7 +18,7 @@ export interface OptionSpec {
 
 export type OptionSpecs = Readonly<Record<string, OptionSpec>>;
 
-/** The options that were given, parsed; what was not given has the caller's default. */
+/** The given options, parsed; any other option has the caller's default. */
 export class Given {
   /** Arguments that belong to no option. */
   readonly files: string[] = [];
@@ -28,7 +28,7 @@ export class Given {
     return this.values.has(name);
   }
 
-  /** The value of a `whole` or a `number`; that of `seconds` in milliseconds. */
+  /** The value of a `whole`, a `number` or `seconds`, the last in ms. */
   number(name: string, otherwise: number): number {
     return this.#get(name, otherwise);
   }
@@ -88,7 +88,7 @@ const commonSpecs: OptionSpecs = {
   help: { kind: 'flag', help: 'show this' },
 };
 
-/** What the parser needs of a suite. */
+/** What the parser needs from a suite. */
 export interface Optioned<Options> {
   readonly options: OptionSpecs;
   readonly rounds: { readonly canonical: number; readonly smoke: number };
@@ -134,7 +134,7 @@ function placeholder({ kind, choices = [] }: OptionSpec): string {
   return { flag: '', whole: n, number: n, seconds: 's', numbers: 'n,m', names: 'a,b', text: 'text' }[kind];
 }
 
-/** Reads options that are in the table; each mistake is added to the list. */
+/** Reads the options in `specs`, and adds each mistake to `mistakes`. */
 export function readOptions(specs: OptionSpecs, args: readonly string[], mistakes: string[]): Given {
   const given = new Given();
   const type = ({ kind }: OptionSpec) => ({ type: kind === 'flag' ? 'boolean' : 'string' }) as const;
@@ -168,7 +168,7 @@ const whole = /^\d+$/;
 const decimal = /^\d+(\.\d+)?$/;
 const word = /^[a-z0-9-]+$/;
 
-/** What an option takes: its text in, its value out. */
+/** The schema of an option: text in, value out. */
 function schemaOf({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec): z.ZodType<unknown, string> {
   const number = (written: RegExp) =>
     z.string().regex(written).transform(Number).pipe(z.number().min(min).max(max));

@@ -1,4 +1,4 @@
-/** Pictures of a page for documents, light and dark, by a Chromium of the machine. */
+/** Takes pictures of a page for documents, light and dark, with the local Chromium. */
 import { writeFile } from 'node:fs/promises';
 import { chromium, type Page } from 'playwright-core';
 import { findProgram } from '../../lab/kit/processes.ts';
@@ -8,9 +8,9 @@ interface Shot {
   /** Where the light picture goes; the other has `-dark` before the extension. */
   readonly path: string;
   readonly viewport: { readonly width: number; readonly height: number };
-  /** Whether the page is taken as far as it scrolls. */
+  /** Whether the whole scrolling page is taken. */
   readonly fullPage: boolean;
-  /** Styles of the picture only. */
+  /** CSS of the picture only. */
   readonly style?: string;
   /** Brings the page into the state that the picture shows. */
   readonly prepare: (page: Page) => Promise<unknown>;

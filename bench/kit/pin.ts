@@ -1,13 +1,13 @@
 /**
- * Which processors a process may use. What is measured has the first processor for itself, the load the last one, the
- * stores all but the first. All servers of a suite are held to theirs in the same way, after they started.
+ * Assigns processors. The measured server has the first processor for itself, the load the last one, the stores all but
+ * the first. All servers of a suite are pinned in the same way, after they started.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { cpus } from 'node:os';
 import { promisify } from 'node:util';
 import { procFile } from './cpu.ts';
 
-/** Lists of processors as the system writes them, such as "0" or "1-3"; null: wherever the system puts it. */
+/** Lists of processors as the system writes them, such as "0" or "1-3"; null: not pinned. */
 export interface Layout {
   readonly server: string | null;
   readonly generator: string | null;
@@ -19,7 +19,7 @@ export interface Layout {
 }
 
 export interface Processors {
-  /** Those this process may use, in order; empty: the system does not report them. */
+  /** Processors this process may use, in order; empty: the system reports none. */
   readonly allowed: readonly number[];
   readonly taskset: boolean;
 }
@@ -51,12 +51,12 @@ export function layoutOf(split: boolean, { allowed, taskset }: Processors): Layo
   return { ...layout, text: `server on processor ${first}, load on ${last}, stores on ${layout.stores}` };
 }
 
-/** Holds a running process, its threads, and what it will start, to these processors; null: leaves it. */
+/** Pins a running process, its threads and its later children to these processors; null: does nothing. */
 export async function pin(pid: number, processors: string | null): Promise<void> {
   if (processors !== null) await promisify(execFile)('taskset', ['-acp', processors, String(pid)]);
 }
 
-/** A command that runs on these processors from its first moment; null: anywhere. */
+/** The command, pinned to these processors from its start; null: unchanged. */
 export function pinned(command: readonly string[], processors: string | null): readonly string[] {
   return processors === null ? command : ['taskset', '-c', processors, ...command];
 }

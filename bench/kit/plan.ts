@@ -20,7 +20,7 @@ export function schedule(
   return trials.map((trial, index) => ({ ...trial, number: index + 1 }));
 }
 
-/** Adds the A/A control, the baseline a second time, where rounds can tell noise from difference. */
+/** Adds the A/A control, a second baseline, if several rounds at one point can show the noise. */
 export function cellsWithControl(planned: Planned, rounds: number): readonly CellBase[] {
   const { cells, points, baseline, control } = planned;
   const base = cells.find(({ name }) => name === baseline);

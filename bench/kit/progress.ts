@@ -1,9 +1,9 @@
-/** What the terminal shows while trials run: one line that changes in place, or plain lines where that is not possible. */
+/** Progress while trials run: one line that changes in place, or plain lines where that is not possible. */
 
 import { clock } from '../../lab/kit/text.ts';
 import type { Trial } from './suite.ts';
 
-/** What is used of a terminal or a file. */
+/** The used part of a terminal or file. */
 export interface Output {
   write(text: string): unknown;
   readonly isTTY?: boolean;
@@ -23,7 +23,7 @@ export class Progress {
     this.#clear = out.isTTY ? '\r\u001b[2K' : '';
   }
 
-  /** Shows what a trial does now; not on a terminal, only how it begins. */
+  /** Shows the step of a trial; without a terminal, only the first one. */
   step({ number, round, cell }: Trial, text: string): void {
     const { trials, rounds } = this.#of;
     const tookMs = performance.now() - this.#beganMs;
@@ -35,7 +35,7 @@ export class Progress {
     this.#trial = number;
   }
 
-  /** Leaves a line that stays. */
+  /** Prints a line that stays. */
   end({ round, cell }: Trial, text: string): void {
     this.#out.write(`${this.#clear}  round ${round}  ${cell.name.padEnd(24)} ${text}\n`);
   }

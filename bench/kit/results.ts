@@ -5,15 +5,15 @@ import type { Machine } from '../../lab/kit/machine.ts';
 import type * as suite from './suite.ts';
 import type { Broken, GoalRow, Noise, SummaryRow } from './summary.ts';
 
-/** docs/reference/results-json.md has each field. */
+/** The fields: docs/reference/results-json.md. */
 export interface Results {
-  /** Grows when a field changes its meaning or goes. */
+  /** Grows when a field is redefined or removed. */
   readonly schema: 2;
   readonly suite: string;
   /** ISO 8601 UTC. */
   readonly startedAt: string;
   readonly finishedAt: string;
-  /** Interrupted or broken off: the trials that were finished are here. */
+  /** Interrupted or broken off: only finished trials are included. */
   readonly partial: boolean;
   /** A smoke run: no report draws a ranking from it. */
   readonly smoke: boolean;
@@ -45,7 +45,7 @@ export interface Later extends Pick<Results, 'startedAt' | 'commit'> {
   readonly cells: readonly string[];
 }
 
-/** `cells` with the control; `trials` that were planned; `options` of the suite. */
+/** `cells` with the control; `trials` as planned; `options` of the suite. */
 export interface PlanInfo extends Pick<suite.Planned, 'cells' | 'points' | 'baseline' | 'ladder'> {
   readonly rounds: number;
   readonly seed: number;
@@ -53,7 +53,7 @@ export interface PlanInfo extends Pick<suite.Planned, 'cells' | 'points' | 'base
   readonly options: Readonly<Record<string, unknown>>;
 }
 
-/** A folder named by the UTC time; a second one in the same second has a number. */
+/** Makes a folder named by the UTC time, with a number if that is taken. */
 export async function makeFolder(out: string, startedAt: Date, prefix = ''): Promise<string> {
   const name = prefix + startedAt.toISOString().slice(0, 19).replaceAll(':', '-');
   await mkdir(out, { recursive: true });
@@ -68,7 +68,7 @@ export async function makeFolder(out: string, startedAt: Date, prefix = ''): Pro
   }
 }
 
-/** Writes results.json and results.csv: after each trial, so that a crash loses one at most. */
+/** Writes results.json and results.csv: after each trial, so that a crash loses at most one. */
 export async function writeData(folder: string, results: Results): Promise<void> {
   await writeWhole(join(folder, 'results.json'), `${JSON.stringify(results)}\n`);
   await writeWhole(join(folder, 'results.csv'), toCsv(results.trials));
@@ -94,7 +94,7 @@ export async function pointLatest(out: string, folder: string): Promise<void> {
   await symlink(basename(folder), latest, 'dir').catch(() => cp(folder, latest, { recursive: true }));
 }
 
-/** What is committed: the summary, from which every chart, table and comparison is made, with four digits; no trials. */
+/** The committed form: the summary, from which all charts, tables and comparisons are made, with four digits; no trials. */
 export function forCommit(results: Results): string {
   const rounded = (_key: string, value: unknown): unknown =>
     typeof value === 'number' && !Number.isInteger(value) ? Number(value.toPrecision(4)) : value;
@@ -102,10 +102,10 @@ export function forCommit(results: Results): string {
 }
 
 /**
- * Committed results with the rows of a later run of some cells in place of theirs, or below them. Rows of a matrix are not
- * compared with each other, so they need not come from one run.
+ * Merges a later run of some cells into committed results: its rows replace those of the same cells, or are appended. Rows
+ * of a matrix are not compared with each other, so they need not come from one run.
  * @returns null when the later run replaces all: there is no matrix, or it has every cell
- * @throws when it has some cells and cannot be joined: other columns or rounds
+ * @throws when it has some cells and other columns or rounds
  */
 export function withLaterRows(before: Results, after: Results): Results | null {
   const cells = after.plan.cells.map(({ name }) => name);
@@ -144,7 +144,7 @@ export function withLaterRows(before: Results, after: Results): Results | null {
   };
 }
 
-/** One row for each result, RFC 4180: every number, text and list of texts, with the names that they have in results.json. */
+/** One row for each result, RFC 4180: every number, text and list of texts, named as in results.json. */
 export function toCsv(trials: readonly suite.TrialBase[]): string {
   const rows = trials.map((trial) => new Map(flat(trial)));
   const columns = [...new Set(rows.flatMap((row) => [...row.keys()]))];

@@ -5,7 +5,7 @@
  *                 ├─ signal ──────────────────────────────────────────▶ interrupted (130)
  *                 └─ three trials in a row that could not be run ─────▶ broken off (1)
  *
- * A trial that could not be run is noted, and the next one begins. Whatever ends a run, what was finished is reported.
+ * A trial that could not be run is noted, and the next one begins. However a run ends, finished trials are reported.
  */
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -44,7 +44,7 @@ export interface RunContext {
   readonly canonical: string;
 }
 
-/** What a run works with, and what has come of it so far. */
+/** The inputs of a run, and its results so far. */
 interface Run {
   readonly suite: Suite;
   readonly planned: Planned;
@@ -56,7 +56,7 @@ interface Run {
   readonly commit: string;
   readonly results: TrialBase[];
   readonly broken: Broken[];
-  /** Trials that were begun and came to an end. */
+  /** Trials that ended, even by an error. */
   done: number;
   ended: 'running' | 'finished' | 'interrupted' | 'broken off';
 }
@@ -121,7 +121,7 @@ async function runTrials(run: Run): Promise<void> {
   run.ended = signal.aborted ? 'interrupted' : inARow === brokenInARow ? 'broken off' : 'finished';
 }
 
-/** The whole trial or nothing of it. */
+/** All results of a trial, or none. */
 async function runTrial(run: Run, trial: Trial, onStep: (step: string) => void): Promise<TrialBase[]> {
   const { common, signal } = run.context;
   if (common.idleMs > 0) onStep('waiting until the machine is idle');
@@ -135,7 +135,7 @@ async function runTrial(run: Run, trial: Trial, onStep: (step: string) => void):
   return bare.map((result) => ({ ...stamp, ...result }));
 }
 
-/** "1,234 · 1,240 accepted/s  pass – the first of what was odd". */
+/** "1,234 · 1,240 accepted/s  pass – first finding". */
 function lineOf({ suite }: Run, results: readonly TrialBase[], cell: CellBase): string {
   const named = suite.metrics.filter(({ key }) => key === suite.report.lead);
   const isRead = ({ read }: (typeof named)[number]) => results.some((result) => read(result) !== null);
@@ -214,8 +214,8 @@ export async function writeReports(folder: string, results: Results, sweeps: Res
 }
 
 /**
- * Replaces the committed results of the suite; those of a sweep have a name of their own. A run of some rows of a matrix
- * replaces these rows. @returns the path
+ * Replaces the committed results of the suite; a sweep has its own file. A run of some rows of a matrix replaces only these.
+ * @returns the path
  */
 async function writeCanonical(folder: string, results: Results): Promise<string> {
   const { sweep } = results.plan.options;

@@ -1,18 +1,18 @@
 /**
- * What a few noisy rounds allow to say. Pure, and the same for the same numbers: resampling is seeded.
+ * Conclusions from a few noisy rounds. Pure and deterministic: resampling is seeded.
  *
- * On a shared machine the speed of a whole minute can be half of the next one's. Two strategies are therefore compared
- * within a round, as a quotient, and only the quotients of several rounds are put together:
+ * On a shared machine, one minute can run at half the speed of the next. Two strategies are therefore compared within a
+ * round, as a quotient, and only the quotients of several rounds are combined:
  *
  *   rounds ─▶ quotients ─▶ median, and a 95 % interval by the percentile bootstrap
  *                             ├─ the interval spans 1 ──────────────────────▶ tie
  *                             ├─ the median is within the noise of a control ─▶ tie
  *                             └─ otherwise ─────────────────────────────────▶ faster or slower
  *
- * The percentile bootstrap is Efron's (B. Efron, R. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). Of up to
- * five rounds its interval of the median is their range, which covers the true one in 1 − 2^(1 − rounds) of all runs: 94 % of
- * those with five rounds, 75 % with three. The A/A control, one strategy measured twice in each round, mends that: it says how
- * far apart identical rows of this run are, and the mean of the two, by which others are divided, is less noisy (`meanOf`).
+ * The percentile bootstrap is Efron's (B. Efron, R. Tibshirani: An Introduction to the Bootstrap, 1993, chapter 13). With
+ * up to five rounds, its interval is their range, which covers the true median in 1 − 2^(1 − rounds) of all runs: 94 % with
+ * five rounds, 75 % with three. The A/A control (one strategy measured twice in each round) compensates: it shows how far
+ * apart identical rows of this run are, and the mean of the two, the divisor of the others, is less noisy (`meanOf`).
  */
 import { seededRandom } from '../../lab/kit/random.ts';
 
@@ -21,14 +21,14 @@ export interface Interval {
   readonly median: number;
   readonly low: number;
   readonly high: number;
-  /** Rounds that it comes from. */
+  /** Rounds behind it. */
   readonly rounds: number;
 }
 
 const resamples = 2_000;
 const confidence = 0.95;
 
-/** The middle value; of an even number of values, the mean of the two in the middle; NaN of none. */
+/** The middle value; of an even number of values, the mean of the middle two; NaN without values. */
 export function median(values: readonly number[]): number {
   return middle(Float64Array.from(values).sort());
 }
@@ -40,7 +40,7 @@ function middle(sorted: Float64Array): number {
 }
 
 /**
- * The median with its percentile-bootstrap interval. Null of no value. One value has no interval: low and high are it.
+ * The median with its percentile-bootstrap interval. Null without values. A single value is also its low and high.
  * @param seed of the resampling; the default is as good as any
  */
 export function interval(values: readonly number[], seed = 1): Interval | null {
@@ -50,7 +50,7 @@ export function interval(values: readonly number[], seed = 1): Interval | null {
 }
 
 /**
- * The median of one run's values ÷ that of another's. Nothing is paired: both are resampled on their own. Null where one
+ * The median of one run's values ÷ that of another's. Values are not paired: each run is resampled on its own. Null if one
  * has no values, or the divisor is 0.
  */
 export function quotientOfMedians(over: readonly number[], under: readonly number[]): Interval | null {
@@ -95,7 +95,7 @@ export function quotients(over: Rates, under: Rates): number[] {
   });
 }
 
-/** How far from 1 the quotients of two identical rows typically are: the median of their distances. 0 of none. */
+/** How far from 1 the quotients of two identical rows typically are: the median of their distances; 0 if none. */
 export function noiseFloor(controlQuotients: readonly number[]): number {
   const distances = controlQuotients.map((quotient) => Math.abs(quotient - 1));
   return distances.length === 0 ? 0 : median(distances);
@@ -103,7 +103,7 @@ export function noiseFloor(controlQuotients: readonly number[]): number {
 
 export type Comparison = 'faster' | 'slower' | 'tie';
 
-/** What others are divided by: in each round the mean of the two, or the one that the round has. */
+/** The divisor of other rows: in each round the mean of the two, or the one that was measured. */
 export function meanOf(baseline: Rates, control: Rates): Rates {
   const both = [...baseline].map(
     ([round, value]) => [round, (value + (control.get(round) ?? value)) / 2] as const,
@@ -112,7 +112,7 @@ export function meanOf(baseline: Rates, control: Rates): Rates {
 }
 
 /**
- * What an interval of quotients says. One round alone says nothing: it is a tie.
+ * Classifies an interval of quotients. A single round is always a tie.
  *
  * In simulated runs with 3 % noise in each trial and five rounds (test/bench/statistics.test.ts makes them), 97 % of those with
  * identical strategies are a tie, and 97 % of those with 10 % between them are not.

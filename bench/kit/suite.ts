@@ -35,7 +35,7 @@ export interface Trial<Cell extends CellBase = CellBase> {
   readonly seed: number;
 }
 
-/** What every result of every suite has. */
+/** Fields of every result of every suite. */
 export interface TrialBase {
   readonly cell: string;
   readonly control: boolean;
@@ -45,7 +45,7 @@ export interface TrialBase {
   readonly startedAt: string;
   /** How long the whole trial took, set-up and audit included. */
   readonly durationMs: number;
-  /** Share of the machine that other work used right before the trial, 0 to 1; 0 where `--idle` did not look. */
+  /** Share of the machine that other work used right before the trial, 0 to 1; 0 without `--idle`. */
   readonly busyBefore: number;
   /** Why the figures do not count, such as a generator that was the bottleneck; empty: they count. */
   readonly invalid: readonly string[];
@@ -87,7 +87,7 @@ interface Axis {
 
 export type CurvePoint = readonly [x: number, y: number];
 
-/** A curve of a result, such as the units left over time. The summary keeps that of the round in the middle. */
+/** A curve of a result, such as the units left over time. The summary keeps that of the median round. */
 export interface Curve<Result = TrialBase> {
   readonly key: string;
   readonly title: string;
@@ -96,19 +96,19 @@ export interface Curve<Result = TrialBase> {
   read(result: Result): readonly CurvePoint[] | null;
 }
 
-/** As results.json describes it. */
+/** A curve in results.json. */
 export type CurveInfo = Omit<Curve, 'read'>;
 
 /** A figure, or a ratio of two cells in the same round, that the design asks for. */
 export interface Goal {
   readonly metric: string;
   readonly of: string;
-  /** The cell it is divided by; null: the figure itself. */
+  /** The divisor cell; null: the figure itself. */
   readonly over: string | null;
   readonly atLeast: number | null;
   readonly atMost: number | null;
   readonly what: string;
-  /** The point of the axes where it holds; left out: at the leading point. */
+  /** Where on the axes the goal holds; left out: at the leading point. */
   readonly at?: Point;
 }
 
@@ -126,11 +126,11 @@ type Keys = readonly string[];
 
 /** One chart of the page. Every chart shows all cells; checkboxes of the page switch them in all charts at once. */
 export type Chart =
-  /** Bars by rank with interval, and the verdict beside each. */
+  /** Bars by rank, each with its interval and its verdict. */
   | { readonly kind: 'ranking'; readonly metric: string }
   /** Bars of one metric, or of several stacked or side by side. */
   | { readonly kind: 'bars'; readonly title: string; readonly metrics: Keys; readonly stacked: boolean }
-  /** One line a cell from percentile to percentile: p50, p90, p99. */
+  /** One line per cell from percentile to percentile: p50, p90, p99. */
   | { readonly kind: 'range'; readonly title: string; readonly metrics: Keys }
   /** One metric along an axis of the points, as small multiples. */
   | { readonly kind: 'sweep'; readonly title: string; readonly metric: string; readonly axis: string }
@@ -148,10 +148,10 @@ export interface Section {
   readonly charts: readonly Chart[];
 }
 
-/** What a report needs to know of a suite. results.json holds it, so that a report needs the file alone. */
+/** What a report needs from a suite. results.json includes it, so that a report needs only that file. */
 export interface ReportLayout {
   readonly title: string;
-  /** The metric that ranks, and by which the sentence sums up; in words, "accepted attempts a second". */
+  /** The metric of the ranking and of the report's sentence; in words, "accepted attempts a second". */
   readonly lead: string;
   readonly leadText: string;
   /** What a cell is called: "strategy", "lock". */
@@ -163,7 +163,7 @@ export interface ReportLayout {
   /** Paragraphs: what was measured and how to read it; what the measurement does not show. */
   readonly notes: readonly string[];
   readonly limits?: readonly string[];
-  /** What is audited, where it is not every cell: "strategy". */
+  /** Noun of the audited cells, if not `noun`: "strategy". */
   readonly audited?: string;
   /** What a passed audit says: "sold exactly the stock". */
   readonly passed?: string;
@@ -194,7 +194,7 @@ export interface MatrixCell {
   readonly word: string;
   /** Beside the word, such as a duration; empty: none. */
   readonly figure: string;
-  /** A sentence: what happened, or why nothing could. */
+  /** A sentence: what happened, or why it was not tried. */
   readonly text: string;
   readonly picture: Lanes | null;
 }
@@ -204,7 +204,7 @@ export interface Lanes {
   readonly endMs: number;
   /** When the fault lasted. */
   readonly band: readonly [from: number, to: number];
-  /** Two lanes at once are wrong. */
+  /** Overlapping lanes are wrong. */
   readonly exclusive: boolean;
   readonly lanes: readonly {
     readonly name: string;
@@ -214,8 +214,8 @@ export interface Lanes {
 }
 
 /**
- * An axis of which one trial measures several values, such as connections: `values` are measured at each point, and `lead`
- * is the one that all cells are ranked at; each cell's best is also shown.
+ * An axis along which one trial measures several values, such as connections: `values` are measured at each point, and all
+ * cells are ranked at `lead`; each cell's best is also shown.
  */
 export interface Ladder {
   readonly axis: string;
@@ -223,12 +223,12 @@ export interface Ladder {
   readonly lead: number;
 }
 
-/** What a suite plans; the kit multiplies it by rounds and adds the A/A control. */
+/** The plan of a suite; the kit repeats it in rounds and adds the A/A control. */
 export interface Planned<Cell extends CellBase = CellBase> {
   readonly cells: readonly Cell[];
   /** At least one; several are a sweep. */
   readonly points: readonly Point[];
-  /** The name of the cell that the others are divided by; null: nothing is divided. */
+  /** The cell by which the others are divided; null: nothing is divided. */
   readonly baseline: string | null;
   /** Whether the baseline is measured a second time in each round, as the A/A control. */
   readonly control: boolean;
@@ -237,13 +237,13 @@ export interface Planned<Cell extends CellBase = CellBase> {
   readonly shown: Readonly<Record<string, unknown>>;
 }
 
-/** From before the first trial until after the last one. */
+/** Open from before the first trial until after the last. */
 export interface Session<Cell extends CellBase = CellBase, Result extends TrialBase = TrialBase>
   extends AsyncDisposable {
   runTrial(trial: Trial<Cell>, onStep: (step: string) => void): Promise<readonly Bare<Result>[]>;
   /** Versions of servers the suite started by itself, for results.json. */
   readonly versions?: Readonly<Record<string, string>>;
-  /** What makes the load, and how it is held to processors. */
+  /** The load generator, and how it is pinned. */
   readonly generator: string;
 }
 
@@ -254,7 +254,7 @@ export interface Suite<
 > extends Optioned<Options> {
   readonly name: string;
   readonly title: string;
-  /** Under the list of options of `--help`. */
+  /** Follows the options in `--help`. */
   readonly help: string;
   /** @returns the plan, or every mistake in names */
   plan(

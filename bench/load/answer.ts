@@ -1,4 +1,4 @@
-/** What an HTTP answer to a purchase means. Called for every answer of a load, also inside k6, so it parses no JSON. */
+/** What an HTTP answer to a purchase means. Runs for every answer of a load, even inside k6, so it parses no JSON. */
 import type { AttemptOutcome } from '../../lab/history.ts';
 
 export interface Answer {
@@ -25,10 +25,10 @@ export function readAnswer(status: number, body: string): Answer {
   return { outcome: problems[`${status} ${problemIn.exec(body)?.[1]}`] ?? 'unexpected', orderId: null };
 }
 
-/** Characters of an answer outside the contract that are kept. */
+/** How many characters of an unexpected answer are kept. */
 export const quotedLength = 300;
 
-/** The line of `readLines` (recorder.ts) for the answer to attempt n. */
+/** The answer to attempt n as a line for `readLines` (recorder.ts). */
 export function answerLine(n: number, us: number, status: number, body: string): string {
   const { outcome, orderId } = readAnswer(status, body);
   const quoted = outcome === 'unexpected' ? [body.slice(0, quotedLength)] : [];

@@ -2,7 +2,7 @@
  * A worker of autocannon: one load, then its numbers. The context of `setupRequest` and `onResponse` belongs to one
  * connection and one request. autocannon builds each request anew, so that an attempt costs 50 µs of CPU.
  *
- * autocannon 9 keeps half an answer of a lost connection in its parser, and may take it for the begin of a later one. An
+ * autocannon 9 keeps a partial answer of a lost connection in its parser, and may take it for the start of another. An
  * accepted answer therefore counts for its attempt only if it names the customer, and no attempt has two answers.
  */
 import { readFile, writeFile } from 'node:fs/promises';

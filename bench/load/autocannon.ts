@@ -1,6 +1,6 @@
 /**
- * autocannon as the generator, where wrk is not installed: worker processes, one for two processors that the load may use,
- * up to four. It takes several times the CPU of wrk, so that on few processors it limits the fastest servers.
+ * autocannon as the generator, where wrk is not installed: worker processes, one per two processors that the load may use,
+ * at most four. It needs several times the CPU of wrk: on few processors it limits the fastest servers.
  */
 import { join } from 'node:path';
 import { startProgram } from '../../lab/kit/processes.ts';
@@ -18,7 +18,7 @@ export interface WorkerLoad extends Omit<RateLoad, 'record' | 'onSent' | 'signal
 
 export type FromWorker =
   | { readonly kind: 'ready' }
-  /** Now and then under load. */
+  /** Regularly under load. */
   | { readonly kind: 'sent'; readonly sent: number }
   | { readonly kind: 'done'; readonly sent: number; readonly numbers: RateNumbers };
 type Done = Extract<FromWorker, { kind: 'done' }>;
@@ -44,7 +44,7 @@ export function autocannonGenerator(
       await Promise.all(workers.map((worker) => worker.receive(isReady, { signal })));
       for (const { pid } of workers) await pin(pid, processors);
       const files = workers.map((_, index) => join(folder, `lines-${index}.txt`));
-      // A load without an end in time ends after its attempts, or with the signal.
+      // A load without a duration ends after its attempts, or with the signal.
       const withinMs = durationMs === null ? 2 ** 31 - 1 : durationMs + resultWithinMs;
       const isDone = (message: FromWorker): message is Done => message.kind === 'done';
       const sent = workers.map(() => 0);
@@ -64,7 +64,7 @@ export function autocannonGenerator(
   };
 }
 
-/** What one worker does of a load. */
+/** The share of one worker. */
 export function shareOf(load: RateLoad, index: number, count: number): Omit<WorkerLoad, 'lines'> {
   const { url, saleIds, prefix, tickets, connections, durationMs, attempts } = load;
   const part = (whole: number): number => Math.floor((whole + count - 1 - index) / count);
@@ -73,7 +73,7 @@ export function shareOf(load: RateLoad, index: number, count: number): Omit<Work
   return { ...all, first: index + 1, step: count, ...own };
 }
 
-/** Sums; a percentile is that of the slowest worker, since percentiles cannot be added. */
+/** Sums the counts; a percentile is the slowest worker's, since percentiles cannot be added. */
 export function merged(parts: readonly RateNumbers[]): RateNumbers {
   const sum = (key: 'answers' | 'refused' | 'unanswered' | 'cpuS'): number =>
     parts.reduce((total, part) => total + (part[key] ?? 0), 0);

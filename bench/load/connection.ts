@@ -1,11 +1,11 @@
 /**
- * One connection of the open loop, with one attempt at a time: an undici `Client` each instead of a `Pool`, which scans its
- * connections (42 µs of CPU a request with 512 of them, instead of 31) and hides waiting in its queue.
+ * One connection of the open loop, with one attempt at a time: an undici `Client`, not a `Pool`, which would scan its
+ * connections (42 µs of CPU a request with 512 of them, instead of 31) and hide waiting in its queue.
  */
 import { Client, type Dispatcher } from 'undici';
 
 export interface Connection {
-  /** Connects with a request that is not recorded. @throws when there is no server; attempts then find none, too */
+  /** Connects with a request that is not recorded. @throws when there is no server; attempts then find none either */
   open(signal: AbortSignal | undefined): Promise<void>;
   send(attempt: number, user: string): void;
   close(): Promise<void>;
@@ -17,11 +17,11 @@ export interface Events {
   sent(attempt: number): void;
   /** Its answer is complete. */
   answered(attempt: number, status: number, body: string): void;
-  /** It was answered, or never will be. Called from inside undici's parser: the next `send` must wait for its return. */
+  /** The attempt was answered, or never will be. Called from inside undici's parser: the next `send` must wait for its return. */
   finished(attempt: number, connection: Connection): void;
 }
 
-/** @param timeoutMs for an answer, and for a part of it; undici checks every half second */
+/** @param timeoutMs to connect, for headers, and for each part of a body; undici checks every 0.5 s */
 export function connectionTo(url: string, path: string, timeoutMs: number, events: Events): Connection {
   const timeouts = { headersTimeout: timeoutMs, bodyTimeout: timeoutMs, connectTimeout: timeoutMs };
   const client = new Client(url, { pipelining: 1, ...timeouts });

@@ -1,4 +1,4 @@
-/** Chooses what makes a closed loop; the same one for every cell of a run. */
+/** Chooses the generator of closed loops, the same for every cell of a run. */
 import { spawnSync } from 'node:child_process';
 import { findProgram } from '../../lab/kit/processes.ts';
 import type { Layout } from '../kit/pin.ts';
@@ -8,7 +8,7 @@ import { wrkGenerator } from './wrk.ts';
 
 export const generatorNames = ['auto', 'wrk', 'autocannon'] as const;
 
-/** @returns the generator, or what is wrong with the choice */
+/** @returns the generator, or the mistake in the choice */
 export function chooseGenerator(
   wanted: (typeof generatorNames)[number],
   layout: Layout,

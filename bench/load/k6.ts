@@ -1,6 +1,6 @@
 /**
- * k6 as the generator: a process that runs bench/load/k6/purchase.ts. Its console goes into a file for `readLines`, which k6
- * writes at once. Times are those of k6's clock, which a correction of the machine's time moves.
+ * k6 as the generator: a process that runs bench/load/k6/purchase.ts. k6 writes its console, unbuffered, into a file
+ * for `readLines`. Times are those of k6's clock, which follows corrections of the machine's time.
  *
  * k6 uses the network for the load alone: no usage report, extensions, API server, dashboard or proxy. Neither a
  * configuration file nor K6_ variables of the user change what the script does.
@@ -20,9 +20,9 @@ export interface K6Load
   readonly script: 'rush' | 'fixed';
   /** Arrivals a second in a rush. */
   readonly ratePerSecond: number;
-  /** No attempt begins after this; at least 1,000, k6 takes no less. */
+  /** No attempt begins after this; at least 1,000, k6's minimum. */
   readonly durationMs: number;
-  /** A folder for temporary files is made in it, and removed. */
+  /** A temporary folder is made in it, and removed. */
   readonly folder: string;
   /** Ends the load at once. */
   readonly signal: AbortSignal;
@@ -31,7 +31,7 @@ export interface K6Load
 export interface K6Result extends Recorded {
   /** Attempts that k6 should have begun and did not: no virtual user was free, or time was up for a fixed list. */
   readonly dropped: number;
-  /** "stampede_latency p(99)<1000", and whether it was kept; empty when k6 was ended before. */
+  /** "stampede_latency p(99)<1000", and whether it was met; empty if k6 was ended early. */
   readonly thresholds: readonly { readonly name: string; readonly passed: boolean }[];
   readonly cpuS: number | null;
 }
@@ -40,7 +40,7 @@ export const k6Hint =
   'k6 was not found in $K6, on PATH, or in the bin folder of $GOPATH (~/go). Install it with `go install go.k6.io/k6@latest`, ' +
   'or from the packages of Grafana: https://grafana.com/docs/k6/latest/set-up/install-k6/';
 
-/** The path of k6; null: there is none. What $K6 names is not replaced by another. */
+/** The path of k6; null: there is none. A program that $K6 names is never replaced. */
 export function findK6(): string | null {
   const { K6: named, GOPATH } = process.env;
   if (named) return isProgram(named) ? named : null;
@@ -48,19 +48,19 @@ export function findK6(): string | null {
   return findProgram('k6') ?? findProgram('k6', folders);
 }
 
-/** Beyond the load and its last answers: virtual users made, the sale read, the result written. */
+/** Extra time to make virtual users, read the sale and write the result. */
 const aroundMs = 120_000;
-/** k6's exit codes for runs that came to their end: in order, with missed thresholds. */
+/** How k6 ends complete runs: in order, or with missed thresholds. */
 const endedWell = ['ended with code 0', 'ended with code 99'];
 
-/** @throws when k6 is missing, or fails; missed thresholds and an abort are no failures */
+/** @throws when k6 is missing, or fails; missed thresholds and an abort are not failures */
 export async function runK6(load: K6Load): Promise<K6Result> {
   const { users, saleId, signal } = load;
   const program = findK6();
   if (program === null) throw new Error(k6Hint);
   const nothing = { history: [], strangeAnswers: [], dropped: 0, thresholds: [], cpuS: null };
   if (signal.aborted || users.length === 0) return nothing;
-  // k6 takes a relative path for one that begins at its script.
+  // k6 resolves relative paths from its script.
   const folder = await mkdtemp(join(resolve(load.folder), 'k6-'));
   const file = (name: string): string => join(folder, name);
   try {

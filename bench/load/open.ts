@@ -29,27 +29,27 @@ export interface OpenLoad {
   readonly users: readonly string[];
   /** The intended start of each attempt, µs since the load began, ascending; as long as `users` (attempts.ts). */
   readonly schedule: Float64Array;
-  /** Opened before the load begins, and kept alive; an attempt has one of them for itself. */
+  /** Opened before the load begins, and kept alive; each attempt has one to itself. */
   readonly connections: number;
-  /** Attempts in flight or waiting for a connection; one beyond them is dropped. */
+  /** Most attempts in flight or waiting for a connection; others are dropped. */
   readonly maxOutstanding: number;
-  /** The server may be slower than attempts come: that they wait is no fault of the generator. */
+  /** The server may be slower than the arrivals: waiting is not the generator's fault. */
   readonly mayWait?: boolean;
   /** An attempt without an answer is `unknown` after this (or up to a second later); at least 1,000. */
   readonly requestTimeoutMs: number;
   /** Ends the load at once: the service is gone, or the user wants to stop. */
   readonly signal?: AbortSignal;
-  /** Called when the load begins, after the connections are open. `originMs`: the zero of the history, of `performance.now`. */
+  /** Called when the load begins, after the connections are open. `originMs`: the history's zero by `performance.now`. */
   readonly onBegin?: (originMs: number) => void;
   /** Called a few times a second with the attempts answered so far. */
   readonly onProgress?: (answers: number) => void;
   /** Called for each answer. @returns true: no attempt begins from now on; outstanding answers are awaited */
   readonly onAnswer?: (answer: Answer) => boolean;
-  /** Called for each attempt that ends without an answer: it was sent, or it was dropped or found no connection. */
+  /** Called for each attempt that ends without an answer; not sent: dropped, or no connection. */
   readonly onMissing?: (wasSent: boolean) => void;
 }
 
-/** Times of the history count from the load's begin: an intended start is `schedule[record.id]`. */
+/** Times of the history count from the load's start: an intended start is `schedule[record.id]`. */
 export interface OpenResult extends Recorded {
   readonly sending: Sending;
   /** Why the figures say more about the generator than about the service; empty: they do not. */
@@ -60,7 +60,7 @@ const progressEveryMs = 200;
 /** Connections opened at the same time: fewer than the backlog of any server. */
 const openAtOnce = 64;
 
-/** Whatever the server does ends in the result. @throws RangeError when `users` and `schedule` differ in length */
+/** Server failures end up in the result. @throws RangeError when `users` and `schedule` differ in length */
 export async function runOpenLoop(load: OpenLoad): Promise<OpenResult> {
   const { users, schedule, signal } = load;
   if (users.length !== schedule.length) {
@@ -204,7 +204,7 @@ class OpenLoop implements Events {
     this.#utilization ??= performance.eventLoopUtilization(this.#idleBefore).utilization;
   }
 
-  /** Whole µs, up: no attempt is sent before its intended start. */
+  /** Whole µs, rounded up: no attempt is sent before its intended start. */
   #nowUs(): number {
     return Math.ceil((performance.now() - this.#originMs) * 1_000);
   }
@@ -228,7 +228,7 @@ class OpenLoop implements Events {
 
 /**
  * A young process sends its first ten thousand requests late, and drops some, until its code is compiled. A server in this
- * process takes 2.5 s of these, so that no service under test has a part in it.
+ * process takes 2.5 s of these, instead of a service under test.
  * @param connections as many as will be used afterwards
  */
 export async function warmGeneratorUp(connections: number, signal: AbortSignal): Promise<void> {

@@ -5,7 +5,7 @@
  *   accepted ──paid──▶ paid
  *       └──cancelled──▶ cancelled (one answer is 200, the other 409) ──every other one is paid too late──▶ refund-due
  *
- * It is in neither history nor figures. An unexpected answer is reported; what became of the orders is the audit's matter.
+ * These requests are in neither history nor figures. Unexpected answers are reported; the audit judges the orders.
  */
 
 export interface PostLoad {
@@ -14,15 +14,15 @@ export interface PostLoad {
   /** Accepted orders. At most a third of them is paid, and as many are cancelled. */
   readonly orderIds: readonly string[];
   readonly priceCents: number;
-  /** False: none is cancelled. */
+  /** False: no cancellations. */
   readonly mayCancel: boolean;
   /** No request begins after this; 20 s by default. */
   readonly durationMs?: number;
-  /** Ends it at once. */
+  /** Ends the run at once. */
   readonly signal: AbortSignal;
 }
 
-/** How many orders became what; the cancelled ones include those that were then paid too late. */
+/** Orders by result; the cancelled ones include those that were then paid too late. */
 export type PostLoadCounts = Readonly<Record<'paid' | 'cancelled' | 'refundDue', number>>;
 
 export interface PostLoadResult extends PostLoadCounts {
@@ -30,13 +30,13 @@ export interface PostLoadResult extends PostLoadCounts {
   readonly findings: readonly string[];
 }
 
-/** Orders that are paid, and orders that are cancelled, at most. */
+/** Most orders that are paid, and most that are cancelled. */
 const most = 50;
 const pairsInFlight = 8;
 const requestTimeoutMs = 10_000;
 const quotedLength = 200;
 
-/** Never throws for what the service does or does not answer. */
+/** Never throws because of bad or missing answers. */
 export async function runPostLoad(load: PostLoad): Promise<PostLoadResult> {
   const { orderIds, priceCents, mayCancel, signal } = load;
   const untilMs = performance.now() + (load.durationMs ?? 20_000);

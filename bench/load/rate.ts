@@ -9,18 +9,18 @@ export interface RateLoad {
   readonly connections: number;
   /** Letters in front of the customers' numbers: loads with different letters have different customers. */
   readonly prefix: string;
-  /** After so many customers the first one comes again; left out: each attempt is another customer's. */
+  /** Number of customers, who take turns; left out: each attempt is another customer's. */
   readonly customers?: number;
-  /** What ends it: one of the two. Null: the other. */
+  /** One of these two ends the load; the other is null. */
   readonly durationMs: number | null;
   readonly attempts: number | null;
   /** Whether each attempt is recorded, for an audit; costs the generator some µs an attempt. */
   readonly record: boolean;
   /** A file with the purchase ticket of attempt n on line n, counted from 1; left out: attempts carry none. */
   readonly tickets?: string;
-  /** Called now and then with the attempts sent so far. */
+  /** Called regularly with the attempts sent so far. */
   readonly onSent?: (attempts: number) => void;
-  /** Ends it at once, with this signal's reason. */
+  /** Ends the load at once, with this signal's reason. */
   readonly signal: AbortSignal;
 }
 
@@ -29,7 +29,7 @@ export interface RateNumbers {
   readonly answers: number;
   /** Answers with a status of 400 or more. */
   readonly refused: number;
-  /** Requests without an answer, but for those in flight at the end. */
+  /** Requests without an answer, except those in flight at the end. */
   readonly unanswered: number;
   /** As the generator reports it; null: nothing was answered. */
   readonly latencyMs: { readonly p50: number; readonly p99: number } | null;
@@ -49,7 +49,7 @@ export interface Generator {
 
 /** An attempt without an answer after this counts as unanswered: longer than any wait inside the service. */
 export const answerTimeoutMs = 15_000;
-/** After its end, a load may take so long to report its result. */
+/** How long a load may take to report its result. */
 export const resultWithinMs = 30_000;
 /** Customers are numbered from here: all names, and so all requests, are equally long. */
 export const firstCustomer = 1_000_000_000;

@@ -65,8 +65,8 @@ type Line = readonly [
 ];
 
 /**
- * Reads files of one clock with a JSON array a line: `[n,µs]` when attempt n was sent, `[n,µs,status,outcome,order]` when it
- * was answered, with the body behind it if the answer is outside the contract. An incomplete last line is left out: its
+ * Reads files of one clock, with a JSON array per line: `[n,µs]` when attempt n was sent, `[n,µs,status,outcome,order]` when it
+ * was answered, followed by the body if the answer is outside the contract. An incomplete last line is left out: its
  * writer was ended. Times of the history are µs since the first attempt.
  * @throws for a line that is not JSON, or an answer to an attempt that was not sent
  */

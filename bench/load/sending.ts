@@ -1,7 +1,7 @@
 /** How well an open loop kept its schedule, and whether its figures say more about the service than about the generator. */
 import { percentile } from '../kit/percentile.ts';
 
-/** In ms; all 0 when there is nothing. Exact: the smallest value that p % of all values do not exceed. */
+/** In ms; all 0 without values. Exact: the smallest value that p % of all values do not exceed. */
 export interface Percentiles {
   readonly p50: number;
   readonly p99: number;
@@ -16,7 +16,7 @@ export interface Sending {
   readonly dropped: number;
   /** Never sent: the connection could not be opened. */
   readonly unconnected: number;
-  /** The load was ended before their time. */
+  /** Not due before the load was ended. */
   readonly notBegun: number;
   /** From the intended start until the request was handed to its socket. */
   readonly lagMs: Percentiles;
@@ -34,7 +34,7 @@ export function percentiles(valuesUs: ArrayLike<number>): Percentiles {
 
 /**
  * Why the schedule counts as not kept; empty: it was kept.
- * @param load `mayWait`: the server may be slower than attempts come: waits for a connection, and drops, are its doing
+ * @param load `mayWait`: the server may be slower than the arrivals; it then causes waits for a connection, and drops
  */
 export function whyInvalid(
   { scheduled, dropped, unconnected, lagMs, ownLagMs, utilization }: Sending,

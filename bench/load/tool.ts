@@ -4,7 +4,7 @@ import { startTool, type ToolOptions } from '../../lab/kit/processes.ts';
 import { cpuSeconds } from '../kit/cpu.ts';
 
 interface Run extends Pick<ToolOptions, 'command' | 'env'> {
-  /** Interrupts it. */
+  /** Interrupts the tool. */
   readonly signal: AbortSignal;
   /** It is interrupted after this; null: it ends by itself. */
   readonly durationMs: number | null;
@@ -14,11 +14,11 @@ interface Run extends Pick<ToolOptions, 'command' | 'env'> {
   readonly onLine?: (line: string, end: () => void) => void;
 }
 
-/** After an interrupt it may take so long to end in order. */
+/** How long the tool may take to end after `signal`. */
 const interruptMs = 3_000;
 const cpuEveryMs = 200;
 
-/** @returns how it ended ("ended with code 0"), its CPU time, null: not known, and its last lines */
+/** @returns how it ended ("ended with code 0"), its CPU time (null: not known), and its last lines */
 export async function runTool({ command, env, signal, durationMs, withinMs, onLine }: Run) {
   let cpuS: number | null = null;
   const readCpu = (): void => {

@@ -1,7 +1,7 @@
 /**
- * wrk as the generator: one thread, and a script that builds each request from two constant parts and a number. wrk knows
- * whole seconds and no number of requests, so it is started for longer and interrupted, after which it reports what it
- * measured by its own clock.
+ * wrk as the generator: one thread, and a script that builds each request from two constant parts and a number. wrk takes
+ * whole seconds and no number of requests, so it is started for longer and interrupted; it then reports what it measured
+ * by its own clock.
  *
  * wrk's script does not see which connection an answer came from, but an accepted answer names its customer. A refused one
  * does not: such attempts stay in the history as unknown, which no audit takes for an order, and wrk counts them.
@@ -21,7 +21,7 @@ interface Wrk {
   readonly folder: string;
 }
 
-/** The script reports its count after so many attempts, or after a fiftieth of all: seldom enough to cost nothing. */
+/** The script reports its count after this many attempts, or a fiftieth of all: rarely enough to cost nothing. */
 const tellEvery = 20_000;
 const dayMs = 86_400_000;
 
@@ -60,7 +60,7 @@ export function wrkGenerator({ program, name, layout, folder }: Wrk): rate.Gener
   };
 }
 
-/** A request up to the customer's number, or up to the ticket that stands before `afterTicket`. */
+/** A request up to the customer's number, or up to the ticket, which precedes `afterTicket`. */
 export function requestHead({ url, prefix, tickets }: Shape, saleId: number): string {
   const body = `{"userId":"${prefix}`;
   const length = body.length + String(rate.firstCustomer).length + tail.length;
@@ -70,7 +70,7 @@ export function requestHead({ url, prefix, tickets }: Shape, saleId: number): st
 }
 type Shape = Pick<rate.RateLoad, 'url' | 'prefix' | 'tickets'>;
 const afterTicket = '\r\n';
-/** And after it. */
+/** The end of a request. */
 const tail = '"}';
 
 /** A Lua string; requests and paths need no other escapes than those of JSON. */
@@ -110,7 +110,7 @@ end
 `;
 }
 
-/** wrk calls `request` once before the load, to look at the request: that one is not an attempt. */
+/** wrk calls `request` once before the load, to inspect the request: this is not an attempt. */
 const recording = (path: string): string => `local ffi = require("ffi")
 ffi.cdef("typedef struct { long s; long ns; } stampede_time; int clock_gettime(int clock, stampede_time *time);")
 local time = ffi.new("stampede_time")

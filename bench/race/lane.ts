@@ -15,7 +15,7 @@ const STALL_MS = 1_500;
 /** A pause that begins later than this after the heal is not attributed to the fault. */
 const AFTER_HEAL_MS = 3_000;
 
-/** Whether a pause that begins then is attributed to the fault. */
+/** Whether a pause that begins at `atMs` is attributed to the fault. */
 const isOfFault = ({ healedMs }: Struck, atMs: number): boolean =>
   healedMs === null || atMs < healedMs + AFTER_HEAL_MS;
 
@@ -34,7 +34,7 @@ export class Lane {
   readonly #counts = { accepted: 0, soldOut: 0, busy: 0, unknown: 0, unsent: 0 };
   readonly #bins: number[] = [];
   readonly #struck: Struck[] = [];
-  /** When the last attempt was accepted, or refused as sold out. */
+  /** When the last attempt was accepted, replayed or sold out. */
   #decidedMs = 0;
   #decided = 0;
   #allSoldMs: number | null = null;

@@ -21,9 +21,9 @@ import { runOpenLoop } from '../load/open.ts';
 import { Lane } from './lane.ts';
 import type { Phase, RaceOptions, RaceView, Strike } from './view.ts';
 
-/** What each round trip to a store takes in addition: simulated distance. Overlapping reads cause overselling. */
+/** Time added to each round trip to a store: simulated distance. Overlapping reads cause overselling. */
 const RTT_MS = 2;
-/** Connections of a lane: enough for two seconds of the default rate, which stay open during a fault. */
+/** Connections of a lane: enough for all attempts at the default rate during a fault of 2 s. */
 const CONNECTIONS = 256;
 const TIMEOUT_MS = 6_000;
 const VIEW_EVERY_MS = 200;
@@ -163,7 +163,7 @@ export class Race {
     }
   }
 
-  /** Opens all shops concurrently and keeps those that opened, so that `#close` ends them. @throws the first failure */
+  /** Opens all shops concurrently; `#close` ends those that opened. The first failure stops the race. */
   async #prepare(): Promise<void> {
     const { signal } = this.#stop;
     const folder = await temporaryFolder('stampede-race-');
@@ -246,7 +246,7 @@ export class Race {
   }
 }
 
-/** Exactly this many arrival times, µs: a Poisson process, truncated or redrawn for longer. */
+/** The first `customers` arrival times, µs, of a Poisson process of twice the mean duration. */
 function arrivals(customers: number, ratePerSecond: number, seed: number): Float64Array {
   const meanMs = (customers / ratePerSecond) * 1_000;
   const enough = poisson({ ratePerSecond, durationMs: 2 * meanMs + 1_000, seed });

@@ -36,7 +36,7 @@ function summaryOf({ options, strikes, lanes }: RaceView): string {
   return [head, '', ...[[...columns, ...faults], rule, ...rows].map(line)].join('\n');
 }
 
-/** For a document, which is narrower than a screen: hides buttons, notes, counts and shadows. */
+/** CSS for a document, narrower than a screen: hides buttons, notes, counts and shadows. */
 const still = `.desk, .row > .pill, .answers, main > p { display: none } .card { box-shadow: none }
   .lane { grid-template-columns: 196px 116px minmax(0, 1fr) 216px }`;
 

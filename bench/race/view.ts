@@ -79,7 +79,7 @@ export interface RaceView {
   readonly options: RaceOptions;
   /** 0 before the first customer; constant after the last answer. */
   readonly elapsedMs: number;
-  /** When the last customer comes. */
+  /** When the last customer arrives. */
   readonly durationMs: number;
   readonly strikes: readonly Strike[];
   readonly lanes: readonly LaneView[];
@@ -87,7 +87,7 @@ export interface RaceView {
   readonly problem: string | null;
 }
 
-/** The page draws one column for each. */
+/** The page draws one column per bin. */
 export const BIN_MS = 500;
 
 /** Units of a lane that were sold beyond the stock, in each bin. */

@@ -1,6 +1,6 @@
 /**
- * The reference of a strategy that decides in Postgres: how many orders pgbench commits with the strategy's statements, on
- * as many connections as the service has, and nothing around it.
+ * The reference of a strategy that decides in Postgres: how many orders pgbench commits with the strategy's statements
+ * alone, on as many connections as the service has.
  */
 import { readdirSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
@@ -33,12 +33,12 @@ export interface Reference {
 }
 
 const saleId = 1;
-/** More than it sells; a unit of `skip-locked` is a row. */
+/** More than pgbench sells; a `skip-locked` unit is a row. */
 const unitsPerSecond = 8_000;
-/** As many as one process of the service has. */
+/** As many as one service process has. */
 const connections = String(limits.postgresPoolSize);
 
-/** @returns null where pgbench is not installed */
+/** @returns null if pgbench is not installed */
 export async function measureReference(options: ReferenceOptions): Promise<Reference | null> {
   const { strategy, databaseUrl, warmupMs, durationMs, layout, folder, signal } = options;
   const program = findPgbench();
@@ -67,7 +67,7 @@ export async function measureReference(options: ReferenceOptions): Promise<Refer
   });
 }
 
-/** On PATH, or in the folders of Debian's packages, the newest version first; null: there is none. */
+/** In the folders of Debian's packages, the newest version first, or on PATH; null: there is none. */
 function findPgbench(): string | null {
   const root = '/usr/lib/postgresql';
   let versions: string[] = [];
@@ -82,7 +82,7 @@ function findPgbench(): string | null {
   );
 }
 
-/** Where Postgres is, for programs that use libpq: a password does not belong on a command line. */
+/** The connection for programs that use libpq: a password does not belong on a command line. */
 function libpqEnv(databaseUrl: string): Record<string, string> {
   const url = new URL(databaseUrl);
   return {

@@ -4,9 +4,9 @@ import { withPostgres } from '../../lab/servers/stores.ts';
 export interface Sales {
   /** Numbered from 1. */
   readonly sales: number;
-  /** Buyers that each of them has; no load has the same customers. */
+  /** Earlier buyers of each sale; no load has the same customers. */
   readonly buyers: number;
-  /** Units that each of them offers, sold ones included. */
+  /** Units of each sale, sold ones included. */
   readonly stock: number;
 }
 
@@ -23,14 +23,14 @@ const BUYERS = `
   INSERT INTO points_entries (user_id, source_type, source_id, points)
   SELECT user_id, 'order', id::text, points_earned(price_cents) FROM placed`;
 
-/** Into a database that is migrated and has no sale. */
+/** Requires a migrated database without sales. */
 export async function insertSales(databaseUrl: string, { sales, buyers, stock }: Sales): Promise<void> {
   await withPostgres(databaseUrl, async (client) => {
     await client.query(SALES, [sales, stock, buyers]);
     if (buyers === 0) return;
     await client.query(BUYERS, [buyers]);
-    // Or else autovacuum does it in the middle of the load. Empty tables are left alone, as autovacuum leaves them: the
-    // planner would believe that they stay empty, and a prepared statement keeps its plan.
+    // Otherwise autovacuum does this during the load. Empty tables are skipped, as autovacuum skips them: the planner
+    // would assume that they stay empty, and a prepared statement keeps its plan.
     await client.query('VACUUM ANALYZE orders, points_entries');
   });
 }

@@ -1,7 +1,7 @@
 /**
- * The statements of an attempt with a strategy that decides in Postgres, as a script for pgbench. They are not written down
- * a second time: the strategy makes an attempt on connections whose queries are recorded, and the sale, the customer, the
- * order and the deadline are found again among the values.
+ * The statements of an attempt with a strategy that decides in Postgres, as a script for pgbench. They are not duplicated:
+ * the strategy makes an attempt on connections whose queries are recorded, and the script replaces the sale, the customer,
+ * the order and the deadline among the values.
  */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
@@ -15,14 +15,14 @@ interface Recorded {
   readonly values: readonly unknown[];
 }
 
-/** A version that no other value is equal to. */
+/** A version that equals no other value. */
 const markedVersion = 987_654_321;
-/** Deadlines are absolute: this one does not come. */
+/** Deadlines are absolute: this one never comes. */
 const noDeadline = '2099-01-01T00:00:00Z';
-/** Unique, and ascending for each client, as UUIDv7 are: pgbench makes none, and an order has one id in every statement. */
+/** Unique and ascending per client like UUIDv7, which pgbench cannot make; all statements of an order get the same id. */
 const newOrder = `('01900000-0000-7000-' || lpad(to_hex(:client_id::bigint), 4, '8') || '-' || lpad(to_hex(:n::bigint), 12, '0'))::uuid`;
 
-/** Has the strategy make two attempts on the sale. @returns a script of the second one, which needs `-D n=0` */
+/** Lets the strategy make two attempts on the sale. @returns a script of the second one; it needs `-D n=0` */
 export async function pgbenchScript(name: string, databaseUrl: string, saleId: number): Promise<string> {
   const recorded: Recorded[] = [];
   const second = await attemptTwice(name, databaseUrl, saleId, recorded);

@@ -2,7 +2,7 @@ import type { HistoryRecord } from '../history.ts';
 import { quantity } from '../kit/text.ts';
 import { type CheckResult, type Evidence, groupBy, isActive, type OrderRow, tally } from './check.ts';
 
-/** Within the `Retry-After` of an unknown outcome it becomes known: a later repeat has the final answer. */
+/** An unknown outcome becomes known within its `Retry-After`: a later repeat has the final answer. */
 const UNKNOWN_US = 4_000_000;
 
 const wrongs = {
@@ -18,9 +18,9 @@ const wrongs = {
 type Wrong = keyof typeof wrongs;
 
 /**
- * P6: no answer turns out to be false. Answers to one customer that contradict one another, or what became of the order that
- * they name. Customers without any answer that could name an order are counted as `phantom`, and two active orders of a
- * customer as `duplicates`.
+ * P6: no answer turns out to be false. Counts answers to a customer that contradict one another, or the fate of the order that
+ * they name. `phantom` counts orders of customers without any answer that could name an order, and `duplicates` two active
+ * orders of a customer.
  */
 export function answers({ history, postgres, active, closed }: Evidence): CheckResult {
   const ordersOf = groupBy([...active, ...closed], ({ userId }) => userId);
@@ -54,7 +54,7 @@ function* ofPurchases(own: readonly HistoryRecord[], orders: readonly OrderRow[]
   }
 }
 
-/** A refusal between the answer that names the order and the customer's giving it up. */
+/** A refusal after an answer named the order and before the customer gave it up. */
 function denial(
   order: OrderRow,
   own: readonly HistoryRecord[],
@@ -83,7 +83,7 @@ function isExplained(order: OrderRow, purchases: readonly HistoryRecord[]): bool
   return !purchases.some(({ outcome, invokedUs }) => outcome === 'sold-out' && invokedUs > knownUs);
 }
 
-/** Counted as such: two active orders, or answers with two orders to a customer who gave none up. */
+/** Counted by `duplicates`: two active orders, or two orders named to a customer who gave none up. */
 function isDuplicate(order: OrderRow, orders: readonly OrderRow[], own: readonly HistoryRecord[]): boolean {
   if (isActive(order) && orders.filter(isActive).length > 1) return true;
   const named = own.flatMap(({ result, orderId }) => (result === 'ok' ? [orderId] : []));

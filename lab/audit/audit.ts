@@ -35,7 +35,7 @@ export const checkNames = Object.keys(checks) as readonly CheckName[];
 /** `pass`: every check was made and found nothing. `unknown`: nothing was found, but a check could not be made. */
 export type Verdict = 'pass' | 'fail' | 'unknown';
 
-/** The number of each check (null: could not be made), and in words what is wrong or could not be seen. */
+/** The count of each check (null: could not be made), and in words what is wrong or could not be read. */
 export type AuditReport = Readonly<Record<CheckName, number | null>> & {
   readonly verdict: Verdict;
   readonly findings: readonly string[];
@@ -43,7 +43,7 @@ export type AuditReport = Readonly<Record<CheckName, number | null>> & {
 
 /**
  * Judges one load. Pure: the same history and snapshots always give the same report.
- * @param sales one snapshot for each sale; their numbers are added, and null where a check could not be made for one of them
+ * @param sales one snapshot for each sale; their counts are added, and null if a check could not be made for one of them
  */
 export function audit(history: readonly HistoryRecord[], ...sales: readonly StoresSnapshot[]): AuditReport {
   const results = sales.map((stores) => judge(history, stores));
@@ -61,7 +61,7 @@ export function audit(history: readonly HistoryRecord[], ...sales: readonly Stor
   };
 }
 
-/** What some of the checks find in one sale, in words. */
+/** The findings of some checks in one sale, in words. */
 export function findingsOf(
   names: readonly CheckName[],
   history: readonly HistoryRecord[],

@@ -18,14 +18,14 @@ export interface PointsRow {
   readonly userId: string;
   readonly sourceType: string;
   readonly sourceId: string;
-  /** A reversal's are negative. */
+  /** Negative for a reversal. */
   readonly points: number;
 }
 
 /** One row of `payment_notifications`; its effect was paid, revived, refund-due, surplus or none. */
 export type PaymentRow = { readonly id: string; readonly orderId: string; readonly result: string };
 
-/** One row of `tasks` that is about an order: ship, award or refund. A dead one is not retried. */
+/** One row of `tasks` that is about an order: ship, award or refund. A dead task is not retried. */
 export interface TaskRow {
   readonly kind: string;
   readonly orderId: string | null;
@@ -42,7 +42,7 @@ export interface PostgresSnapshot {
     readonly id: number;
     readonly stock: number;
     readonly sold: number;
-    /** The epoch of the copy in Redis that decides; null: none was loaded. */
+    /** The epoch of the Redis mirror that decides; null: none was loaded. */
     readonly epoch?: number | null;
   };
   /** The orders of all sales in the database: a lost order may be found under another sale. */
@@ -63,9 +63,9 @@ export interface RedisSnapshot {
   readonly buyers: number | null;
   /** Reservations that are not acknowledged. */
   readonly unsettled: number;
-  /** Whether the number of these, or of unpublished units, still changed when the audit stopped waiting: too early to judge. */
+  /** Whether `unsettled`, or the number of unpublished units, still changed when the audit stopped waiting: too early to judge. */
   readonly settling: boolean;
-  /** In which the copy was loaded. */
+  /** The epoch of the mirror. */
   readonly epoch?: string | null;
 }
 
@@ -83,7 +83,7 @@ export interface Evidence {
   readonly redis: RedisSnapshot | Unreadable;
   /** The sale's orders that are pending or paid. */
   readonly active: readonly OrderRow[];
-  /** The sale's orders that are neither: cancelled, expired, or to be refunded. */
+  /** The sale's other orders: cancelled, expired, or to be refunded. */
   readonly closed: readonly OrderRow[];
 }
 
@@ -96,13 +96,13 @@ export interface CheckResult {
 
 export type Check = (evidence: Evidence) => CheckResult;
 
-/** As much of the evidence as checks of counters need: orders may have been counted by the database. */
+/** The evidence that checks of counters need; the database may have counted the orders. */
 export interface Counts extends Pick<Evidence, 'redis'> {
   readonly postgres: Pick<PostgresSnapshot, 'sale' | 'unpublished'>;
   readonly active: { readonly length: number };
 }
 
-/** One kind of fault: how often it was found, and its words, which are used when it was. */
+/** One kind of fault: how often it was found, and the words to use if it was. */
 export type Fault = readonly [count: number, words: string];
 
 export function isUnreadable<T extends object>(store: T | Unreadable): store is Unreadable {
@@ -112,7 +112,7 @@ export function isUnreadable<T extends object>(store: T | Unreadable): store is 
 /** Whether the order holds a unit. */
 export const isActive = ({ status }: OrderRow): boolean => status === 'pending' || status === 'paid';
 
-/** The faults of a check as its result. */
+/** Sums the faults of a check. */
 export function tally(...faults: readonly Fault[]): CheckResult {
   const found = faults.filter(([count]) => count > 0);
   return {
@@ -122,8 +122,8 @@ export function tally(...faults: readonly Fault[]): CheckResult {
 }
 
 /**
- * The result of a check that needs both stores. Where Redis could not be read, `alone`, the fault that Postgres shows by
- * itself, still counts; while changes are in flight between the stores nothing can be said.
+ * The result of a check that needs both stores. If Redis could not be read, `alone`, the fault that Postgres shows by itself,
+ * still counts. While changes between the stores are in flight, the check cannot be made.
  */
 export function compareStores(
   { postgres: { unpublished }, redis }: Counts,

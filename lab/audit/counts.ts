@@ -17,16 +17,16 @@ export interface CountsToAudit extends StoresToAudit {
   readonly accepted: number;
 }
 
-/** The reaper takes up what is 6 s old, every second. */
+/** Every second, the reaper resolves what is 6 s old. */
 const wait = { timeoutMs: 120_000, stuckAfterMs: 15_000 };
-/** Findings that are quoted. */
+/** Limit of quoted findings. */
 const most = 3;
 
 interface SaleRow {
   readonly id: number;
   readonly stock: number;
   readonly sold: number;
-  /** Those that are active. */
+  /** Active orders. */
   readonly orders: number;
   readonly points: number;
 }
@@ -53,7 +53,7 @@ export async function settleAll(stores: StoresToAudit): Promise<void> {
   await settle(stores, saleIds, wait);
 }
 
-/** What is wrong, in words; empty: nothing is. To be called when the service has stopped. @throws when Postgres cannot be read */
+/** The findings, in words; empty: none. To be called when the service has stopped. @throws when Postgres cannot be read */
 export async function auditCounts(counts: CountsToAudit): Promise<string[]> {
   const { databaseUrl, redisUrl, inRedis, accepted } = counts;
   const [sales, twice] = await withPostgres(databaseUrl, async (client) => [

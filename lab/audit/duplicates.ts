@@ -2,8 +2,8 @@ import { quantity } from '../kit/text.ts';
 import { type CheckResult, type Evidence, tally } from './check.ts';
 
 /**
- * P3: active orders beyond one for a (sale, user), and customers with answers that name two orders although the history does not
- * say that they gave one up.
+ * P3: active orders beyond one per (sale, user), and customers whose answers name two orders although the history does not show
+ * that they gave one up.
  */
 export function duplicates({ history, active }: Evidence): CheckResult {
   const surplus = active.length - new Set(active.map(({ userId }) => userId)).size;

@@ -6,15 +6,15 @@
  * The search is that of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993) with Lowe's memory of visited sets
  * ("Testing for Linearizability", 2017): a set of steps determines the state, since each order is taken once. A step that
  * only reads is placed as soon as it can be, and of customers who did nothing but buy, the one whose answer came first goes
- * first: neither loses a solution.
+ * first: neither rule loses a solution.
  */
 
 interface Interval {
-  /** On one clock, of any unit. */
+  /** On one clock, in any unit. */
   readonly invoked: number;
   /** Infinity: there was no answer, so the step may take effect at any later time. */
   readonly completed: number;
-  /** It may never have taken effect. */
+  /** The step may never have taken effect. */
   readonly optional?: boolean;
 }
 
@@ -25,7 +25,7 @@ export type Step = Interval &
     | { readonly kind: 'holds'; readonly user: string; readonly order: string }
     /** `reserved`: units that attempts without success may have held meanwhile; 0 for the strict check. */
     | { readonly kind: 'sold-out'; readonly user: string; readonly reserved: number }
-    /** The answer says how many units are free. `pending`: units that it may not count as taken yet; 0 for the strict check. */
+    /** The answer says how many units are free. `pending`: taken units that it may still count as free; 0: strict check. */
     | { readonly kind: 'read'; readonly free: number; readonly pending: number }
     /** The order is paid: it can no longer be returned. */
     | { readonly kind: 'pay'; readonly order: string }
@@ -41,7 +41,7 @@ export type Linearization =
   /** `step` is the first that cannot be placed in the longest order that was found. */
   | { readonly verdict: 'not-linearizable'; readonly step: Step };
 
-/** Sets of placed steps that are looked at. */
+/** Limit of visited sets of placed steps. */
 const MAX_SETS = 300_000;
 const RETURNED = Symbol('returned');
 
@@ -55,7 +55,7 @@ class Sale {
     this.free = stock;
   }
 
-  /** @returns what takes the step back; null: it cannot happen now */
+  /** @returns the undo of the step; null: it cannot happen now */
   apply(step: Step): (() => void) | null {
     if (step.kind === 'take') return this.#take(step.user, step.order);
     if (step.kind === 'return') return this.#return(step.order);
@@ -147,7 +147,7 @@ class Rest {
     this.#due = steps.filter(({ optional }) => !optional).length;
   }
 
-  /** Whether only steps are left that may never have happened. */
+  /** Whether only optional steps are left. */
   get isExplained(): boolean {
     return this.#due === 0;
   }
@@ -174,7 +174,7 @@ class Rest {
     while (this.#placed[this.#first]) this.#first++;
   }
 
-  /** Those that may come next: no other one was answered before they were invoked. The most urgent first. */
+  /** The steps that may come next: no other step was answered before they were invoked. First answer first. */
   next(): number[] {
     let least = Number.POSITIVE_INFINITY;
     const open: number[] = [];
@@ -197,7 +197,7 @@ export function linearize(stock: number, steps: readonly Step[]): Linearization 
   const seen = new Set<string>();
   let fewest = Number.POSITIVE_INFINITY;
   let stuck: Step | undefined;
-  /** The placed steps, each with what takes it back and what else could come in its place. */
+  /** The placed steps, each with its undo and the steps that could come in its place. */
   const path: { readonly n: number; readonly undo: () => void; readonly others: number[] }[] = [];
 
   const place = (n: number, others: number[]): boolean => {

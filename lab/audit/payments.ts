@@ -1,15 +1,15 @@
 import { quantity } from '../kit/text.ts';
 import { type CheckResult, type Evidence, groupBy, tally } from './check.ts';
 
-/** The possible effects of an order's one effective notification, by the order's status; in any other status none had any. */
+/** The possible effects of an order's one effective notification, by order status; in other statuses no notification has any. */
 const effectsOf: Readonly<Record<string, readonly string[]>> = {
   paid: ['paid', 'revived'],
   'refund-due': ['refund-due'],
 };
 
 /**
- * One effect for each payment, however often it was notified: orders that are paid, or to be refunded, without exactly one
- * notification that made them so; others with an effective one; and notifications for orders that do not exist.
+ * One effect per payment, however often it was notified. Counts orders that are paid, or to be refunded, without exactly one
+ * notification that made them so; other orders with an effective one; and notifications for orders that do not exist.
  */
 export function payments({ postgres: { orders, payments: all } }: Evidence): CheckResult {
   const byOrder = groupBy(all, ({ orderId }) => orderId);
@@ -17,7 +17,7 @@ export function payments({ postgres: { orders, payments: all } }: Evidence): Che
   let wrong = 0;
   for (const { id, status } of orders) {
     const possible = effectsOf[status] ?? [];
-    // A surplus changes nothing but what is owed: see tasks.ts.
+    // A surplus payment changes only what is owed: see tasks.ts.
     const effects = (byOrder.get(id) ?? []).filter(({ result }) => !['none', 'surplus'].includes(result));
     byOrder.delete(id);
     if (effects.length === 0) without += possible.length > 0 ? 1 : 0;

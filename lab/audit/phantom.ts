@@ -2,8 +2,8 @@ import { quantity } from '../kit/text.ts';
 import { type CheckResult, type Evidence, tally } from './check.ts';
 
 /**
- * Orders that no answer could have named: their customer has neither an `ok` nor an `info` in the history. A customer with
- * a refusal and an order pays for what was refused.
+ * Orders that no answer could have named: their customer has neither an `ok` nor an `info` in the history. A refused customer
+ * with an order pays for what was refused.
  */
 export function phantom({ history, active, closed }: Evidence): CheckResult {
   const mayHave = new Set(history.flatMap(({ result, userId }) => (result === 'fail' ? [] : [userId])));

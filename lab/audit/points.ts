@@ -10,7 +10,7 @@ import {
   tally,
 } from './check.ts';
 
-/** What can be wrong with an order's entries; the first one that is found counts. */
+/** Faults of an order's entries; only the first fault found counts. */
 const wrongs = {
   entry: 'not exactly one points entry',
   reversal: 'points that were reversed or revived more or less often than the status says',
@@ -18,9 +18,9 @@ const wrongs = {
 };
 
 /**
- * P5: orders whose entries in their customer's points are not those of their status, and entries for orders that do not
- * exist. An order earns once; a closed one has one reversal, and its entries add up to 0; a paid one that had expired has one
- * reversal and one revival; any other has neither.
+ * P5: orders whose points entries do not match their status, and entries that belong to no order of their customer. An order
+ * earns once; a closed order has one reversal, and its entries add up to 0; a paid order that had expired has one reversal and
+ * one revival; any other has neither.
  */
 export function points({ postgres }: Evidence): CheckResult {
   const customerOf = new Map(postgres.orders.map(({ id, userId }) => [id, userId]));

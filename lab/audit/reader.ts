@@ -31,10 +31,10 @@ export interface SettleWait {
 const defaultWait: SettleWait = { timeoutMs: 12_000, stuckAfterMs: 3_000 };
 const settlePollMs = 100;
 
-/** For a read that failed. */
+/** The result of a failed read. */
 export const unreadable = (error: unknown): Unreadable => ({ unreadable: reasonOf(error) });
 
-/** What was left between the stores when the wait ended: reservations, and changes that Redis has not received. */
+/** Left between the stores when the wait ended: reservations, and changes that Redis has not received. */
 export type Settled =
   | (Pick<RedisSnapshot, 'unsettled' | 'settling'> & Pick<PostgresSnapshot, 'unpublished'>)
   | Unreadable;
@@ -127,7 +127,7 @@ const TASKS = `
   SELECT kind, payload->>'orderId' AS "orderId", state, payload->>'paymentNotificationId' AS payment FROM tasks
   WHERE kind IN ('ship', 'award', 'refund')`;
 
-/** At one instant; the rows are those of all sales. The transaction stays open. */
+/** Reads at one instant, the rows of all sales. Leaves the transaction open. */
 async function readPostgres(
   client: Pick<pg.ClientBase, 'query'>,
   saleIds: readonly number[],
@@ -150,7 +150,7 @@ async function readPostgres(
   );
 }
 
-/** A sale that Redis does not have, or that is not compared with it. */
+/** A sale that is not in Redis, or not compared with Redis. */
 const notInRedis: RedisSnapshot = { remaining: null, buyers: null, unsettled: 0, settling: false };
 
 /**
@@ -183,7 +183,7 @@ export async function unpublishedOf(db: Pick<pg.Pool, 'query'>, saleId: number):
   return (await countUnpublished(db, [saleId])).get(saleId) ?? 0;
 }
 
-/** A copy of another epoch decides nothing: the next attempt loads the sale. */
+/** Ignores a mirror of another epoch: the next attempt loads the sale. */
 function ofOneEpoch({ postgres, redis }: StoresSnapshot): StoresSnapshot {
   if ('unreadable' in postgres || 'unreadable' in redis) return { postgres, redis };
   const { epoch = null } = postgres.sale;
@@ -191,7 +191,7 @@ function ofOneEpoch({ postgres, redis }: StoresSnapshot): StoresSnapshot {
   return { postgres, redis: isOther ? { ...redis, remaining: null, buyers: null } : redis };
 }
 
-/** A sale in Redis, whose units are in one counter or in segments. */
+/** Reads a sale in Redis: its units are in one counter or in segments. */
 export async function readRedis(
   redis: Redis,
   saleId: number,

@@ -3,9 +3,9 @@ import { type CheckResult, compareStores, type Evidence } from './check.ts';
 
 /**
  * Units returned = cancelled + expired: the unit and the customer of every closed order are free, in both stores. Counts
- * rows of units that closed orders still hold, units never published to Redis, and customers whom Redis knows
- * beyond, or short of, those with an active order; an unpublished unit explains one of them. Customers are
- * not compared while there are unacknowledged reservations, which drift counts.
+ * rows of units that closed orders still hold, units never published to Redis, and the difference between the customers
+ * that Redis knows and the active orders; an unpublished unit explains a difference of one. Customers are not compared
+ * while there are unacknowledged reservations, which drift counts.
  */
 export function returns(evidence: Evidence): CheckResult {
   const { heldUnits, unpublished } = evidence.postgres;

@@ -5,13 +5,13 @@ import { readStores, type Settled, type StoresToAudit, settle } from './reader.t
 
 export interface SaleAudit extends StoresToAudit {
   readonly saleId: number;
-  /** Attempts on this sale, or on several: others are left out. */
+  /** Attempts on this sale; attempts on other sales are ignored. */
   readonly history: readonly HistoryRecord[];
-  /** What `settle` returned before the service stopped; left out: the audit waits now, for a service that runs. */
+  /** The result of `settle` before the service stopped; by default the audit waits now, for a service that runs. */
   readonly settled?: ReadonlyMap<number, Settled>;
 }
 
-/** @returns the verdict, the number of each check, and findings in words */
+/** @returns the verdict, the count of each check, and findings in words */
 export async function auditSale({ saleId, history, settled, ...stores }: SaleAudit): Promise<AuditReport> {
   const left = settled ?? (await settle(stores, [saleId]));
   return audit(history, ...(await readStores(stores, [saleId], left)).values());

@@ -1,15 +1,15 @@
 import { quantity } from '../kit/text.ts';
 import { type CheckResult, type Evidence, groupBy, tally } from './check.ts';
 
-/** The tasks of an order, each once, by the order's status; for any other status none. */
+/** The tasks of an order, each once, by order status; an order in another status has none. */
 const kindsOf: Readonly<Record<string, readonly string[]>> = {
   paid: ['award', 'ship'],
   'refund-due': ['refund'],
 };
 
 /**
- * No task lost or done twice: tasks that an order's status, or a surplus payment, asks for and that are missing, those that exist
- * beyond them, and dead ones, which are not retried. The state of other tasks does not matter: they will be done.
+ * No task lost or done twice. Counts missing tasks that an order's status, or a surplus payment, requires, tasks beyond the
+ * required ones, and dead tasks, which are not retried. The state of other tasks does not matter: they will be done.
  */
 export function tasks({ postgres: { orders, payments, tasks: all } }: Evidence): CheckResult {
   const surpluses = payments.filter(({ result }) => result === 'surplus');

@@ -3,9 +3,9 @@ import { type CheckResult, type Evidence, tally } from './check.ts';
 
 /**
  * P4: units that are free at the end although an attempt was answered "sold out". A closed order's unit may have returned
- * after that answer, so as many units as there are closed orders prove nothing; each further free unit was free all the
- * time. One wrong answer can strand one unit at most, hence the smaller of the two numbers. An attempt answered `busy`
- * may be repeated, and strands nothing.
+ * after that answer, so one free unit per closed order proves nothing; each further free unit was free all the time. One
+ * wrong answer can strand one unit at most, hence the smaller of the two numbers. An attempt answered `busy` may be
+ * repeated, and strands nothing.
  */
 export function undersold({ history, postgres, active, closed }: Evidence): CheckResult {
   const { stock } = postgres.sale;

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** What a unit costs in a sale of the bench. */
+/** Price of a unit in a sale of the bench. */
 export const priceCents = 1_000;
 
-/** A service that listens may not have reached its stores. A 503 says that nothing was changed. */
+/** A service that listens may not have reached its stores yet. A 503 means that nothing changed. */
 const BUSY_TRIES = 20;
 const BUSY_PAUSE_MS = 250;
 

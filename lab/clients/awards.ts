@@ -1,4 +1,4 @@
-/** Clients that award points, each award after the answer to its last one. */
+/** Clients that award points, each client one award at a time. */
 import { locks } from '../../src/locks/registry.ts';
 import { type Award, ledger } from '../../src/points/ledger.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
@@ -6,7 +6,7 @@ import { openRedis } from '../../src/store/redis/connection.ts';
 import { nowNs, untilNs } from '../kit/monotonic.ts';
 import type { AwardCounts, Awarding, Guard } from './protocol.ts';
 
-/** In a race, how long one award is the one that all clients send. */
+/** How long all clients of a race send the same award. */
 const raceNs = 3e6;
 const lockTimes = { lockTtlMs: 10_000, lockWaitMs: 10_000 };
 /** No waiter is notified of a lost lock: a client that waits longer would miss the next awards. */

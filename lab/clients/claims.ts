@@ -1,4 +1,4 @@
-/** The claims of a schedule: contenders of one lock, whose leases are checked all the time. */
+/** The claims of a schedule: contenders of one lock, whose leases are checked continuously. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { nowNs } from '../kit/monotonic.ts';
 import type { ClientLock, Grant } from './open-lock.ts';
@@ -6,7 +6,7 @@ import type { Claim, LeaseRecord, Part, PartResult } from './protocol.ts';
 
 /** Interval of a holder's checks of its lease, in milliseconds. */
 const CHECK_MS = 2;
-/** Recorded checks: more than any allowance. */
+/** Limit of recorded checks, above any allowance. */
 const MAX_CHECKS = 16;
 /** Pause between two acquires while the server is unavailable. */
 const RETRY_MS = 25;
@@ -70,7 +70,7 @@ class Holder {
 const holders = new Set<Holder>();
 let checking: NodeJS.Timeout | undefined;
 
-/** After a pause of the process, this timer is due before those of a lease. */
+/** After a pause of the process, this timer fires before those of a lease. */
 function keepChecking(holder: Holder): void {
   holders.add(holder);
   checking ??= setInterval(() => {
@@ -81,7 +81,7 @@ function keepChecking(holder: Holder): void {
   }, CHECK_MS);
 }
 
-/** One part at a time. */
+/** Runs one part at a time. */
 export class Contenders {
   readonly #lock: ClientLock;
   #results = { holders: [] as Holder[], contended: 0, unavailable: 0 };
@@ -108,7 +108,7 @@ export class Contenders {
     return { contended, unavailable, leases: results.holders.map(({ record }) => record) };
   }
 
-  /** Waits are aborted and leases released. */
+  /** Aborts waits and releases leases. */
   end(): void {
     this.#finish.abort();
   }

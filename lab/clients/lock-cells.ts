@@ -1,4 +1,4 @@
-/** What is compared: every lock of the registry, two libraries, and a control that locks nothing. */
+/** The compared locks: those of the registry, two libraries, and a control that locks nothing. */
 import { readFileSync } from 'node:fs';
 import { suggestion } from '../../src/config/suggest.ts';
 import type { LockDescription } from '../../src/locks/lock.ts';
@@ -15,7 +15,7 @@ export interface LockCell {
   readonly unsafe: boolean;
   /** The same as another cell, to show how far two equal cells differ. */
   readonly control: boolean;
-  /** Its name in the registry or in `open-lock.ts`; the A/A control has another name. */
+  /** The name in the registry or in `open-lock.ts`; the A/A control has another `name`. */
   readonly lock: string;
   readonly servers: ServerKind;
 }
@@ -27,7 +27,7 @@ const kinds: Record<LockDescription['needs'], ServerKind> = {
   DATABASE_URL: 'postgres',
 };
 
-/** Locks that need more of Redis than others do. */
+/** Locks that need more from Redis than others do. */
 const exceptions: Readonly<Record<string, ServerKind>> = {
   'redis-cas': 'valkey',
   'redis-wait': 'redis-replica',
@@ -63,13 +63,13 @@ export const everyLock: readonly LockCell[] = [
   cell(CONTROL, 'redis', 'locks nothing, and must be seen to admit two holders', true),
 ];
 
-/** Locks whose scripts the commands of redis-cas replace, on the same server as it, to compare their speed. */
+/** Locks whose scripts redis-cas replaces by commands, on the same server, to compare their speed. */
 export const onValkey: readonly LockCell[] = ['redis-owner', 'redis-watchdog'].map((lock) => ({
   ...cell(lock, 'valkey', `${locks.get(lock)!.description.summary} On Valkey, as redis-cas.`),
   name: `${lock}-valkey`,
 }));
 
-/** The locks that were named, in the order of the list, or every mistake in the names. */
+/** The named locks, in the order of the list, and every mistake in the names. */
 export function chosenLocks(
   names: readonly string[],
   list: readonly LockCell[] = everyLock,

@@ -19,20 +19,20 @@ import type {
   What,
 } from './protocol.ts';
 
-/** How much longer than the run a waiter would wait: longer than the lateness of any timer. */
+/** How long a waiter would wait beyond the end of the run: longer than any timer is late. */
 const SPARE_MS = 5_000;
 /** How long cancelled waiters, and the lock's close, may take. */
 const FAREWELL_MS = 3_000;
-/** After a failed acquisition, so that a lock that refuses at once is not called in a tight loop. */
+/** Pause after a failed acquisition: a lock that refuses at once is not called in a tight loop. */
 const REFUSED_MS = 5;
-/** Between two writes of a holder. */
+/** Interval between a holder's writes. */
 const WRITE_MS = 10;
 const REFUSED_HOLDER_MS = 20;
 
 /**
- * Requests that the clients of this process sent. A server's own counters do not tell a command that a client sent from one
- * that a script called, so it is counted where every command of ioredis and every query of pg passes. A command that is
- * queued until there is a connection passes twice: count when all are connected.
+ * Requests that the clients of this process sent. A server's own counters do not distinguish commands of clients from commands
+ * of scripts, so requests are counted where every command of ioredis and every query of pg passes. A command that is queued
+ * until there is a connection passes twice: count when all clients are connected.
  */
 let requests = 0;
 const counted = <A extends unknown[], R>(send: (...args: A) => R) =>
@@ -58,7 +58,7 @@ class Client {
   async contend(contention: Contention): Promise<ContentionReport> {
     const { waiters, beginNs, startNs, endNs } = contention;
     const report = { cycles: [] as Cycle[], refusals: {} as Record<string, number> };
-    /** When each waiter asked for a grant that it does not have. */
+    /** When each waiter without a grant asked for it. */
     const asking = new Map<number, number>();
     await untilNs(beginNs);
     // One signal for each waiter: thousands of listeners on one would be slow.
@@ -118,7 +118,7 @@ class Client {
     }
   }
 
-  /** As most programs do: it writes while it holds, stops when its lock says that the lease is lost, and releases. */
+  /** Works as most programs do: writes while it holds, stops when the lock signals that the lease is lost, releases. */
   async #work(grant: Grant, workMs: number, signal: AbortSignal): Promise<void> {
     report({ kind: 'granted', ns: nowNs(), fencingToken: grant.fencingToken });
     grant.lost?.addEventListener('abort', () => report({ kind: 'lost', ns: nowNs() }), { once: true });
@@ -157,7 +157,7 @@ class Client {
     this.#contenders.crash();
   }
 
-  /** Bounded: a lock that loses its servers may take its time. */
+  /** Bounded: a lock that lost its servers may be slow to close. */
   async close(): Promise<void> {
     this.#end.abort();
     await Promise.race([this.#lock.close().catch(() => {}), sleep(FAREWELL_MS)]);
@@ -168,7 +168,7 @@ class Client {
 const activeResources = (): string[] =>
   process.getActiveResourcesInfo().filter((kind) => !/^(Pipe|TTY)/.test(kind));
 
-/** What is left for longer stays, milliseconds. */
+/** Anything left for longer counts as leftover, ms. */
 const LEFT_MS = 10_000;
 
 async function leave({ lock: name, urls, resource }: What<'leave'>): Promise<Leftovers> {
@@ -231,6 +231,6 @@ process.on('message', (command: Command) => {
     (error: Error) => report({ kind: 'reply', id, error: String(error.stack) }),
   );
 });
-// A library that lets a rejection escape is to be seen in the history, not to end the trial.
+// A rejection that a library lets escape must show in the history, not end the trial.
 process.on('unhandledRejection', (error) => report({ kind: 'failed', ns: nowNs(), reason: String(error) }));
 process.on('disconnect', () => process.exit(1));

@@ -1,11 +1,11 @@
-/** A process of lock clients, from its parent's side. It can be paused together with everything that its holders assume, or killed. */
+/** A process of lock clients, from its parent's side. The parent can pause it with all its holders, or kill it. */
 import { setMaxListeners } from 'node:events';
 import { type Program, startProgram, type Wait } from '../kit/processes.ts';
 import type { Command, Commands, HolderEvent, Reply, What } from './protocol.ts';
 
 type FromProcess = Reply | HolderEvent;
 
-/** To open a lock on a busy machine takes its time. */
+/** Opening a lock on a busy machine is slow. */
 const REPLY_MS = 120_000;
 
 export interface Sending extends Wait {
@@ -14,7 +14,7 @@ export interface Sending extends Wait {
 }
 
 export class LockClients implements AsyncDisposable {
-  /** Called for each step of its holders. By default a rejection that a lock lets escape ends all commands. */
+  /** Called for each step of a holder. By default, a rejection that a lock lets escape fails all commands. */
   onEvent: (event: HolderEvent) => void = (event) => {
     if (event.kind === 'failed') this.#escaped.abort(new Error(`a rejection escaped: ${event.reason}`));
   };
@@ -55,12 +55,12 @@ export class LockClients implements AsyncDisposable {
     this.#program.signal(name);
   }
 
-  /** Fires when it ends before it was disposed of. */
+  /** Fires if the process ends before its disposal. */
   get died(): AbortSignal {
     return this.#program.died;
   }
 
-  /** What Node and libraries warn of: the last lines of its standard error. */
+  /** Warnings of Node and libraries: the last lines of standard error. */
   get warnings(): readonly string[] {
     return this.#program.tail();
   }

@@ -1,6 +1,6 @@
 /**
  * Opens a lock in a process: one of the registry, a library, or the control that locks nothing. The libraries are called
- * as their own documentation shows it, on ioredis as it comes.
+ * as their own documentation shows, on ioredis with its defaults.
  */
 import { createRequire } from 'node:module';
 import { Redis } from 'ioredis';
@@ -11,7 +11,7 @@ import { openRedis } from '../../src/store/redis/connection.ts';
 import { reasonOf } from '../kit/text.ts';
 import { CONTROL } from './lock-cells.ts';
 
-/** Where the servers of a lock are; what it does not use is left out. */
+/** URLs of a lock's servers, without those that it does not use. */
 export interface ServerUrls {
   readonly redisUrl?: string;
   readonly redlockUrls?: readonly string[];
@@ -19,15 +19,15 @@ export interface ServerUrls {
   readonly databaseUrl?: string;
 }
 
-/** What a holder has. */
+/** A holder's grant. */
 export interface Grant {
   release(): Promise<unknown>;
-  /** Fires when the lock says that the lease is lost; null: it never does. Each read compares the clock, where the lock does. */
+  /** Fires when the lock says that the lease is lost; null: it never does. Each read compares the clock if the lock does. */
   readonly lost: AbortSignal | null;
   readonly fencingToken: number | null;
 }
 
-/** Why there is no grant. The libraries say `unavailable` for all. */
+/** Why there is no grant. The libraries never say `contended`. */
 export interface Refusal {
   readonly refused: 'contended' | 'aborted' | 'unavailable';
   readonly reason: string;
@@ -35,14 +35,14 @@ export interface Refusal {
 
 const refusal = (refused: Refusal['refused'], reason: string = refused): Refusal => ({ refused, reason });
 
-/** As much of a lock as is measured. */
+/** The measured part of a lock. */
 export interface ClientLock {
-  /** @param ttlMs of this lease; by default that of the lock. The libraries have one for all. */
+  /** @param ttlMs of this lease; by default that of the lock. The libraries ignore it. */
   acquire(resource: string, waitMs: number, signal: AbortSignal, ttlMs?: number): Promise<Grant | Refusal>;
   close(): Promise<void>;
 }
 
-/** As much of redlock as is called. A module cannot find the types that it brings: its `exports` do not name them. */
+/** The part of redlock that is called. A module cannot find redlock's own types: its `exports` do not name them. */
 interface RedlockModule {
   readonly default: new (
     clients: Iterable<Redis>,
@@ -60,7 +60,7 @@ const { default: Redlock } = createRequire(import.meta.url)('redlock') as Redloc
 
 /** Length of every lease: the service's own default. */
 const DEFAULT_TTL_MS = 10_000;
-/** The longest pause between two tries that redlock's defaults make: 200 ms and a jitter of 100 ms. */
+/** redlock's longest default pause between two tries: 200 ms and a jitter of 100 ms. */
 const redlockPauseMs = 300;
 
 /** @throws when there is no such lock, or its servers cannot be reached */
@@ -136,7 +136,7 @@ async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<C
   const redis = urls.redisUrl === undefined ? null : await openRedis(urls.redisUrl, () => {});
   const postgres = urls.databaseUrl === undefined ? null : openPostgres(urls.databaseUrl, () => {});
   const lock = await locks.get(name)!.create({
-    // A lock uses those stores alone that its description names.
+    // A lock uses only the stores that its description names.
     redis: redis!,
     postgres: postgres!,
     lockTtlMs: ttlMs,

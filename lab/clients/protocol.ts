@@ -1,6 +1,6 @@
 /**
- * What a parent asks of a process of lock clients, and what it answers. A client is one lock with its own connections. Each command
- * has one reply. A client that holds also reports each step when it happens, so that a killed process leaves what it did.
+ * The commands from a parent to a process of lock clients, and the replies. A client is one lock with its own connections. Each
+ * command has one reply. A holder also reports each step when it happens, so that the steps of a killed process are known.
  *
  *   open ─▶ contend │ hold │ claim │ count ─▶ close;  guard ─▶ award;  leave
  *   claim ──end──▶ its reply    claim ──crash──▶ its reply; nothing was released
@@ -14,7 +14,7 @@ export interface LockToOpen {
   readonly ttlMs?: number;
 }
 
-/** What is measured lies between start and end, on the machine's monotonic clock. */
+/** The measured time, from start to end, on the machine's monotonic clock. */
 export interface Span {
   readonly startNs: number;
   readonly endNs: number;
@@ -46,7 +46,7 @@ export interface Cycle extends Waiting {
 export interface ContentionReport {
   readonly cycles: readonly Cycle[];
   readonly waiting: readonly Waiting[];
-  /** What the clients of the process sent between two moments. */
+  /** Requests of the process's clients between two moments. */
   readonly sent: { readonly fromNs: number; readonly toNs: number; readonly requests: number };
   /** Acquisitions that ended without a lock although time was not up, by reason. */
   readonly refusals: Readonly<Record<string, number>>;
@@ -98,11 +98,11 @@ export interface PartResult {
   readonly unavailable: number;
 }
 
-/** What a process has left after a lock was used in every way and closed. */
+/** The leftovers of a process after a lock was used in every way and closed. */
 export interface Leftovers {
   /** Timers and sockets, by their kind. */
   readonly left: readonly string[];
-  /** How the acquire ended that waited when the lock was closed; "waits": it did not. */
+  /** How the acquire that waited when the lock closed ended; "waits": it did not end. */
   readonly waiter: string;
 }
 
@@ -110,13 +110,13 @@ export interface Leftovers {
 export interface Guard {
   readonly databaseUrl: string;
   readonly redisUrl: string;
-  /** A name in LOCK; null: POINTS_GUARD=unique-key. */
+  /** A value of LOCK; null: POINTS_GUARD=unique-key. */
   readonly lock: string | null;
 }
 
 /**
  * - award: every award is a new one
- * - repeat: those of `award` again
+ * - repeat: the awards of `award` again
  * - race: all clients of all processes send the same award, a new one every few milliseconds
  */
 export interface Awarding extends Span {
@@ -127,7 +127,7 @@ export interface Awarding extends Span {
 
 export type AwardCounts = Readonly<Record<'added' | 'repeated' | 'refused', number>>;
 
-/** What each command takes, and what its reply has. */
+/** The argument and the reply of each command. */
 export interface Commands {
   open(what: LockToOpen): void;
   contend(what: Contention): ContentionReport;

@@ -3,13 +3,13 @@
  *
  *   before ─▶ A asks and is granted; B and C ask ─▶ strike ─▶ (lastsMs) ─▶ heal ─▶ until all are served, or time is up
  *
- * A fault injects into real processes, servers and connections. Where a subject cannot meet it, it says why.
+ * A fault acts on real processes, servers and connections. If it does not apply to a lock, `lacks` says why.
  */
 import type { LockCell } from '../clients/lock-cells.ts';
 import type { TcpProxy } from '../proxy.ts';
 import type { Group, LabServers } from '../servers/lab-servers.ts';
 
-/** What a fault can reach. */
+/** The reach of a fault. */
 export interface Scene {
   readonly lock: LockCell;
   readonly servers: LabServers;
@@ -23,24 +23,24 @@ export interface Scene {
 
 export interface LockFault {
   readonly name: string;
-  /** The head of its column. */
+  /** The heading of its column. */
   readonly title: string;
   /** One sentence: when this happens in real life. */
   readonly happens: string;
-  /** What it needs behind the lock's servers; by default nothing. */
+  /** The group it needs behind the lock's servers; by default none. */
   readonly group?: Group;
   /** How long A works; B and C work 0.7 s. */
   readonly workMs: number;
-  /** Why a lock does not meet it; null: it does. */
+  /** Why it does not apply to a lock; null: it does. */
   lacks?(lock: LockCell): string | null;
-  /** Before A asks. */
+  /** Runs before A asks. */
   before?(scene: Scene): Promise<void>;
-  /** Strikes when A asks, and not when it holds. */
+  /** Strikes just before A asks, not when A holds. */
   readonly atAsking?: boolean;
   strike(scene: Scene): Promise<void>;
   readonly lastsMs: number;
   heal?(scene: Scene): Promise<void>;
 }
 
-/** Leases of the lab, in ms. */
+/** Lease length of the lab, in ms. */
 export const TTL_MS = 1_000;

@@ -10,7 +10,7 @@ const isQuorum = ({ servers }: LockCell): string | null =>
 const isEnsemble = ({ servers }: LockCell): string | null =>
   servers === 'zookeeper' ? null : 'no ensemble of ZooKeeper';
 
-/** Leaves A one server of the ensemble, and waits until it is connected. */
+/** Leaves A one server of the ensemble, and waits until A is connected. */
 async function confine({ links }: Scene, server: number): Promise<void> {
   for (const [n, link] of links.entries()) if (n !== server) link.set('refuse');
   await eventually(
@@ -21,7 +21,7 @@ async function confine({ links }: Scene, server: number): Promise<void> {
 
 const followerOf = (leader: number): number => (leader === 0 ? 1 : 0);
 
-/** A has two of three nodes; then one of them forgets it. */
+/** A has the lock on two of three nodes; one of them restarts empty. */
 const nodeEmpty: LockFault = {
   name: 'node-empty',
   title: 'a node back empty',

@@ -6,12 +6,12 @@
 import type { Link } from '../proxy.ts';
 import type { LabServers, Node } from '../servers/lab-servers.ts';
 
-/** What a fault can reach. */
+/** The reach of a fault. */
 export interface Shop {
   readonly service: {
     /** SIGKILL. */
     kill(): Promise<void>;
-    /** Starts a killed one, and waits until it listens. */
+    /** Starts the killed service, and waits until it listens. */
     start(): Promise<void>;
     signal(name: 'SIGSTOP' | 'SIGCONT'): void;
   };
@@ -24,13 +24,13 @@ export interface Shop {
 
 export interface StrategyFault {
   readonly name: string;
-  /** The head of its column. */
+  /** The heading of its column. */
   readonly title: string;
   /** One sentence: when this happens in real life. */
   readonly happens: string;
-  /** It acts on a single server of Redis; a cluster does not meet it. */
+  /** It acts on a single Redis server; it does not apply to a cluster. */
   readonly onOneRedis?: true;
-  /** What it needs behind the stores; by default nothing. */
+  /** The group it needs behind the stores; by default none. */
   readonly group?: 'sentinels' | 'standby' | 'synchronous-standby';
   /** It fills the disk of Postgres. */
   readonly smallDisk?: boolean;
@@ -40,5 +40,5 @@ export interface StrategyFault {
   heal(shop: Shop): Promise<void>;
 }
 
-/** From the end of the strike to the heal, in ms. */
+/** Time from the end of the strike to the heal, in ms. */
 export const OUTAGE_MS = 2_000;

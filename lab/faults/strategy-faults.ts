@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyFault } from './strategy-fault.ts';
 
-/** What is committed in this time reaches no replica, in ms. */
+/** Replication stops this long before the primary, in ms. */
 const LAG_MS = { redis: 200, postgres: 500 };
 
 export const strategyFaults: readonly StrategyFault[] = [

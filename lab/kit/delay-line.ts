@@ -1,6 +1,6 @@
 /** Holds callbacks back, first in, first out. None is early. One timer of whole milliseconds serves them all. */
 export class DelayLine {
-  /** How long what enters from now on is held; it overtakes nothing that entered before. */
+  /** Delay of callbacks that enter from now on; they overtake none that entered before. */
   delayMs = 0;
   readonly #waiting: { readonly dueMs: number; readonly leave: () => void }[] = [];
 
@@ -19,7 +19,7 @@ export class DelayLine {
     const later = this.#waiting.findIndex(({ dueMs }) => dueMs > nowMs);
     const due = later === -1 ? this.#waiting.length : later;
     for (const { leave } of this.#waiting.slice(0, due)) leave();
-    this.#waiting.splice(0, due); // behind the loop: what enters meanwhile finds its timer still running
+    this.#waiting.splice(0, due); // after the loop: a callback that enters meanwhile sets no second timer
     const [first] = this.#waiting;
     if (first !== undefined) setTimeout(this.#release, Math.ceil(first.dueMs - performance.now()));
   };

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const POLL_MS = 100;
 
-/** Waits until `probe` holds. @throws with its last value when it does not within `ms` */
+/** Waits until `holds` accepts a value of `probe`. @throws with the last value after `ms` */
 export async function eventually<T>(
   probe: () => Promise<T>,
   holds: (value: T) => boolean,

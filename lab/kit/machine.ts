@@ -1,4 +1,4 @@
-/** Where and with what a run was made. */
+/** The machine and software of a run. */
 import { execFile } from 'node:child_process';
 import { cpus, release, totalmem, type } from 'node:os';
 import { promisify } from 'node:util';
@@ -29,10 +29,10 @@ export function describeMachine(versions: Readonly<Record<string, string>>): Mac
   };
 }
 
-/** As a person reads it: what `describeCommit` says, with the first digits only. */
+/** The result of `describeCommit` for people: only the first digits. */
 export const shortCommit = (commit: string): string => commit.replace(/^([0-9a-f]{7})[0-9a-f]{33}/, '$1');
 
-/** The commit that was measured, with `-dirty` when files but results differ from it; `unknown` outside a repository. */
+/** The measured commit, with `-dirty` when files other than results differ from it; `unknown` outside a repository. */
 export async function describeCommit(): Promise<string> {
   const git = async (...args: string[]): Promise<string> =>
     (await promisify(execFile)('git', args, { cwd: import.meta.dirname })).stdout.trim();

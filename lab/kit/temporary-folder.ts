@@ -2,7 +2,7 @@ import { chmod, mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-/** With the characters that URLs, shells and configuration files give a meaning of their own. */
+/** A name with characters that are special in URLs, shells and configuration files. */
 export const ODD_NAME = `stampede test #%41 "q" $HOME é's`;
 
 /** A new folder that other accounts may enter: servers that root starts run as another account. */

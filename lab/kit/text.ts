@@ -29,7 +29,7 @@ export function reasonWithoutVariables(error: unknown): string {
     .replaceAll(/,? or set \w+_URL[^.\n]*(?=\.|$)/gm, '')
     .replaceAll(/\. To refuse, set LOCAL_REDIS=.*/g, '')
     .trimEnd();
-  // A message that is worded in another way.
+  // For messages with another wording.
   return /DATABASE_URL|REDIS_URL/.test(reason)
     ? `${reason}\nDATABASE_URL and REDIS_URL have no effect here.`
     : reason;

@@ -1,6 +1,6 @@
 /*
  * Preloaded into a server: adds the milliseconds in the file STAMPEDE_CLOCK to the time of day; the monotonic clock stays.
- * System calls alone: the server's allocator asks for the time before it can serve malloc.
+ * Only system calls: the server's allocator asks for the time before it can serve malloc.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/** A Redis Cluster on the loopback: masters that share the slots, each with as many replicas. For suites, and for tests. */
+/** A Redis Cluster on the loopback: masters share the slots, and have the same number of replicas. For suites, and for tests. */
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -9,7 +9,7 @@ import { eagerPrimary } from './redis.ts';
 
 export interface ClusterMember {
   readonly id: string;
-  /** Past the cluster, and past its ways; it reconnects. */
+  /** Connects past the cluster and its ways; reconnects. */
   readonly client: Redis;
   /** Where all others reach it. */
   readonly port: number;
@@ -26,13 +26,13 @@ export interface RedisCluster extends AsyncDisposable {
   readonly url: string;
   /** The masters first. */
   readonly members: readonly ClusterMember[];
-  /** Waits until all members have a property. */
+  /** Waits until `holds` is true for all members. */
   everywhere<T>(probe: (of: ClusterMember) => Promise<T>, holds: (value: T) => boolean): Promise<void>;
 }
 
 /**
  * Opens the ways to a member, which announces their ports.
- * @param address where the member's connections to others come from
+ * @param address source of the member's connections to others
  */
 export type Ways = (
   port: number,

@@ -1,10 +1,10 @@
 /**
  * ZooKeeper on three servers, whose connections to one another pass proxies, so that one can be cut off from the others.
  *
- * Each server reads its own addresses, and those of the proxies that lead from it to the others. In an election the server with
- * the larger id connects to the smaller one. One with a smaller id would be called back past its proxy, so it finds a closed
- * port, and waits for the call. One that starts later than the others are elected, or rejoins, may wait for ever if its id is
- * smaller; the others serve.
+ * A server's configuration has its own addresses, and those of the proxies from it to the others. In an election, the server
+ * with the larger id connects to the one with the smaller id. The latter would be called back past its proxy, so it finds a
+ * closed port, and waits for the call. A server that starts after the election, or rejoins, may wait forever if its id is the
+ * smaller one; the others serve.
  */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,9 +15,9 @@ import { startZookeeper, type ZookeeperServer } from './zookeeper-server.ts';
 
 export interface Ensemble extends AsyncDisposable {
   readonly servers: readonly ZookeeperServer[];
-  /** The index of the server that leads. @throws when none does for 30 s */
+  /** The index of the server that leads. @throws when none does for 90 s */
   leader(): Promise<number>;
-  /** What a server sends to the others, or they to it, is lost. Clients still reach it. */
+  /** Loses all bytes between a server and the others. Clients still reach the server. */
   cutOff(server: number): void;
   /** Ends every cut. */
   rejoin(): void;
@@ -28,10 +28,10 @@ const IDS = [1, 2, 3] as const;
 const HOST = '127.0.0.2';
 /** A privileged port without a listener. */
 const CLOSED_PORT = 1;
-/** In ticks: to connect to a leader, and to be without one. */
+/** Ticks to connect to a leader, and to be without one. */
 const LIMITS = { initLimit: 20, syncLimit: 4 };
 
-/** A follower that connects before its leader listens waits. */
+/** Wait of a follower for a leader that does not listen yet. */
 const PATIENCE_MS = 1_000;
 
 interface Way {

@@ -1,7 +1,7 @@
 /**
  * A Redis Cluster: three masters, each with a replica. For the fault lab, and for tests. All others reach a member through two
  * proxies, for clients and for the cluster's own bus, whose ports it announces. Its own connections come from an address by
- * which the other proxies know them, so that it can be cut off.
+ * which the other proxies recognize them, so that it can be cut off.
  */
 import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -16,17 +16,17 @@ export interface LinkedCluster extends AsyncDisposable {
   readonly url: string;
   /** Where the first member listens. */
   readonly port: number;
-  /** For the ways of clients and of members. */
+  /** Sets all proxies, for clients and members. */
   set(mode: LinkMode): void;
   /** A client of the whole cluster. The caller disconnects it. */
   client(): Promise<Redis>;
   /** SIGKILL of the master that has a key; waits until its replica is the master, and starts the old one again. */
   kill(key: string): Promise<void>;
-  /** The same with a master that is cut off, and then rejoins. */
+  /** As `kill`, with a master that is cut off, and then rejoins. */
   cut(key: string): Promise<void>;
   /**
    * Cuts the master that has a key off from clients and from the other members: what is sent to it, or by it, is lost.
-   * @returns what waits until its replica is the master
+   * @returns a wait until its replica is the master
    */
   cutOff(key: string): Promise<() => Promise<unknown>>;
   /** Ends the cut, and waits until the cluster has settled. */
@@ -37,7 +37,7 @@ export interface LinkedCluster extends AsyncDisposable {
   moveSlot(key: string, between?: () => Promise<void>): Promise<void>;
 }
 
-/** A member that takes longer does not answer. */
+/** A member that takes longer counts as silent. */
 const SILENT_MS = 1_000;
 
 interface Node {
@@ -146,7 +146,7 @@ class Linked implements LinkedCluster {
     await rm(this.#folder, { recursive: true, force: true });
   }
 
-  /** All members agree that three of them are replicas and that none failed, and each replica follows its master. */
+  /** Waits until all members agree that three are replicas and none failed, and each replica follows its master. */
   async untilSettled(): Promise<void> {
     await this.#cluster.everywhere(nodesOf, (nodes) => {
       const flags = nodes.flatMap((node) => node.flags);
@@ -161,7 +161,7 @@ class Linked implements LinkedCluster {
     );
   }
 
-  /** The master of a key, among those that members which answer see; one that is cut off still sees itself. */
+  /** The master of a key, as the answering members see it; a master that is cut off still sees itself. */
   async #masterOf(key: string): Promise<ClusterMember> {
     const slot = slotOf(key);
     const views = await Promise.all(
@@ -210,7 +210,7 @@ class Linked implements LinkedCluster {
   }
 }
 
-/** @returns false while a member takes the cluster for down, because it did not hear the others in time */
+/** @returns false while a member that did not hear the others in time considers the cluster down */
 const migrate = ({ client }: ClusterMember, to: ClusterMember, key: string): Promise<boolean> =>
   client.call('MIGRATE', '127.0.0.1', to.port, key, 0, 5_000).then(
     () => true,

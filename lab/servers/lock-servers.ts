@@ -1,4 +1,4 @@
-/** The servers that some locks have beside the stores: the environment names them. No report shows them, for passwords. */
+/** Servers that some locks need besides the stores. The environment names them. No report does: URLs may have passwords. */
 import { locks } from '../../src/locks/registry.ts';
 
 /** What each variable must name. */
@@ -8,7 +8,7 @@ const variables = {
 } as const;
 type LockVariable = keyof typeof variables;
 
-/** The variable that a lock needs beside the stores; null: none. */
+/** The variable that a lock needs besides the stores; null: none. */
 export function lockVariable(lock: string | null): LockVariable | null {
   const needs = lock === null ? undefined : locks.get(lock)?.description.needs;
   return needs === 'REDLOCK_URLS' || needs === 'ZOOKEEPER_URL' ? needs : null;

@@ -3,7 +3,7 @@
  *
  *   installed? ─no─▶ apt-get as root on Debian, else an error with the command ─▶ empty data folder ─▶ serves ─▶ killed
  *
- * As root it runs as the account `mysql` of its package: it refuses to run as root.
+ * Started by root, it runs as its package's account `mysql`: it refuses to run as root.
  */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -23,13 +23,13 @@ const ACCOUNT = 'mysql';
 const run = promisify(execFile);
 const isRoot = process.getuid?.() === 0;
 
-/** Where Debian's package and Homebrew put the server, beside PATH. */
+/** Where Debian's package and Homebrew put the server, besides PATH. */
 const FOLDERS = ['/usr/sbin', '/usr/bin', '/usr/local/bin', '/opt/homebrew/bin'];
 const find = (name: string): string | null => findProgram(name, { folders: FOLDERS });
 
 export interface Mariadb extends AsyncDisposable {
   readonly version: string;
-  /** To the database `name`. The caller ends it. */
+  /** A connection to `name`, which the caller ends. */
   connect(name: string): Promise<Connection>;
   /** Makes an empty database. Disposing drops it. */
   database(name: string): Promise<AsyncDisposable>;
@@ -47,7 +47,7 @@ export async function whyNoMariadb(url = process.env.MARIADB_URL): Promise<strin
 
 /**
  * @param folder an empty one
- * @param url of a running server whose user may create databases; by default one is started
+ * @param url of a running server whose user may create databases; by default MARIADB_URL, or one is started
  */
 export async function openMariadb(folder: string, url = process.env.MARIADB_URL): Promise<Mariadb> {
   const local = url ? null : await start(folder);
@@ -80,7 +80,7 @@ export async function openMariadb(folder: string, url = process.env.MARIADB_URL)
 
 async function start(folder: string): Promise<{ readonly url: string; kill(): Promise<void> }> {
   const data = join(folder, 'data');
-  const temporary = join(folder, 'tmp'); // the account may not write to TMPDIR
+  const temporary = join(folder, 'tmp'); // the account may have no access to TMPDIR
   for (const path of [data, temporary]) await mkdir(path);
   const [installer, command] = [find('mariadb-install-db'), find('mariadbd')];
   if (installer === null || command === null) throw new Error((await whyNoMariadb()) ?? 'no mariadbd');
@@ -120,7 +120,7 @@ async function start(folder: string): Promise<{ readonly url: string; kill(): Pr
   }
 }
 
-/** So that the account can write there. The folders above must let it enter. */
+/** Gives folders to the account, which must be able to enter those above. */
 async function giveTo(account: string, folders: readonly string[]): Promise<void> {
   const idOf = async (option: string) => Number((await run('id', [option, account])).stdout);
   const [uid, gid] = [await idOf('-u'), await idOf('-g')];

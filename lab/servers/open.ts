@@ -1,4 +1,4 @@
-/** Opens the servers of one trial, with a clock that can be set where a compiler is installed. */
+/** Opens the servers of one trial, with a clock that can be set if a compiler is installed. */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

@@ -20,7 +20,7 @@ const ARGS = ['fsync=off', 'wal_sender_timeout=2s', 'wal_receiver_timeout=2s'].f
 export interface PairOptions {
   /** A commit waits until the standby has it. */
   readonly synchronous: boolean;
-  /** An empty one; by default a temporary one that ends with the pair. */
+  /** An empty folder; by default a temporary one, removed with the pair. */
   readonly folder?: string;
   /** False: the service migrates the database. */
   readonly migrated?: boolean;
@@ -33,13 +33,13 @@ export interface PostgresPair extends AsyncDisposable {
   readonly url: string;
   /** Where the first primary listens, past the proxies. */
   readonly port: number;
-  /** Where the server is that is the primary now, past the proxies. */
+  /** URL of the current primary, past the proxies. */
   currentUrl(): string;
-  /** Connections to that server; each test asks anew. */
+  /** Connections to the primary; each test asks anew. */
   sql(): pg.Pool;
   /** From now on the standby gets nothing, and no server notices. @param caughtUp waits until it has everything */
   cutReplication(caughtUp?: boolean): Promise<void>;
-  /** The first primary ends, or is cut off. */
+  /** Ends the first primary, or cuts it off. */
   end(how: Ending): Promise<void>;
   /** Starts the first primary again. */
   restart(): Promise<void>;
@@ -113,7 +113,7 @@ export async function openPostgresPair(options: PairOptions): Promise<PostgresPa
 interface Servers {
   readonly primary: PostgresServer;
   readonly standby: PostgresServer;
-  /** The way of the replication. */
+  /** The proxy of the replication. */
   readonly link: TcpProxy;
   /** Starts a primary that ended. */
   start(): Promise<PostgresServer>;

@@ -13,8 +13,8 @@ import { withPostgres } from './stores.ts';
 /** Room for an empty database and the WAL of a trial. */
 const DISK_MB = 96;
 /**
- * Tables cannot grow for so long; then the WAL cannot, either, and Postgres ends. A trial alone does not fill the 16 MB of a
- * WAL file, which were taken when it began.
+ * How long only tables cannot grow; then the WAL cannot, either, and Postgres ends. A trial alone does not fill the 16 MB of a
+ * WAL file, which Postgres allocates in advance.
  */
 const TABLES_FULL_MS = 1_000;
 const RECOVERY_MS = 120_000;

@@ -51,7 +51,7 @@ export async function openSentinelRedis({
   };
 }
 
-/** The first sale of an empty database. */
+/** Hash tag of the first sale of a database. */
 const SALE = '{sale:1}';
 
 /** Three masters, each with a replica. Node 0 is the master that has the sale. */

@@ -16,8 +16,8 @@ const acknowledgeMs = 100;
 const acknowledgements = 3;
 
 /**
- * Waits until replicas acknowledge each write at once: one that is online may still lack the writes since its snapshot. One that
- * connected twice would count as two, and a majority of them would be more than there are.
+ * Waits until replicas acknowledge each write at once: an online replica may still miss the writes since its snapshot. A replica
+ * that connected twice would count as two, and a majority of that count could exceed the real replicas.
  */
 export async function untilReplicated(primary: Redis, replicas = 1): Promise<void> {
   const untilMs = performance.now() + replicasMs;
@@ -30,10 +30,10 @@ export async function untilReplicated(primary: Redis, replicas = 1): Promise<voi
   }
 }
 
-/** Redis as a sale needs it. */
+/** Arguments for a sale. */
 export const durableArgs = ['--appendonly', 'yes'];
 
-/** @param count independent ones */
+/** @param count of independent servers */
 export async function openRedis(
   count: number,
   { folder, clock: library, program: given, replicas: replicaCount = 0, durable = false }: LabOptions,

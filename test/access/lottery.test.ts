@@ -1,9 +1,9 @@
 /**
  * The waiting room, with its turns in Redis and in Postgres: the contract of both.
  *
- * The lottery, with 10,000 customers on a running service: the order of arrival does not decide the outcome, and no customer is served
- * before their turn. Turns are given by the waiting room on a real store, in the seconds before a start that has passed when the
- * customers buy. Everything depends on a fixed seed. With another one, each statistic would be beyond its bound once in a million.
+ * The lottery, with 10,000 customers on a running service: the order of arrival does not decide the outcome, and no customer is
+ * served before their turn. The waiting room gives the turns on a real store, at simulated times in the minute before a start that
+ * has passed when the customers buy. The seed is fixed. With another seed, each statistic exceeds its bound once in a million.
  */
 
 import { Client } from 'undici';
@@ -36,14 +36,14 @@ const FAR = 4.9;
 const [BINS, UNEVEN] = [20, 65];
 
 interface Arrival {
-  /** How many came before. */
+  /** Number of earlier arrivals. */
   readonly rank: number;
   readonly customer: string;
   readonly turnMs: number;
   readonly ticket: string;
 }
 
-/** More expired turns than one statement deletes, a room that nobody entered for long, and a turn whose ticket is valid. */
+/** More expired turns than one statement deletes, an expired room, and a turn whose ticket is still valid. */
 const EXPIRED = `
   WITH room AS (INSERT INTO waiting_rooms (sale_id, expires_ms) VALUES (-1, 1))
   INSERT INTO turns SELECT -1, 'old-' || n, 0, CASE n WHEN 0 THEN 1e15 ELSE n END FROM generate_series(0, $1::int) n`;
@@ -85,7 +85,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
       ...issuer.env,
       TICKET_SECRETS: KEY.toString('base64'),
       ADDRESS_RATE: '0',
-      ADMISSION_MS: '60000', // a slow machine answers late, not busy
+      ADMISSION_MS: '60000', // a slow machine answers late instead of `busy`
       ADMIN_TOKEN: 'test:0123456789abcdef',
     });
   });
@@ -149,7 +149,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     const byTurn = arrivals.toSorted((a, b) => a.turnMs - b.turnMs);
     const statuses = await attempt(sale, byTurn);
     const served = byTurn.filter((_, at) => statuses[at] === 201);
-    expect(served).toEqual(byTurn.slice(0, units)); // each at its turn, and no other customer
+    expect(served).toEqual(byTurn.slice(0, units)); // the first by turn, and nobody else
     expect(statuses.filter((status) => status === 409)).toHaveLength(customers - units);
     const owners = await stores.sql.query('SELECT user_id FROM orders WHERE sale_id = $1', [sale.id]);
     expect(new Set(owners.rows.map(({ user_id }) => user_id))).toEqual(
@@ -158,7 +158,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
 
     const z = spearman(byTurn.map(({ rank }) => rank));
     const ofServed = spearman(served.map(({ rank }) => rank));
-    // The mean place of those served among all who came: of n places drawn without replacement.
+    // The mean arrival rank of the served: `units` ranks drawn without replacement.
     const mean = served.reduce((sum, { rank }) => sum + rank, 0) / units;
     const deviation = Math.sqrt(((customers + 1) * (customers - units)) / (12 * units));
     const place = (mean - (customers - 1) / 2) / deviation;
@@ -217,7 +217,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     const startMs = Date.now() - 1_000;
     const sale = { ...(await sell(startMs)), spreadS: 60 };
     const hoarders = Array.from({ length: 200 }, (_, n) => `hoarder-${n}`);
-    /** Turns of customers who come so long after the start, in an empty waiting room; in ms after the start. */
+    /** Turns of customers who come `atMs` after the start, in an empty waiting room; in ms after the start. */
     const turnsAt = async (atMs: number) => {
       await stores.redis.del(keysOf(sale.id, 0).turns);
       await stores.sql.query('DELETE FROM turns WHERE sale_id = $1', [sale.id]);
@@ -234,14 +234,14 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
 
   it('gives late customers the turns behind those of the lottery', async () => {
     const startMs = Date.now() - 1_000;
-    /** The turns of three late customers of ten turns a second, after a lottery of 10 s. @param early customers who came before */
+    /** Turns of three late customers, at ten a second, after a lottery of 10 s. @param early number of its participants */
     const late = async (early: number) => {
       const sale = { ...(await sell(startMs)), spreadS: 10 };
       const turn = (customer: string, atMs: number) => waitingRoom(10).turn(sale, SEED, customer, atMs);
       for (
         let n = 0;
         n < early;
-        n++ // asking again is no second customer
+        n++ // a second request is not a second customer
       )
         for (let times = 0; times < 2; times++) await turn(`early-${n}`, startMs - 1);
       const turns: number[] = [];

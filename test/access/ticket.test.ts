@@ -1,4 +1,4 @@
-/** Tickets: what is signed, and that nothing else is read. */
+/** Tickets: a signed one is read as issued, and nothing else is accepted. */
 import { createHmac } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';

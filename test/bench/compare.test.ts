@@ -5,12 +5,12 @@ import type { Results } from '../../bench/kit/results.ts';
 import { type Random, seededRandom } from '../../lab/kit/random.ts';
 import { type MadeUpCell, resultsOf } from './report-fixture.ts';
 
-/** By Box and Muller. */
+/** Log-normal with median 1, by Box and Muller. */
 function lognormal(random: Random, deviation: number): number {
   return Math.exp(deviation * Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random()));
 }
 
-/** accepted/s and p99 beside the baseline. */
+/** accepted/s and p99 relative to the baseline. */
 const cells: Readonly<Record<string, { readonly speed: number; readonly p99: number }>> = {
   'for-update': { speed: 1, p99: 1 },
   lua: { speed: 3, p99: 0.4 },
@@ -20,18 +20,18 @@ const cells: Readonly<Record<string, { readonly speed: number; readonly p99: num
 
 interface Simulation {
   readonly seed: number;
-  /** How fast the machine is. */
+  /** Relative speed of the machine. */
   readonly speed?: number;
   /** Factors on a cell's accepted/s, and on its p99. */
   readonly faster?: Readonly<Record<string, number>>;
   readonly slowerP99?: Readonly<Record<string, number>>;
   readonly rounds?: number;
   readonly control?: boolean;
-  /** Changes of a cell. */
+  /** Changes to a cell. */
   readonly cell?: Readonly<Record<string, Partial<MadeUpCell>>>;
 }
 
-/** Rounds that are not equally fast (30 %), and trials with noise of their own (3 %, and 5 % of their p99). */
+/** Rounds differ in speed (30 %), and each trial has its own noise (3 %, and 5 % for the p99). */
 function simulate(simulation: Simulation): Results {
   const { seed, speed = 1, faster = {}, slowerP99 = {}, rounds = 5, control = true, cell = {} } = simulation;
   const random = seededRandom(seed);

@@ -13,7 +13,7 @@ export async function closeServers(): Promise<void> {
 }
 afterEach(closeServers);
 
-/** @returns where it answers */
+/** @returns the server's URL */
 export async function serve(
   answer: (body: string, response: ServerResponse, request: IncomingMessage) => void,
 ): Promise<string> {
@@ -32,7 +32,7 @@ export async function serve(
 /** Names of customers. */
 export const users = (count: number): string[] => Array.from({ length: count }, (_, n) => `user-${n}`);
 
-/** Sends a part of an accepted answer, then resets the connection. */
+/** Sends part of an accepted answer, then resets the connection. */
 export function halfAnswer({ socket }: IncomingMessage): void {
   socket.write('HTTP/1.1 201 Created\r\nContent-Length: 90\r\n\r\n{"orderId":"half","a":1');
   setTimeout(() => socket.resetAndDestroy(), 3);

@@ -56,14 +56,14 @@ const SALES = [
   ['group-commit', 'disk-full'],
 ] as const;
 const LANES = 4;
-/** How often a cell with late writes is tried: the next client may reconnect too late to overlap. Others are tried once. */
+/** Maximum tries of a cell with late writes: the next client may reconnect too late to overlap. Others are tried once. */
 const TRIES = 5;
 
 const missing = await ensureZookeeper();
 const committed = new URL('../../bench/results/canonical/faults.json', import.meta.url);
 const [ofLocks, ofStrategies] = JSON.parse(readFileSync(committed, 'utf8')).matrices as [Matrix, Matrix];
 
-/** The verdict that is committed. */
+/** The verdict in a committed matrix. */
 function wordOf({ columns, rows }: Matrix, name: string, title: string): string | undefined {
   const column = columns.findIndex((one) => one.title === title);
   return rows.find((row) => row.name === name)?.cells[column]?.word;
@@ -84,7 +84,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true });
 });
 
-/** A lane that no other cell uses meanwhile. */
+/** Runs `work` on a lane of its own. */
 async function withLane<T>(work: (lane: Clients) => Promise<T>): Promise<T> {
   const lane = idle.pop() ?? (await new Promise<Clients>((free) => waiting.push(free)));
   return work(lane).finally(() => {

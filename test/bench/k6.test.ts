@@ -15,7 +15,7 @@ interface Shop {
   readonly stock: number;
   /** Answers nothing about the sale once it has sold a unit. */
   readonly deaf?: boolean;
-  /** Its answer to the n-th purchase, counted from 0; true: it was answered, or never will be. */
+  /** Answers the n-th purchase, counted from 0. @returns true if it was answered here, or never will be */
   readonly plant?: (n: number, response: ServerResponse, request: IncomingMessage) => boolean;
 }
 
@@ -73,7 +73,7 @@ function attack(fake: Fake, load: Partial<K6Load>): ReturnType<typeof runK6> {
     ratePerSecond: 300,
     durationMs: 20_000,
     requestTimeoutMs: 2_000,
-    folder: relative('', folder), // as the bench names it
+    folder: relative('', folder), // relative, as in the bench
     signal: new AbortController().signal,
     ...load,
   });
@@ -85,7 +85,7 @@ function counts(history: readonly HistoryRecord[]): Map<string, number> {
   return found;
 }
 
-/** What every history must be, and what it must share with the server. */
+/** Checks a history by itself and against the server. */
 function expectHistory(history: readonly HistoryRecord[], fake: Fake, list: readonly string[]): void {
   expect(new Set(history.map(({ id }) => id)).size).toBe(history.length);
   expect(history.map(({ userId }) => userId).sort()).toEqual([...fake.seen].sort());

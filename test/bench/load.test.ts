@@ -42,14 +42,14 @@ describe('the list of attempts', () => {
   });
 });
 
-/** How many starts lie in each `windowMs`. */
+/** Number of starts in each `windowMs`. */
 function counts(schedule: Float64Array, windowMs: number, windows: number): number[] {
   const found = new Array<number>(windows).fill(0);
   for (const us of schedule) found[Math.floor(us / 1_000 / windowMs)]! += 1;
   return found;
 }
 
-/** What a count of independent arrivals may differ from what is expected, once in 15,000 times. */
+/** Independent arrivals differ more from the expected count once in 15,000 times. */
 const within4Sigma = (count: number, expected: number): boolean =>
   Math.abs(count - expected) < 4 * Math.sqrt(expected);
 

@@ -1,4 +1,4 @@
-/** What the fault lab says of a lock, from the events of its clients: good histories, and the same ones spoiled. */
+/** The fault lab's verdict on a lock, from the events of its clients: good histories, and the same ones with a defect. */
 import { describe, expect, it } from 'vitest';
 import { type Client, judgeLock, type LabEvent } from '../../bench/suites/faults/history.ts';
 
@@ -10,11 +10,11 @@ interface Claim {
   readonly to: number;
   readonly token?: number;
   readonly lost?: number;
-  /** No writes in between. */
+  /** Period without writes. */
   readonly paused?: readonly [from: number, to: number];
 }
 
-/** All ask at the beginning; a holder writes every 10 ms. */
+/** All clients ask at time 0; a holder writes every 10 ms. */
 function eventsOf(claims: readonly Claim[]): LabEvent[] {
   const asked = (['A', 'B', 'C'] as const).map((client): LabEvent => ({ kind: 'asked', ns: 0, client }));
   const acted = claims.flatMap(({ client, from, to, token, lost, paused }): LabEvent[] => {

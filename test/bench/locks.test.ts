@@ -10,7 +10,7 @@ import type { ContentionReport, Cycle } from '../../lab/clients/protocol.ts';
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const ms = 1_000_000;
 
-/** In ms, for people. */
+/** A cycle with its times in ms. */
 const cycle = (waiter: number, asked: number, granted: number, released: number): Cycle => ({
   waiter,
   askedNs: asked * ms,
@@ -44,7 +44,7 @@ describe('fairness', () => {
   });
 
   it('is -1 for last come, first served', () => {
-    // The last grant has nobody beside it who could have been passed over.
+    // At the last grant, no other contender waits that could have been passed over.
     const stack = [cycle(2, 2, 10, 11), cycle(1, 1, 12, 13), cycle(0, 0, 14, 15)];
     expect(fairness(stack, [], 3, all)).toMatchObject({ order: -1 });
   });
@@ -82,7 +82,7 @@ describe('the numbers of a measurement', () => {
     expect(numbers.perSecond).toBeCloseTo(2 / 0.9);
     expect(numbers.handOffMs).toEqual({ p50: 90, p99: 140 });
     expect(numbers.waitMs).toEqual({ p50: 200, p99: 240 });
-    // 12 requests; three grants lie between the moments at which they were counted.
+    // 12 requests, and three grants in the period in which they were counted.
     expect(numbers.requestsPerGrant).toBe(4);
   });
 

@@ -71,7 +71,7 @@ describe('open loop', () => {
       else answer();
     });
 
-    // With 4 connections as well: an attempt due in the stall waits for one, and this counts.
+    // Even with 4 connections: an attempt due in the stall waits for one, and its wait counts.
     for (const connections of [4, 200]) {
       const schedule = poisson({ ratePerSecond: 400, durationMs: 2_000, seed: 2 });
       stallAt = null;
@@ -154,7 +154,7 @@ describe('open loop', () => {
     expect(reasons).toContainEqual(
       expect.stringMatching(/was sent \d+ ms late or more, .*the generator was late/),
     );
-    // Late, not lost: and who was late by it has it in his latency.
+    // The attempts are late, not lost, and their latency includes the delay.
     expect(history.filter(({ outcome }) => outcome === 'accepted')).toHaveLength(1_000);
     expect(Math.max(...history.map((record) => latencyMs(record, evenly(1_000, 1))))).toBeGreaterThan(80);
   });

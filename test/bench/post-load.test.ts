@@ -3,10 +3,10 @@ import { describe, expect, it } from 'vitest';
 import { type PostLoad, runPostLoad } from '../../bench/load/post-load.ts';
 import { serve } from './fake-service.ts';
 
-/** What is done to an order: "pay a", "cancel b". */
+/** An action on an order: "pay a", "cancel b". */
 type Deed = string;
 
-/** A service whose orders go from state to state as they should, but for the deeds that `behave` answers itself. */
+/** A service whose orders change state as they should, except for the deeds that `behave` answers itself. */
 async function fakeService(
   behave: (deed: Deed, n: number, response: ServerResponse) => boolean = () => false,
 ) {

@@ -26,7 +26,7 @@ const executablePath = [
   ...(process.env.PATH ?? '').split(delimiter).map((one) => join(one, 'chromium')),
 ].find((path) => path !== undefined && existsSync(path));
 
-/** Servers and folders of the races in this file are below it. */
+/** Parent folder of the races in this file and of their servers. */
 let folder: string;
 const { TMPDIR } = process.env;
 beforeAll(async () => {
@@ -46,7 +46,7 @@ function processesOf(path: string): string[] {
       const line = readFileSync(`/proc/${id}/cmdline`, 'utf8').replaceAll('\0', ' ');
       return line.includes(path) ? [line] : [];
     } catch {
-      return []; // it has ended
+      return []; // the process has ended
     }
   });
 }
@@ -96,7 +96,7 @@ describe('a race', () => {
         async strike(shop) {
           await postgresKilled.strike(shop);
           reached('a fault lasts');
-          if (struck++ > 0) await sleep(1_000); // lanes are not at the same step
+          if (struck++ > 0) await sleep(1_000); // so that lanes are at different steps
         },
         heal: (shop) => {
           reached('a fault heals');
@@ -111,7 +111,7 @@ describe('a race', () => {
       await isThere;
       await race.stop();
       expect(race.view).toMatchObject({ phase: 'idle', problem: null });
-      await sleep(1_000); // what is started without being awaited is there by now
+      await sleep(1_000); // anything started without being awaited exists by now
       nothingIsLeft();
     },
   );
@@ -161,7 +161,7 @@ describe('the command', () => {
       strikes: [{ name: 'redis-silent' }],
     });
     expect(figures.lanes).toMatchObject([{ strategy: 'lua', verdict: { word: 'exact', sold: 40 } }]);
-    expect(readFileSync(join(folder, made, 'race.md'), 'utf8')).toMatch(/^\| `lua` \| exact \| \d+ \| /m); // an accepted attempt whose answer was lost is unknown;
+    expect(readFileSync(join(folder, made, 'race.md'), 'utf8')).toMatch(/^\| `lua` \| exact \| \d+ \| /m); // answers may be lost
     expect(output).toContain(made);
     for (const picture of ['race.png', 'race-dark.png'])
       expect(existsSync(join(folder, made, picture))).toBe(executablePath !== undefined);
@@ -186,7 +186,7 @@ describe('the command', () => {
 });
 
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
-  /** What axe-core finds wrong. */
+  /** Violations that axe-core finds. */
   const flaws = async (page: Page): Promise<string[]> => {
     await page.evaluate(axe.source); // not as a script element: the page's policy refuses those
     return page.evaluate<string[]>(

@@ -1,4 +1,4 @@
-/** The race without its stores: what a lane makes of answers and faults, the options, and who may send commands. */
+/** The race without its stores: how a lane counts answers and faults, the options, and who may send commands. */
 import { readFileSync, statSync } from 'node:fs';
 import { request } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -11,7 +11,7 @@ import { type AuditReport, checkNames } from '../../lab/audit/audit.ts';
 import { description as lua } from '../../src/strategies/redis/lua.ts';
 import { description as unsafe } from '../../src/strategies/redis/unsafe.ts';
 
-/** It accepts 100 a second for a second. */
+/** A lane that accepts 100 a second for a second. */
 const steady = () => {
   const lane = new Lane(lua, 1_000);
   for (let atMs = 0; atMs < 1_000; atMs += 10) lane.answered('accepted', atMs);
@@ -123,7 +123,7 @@ describe('commands', () => {
   });
   afterAll(() => server[Symbol.asyncDispose]());
 
-  /** `fetch` sets Host by itself. */
+  /** Not `fetch`, which sets Host itself. */
   const post = (path: string, body: string, headers: Record<string, string> = {}) =>
     new Promise<number | undefined>((resolve, reject) => {
       const all = { 'content-type': 'application/json', ...headers };

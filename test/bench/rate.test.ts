@@ -69,7 +69,7 @@ describe.each(kinds)('a closed loop with %s', (kind) => {
       });
       expect(completedUs).toBeGreaterThanOrEqual(invokedUs);
     }
-    // After its end, autocannon goes on for some ms: those attempts are recorded, and not counted.
+    // autocannon continues for some ms after its end: those attempts are recorded, but not counted.
     expect(accepted.length).toBeGreaterThanOrEqual(answers - base.connections);
     expect({ refused, unanswered }).toEqual({ refused: 0, unanswered: 0 });
     expect(latencyMs!.p50).toBeGreaterThan(0);

@@ -1,4 +1,4 @@
-/** The page: safe markup, whole without script, switches, and how it looks in a real browser. */
+/** The page: safe markup, complete without script, switches, and how it looks in a real browser. */
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
@@ -106,7 +106,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
         await page.uncheck('#c0');
         expect(await shown('lua')).toBe(0);
         expect(await shown('skip-locked')).toBeGreaterThan(4);
-        expect(await length()).toBeGreaterThan(before * 1.2); // what is left is stretched
+        expect(await length()).toBeGreaterThan(before * 1.2); // the remaining bars are stretched
         await page.click('text=all');
         expect(await length()).toBeCloseTo(before);
         if (javaScriptEnabled) await page.click('text=none');
@@ -127,7 +127,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   });
 });
 
-/** In the browser: texts whose contrast with what is behind them is below 4.5, as WCAG counts it. */
+/** In the browser: texts whose contrast with their background is below 4.5, as WCAG defines it. */
 const inspectContrast = `(() => {
   const parts = (color) => (color.match(/[\\d.]+/g) ?? []).map(Number);
   const luminance = (color) => {

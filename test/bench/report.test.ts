@@ -1,4 +1,4 @@
-/** What reports say of given results: the sentence, ranks, what has none, and what may not be concluded. */
+/** What reports say of given results: the sentence, ranks, cells without a rank, and what may not be concluded. */
 import { describe, expect, it } from 'vitest';
 import { htmlReport, markdownReport, terminalReport } from '../../bench/kit/report/index.ts';
 import { figure, withUnit } from '../../bench/kit/report/numbers.ts';

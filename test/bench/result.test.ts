@@ -138,7 +138,7 @@ describe('the numbers of a trial', () => {
   });
 
   it('count latency from the intended start, if there is a schedule', () => {
-    // Meant for 0, 1 and 2 ms; the generator was late with the second, and lost the third. Ids, not places, are looked up.
+    // Due at 0, 1 and 2 ms; the second was sent late, the third got no answer. Due times are looked up by id, not by position.
     const late = [
       attempt(2, 'unknown', 2_000, null),
       attempt(1, 'accepted', 41_000, 43_000),
@@ -146,7 +146,7 @@ describe('the numbers of a trial', () => {
     ];
     const schedule = Float64Array.of(0, 1_000, 2_000);
     expect(loadNumbers(late, facts({ schedule }))).toMatchObject({
-      acceptedPerSecond: 23.3, // still since the first was sent
+      acceptedPerSecond: 23.3, // still from when the first was sent
       latencyMs: { p50: 5, max: 42 },
       acceptedLatencyMs: { p50: 42, max: 42 },
       refusedLatencyMs: { p50: 5, max: 5 },

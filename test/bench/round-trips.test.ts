@@ -27,7 +27,7 @@ afterAll(async () => {
   await stores[Symbol.asyncDispose]();
 });
 
-/** A service whose attempts do what is known. */
+/** A service whose attempts make known round trips. */
 async function serve(attempt: (n: number) => Promise<void>, status = 201) {
   let attempts = 0;
   const body = status === 201 ? '{"orderId":"x"}' : '{"type":"/problems/sold-out"}';

@@ -1,4 +1,4 @@
-/** What a sale under a fault is called, by its audit and by what the fault may lose. */
+/** The verdict on a sale under a fault, from its audit and from what the fault may lose. */
 import { describe, expect, it } from 'vitest';
 import { wordOf } from '../../bench/suites/faults/sale-verdict.ts';
 import { type AuditReport, checkNames } from '../../lab/audit/audit.ts';

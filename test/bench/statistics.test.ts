@@ -13,7 +13,7 @@ import {
 } from '../../bench/kit/statistics.ts';
 import { seededRandom } from '../../lab/kit/random.ts';
 
-/** Numbers whose logarithms are normal round 0: their median is 1. By Box and Muller. */
+/** Log-normal numbers with median 1, by Box and Muller. */
 function lognormal(count: number, deviation: number, seed: number): number[] {
   const random = seededRandom(seed);
   return Array.from({ length: count }, () => {
@@ -29,7 +29,7 @@ describe('the median', () => {
     expect(median([3, 1, 2])).toBe(2);
     expect(median([4, 1, 2, 10])).toBe(3);
     expect(median([7])).toBe(7);
-    expect(median([10, 9, 100])).toBe(10); // as numbers, not as text
+    expect(median([10, 9, 100])).toBe(10); // sorted as numbers, not as text
     expect(median([])).toBeNaN();
   });
 
@@ -118,7 +118,7 @@ describe('a comparison', () => {
   });
 });
 
-/** A run of the bench as it is on a shared machine: every round has a speed of its own, every trial noise of its own. */
+/** A run of the bench as on a shared machine: every round has its own speed, every trial its own noise. */
 interface Simulated {
   readonly baseline: ReadonlyMap<number, number>;
   readonly twin: ReadonlyMap<number, number>;
@@ -138,7 +138,7 @@ function simulate(seed: number, effect: number, noise: number, rounds = 5): Simu
   return { baseline: row(1, 1), twin: row(2, 1), contender: row(3, effect) };
 }
 
-/** As the summary does it. */
+/** Compares as the summary does. */
 function paired({ baseline, twin, contender }: Simulated): Comparison {
   const over = quotients(contender, meanOf(baseline, twin));
   return compare(interval(over), noiseFloor(quotients(twin, baseline)));

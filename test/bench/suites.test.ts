@@ -60,7 +60,7 @@ async function finished(...args: string[]) {
   return { code, results, latest };
 }
 
-/** Databases of trials that are left. */
+/** Number of databases that trials left behind. */
 async function leftDatabases(): Promise<number> {
   const { rows } = await stores.sql.query(
     `SELECT 1 FROM pg_database WHERE datname ~ '^stampede_bench_[a-z0-9]+_[0-9]+$'`,
@@ -68,7 +68,7 @@ async function leftDatabases(): Promise<number> {
   return rows.length;
 }
 
-/** Longer than what a trial waits for at most, 180 s until it sells and 120 s until it is settled: those name what is missing. */
+/** Longer than a trial's own timeouts, 180 s until it sells and 120 s until it is settled: those name what is missing. */
 const BOUND_MS = 400_000;
 
 describe('npm run bench', () => {
@@ -88,7 +88,7 @@ describe('npm run bench', () => {
     )) {
       expect(audit.findings).toEqual([]);
       expect(soldOut > 0).toBe(load === 'open');
-      // How much a closed loop sells in its time is decided by the machine.
+      // How much a closed loop sells in its time depends on the machine.
       if (load === 'open') expect(accepted).toBe(60);
       expect(generator.cpuS).not.toBeNull();
       expect(await readHistory(join(latest, history))).not.toEqual([]);
@@ -153,7 +153,7 @@ describe('npm run bench', () => {
 describe('the other suites', () => {
   it('locks sees two holders exactly where nothing is locked, and counts requests and commands', async () => {
     const args = ['--locks', 'redis,redis-setnx,redlock-5,none', '--waiters', '8'];
-    // What the server counts beside the grants is little in a second, also on a busy machine.
+    // In a second, the server counts few commands besides those of grants, even on a busy machine.
     const { code, results } = await finished('locks', '--smoke', '--duration', '1', ...args);
     expect(code).toBe(0);
     const row = (name: string) => results.summary.find(({ cell }) => cell === name)!;
@@ -161,7 +161,7 @@ describe('the other suites', () => {
       expect(row(name)).toMatchObject({ verdict: 'pass', checks: { overlaps: 0 }, findings: [] });
     }
     expect(row('none').verdict).toBe('fail (expected)');
-    // Without a script, requests of clients are the commands of the server; with scripts the server counts more.
+    // Without scripts, client requests equal server commands; with scripts the server counts more.
     const { values } = row('redis-setnx');
     expect(values['solo.requests']!.median).toBeCloseTo(2, 1);
     expect(values['solo.commands']!.median).toBeCloseTo(2, 1);
@@ -263,9 +263,9 @@ describe('the other suites', () => {
         expect(findings.filter((text) => !text.includes('not counted'))).toEqual([]);
       }
       if (name === 'limits') expect(results.goals.map(({ of }) => of)).toContain('group-commit');
-      // Read from the trial: on a busy machine the figures may not count, and the summary lacks them.
+      // Read from the trial: the summary omits figures that a busy machine made invalid.
       const [first] = results.trials as unknown as readonly { redisCpuUs: number | null; answers: number }[];
-      // There is no CPU of an answer without an answer, which a busy machine may owe for the whole time of a smoke run.
+      // CPU per answer needs an answer, and a busy machine may give none in a smoke run.
       if (name === 'scale' && first!.answers > 0) expect(first!.redisCpuUs).toBeGreaterThan(0);
       if (name === 'memory') expect(results.tables[0]!.rows.length).toBeGreaterThan(2);
     },

@@ -73,19 +73,19 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
   const run = (...args: string[]) => reconcile(env, args);
   const key = (saleId: number, name: string) => `stampede:{sale:${saleId}}:${name}`;
   const sql = (text: string, values: unknown[]) => stores.sql.query(text, values);
-  /** Adds units in Redis that there are not. */
+  /** Adds units in Redis that Postgres does not have. */
   const addUnits = (saleId: number, units: number) =>
     STRATEGY === 'lua'
       ? redis.hincrby(key(saleId, 'state'), 'remaining', units)
       : redis.hincrby(key(saleId, 'segments'), '7', units);
 
-  /** The others have ended long ago. */
+  /** Sets the end of all other sales to 2020. */
   const onlySale = (saleId: number) =>
     sql(`UPDATE sales SET ends_at = CASE WHEN id = $1 THEN NULL ELSE '2020-01-01'::timestamptz END`, [
       saleId,
     ]);
 
-  /** All that both stores hold. */
+  /** The data of the sales in both stores. */
   async function everything(): Promise<unknown> {
     const tables = ['sales', 'orders', 'points_entries', 'mirror_outbox', 'redis_epochs', 'tasks'];
     const rows = tables.map(async (table) => (await sql(`SELECT * FROM ${table} ORDER BY 1`, [])).rows);
@@ -144,7 +144,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       expect(await everything()).toEqual(before);
     }
 
-    /** Repairs, and finds nothing any more. */
+    /** Repairs, and then finds no difference. */
     async function expectRepaired(): Promise<void> {
       const { code, out, err } = await run();
       expect(out).toContain(AGREES);
@@ -247,7 +247,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
   });
 });
 
-/** Buys again and again under other names, and cancels every other order. @returns how many orders */
+/** Buys repeatedly under new names, and cancels every other order. @returns the number of orders */
 async function trade(service: TestService, saleId: number, name: string, goesOn: () => boolean) {
   let orders = 0;
   while (goesOn()) {

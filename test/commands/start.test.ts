@@ -34,7 +34,7 @@ function start(env: Readonly<Record<string, string>>, prepare = ':'): Run {
   runs.push(run);
   return run;
 }
-/** Starts what must fail. @returns its output */
+/** Starts a service that must fail. @returns its output */
 async function failure(env: Readonly<Record<string, string>>, prepare?: string): Promise<string> {
   const run = start(env, prepare);
   expect(await run.url).toBeNull();
@@ -109,7 +109,7 @@ it.each([
   );
 });
 
-/** Hides the machine's servers from one process: only root may. */
+/** Hides the machine's Redis servers from one process: only root may. */
 const HIDE_REDIS = `exec unshare -m /bin/sh -c '
   for folder in $(echo "$PATH" | tr : " ") /usr/bin /usr/local/bin; do
     for program in "$folder/redis-server" "$folder/valkey-server"; do

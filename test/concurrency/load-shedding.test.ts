@@ -1,4 +1,4 @@
-/** Admission control, on a clock of the test's own: no sleeping, and no stopwatch. */
+/** Admission control on a fake clock, without sleeping. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
 
@@ -21,7 +21,7 @@ beforeEach(() => {
 });
 afterEach(() => vi.useRealTimers());
 
-/** So many ask at once. */
+/** `count` attempts ask at once. */
 const arrive = (count: number) => Array.from({ length: count }, () => admission.enter());
 
 it('admits up to the limit, then queues, then sheds', async () => {
@@ -80,7 +80,7 @@ it('admits a whole batch', () => {
   expect(gathering.state.limit).toBe(128);
 });
 
-/** Runs a store that serves `perSecond`, with twice as many asking, for so long; returns the room. */
+/** Runs a store that serves `perSecond` for `ms`, with twice as many attempts. @returns the limit */
 function overload(perSecond: number, ms: number): number {
   for (let passed = 0; passed < ms; passed += 10) {
     arrive((perSecond / 100) * 2);

@@ -2,14 +2,14 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { microBatcher } from '../../src/concurrency/micro-batcher.ts';
 import { limits } from '../../src/config/limits.ts';
 
-/** Batches under way, to be ended by the test. */
+/** A batch in flight, which the test ends. */
 interface UnderWay {
   readonly key: number;
   readonly items: readonly string[];
   end(error?: Error): void;
 }
 let underWay: UnderWay[];
-/** Sizes that the batches told of. */
+/** Batch sizes that `onBatch` reported. */
 let told: number[];
 const bounds = {
   maxBatch: limits.commitBatchSize,
@@ -21,7 +21,7 @@ const bounds = {
 };
 let submit: (key: number, item: string) => Promise<string>;
 const sizes = () => underWay.map(({ items }) => items.length);
-/** Lets everything run that waits for nothing but a turn. */
+/** Lets one turn of the event loop pass. */
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 beforeEach(() => {
@@ -135,7 +135,7 @@ describe('a batch that fails', () => {
     await turn();
     return answers;
   }
-  /** Ends each batch: those with an x in them fail. @returns what was tried */
+  /** Ends each batch; a batch with an x fails. @returns the batches tried */
   async function endAll(message: string): Promise<string[]> {
     const tried: string[] = [];
     for (;;) {

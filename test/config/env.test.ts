@@ -245,7 +245,7 @@ describe('the configuration', () => {
       problems = (error as ConfigError).problems;
     }
     expect(problems).toEqual(problem === null ? [] : [expect.stringContaining(problem)]);
-    // The right name beside it: the other one is another program's.
+    // If the right name is set too, the other one belongs to another program.
     if (fileNames.length === 0)
       expect(
         problemsOf({
@@ -289,7 +289,7 @@ describe('the configuration', () => {
     expect(names.length).toBeGreaterThan(10);
     const listed = [...example.matchAll(/^#? ?([A-Z_]+)=/gm)].map((match) => match[1]!);
     expect([...listed].sort()).toEqual([...names].sort());
-    // What stands there is what one gets: read as it is, it changes nothing.
+    // The example has the defaults: read as it is, it changes nothing.
     const values = Object.fromEntries(
       [...example.matchAll(/^# ([A-Z_]+)=(.*)$/gm)].map((m) => [m[1]!, m[2]!]),
     );

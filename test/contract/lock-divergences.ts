@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { LeaseLostError, type LockDescription } from '../../src/locks/lock.ts';
 import { type Harness, hold, kindOf, watchLoss } from './lock-steps.ts';
 
-/** Long enough for a lease of TTL_MS to expire, and for a waiter to notice, on a busy machine. */
+/** After EXPIRED_MS a lease of TTL_MS has expired and a waiter has noticed, even on a busy machine. */
 const TTL_MS = 900;
 const EXPIRED_MS = 3 * TTL_MS;
 
@@ -38,7 +38,7 @@ function lateHolder(harness: Harness, { capabilities }: LockDescription): void {
     else if (capabilities.includes('held-while-working')) a.link.set('refuse');
     const next = await hold(b, r, { ttlMs: 10_000, waitMs: 10_000 });
     a.link.set('pass');
-    await sleep(300); // for a new connection
+    await sleep(300); // time for a new connection
     if (checksOwnership) {
       expect(await late.release()).toBe(false);
       expect(await kindOf(c, r)).toBe('contended');

@@ -36,10 +36,10 @@ beforeAll(async () => {
 });
 afterAll(() => redis?.close());
 
-/** Pairs that meet at once: each has two connections, and one holds what they want. */
+/** Pairs that run at once. Each uses two connections; another one holds what they want. */
 const TOGETHER = 6;
 
-/** What writes to a sale of one way to sell. */
+/** The writes of one way to sell to a sale. */
 interface Seller {
   readonly locksFirst: LocksFirst;
   readonly buy: (attempt: Attempt) => Promise<{ readonly kind: string }>;
@@ -56,7 +56,7 @@ function sellerOf(name: string): Seller {
     const orders = orderTable(postgres);
     const mirror = createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0);
     const parts = { postgres, orders, mirror, instruments, paymentWindowS: 900, onError: () => {} };
-    // One for each attempt, as if each were another process's: a committer has few statements in progress.
+    // One committer per attempt, as if in separate processes: a committer has few statements in progress.
     const buy = (attempt: Attempt) =>
       createOrderCommitter(parts).commit(
         withFirstClaim({ ...attempt, reservedAt: String(Date.now()) }, claimEndMs()),
@@ -126,7 +126,7 @@ function writesOf({ locksFirst, buy, restock }: Seller): Record<string, Write> {
   };
 }
 
-/** What another transaction holds while a pair of writes begins. */
+/** Locks that another transaction holds while a pair of writes starts. */
 const HELD: Record<string, (client: pg.PoolClient, scene: Scene) => Promise<unknown>> = {
   'the sale': (client, { saleId }) => client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [saleId]),
   'the customer ann': (client, { saleId }) =>
@@ -139,7 +139,7 @@ const HELD: Record<string, (client: pg.PoolClient, scene: Scene) => Promise<unkn
     client.query('SELECT FROM orders WHERE id = $1 FOR UPDATE', [bob.orderId]),
 };
 
-/** Starts the first of each pair, and the second once all of these wait or are done; then what is held is let go. */
+/** Starts the first write of each pair, and the second once all first ones wait or are done; then frees the locks. */
 async function meet(
   pairs: readonly (readonly [Write, Write])[],
   seller: Seller,

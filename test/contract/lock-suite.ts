@@ -1,6 +1,6 @@
 /**
- * The contract of every lock, on real servers. The suite asserts each capability that a lock lists, and that each other one
- * is missing: it must observe the flaw. lock-divergences.ts covers failures around a lock.
+ * The contract of every lock, on real servers. The suite asserts each capability that a lock lists, and the absence of
+ * every other one: it must observe the flaw. lock-divergences.ts covers failures around a lock.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -14,7 +14,7 @@ import { type Harness, hold, kindOf, once, timed } from './lock-steps.ts';
 
 export type { LockFixture, LockProcess };
 
-/** @param parts of the contract; by default those of the tier */
+/** @param parts of the contract to run; by default the tier's */
 export function lockContract(
   description: LockDescription,
   open: () => Promise<LockFixture>,
@@ -152,7 +152,7 @@ function waiting({ process, resource }: Harness, { capabilities }: LockDescripti
     await sleep(300);
     const { value, tookMs } = await timed(Promise.all([lease.release(), next]));
     expect(value).toEqual([true, 'held']);
-    expect(tookMs).toBeLessThan(5_000); // a busy machine is late, a waiter without a notification waits for 10 s
+    expect(tookMs).toBeLessThan(5_000); // generous for a busy machine; a waiter without a notification waits for 10 s
   });
 
   it('releases everything when a wait is aborted', async () => {
@@ -190,7 +190,7 @@ function queueing({ process, resource }: Harness, { capabilities }: LockDescript
   const isFair = capabilities.includes('fair');
   it(isFair ? 'serves waiters first come, first served' : 'keeps no order', async () => {
     const [p, q, ...others] = await Promise.all(Array.from({ length: 5 }, () => process()));
-    // A server may serve processes in order by chance; contenders of one process then wait for each other.
+    // Separate processes may be served in order by chance; contenders that share a process wait for each other.
     const waiters = isFair ? [p!, q!, ...others] : [p!, p!, q!, q!, p!];
     const holder = await process();
     let inOrder = 0;

@@ -1,4 +1,4 @@
-/** Every lock in one Redis also works on a cluster, with resources on different masters. */
+/** Every lock that uses one Redis works on a cluster, too, with resources on different masters. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type LinkedCluster, openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
@@ -27,7 +27,7 @@ const onRedis = [...locks.values()].filter(
 
 function open(name: string): Promise<Lock[]> {
   const context = { lockTtlMs: 5_000, redlockUrls: [], zookeeperUrl: null, redisWait: 0, onError: () => {} };
-  // A lock uses those stores alone that its description names.
+  // A lock uses only the stores that its description names.
   return Promise.all(
     stores.map((redis) => locks.get(name)!.create({ ...context, redis, postgres: null as never })),
   );

@@ -3,12 +3,12 @@ import { expect, it } from 'vitest';
 import { type Answer, attempt, buy, cancel, createSale, eventually, pay, users } from '../support/client.ts';
 import type { TestStores } from '../support/stores.ts';
 
-/** What the strategy suite lends. */
+/** What the strategy suite provides. */
 export interface LifeBench {
   readonly parts: { readonly core: boolean; readonly rest: boolean };
   readonly stores: TestStores;
   readonly urls: readonly [string, string];
-  /** So many units are sold, and the audit finds nothing wrong. */
+  /** Asserts that `units` are sold and the audit finds nothing wrong. */
   expectSold(saleId: number, units: number): Promise<void>;
   expectSound(saleId: number): Promise<void>;
 }
@@ -53,7 +53,7 @@ export function orderLife(bench: LifeBench): void {
       const again = await buy(a, sale.id, 'one');
       expect(again.status).toBe(201);
       expect(again.body.orderId).not.toBe(first.body.orderId);
-      // To cancel and buy again gains no time.
+      // Cancelling and buying again gains no time.
       expect(await deadlineOf(again.body.orderId)).toBe(await deadlineOf(first.body.orderId));
       expect(await cancel(a, first.body.orderId)).toMatchObject({
         status: 409,
@@ -82,7 +82,7 @@ export function orderLife(bench: LifeBench): void {
       const buying = users(40, 'next').map((user, i) => buy(i % 2 ? b : a, sale.id, user));
       for (const { status } of await Promise.all(cancelling)) expect(status).toBe(200);
       await Promise.all(buying);
-      // Attempts before the cancels were answered sold out. A process that remembers that offers all units within 100 ms.
+      // Attempts before the cancels were answered "sold out". A process that latched this offers all units within 100 ms.
       let crowd = 0;
       const buyLast = async () => {
         await Promise.all(users(40, `last-${crowd++}`).map((user) => buy(a, sale.id, user)));
@@ -102,7 +102,7 @@ export function orderLife(bench: LifeBench): void {
       for (const answer of together) expect(answer).toMatchObject({ status: 200, body: { status: 'paid' } });
       expect(
         await count(`SELECT count(*) AS n FROM tasks WHERE payload->>'orderId' = $1`, [body.orderId]),
-      ).toBe(2 + 3); // the payments of the three other notifications are owed back
+      ).toBe(2 + 3); // the three other notifications' payments are to be refunded
       expect(await cancel(b, body.orderId)).toMatchObject({
         status: 409,
         body: { status: 409, orderStatus: 'paid' },
@@ -126,7 +126,7 @@ export function orderLife(bench: LifeBench): void {
         20_000,
       );
       let sold = 0;
-      /** New customers come until one of them is answered as the window is now. */
+      /** New customers come until an answer reflects the changed window. */
       const closes = async (at: string | null, isSeen: (answer: Answer) => boolean) => {
         await bench.stores.sql.query(`UPDATE sales SET ends_at = ${at} WHERE id = $1`, [sale.id]);
         const next = async () => {

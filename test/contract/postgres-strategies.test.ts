@@ -1,4 +1,4 @@
-/** What strategies that decide in Postgres do without a service, on one pool, beside connections that lock, sell and close. */
+/** Strategies that decide in Postgres, without a service: on one pool, beside connections that lock, sell and close. */
 import { describe, expect, it } from 'vitest';
 import { strategies } from '../../src/strategies/registry.ts';
 import type { Strategy } from '../../src/strategies/strategy.ts';
@@ -15,7 +15,7 @@ const bench = strategyBench({ withCheck: false });
 const safe = [...strategies].filter(
   ([, { description }]) => description.store === 'postgres' && description.guarantees.neverOversells,
 );
-/** They meet at the row of the sale, or at that of a unit: an attempt waits for the transaction that holds it. */
+/** Strategies whose attempts wait for the transaction that holds the row of the sale. */
 const waits = ['for-update', 'for-update-prisma', 'conditional-update', 'group-commit'];
 
 describe.each(safe)('%s', (name, entry) => {
@@ -90,7 +90,7 @@ describe.each(safe)('%s', (name, entry) => {
     const outcome = await bench.during(
       (client) => sellPast(client, faster),
       async (end) => {
-        // Begun before the first order could be seen: only the unique index knows.
+        // Started before the first order is visible: only the unique index has it.
         const reserving = strategy.decide(attemptOf(saleId, 'same'));
         await bench.waiters(1);
         await end('COMMIT');

@@ -1,4 +1,4 @@
-/** The user of Redis that docs/how-to/run-in-production.md describes is enough for the service and its locks, and not too much. */
+/** The Redis user of docs/how-to/run-in-production.md may do what the service and its locks need, and no more. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -206,7 +206,7 @@ describe('the user of the page', () => {
     const sources = ['lua', 'src/access', 'src/store/redis', 'src/locks', 'src/strategies/redis']
       .flatMap(read)
       .join('\n');
-    const byClient = ['auth', 'client|setinfo', 'hello', 'select', 'eval', 'evalsha', 'incrby']; // ioredis and rate-limiter-flexible send them
+    const byClient = ['auth', 'client|setinfo', 'hello', 'select', 'eval', 'evalsha', 'incrby']; // ioredis, rate-limiter-flexible
     const sent = (name: string) => {
       const [command, sub] = name.split('|') as [string, string?];
       const call = sub === undefined ? `\\.${command}[(<]|call\\('${command}'` : `\\.${command}\\('${sub}'`;

@@ -1,7 +1,7 @@
 /**
  * The contract of every strategy, on real servers, over HTTP, against two service processes. A strategy that is
- * declared unsafe stays in the suite, and the suite must see it fail. The services of a strategy that decides in Postgres run without
- * Redis.
+ * declared unsafe stays in the suite, and the suite must see it fail. The services of a strategy that decides in Postgres run
+ * without Redis.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -19,7 +19,7 @@ interface Variant {
   readonly open?: () => Promise<TestStores>;
 }
 
-/** @param variant which parts run, and on which stores; by default those of the tier, on the shared servers */
+/** @param variant which parts run, and on which stores; by default the tier's parts, on the shared servers */
 export function strategyContract(
   name: string,
   { parts = contractParts(name), open = openTestStores }: Variant = {},

@@ -97,7 +97,7 @@ it('an administrator’s token reaches every order, and the cause of an outage, 
       stores: { postgres: 'ok', redis: 'does not answer' },
     });
 
-  // Guesses of all routes together.
+  // Wrong tokens count together, over all routes.
   const guesses: (string | undefined)[] = [];
   for (let n = 0; n < 10; n++)
     for (const path of [order, '/tasks', '/readyz'])
@@ -131,7 +131,7 @@ it('bounds the connections to the admin port, and stops listening on both ports 
   );
   for (const socket of sockets) socket.destroy();
 
-  // A request that is never complete keeps the main server.
+  // A request that is never complete keeps the main server from ending.
   const slow = connect(Number(new URL(service.url).port), '127.0.0.1').on('error', () => {});
   slow.write(
     'POST /sales/1/orders HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{',
@@ -141,7 +141,7 @@ it('bounds the connections to the admin port, and stops listening on both ports 
     isSlowOpen = false;
   });
   await once(slow, 'ready');
-  await call(`${service.url}/healthz`); // later than the slow request
+  await call(`${service.url}/healthz`); // the slow request has arrived by then
   const stopped = service.stop();
   const isRefused = () =>
     new Promise<boolean>((resolve) => {

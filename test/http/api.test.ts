@@ -20,7 +20,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** Everything that is in the database, and what Redis holds, as one text. */
+/** Sales, orders and points in the database, as one text. */
 async function everything(): Promise<string> {
   const tables = ['sales', 'orders', 'points_entries'];
   const rows = await Promise.all(

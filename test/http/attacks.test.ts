@@ -25,7 +25,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** `fetch` sets Host by itself. @returns the status */
+/** Not `fetch`, which sets Host itself. @returns the status */
 function ask(path: string, headers: Record<string, string>, method = 'GET'): Promise<number | undefined> {
   return new Promise((resolve, reject) => {
     const asked = request(`${open.url}${path}`, { method, headers }, (res) => {
@@ -78,7 +78,7 @@ describe('an administrative route without ADMIN_TOKEN', () => {
 
 interface Sent {
   readonly secret?: string;
-  /** Minutes ago. */
+  /** Signature age, minutes. */
   readonly age?: number;
   readonly notificationId?: string;
   readonly amountCents?: number;
@@ -107,7 +107,7 @@ async function order(): Promise<unknown> {
   return (await attempt(signed.url, id, 'ann')).body.orderId;
 }
 const statusOf = async (orderId: unknown) => (await call(`${signed.url}/orders/${orderId}`)).body.status;
-/** What happens outside because of an order. */
+/** Kinds of the tasks of an order, sorted. */
 async function kindsOf(orderId: unknown): Promise<string[]> {
   const tasks = await stores.sql.query(`SELECT kind FROM tasks WHERE payload ->> 'orderId' = $1`, [orderId]);
   return tasks.rows.map(({ kind }) => kind as string).sort();

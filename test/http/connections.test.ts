@@ -32,7 +32,7 @@ const purchase = (saleId: number, userId: string) => {
   );
 };
 
-/** The addresses of what the API page loads, by name. */
+/** Addresses of the files that the API page loads, by name. */
 async function filesOfDocs(): Promise<Record<string, string>> {
   const page = String((await call(`${service.url}/docs`)).body.text);
   const found = [...page.matchAll(/"(\/assets\/[^/]+\/([^"]+))"/g)];
@@ -65,7 +65,7 @@ it.runIf(process.platform === 'linux').each(['docs.js', '/docs', '/healthz'])(
     socket.on('error', () => {});
     socket.pause();
     socket.write(get(path).repeat(6_000));
-    // Answered after the bytes of the other connection have been read.
+    // These are answered after the bytes of the other connection have been read.
     for (let i = 0; i < 20; i++) {
       expect((await call(`${service.url}/healthz`)).status).toBe(200);
       expect(openFiles()).toBeLessThan(before + 20);

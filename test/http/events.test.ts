@@ -128,7 +128,7 @@ describe('a broadcast', () => {
       async () => [...broadcast.listenersOf('a')],
       (listeners) => listeners.length === 1,
     );
-    // What fits into the buffers of the system is sent.
+    // Frames that fit into the system's buffers are sent.
     const large = 'x'.repeat(500_000);
     for (let n = 10; n < 60; n++) {
       values.set('a', { n, large });

@@ -15,7 +15,7 @@ const PER_SECOND = 20;
 const POLITE = PER_SECOND * (FLOOD.duration - 2);
 const ALONE = 2 * PER_SECOND;
 const P99_MS = 250;
-/** Other work of the machine delays the customer, too: it is measured without a flood first, and tried again. */
+/** Other work on the machine also delays the customer: latency is measured without a flood first, and a failure is retried. */
 const again = { retry: 2 };
 
 let stores: TestStores;
@@ -71,7 +71,7 @@ it.each<[string, () => string]>([
     await sleep(1_000);
     const polite = await buyPolitely(user, POLITE);
     const { requests } = await flood;
-    expect(requests.total).toBeGreaterThan(100); // it was one; /metrics answers once a second
+    expect(requests.total).toBeGreaterThan(100); // a flood, although /metrics answers only once a second
     expect(polite.map(({ answer }) => answer.status)).toEqual(Array(POLITE).fill(201));
     const { rowCount } = await stores.sql.query('SELECT FROM orders WHERE user_id LIKE $1', [`${user}-%`]);
     expect(rowCount).toBe(POLITE);

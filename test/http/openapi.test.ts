@@ -1,6 +1,6 @@
 /**
- * /openapi.json is what the service does. `call` validates every answer that any test gets; here, each success and each problem is
- * seen once at least, a linter reads the document, and a client that is generated from it buys.
+ * /openapi.json describes what the service does. `call` validates every answer that any test gets; here, each success and each
+ * problem is seen at least once, a linter reads the document, and a client generated from the document buys.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -34,7 +34,7 @@ let issuer: Issuer;
 let postgres: TcpProxy;
 /** AUTH=none, CONFIRM=accepted. */
 let open: TestService;
-/** AUTH=jwt, with all that may be required. */
+/** AUTH=jwt, with every optional requirement. */
 let guarded: TestService;
 
 beforeAll(async () => {
@@ -62,7 +62,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** Operations with statuses, and slugs, that were seen. */
+/** Operations with statuses, and problem slugs, seen so far. */
 const seen = new Set<string>();
 
 /** @param expected a slug, or the status of a success */
@@ -254,7 +254,7 @@ it.each([
   [417, 'GET /healthz HTTP/1.1\r\nHost: test\r\nExpect: luck\r\nConnection: close\r\n\r\n'],
   [431, `GET /healthz HTTP/1.1\r\nHost: test\r\nX-Long: ${'x'.repeat(20_000)}\r\n\r\n`],
 ])('describes what is answered below the routes: %i', async (status, bytes) => {
-  // What Node reports after 10 s: see slow-clients.test.ts.
+  // Emits what Node reports after 10 s: see slow-clients.test.ts.
   const late = createHttpServer(() => {}).listen(0, '127.0.0.1');
   late.on('connection', (socket) => {
     late.emit('clientError', Object.assign(new Error(), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }), socket);
@@ -276,7 +276,7 @@ it.each([
   expect(undescribed('GET', '/healthz', { status, headers, body: JSON.parse(body) })).toBeNull();
 });
 
-/** Buys with the client that ./client.ts is. `never`: every problem of the status is known by its type. */
+/** Buys with the generated client. `never`: the types cover every problem of the status. */
 const SHOP = `
 import * as api from './client.ts';
 api.defaults.baseUrl = process.argv[2]!;
@@ -301,7 +301,7 @@ it('a client that is generated from the document compiles, buys, and knows probl
   const folder = await temporaryFolder('stampede-test-client-');
   try {
     const root = fileURLToPath(new URL('../../', import.meta.url));
-    // Not a part of `strict`, and the generator's runtime does not support it.
+    // exactOptionalPropertyTypes is not part of `strict`; the generator's runtime does not support it.
     const compilerOptions = { noEmit: false, exactOptionalPropertyTypes: false };
     const config = {
       extends: path.join(root, 'tsconfig.json'),

@@ -25,7 +25,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** The page, and the addresses that it names. */
+/** Fetches a page, and lists the assets that it names. */
 async function open(path: string, url = service.url, headers: Record<string, string> = {}) {
   const { status, headers: received, body } = await call(`${url}${path}`, { headers });
   const html = String(body.text);
@@ -121,7 +121,7 @@ describe('a page', () => {
     });
     expect(await get('br, gzip')).toMatchObject({ encoding: 'br', text: plain.text });
     expect(await get('gzip')).toMatchObject({ encoding: 'gzip', text: plain.text });
-    // A path of another version: the page works, and no cache keeps it.
+    // A path of another version: the page works, and no cache keeps the script.
     expect(await get('gzip', '/assets/another/shop.js')).toMatchObject({
       cache: 'no-store',
       text: plain.text,

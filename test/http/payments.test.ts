@@ -1,4 +1,4 @@
-/** What payment notifications and cancellations are refused for, and that they then change nothing. */
+/** Why payment notifications and cancellations are refused, and that refused ones change nothing. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { attempt, call, createSale, eventually, post } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
@@ -23,7 +23,7 @@ afterAll(async () => {
 async function everything(): Promise<string> {
   const tables = ['sales', 'orders', 'points_entries', 'payment_notifications', 'mirror_outbox'];
   const queries = tables.map((table) => `SELECT * FROM ${table} ORDER BY id`);
-  queries.push('SELECT id, key, payload FROM tasks ORDER BY id'); // how far they are is their own affair
+  queries.push('SELECT id, key, payload FROM tasks ORDER BY id'); // without state: it changes in the background
   const rows = await Promise.all(queries.map((query) => stores.sql.query(query)));
   return JSON.stringify(rows.map((result) => result.rows));
 }

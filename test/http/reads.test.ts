@@ -1,4 +1,4 @@
-/** A flood of reads while Postgres hangs: further reads are refused, and what needs none of their connections is served. */
+/** A flood of reads while Postgres hangs: further reads are refused, and what does not need their connections is served. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -6,7 +6,7 @@ import { call, createSale, eventually } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
-/** More than are served and may wait. */
+/** More than are served and queued. */
 const FLOOD = 300;
 
 let stores: TestStores;
@@ -46,7 +46,7 @@ it('is refused by every method, and leaves pages, their scripts, the console and
         },
         ({ status }) => status === 503,
       );
-    await refused('/orders/x', { method: 'HEAD' }); // before its id is looked at
+    await refused('/orders/x', { method: 'HEAD' }); // before its id is validated
     for (const path of ['/', `/shop/${id}`]) expect((await refused(path)).text).toContain('The shop is busy');
     for (const path of ['/console', script, '/tasks']) {
       await eventually(isRefused, Boolean);

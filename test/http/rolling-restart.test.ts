@@ -1,6 +1,6 @@
 /**
- * Two services are stopped and started in turn while clients with kept connections, as a proxy has, send attempts. Each client
- * goes to the other service when one refuses the connection, and repeats there what was cut, as customers do.
+ * Two services are stopped and started in turn while clients with keep-alive connections, as a proxy has, send attempts. When a
+ * service refuses or cuts a connection, the client repeats the attempt at the other service, as customers do.
  */
 
 import { once } from 'node:events';
@@ -22,7 +22,7 @@ it('a rolling restart leaves no attempt without its order', async () => {
   let accepted = 0;
   let isOver = false;
 
-  /** One customer after the other. */
+  /** Buys for one customer after the other. */
   async function shop(client: string): Promise<void> {
     for (let n = 0; !isOver; n++) {
       let wasCut = false;
@@ -31,7 +31,7 @@ it('a rolling restart leaves no attempt without its order', async () => {
           .attempt(`${client}-${n}`, urls[to % urls.length]!)
           .catch((error: Error & { cause?: { code?: string } }) => error.cause?.code ?? error.message);
         if (typeof answer === 'string') {
-          wasCut ||= answer !== 'ECONNREFUSED'; // which never reached the service
+          wasCut ||= answer !== 'ECONNREFUSED'; // refused: it never reached the service
           continue;
         }
         if (answer.status === 201 || (wasCut && answer.status === 200)) accepted++;
@@ -67,7 +67,7 @@ it('a stopping service tells no client to leave while it listens', async () => {
   const ask = () => client.write('GET / HTTP/1.1\r\nHost: test\r\n\r\n');
   ask();
   await once(client, 'data');
-  ask(); // in the socket of the server when it stops
+  ask(); // in the server's socket when the server stops
   const stopped = stopListening(server);
   await once(client, 'data');
   client.destroy();

@@ -1,4 +1,4 @@
-/** Clients that connect and send nothing, or slowly, or too many at once: others are served, and these are disconnected. */
+/** Clients that connect and send nothing, or slowly, or too many at once: they are disconnected, and others are served. */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -43,8 +43,8 @@ async function sendPart(text: string): Promise<string> {
 
 it('serves others beside 2,000 connections that send nothing, and closes these', async () => {
   const sale = await createSale(service.url, POLITE);
-  // On a busy machine the first ones are closed before the last ones are open. In groups: the kernel may drop one of a larger rush
-  // and its client does not learn it.
+  // On a busy machine the first connections are closed before the last ones are open. In groups: in a larger rush, the kernel may
+  // drop a connection without its client noticing.
   const openIdle = async () => ({ closed: once((await open()).resume(), 'close') });
   const idle: { readonly closed: Promise<unknown> }[] = [];
   while (idle.length < IDLE) idle.push(...(await Promise.all(Array.from({ length: 100 }, openIdle))));
@@ -93,7 +93,7 @@ it.runIf(process.platform === 'linux')(
         async () => left(),
         (count) => count <= descriptors - limits.reservedDescriptors,
       );
-      expect(left()).toBeGreaterThan(0); // they were not closed for their silence, which closes all
+      expect(left()).toBeGreaterThan(0); // they were not closed for silence, which would close all
       for (const socket of sockets) socket.destroy();
       expect((await buy(few.url, sale.id, 'ann')).status).toBe(201);
       expect((await call(`${few.url}/readyz`)).status).toBe(200);

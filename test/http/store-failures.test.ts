@@ -1,7 +1,7 @@
 /**
- * Every route through every way in which a store fails: no answer is a 5xx but 503, and each 503 says what to do. The routes
+ * Every route during every kind of store failure: no answer is a 5xx except 503, and each 503 says what to do. The routes
  * are those of the OpenAPI document, so that a new one cannot be forgotten. All services share two stores, each behind a
- * proxy; a failure meets all of their routes at once.
+ * proxy; a failure affects all of their routes at once.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -61,7 +61,7 @@ async function make({ url }: TestService): Promise<Things> {
   });
 }
 
-/** Straight to Postgres, also while it is to be read only. */
+/** Connects directly to Postgres, even while it is set to read-only. */
 async function withPostgres<T>(work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({
     connectionString: stores.ownerUrl,
@@ -92,7 +92,7 @@ async function withRedis<T>(work: (redis: Redis) => Promise<T>, password?: strin
   }
 }
 
-/** Asks everything of all services while `fail` holds, and waits until all serve again. */
+/** Calls every route of all services during the failure, and waits until all serve again. */
 async function expectOnly503(fail: () => Promise<() => Promise<void>>, during?: () => Promise<void>) {
   const things = await Promise.all(services.map(make));
   const logged = services.map(({ log }) => log.length);
@@ -134,13 +134,13 @@ async function expectOnly503(fail: () => Promise<() => Promise<void>>, during?: 
   }
 }
 
-/** @returns sets it back */
+/** @returns a function that resets the setting */
 async function setting(name: string, value: string): Promise<() => Promise<void>> {
   await withPostgres(async (client) => {
     await client.query(`ALTER SYSTEM SET ${name} = ${value}`);
     await client.query('SELECT pg_reload_conf()');
   });
-  await sleep(200); // until its processes have read it
+  await sleep(200); // until the processes of Postgres have read it
   return () =>
     withPostgres(async (client) => {
       await client.query(`ALTER SYSTEM RESET ${name}`);
@@ -155,7 +155,7 @@ const endBackends = () =>
     ),
   );
 
-/** Nothing listens at the store's port. @returns a function that listens again */
+/** Closes the store's port. @returns a function that listens again */
 async function unplug(store: 'postgres' | 'redis'): Promise<() => Promise<void>> {
   const { port: listen } = links[store];
   await links[store].close();
@@ -164,7 +164,7 @@ async function unplug(store: 'postgres' | 'redis'): Promise<() => Promise<void>>
   };
 }
 
-/** Holds what a statement locks, on a new connection. */
+/** Holds the locks of a statement, on a new connection. */
 async function holding(statement: string): Promise<() => Promise<void>> {
   const client = new pg.Client({ connectionString: stores.ownerUrl });
   client.on('error', () => {});

@@ -1,4 +1,4 @@
-/** The check of answers, on the requests of one customer and what became of an order. */
+/** The checks of answers, on the requests of one customer and the state of an order. */
 import { expect, it } from 'vitest';
 import { checkNames, findingsOf } from '../../lab/audit/audit.ts';
 import type { OrderRow } from '../../lab/audit/check.ts';
@@ -20,7 +20,7 @@ const done = { ...purchase, ...later, outcome: 'done', status: 200 } as const;
 const cancel = { ...done, op: 'cancel' } as const;
 const pay = { ...done, op: 'pay', paymentId: 'n', orderStatus: 'paid' } as const;
 
-/** What the checks of answers, of lost orders and of orders behind refusals say. */
+/** Findings of the checks of lost, phantom and duplicate orders and of answers. */
 function findings(
   history: HistoryRecord[],
   orders: OrderRow[],

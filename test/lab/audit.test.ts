@@ -5,7 +5,7 @@ import type { RedisSnapshot, StoresSnapshot } from '../../lab/audit/check.ts';
 import { goodSale, record, saleAfter, type World, worlds } from './model-sale.ts';
 import { faults, words } from './sale-faults.ts';
 
-/** As the audit reads the stores of a model. */
+/** The stores of a model as the audit reads them. */
 function storesOf(world: World): StoresSnapshot & { readonly redis: RedisSnapshot } {
   const { history: _, remaining, buyers, unsettled, ...postgres } = world;
   return { postgres, redis: { remaining, buyers, unsettled, settling: false } };

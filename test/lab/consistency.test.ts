@@ -1,4 +1,4 @@
-/** How consistent a history was, with good and with spoiled histories. */
+/** The consistency verdict on good and on spoiled histories. */
 import { describe, expect, it } from 'vitest';
 import { consistencyOf, type PlacedOrder, type SaleRead } from '../../lab/audit/consistency.ts';
 import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../lab/history.ts';
@@ -25,7 +25,7 @@ const verdict = (...args: Parameters<typeof consistencyOf>) => consistencyOf(...
 /** One unit: the first customer buys it, the second is refused. */
 const bought = attempt(1, 'accepted', 0, 10);
 const refused = attempt(2, 'sold-out', 20, 30);
-/** Its reservation is released later. */
+/** Its reservation is released after the refusal. */
 const busy = attempt(3, 'busy', 0, 40);
 
 describe('a history of one unit', () => {

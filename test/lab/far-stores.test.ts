@@ -26,7 +26,7 @@ afterAll(async () => {
 const open = (rttMs: number, redisUrl = stores.redisUrl): Promise<FarStores> =>
   openFarStores({ databaseUrl: stores.databaseUrl, redisUrl, rttMs });
 
-/** A client that is connected, has introduced itself, and gives up at the first error. */
+/** A client that is connected, has completed its handshake, and gives up at the first error. */
 async function redisAt(url: string): Promise<Redis & AsyncDisposable> {
   const redis = new Redis(url, { lazyConnect: true, retryStrategy: () => null, maxRetriesPerRequest: 0 });
   redis.on('error', () => {});
@@ -50,7 +50,7 @@ async function postgresAt(url: string): Promise<pg.Client & AsyncDisposable> {
 const isAlive = (pid: number): boolean => identify(pid) !== null;
 const gone = (pid: number) => expect.poll(() => isAlive(pid)).toBe(false);
 
-/** How long each of them took, one after the other; ms, ascending. */
+/** Durations of successive calls, ms, ascending. */
 async function timed(times: number, ask: () => Promise<unknown>): Promise<number[]> {
   const tookMs: number[] = [];
   for (let i = 0; i < times; i++) {
@@ -89,7 +89,7 @@ describe('far stores', () => {
     await using link = await open(rttMs);
     await using redis = await redisAt(link.redisUrl);
     await using sql = await postgresAt(link.databaseUrl);
-    // Among others on their way, its time comes while the proxy is up for one of them.
+    // Of concurrent requests, one may come due while the timer fires for another.
     const amongOthers = await Promise.all([
       timed(50, () => redis.ping()),
       timed(50, () => sql.query('SELECT 1')),
@@ -142,7 +142,7 @@ describe('traffic', () => {
     let sent = 0;
     const chunk = Buffer.alloc(1_024 * 1_024);
     while (sent < 400 && (await written(client, chunk))) sent++;
-    expect(sent).toBeLessThan(100); // 16 held back, and what kernels and streams buffer
+    expect(sent).toBeLessThan(100); // MiB: 16 held back, and what kernels and streams buffer
     let received = 0;
     taken!.on('data', (data) => {
       received += data.length;
@@ -161,7 +161,7 @@ async function bytesOf(socket: Socket, most: number): Promise<void> {
   }
 }
 
-/** Whether it was passed to the kernel within half a second. */
+/** Whether the chunk reached the kernel within half a second. */
 function written(socket: Socket, chunk: Buffer): Promise<boolean> {
   return Promise.race([
     new Promise<boolean>((resolve) => socket.write(chunk, () => resolve(true))),
@@ -213,7 +213,7 @@ describe('round trips', () => {
       for (const text of ['BEGIN', 'UPDATE unit SET n = n + 1', 'COMMIT']) await sql.query(text);
     };
     expect(await count(transaction)).toEqual({ redis: 0, postgres: 3 });
-    // An answer of several chunks is one.
+    // An answer of several chunks counts once.
     expect(await count(() => sql.query(`SELECT repeat('x', 3000000)`))).toEqual({ redis: 0, postgres: 1 });
     expect(await count(async () => Promise.all([pings(), transaction()]))).toEqual({
       redis: 10,

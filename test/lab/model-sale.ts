@@ -9,7 +9,7 @@ export interface Order extends OrderRow {
   status: string;
 }
 
-/** As mutable data, to plant a fault in. */
+/** A sale as mutable data, to plant faults in. */
 export interface World {
   history: HistoryRecord[];
   orders: Order[];
@@ -25,14 +25,14 @@ export interface World {
 }
 
 const saleId = 7;
-/** What each order earns. */
+/** Points per order. */
 export const earned = 10;
 
 const own = ({ orders }: World): Order[] => orders.filter((order) => order.saleId === saleId);
 export const active = (world: World): Order[] => own(world).filter(isActive);
 export const closed = (world: World): Order[] => own(world).filter((order) => !isActive(order));
 
-/** @param laterUs than it would be invoked by its place in the history */
+/** @param laterUs delay of the start that its place in the history gives */
 export function record(
   world: World,
   userId: string,
@@ -72,7 +72,7 @@ export function addPayment(world: World, { id }: Pick<Order, 'id'>, result: stri
   return payment;
 }
 
-/** On its way, or done. */
+/** Adds a live or done task. */
 export function addTask(
   world: World,
   { id }: Pick<Order, 'id'>,
@@ -90,7 +90,7 @@ export function place(world: World, userId: string): string {
   return order.id;
 }
 
-/** What an attempt meets besides the stock: nothing, a lock that is not had, an answer that is lost (before or after). */
+/** What an attempt meets besides the stock: nothing, a busy lock, a reply lost before or after the attempt takes effect. */
 type Luck = 'fine' | 'busy' | 'lost-before' | 'lost-after';
 
 function attempt(world: World, buyer: number, luck: Luck): void {
@@ -129,7 +129,7 @@ function pay(world: World, order: Order): void {
   } else addTask(world, order, 'refund', addPayment(world, order, 'surplus'));
 }
 
-/** Brings the counters in step with the orders. */
+/** Sets the counters to match the orders. */
 export function recount(world: World): void {
   const { length } = active(world);
   world.sale.sold = length;
@@ -149,7 +149,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.tuple(fc.constantFrom('cancelled', 'expired', 'pay'), fc.nat(11)) },
 );
 
-/** An attempt of a buyer, or something else with an order, by its place among them. */
+/** An attempt by a buyer, or an event of an order, which its index names. */
 export type Step =
   | readonly ['attempt', buyer: number, luck: Luck]
   | readonly ['cancelled' | 'expired' | 'pay', order: number];
@@ -179,12 +179,12 @@ export function saleAfter(stock: number, inRedis: boolean, steps: readonly Step[
   return world;
 }
 
-/** Attempts, in a third of the steps something else with an order, and the sale after all of them. */
+/** Sales after random steps: two thirds are attempts, one third other events of an order. */
 export const worlds = fc
   .record({ stock: fc.nat(12), inRedis: fc.boolean(), steps: fc.array(step, { maxLength: 60, size: 'max' }) })
   .map(({ stock, inRedis, steps }) => saleAfter(stock, inRedis, steps));
 
-/** Everything that can happen to an order: the last ones are pending, paid, cancelled, expired, revived, and to be refunded. */
+/** Everything that can happen to an order: the final ones are pending, paid, cancelled, expired, revived, and to be refunded. */
 export const goodSale = (): World =>
   saleAfter(8, true, [
     ...[0, 1, 2, 3, 4, 5].map((buyer) => ['attempt', buyer, 'fine'] as const),

@@ -1,4 +1,4 @@
-/** Faults to plant in a sale, each with the check that must see it, and its words in the good sale. No other check may. */
+/** Faults to plant in a sale, each with the only check that may see it, and with its finding in the good sale. */
 import type { CheckName } from '../../lab/audit/audit.ts';
 import { isActive } from '../../lab/audit/check.ts';
 import {
@@ -15,20 +15,20 @@ import {
   type World,
 } from './model-sale.ts';
 
-/** Orders in the answers to a customer. */
+/** Orders that answers name. */
 function acknowledged({ history, orders }: World): Order[] {
   return orders.filter(({ id }) => history.some(({ orderId }) => orderId === id));
 }
 
 interface Fault {
   readonly seenBy: CheckName;
-  /** Returns false when this world has no place for it. */
+  /** Returns false when this world has no place for the fault. */
   readonly plant: (world: World) => unknown;
 }
 
 const fault = (seenBy: CheckName, plant: Fault['plant']): Fault => ({ seenBy, plant });
 
-/** A fault of the first of some orders. */
+/** A fault in the first selected order. */
 function ofOrder(
   seenBy: CheckName,
   from: (world: World) => readonly Order[],
@@ -52,7 +52,7 @@ const settled = within('paid', 'refund-due');
 const unpaid = within('pending', 'cancelled', 'expired');
 const nobody = { id: 'order-of-nobody', userId: 'nobody' };
 
-/** Removes rows about the order that meet the condition. */
+/** The rows without the order's rows that meet the condition. */
 function drop<T extends { readonly orderId: string | null }>(
   rows: readonly T[],
   { id }: Order,
@@ -105,7 +105,7 @@ export const faults: Record<string, Fault> = {
     world.points = world.points.filter(({ sourceId }) => sourceId !== order.id);
     world.payments = drop(world.payments, order);
     world.tasks = drop(world.tasks, order);
-    world.sale.stock -= 1; // or else a customer who was refused was wronged as well
+    world.sale.stock -= 1; // otherwise a refused customer was wronged, too
     recount(world);
   }),
   'an acknowledged order that is in another sale': ofOrder('lost', heldAndAcknowledged, (world, order) => {
@@ -244,7 +244,7 @@ const ELSEWHERE = '1 acknowledged order belongs to another customer or sale';
 const DUPLICATE_ANSWER = '1 customer was given two different orders';
 const OTHER_EFFECTS = '1 order has payments with more or other effects than the status says';
 const FOR_NOTHING = '1 task would be done twice, or for nothing';
-/** What each fault is called when it is planted in the good sale. */
+/** The finding of each fault when it is planted in the good sale. */
 export const words: Record<string, string> = {
   'a unit beyond the stock': 'sold 9 of 8: 1 oversold',
   'sold out answered while a unit is free':

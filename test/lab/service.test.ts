@@ -112,7 +112,7 @@ describe('a service on another machine', () => {
       join(there, 'dist/commands/start.js'),
       `${listening} process.on('SIGTERM', () => process.exit(0));`,
     );
-    // Runs the command of ssh here.
+    // Runs ssh's command on this machine.
     writeFileSync(join(folder, 'ssh'), '#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nexec sh -c "$1"\n');
     chmodSync(join(folder, 'ssh'), 0o755);
     const variables = { BENCH_SERVICE: `me@localhost:${there}`, DATABASE_URL: 'x', REDIS_URL: 'x' };

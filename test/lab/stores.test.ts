@@ -27,7 +27,7 @@ beforeEach(async () => {
 
 const id = (n: number): string => `01900000-0000-7000-8000-${String(n).padStart(12, '0')}`;
 
-/** A sale with so many orders, each with its points. */
+/** A sale with one order per buyer, and its points. */
 async function makeSale(stock: number, buyers: readonly string[], sold = buyers.length): Promise<number> {
   const { sql } = stores;
   await sql.query(`TRUNCATE sales, orders, points_entries, payment_notifications, tasks, mirror_outbox, stock_units
@@ -197,7 +197,7 @@ describe('stores for trials', () => {
     ...changes,
   });
 
-  /** Those of this file: other files run the bench on the same server at the same time. */
+  /** This file's databases: other files run the bench on the same server at the same time. */
   async function databases(): Promise<string[]> {
     const { rows } = await stores.sql.query<{ datname: string }>(
       `SELECT datname FROM pg_database WHERE datname LIKE 'stampede\\_bench\\_%\\_here'`,

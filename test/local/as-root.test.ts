@@ -1,4 +1,4 @@
-/** Started as root, the local stores run as other accounts. Elsewhere these tests are skipped: only root can change accounts. */
+/** Started as root, the local stores run as other accounts. Without root these tests are skipped: only root can change accounts. */
 import { chownSync, cpSync, mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { Redis } from 'ioredis';
@@ -19,7 +19,7 @@ import {
   untilUp,
 } from './support.ts';
 
-/** The number of an account that every Linux has. */
+/** The uid of an account that every Linux has. */
 const DAEMON = 1;
 const programOf = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')[0]!;
 /** The program, and the folders of its copy. */
@@ -139,7 +139,7 @@ describe.runIf(isRoot && isLinux)('as root (skipped without root: only root can 
         .split('\n')
         .map((line) => Number(line.split(':')[2])),
     );
-    // Each account is tried with a program that refuses all but the last kinds: only the order matters here.
+    // This program refuses every account but an unnamed user id: only the order matters here.
     const folder = temporaryFolder();
     const script = join(folder, 'only-unnamed');
     writeFileSync(script, '#!/bin/sh\n[ "$(id -u)" -ge 65520 ] && [ "$(id -u)" -lt 65534 ]\n', {

@@ -1,4 +1,4 @@
-/** The folder .local is deleted while the service runs on it: the service reports it, and no other one ends its stores. */
+/** The folder .local is deleted while the service runs on it: the service reports it, and no other service ends its stores. */
 import { existsSync, readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -30,7 +30,7 @@ function start(env: Readonly<Record<string, string>>): Run {
   return run;
 }
 
-/** Without a backend that Postgres has just forked: it has the server's command line for a moment. */
+/** Omits backends that Postgres has just forked: they have the server's command line for a moment. */
 async function lastingProcesses(): Promise<number[]> {
   const before = processesOn(folder);
   await sleep(500);

@@ -78,7 +78,7 @@ describe('leftovers of earlier runs', () => {
 
   test.for([
     ['of a dead process', '4194000'],
-    // Not our own: Postgres excuses the pid of its parent.
+    // Not our own pid: Postgres ignores its parent's.
     ['whose pid is another process by now', String(process.ppid)],
     ['that is empty', null],
     ['that is garbage', 'not a pid'],

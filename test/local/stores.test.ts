@@ -51,7 +51,7 @@ async function expectKept(folder: string, values: number[]): Promise<void> {
   }
 }
 
-/** The guardian is the process with the order, JSON, on its command line: not one of the servers. */
+/** The guardian's pid, which begins the name of its claim on the folder. */
 function guardianOn(folder: string): number {
   const claim = readdirSync(join(folder, 'lock')).find((name) => /^\d/.test(name));
   return Number(claim?.split('-')[0]);
@@ -224,7 +224,7 @@ describe('crashes', () => {
     expect(lines.join('\n')).toMatch(/Stopping an orphaned Postgres.*\n?.*/);
     expect(lines.join('\n')).toMatch(/Stopping an orphaned Redis/);
     expect(await read(next)).toEqual({ postgres: [1, 2], redis: ['1', '2'] });
-    await stores.stop(); // the first one's: must not touch the second one's servers
+    await stores.stop(); // stops the first start, and must not touch the second's servers
     await write(next, 3);
     await next.stop();
     expect(processesOn(folder)).toEqual([]);
@@ -250,7 +250,7 @@ describe('crashes', () => {
     await stores.stop();
   });
 
-  // Spread over the whole start: before the guardian, in initdb, in the servers' start, when up.
+  // Spread over the whole start: before the guardian, in initdb, while the servers start, when up.
   test.for([30, 250, 450, 650, 850, 1050, 1300, 1700])(
     'Ctrl-C %d ms into the first start leaves nothing',
     async (base) => {

@@ -1,4 +1,4 @@
-/** Temporary folders, services in separate processes, and what still runs. */
+/** Temporary folders, services in separate processes, and the processes that still run. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, realpathSync, renameSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,13 +10,13 @@ import { afterEach, expect } from 'vitest';
 
 export const isRoot = process.getuid?.() === 0;
 export const isLinux = process.platform === 'linux';
-/** Tests that do not pull a plug on the machine need no flush. */
+/** No flush to disk: these tests do not cut the machine's power. */
 export const FAST = ['-c', 'fsync=off'];
 export const quiet = () => {};
 
 const folders: string[] = [];
 
-/** A new folder. Servers that root starts run as another account, which must be able to enter. After the test it must hold no process; it is kept when the test failed. */
+/** A new folder that root's servers, run as other accounts, may enter. No process may remain on it; a failed test keeps it. */
 export function temporaryFolder(): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'stampede-local-')));
   if (isRoot) chmodSync(folder, 0o755);
@@ -24,7 +24,7 @@ export function temporaryFolder(): string {
   return folder;
 }
 
-/** What the kernel says of a process: its four user ids, four group ids, and supplementary groups. */
+/** The kernel's record of a process: its four user ids, four group ids, and supplementary groups. */
 export function idsOf(pid: number): {
   readonly uids: number[];
   readonly gids: number[];
@@ -39,7 +39,7 @@ export function idsOf(pid: number): {
   return { uids: numbers('Uid'), gids: numbers('Gid'), groups: numbers('Groups') };
 }
 
-/** Pids of processes with the folder in their command line. Deliberately not the code under test. */
+/** Pids of processes with the folder in their command line. Deliberately without the code under test. */
 export function processesOn(folder: string): number[] {
   if (!isLinux) return [];
   return readdirSync('/proc')
@@ -58,7 +58,7 @@ export async function expectNobodyOn(folder: string, withinMs: number): Promise<
   await expect.poll(() => processesOn(folder), { timeout: withinMs, interval: 50 }).toEqual([]);
 }
 
-/** The run's own folder is removed when the run ends. */
+/** Moves a folder out of the run's, which the run removes. */
 function keep(folder: string): void {
   const kept = join(dirname(tmpdir()), basename(folder));
   renameSync(folder, kept);
@@ -92,7 +92,7 @@ export function spawnService(folder: string, prefix: readonly string[] = []): Se
   return { process: child, pid: child.pid as number, exited };
 }
 
-/** What the service printed once its stores were up. */
+/** The URLs that the service prints once its stores are up. */
 export async function untilUp(service: Service): Promise<{ migrationDatabaseUrl: string; redisUrl: string }> {
   for await (const line of createInterface({ input: service.process.stdout! })) {
     if (line.startsWith('{')) return JSON.parse(line);
@@ -100,7 +100,7 @@ export async function untilUp(service: Service): Promise<{ migrationDatabaseUrl:
   throw new Error('the service ended before its stores were up');
 }
 
-/** One statement on a new connection. */
+/** Runs one statement on a new connection. */
 export async function query(url: string, sql: string): Promise<Record<string, unknown>[]> {
   const client = new pg.Client({ connectionString: url });
   client.on('error', () => {});

@@ -30,7 +30,7 @@ const HOLE_MS = 150;
 const WAIT_MS = 10_000;
 /** The second timer's delay after A's deadline. B cannot acquire the lock before twice that. */
 const CONTROL_MS = 5;
-/** Between the starts of two runs, so that one pause of the machine does not affect all. */
+/** Interval between the starts of two runs, so that one pause of the machine does not affect all. */
 const STAGGER_MS = 20;
 
 let folder: string;
@@ -88,7 +88,7 @@ function watchPauses(): void {
   closers.push(() => clearInterval(timer));
 }
 
-/** Total pause of this process since then. */
+/** Total pause of this process since `sinceMs`. */
 const pausedMs = (sinceMs: number) =>
   pauses.filter(({ endMs }) => endMs > sinceMs).reduce((sum, { ms }) => sum + ms, 0);
 
@@ -141,7 +141,7 @@ async function blackHole(mode: LinkMode): Promise<Observed | null> {
     const next = await hold(b, resource);
     const acquiredMs = performance.now();
     const isPaused = lostMs > acquiredMs && !isPastDeadline;
-    // Reading the signal may fire it, so this precedes.
+    // Recorded first, because reading the signal may fire it.
     const observed = { lostMs, acquiredMs };
     expect(lease.signal.aborted).toBe(true);
     expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
@@ -311,7 +311,7 @@ async function redlock(mine: Redis, theirs: Redis, resource: string): Promise<Fo
     isSignalled: () => events > 0 || signal!.aborted,
     end() {
       end();
-      work.catch(() => {}); // it retries the release of the lost lock for a while
+      work.catch(() => {}); // redlock retries the release of the lost lock for a while
     },
   };
 }
@@ -343,7 +343,7 @@ async function foreignHole(take: typeof redlock): Promise<boolean | null> {
     proxy.set('black-hole');
     await Promise.all([acquired, sleep(5_000)]);
     const wasSignalled = isSignalled();
-    proxy.set('pass'); // it renews on a new connection and learns of the loss
+    proxy.set('pass'); // A renews on a new connection and learns of the loss
     await eventually(
       async () => isSignalled(),
       (value) => value,
@@ -358,7 +358,7 @@ async function foreignHole(take: typeof redlock): Promise<boolean | null> {
   }
 }
 
-/** For comparison: with ioredis's defaults they wait for a reply, and signal no loss without one. */
+/** For comparison: with ioredis's defaults other libraries wait for a reply, and signal no loss without one. */
 describe.concurrent('other libraries in the same black hole', { timeout: 120_000 }, () => {
   it.each([
     ['redlock 5.0.0-beta.2', redlock],

@@ -40,7 +40,7 @@ export function commonChecks(open: () => Promise<Group>): void {
     const keys = await Promise.all(servers.map((server) => server.keys(`stampede:{${resource}}:*`)));
     return keys.flat().filter((key) => !key.endsWith(':fence'));
   };
-  /** With a timeout, because a release does not wait for the last of several servers. */
+  /** Polls, because a release does not wait for the last of several servers. */
   const expectKeys = (resource: string, keys: string[]) =>
     vi.waitFor(async () => expect(await keysOf(resource)).toEqual(keys), { timeout: 90_000, interval: 10 });
 

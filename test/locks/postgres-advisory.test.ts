@@ -50,7 +50,7 @@ describe('the advisory lock', () => {
     const lease = await held(b, 'one');
     const waiting = Array.from({ length: 5 }, () => a.acquire('one', { ttlMs: 2_000, waitMs: 2_000 }));
     await eventually(locks, ({ waiting }) => waiting > 0);
-    await sleep(300); // for the others, if they were sent
+    await sleep(300); // time for the others, if they were sent
     expect(await locks()).toEqual({ held: 1, waiting: 1 });
     for (const result of await Promise.all(waiting)) expect(result.kind).toBe('contended');
     await lease.release();
@@ -65,7 +65,7 @@ describe('the advisory lock', () => {
     stop.abort();
     expect((await aborted).kind).toBe('aborted');
     const waiting = b.acquire('next', { ttlMs: 2_000, waitMs: 60_000 });
-    await sleep(limits.postgresConnectMs + 500); // a wait for the pool's own time would be over
+    await sleep(limits.postgresConnectMs + 500); // the pool's own timeout would have passed
     await leases[0]!.release();
     const result = await waiting;
     expect(result.kind).toBe('held');
@@ -116,7 +116,7 @@ describe('the advisory lock', () => {
     const { value, atMs } = await next;
     await value.release();
     await expect.poll(() => lease.signal.reason).toBeInstanceOf(LeaseLostError);
-    // The known flaw: Postgres frees the lock and closes the connection at the same moment; the order of the two is open.
+    // The known flaw: Postgres frees the lock and closes the connection at the same moment, in either order.
     expect(loss.lostMs).toBeLessThan(atMs + 5_000);
     expect(await lease.release()).toBe(false);
   });
@@ -131,7 +131,7 @@ describe('the advisory lock', () => {
       const nextMs = performance.now();
       proxy.set('pass');
       await next.release();
-      // The known flaw: a cut connection ends for both sides at the same moment; the order of the two is open.
+      // The known flaw: a cut connection ends for both sides at the same moment, in either order.
       if (mode === 'refuse') await expect.poll(() => loss.lostMs).toBeLessThan(nextMs + 5_000);
       else expect(loss.lostMs).toBeLessThan(nextMs);
       expect(await locks()).toEqual({ held: 0, waiting: 0 });

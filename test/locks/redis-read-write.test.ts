@@ -82,7 +82,7 @@ describe('readers and writers', () => {
       await sleep(i * 20);
       while (!stop) {
         const result = await a.acquire('starve', { mode: 'read', ttlMs: 2_000, waitMs: 5_000 });
-        await sleep(120); // at each moment at least one of the six reads
+        await sleep(120); // at every moment, one or more of the six hold it
         if (result.kind === 'held') await result.lease.release();
       }
     });

@@ -127,7 +127,7 @@ describe('waiting', () => {
     await lease.release();
     await expect.poll(() => order.length).toBe(1);
     expect(await published()).toBe(publishedBefore + 1);
-    // The others made no more than their safety polls, one in 270 ms at most.
+    // The others sent only their safety polls, at most one per 270 ms.
     const polls = 1 + (performance.now() - releasedMs) / 270;
     for (const i of [1, 2]) expect(requests()[i]! - requestsBefore[i]!).toBeLessThanOrEqual(polls);
     await Promise.all(all);

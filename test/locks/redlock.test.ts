@@ -64,7 +64,7 @@ describe('the servers of redlock', () => {
     const locks = [a, b, ...more].map(({ lock }) => lock);
     for (let round = 0; round < 20; round++) {
       const resource = `split-${round}`;
-      // A split vote: one server for each.
+      // A split vote: one server for each contender.
       await Promise.all(
         looks.map((look, i) => look.set(`stampede:{${resource}}:lock`, `split ${i}`, 'PX', 5)),
       );
@@ -110,11 +110,11 @@ describe('the servers of redlock', () => {
   });
 
   it('grant a lease by replies that wait for a busy process', async () => {
-    // Without proxies, which would be as busy.
+    // Without proxies: they run in this busy process.
     const redlockUrls = fixture.ports.map((port) => `redis://127.0.0.1:${port}`);
     const lock = await create({ redlockUrls, onError: () => {} });
     const acquiring = lock.acquire('busy', { ttlMs: 10_000, waitMs: 0 });
-    // Once the requests are sent: longer than a server may take.
+    // Blocks, once the requests are sent, for longer than a server may take.
     process.nextTick(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_000));
     const result = await acquiring;
     await lock.close();

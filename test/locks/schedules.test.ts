@@ -44,13 +44,13 @@ import { ensureZookeeper, startZookeeper } from '../support/zookeeper.ts';
 
 const LOCK_TIMEOUT_MS = 1_200_000;
 const SCHEDULES = 250;
-/** For an unprotected lock: overlaps are frequent. */
+/** Fewer for an unprotected lock: its overlaps are frequent. */
 const RUNG_SCHEDULES = 80;
 /** Concurrent schedules per lock; two locks are tested at once. */
 const LANES = 20;
 const PROCESSES = 4;
 const LEASE_MS = [120, 280] as const;
-/** A session of ZooKeeper: at least four of its ticks. A lease is two thirds of it. */
+/** A session of ZooKeeper, at least four ticks long. A lease is two thirds of a session. */
 const SESSION_MS = 500;
 /**
  * For postgres-advisory alone. Its known flaw: a cut connection frees the lock in Postgres at the same moment as it notifies the

@@ -1,4 +1,4 @@
-/** An error that repeats does not fill the log: by the function's own clock, and in a service that lost its Redis. */
+/** An error that repeats does not fill the log: on a fake clock, and in a service that lost its Redis. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { errorLog } from '../../src/metrics/error-log.ts';
 import { call, eventually } from '../support/client.ts';

@@ -1,4 +1,4 @@
-/** When failing background work is tried again and logged, on a clock of the test's own. */
+/** When failing background work is retried and logged, on a clock of the test's own. */
 import { Registry } from 'prom-client';
 import { expect, it } from 'vitest';
 import { backgroundHealth } from '../../src/metrics/loop-health.ts';

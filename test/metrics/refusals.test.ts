@@ -1,4 +1,4 @@
-/** What a running service counts of what it refuses, of payments, of administrators and of its audit log. */
+/** What a running service counts: refusals, payments, administrative acts and its audit log. */
 import { randomUUID } from 'node:crypto';
 import { connect } from 'node:net';
 import { Webhook } from 'standardwebhooks';
@@ -27,7 +27,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** The values of a metric by their labels. */
+/** The values of a metric, by label. */
 async function read(name: string): Promise<Record<string, number>> {
   const { text } = (await call(`${service.url}/metrics`)).body;
   const lines = [...String(text).matchAll(new RegExp(`^${name}(?:\\{([^}]*)\\})? (\\S+)$`, 'gm'))];
@@ -41,7 +41,7 @@ const createSale = (token: string | null) =>
     body: JSON.stringify({ name: 'a', stock: 2, priceCents: 500 }),
   });
 
-/** Reports a payment. @param more what differs from a notification that counts */
+/** Reports a payment. @param more differences from a notification that counts */
 async function pay(orderId: unknown, more: { amountCents?: number; at?: Date; secret?: string } = {}) {
   const { amountCents = 500, at = new Date(), secret = SECRET } = more;
   const body = JSON.stringify({ notificationId: randomUUID(), orderId, amountCents });
@@ -107,7 +107,7 @@ it('shows the length of the audit log and its pending events', async () => {
   );
   expect(await read('stampede_audit_entries')).toEqual({ '': rows[0]!.n });
   expect(await read('stampede_audit_pending')).toEqual({ '': 0 });
-  // While another process has begun to append, nothing is appended here.
+  // While another process holds the lock to append, this one appends nothing.
   const client = await sql.connect();
   await client.query('BEGIN');
   await client.query(`SELECT pg_advisory_xact_lock(x'6175646974'::bigint)`);

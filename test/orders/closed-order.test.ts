@@ -15,7 +15,7 @@ it('does not answer with a closed order', { timeout: 60_000 }, async () => {
     (count) => count === 1,
   );
   expect((await attempt(service.url, id, 'ann')).body).toMatchObject({ orderId, replayed: true });
-  // As for a moment, until the change is published to Redis.
+  // The state until the change is published to Redis.
   await sql.query(
     `WITH closed AS (UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1 RETURNING sale_id)
      UPDATE sales SET sold = sold - 1 FROM closed WHERE id = sale_id`,

@@ -71,7 +71,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
       const reserved = async () => (await redisNow(redis, sale.id)).unsettled;
       await eventually(reserved, (count) => count === 1);
       await cluster.moveSlot(`stampede:{sale:${sale.id}}:state`);
-      // Until the process has heard that the slot moved, it uses the epoch of the master before.
+      // Until the process learns that the slot moved, it uses the former master's epoch.
       const next = async () => {
         requests.push(sale.request('purchase', `late-${requests.length}`));
         return epoch();
@@ -81,7 +81,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     });
     redis.disconnect();
     const statuses = (await Promise.all(answers)).map((answer) => answer?.status);
-    // Whoever waits for a commit for so long is answered busy.
+    // A customer whose commit takes this long is answered busy.
     const isLong = performance.now() - beganMs > limits.commitGiveUpMs;
     expect(statuses.filter((status) => status !== 201 && !(isLong && status === 503))).toEqual([]);
     await check(sale);
@@ -91,7 +91,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     // Under one lock for the sale, 20 customers at once may need longer than the default on a busy machine.
     const env = { REDIS_URL: cluster.url, LOCK_WAIT_MS: '20000' };
     await using world = await World.open({ strategy, services: 2, env });
-    // Its slot has no key of a sale of another test, which would move as well.
+    // No sale of another test has keys in this slot: they would move, too.
     await world.stores.sql.query(`ALTER SEQUENCE sales_id_seq RESTART ${strategy.length}0000`);
     const sale = await world.openSale(120);
     await sale.rush(users(20, 'before'));
@@ -99,9 +99,9 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     await sleep(500);
     const beganMs = performance.now();
     await cluster.moveSlot(`stampede:{sale:${sale.id}}:state`, () => sleep(20));
-    const isLong = performance.now() - beganMs > 1_000; // a client tries for no longer
+    const isLong = performance.now() - beganMs > 1_000; // a client retries no longer than this
     await rush;
-    // The slot has the locks of all segments, two keys each; those that move now refuse an attempt.
+    // The slot has the locks of all segments, two keys each; an attempt whose keys are moving is refused.
     const mayBeBusy = ({ outcome, invokedUs, completedUs }: HistoryRecord) => {
       const waitedMs = (completedUs! - invokedUs) / 1_000;
       const isWaiting = strategy === 'segmented-lock' || waitedMs > limits.commitWaitMs;
@@ -120,7 +120,7 @@ it.each(['switch-over', 'cut'] as const)(
   async (name) => {
     await using worlds = await openWorlds(cluster.url);
     const keyOf = ({ id }: TestSale) => `stampede:{sale:${id}}:state`;
-    /** On the master with the first slots. */
+    /** Opens a sale on the master with the first slots. */
     async function openSale(world: World): Promise<TestSale> {
       for (;;) {
         const sale = await world.openSale(2);
@@ -148,7 +148,7 @@ it.each(['lua', 'segmented-lock'])(
     const ready = async () => call(`${await world.url()}/readyz`);
     const until = async (status: number, word: string) =>
       eventually(ready, (now) => now.status === status && now.body.status === word, 60_000);
-    /** Another loop may be degraded first. */
+    /** Waits for the causes: other loops may be degraded first. */
     const untilNamed = async (...causes: RegExp[]) => {
       const named = (body: unknown) => causes.every((cause) => cause.test(JSON.stringify(body)));
       const { body } = await eventually(ready, (now) => now.status === 200 && named(now.body), 60_000);

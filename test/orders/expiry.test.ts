@@ -1,4 +1,4 @@
-/** What the search for expired orders costs: it runs every second, beside a sale. Postgres is real. */
+/** The cost of the search for expired orders, which runs every second beside a sale. Postgres is real. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createLifecycle } from '../../src/orders/lifecycle.ts';
@@ -32,7 +32,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** Entries of the index of pending orders that connections have read. */
+/** Entries that were read from the index of pending orders. */
 async function entriesRead(): Promise<number> {
   // A connection reports its statistics on request; this one has run every statement here.
   await postgres.pool.query('SELECT pg_stat_force_next_flush()');
@@ -54,7 +54,7 @@ it('reads only the due orders, not every pending one', async () => {
   const before = await entriesRead();
   expect(await lifecycle.expireDue()).toBe(DUE);
   const found = await entriesRead();
-  expect(found - before).toBeGreaterThanOrEqual(DUE); // it is this index that is read
+  expect(found - before).toBeGreaterThanOrEqual(DUE); // this index is used
   for (let passes = 0; passes < 10; passes++) expect(await lifecycle.expireDue()).toBe(0);
   expect((await entriesRead()) - before).toBeLessThan(PENDING / 10);
 });

@@ -60,7 +60,7 @@ it('a sale whose keys have another type fails alone: the others sell and are rep
   for (const { id } of [broken, sound]) expect((await buy(service.url, id, 'first')).status).toBe(201);
   await scene.stores.redis.set(`${prefix(broken.id)}:reservations`, 'what is this');
   await scene.stores.redis.hincrby(`${prefix(sound.id)}:state`, 'remaining', 7);
-  // Those of both come together, so that they share batches.
+  // Attempts at both sales come together, so they share batches.
   const answers = await Promise.all(
     users(30).map((user, i) => attempt(service.url, (i % 2 ? broken : sound).id, user)),
   );
@@ -122,7 +122,7 @@ describe('Redis losing its memory', () => {
     ['global-lock', 'state'],
   ])('%s heals when %s alone is lost', async (STRATEGY, key) => {
     const service = await start({ STRATEGY });
-    // While a unit is left, the attempt of a forgotten customer takes it, and finds the order.
+    // While a unit is left, a forgotten customer's attempt takes one, and then finds the order.
     const units = key === 'buyers' ? 4 : 10;
     const sale = await createSale(service.url, units);
     for (const user of users(4)) await buy(service.url, sale.id, user);
@@ -178,7 +178,7 @@ describe('segments', () => {
     expect((await post(`${service.url}/sales/${sale.id}/restock`, { units: 3 })).status).toBe(200);
     expect((await post(`${service.url}/sales/${sale.id}/restock`, { units: -2 })).status).toBe(200);
     const answers = await Promise.all(users(20).map((user) => buy(service.url, sale.id, user)));
-    // 200: on a busy machine a customer asks again after an unknown outcome.
+    // 200: on a busy machine a customer retries after an unknown outcome.
     expect(answers.filter((answer) => answer.status < 300)).toHaveLength(6);
     await service.stop();
     await start(env);

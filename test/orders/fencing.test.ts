@@ -6,7 +6,7 @@
  *   its deduct was on its way    the proxy lets it through when B has sold: the store refuses the older fencing token
  *   its deduct was not sent yet  A sees by its own clock that the lease is over, and does not send it
  *
- * Without a fence the first would take the counter below zero, and record an order for a unit that is B's.
+ * Without a fence the first deduct would take the counter below zero, and record an order for B's unit.
  */
 import { createHash } from 'node:crypto';
 import { Redis } from 'ioredis';
@@ -20,7 +20,7 @@ import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const TTL_MS = 600;
-/** Units are dealt from segment 0 on: of one unit, segment 1 has none. */
+/** Units are dealt from segment 0 on: with one unit, segment 1 has none. */
 const SEGMENTS = 2;
 /** ioredis calls a script by its hash, once it has sent the text. */
 const DEDUCT = createHash('sha1').update(scriptText('sale/fenced-deduct')).digest('hex');
@@ -75,7 +75,7 @@ interface Kept {
   readonly answer: Promise<Answer>;
 }
 
-/** Buys at A until the proxy keeps the request: on a slow machine the lease may be over before. */
+/** Buys at A until the proxy keeps the request: on a slow machine the lease may expire before that. */
 async function keep(marker: string, saleId: number, userId: string): Promise<Kept> {
   const came = proxy.holdRequest(marker);
   for (let tries = 1; ; tries++) {
@@ -86,7 +86,7 @@ async function keep(marker: string, saleId: number, userId: string): Promise<Kep
   }
 }
 
-/** The token in a call of lua/sale/fenced-deduct.lua: those of the lock `redis` are microseconds since 1970. */
+/** The token in a call of lua/sale/fenced-deduct.lua: the lock `redis` issues microseconds since 1970. */
 const fencingTokenOf = (request: string) =>
   Number(/\r\n(\d{16})\r\n/.exec(request.slice(request.indexOf(DEDUCT)))?.[1]);
 
@@ -105,7 +105,7 @@ interface Answered {
   readonly status: number;
 }
 
-/** Gets a unit at B, as soon as A's lease is over. */
+/** Buys at B, which sells as soon as A's lease is over. */
 async function sellAtB(saleId: number, userId: string): Promise<Answered> {
   const { status } = await buy(b.url, saleId, userId);
   expect(status).toBe(201);
@@ -113,7 +113,7 @@ async function sellAtB(saleId: number, userId: string): Promise<Answered> {
 }
 
 /**
- * A's attempt ended as busy. Only when A's command has timed out does A repeat it, and then the answer is the present state.
+ * A's attempt must end as busy. If A's command has timed out, A repeats it, and the answer reflects the present state.
  */
 async function endedBusy({ answer, sinceMs, userId }: Kept): Promise<Answered> {
   const inTime = performance.now() - sinceMs < limits.redisCommandMs - 200;
@@ -152,14 +152,14 @@ async function expectEachSoldOnce(
   );
 }
 
-/** A sale, and where its customers are at home. */
+/** A sale, and the home segments of its customers. */
 interface Case {
   readonly stock: number;
   /** The counter that both take a unit from. */
   readonly counter: string;
-  /** How many it has. */
+  /** Units of that counter. */
   readonly units: number;
-  /** The home of A's customer; B's is at home in segment 0. */
+  /** The home of A's customer; that of B's is segment 0. */
   readonly home: number;
 }
 
@@ -211,7 +211,7 @@ async function deductInBetween({ stock, counter, home }: Case): Promise<void> {
   await expectEachSoldOnce(sale.id, stock, [{ userId, status }, await endedBusy(kept)]);
 }
 
-/** A freezes before it sends its deduct; all that it has read says that a unit is left. */
+/** A freezes before it sends its deduct; everything that A has read says that a unit is left. */
 async function unsentDeduct({ stock, counter, units, home }: Case): Promise<void> {
   const sale = await createSale(b.url, stock);
   const key = `stampede:{sale:${sale.id}}:buyers`;

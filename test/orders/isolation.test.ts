@@ -24,7 +24,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** Refuses every change of one row of a table. @returns removes it */
+/** Refuses every change of one row of a table. @returns the undo function */
 async function refuse(table: 'sales' | 'orders' | 'tasks', id: number | string, raise: string) {
   await stores.sql.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${raise} RETURN NEW; END $$;
@@ -34,7 +34,7 @@ async function refuse(table: 'sales' | 'orders' | 'tasks', id: number | string, 
   };
 }
 
-/** Orders that have been due for so long. @returns their sale */
+/** Creates a sale with orders `seconds` overdue. @returns its id */
 async function saleWithDue(orders: number, seconds: number): Promise<number> {
   const { id } = await createSale(service.url, orders);
   await stores.sql.query(
@@ -47,7 +47,7 @@ async function saleWithDue(orders: number, seconds: number): Promise<number> {
   return id;
 }
 
-/** Whose time to pay is over from now on. */
+/** Makes these sales' orders pending, and so due. */
 const begin = (...saleIds: number[]) =>
   stores.sql.query(`UPDATE orders SET status = 'pending' WHERE sale_id = ANY($1) AND status = 'paid'`, [
     saleIds,
@@ -75,13 +75,13 @@ async function metric(name: string, loop: string): Promise<number> {
 }
 
 let logFrom = 0;
-/** Lines since the last test. */
+/** Log lines since the last test. */
 const logged = (message: string, loop: string) =>
   service.log
     .slice(logFrom)
     .filter((line) => line.includes(`"msg":"${message}`) && line.includes(`"loop":"${loop}"`));
 
-/** It has failed several times, and the metric, /readyz and the log report it. */
+/** Waits for several failures of the loop; the metric, /readyz and the log must report them. */
 async function expectDegraded(loop: string, detail: RegExp): Promise<void> {
   await eventually(
     () => metric('failures_total', loop),
@@ -114,7 +114,7 @@ async function expectHealed(loop: string): Promise<void> {
 }
 
 it('a sale whose orders cannot expire: the orders of others do', async () => {
-  const failing = await saleWithDue(limits.expiryBatch + 1, 100); // more than one pass takes, and longer due
+  const failing = await saleWithDue(limits.expiryBatch + 1, 100); // more than one pass takes, and due for longer
   const other = await saleWithDue(3, 1);
   const heal = await refuse('sales', failing, `RAISE EXCEPTION 'not this sale' USING ERRCODE = '08001';`);
   await begin(failing, other);

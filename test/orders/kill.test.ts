@@ -13,11 +13,11 @@ import { tier } from '../support/tier.ts';
 import { CUSTOMERS, everyRole } from '../support/workloads.ts';
 import { World } from '../support/world.ts';
 
-/** Within which a running process releases what a dead one held: see src/config/limits.ts. */
+/** Bound within which a running process releases what a dead one held: see src/config/limits.ts. */
 const RECOVERED_MS = 15_000;
 /** A task that a dead worker had claimed is claimed again after 30 s. */
 const TASKS_DONE_MS = 120_000;
-/** How long a moment is waited for after the last customer: workers poll once a second. */
+/** Wait for the moment after the last customer has gone: workers poll once a second. */
 const LINGER_MS = 5_000;
 /** `lua` crashes right after it sent a commit to Postgres. */
 const QUICK_SEED = 14;
@@ -34,7 +34,7 @@ async function crashAt(seed: number, world: World, crasher: Crasher, runner: Run
   const moment = momentOf(seed);
   const isAmple = seed % 2 === 0;
   const atStart = moment.step === 'start';
-  // A crash in the middle of a start needs one before, with orders in progress.
+  // A crash during a start needs an earlier crash, with orders in progress.
   const first = atStart
     ? { ...moment, step: world.usesRedis ? 'commit-orders' : 'place-batch', nth: 2 }
     : moment;
@@ -66,7 +66,7 @@ async function crashAt(seed: number, world: World, crasher: Crasher, runner: Run
   return hits === (atStart ? 2 : 1);
 }
 
-/** Every task is done and was delivered, and again only by another process. */
+/** Tasks that are not done, not delivered, delivered twice by one process, or without a row. */
 async function wrongTasks({ stores }: World, { deliveries }: Crasher): Promise<string[]> {
   const untilMs = performance.now() + TASKS_DONE_MS;
   let tasks: { key: string; state: string }[];

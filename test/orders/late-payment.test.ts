@@ -1,4 +1,4 @@
-/** What a payment that comes too late takes of a sale that Redis decides on. Both stores are real. */
+/** Late payments for orders of a sale that Redis decides on. Both stores are real. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import type { ClaimedReservation, Reservation } from '../../src/domain/outcome.ts';

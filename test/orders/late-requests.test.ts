@@ -40,7 +40,7 @@ describe.each([
       expect(['sold-out', 'busy']).toContain(answer.problem);
       expect(orders).toEqual([]);
     }
-    // A repeat is answered for good.
+    // A repeat gets a final answer.
     const again = await buy(delayed.url, id, 'ann');
     expect([200, 201]).toContain(again.status);
     expect(await ordersOf(id, 'ann')).toEqual([again.body.orderId]);
@@ -86,7 +86,7 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
     const third = await attempt(one.url, id, 'ann');
     const [order] = await ordersOf(id, 'ann');
     expect(answers.map(({ status }) => status)).not.toContain(409);
-    // A replay is of an order that an answer of 201 or an unknown outcome placed.
+    // Only an answer of 201 or an unknown outcome can have placed a replayed order.
     const isPlaced = answers.some(({ status, problem }) => status === 201 || problem === 'unknown-outcome');
     for (const { status, body } of [...answers, third])
       if (status < 300) expect(body.orderId).toBe(order);
@@ -148,7 +148,7 @@ describe('CONFIRM=accepted', () => {
     const { id } = await createSale(one.url, 9);
     await buy(one.url, id, 'warm-up');
 
-    /** Asks the second process, while the order is committed after its first read, which was held. */
+    /** Asks the second process, and holds its first read until the order is committed. */
     async function around(user: string, read: Promise<string>, ask: (orderId: unknown) => Promise<Answer>) {
       const asked = await whileCommitsWait(scene.stores.sql, id, async () => {
         const { status, body } = await attempt(one.url, id, user);

@@ -1,4 +1,4 @@
-/** Batches of which Postgres rejects some members. Both stores are real. */
+/** Batches with members that Postgres rejects. Both stores are real. */
 import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import pg from 'pg';
@@ -64,13 +64,13 @@ const reservation = (saleId: number, userId: string, orderId: string = randomUUI
   untilMs: performance.now() + limits.claimMs,
 });
 
-/** In one batch: other statements are in progress meanwhile, with orders of another sale. */
+/** Commits the members in one batch, while statements with another sale's orders are in progress. */
 async function commitTogether(
   committer: OrderCommitter,
   fillerSale: number,
   members: readonly ClaimedReservation[],
 ): Promise<CommitResult[]> {
-  await setImmediate(); // the statements that were answered before are over
+  await setImmediate(); // statements that were answered have ended
   const fillers = Array.from({ length: limits.commitInFlight }, () =>
     committer.commit(reservation(fillerSale, randomUUID())),
   );
@@ -116,12 +116,12 @@ it('commits the rest of a batch with orders that were reserved in an earlier epo
   const committer = startCommitter();
   const [saleId, other, fillerSale] = [await makeSale(10), await makeSale(10), await makeSale(10)];
   const ann = { ...reservation(saleId, 'ann'), epoch: 7 };
-  expect(await committer.commit(ann)).toMatchObject({ kind: 'committed' }); // it is not known in which one the sale was loaded
+  expect(await committer.commit(ann)).toMatchObject({ kind: 'committed' }); // the epoch of the sale is not known
   await stores.sql.query('UPDATE sales SET mirror_epoch = 8 WHERE id = $1', [saleId]);
   const members = [
     { ...reservation(saleId, 'bob'), epoch: 7 },
     { ...reservation(other, 'bob'), epoch: 7 },
-    reservation(saleId, 'cat'), // has a 202
+    reservation(saleId, 'cat'), // was answered with 202
     ann, // an earlier try, whose answer was lost
   ];
   const results = await commitTogether(committer, fillerSale, members);
@@ -166,7 +166,7 @@ it('commits the other sales of a batch at once when one has too few units', asyn
   );
   const statements = vi.spyOn(pg.Client.prototype, 'query');
   const results = await commitTogether(committer, fillerSale, members);
-  expect(statements.mock.calls.length).toBeLessThan(20); // to halve this batch takes hundreds
+  expect(statements.mock.calls.length).toBeLessThan(20); // halving this batch takes hundreds
   statements.mockRestore();
   expect(results.filter((_, i) => members[i]!.saleId === other).map(({ kind }) => kind)).toEqual(
     Array(50).fill('committed'),

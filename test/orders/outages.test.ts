@@ -1,7 +1,7 @@
 /**
  * Outages in the middle of a sale, on real servers: Postgres killed and started again, the network to a store silent or
- * losing answers, Redis away, a service whose clock is wrong. The servers are
- * this file's own; each test has a new database.
+ * losing answers, Redis unreachable, a service with a wrong clock. The servers are this file's own; each test has a
+ * new database.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -36,7 +36,7 @@ afterAll(async () => {
 
 const scene = openScene(async () => {
   const stores = await openOwnStores(servers);
-  await stores.redis.flushall(); // the ids of sales begin anew
+  await stores.redis.flushall(); // sale ids start again at 1
   return stores;
 });
 const { start, sold, ordersOf } = scene;
@@ -70,7 +70,7 @@ function crowd(
   };
 }
 
-/** Waits until so many were answered to come again. */
+/** Waits until `many` attempts were answered 503. */
 const untilRefused = (answered: readonly Answered[], many: number) =>
   eventually(
     async () => answered.filter(({ answer }) => answer.status === 503).length,
@@ -177,7 +177,7 @@ describe.each([
 ])('%s', { timeout: 300_000 }, (STRATEGY, marker) => {
   it('finds a commit whose answer was lost, and does not sell twice', async () => {
     let waiting = false;
-    /** The connection of the attempt: background work commits on others, perhaps before it. */
+    /** The connection of the attempt: background work commits on others, perhaps earlier. */
     let own: object | null = null;
     await using link = await TcpProxy.open({ port: scene.stores.postgresServer.port });
     link.watch = (request, connection) => {
@@ -197,7 +197,7 @@ describe.each([
     );
     waiting = false;
     link.set('pass');
-    // Where this took as long as the service waits for Postgres, it has given up before.
+    // If this took as long as the service waits for Postgres, the service has given up.
     const inTime = performance.now() - sinceMs < 1_500;
     const answer = await asked;
     if (inTime || answer.status === 201)
@@ -368,7 +368,7 @@ describe.each([
     const { url } = await startWrong('lua');
     const sale = await createSale(url, 2, { endsAt: at(3_600_000) });
     const prefix = `stampede:{sale:${sale.id}}`;
-    const orderId = randomUUID(); // and all as lua/sale/reserve.lua left it an hour ago
+    const orderId = randomUUID(); // with the state that lua/sale/reserve.lua left an hour ago
     const reservedAt = Date.now() - 3_600_000;
     await scene.stores.redis.zadd(`${prefix}:reservations`, reservedAt, `left ${orderId} ${reservedAt}`);
     await scene.stores.redis.hset(`${prefix}:buyers`, 'left', `${orderId} ${reservedAt}`);

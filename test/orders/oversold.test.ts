@@ -19,7 +19,7 @@ async function activeOrders(saleId: number): Promise<string[]> {
   return rows.map(({ id }) => id);
 }
 
-/** Sells so that concurrent attempts see the same units. @returns the sale, which has more orders than units */
+/** Oversells: concurrent attempts see the same units. @returns the sale, which has more orders than units */
 async function oversell(service: TestService): Promise<Sale> {
   for (let tries = 0; tries < 20; tries++) {
     const sale = await createSale(service.url, STOCK);
@@ -29,7 +29,7 @@ async function oversell(service: TestService): Promise<Sale> {
   throw new Error('unsafe did not oversell');
 }
 
-/** What GET says of the sale, which must be what the orders say. */
+/** GET must report what the orders say. @returns how many are active */
 async function expectCounted(service: TestService, saleId: number): Promise<number> {
   const active = (await activeOrders(saleId)).length;
   const { body } = await call(`${service.url}/sales/${saleId}`);

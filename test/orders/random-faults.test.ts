@@ -4,8 +4,8 @@
  * (test/support/faults.ts). No answer may turn out false, and no unit may be lost.
  *
  * FAULT_ROUNDS=50 FAULT_SEED=1000 npx vitest run test/orders/random-faults.test.ts plays fifty rounds for each strategy;
- * FAULT_LANES is the number of strategies at once. A finding names its seed: FAULT_ROUNDS=1 FAULT_SEED=<seed> -t <strategy>. With more
- * than one round, each adds a line to bench/results/random-faults.jsonl.
+ * FAULT_LANES is the number of strategies at once. A finding names its seed: FAULT_ROUNDS=1 FAULT_SEED=<seed> -t <strategy>. With
+ * more than one round, each adds a line to bench/results/random-faults.jsonl.
  */
 import { appendFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
@@ -36,7 +36,7 @@ describe.concurrent.each(SAFE_STRATEGIES.map((name, i) => [name, i] as const))('
       await using world = await World.open({ strategy, services: 2, env: ENV, stores });
       const runner = new Runner(world, IDLE_MS);
       for (let seed = SEED; seed < SEED + ROUNDS; seed++) {
-        const own = seed * 64 + i; // each strategy meets other faults
+        const own = seed * 64 + i; // each strategy meets different faults
         const faults = drawFaults(own, FAULTS_PER_ROUND);
         const fault = (sale: Parameters<typeof faults.strike>[0], work: Promise<void>) =>
           Promise.all([work, faults.strike(sale, stores, TRADING_MS - 4_000)]);
@@ -52,7 +52,7 @@ describe.concurrent.each(SAFE_STRATEGIES.map((name, i) => [name, i] as const))('
   });
 });
 
-/** In the full tier one of each kind; with rounds all. */
+/** One case of each kind; with several rounds, all. */
 const some = <T>(all: readonly T[]): readonly T[] => (ROUNDS > 1 ? all : [all[SEED % all.length]!]);
 const IN_REDIS = ['lua', 'segmented-lock', 'global-lock'];
 const FAILING_OVER = ['durable', 'accepted'].flatMap((confirm) =>

@@ -15,7 +15,7 @@ import { openStoresWithRedis, openTestStores } from '../support/stores.ts';
 import { describeInFull, tier } from '../support/tier.ts';
 import { assertInvariants, type TestSale, World } from '../support/world.ts';
 
-/** How apply-change.lua begins: a script's first call on a connection sends its text. */
+/** The first line of apply-change.lua: a script's first call on a connection sends its text. */
 const APPLY_CHANGE = scriptText('sale/apply-change').split('\n')[0]!;
 const TIMEOUT_MS = 180_000;
 
@@ -38,7 +38,7 @@ async function open(strategy: string, stock: number, env: Record<string, string>
   return kept(await World.open({ strategy, stores, services: 2, env })).openSale(stock);
 }
 
-/** Disturbs Redis when some of a rush have bought. */
+/** Disturbs Redis when some customers of a rush have bought. */
 async function inTheMiddle(sale: TestSale, disturb: () => Promise<void>): Promise<void> {
   const sold = async () => (await sale.units()).sold;
   const before = await sold();
@@ -204,7 +204,7 @@ describeInFull('a unit on its way back', () => {
       await sale.untilIdle();
       const urls = await Promise.all(world.services.map(({ url }) => url));
       const links = world.services.map(({ links: { redis: link } }) => link);
-      // The process that cancels publishes the change, or the other one's relay, if it finds it first.
+      // The cancelling process publishes the change, unless the other one's relay finds it first.
       const held = links.map((link, i) => link.holdRequest(APPLY_CHANGE).then(() => i));
       const cancelled = sale.request('cancel', 'user-0', { url: urls[0]! });
       const publisher = await Promise.race(held);
@@ -258,13 +258,13 @@ describeInFull('no Redis', () => {
     expect(await paid('user-3')).toBe('paid');
     expect(await paid('user-7')).toBe('paid');
     expect(await paid('user-0')).toBe('refund-due');
-    // The revival of user-3 has taken the place of its order's release.
+    // The revival of user-3's order has replaced its release.
     expect([(await sale.units()).sold, await unpublishedOf(stores.sql, sale.id)]).toEqual([9, 7]);
     expect(await sale.violations()).toEqual([]);
 
     if (how === 'dead') await redis.start('empty');
     for (const { links } of services) links.redis.set('pass');
-    // To a Redis that was cut off each change is published; an empty one is loaded from Postgres at the next attempt.
+    // Changes are published to a Redis that was cut off; an empty one is loaded from Postgres at the next attempt.
     if (how === 'cut off') await sale.untilIdle();
     expect(await sale.rush(['user-0', 'user-1', 'user-3', 'user-4'])).toEqual({ '201': 3, '200': 1 });
     await expectLeft(sale, 8);
@@ -309,7 +309,7 @@ const leadTo = (world: World, { server }: Replica) => {
 };
 const promote = ({ client }: Replica) => client.call('REPLICAOF', 'NO', 'ONE');
 
-/** Attempts at one process after the other. @returns how often the sale was loaded again from Postgres meanwhile */
+/** Buys at the processes in turn. @returns how often the sale was loaded again from Postgres meanwhile */
 async function reloads(sale: TestSale, store: Redis): Promise<number> {
   const loaded = new Set<string | null>();
   for (const user of users(12, 'turn')) {

@@ -1,6 +1,6 @@
 /**
  * CONFIRM=accepted with a primary of Redis that loses the link to its replica, continues to answer, and dies. The replica takes
- * its place. Until then no commit reaches Postgres, so Redis alone has the orders. ACCEPTED=10000 asks for so many before the loss.
+ * its place. Until then no commit reaches Postgres, so Redis alone has the orders. ACCEPTED=10000 accepts 10,000 before the loss.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -23,7 +23,7 @@ beforeEach(async () => {
 });
 afterEach(() => pair.close());
 
-/** Each customer asks once; so many at the same time. */
+/** Each customer asks once, IN_FLIGHT at a time. */
 async function rush(sale: TestSale, crowd: string[]): Promise<void> {
   const customer = async () => {
     for (let user = crowd.pop(); user !== undefined; user = crowd.pop()) {
@@ -42,7 +42,7 @@ async function sellThroughFailover(world: World, sale: TestSale): Promise<Histor
   const [service] = world.services as [World['services'][0]];
   service.links.postgres.set('refuse');
   service.links.postgres.cut();
-  // On a slow machine the replica may be late; what it is late for is committed before its answer, so it is not accepted.
+  // An order that a late replica on a slow machine does not acknowledge must be committed first, so it is not accepted.
   for (let n = 0; accepted(sale.ledger).length < BEFORE; n++)
     await rush(sale, users(BEFORE - accepted(sale.ledger).length, `before-${n}`));
   const before = accepted(sale.ledger).length;

@@ -62,7 +62,7 @@ beforeEach(async () => {
 });
 
 const state = (saleId: number) => `stampede:{sale:${saleId}}:state`;
-/** As if a sale had sold since Postgres was read, or units were missing. */
+/** Lowers the counts, as if units were sold since Postgres was read, or missing. */
 const take = (units: number) =>
   Promise.all(saleIds.map((id) => redis.redis.hincrby(state(id), 'remaining', -units)));
 const remaining = async () =>
@@ -88,7 +88,7 @@ it('sees sales behind one that another strategy has left in Redis', async () => 
   const { orders } = context;
   const mirror = createSaleMirror(redis, redisEpochs(redis, postgres), orders, 3);
   const last = (await context.sales.get(saleIds.at(-1)!))!;
-  await mirror.load(last); // the others are counted in one place each
+  await mirror.load(last); // the others have one counter each
   const digests = await mirror.scan(saleIds);
   const others = saleIds.slice(1).map(() => ({ free: null, pending: 0, buyers: 0 }));
   expect(digests).toMatchObject([...others, { free: STOCK, pending: 0, buyers: 0 }]);

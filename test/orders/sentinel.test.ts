@@ -52,7 +52,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
 });
 
 describe('there and back', () => {
-  /** Ends as soon as the services have left the other one: their first look at the first one counts. */
+  /** Resolves as soon as the services have returned to the first primary: their first read there counts. */
   async function back(): Promise<void> {
     const old = await sentinels.primary();
     const first = new Redis(sentinels.servers.find((server) => server !== old)!.port);
@@ -103,7 +103,7 @@ describe('there and back', () => {
     await has((id) => replica.zcard(`stampede:{sale:${id}}:reservations`));
     const pids = refusing.map(({ services }) => services[0]!.pid);
     signal(pids, 'SIGSTOP');
-    await sentinels.setFailoverTimeout(120_000); // or they let the replica follow again
+    await sentinels.setFailoverTimeout(120_000); // else the Sentinels make the replica follow again
     await sentinels.cutReplication().finally(() => signal(pids, 'SIGCONT'));
     for (const answer of await attempts) expect(answer?.status).toBe(503);
     for (const link of postgres) link.set('pass');

@@ -21,7 +21,7 @@ const endings: readonly (readonly [Ending, readonly string[]])[] = [
   ['stop', ['lua', 'group-commit']],
 ];
 
-/** With seeds, every safe strategy. */
+/** With several seeds, every safe strategy. */
 const cases = endings.flatMap(([ending, some]) =>
   (SEEDS.length > 1 ? SAFE_STRATEGIES : some).map((strategy) => [strategy, ending] as const),
 );
@@ -51,10 +51,10 @@ it.each(['lua', 'segmented-lock', 'group-commit'])(
     await pair.failOver('kill');
     const first = sale.ledger.history.length;
     const again = await sale.rush(lost);
-    expect((again['201'] ?? 0) + (again['200'] ?? 0)).toBe(lost.length); // 200: an attempt before got no answer
+    expect((again['201'] ?? 0) + (again['200'] ?? 0)).toBe(lost.length); // 200: an earlier attempt got no answer
     expect(await sale.sellOut()).toEqual([]);
     await sale.untilIdle();
-    // The others have their orders. Of the lost ones, Redis still had some reservations, which are committed again.
+    // The others have their orders. Redis still had reservations of some lost orders, which are committed again.
     const isLost = ({ userId }: HistoryRecord): boolean => userId.includes('-lost-');
     const second = sale.ledger.history.slice(first).filter(isLost);
     const replayed = new Set(
@@ -97,11 +97,11 @@ it.each(Object.keys(BREAKS) as (keyof typeof BREAKS)[])(
     await pair.cutReplication();
 
     const answers: string[] = [];
-    const promised = new Set<unknown>(); // by the last service: Redis has the order, until both servers of Postgres have it
+    const promised = new Set<unknown>(); // by the last service: Redis keeps the order until both servers of Postgres have it
     const asking = Promise.all(
       worlds.flatMap(({ strategy }, i) =>
         Object.entries(requests[i]!).map(async ([name, send]) => {
-          // The second and the third find what the first has committed.
+          // The second and the third try find what the first has committed.
           for (let tries = 0; tries < 3; tries++) {
             const { status, body } = await send();
             if (i === SAFE_STRATEGIES.length && name === 'purchase' && status < 300)

@@ -55,7 +55,7 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
       () => attempt(b.url, sale.id, 'cat'),
       ({ status }) => status === 201,
     );
-    // The other copy is as old as any: its process leaves it with the next pass of the reaper.
+    // The other copy may be stale: its process leaves it at the next pass of the reaper.
     await eventually(
       () => attempt(a.url, sale.id, 'cat'),
       ({ status }) => status === 200,

@@ -1,4 +1,4 @@
-/** POINTS_GUARD=lock: the lock alone keeps awards apart only while it has one holder; the unique key always does. */
+/** POINTS_GUARD=lock: the lock alone prevents duplicates only while it has one holder; the unique key always does. */
 import { describe, expect, it } from 'vitest';
 import { type Answer, post } from '../support/client.ts';
 import { openScene } from '../support/scene.ts';
@@ -70,7 +70,7 @@ describe('POINTS_GUARD=lock', () => {
     });
     expect([first.status, second.status]).toEqual([201, 201]);
     expect(await entriesOf('dan')).toBe(2);
-    // POINTS_GUARD=unique-key adds nothing without its key.
+    // Without its key, POINTS_GUARD=unique-key adds nothing.
     const { url } = await scene.start();
     expect((await send(url, 'eve')).status).toBe(500);
     expect(await entriesOf('eve')).toBe(0);

@@ -1,4 +1,4 @@
-/** Traces of a running service, as a receiver of OTLP gets them; and that the SDK of OpenTelemetry is not loaded without one. */
+/** Traces of a running service, as an OTLP receiver gets them; without a receiver, the SDK of OpenTelemetry is not loaded. */
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -36,7 +36,7 @@ let env: Record<string, string>;
 beforeAll(async () => {
   stores = await openTestStores();
   folder = await mkdtemp(join(tmpdir(), 'stampede-test-traces-'));
-  // Prints what was loaded when the process ends. The API is always there: prom-client has it.
+  // At exit, prints how many files of the SDK were loaded. The API is not counted: prom-client loads it.
   const report = join(folder, 'report.cjs');
   writeFileSync(
     report,

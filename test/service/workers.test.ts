@@ -57,7 +57,7 @@ it('workers accept the tickets of each other, also without TICKET_SECRETS', asyn
       headers: { authorization: `Bearer ${token}` },
     });
   const { ticket } = (await ask('tickets', await issuer.token('ann'))).body;
-  // Each on a separate connection: they are spread over both.
+  // The separate connections are spread over both workers.
   const answers = await Promise.all(Array.from({ length: 6 }, () => ask('orders', ticket as string)));
   expect(answers.map(({ status }) => status).sort()).toEqual([200, 200, 200, 200, 200, 201]);
 });

@@ -41,7 +41,7 @@ it('waits until an instant has passed by the clock of the store, unless it is to
   const instantMs = Date.now() + 100;
   expect(await clock.hasPassed(instantMs, 5_000)).toBe(true);
   expect(Date.now()).toBeGreaterThanOrEqual(instantMs);
-  expect(await clock.hasPassed(0, 0)).toBe(true); // of a request that cannot be late
+  expect(await clock.hasPassed(0, 0)).toBe(true); // 0: a request that cannot be late
   aheadMs = -3_600_000; // the store's clock was set back
   expect(await clock.hasPassed(Date.now(), 5_000)).toBe(false);
 });

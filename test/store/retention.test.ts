@@ -48,7 +48,7 @@ function openProcess(beforeDelete: () => Promise<unknown> = async () => {}) {
   return { run: () => retention.deleteOld(() => false), deleted, failures, background };
 }
 
-/** Orders, closed so many days ago. @returns the id of the first */
+/** Adds orders that closed `closedDays` ago. @returns the id of the first */
 async function addOrder(status: string, closedDays: number | null, count = 1): Promise<string> {
   const { rows } = await stores.sql.query<{ id: string }>(
     `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at, created_at, closed_at)
@@ -114,7 +114,7 @@ it('two processes delete each of 2,000 rows once', async () => {
   await addOrder('expired', DAYS + 1, 2_000);
   const kept = await addOrder('expired', DAYS - 1);
   const processes = [openProcess(), openProcess()];
-  // One of two that meet on the same rows ends early, and looks again later.
+  // If both meet on the same rows, one ends early and is run again.
   await eventually(
     async () => {
       await Promise.all(processes.map(({ run }) => run()));
@@ -188,7 +188,7 @@ it('reads old rows only, however many there are', async () => {
   await process.run();
   expect(await process.deleted()).toMatchObject({ orders: 3 });
   const after = await read();
-  expect(after).toBeGreaterThan(before); // it is this index that is read
+  expect(after).toBeGreaterThan(before); // this index is read
   expect(after - before).toBeLessThan(100);
 });
 
@@ -225,7 +225,7 @@ it('a late or repeated payment changes nothing after what is old was deleted', a
   const points = await idsOf('points_entries');
   const sold = async () => (await call(`${service.url}/sales/${sale.id}`)).body.sold;
   expect((await pay(service.url, paid, 'p-1')).body).toMatchObject({ orderId: paid, status: 'paid' });
-  // An earlier version deleted it.
+  // An earlier version deleted notifications.
   await sql.query('DELETE FROM payment_notifications');
   expect((await pay(service.url, paid, 'p-1')).body).toMatchObject({ orderId: paid, status: 'paid' });
   for (let n = 0; n < 2; n++)

@@ -105,8 +105,8 @@ it('does not repair a sale with a pending reservation', async () => {
   expect(await sales.repair(saleId, seen, STOCK)).toBe(true);
 });
 
-/** As if Redis were another server, or went back to an older snapshot. */
-/** As if the copy in Redis had been loaded in an earlier epoch. @param last the one of the last load; by default the same */
+// Simulates another server of Redis, or an older snapshot.
+/** Makes the copy in Redis one of epoch 7. @param last the epoch of the last load; by default the same */
 async function changeEpoch(last = 7): Promise<void> {
   await redis.redis.hset(sales.keys(saleId).state, 'epoch', 7);
   await stores.sql.query('UPDATE sales SET mirror_epoch = $2 WHERE id = $1', [saleId, last]);
@@ -122,7 +122,7 @@ it.each([
     const ann = await reserve('ann');
     await age(ann, limits.claimMs + 1);
     await changeEpoch(last);
-    expect(await sales.claim(ann)).toBe('claimed-by-another'); // perhaps it was released
+    expect(await sales.claim(ann)).toBe('claimed-by-another'); // the reservation may have been released
     expect(await sales.claimAbandoned(saleId, 9)).toEqual([]);
     const opening = createSaleMirror(redis, redisEpochs(redis, postgres), orderTable(postgres), 0, keeps);
     expect(await opening.load((await saleTable(postgres).get(saleId))!)).toBe(true);
@@ -139,14 +139,14 @@ it('counts a reservation that is committed and acknowledged during a load', asyn
     ...orders,
     async snapshot(...given) {
       const snapshot = await orders.snapshot(...given); // Postgres does not have ann's order
-      await sales.acknowledge([ann]); // by now it does
+      await sales.acknowledge([ann]); // now Postgres has it
       return snapshot;
     },
   };
   const opening = createSaleMirror(redis, redisEpochs(redis, postgres), meanwhile, 0, true);
   expect(await opening.load((await saleTable(postgres).get(saleId))!)).toBe(true);
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
-  await sales.acknowledge([ann]); // recovery does
+  await sales.acknowledge([ann]); // as the reaper does
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 0, buyers: 1 });
 });
 
@@ -181,7 +181,7 @@ describe('a restock', () => {
   it('is included in a load, and not applied again', async () => {
     await restock(5);
     await redis.redis.del(sales.keys(saleId).state);
-    await publish(); // the sale is not there
+    await publish(); // Redis does not have the sale
     expect(await waiting()).toBe(1);
     await sales.load((await saleTable(postgres).get(saleId))!);
     await publish();
@@ -258,7 +258,7 @@ it('removes the reservation of an order that is released before it is acknowledg
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
 });
 
-/** As if a claim had been made so long ago. */
+/** Makes a claim `ms` older. */
 async function age({ userId, orderId, reservedAt }: ClaimedReservation, ms: number): Promise<void> {
   const member = `${userId} ${orderId} ${reservedAt}`;
   await redis.redis.zincrby(sales.keys(saleId).reservations, -ms, member);
@@ -285,7 +285,7 @@ describe('a claim', () => {
     const ann = await reserve('ann');
     await age(ann, limits.claimMs + 1);
     expect(await sales.release(ann)).toBe('claimed-by-another');
-    await sleep(2); // claims are told apart by their milliseconds
+    await sleep(2); // claims are distinguished by their milliseconds
     const [claimed] = await sales.claimAbandoned(saleId, 1);
     expect(await sales.release(ann)).toBe('claimed-by-another');
     expect(await sales.release(claimed!)).toBe('released');
@@ -390,7 +390,7 @@ it('a primary that was a replica meanwhile is in another epoch, also on the same
   await store.redis.replicaof('NO', 'ONE');
   const after = await epochs.current(key);
   expect(after).not.toBe(before);
-  // Nobody looked while it was a replica.
+  // No check runs while the server is a replica.
   await store.redis.replicaof('127.0.0.1', other.port);
   await store.redis.replicaof('NO', 'ONE');
   await epochs.check();

@@ -1,4 +1,4 @@
-/** What a connection lacks whose pooler dropped the settings that it sent. */
+/** The settings that a connection lacks when its pooler drops those that it sent. */
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { openPostgres } from '../../src/store/postgres/pool.ts';

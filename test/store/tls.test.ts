@@ -15,7 +15,7 @@ import { type Authority, createAuthority, createServerKey, whyNoOpenssl } from '
 import { buy, createSale, eventually } from '../support/client.ts';
 import { launch, startService } from '../support/service.ts';
 
-/** Without a certificate the server does not start; one that was built without TLS says so. */
+/** Starts Redis without a certificate: it fails, and names the cause if it was built without TLS. */
 async function whyNoTls(): Promise<string | null> {
   const { path: program } = await ensureRedisServer();
   const { stdout } = spawnSync(program, ['--port', '0', '--tls-port', '1'], { encoding: 'utf8' });
@@ -60,7 +60,7 @@ async function onPostgres(...statements: readonly string[]): Promise<pg.QueryRes
   }
 }
 
-/** The role of the service must use TLS. Postgres demands that the key is its own. */
+/** Requires TLS of the service's role. Postgres must own its key file. */
 async function turnOnTls(): Promise<void> {
   const { uid, gid } = await stat(database());
   const key = path.join(database(), 'server.key');
@@ -77,7 +77,7 @@ async function turnOnTls(): Promise<void> {
   );
 }
 
-/** Both servers show another certificate. */
+/** Makes both servers present another certificate. */
 async function show(name: Certificate): Promise<void> {
   const file = certificates[name];
   await onPostgres(`ALTER SYSTEM SET ssl_cert_file = '${file}'`, 'SELECT pg_reload_conf()');
@@ -98,7 +98,7 @@ function databaseUrl(parameters: string, host = 'localhost'): string {
 const redisUrl = (host = 'localhost') => `rediss://${host}:${tlsPort}`;
 const full = () => `sslmode=verify-full&sslrootcert=${authority.certificate}`;
 
-/** What a service is started with: the right thing, unless given. */
+/** The environment of a service: valid values, unless given. */
 const environment = (more: Readonly<Record<string, string>> = {}) => ({
   DATABASE_URL: databaseUrl(full()),
   REDIS_URL: redisUrl(),
@@ -116,7 +116,7 @@ async function outcome(more: Readonly<Record<string, string>>): Promise<string> 
 describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
   beforeAll(async () => {
     folder = await temporaryFolder('stampede-test-tls-');
-    // Redis does not mind who may read its key.
+    // Redis accepts a key that others may read.
     await chmod(await createServerKey(folder), 0o644);
     [authority, stranger] = (await Promise.all(
       ['ours', 'theirs'].map((name) => createAuthority(folder, name)),
@@ -147,7 +147,7 @@ describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
     admin.disconnect();
     const plain = clients.filter((client) => !client.includes(`laddr=127.0.0.1:${tlsPort} `));
     expect(clients.length - plain.length).toBeGreaterThan(0);
-    expect(plain).toHaveLength(1); // this one
+    expect(plain).toHaveLength(1); // this client
 
     await Promise.all([postgres.stop(), redis.stop()]);
     [postgres, redis] = await Promise.all([startPostgres(postgres.port), startRedis(redis.port)]);

@@ -10,7 +10,7 @@ import { attempt, call, eventually, pay } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
-/** Migrations that databases have. They never change: a new one is added to the folder, and here. */
+/** Released migrations with their SHA-256. They never change: a new one is added to the folder, and here. */
 const RELEASED = {
   '20261122000000_init': '7315be64b85aca871cf6da22d8b8531a1a54a370c2a02242c9a54ca5bd861690',
   '20261124000000_public': 'cff1498dc8effff75698ae9456b7f0df22ca45a6139e10d7aa941fbec90a9a14',
@@ -28,8 +28,8 @@ interface Recorded {
   readonly row: Readonly<Record<string, unknown>>;
 }
 /**
- * Recorded with Redis just killed, and no receiver of tasks: the outbox, the tasks and the audit log have work left. Sales of the
- * strategies lua, skip-locked and segmented-lock, the last with LOCK=postgres-row.
+ * Rows recorded with Redis just killed, and no receiver of tasks: the outbox, the tasks and the audit log have work left. The sales
+ * use the strategies lua, skip-locked and segmented-lock, the last with LOCK=postgres-row.
  */
 const recorded = readFileSync(new URL('recorded/f10e1bd.jsonl', import.meta.url), 'utf8')
   .trim()

@@ -1,4 +1,4 @@
-/** lua/sale/acknowledge.lua and lua/sale/restore-buyers.lua: reservations of several sales are forgotten at once. Redis is real. */
+/** lua/sale/acknowledge.lua and lua/sale/restore-buyers.lua acknowledge reservations of several sales at once. Redis is real. */
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { isUnanswered } from '../../src/store/late-requests.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
@@ -28,7 +28,7 @@ async function open(sale: number, loadedMs: number): Promise<void> {
   await redis.redis.hset(keysOf(sale).state, state);
 }
 
-/** Two customers of each sale. @returns what is to be settled */
+/** Reserves for two customers of each sale. @returns what to acknowledge */
 async function reserve(sales: readonly number[]) {
   const attempts = sales.map((sale) => ({
     keys: keysOf(sale),

@@ -31,7 +31,7 @@ it('sees units sold while it waited for the lock', async () => {
       },
     ),
   );
-  // It knew before it wrote, and not because the CHECK rejected it.
+  // It knew before it wrote, not because the CHECK rejected a write.
   expect(sent).not.toContain('insert-order');
   expect(sent.filter((name) => name === 'read-sale-and-orders')).toHaveLength(1);
 });

@@ -26,7 +26,7 @@ async function gathered(saleId: number, first: readonly Attempt[], third: readon
 
 type Query = { readonly name?: string; readonly values?: readonly unknown[] };
 
-/** Fails the strategy's queries of that name once, before or after they were sent. @param which of these; all if left out */
+/** Fails the first query of that name, before or after it is sent. @param which selects the query; by default any */
 function failOnce(
   name: string,
   when: 'before' | 'after',
@@ -129,7 +129,7 @@ it('answers each member for itself: repeats, orders of others, a sale that ends'
     attemptOf(saleId, 'late'),
   ]);
   expect(batch[0]).toMatchObject({ kind: 'replayed', order: { orderId: earlier.orderId } });
-  // The batch may have the row before the second of those ahead: Postgres gives it to who comes in the right moment.
+  // The batch may get the row before the second attempt ahead: Postgres may grant it to a later comer.
   expect(tally([...ahead, batch[1]!])).toEqual({ accepted: 2, 'sold-out': 1 });
   const strategy = bench.start(groupCommit);
   expect(await strategy.decide(attemptOf(999_999, 'u'))).toEqual({ kind: 'unknown-sale' });
@@ -233,7 +233,7 @@ it('finds its orders when the answer of the commit was lost', async () => {
 
 it('keeps its orders when the read for the others fails', async () => {
   const saleId = await bench.sale(5);
-  // One of those ahead may come after the batch; it reads for itself alone.
+  // An attempt ahead may come after the batch; it reads for itself alone.
   failOnce(
     'read-sale-and-orders',
     'before',

@@ -5,7 +5,7 @@ import { attemptOf, sellPast, statementsOf, strategyBench } from '../support/pos
 const bench = strategyBench({ withCheck: false });
 afterEach(() => vi.restoreAllMocks());
 
-/** Does something after each of the strategy's looks, before it compares and sets. */
+/** Does something after each of the strategy's reads, before its compare-and-set. */
 function afterEachLook(work: (look: number) => Promise<unknown>): void {
   const { pool } = bench.postgres;
   const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;

@@ -1,4 +1,4 @@
-/** Strategies that decide in Postgres, on one sale at the same time: each keeps what all promise, whatever the others do. */
+/** Strategies that decide in Postgres, on one sale at the same time: each keeps its guarantees, whatever the others do. */
 import { expect, it } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import { stockUnits } from '../../src/store/postgres/stock-units.ts';
@@ -31,7 +31,7 @@ it('never oversells, counts every order, and strands nothing', async () => {
   expect(
     Object.keys(tally(outcomes)).filter((kind) => !/accepted|replayed|sold-out|busy/.test(kind)),
   ).toEqual([]);
-  // Each of them sells what is left when it is alone.
+  // Each strategy alone sells what is left.
   for (const [i, strategy] of strategies.entries()) {
     const left = 60 - (await bench.sold(saleId));
     const attempts = Array.from({ length: left }, (_, j) => attemptOf(saleId, `late${i}-${j}`));

@@ -1,4 +1,4 @@
-/** lua/sale/reserve-many.lua decides what lua/sale/reserve.lua decides, whatever comes together: both run in a real Redis. */
+/** lua/sale/reserve-many.lua decides what lua/sale/reserve.lua decides, however attempts are batched: both run in a real Redis. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { isUnanswered } from '../../src/store/late-requests.ts';
@@ -19,7 +19,7 @@ afterAll(async () => {
 });
 
 const EPOCH = 3;
-/** Sales as they may be found: open, of another epoch, before and after their time, not there. */
+/** States of a sale in Redis: open, of another epoch, before and after its window, absent. */
 const sales = ['open', 'open', 'old', 'early', 'late', 'absent'] as const;
 
 const keysOf = (world: string, sale: number) => saleKeys(`${world}:${sale}`);
@@ -38,7 +38,7 @@ async function prepare(world: string, stock: number): Promise<void> {
   }
 }
 
-/** What is the same whatever the ids of the entries: those that say which attempt has which order. */
+/** What must agree between two replies: everything but the time of the reservation. */
 const comparable = ([word, orderId]: ReserveReply) => [word, orderId || undefined];
 
 async function stateOf(world: string, sale: number) {

@@ -1,5 +1,5 @@
 /**
- * Segment borrowing against a model, on a real Redis: whatever users come, whatever is given back, added or cut,
+ * Segment borrowing against a model, on a real Redis: whatever users buy, whatever is released, added or cut,
  * the segments together sell exactly what one counter would.
  */
 import fc from 'fast-check';
@@ -116,7 +116,7 @@ it('takes no refusal from a Redis that was replaced meanwhile', async () => {
   const context = contextOf(redisEpochs(redis, postgres));
   const decided: number[] = [];
   const strategy = redisStrategy(context, description, 2, async (_, { keys, epoch }) => {
-    // As when its connection is lost between two commands, and the next one is to a Redis with a snapshot.
+    // As if the connection were lost between two commands, and the next one reached a Redis with an old snapshot.
     if (decided.push(epoch) === 1) redis.serverOf(keys.state).lost();
     return decided.length === 1 ? { kind: 'sold-out' } : { kind: 'not-open', reason: 'ended' };
   });

@@ -1,4 +1,4 @@
-/** The health of background work, for parts that are tested by themselves. */
+/** The health of background work, for parts that are tested without a service. */
 
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { type BackgroundHealth, backgroundHealth } from '../../src/metrics/loop-health.ts';

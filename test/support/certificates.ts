@@ -6,13 +6,13 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
-/** OpenSSL 3.4 refuses a negative number of days, and has dates, which earlier versions lack. */
+/** OpenSSL 3.4 rejects negative days, but accepts dates; earlier versions do the opposite. */
 const EXPIRED = [
   ['-days', '-1'],
   ['-not_before', '20200101000000Z', '-not_after', '20200102000000Z'],
 ];
 
-/** Null: there is an openssl program. Otherwise why these tests are skipped. */
+/** Why these tests are skipped; null: there is an openssl program. */
 export const whyNoOpenssl = (): Promise<string | null> =>
   run('openssl', ['version']).then(
     () => null,
@@ -22,7 +22,7 @@ export const whyNoOpenssl = (): Promise<string | null> =>
 export interface Authority {
   /** The path of its certificate. */
   readonly certificate: string;
-  /** Issues a certificate for a server with the key of all servers. @returns its path */
+  /** Issues a certificate for a server; all servers share a key. @returns its path */
   issue(name: string, server: { readonly host: string; readonly expired?: boolean }): Promise<string>;
 }
 

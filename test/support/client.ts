@@ -8,7 +8,7 @@ export { eventually } from '../../lab/kit/eventually.ts';
 export interface Answer {
   readonly status: number;
   readonly body: Record<string, unknown>;
-  /** The last part of a problem's type, or '' for an answer that is none. */
+  /** The last part of a problem's type, or '' for any other answer. */
   readonly problem: string;
   readonly headers: Headers;
 }
@@ -34,7 +34,7 @@ export async function call(url: string, init: RequestInit = {}): Promise<Answer>
   return { status, body, problem, headers };
 }
 
-/** The data of a stream's first event, and ends the stream. */
+/** Reads the data of a stream's first event, and ends the stream. */
 async function firstEvent({ body }: Response): Promise<string> {
   let text = '';
   for await (const chunk of body ?? []) {
@@ -66,7 +66,7 @@ export function attempt(service: string, saleId: number, userId: string): Promis
 
 /**
  * Repeats an attempt while its answer is `busy` or `unknown-outcome`, or its connection fails, for at most `ms`. The pauses grow:
- * hundreds of customers who come again at once would take a slow machine for themselves.
+ * hundreds of customers who retry at once would overload a slow machine.
  */
 export async function buy(service: string, saleId: number, userId: string, ms = 60_000): Promise<Answer> {
   const untilMs = performance.now() + ms;
@@ -93,7 +93,7 @@ export function pay(
   return post(`${service}/payments/notifications`, { notificationId, orderId, amountCents });
 }
 
-/** Names of so many users. */
+/** Names of `count` users. */
 export function users(count: number, prefix = 'user'): string[] {
   return Array.from({ length: count }, (_, i) => `${prefix}-${i}`);
 }

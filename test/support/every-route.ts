@@ -2,14 +2,14 @@
 import { randomUUID } from 'node:crypto';
 import { type Answer, call } from './client.ts';
 
-/** No request takes longer. */
+/** Longest time of a request. */
 const ANSWER_MS = 45_000;
 
 /** What requests name; created before the failure. */
 export interface Things {
   readonly url: string;
   readonly saleId: number;
-  /** One customer has each: one is cancelled, one paid, and one was closed before it is paid. */
+  /** Each has its own customer: one is cancelled, one paid, and one closed before it is paid. */
   readonly orders: { readonly pending: string; readonly unpaid: string; readonly expired: string };
   readonly deadTask: number;
 }
@@ -51,7 +51,7 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'get /readyz': () => [['/readyz']],
   'get /metrics': () => [['/metrics']],
 };
-/** Need no store. */
+/** Paths that need no store. */
 const ALWAYS = ['/healthz', '/metrics', '/docs/', '/openapi.json', '/strategies'];
 
 export interface Answered {

@@ -1,6 +1,6 @@
 /**
  * A sale through failovers of a store. Each customer repeats until the answer is final, so the longest time without an accepted
- * attempt is what the failover costs.
+ * attempt is the cost of the failover.
  *
  * FAILOVERS=20 npx vitest run test/orders/sentinel.test.ts repeats each failover with twenty seeds, which choose its moment, and
  * adds a line for each to bench/results/failovers.jsonl. FAILOVER_SEED is the first seed.
@@ -23,7 +23,7 @@ const LOG = new URL('../../bench/results/failovers.jsonl', import.meta.url);
 const STOCK = 120;
 const RUSH_MS = 3_000;
 
-/** Sells one sale, and fails over in the middle of it. @param client of Redis, where it is after the failover; it is disconnected */
+/** Sells one sale, and fails over in the middle of it. @param client connects to Redis after the failover; it is disconnected */
 export async function sellThrough(
   world: World,
   name: string,
@@ -63,7 +63,7 @@ function longestPauseMs(ledger: Ledger): number {
   return Math.max(...accepted.slice(1).map((ms, i) => ms - accepted[i]!));
 }
 
-/** A service for each strategy that decides in Redis, in both modes of CONFIRM. */
+/** One for each strategy that decides in Redis and each mode of CONFIRM. */
 export const SERVICES = 6;
 
 export async function openWorlds(redisUrl: string) {
@@ -74,7 +74,7 @@ export async function openWorlds(redisUrl: string) {
   const all = await Promise.all(
     kinds.map(async ({ confirm, ...options }, i) => {
       const world = await World.open(options);
-      // Their databases differ, and they share one Redis: so must the ids of their sales.
+      // The worlds share one Redis but not a database, so their sale ids must differ.
       await world.stores.sql.query(`ALTER SEQUENCE sales_id_seq RESTART ${i + 1}000`);
       return Object.assign(world, { confirm });
     }),
@@ -100,7 +100,7 @@ const changesOf = async (sale: TestSale): Promise<number> => {
 
 /**
  * Each sale is sold out when its Redis fails over. While another server is the primary, units become free, and no attempt
- * comes until the outbox has dropped their changes. After the way back they are free at once.
+ * comes until the outbox has dropped their changes. After the way back these units are free at once.
  */
 export async function sellAfterTheWayBack(sales: readonly TestSale[], fault: ThereAndBack): Promise<void> {
   const each = (work: (sale: TestSale) => Promise<unknown>) => Promise.all(sales.map(work));

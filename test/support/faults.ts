@@ -29,7 +29,7 @@ interface Struck {
   readonly forMs: number;
 }
 
-/** The statement that is delayed: the one that places orders, or else any commit. */
+/** The statement that is delayed: the one that places orders, or otherwise any commit. */
 const MARKERS: Record<string, string> = {
   lua: 'commit-orders',
   'global-lock': 'commit-orders',
@@ -72,7 +72,7 @@ const DRAWN = (Object.keys(FAULTS) as Fault[]).flatMap((fault) =>
   Array.from({ length: WEIGHTS[fault] ?? 1 }, () => fault),
 );
 
-/** Draws faults for a seed. @returns their names, and what strikes with all of them within `ms` */
+/** Draws faults for a seed. @returns their names, and a function that strikes with all within `ms` */
 export function drawFaults(seed: number, howMany: number) {
   const random = seededRandom(seed);
   const names = Array.from({ length: howMany }, () => DRAWN[Math.floor(random() * DRAWN.length)]!);
@@ -103,7 +103,7 @@ export const BREAKS = {
 } as const;
 type Break = keyof typeof BREAKS;
 
-/** Ends each such wait until `isOver`. */
+/** Ends every wait for the standby until `isOver`. */
 export async function breakWaits(pair: PostgresPair, how: Break, isOver: () => boolean): Promise<void> {
   while (!isOver()) {
     const { rows } = await pair
@@ -117,7 +117,7 @@ export async function breakWaits(pair: PostgresPair, how: Break, isOver: () => b
 
 const oneOf = <T>(all: readonly T[], random: Random): T => all[Math.floor(random() * all.length)]!;
 
-/** The standby gets nothing more, the waits of commits for it are ended for a while, and then it is promoted. @returns what was drawn */
+/** Cuts replication, ends the waits of commits for the standby for a while, and promotes it. @returns what was drawn */
 export async function commitCancelled(pair: PostgresPair, random: Random): Promise<string> {
   const how = oneOf(Object.keys(BREAKS) as Break[], random);
   const ending = oneOf(['kill', 'cut'] as const, random);
@@ -129,7 +129,7 @@ export async function commitCancelled(pair: PostgresPair, random: Random): Promi
   return `${how}, ${ending}`;
 }
 
-/** Redis fails over, and after a while back. @returns what was drawn */
+/** Fails Redis over, and back after a while. @returns what was drawn */
 export async function thereAndBack(sentinels: Sentinels, random: Random): Promise<string> {
   const how = oneOf(['switch-over', 'cut', 'kill'] as const, random);
   await sleep(random() * 2_000);

@@ -1,6 +1,6 @@
 /**
- * What all test files share: the build, one Postgres with a migrated template database that each file clones, and one Redis
- * of whose logical databases each file takes its own. If one of them fails, the run ends here with its cause alone.
+ * Starts what all test files share: the build, one Postgres with a migrated template database that each file clones, and one
+ * Redis in which each file has its own logical database. If one of these fails, the run ends here with its cause alone.
  */
 import { type ExecFileException, execFile } from 'node:child_process';
 import { existsSync, writeSync } from 'node:fs';
@@ -27,7 +27,7 @@ declare module 'vitest' {
   }
 }
 
-/** For each file one; some take one for each test. */
+/** One per file; some files take one per test. */
 const REDIS_DATABASES = 4_096;
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const dist = path.join(root, 'dist');
@@ -67,7 +67,7 @@ export const startSharedRedis = (folder: string, program: string): Promise<Redis
   startRedisServer({
     folder: path.join(folder, ODD_NAME, 'redis'),
     program,
-    // A file that emptied the others' databases would fail at random: FLUSHDB is there for its own.
+    // FLUSHALL would empty other files' databases and fail them at random; FLUSHDB empties a file's own.
     args: ['--appendonly', 'no', '--databases', String(REDIS_DATABASES), '--rename-command', 'FLUSHALL', ''],
   });
 
@@ -89,7 +89,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await run?.end();
     if (!wasBuilt) await rm(dist, { recursive: true, force: true });
     const { stack } = error as Error;
-    // Past vitest: of a failed setup it reports that no test file was found, and at exit, in a terminal, that 0 tests passed.
+    // Bypasses vitest: it would report "no test file found" and, at exit in a terminal, 0 tests passed.
     process.removeAllListeners('exit');
     const showCursor = process.stdout.isTTY ? '\u001b[?25h' : '';
     writeSync(2, `${error instanceof OperatorError ? reasonWithoutVariables(error) : stack}\n${showCursor}`);

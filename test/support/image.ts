@@ -1,6 +1,6 @@
 /**
  * The image of the Dockerfile without a Docker engine: its instructions, carried out in temporary folders, and a process in a
- * container of namespaces, with the image as its root, read-only, its user, and no capability.
+ * container of namespaces. The image is its read-only root; it has the image's user and no capability.
  *
  * Node and the system below it are this machine's, not the base image's. An instruction or option that is not known here throws.
  */
@@ -22,7 +22,7 @@ export interface Image {
   readonly workdir: string;
   readonly env: Readonly<Record<string, string>>;
   readonly labels: Readonly<Record<string, string>>;
-  /** One for each instruction that takes one value. */
+  /** Values of the instructions that take a single value. */
   readonly settings: Readonly<Record<string, string>>;
 }
 
@@ -41,7 +41,7 @@ export function parseDockerfile(text: string): Stage[] {
   return stages;
 }
 
-/** Copies what .dockerignore, a list of what is allowed (`!path`) and then of exceptions (`path`), lets pass. */
+/** Copies what .dockerignore allows: it lists allowed paths (`!path`), and then exceptions (`path`). */
 export function copyContext(source: string, folder: string): void {
   const [first, ...patterns] = readFileSync(path.join(source, '.dockerignore'), 'utf8')
     .split('\n')
@@ -151,7 +151,7 @@ export function noContainer(): string | null {
 
 const PARTS_OF_THE_SYSTEM = ['usr', 'bin', 'lib', 'lib64', 'etc'];
 
-/** As root, in new namespaces of mounts and processes: makes the root file system, and becomes the command in it. */
+/** As root, in new namespaces of mounts and processes: makes the root file system, and executes the command in it. */
 const ENTER = `set -e
 root=$1 image=$2 node=$3 uid=$4 workdir=$5
 shift 5
@@ -174,8 +174,8 @@ exec chroot "$root" /usr/bin/env -C "$workdir" /usr/bin/setpriv --reuid "\${uid%
   --bounding-set=-all --inh-caps=-all --ambient-caps=-all --no-new-privs "$@"`;
 
 /**
- * Starts a process in a container: the file system is read-only, without even a /tmp, it has the user and the environment of the
- * image, no capability, and the network of this machine.
+ * Starts a process in a container. The file system is read-only, without even a /tmp. The process has the image's user and
+ * environment, no capability, and this machine's network.
  *
  * @param mountPoint an empty folder
  */
@@ -196,7 +196,7 @@ export function startContainer(
   );
 }
 
-/** The id, outside of it, of a container's first process. */
+/** The id of a container's first process, as seen from outside. */
 export function firstProcessOf(container: ChildProcess): number {
   const children = readFileSync(`/proc/${container.pid}/task/${container.pid}/children`, 'utf8');
   return Number(children.trim().split(' ')[0]);

@@ -17,9 +17,9 @@ interface Claims {
 }
 
 export interface Issuer extends AsyncDisposable {
-  /** For `AUTH=jwt`. */
+  /** Variables for `AUTH=jwt`. */
   readonly env: Readonly<Record<string, string>>;
-  /** A token of a customer that is valid for 5 minutes. @param claims win; undefined leaves one out */
+  /** A token of a customer that is valid for 5 minutes. @param claims replace the usual ones; undefined omits one */
   token(sub: string, claims?: Claims, signing?: Signing): Promise<string>;
   /** A key that the JWKS does not list. */
   foreignKeys(): Promise<Keys>;
@@ -27,7 +27,7 @@ export interface Issuer extends AsyncDisposable {
   rotate(): Promise<void>;
   /** Publishes the newest key only. */
   retire(): void;
-  /** What is published; the newest last. */
+  /** The published keys, the newest last. */
   readonly published: readonly Keys[];
 }
 
@@ -68,6 +68,6 @@ export async function openIssuer(): Promise<Issuer> {
   };
 }
 
-/** The public key as a file of the issuer would have it. */
+/** The public key as the issuer's PEM file. */
 export const publicPem = async ({ publicKey }: Keys): Promise<Uint8Array> =>
   new TextEncoder().encode(await exportSPKI(publicKey));

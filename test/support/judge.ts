@@ -1,4 +1,4 @@
-/** The audit, as tests ask for it. */
+/** The audit, as tests use it. */
 import type { Redis } from 'ioredis';
 import type pg from 'pg';
 import { type CheckName, checkNames, findingsOf } from '../../lab/audit/audit.ts';
@@ -7,11 +7,11 @@ import { readNow } from '../../lab/audit/reader.ts';
 import { type HistoryRecord, resultOf, unanswered } from '../../lab/history.ts';
 import type { Answer } from './client.ts';
 
-/** What may be wrong at any time. That a unit is free again after a refusal is not. */
+/** Checks that must pass at any time. A unit may be free again after a refusal. */
 const ANY_TIME = checkNames.filter((name) => name !== 'undersold');
-/** What needs no whole history: without one, orders are phantoms, or no answer explains them. */
+/** Checks that need no complete history: without one, orders seem to be phantoms or unexplained. */
 const OF_STORES = ANY_TIME.filter((name) => name !== 'phantom' && name !== 'answersMismatch');
-/** What is wrong until nothing is left between the stores. */
+/** Checks that fail until nothing is left between the stores. */
 const BETWEEN: readonly CheckName[] = ['drift', 'returnsMismatch'];
 
 /** A sale as Postgres has it, read past the service. */
@@ -52,7 +52,7 @@ function recordOf({ status, body }: Answer, saleId: number, id: number): History
   ];
 }
 
-/** What contradicts Postgres, whose state may be of any instant, while customers buy. */
+/** Contradictions between the history and Postgres, read at any instant, even while customers buy. */
 export async function judgeHistory(
   sql: pg.Pool,
   saleId: number,

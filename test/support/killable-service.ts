@@ -1,4 +1,4 @@
-/** A service process that may die and start again, whose requests to the stores pass through links with rules. */
+/** A service process that may die and start again; its requests to the stores pass through links with rules. */
 import { TcpProxy } from '../../lab/proxy.ts';
 import { launch, type Run } from './service.ts';
 
@@ -6,7 +6,7 @@ type Environment = Readonly<Record<string, string>>;
 
 const START_TRIES = 5;
 
-/** A proxy to a server, and the URL through it. Of several servers the service chooses one, and no proxy is in between. */
+/** A proxy to a server, and the URL through it. Among several servers the service itself chooses, without a proxy. */
 async function linkTo(url: string): Promise<[TcpProxy, string]> {
   if (url.includes('+') || url.includes(',')) return [await TcpProxy.open({ port: 1 }), url];
   const proxy = await TcpProxy.to(url);
@@ -42,7 +42,7 @@ export class Service implements AsyncDisposable {
     return this.#run!.process.pid!;
   }
 
-  /** Milliseconds that it was up, in all. */
+  /** Total milliseconds that it was up. */
   get upMs(): number {
     return this.#upMs + (this.#upSinceMs === null ? 0 : performance.now() - this.#upSinceMs);
   }
@@ -51,7 +51,7 @@ export class Service implements AsyncDisposable {
     return [...this.#log, ...(this.#run?.log ?? [])];
   }
 
-  /** Starts it; again when a crash hits it while it starts, and a few times when it gives up on a slow machine. */
+  /** Starts the service; again if a crash hits the start, and a few times if it gives up on a slow machine. */
   async start(more: Environment = {}): Promise<void> {
     await this.#ended();
     for (let failures = 0; ; ) {

@@ -8,7 +8,7 @@ const ANSWER_MS = 25_000;
 
 type Request = Pick<HistoryRecord, 'op' | 'userId'> & Partial<HistoryRecord>;
 
-/** By status and problem, of purchases; other requests are done, refused, busy, or unknown. */
+/** Outcomes of purchases, by status and problem; other requests are done, refused, busy, or unknown. */
 const OUTCOMES: Readonly<Record<string, AttemptOutcome>> = {
   200: 'replayed',
   201: 'accepted',
@@ -45,7 +45,7 @@ export class Ledger {
     return this.#history;
   }
 
-  /** Purchases that ended so. */
+  /** Purchases with these outcomes. */
   ended(...outcomes: readonly AttemptOutcome[]): HistoryRecord[] {
     return this.#history.filter(({ op, outcome }) => op === 'purchase' && outcomes.includes(outcome));
   }

@@ -42,7 +42,7 @@ export interface Group {
   close(): Promise<void>;
 }
 
-/** What the contract of locks runs on: `close` of a process is a crash, in which nothing is released. */
+/** What the contract of locks runs on: `close` of a process is a crash, which releases nothing. */
 export interface LockFixture {
   readonly servers: LockServers;
   process(): Promise<LockProcess>;
@@ -111,7 +111,7 @@ type OnOneRedis = (context: { readonly redis: RedisStore; readonly onError: () =
 
 const at = (url: string, port: number): string => Object.assign(new URL(url), { port: String(port) }).href;
 
-/** @param url of the server, with what the processes log in with */
+/** @param url of the server, with the processes' credentials */
 function processOnRedis(url: string, create: OnOneRedis): Promise<GroupProcess> {
   return processOn([Number(new URL(url).port)], async ([port]) => {
     const redis = await openRedis(at(url, port!), () => {});
@@ -127,8 +127,8 @@ const newFolder = () => temporaryFolder('stampede-test-group-');
 
 /**
  * A dedicated redis-server.
- * @param program by default the one that is installed
- * @param loggedIn makes the URL with which the processes connect from that of the server; by default it is the same
+ * @param program by default the installed one
+ * @param loggedIn turns the server's URL into the one that the processes use; by default the same
  */
 export async function redisLocks(
   create: OnOneRedis,
@@ -238,7 +238,7 @@ export async function openReplicated(create: OnOneRedis, count = 1): Promise<Rep
     process: () => processOnOne(primary.port, create),
     async close() {
       for (const link of replication) await link.close();
-      // SIGKILL also ends a stopped process.
+      // SIGKILL ends even a stopped process.
       for (const server of [...replicas, primary]) await server.kill();
       await rm(folder, { recursive: true, force: true });
     },

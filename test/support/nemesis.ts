@@ -1,4 +1,4 @@
-/** What disturbs processes, servers and links, by hand or as one of the named faults of a seeded run. */
+/** Disturbs processes, servers and links, by hand or as one of the named faults of a seeded run. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -41,7 +41,7 @@ export async function stall(proxy: TcpProxy, forMs: number): Promise<void> {
   await released(proxy);
 }
 
-/** Delivers the next request with a marker late. @param cut closes the client's side meanwhile */
+/** Delivers the next request with a marker late. @param cut closes the clients' sides meanwhile */
 export async function delayRequest(
   proxy: TcpProxy,
   marker: string,
@@ -57,7 +57,7 @@ export async function delayRequest(
   await released(proxy);
 }
 
-/** The server may be frozen, too: its answer is not waited for. */
+/** Waits for the answer at most 1 s: the server may be frozen, too. */
 const released = (proxy: TcpProxy) =>
   Promise.race([proxy.release(), sleep(1_000, undefined, { ref: false })]);
 

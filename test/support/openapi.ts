@@ -1,4 +1,4 @@
-/** Answers against the OpenAPI document: their status, their body, and every header that is not of HTTP or Helmet. */
+/** Checks answers against the OpenAPI document: status, body, and every header that HTTP or Helmet does not define. */
 
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
@@ -21,7 +21,7 @@ interface Document {
   };
 }
 
-/** As a client reads it. */
+/** The document as a client reads it. */
 export const document = JSON.parse(JSON.stringify(openApiDocument())) as Document;
 
 export const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
@@ -35,7 +35,7 @@ export const operations = Object.entries(document.paths).flatMap(([path, methods
   })),
 );
 
-// Not strict: the root of the schemas is the whole document, and not a schema.
+// Not strict: the root of the schemas is the whole document, not a schema.
 const ofBody = addFormats.default(new Ajv2020({ strict: false })).addSchema(document, 'document');
 const ofHeader = addFormats
   .default(new Ajv2020({ strict: false, coerceTypes: true }))
@@ -65,7 +65,7 @@ export interface Received {
 export const operationOf = (method: string, path: string) =>
   operations.find((one) => one.method === method && one.path.test(path));
 
-/** What the document does not describe in an answer; null: nothing. Only problems are checked where it has no such route. */
+/** What the document does not describe in an answer; null: nothing. For an unknown route only problems are checked. */
 export function undescribed(method: string, path: string, received: Received): string | null {
   const { status, headers, body } = received;
   const type = headers.get('content-type')?.split(';')[0] ?? '';

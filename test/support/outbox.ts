@@ -10,7 +10,7 @@ import { startReclaimer } from '../../src/tasks/reclaimer.ts';
 import { startWorker, type Worker } from '../../src/tasks/worker.ts';
 import type { TestStores } from './stores.ts';
 
-/** As in production, but it looks more often. What takes time is not shortened: rows are made older instead. */
+/** As in production, but with more frequent polls. Other durations are not shortened: rows are made older instead. */
 export const bounds: TaskBounds = {
   ...limits.tasks,
   pollMs: 50,
@@ -18,14 +18,14 @@ export const bounds: TaskBounds = {
   storeRetryMs: 50,
 };
 
-/** To Postgres, one process. */
+/** From Postgres's view, one process. */
 export interface Process {
   readonly table: TaskTable;
   readonly instruments: Instruments;
   /** What was reported as an error. */
   readonly errors: readonly string[];
   readonly log: readonly string[];
-  /** Starts a worker, and the reclaiming of abandoned tasks beside it. */
+  /** Starts a worker, and a reclaimer of abandoned tasks beside it. */
   start(handler: TaskHandler, more?: Partial<TaskBounds>, claimDue?: ClaimDue): Worker;
   /** Stops what it started. */
   close(): Promise<void>;
@@ -63,7 +63,7 @@ export function openProcess(databaseUrl: string): Process {
   };
 }
 
-/** The table that handlers write into: a row for each time that one did its work. */
+/** Creates the table `handled`. @returns a handler that adds a row each time it runs */
 export async function openLedger({ sql }: TestStores): Promise<TaskHandler> {
   await sql.query(
     'CREATE TABLE handled (task_id bigint, attempt int, at timestamptz NOT NULL DEFAULT clock_timestamp())',
@@ -73,7 +73,7 @@ export async function openLedger({ sql }: TestStores): Promise<TaskHandler> {
   };
 }
 
-/** Writes so many tasks. @returns their numbers */
+/** Writes `count` tasks. @returns their ids */
 export async function writeTasks({ sql }: TestStores, count: number, kind = 'ship'): Promise<number[]> {
   const { rows } = await sql.query<{ id: string }>(
     `INSERT INTO tasks (kind, key, payload) SELECT $2, $2 || ':' || gen_random_uuid(), jsonb_build_object('n', n)
@@ -83,7 +83,7 @@ export async function writeTasks({ sql }: TestStores, count: number, kind = 'shi
   return rows.map((row) => Number(row.id));
 }
 
-/** How many tasks there are of each state. */
+/** How many tasks each state has. */
 export async function statesOf({ sql }: TestStores): Promise<Record<string, number>> {
   const { rows } = await sql.query<{ state: string; n: number }>(
     'SELECT state, count(*)::int AS n FROM tasks GROUP BY state',
@@ -101,7 +101,7 @@ export async function timesHandled({ sql }: TestStores): Promise<Record<string, 
   return Object.fromEntries(rows.map(({ times, n }) => [times, n]));
 }
 
-/** Lets an hour go by for tasks of a state. */
+/** Makes the tasks of a state an hour older. */
 export async function age({ sql }: TestStores, state: string): Promise<void> {
   await sql.query(`UPDATE tasks SET updated_at = updated_at - interval '1 hour' WHERE state = $1`, [state]);
 }

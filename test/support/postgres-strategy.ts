@@ -11,7 +11,7 @@ import { openTestStores, type TestStores } from './stores.ts';
 
 export interface StrategyBench {
   readonly postgres: PostgresStore;
-  /** Connections past the strategy. */
+  /** Connections that bypass the strategy. */
   readonly sql: pg.Pool;
   readonly redisUrl: string;
   /** Creates a strategy as another process would. */
@@ -20,20 +20,20 @@ export interface StrategyBench {
   sale(stock: number): Promise<number>;
   /** The audit finds nothing wrong. @returns how many units are sold */
   sold(saleId: number): Promise<number>;
-  /** Runs the work while another transaction, which `hold` begins, is open; it ends with `end`. */
+  /** Runs the work while another transaction holds what `hold` locks, until `end` ends it. */
   during<T>(
     hold: (client: pg.PoolClient) => Promise<unknown>,
     work: (end: (how: 'COMMIT' | 'ROLLBACK') => Promise<void>) => Promise<T>,
   ): Promise<T>;
   /** How many connections wait for a lock. */
   waiting(): Promise<number>;
-  /** Waits until so many do. */
+  /** Waits until `count` connections do. */
   waiters(count: number): Promise<void>;
 }
 
 /**
- * To be called in a test file: opens before its tests, closes after them.
- * @param options.withCheck false: without the CHECK that rejects what a strategy oversells, so that it is seen
+ * Called by a test file: opens before its tests, closes after them.
+ * @param options.withCheck false: without the CHECK that rejects overselling, so that it is seen
  */
 export function strategyBench({ withCheck = true } = {}): StrategyBench {
   let stores: TestStores;
@@ -117,14 +117,14 @@ export function attemptOf(saleId: number, userId: string): Attempt {
   return { saleId, userId, orderId: crypto.randomUUID() };
 }
 
-/** How many attempts ended in which way. */
+/** How many attempts ended in each way. */
 export function tally(outcomes: readonly { readonly kind: string }[]): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const { kind } of outcomes) counts[kind] = (counts[kind] ?? 0) + 1;
   return counts;
 }
 
-/** An order that another process inserts and counts; it commits when `client` does. */
+/** Inserts and counts an order, as another process; it commits when `client` does. */
 export async function sellPast(client: pg.PoolClient | pg.Pool, { orderId, saleId, userId }: Attempt) {
   await client.query(
     `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)

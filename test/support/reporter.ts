@@ -1,6 +1,6 @@
 /**
- * vitest's default reporter, except where no test runs. Its live summary would surround the error of a global setup that fails. For a
- * name that no file of the chosen projects has, it prints the globs of the projects, but not the file that has it.
+ * vitest's default reporter, except where no test runs. There the default one would surround the error of a failed global setup
+ * with its live summary, and explain a name that no file of the chosen projects has by their globs, not by the file that has it.
  */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-/** The folder of a test run, and the guard that ends with it what the run started: see run-guard.ts. */
+/** The folder of a test run, and the guard that ends what the run started: see run-guard.ts. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -10,10 +10,10 @@ export interface RunFolder {
   end(): Promise<void>;
 }
 
-/** Names the process whose run has a folder, so that a second setup uses the same one: paths of sockets are limited to 107 bytes. */
+/** Names the process whose run has a folder, so that a second setup uses the same one: a socket's path has at most 107 bytes. */
 const OWNER = 'STAMPEDE_TEST_RUN';
 
-/** Makes the folder, `TMPDIR` of what this process starts from now on. */
+/** Makes the folder, and sets `TMPDIR` to it for what this process starts later. */
 export async function openRunFolder(): Promise<RunFolder> {
   const { env } = process;
   if (env[OWNER] === String(process.pid)) return { path: env.TMPDIR!, end: async () => {} };

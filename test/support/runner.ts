@@ -1,6 +1,6 @@
 /**
  * Seeded runs: a workload, a fault and a strategy. Each round sells one sale while the fault hits; what a fault interrupted
- * recovers while later rounds go on, and so is hit by their faults, too.
+ * recovers while later rounds go on, and is hit by their faults, too.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Linearity } from '../../lab/audit/consistency.ts';
@@ -9,26 +9,26 @@ import type { Workload } from './workloads.ts';
 import type { TestSale, World } from './world.ts';
 
 export interface Round {
-  /** In findings. */
+  /** Named in findings. */
   readonly name: string;
   readonly seed: number;
   readonly stock: number;
   readonly workload: Workload;
-  /** Disturbs the sale; `work` is the end of the workload. */
+  /** Disturbs the sale; `work` resolves when the workload ends. */
   readonly fault: (sale: TestSale, work: Promise<void>) => Promise<unknown>;
   /** What one order of all operations must explain. */
   readonly explained?: 'all' | 'all but sold-out';
-  /** Whether customers are answered before the commit (CONFIRM=accepted): the stores are compared once nothing is left between them. */
+  /** Whether answers precede the commit (CONFIRM=accepted): the stores are compared once nothing is left between them. */
   readonly isAhead?: boolean;
-  /** Checks of this round, beside the invariants. @returns violations */
+  /** Checks of this round besides the invariants. @returns violations */
   readonly check?: (sale: TestSale) => string[];
 }
 
-/** A round, once all is over. */
+/** A finished round. */
 export interface Played {
   readonly seed: number;
   readonly operations: number;
-  /** Absent: not looked at. */
+  /** Absent: not checked. */
   readonly explained?: Linearity['explains'];
 }
 
@@ -39,7 +39,7 @@ export class Runner {
   readonly #rounds: { readonly round: Round; readonly sale: TestSale }[] = [];
   readonly #recoveries: Promise<void>[] = [];
 
-  /** @param idleWithinMs of running services: how long something may be left between the stores */
+  /** @param idleWithinMs how long something may be left between the stores while services run */
   constructor(world: World, idleWithinMs: number) {
     this.#world = world;
     this.#idleWithinMs = idleWithinMs;
@@ -88,7 +88,7 @@ export class Runner {
 
   async #check(round: Round, sale: TestSale): Promise<void> {
     if (round.isAhead) await this.#recover(round, sale);
-    // A Postgres that just started again ends the first connection that is used.
+    // After Postgres has started again, the first connection that is used fails.
     const violations = await sale.violations().catch(() => sleep(1_000).then(() => sale.violations()));
     this.note(round.name, [...violations, ...(round.check?.(sale) ?? [])]);
   }
@@ -98,7 +98,7 @@ export class Runner {
     const untilMs = upMs() + this.#idleWithinMs;
     for (;;) {
       const isLate = upMs() > untilMs;
-      // A fault of a later round may have taken Postgres.
+      // A later round's fault may have stopped Postgres.
       const left = await sale.pendingWork().catch((error: unknown) => [String(error)]);
       if (left.length === 0) return;
       if (isLate) return this.note(name, [...left, ...this.#world.logged(`"saleId":${sale.id},`)]);

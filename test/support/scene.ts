@@ -1,4 +1,4 @@
-/** What most tests of a running service need: stores for each test, services that end with it, and a look into the stores. */
+/** What most tests of a running service need: stores for each test, services that end with it, and reads of the stores. */
 import { afterEach, beforeEach } from 'vitest';
 import { redisNow } from '../../lab/audit/reader.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
@@ -15,11 +15,11 @@ export interface Scene<S extends TestStores> {
   proxyTo(url: string): Promise<TcpProxy>;
   sold(saleId: number): Promise<number>;
   ordersOf(saleId: number, userId: string): Promise<string[]>;
-  /** Waits until a sale has so many reservations. */
+  /** Waits until a sale has `count` reservations. */
   untilReserved(saleId: number, count: number): Promise<unknown>;
 }
 
-/** To be called in a test file. */
+/** Called by a test file. */
 export function openScene(): Scene<TestStores>;
 export function openScene<S extends TestStores>(open: () => Promise<S>): Scene<S>;
 export function openScene(open: () => Promise<TestStores> = openTestStores): Scene<TestStores> {

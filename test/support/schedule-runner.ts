@@ -48,7 +48,7 @@ export interface Outcome {
 
 const monotonicMs = (): number => nowNs() / 1e6;
 
-/** Least time between two pauses of a process, in milliseconds. */
+/** Minimum time between two pauses of a process, in milliseconds. */
 const MIN_RUN_MS = 400;
 const MAX_OPEN_ATTEMPTS = 20;
 

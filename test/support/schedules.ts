@@ -54,7 +54,7 @@ export interface Schedule {
   readonly seed: number;
   readonly clients: number;
   readonly ttlMs: number;
-  /** Then waits are aborted and leases released. */
+  /** The end: waits are aborted and leases released. */
   readonly endMs: number;
   readonly claims: readonly ClaimStep[];
   readonly faults: readonly FaultStep[];

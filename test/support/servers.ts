@@ -12,7 +12,7 @@ import { type RedisServer, startRedisServer } from '../../src/local/redis-server
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { childrenOf } from './nemesis.ts';
 
-/** A redis-server without persistence but for snapshots taken by hand. */
+/** A redis-server without persistence except snapshots taken by hand. */
 export class OwnRedis implements AsyncDisposable {
   #server: RedisServer;
   readonly #folder: string;
@@ -89,7 +89,7 @@ export class OwnPostgres implements AsyncDisposable {
     return this.#server.port;
   }
 
-  /** Its first process and its children, the backends among them. */
+  /** Its first process and that one's children, including the backends. */
   pids(): number[] {
     return [this.#server.pid, ...childrenOf(this.#server.pid)];
   }
@@ -144,7 +144,7 @@ const startPostgres = (folder: string, port?: number) =>
     ...(port !== undefined && { port }),
   });
 
-/** Another process may take the port for a moment. */
+/** Retries: another process may hold the port for a moment. */
 async function untilPortIsFree<T>(start: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {

@@ -44,7 +44,7 @@ export interface LaunchOptions {
 export function launch(env: Environment, { folder, prepare = ':' }: LaunchOptions = {}): Run {
   const line = ['-c', `${prepare}; exec "$0" "$@"`, process.execPath, entryOf('start', folder)];
   const child = spawn('/bin/sh', line, {
-    cwd: folder ?? path.join(root, 'src'), // a file .env of the checkout must not count
+    cwd: folder ?? path.join(root, 'src'), // the checkout's file .env must not apply
     env: { PATH: process.env.PATH, TMPDIR: tmpdir(), PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -11,7 +11,7 @@ declare module 'vitest' {
 export const tier = inject('tier');
 
 /**
- * Which parts of a contract run now. @param name its test file's
+ * Which parts of a contract run now. @param name of its test file
  *
  *   core     quick tier, for every implementation
  *   rest     quick tier for the implementations that it covers whole, full tier for the others

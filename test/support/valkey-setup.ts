@@ -1,4 +1,4 @@
-/** For the project `valkey`, whose PATH begins with the folder of Valkey 9: fetches it, and starts the Redis that its files share. */
+/** For the project `valkey`, whose PATH starts with Valkey 9's folder: fetches it, and starts the server that its files share. */
 import path from 'node:path';
 import type { TestProject } from 'vitest/node';
 import { findValkey } from '../../lab/servers/valkey.ts';

@@ -26,10 +26,10 @@ const IDLE_MS = 60_000;
 
 export interface WorldOptions {
   readonly strategy: string;
-  /** How many start at once. */
+  /** How many start with the world. */
   readonly services?: number;
   readonly env?: Environment;
-  /** They end with the world. */
+  /** Closed with the world. */
   readonly stores?: TestStores;
 }
 
@@ -147,7 +147,7 @@ export class TestSale {
     return this.ledger.record({ op: action, userId, orderId, paymentId: notificationId }, paying);
   }
 
-  /** One attempt that the ledger does not have. @throws when no answer came */
+  /** One attempt that the ledger does not record. @throws when no answer came */
   attempt(user: string, url: string): Promise<Answer> {
     return attempt(url, this.id, this.#userId(user));
   }
@@ -218,8 +218,8 @@ export class TestSale {
   }
 
   /**
-   * What the audit finds wrong in Postgres now, also while customers buy.
-   * @param isJudged whose answers are judged
+   * What the audit finds wrong in Postgres now, even while customers buy.
+   * @param isJudged selects the requests that are judged
    */
   violations(isJudged: (one: HistoryRecord) => boolean = () => true): Promise<string[]> {
     return judgeHistory(this.world.stores.sql, this.id, () => this.ledger.history.filter(isJudged));
@@ -265,7 +265,7 @@ export class TestSale {
 
 /**
  * Sells the rest, waits until the stores agree, and compares them with what every client was answered.
- * @param redis where it is after a failover
+ * @param redis the primary after a failover
  */
 export async function assertInvariants(sale: TestSale, redis?: Redis): Promise<void> {
   const unsold = await sale.sellOut();

@@ -1,4 +1,4 @@
-/** What fails is tried again, later and later, and ends in dead with its error; stores that are away delay it only. */
+/** A failing task is retried after growing pauses, and ends as dead with its error; store outages only delay it. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
@@ -34,7 +34,7 @@ function open(databaseUrl = stores.databaseUrl): Process {
   return process;
 }
 
-/** Waits for less than it takes until tasks are taken back. */
+/** Waits for less time than tasks take to be reclaimed. */
 const until = (state: string, count: number) =>
   eventually(
     () => statesOf(stores),
@@ -58,7 +58,7 @@ describe('a handler that fails', () => {
     expect(task).toMatchObject({ state: 'dead', attempts: 4 });
     expect(task.lastError).toMatch(/^attempt 4: no luck 4 \.+$/);
     expect(task.lastError!.length).toBe(1_000);
-    // By the database's clock: each pause has at least three quarters of its length.
+    // By the database's clock: each pause has at least three quarters of its nominal length.
     const { rows } = await stores.sql.query<{ ms: string | null }>(
       'SELECT extract(epoch FROM at - lag(at) OVER (ORDER BY at)) * 1000 AS ms FROM handled ORDER BY at',
     );
@@ -93,7 +93,7 @@ describe('a handler that fails', () => {
     process.start(
       (task, signal) => {
         signal.addEventListener('abort', () => reasons.push(signal.reason));
-        // The first time it ignores its signal.
+        // The first call ignores its signal.
         return ++calls === 1 ? new Promise(() => {}) : handler(task, signal);
       },
       { handlerMs: 1_000, backoffMs: 1 },
@@ -253,7 +253,7 @@ describe('an outage', () => {
       (n) => n === 1,
     );
     link.set('refuse');
-    allow(); // done outside, and cannot be marked
+    allow(); // done outside, but cannot be marked
     await writeTasks(stores, 1); // cannot be claimed
     // An outage may begin with one error and continue with another; each is logged once.
     for (const step of ['claim tasks', 'record task results', 'reclaim tasks']) {

@@ -61,7 +61,7 @@ const noLock: Lock = {
   async close() {},
 };
 
-/** A machine that freezes for a while has lost nothing: no worker is given up here. */
+/** Long enough that a machine that freezes for a while does not lose its tasks. */
 const patient = { processingMs: 300_000, handlerMs: 240_000 };
 
 describe('three workers', () => {
@@ -207,7 +207,7 @@ describe('duplicates run once', () => {
     );
     await age(stores, 'processing');
     other.start(handler);
-    // The sleeper has free places, too: it may get the task again, and falls asleep over it for good.
+    // The sleeper has free places, too: it may claim the task again, and sleeps then as well.
     await eventually(
       async () => {
         const task = await other.table.get(id!);

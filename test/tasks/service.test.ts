@@ -1,4 +1,4 @@
-/** Whole services: what they deliver, also when one is killed, and what operators see and do. */
+/** Whole services: what they deliver, even when one is killed, and what operators see and do. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -10,7 +10,7 @@ import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
-/** The outside: its requests by idempotency key, and what it answers; null: nothing. */
+/** The receiver: its requests by idempotency key, and the status that it answers; null: no answer. */
 const seen = new Map<string, number>();
 let answer: number | null = 200;
 const outside = createServer((req: IncomingMessage, res) => {
@@ -63,7 +63,7 @@ describe('several services', () => {
     for (const service of [first, second]) {
       expect(await service.stop()).toBe(0);
       const errors = service.log.filter((line) => line.includes('"level":50'));
-      // A machine at its limits may keep a store from answering in time.
+      // On an overloaded machine, a store may not answer in time.
       expect(errors.filter((line) => !/timeout|timed out/.test(line))).toEqual([]);
       expect(service.log.join()).not.toContain('secret-of-ann');
     }

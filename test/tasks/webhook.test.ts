@@ -1,4 +1,4 @@
-/** The webhook handler against a real server that answers well, badly, elsewhere, and not at all. */
+/** The webhook handler against a real server that accepts, rejects, redirects, or does not answer. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';

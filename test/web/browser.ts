@@ -1,4 +1,4 @@
-/** The system's Chromium, and pages whose troubles count. */
+/** The system's Chromium, and pages whose errors fail a test. */
 import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { delimiter, join } from 'node:path';
@@ -15,7 +15,7 @@ export const executablePath = [
 export const openBrowser = (): Promise<Browser> =>
   chromium.launch({ executablePath: executablePath ?? '', args: ['--no-sandbox'] });
 
-/** Chromium reports every answer of 400 and above; those that the page handles are no trouble. */
+/** Chromium reports every answer of 400 and above; those that the page handles are not errors. */
 const HANDLED =
   /Failed to load resource: (the server responded with a status of (401|403|404|409|429|503)|net::ERR_(EMPTY|CONNECTION|INCOMPLETE))/;
 
@@ -53,7 +53,7 @@ export async function visit(
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-/** Looks at a state of a page: accessible, and no wider than the screen, light and dark, on a phone and on a desk. */
+/** Checks a state of a page: accessible in light and dark, and no wider than the screen, from phone to desktop. */
 export async function inspect(page: Page): Promise<void> {
   for (const colorScheme of ['light', 'dark'] as const) {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
@@ -67,7 +67,7 @@ export async function inspect(page: Page): Promise<void> {
   await page.setViewportSize({ width: 1280, height: 800 });
 }
 
-/** What axe finds. It is evaluated by the debugger, so that the policy of the page does not refuse it. */
+/** Violations that axe finds. The debugger evaluates axe, so that the policy of the page does not refuse it. */
 async function violations(page: Page): Promise<string[]> {
   await page.evaluate(`${AXE};0`);
   return page.evaluate<string[]>(

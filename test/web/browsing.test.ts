@@ -1,4 +1,4 @@
-/** The pages in a real browser, beside an order: lists, streams, amounts and times, a missing page, the description of the API. */
+/** The pages in a real browser, except orders: lists, streams, amounts and times, a missing page, the description of the API. */
 import { randomUUID } from 'node:crypto';
 import type { Browser, Page, Request } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -61,7 +61,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
           await page.waitForSelector(`text=${name}`);
           if (javaScriptEnabled) await inspect(page);
           await page.fill('input[type=search]', 'NEWER 7');
-          await page.selectOption('select', 'open'); // with JavaScript, this asks as well
+          await page.selectOption('select', 'open'); // with JavaScript, this submits the form, too
           if (!javaScriptEnabled) await page.click('text=Show');
           await page.waitForURL('**/?search=NEWER+7&state=open');
           expect(await page.locator('.sale h2').allTextContents()).toHaveLength(11);
@@ -104,7 +104,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
           expect(open.size).toBe(1);
         };
         await seesSale(pages);
-        await pages.shift()!.close(); // the one that was connected
+        await pages.shift()!.close(); // the page that held the stream
         await seesSale(pages);
         const show = (state: 'hidden' | 'visible') =>
           Promise.all(

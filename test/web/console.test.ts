@@ -76,7 +76,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   it('says first by how much a sale is oversold, and when it was audited', async () => {
     const { id, name } = await createSale(service.url, 1, { name: 'Oversold' });
     await buy(service.url, id, 'bob');
-    // As the strategy `unsafe` does.
+    // Oversells as the strategy `unsafe` does.
     await stores.sql.query(
       `WITH second AS (
          INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)

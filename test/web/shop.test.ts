@@ -137,7 +137,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   ])('%s', async (_title, stops) => {
     const { id } = await createSale(service.url, 3);
     const name = newName();
-    // More than once: a browser repeats by itself what it sent on a connection that it had used before.
+    // More than once: on a reused connection, a browser repeats a request by itself.
     let isLosing = true;
     proxy.watch = (request) => {
       if (!isLosing || !request.startsWith(`POST /sales/${id}/orders`)) return 'pass';

@@ -1,6 +1,6 @@
 /**
- * Charts of bars, as HTML lists. The marks of a row have their place from custom properties, so that one drawing fits a phone
- * and a desk, and text stays selectable. `--s<n>` is 0 while cell n is switched off: the longest bar shown fills its track.
+ * Charts of bars, as HTML lists. Custom properties place the marks of a row, so that one drawing fits a phone and a desktop,
+ * and text stays selectable. `--s<n>` is 0 while cell n is switched off: the longest bar shown fills its track.
  */
 import type { Results } from '../results.ts';
 import type { MetricInfo } from '../suite.ts';
@@ -18,7 +18,7 @@ export interface Drawn {
   readonly numberOf: (cell: string) => number;
 }
 
-/** On the scale of its chart; a text is written at its place. */
+/** On the chart's scale; the text is written at the mark. */
 type Mark = readonly [kind: string, from: number, to: number, text?: string];
 
 interface Bar {
@@ -34,7 +34,7 @@ interface Bar {
 
 const digits = (value: number): number => Number(value.toPrecision(4));
 
-/** @param to where the track ends; null: where the longest bar shown does, and the track begins at 0 or the lowest bar */
+/** @param to where the track ends; null: with the longest bar shown, and the track begins at 0 or the lowest bar */
 function chart(kind: string, bars: readonly Bar[], to: number | null, { numberOf }: Drawn): Markup {
   const low = to === null ? Math.min(0, ...bars.flatMap(({ marks }) => marks.map(([, from]) => from))) : 0;
   const optional = (name: string, text: string | undefined): Markup =>
@@ -71,7 +71,7 @@ function audit(row: SummaryRow, results: Results): Markup {
   return row.verdict === null ? nothing : sign('fail', `${wrong}, as expected`);
 }
 
-/** The leading metric with its interval, at its best behind it, correctness beside it; of one round, correctness alone. */
+/** The leading metric, its interval on it, the cell's best behind it, correctness beside it; unranked, correctness alone. */
 export function rankingBars(drawn: Drawn, key: string): Markup {
   const { results, rows } = drawn;
   const { plan } = results;
@@ -105,14 +105,14 @@ export function rankingBars(drawn: Drawn, key: string): Markup {
   return html`${chart('ranking', bars, null, drawn)}<p class="note">${notes.join(' ')}</p>`;
 }
 
-/** Best first; what was not measured last. */
+/** Best first, unmeasured items last. */
 function sorted<T>(items: readonly T[], value: (item: T) => number | undefined, metric: MetricInfo): T[] {
   const sign = metric.better === 'lower' ? 1 : -1;
   const at = (item: T): number => sign * (value(item) ?? sign * Number.POSITIVE_INFINITY);
   return [...items].sort((a, b) => at(a) - at(b) || 0);
 }
 
-/** One metric, or several that are parts of a whole: one behind the other, with their sum. */
+/** Bars of one metric, or of several parts of a whole: end to end, with their sum. */
 export function valueBars(drawn: Drawn, keys: readonly string[]): Markup {
   const metrics = keys.map((key) => metricOf(drawn.results, key));
   const kinds = metrics.map((_, n) => `fill p${n}`);
@@ -134,7 +134,7 @@ export function valueBars(drawn: Drawn, keys: readonly string[]): Markup {
   return html`${metrics.length > 1 ? legend(kinds, metrics) : nothing}${chart('single', bars, null, drawn)}`;
 }
 
-/** From percentile to percentile on a logarithmic scale. */
+/** Lines between percentiles on a logarithmic scale. */
 export function rangeBars(drawn: Drawn, keys: readonly string[]): Markup {
   const metrics = keys.map((key) => metricOf(drawn.results, key));
   const last = metrics.at(-1)!;

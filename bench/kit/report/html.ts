@@ -1,6 +1,6 @@
 /**
- * report.html: the whole report as one page that needs nothing else, no script either. On the first screen the sentence and the
- * ranking; then the other charts of the suite's layout; then tables. Checkboxes switch cells off in all charts at once.
+ * report.html: the whole report as one self-contained page, without scripts except for the button `none`. On the first screen are
+ * the sentence and the ranking; then the suite's other charts; then tables. Checkboxes switch cells off in all charts at once.
  */
 import { readFileSync } from 'node:fs';
 import type { Results } from '../results.ts';
@@ -18,7 +18,7 @@ import { notices, prose, sentence } from './words.ts';
 const colors = `:root{color-scheme:light dark;${palette.light}}@media screen and (prefers-color-scheme:dark){:root{${palette.dark}}}`;
 const style = colors + readFileSync(new URL('page.css', import.meta.url), 'utf8');
 
-/** @param sweeps results of other runs of the same suite, whose sweeps the page shows, too */
+/** @param sweeps results of other runs of the same suite; the page also shows their sweeps */
 export function toHtml(results: Results, sweeps: readonly Results[] = []): string {
   const { layout, smoke } = results;
   const all = [results, ...sweeps];
@@ -57,11 +57,11 @@ ${glossary(results).map((table) => section(table.title, tableBox(table)))}
 `.text;
 }
 
-/** What an unchecked box changes: the cell's rows are hidden, its lines in other panels, and its share of a chart's scale. */
+/** An unchecked box hides the cell's rows and its lines in other panels, and takes it out of the charts' scales. */
 const switchOff = (n: number): string =>
   `body:has(#c${n}:not(:checked)){--d${n}:none;--s${n}:0;& [data-s="${n}"]{display:none}}`;
 
-/** Below the first screen; it stays in view as far as the box around the charts goes. */
+/** Checkboxes below the first screen; they stay in view within the charts' box. */
 function filter(names: readonly string[], noun: string): Markup {
   const boxes = names.map(
     (name, n) => html`<label><input type="checkbox" id="c${n}" checked autocomplete="off"> ${name}</label>`,
@@ -73,7 +73,7 @@ function filter(names: readonly string[], noun: string): Markup {
 const section = (title: string, content: Markup): Markup => html`<section><h2>${title}</h2>
 ${content}</section>`;
 
-/** A section of the layout; nothing where none of its charts has data. */
+/** A section of the layout; nothing if none of its charts has data. */
 function drawnSection(
   { title, text, charts }: Section,
   id: string,

@@ -11,7 +11,7 @@ export class Markup {
 
 export const nothing = new Markup('');
 
-/** A template whose values are escaped, save those that are markup. */
+/** A template that escapes its values, except markup. */
 export function html(
   texts: TemplateStringsArray,
   ...values: readonly (string | number | Markup | readonly Markup[])[]
@@ -27,5 +27,5 @@ const entities: Readonly<Record<string, string>> = {
   ...{ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' },
 };
 
-/** For content and for quoted attributes. */
+/** Escaped for content and quoted attributes. */
 export const escaped = (text: string): string => text.replace(/[&<>"']/g, (one) => entities[one] ?? one);

@@ -22,7 +22,7 @@ export function matrixGrid(id: string, { title, noun, columns, rows }: Matrix): 
   return html`<p class="hint">↔ The table scrolls sideways.</p><div class="scroll" role="region" tabindex="0" aria-label="${title}"><table class="matrix"><thead><tr><th scope="col">${noun}</th>${head}</tr></thead><tbody>${body}</tbody></table></div>${histories}`;
 }
 
-/** Without the backticks of Markdown. */
+/** Removes the backticks of Markdown. */
 const plain = (text: string): string => text.replaceAll('`', '');
 
 function gridCell({ tone, word, figure, text, picture }: MatrixCell, target: string): Markup {
@@ -39,14 +39,14 @@ const inPage =
   '.band{fill:var(--fairband)}.held{fill:var(--bar)}.two{fill:var(--bad)}.mark{stroke:var(--ink);stroke-width:1.5}';
 const style = `svg{${palette.light}font:12px system-ui,sans-serif;background:var(--paper)}text{fill:var(--soft)}${inPage}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
 
-/** A history as an SVG file, for pages that take pictures only; null: there is none. */
+/** A history as an SVG file, for pages that only show pictures; null: there is none. */
 export function pictureFile({ columns, rows }: Matrix, name: string, column: string): string | null {
   const at = columns.findIndex(({ title }) => title === column);
   const picture = rows.find((row) => row.name === name)?.cells[at]?.picture ?? null;
   return picture && `${lanesPicture(picture, new Markup(`<style>${style}</style>`)).text}\n`;
 }
 
-/** Which rows came to which verdict under a column, in words; null: there is no such column. */
+/** A Markdown list of the verdicts in a column, each with its rows; null: no such column. */
 export function verdictsOf({ columns, rows }: Matrix, column: string): string | null {
   const at = columns.findIndex(({ title }) => title === column);
   if (at < 0) return null;
@@ -61,7 +61,7 @@ export function verdictsOf({ columns, rows }: Matrix, column: string): string | 
 
 const suffix = ({ figure }: MatrixCell): string => (figure === '' ? '' : ` (${figure})`);
 
-/** A line for each client: when it held, when a loss was signalled; where two held at once the bars are red. */
+/** One line for each client: when it held, when a loss was signalled. Overlaps are red if `exclusive`. */
 function lanesPicture({ endMs, band, exclusive, lanes }: Lanes, head = nothing): Markup {
   const left = 16 + 7 * Math.max(...lanes.map(({ name }) => name.length));
   const x = (ms: number): number => Math.round((left + (ms / endMs) * (width - left - 8)) * 10) / 10;

@@ -1,4 +1,4 @@
-/** How reports write numbers: by the unit of their metric, with as many digits as rounds agree on. */
+/** How reports write numbers: the unit of the metric and the size choose the digits. */
 
 import { quantity as count, number } from '../../../lab/kit/text.ts';
 import type { Interval } from '../statistics.ts';
@@ -32,13 +32,13 @@ export function withUnit(value: number, unit: Unit): string {
   return `${figure(value, unit)}${unit === '/s' ? '' : space}${unit}`;
 }
 
-/** A column's title: with the unit in brackets, where figures have none and the title does not say it. */
+/** A column's title, with a unit such as ms in brackets unless the title names it. */
 export function columnTitle({ title, unit }: Pick<MetricInfo, 'title' | 'unit'>): string {
   const bare = unit === '' || unit === '%' || unit === '/s' || unit === '×';
   return bare || title.split(/[\s/]/).includes(unit) ? title : `${title} (${unit})`;
 }
 
-/** Both ends of an interval: "4,066 … 4,511"; one round has none. */
+/** Both ends of an interval: "4,066 … 4,511"; one round has no interval. */
 export function range({ low, high, rounds }: Interval, unit: Unit): string {
   return rounds < 2 ? '–' : `${figure(low, unit)} … ${figure(high, unit)}`;
 }

@@ -1,4 +1,4 @@
-/** The colors of the page and of the picture, as declarations: light and dark. */
+/** Colors of the page and of the picture as CSS declarations, light and dark. */
 export const palette = {
   light:
     '--paper:#fff;--ink:#1b1f24;--soft:#57606a;--line:#d8dce1;--band:#f3f5f7;--good:#0b6b3f;--bad:#a32a12;' +

@@ -1,6 +1,6 @@
 /**
  * Small multiples, as SVG: a panel for each cell with its line in front of the faint lines of all others. All panels of a chart
- * share their axes, so that they compare.
+ * share their axes, so that they can be compared.
  */
 import type { CurveInfo, Unit } from '../suite.ts';
 import type { Drawn } from './bars.ts';
@@ -9,17 +9,17 @@ import { tick, withUnit } from './numbers.ts';
 import { axisOf, axisValues, cellsIn, isCorrect, metricOf } from './rows.ts';
 import { linearScale, logScale, type Scale } from './scale.ts';
 
-/** In units of the drawing: about as many px as a panel has on a phone; a single panel is larger. */
+/** In units of the drawing, each about one px on a phone; a single panel is larger. */
 const sizes = { small: [170, 104], large: [340, 170] } as const;
 const frame = { left: 28, right: 6, top: 6, bottom: 16 };
-/** Ticks of the axis across are at least so far apart. */
+/** Least distance of ticks on the horizontal axis. */
 const tickWidth = 24;
 
 interface Line {
   readonly cell: string;
   readonly correct: boolean;
   readonly points: readonly (readonly [x: number, y: number])[];
-  /** Its ends in words: below the panel, and for screen readers. */
+  /** The line's ends in words, below the panel and for screen readers. */
   readonly text: string;
 }
 
@@ -27,7 +27,7 @@ interface Axes {
   readonly x: Scale;
   readonly y: Scale;
   readonly xText: (value: number) => string;
-  /** Marks each point; a curve has too many. */
+  /** Marks the points; a curve has too many. */
   readonly dots: boolean;
   readonly note: string;
 }
@@ -121,7 +121,7 @@ export function curvePanels(id: string, { rows, numberOf }: Drawn, { key, x, y }
   );
 }
 
-/** Thousands of ms are seconds. */
+/** From 1,000 ms on: seconds. */
 function timeTick(value: number, unit: Unit): string {
   if (unit !== 'ms') return tick(value);
   return value >= 1_000 ? `${tick(value / 1_000)}s` : `${tick(value)}ms`;

@@ -21,13 +21,13 @@ export function groupsOf({ summary, plan: { ladder } }: Results): Group[] {
   return [...groups.values()].map((rows) => ({ point: rows[0]?.point ?? {}, rows }));
 }
 
-/** Rows in the order of the plan: for runs that rank nothing. */
+/** Rows in the order of the plan, for unranked runs. */
 export function inPlanOrder(rows: readonly SummaryRow[], { plan }: Pick<Results, 'plan'>): SummaryRow[] {
   const place = ({ cell }: SummaryRow): number => plan.cells.findIndex(({ name }) => name === cell);
   return [...rows].sort((a, b) => place(a) - place(b));
 }
 
-/** What charts and rankings compare: without the A/A control, which only measures noise. */
+/** Rows that charts and rankings compare: no A/A control, which only measures noise. */
 export function compared(rows: readonly SummaryRow[]): SummaryRow[] {
   return rows.filter(({ control }) => !control);
 }
@@ -35,7 +35,7 @@ export function compared(rows: readonly SummaryRow[]): SummaryRow[] {
 /** Names of cells, each once. */
 export const cellsIn = (rows: readonly SummaryRow[]): string[] => [...new Set(rows.map(({ cell }) => cell))];
 
-/** What went wrong, each finding once for a cell at all points; cells without findings are left out. */
+/** Each finding once per cell, over all points; cells without findings are left out. */
 export function findingsOf(rows: readonly SummaryRow[]): { cell: string; findings: string[] }[] {
   return cellsIn(rows).flatMap((cell) => {
     const findings = [...new Set(rows.flatMap((row) => (row.cell === cell ? row.findings : [])))];
@@ -43,7 +43,7 @@ export function findingsOf(rows: readonly SummaryRow[]): { cell: string; finding
   });
 }
 
-/** Its figures may be ranked: it passed, or there was nothing to judge. */
+/** Whether its figures may be ranked: safe and passed, or nothing to judge. */
 export function isCorrect({ verdict, unsafe }: SummaryRow): boolean {
   return (verdict === 'pass' && !unsafe) || verdict === null;
 }
@@ -60,7 +60,7 @@ export function isRanked(results: Results): boolean {
   return hasRanking(results) && !smoke && summary.some((row) => row.rank !== null && isRepeated(row));
 }
 
-/** Names of all cells, those of the first results first. A cell has the same number in all charts. */
+/** Names of all compared cells, first results first. The index is the cell's number in all charts. */
 export function cellNames(all: readonly Results[]): string[] {
   return cellsIn(all.flatMap(({ summary }) => compared(summary)));
 }
@@ -87,7 +87,7 @@ export function axisValues({ summary }: Pick<Results, 'summary'>, axis: string):
   return [...new Set(summary.flatMap(({ point }) => point[axis] ?? []))].sort((a, b) => a - b);
 }
 
-/** The results of which a chart along the axis is drawn: those with the most values; undefined: it was not swept. */
+/** The results with the most values of the axis, for its chart; undefined: no run swept the axis. */
 export function sweptBy(all: readonly Results[], axis: string): Results | undefined {
   const swept = all.filter((results) => axisValues(results, axis).length > 1);
   return swept.sort((a, b) => axisValues(b, axis).length - axisValues(a, axis).length)[0];

@@ -2,11 +2,11 @@
 
 export interface Scale {
   readonly place: (value: number) => number;
-  /** Values that are written, ascending. */
+  /** The written values, ascending. */
   readonly ticks: readonly number[];
 }
 
-/** From 0, or below it, to the largest value. */
+/** A scale from 0 or less to the largest value. */
 export function linearScale(values: readonly number[]): Scale {
   const low = Math.min(0, ...values);
   const high = Math.max(low + 1e-9, ...values);
@@ -16,7 +16,7 @@ export function linearScale(values: readonly number[]): Scale {
   return { place: (value) => (value - low) / (high - low), ticks: ticks.filter((value) => value <= high) };
 }
 
-/** From a little below the smallest positive value to a little above the largest. */
+/** A scale from just below the smallest positive value to just above the largest. */
 export function logScale(values: readonly number[]): Scale {
   const positive = values.filter((value) => value > 0);
   const [least, most] = positive.length === 0 ? [1, 10] : [Math.min(...positive), Math.max(...positive)];

@@ -33,7 +33,7 @@ const none = '–';
 
 type Rows = readonly SummaryRow[];
 
-/** By rank, or in the order of the plan where nothing is ranked. A column that says nothing is left out. */
+/** Rows by rank, or in the order of the plan if nothing is ranked. Empty columns are left out. */
 function tableOf(title: string, results: Results, group: Rows, fields: readonly Field[]): Table {
   const rows = isRanked(results) ? group : inPlanOrder(group, results);
   const shown = fields.filter(([, , text]) => rows.some((row) => text(row) !== none));
@@ -73,7 +73,7 @@ export function mainTable(results: Results, rows: Rows, title = 'The comparison'
   return tableOf(title, results, rows, [...rank, cellField(results), ...fields, auditField(results)]);
 }
 
-/** The comparison in few columns, without the A/A control. @param keys of the metrics behind the leading one */
+/** The comparison in few columns, without the A/A control. @param keys of the metrics after the leading one */
 export function shortTable(results: Results, keys: readonly string[]): Table {
   const { layout, plan } = results;
   const [title, align, text] = figures(results, layout.lead);
@@ -93,7 +93,7 @@ export const comparisons = (results: Results): Table[] =>
     length === 1 ? mainTable(results, rows) : mainTable(results, rows, pointText(results, point)),
   );
 
-/** Every metric that the main table leaves out, and the rounds behind the medians of the leading one. */
+/** Every metric that the main table leaves out, and the leading metric round by round. */
 function otherFigures(results: Results, rows: Rows): Table {
   const { lead, columns } = results.layout;
   const { title, unit } = metricOf(results, lead);
@@ -147,7 +147,7 @@ export function sweepTable(all: readonly Results[], axis: string, key: string): 
   };
 }
 
-/** The first column is a text, the others are of that kind. */
+/** The first column is text; `kind` aligns the others. */
 const columnsOf = (titles: readonly string[], kind: Column[1]): Column[] =>
   titles.map((title, n) => [title, n === 0 ? 'left' : kind]);
 
@@ -160,7 +160,7 @@ export const extraTables = ({ tables }: Results): Table[] =>
     columns: columns.map((name, n) => [name, rows.every((row) => isFigure(row[n]!)) ? 'right' : 'left']),
   }));
 
-/** Each row under each column, in words. */
+/** Matrices as tables of words. */
 export const matrixTables = ({ matrices = [] }: Results): Table[] =>
   matrices.map(({ title, noun, columns, rows }) => ({
     title,

@@ -1,15 +1,15 @@
-/** The report as text: its end on a terminal, and all of it in Markdown. */
+/** The report as text: a summary on a terminal, and the whole in Markdown. */
 import type { Results } from '../results.ts';
 import { compared, findingsOf } from './rows.ts';
 import { allTables, comparisons, extraTables, glossary, goalsTable, type Table } from './table.ts';
 import { noiseText, notices, prose, sentence } from './words.ts';
 
-/** Findings of a cell that a terminal shows; the report has all. */
+/** Most findings of a cell on a terminal; the report has all. */
 const shownFindings = 2;
 
 const joined = (texts: readonly string[]): string => texts.filter((text) => text !== '').join('\n\n');
 
-/** The end of a run on a terminal: the comparison, the goals, what went wrong, and the sentence. */
+/** Terminal output at a run's end: the comparison, the goals, what went wrong, and the sentence. */
 export function toTerminal(results: Results): string {
   const { summary, goals, noise } = results;
   const tables = comparisons(results).map((table, _, { length }) =>
@@ -33,7 +33,7 @@ export function toTerminal(results: Results): string {
   ]);
 }
 
-/** report.md. @param sweeps results of other runs of the same suite, whose sweeps the report shows, too */
+/** report.md. @param sweeps results of other runs of the same suite; the report also shows their sweeps */
 export function toMarkdown(results: Results, sweeps: readonly Results[] = []): string {
   const oneLine = (text: string): string => text.replaceAll('\n', ' ');
   const tableText = (table: Table): string => `## ${table.title}\n\n${markdownTable(table)}`;

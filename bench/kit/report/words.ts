@@ -1,4 +1,4 @@
-/** What a report says in sentences: the verdict of the run, its noise, its origin. */
+/** The sentences of a report: the verdict of the run, its noise, its origin. */
 
 import { shortCommit } from '../../../lab/kit/machine.ts';
 import { number } from '../../../lab/kit/text.ts';
@@ -18,7 +18,7 @@ import {
   metricOf,
 } from './rows.ts';
 
-/** What the run shows, in two or three sentences: correctness, the first of the ranking, goals. */
+/** The run in two or three sentences: correctness, the first of the ranking, goals. */
 export function sentence(results: Results): string {
   if (results.summary.length === 0) return 'No trial was finished.';
   return [...acrossMatrices(results), audited(results), fastest(results), goalsReached(results)]
@@ -26,7 +26,7 @@ export function sentence(results: Results): string {
     .join(' ');
 }
 
-/** Which rows of a matrix have no bad cell. */
+/** Names the rows without a bad cell. */
 const acrossMatrices = ({ matrices = [] }: Results): string[] =>
   matrices.flatMap(({ noun, passed, rows }) => {
     if (passed === null || rows.length === 0) return [];
@@ -55,7 +55,7 @@ function audited(results: Results): string {
   return parts.length === 0 ? '' : `${parts.join('; ')}.`;
 }
 
-/** The first of the ranking, how far ahead it is, and which cell leads when each has the step of the ladder that suits it. */
+/** The first of the ranking, its lead, and the first if each cell is taken at its best step of the ladder. */
 function fastest(results: Results): string {
   const { layout, plan } = results;
   const groups = groupsOf(results);
@@ -131,7 +131,7 @@ const names: Readonly<Record<string, string>> = {
   mariadb: 'MariaDB',
 };
 
-/** When, at which commit and on which machine the run was made. */
+/** Time, commit and machine of the run. */
 export function originText({ startedAt, commit, machine, generator, later = [] }: Results): string {
   const { cores, cpu, memoryBytes, os, node, ...servers } = machine;
   const versions = Object.entries(servers).map(([name, version]) => `${names[name] ?? name} ${version}`);
@@ -144,7 +144,7 @@ export function originText({ startedAt, commit, machine, generator, later = [] }
   );
 }
 
-/** What limits the meaning of the whole run, to be read before any figure. */
+/** Warnings about the whole run, to be read before any figure. */
 export function notices(results: Results): string[] {
   const { partial, smoke, plan, trials, summary, failures, broken } = results;
   const all: string[] = [];
@@ -160,7 +160,7 @@ export function notices(results: Results): string[] {
   return [...all, ...failures, ...reasons];
 }
 
-/** The parts of a report that are lists of sentences; an empty one is left out. */
+/** The parts of a report that are lists of sentences, without empty ones. */
 export function prose(results: Results): (readonly [title: string, items: readonly string[]])[] {
   const { layout, summary, noise } = results;
   const found = findingsOf(summary);

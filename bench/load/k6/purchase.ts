@@ -1,5 +1,5 @@
 /**
- * k6: purchases on one sale, each answer counted by outcome, and at the end the server asked what it has sold. Runs inside
+ * k6 script: makes purchases on one sale, counts answers by outcome, and finally reads how much the server sold. Runs inside
  * k6, not in Node. By hand: `k6 run -e URL=http://127.0.0.1:3000 -e STOCK=100 bench/load/k6/purchase.ts`. Set with `-e`:
  *
  *   SCRIPT       rush: arrivals that grow to RATE over the first quarter of the time and then hold, whether earlier ones
@@ -15,7 +15,7 @@
  *   RESULT       a file for thresholds and dropped attempts; the console then gets the history, for bench/load/k6.ts
  *
  * The history is written with `console.log`: 20 µs of CPU an attempt on top of 120. A metric with tags in `--out json`
- * costs 95 µs, and does not know which attempts were in flight.
+ * costs 95 µs, and does not show which attempts were in flight.
  */
 import { SharedArray } from 'k6/data';
 import exec from 'k6/execution';
@@ -41,11 +41,11 @@ const unknown = new Counter('stampede_unknown');
 const unexpected = new Counter('stampede_unexpected');
 /** Latency of accepted attempts, from before the request until its answer was read, ms. */
 const latency = new Trend('stampede_latency', true);
-/** Units that the server says it sold beyond the stock, and to this load. */
+/** Units sold beyond the stock, and to this load, as the server says. */
 const oversold = new Counter('stampede_oversold');
 const serverSold = new Gauge('stampede_server_sold');
 
-/** k6 waits so long for answers when no more attempts begin: longer than any attempt waits. */
+/** How long k6 waits for the last answers: longer than an attempt's timeout. */
 const gracefulStop = `${timeoutMs + 1_000}ms`;
 const virtualUsers = number('VUS', 200);
 const vus = Math.min(virtualUsers, users.length);
@@ -58,7 +58,7 @@ const rush: Scenario = {
   executor: 'ramping-arrival-rate',
   startRate: 0,
   timeUnit: '1000s', // k6 takes whole numbers only, and a rate may have a fraction
-  preAllocatedVUs: virtualUsers, // all of them at the start: one that is added under load makes k6 late
+  preAllocatedVUs: virtualUsers, // all of them at the start: adding some under load makes k6 late
   stages: [rampMs, durationMs - rampMs].map((ms) => ({ target, duration: `${ms}ms` })),
   gracefulStop,
 };
@@ -69,7 +69,7 @@ export const options: Options = {
     stampede_unexpected: ['count==0'],
     stampede_oversold: ['count==0'],
     stampede_latency: ['p(99)<1000'],
-    // A server can lie about `sold`: of a sale it created, the script knows the stock.
+    // A server can misreport `sold`, but the script knows the stock of its own sale.
     ...(knownSale === null ? { stampede_accepted: [`count<=${stock}`] } : {}),
   },
   noCookiesReset: true,
@@ -82,7 +82,7 @@ const headers = { 'content-type': 'application/json' };
 const params: RefinedParams<'text'> = { headers, timeout: timeoutMs, redirects: 0, responseType: 'text' };
 const token = __ENV.ADMIN_TOKEN ? { authorization: `Bearer ${__ENV.ADMIN_TOKEN}` } : {};
 const adminParams = { headers: { ...headers, ...token }, timeout: 10_000, responseType: 'text' } as const;
-// Sold-out and busy answers are no failures: k6's own `http_req_failed` then counts failures.
+// Sold-out and busy answers are expected: k6's `http_req_failed` then counts only failures.
 http.setResponseCallback(http.expectedStatuses(200, 201, 202, 409, 503));
 
 interface Sale {
@@ -97,10 +97,10 @@ export function setup(): Sale {
   return readSale(saleIn('POST /sales', http.post(`${url}/sales`, body, adminParams)).id);
 }
 
-/** k6's clock, ms since the test began with a fraction; `Date.now()` knows whole ms only. */
+/** k6's clock: fractional ms since the test began; `Date.now()` has whole ms only. */
 let clock: typeof exec.instance | undefined;
 
-/** Attempt `n` of the scenario; nothing when the list is at its end. */
+/** Makes attempt `n` of the scenario; nothing after the list's end. */
 export default function ({ id }: Sale): void {
   const n = exec.scenario.iterationInTest;
   const user = users.length === 0 ? buyerName(n + 1) : users[n];
@@ -111,7 +111,7 @@ export default function ({ id }: Sale): void {
   const response = http.post(`${url}/sales/${id}/orders`, `{"userId":"${user}"}`, params);
   const doneMs = clock.currentTestRunDuration;
   const { status, body, error_code: code } = response;
-  // k6 gives statuses of 400 and more codes from 1400 to 1599; all others: no answer came, or not the whole of it.
+  // k6 maps statuses from 400 on to codes 1400 to 1599; other codes: the answer is missing or incomplete.
   if (status === 0 || body === null || (code !== 0 && (code < 1_400 || code > 1_599))) {
     unknown.add(1);
     return;
@@ -134,7 +134,7 @@ interface Metric {
   readonly thresholds?: Readonly<Record<string, { readonly ok: boolean }>>;
 }
 
-/** The only place where k6 shows a script its own counts. Without an answer from here it prints its usual summary. */
+/** The only place where k6 shows a script its own counts. Without a return value, k6 prints its usual summary. */
 export function handleSummary({ metrics }: { metrics: Record<string, Metric> }) {
   const value = (metric: string, field = 'count'): number => metrics[metric]?.values[field] ?? 0;
   if (resultPath !== null) {
@@ -158,7 +158,7 @@ function saleIn(what: string, answer: { status: number; body: string; error: str
   return JSON.parse(body) as Sale;
 }
 
-/** A number from outside; a malformed one is refused. */
+/** A number from `__ENV`; a malformed one is refused. */
 function number(name: string, otherwise: number): number {
   const text = __ENV[name] || String(otherwise);
   if (!/^\d+(\.\d+)?$/.test(text)) throw new Error(`${name}=${text} is not a number`);

@@ -38,7 +38,7 @@ function lineOf({ bins }: LaneView, { elapsedMs, phase }: RaceView): uPlot.Align
   return [at, at.map((_, n) => (n === 0 ? 0 : (bins[n - 1] ?? 0) + (bins[n - 2] ?? 0)))];
 }
 
-/** The red blocks: each column starts at the height of the previous one. */
+/** The red blocks: the height of each column is cumulative. */
 function drawBlocks(chart: uPlot, { lane, race, scale }: TrackProps): void {
   const { ctx } = chart;
   const perBlock = Math.max(1, Math.ceil(scale.oversold / ROWS));

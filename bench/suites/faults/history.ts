@@ -1,8 +1,9 @@
 /**
  * What a lock did in one trial, computed from the events of its clients. Pure.
  *
- * A holder is what acts as one: from its grant to its last write, interrupted where it wrote nothing for a while (it was
- * paused). Two holders at once are two clients that both act. A late write is one of a client after a write of a client that was granted the lock later.
+ * A client is a holder while it acts as one: from its grant to its last write, except while it wrote nothing for some time
+ * (it was paused). Two holders at once are two clients that both act. A write is late if a client that was granted the lock
+ * later has written before it.
  */
 import type { HolderEvent } from '../../../lab/clients/protocol.ts';
 import { overlapsOf } from '../../../lab/overlaps.ts';
@@ -19,10 +20,10 @@ export interface LockTrial {
   readonly twoHoldersMs: number;
   /** When the lock signalled its loss to a holder: before the first late write, after it, or never; null: none was lost. */
   readonly signalled: 'in time' | 'late' | 'never' | null;
-  /** Accepted by a counter without a fence, and by one with it. */
+  /** Late writes that a counter accepts without a fence, and with it. */
   readonly lateWrites: number;
   readonly fencedWrites: number;
-  /** The longest time in which somebody waited and nobody acted as the holder; up to the end, when nobody was served. */
+  /** The longest time in which a client waited and none acted as the holder; to the end if a client was not served. */
   readonly idleMs: number;
   /** Why the first client was never granted the lock; null: it was. */
   readonly refused: string | null;
@@ -39,7 +40,7 @@ export interface Lane {
   readonly lost: number | null;
 }
 
-/** A holder that writes nothing for so long is not there. */
+/** After this long without a write, a holder is absent. */
 const ABSENT_MS = 150;
 
 interface Claim {
@@ -115,7 +116,7 @@ function overlap(spans: readonly (readonly Span[])[]): number {
   return Math.round(both.reduce((sum, ms) => sum + ms, 0));
 }
 
-/** Writes of a client after a write of a later claim, and what a counter that checks tokens accepts of them. */
+/** Counts late writes, and those that a counter with tokens accepts; says when losses were signalled. */
 function late(claims: readonly Claim[]): Pick<LockTrial, 'lateWrites' | 'fencedWrites' | 'signalled'> {
   const writes = claims
     .flatMap((claim, n) => claim.writes.map((at) => ({ claim, n, at })))
@@ -138,7 +139,7 @@ function late(claims: readonly Claim[]): Pick<LockTrial, 'lateWrites' | 'fencedW
   return { lateWrites, fencedWrites, signalled: worst };
 }
 
-/** @param stuckMs the end, if somebody still waited then */
+/** @param stuckMs the end, if a client still waited then */
 function idle(spans: readonly Span[], asked: ReadonlyMap<Client, number>, stuckMs: number | null): number {
   const firstMs = Math.min(...asked.values());
   let [freeMs, longest] = [firstMs, 0];

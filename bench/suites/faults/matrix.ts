@@ -1,4 +1,4 @@
-/** The matrices of locks and of strategies: for each fault the worst of its trials. */
+/** The matrices of locks and of strategies: a cell shows the worst of its trials. */
 import { lockFaults } from '../../../lab/faults/lock-faults.ts';
 import { strategyFaults } from '../../../lab/faults/strategy-faults.ts';
 import { quantity } from '../../kit/report/numbers.ts';
@@ -10,7 +10,7 @@ import type { StrategyTrial } from './sale-verdict.ts';
 const words: readonly LockTrial['word'][] = ['one holder', 'fenced', 'stuck', 'two holders'];
 const tones = { 'one holder': 'good', fenced: 'fair', stuck: 'bad', 'two holders': 'bad' } as const;
 
-/** The results of one kind of cell, by cell and by fault. */
+/** The outcomes of one cell under one fault. */
 type Of<Trial> = (Trial | string)[];
 
 function matrixOf<Trial>(
@@ -112,7 +112,7 @@ function strategyCell(all: readonly StrategyTrial[]): MatrixCell {
 
 const seconds = (ms: number): string => `${(ms / 1_000).toFixed(ms < 9_950 ? 1 : 0)} s`;
 
-/** How long two clients held it, or how long it was free. */
+/** How long two clients held the lock, or none did. */
 const figureOf = ({ word, twoHoldersMs, lateWrites, idleMs }: LockTrial): string => {
   if (word === 'stuck') return '';
   if (word === 'one holder') return idleMs < 50 ? '' : `free ${seconds(idleMs)}`;
@@ -125,7 +125,7 @@ const signals = {
   never: 'The lock never signalled the loss.',
 } as const;
 
-/** The worst trial in words, and how often each verdict came. */
+/** The worst trial in words, and the count of each verdict. */
 function textOf(worst: LockTrial, middle: LockTrial, trials: readonly LockTrial[]): string {
   const { word, twoHoldersMs, signalled, lateWrites, fencedWrites, idleMs, refused } = worst;
   const counts = words.flatMap((one) => {

@@ -1,4 +1,4 @@
-/** What the suite compares, and what one trial of it gives. */
+/** The cells of the suite, and the result of a trial. */
 import type { LockCell } from '../../../lab/clients/lock-cells.ts';
 import type { CellBase, TrialBase } from '../../kit/suite.ts';
 import type { LockTrial } from './history.ts';
@@ -7,15 +7,15 @@ import type { StrategyTrial } from './sale-verdict.ts';
 export interface StrategyCell extends CellBase {
   readonly subject: 'strategy';
   readonly strategy: string;
-  /** Behind the service; a fault may ask for Sentinels. */
+  /** The service's Redis; a fault may add Sentinels. */
   readonly redis: 'single' | 'replicated' | 'cluster';
-  /** Further variables of the service. */
+  /** More environment variables of the service. */
   readonly env: Readonly<Record<string, string>>;
 }
 
 export type LabCell = StrategyCell | (LockCell & { readonly subject: 'lock' });
 
-/** One lock or strategy in one round. By the fault's name: the trial, or why there is none. */
+/** One lock or strategy in one round; `outcomes` by fault: the trial, or why there is none. */
 export interface FaultResult extends TrialBase {
   readonly subject: LabCell['subject'];
   readonly outcomes: Readonly<Record<string, LockTrial | StrategyTrial | string>>;

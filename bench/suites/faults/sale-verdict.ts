@@ -1,4 +1,4 @@
-/** What a sale under a fault kept: the audit, the consistency of its answers, and when they came. */
+/** Judges a sale under a fault: the audit, the consistency of its answers, and their times. */
 import { type AuditReport, checkNames } from '../../../lab/audit/audit.ts';
 import { type Consistency, consistencyOf, type SaleRead } from '../../../lab/audit/consistency.ts';
 import type { StrategyFault } from '../../../lab/faults/strategy-fault.ts';
@@ -7,18 +7,18 @@ import type { Judgement } from '../../../lab/sale-trial.ts';
 import type { Lanes } from '../../kit/suite.ts';
 
 export interface StrategyTrial {
-  /** Lost: the fault loses orders that were accepted, and nothing else is wrong. */
+  /** Lost: the fault loses accepted orders, and nothing else is wrong. */
   readonly word: 'kept' | 'lost' | 'oversold' | 'broken' | 'not audited';
   /** The longest time between two accepted attempts while customers came steadily. */
   readonly silentMs: number;
-  /** Attempts without an answer that says what happened, and how many of them turned out to be orders. */
+  /** Attempts without a known outcome, and how many of them became orders. */
   readonly unknown: number;
   readonly unknownPlaced: number;
-  /** From the end of the load until no reservation, and no change for Redis, was left between the stores. */
+  /** From the end of the load until no reservation and no change for Redis was pending. */
   readonly settledMs: number;
   /** 5xx other than 503. */
   readonly errors: number;
-  /** How consistent the answers were; null: the control, whose orders no history explains. */
+  /** How consistent the answers were; null: the control, a fault that loses orders, or no audit. */
   readonly consistency: Consistency['verdict'] | null;
   readonly findings: readonly string[];
   readonly picture: Lanes;
@@ -37,10 +37,10 @@ export interface Struck {
   readonly band: Lanes['band'];
 }
 
-/** How long customers come steadily. */
+/** How long customers arrive steadily. */
 export const STEADY_MS = 8_000;
 const BUCKET_MS = 100;
-/** A picture shows a longer pause only. */
+/** A picture shows only longer pauses. */
 const GAP_MS = 200;
 
 const unexplained = (found: Consistency | null): string[] =>
@@ -70,7 +70,7 @@ export function judgeSale(
   };
 }
 
-/** @param mayLose whether the fault loses orders that were accepted */
+/** @param mayLose whether the fault loses accepted orders */
 export function wordOf(report: AuditReport, mayLose: boolean): StrategyTrial['word'] {
   if (report.verdict === 'pass') return 'kept';
   if (report.verdict === 'unknown') return 'not audited';
@@ -78,7 +78,7 @@ export function wordOf(report: AuditReport, mayLose: boolean): StrategyTrial['wo
   return report.oversold !== null && report.oversold > 0 ? 'oversold' : 'broken';
 }
 
-/** Between two accepted attempts of the steady customers. */
+/** The longest time without an accepted attempt in the steady phase. */
 function longestSilence(history: readonly HistoryRecord[]): number {
   const accepted = history
     .filter(({ outcome, completedUs }) => outcome === 'accepted' && completedUs! < STEADY_MS * 1_000)
@@ -94,7 +94,7 @@ const LANES: readonly (readonly [name: string, outcomes: readonly AttemptOutcome
   ['unknown', ['unknown', 'unexpected']],
 ];
 
-/** When attempts were answered how; one without an answer stands at its begin. */
+/** When attempts had each outcome; those without an answer are at their start. */
 function pictureOf(history: readonly HistoryRecord[], band: Lanes['band']): Lanes {
   const at = ({ completedUs, invokedUs }: HistoryRecord): number => (completedUs ?? invokedUs) / 1_000;
   return {

@@ -1,8 +1,8 @@
 /**
  * `npm run bench -- faults`: what every lock and every strategy does under every fault, from recorded histories.
  *
- * A trial is one lock or strategy in one round: each fault strikes it with servers and processes that no other trial uses; a
- * few faults run side by side. A cell of a matrix shows the worst of its trials.
+ * A trial is one lock or strategy in one round: each fault strikes it on servers of its own; a few faults run side by
+ * side. A cell of a matrix shows the worst of its trials.
  */
 import { join } from 'node:path';
 import { chosenLocks, everyLock } from '../../../lab/clients/lock-cells.ts';
@@ -65,7 +65,7 @@ function cellsOf(options: Options): { cells: LabCell[]; mistakes: readonly strin
     const common = { name, summary, unsafe: !guarantees.neverOversells, control: false };
     return { ...common, subject: 'strategy', strategy, redis: 'single', env: {}, ...modes[name] };
   });
-  const ofLocks = locks.map((lock): LabCell => ({ ...lock, unsafe: false, subject: 'lock' })); // the matrix shows them
+  const ofLocks = locks.map((lock): LabCell => ({ ...lock, unsafe: false, subject: 'lock' })); // locks have no verdict
   return { cells: [...ofLocks, ...named], mistakes };
 }
 
@@ -88,7 +88,7 @@ const lacksNode = ({ onOneRedis }: StrategyFault, { redis }: StrategyCell): stri
 
 type Outcome = LockTrial | StrategyTrial;
 
-/** The faults that a cell may meet. `run` gives the trial, or why there is none. */
+/** The faults that a cell may meet. `run` returns the trial, or why there is none. */
 function faultsOf(cell: LabCell, clock: string | null, orderOf: (fault: string) => Order) {
   if (cell.subject === 'lock')
     return lockFaults.map((fault) => ({

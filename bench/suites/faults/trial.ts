@@ -1,4 +1,4 @@
-/** Runs one fault against one lock: three client processes, servers of its own, and the history of what each client did. */
+/** Runs one fault against one lock: three client processes, servers of its own, and the history of each client. */
 import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockCell } from '../../../lab/clients/lock-cells.ts';
@@ -15,15 +15,15 @@ import { CLIENTS, type Client, judgeLock, type LabEvent, type LockTrial } from '
 const WORK_MS = 700;
 /** The least time from the grant to the strike; a seed adds up to as much again. */
 const STRIKE_MS = 150;
-/** A is granted a free lock in this time. A lock that refuses A, as too few replicas have it, meets the fault without a holder. */
+/** A is granted a free lock within this time. If the lock refuses A (too few replicas), the fault strikes without a holder. */
 const GRANT_MS = 2_000;
-/** After the fault, for all to be served. */
+/** Time after the fault to serve all clients. */
 const PATIENCE_MS = 6 * TTL_MS;
 
-/** The processes of one lane; they serve many trials, and one that a fault killed is replaced. */
+/** The processes of one lane. They serve many trials; one that a fault killed is replaced. */
 export class Clients implements AsyncDisposable {
   readonly #processes = new Map<Client, LockClients>();
-  /** What the clients did in the trial that runs. */
+  /** Events of the clients in this trial. */
   events: LabEvent[] = [];
 
   get(client: Client): LockClients {
@@ -35,7 +35,7 @@ export class Clients implements AsyncDisposable {
     return process;
   }
 
-  /** Its lock does not close. */
+  /** Kills a client whose lock does not close. */
   async replace(client: Client): Promise<void> {
     const process = this.#processes.get(client);
     this.#processes.delete(client);
@@ -87,7 +87,7 @@ export async function runLockTrial(clients: Clients, order: LockOrder): Promise<
   }
 }
 
-/** From the first request until all are served, or time is up. */
+/** Runs until all clients are served, or time is up. */
 async function strikeHolder(clients: Clients, order: LockOrder, scene: Scene): Promise<LockTrial> {
   const { fault, seed, signal } = order;
   const { events } = clients;
@@ -130,7 +130,7 @@ async function close(clients: Clients, client: Client): Promise<void> {
   await process.send('close', {}, { withinMs: 10_000 }).catch(() => clients.replace(client));
 }
 
-/** Waits until something holds, or time is up. @returns whether it holds */
+/** Waits until `holds` is true, or time is up. @returns its last value */
 async function until(holds: () => boolean, withinMs: number, signal: AbortSignal): Promise<boolean> {
   const untilMs = performance.now() + withinMs;
   while (!holds() && performance.now() < untilMs) {

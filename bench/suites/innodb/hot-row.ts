@@ -1,4 +1,4 @@
-/** One row that every purchase decrements: as many purchases as fit into a time, on several connections, in three ways. */
+/** One row that every purchase updates: counts purchases within a time, on several connections, in three ways. */
 import { rejectionOf, type Sql } from './sql.ts';
 
 /** More than any run sells. */
@@ -10,10 +10,10 @@ const READ = 'SELECT version FROM sales WHERE id = 1 AND sold < stock';
 const TAKE_IF_SAME = 'UPDATE sales SET sold = sold + 1, version = version + 1 WHERE id = 1 AND version = ?';
 const ORDER = 'INSERT INTO orders (sale_id, user_id) VALUES (1, ?)';
 
-/** One try of one purchase. @returns whether it was made; throws what the server rejects */
+/** One try of one purchase. @returns whether it was made. @throws what the server rejects */
 type Purchase = (sql: Sql, user: number) => Promise<boolean>;
 
-/** Every one is a transaction that takes the unit first and then writes the order. */
+/** Each is a transaction that takes the unit first and then writes the order. */
 const purchases = {
   'for-update': async (sql, user) => {
     await sql.run('BEGIN');
@@ -50,7 +50,7 @@ export interface Rate {
   /** Tries for each purchase. */
   readonly tries: number;
   readonly deadlocks: number;
-  /** Units sold that no order has, or orders that have no unit. */
+  /** By how much units sold, orders and purchases differ. */
   readonly drift: number;
 }
 
@@ -67,7 +67,7 @@ export async function makeSale(sql: Sql, isMariadb: boolean): Promise<void> {
   await sql.run(`INSERT INTO sales (id, stock, sold, version) VALUES (1, ${STOCK}, 0, 0)`);
 }
 
-/** @param first the number of the first customer, which no run had before */
+/** @param first the number of the first customer, unused so far */
 export async function measureRate(
   connections: readonly Sql[],
   { way, durationMs, first }: { readonly way: Way; readonly durationMs: number; readonly first: number },

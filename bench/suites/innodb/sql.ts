@@ -13,7 +13,7 @@ export interface Sql {
   end(): Promise<void>;
 }
 
-/** What a rejected statement says; `other`: it was not expected. */
+/** Why a statement was rejected; `other`: unexpected. */
 export type Rejection = 'deadlock' | 'duplicate key' | 'other';
 
 const codes: Readonly<Record<string, Rejection>> = {

@@ -1,8 +1,8 @@
 /**
- * `npm run bench -- innodb`: what InnoDB locks, beside Postgres in the same run.
+ * `npm run bench -- innodb`: what InnoDB locks, next to Postgres in the same run.
  *
  * A trial is one server under one isolation level, with a database that no other trial uses: the rows that FOR UPDATE locks,
- * the deadlocks that unique keys bring, and a hot row sold in three ways.
+ * the deadlocks that unique keys cause, and a hot row sold in three ways.
  */
 
 import { rm } from 'node:fs/promises';
@@ -35,7 +35,7 @@ interface InnodbCell extends CellBase {
 
 interface InnodbResult extends TrialBase {
   readonly rates: Readonly<Record<Way, Rate>>;
-  /** Null: not at this number of connections. */
+  /** Null: only the first point has them. */
   readonly rowLocks: RowLocks | null;
   readonly deadlocks: Deadlocks | null;
 }

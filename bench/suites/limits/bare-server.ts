@@ -1,8 +1,8 @@
-/** The limit of the platform: node:http that reads a POST to its end and answers with a fixed reply, as long as a real one. */
+/** The limit of the platform: node:http that reads a POST to its end and sends a fixed reply, as long as a real one. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** The message once it listens. */
+/** Sent when it listens. */
 export interface Listening {
   readonly kind: 'listening';
   readonly port: number;

@@ -1,11 +1,11 @@
-/** What is measured against the platform, and which ratios have a goal (section 10 of the design). */
+/** The cells that are measured against the platform, and their goals (section 10 of the design). */
 import { bars, curves, stackedBars, sweep } from '../../kit/charts.ts';
 import type { CellBase, Chart, Goal } from '../../kit/suite.ts';
 import type { Streams } from './streams.ts';
 
 export interface LimitCell extends CellBase {
   readonly kind: 'service' | 'bare' | 'pgbench';
-  /** The rest is of the service. */
+  /** From here on: fields of a `service`. */
   readonly strategy: string;
   readonly confirm: 'durable' | 'accepted';
   /** AUTH=jwt with a ticket in each attempt; otherwise AUTH=none. */
@@ -21,9 +21,9 @@ export interface LimitCell extends CellBase {
   readonly stock: number;
   /** Masters of Redis: one is a plain server, several a cluster. */
   readonly masters: number;
-  /** Its primary has a replica, and Sentinels name it. */
+  /** Redis has a replica, and Sentinels name its primary. */
   readonly sentinels: boolean;
-  /** A Postgres of the cell that has a standby: whether commits wait for it; null: the run's Postgres. */
+  /** Whether commits wait for a standby of the cell's own Postgres; null: the run's Postgres. */
   readonly standby: 'asynchronous' | 'synchronous' | null;
   /** Customers who repeat their attempts; null: each attempt is another customer's. */
   readonly customers: number | null;
@@ -41,7 +41,7 @@ const usual: Omit<LimitCell, 'name' | 'summary'> = {
 const cell = (name: string, summary: string, more: Partial<LimitCell> = {}): LimitCell => {
   return { ...usual, name, summary, ...more };
 };
-/** A strategy that has no goal. */
+/** A strategy with the usual settings. */
 export const strategyCell = (strategy: string): LimitCell =>
   cell(strategy, `\`${strategy}\`, every attempt a sale, 201 after the commit`, { strategy });
 
@@ -76,7 +76,7 @@ const limitCells: readonly LimitCell[] = [
   cell('pgbench', statements, { kind: 'pgbench' }),
 ];
 
-/** A bound of a metric, or with `over` of its ratio to that of another cell. */
+/** Bounds of a metric or, with `over`, of its ratio to that of another cell. */
 type Bound = readonly [
   of: string,
   metric: string,
@@ -91,7 +91,7 @@ const goal = ([of, metric, over, atLeast, atMost]: Bound, what: string, connecti
 const rate = 'perSecond';
 
 const steps = [64, 128, 256, 512] as const;
-/** Committed sales as a share of what node:http answers, and how busy the service's processor is, at each step. */
+/** Least ratio of committed sales to node:http's answers, and least use of the service's processor, at each step. */
 const committed = { 'group-commit': [0.4, 0.45, 0.5, 0.55], lua: [0.32, 0.36, 0.45, 0.52] };
 const busy = [0.85, 0.9, 0.9, 0.9];
 const ladder = Object.entries(committed).flatMap(([of, shares]) =>
@@ -144,7 +144,7 @@ const memoryGoals = memoryCells.map(({ name }) =>
   goal([name, 'growth', null, null, 0.15], 'memory stays flat'),
 );
 
-/** What an attempt costs on one server and on a cluster, from which machines can be computed that are not here. */
+/** What an attempt costs on one server and on a cluster: the basis for estimates of other machines. */
 const scaleCells: readonly LimitCell[] = [1, 3].flatMap((masters) =>
   [1, 2].flatMap((processes) =>
     [1, 100, 1_000].map((sales) =>
@@ -163,7 +163,7 @@ const scaleCells: readonly LimitCell[] = [1, 3].flatMap((masters) =>
 
 /** What one suite measures. */
 export interface Kind {
-  /** In the list of suites, and over the report. */
+  /** Titles: in the list of suites, over the report. */
   readonly title: string;
   readonly report: string;
   readonly cells: readonly LimitCell[];
@@ -173,7 +173,7 @@ export interface Kind {
   readonly seconds: number;
   readonly rounds: number;
   readonly lead: 'perSecond' | 'growth';
-  /** How servers and load are held to processors, unless an option says otherwise. */
+  /** How servers and load are pinned, unless an option says otherwise. */
   readonly pin: 'auto' | 'none';
   readonly charts: readonly Chart[];
 }

@@ -25,7 +25,7 @@ import { openStreams } from './streams.ts';
 import { ticketEnv, ticketFor, writeTickets } from './tickets.ts';
 
 export interface LimitResult extends TrialBase {
-  /** What made the load. */
+  /** The load generator. */
   readonly how: string;
   /** Answers of the expected kind, or orders, a second. */
   readonly perSecond: number;
@@ -36,10 +36,10 @@ export interface LimitResult extends TrialBase {
   readonly latencyMs: { readonly p50: number; readonly p99: number } | null;
   /** CPU of the server for an answer, µs; null: not known. */
   readonly serviceCpuUs: number | null;
-  /** The same of all servers of Redis, and of Postgres. */
+  /** The same for all Redis servers, and for Postgres. */
   readonly redisCpuUs: number | null;
   readonly postgresCpuUs: number | null;
-  /** Share of one processor that the server used, or all of several together. */
+  /** Share of one processor that the server, or all its processes, used. */
   readonly utilization: number | null;
   /** Resident memory of the server during the step. */
   readonly memory: readonly (readonly [s: number, mebibytes: number])[];
@@ -57,12 +57,12 @@ export interface Measuring extends Place {
   readonly onStep: (step: string) => void;
 }
 
-/** A service with 1,000 sales or 1,000,000 buyers takes its time until it sells. */
+/** A service with 1,000 sales or 1,000,000 buyers is slow to start selling. */
 const readyMs = 180_000;
 const requestMs = 20_000;
-/** Between two attempts of the bench while a sold-out sale is under load. */
+/** Interval between two attempts of the bench itself. */
 const sampleEveryMs = 200;
-/** A closed loop that is answered busy comes again at once: beyond this share it measures how fast a service refuses. */
+/** A closed loop does not slow down when answered busy: beyond this share it measures how fast a service refuses. */
 const othersWithin = 0.1;
 /** Readings of the memory in a step. */
 const readings = 50;
@@ -97,7 +97,7 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
   const load = { warmupMs: Math.min(2_000, measuring.warmupMs), durationMs, layout, folder, signal };
   const reference = await measureReference({ strategy: 'for-update', databaseUrl: own.databaseUrl, ...load });
   if (reference === null) throw new MissingServersError('pgbench is not installed');
-  // Its connections are those of the service's pool: it belongs to the first step.
+  // pgbench has as many connections as the service's pool: it belongs to the first step.
   return [{ ...nothing, ...reference, point: { connections: connections[0]! } }];
 }
 
@@ -128,7 +128,7 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   for (let n = 0; n < processes; n++) {
     const service = await startService(settings, { signal, nodeOptions });
     services.push(service);
-    await pin(service.pid!, layout.server); // it runs here: see place.ts
+    await pin(service.pid!, layout.server); // local: see place.ts
     await untilSelling(service.url, cell, signal);
   }
   const ended = new AbortController();
@@ -158,7 +158,7 @@ interface Target {
   readonly died: AbortSignal;
 }
 
-/** The warm-up, then each step with other customers. The targets share the connections, and have the same sales. */
+/** Runs the warm-up, then each step with other customers. The targets share connections, and have the same sales. */
 async function attack(
   targets: readonly Target[],
   redisUrls: readonly string[],
@@ -210,7 +210,7 @@ async function attack(
   return { result, promised };
 }
 
-/** Two loads at the same time as one; latencies are those of the slower one. */
+/** Merges two concurrent loads; latencies are those of the slower one. */
 function together(a: RateResult, b: RateResult): RateResult {
   const slower = (b.latencyMs?.p99 ?? 0) > (a.latencyMs?.p99 ?? 0) ? b : a;
   return {
@@ -249,7 +249,7 @@ function resultOf(
 }
 
 let attempts = 0;
-/** An attempt of the bench itself: a generator counts refusals, not what they say. @returns "201", "409 sold-out" */
+/** An attempt of the bench itself: a generator counts refusals, not their reasons. @returns "201", "409 sold-out" */
 async function attempt(url: string, { tickets }: LimitCell): Promise<string> {
   const userId = `own-${++attempts}`;
   const authorization = tickets && { authorization: `Bearer ${ticketFor(1, userId)}` };
@@ -267,7 +267,7 @@ async function attempt(url: string, { tickets }: LimitCell): Promise<string> {
   }
 }
 
-/** Attempts until one is accepted. */
+/** Sends attempts until one is accepted. */
 async function untilSelling(url: string, cell: LimitCell, signal: AbortSignal): Promise<void> {
   const untilMs = performance.now() + readyMs;
   for (;;) {
@@ -279,7 +279,7 @@ async function untilSelling(url: string, cell: LimitCell, signal: AbortSignal): 
   }
 }
 
-/** What attempts are answered until it is ended. */
+/** Collects answers until `ended` fires. */
 async function sample(url: string, cell: LimitCell, ended: AbortSignal): Promise<Set<string>> {
   const answers = new Set<string>();
   while (!ended.aborted) {

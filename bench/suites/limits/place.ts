@@ -1,4 +1,4 @@
-/** Where the suites against the platform run: processors, generator and stores. */
+/** The place of the platform suites: processors, generator and stores. */
 
 import { remoteService } from '../../../lab/remote.ts';
 import type { BenchStores } from '../../../lab/servers/stores.ts';
@@ -8,7 +8,7 @@ import { chooseGenerator, type generatorNames } from '../../load/generator.ts';
 import type { Generator } from '../../load/rate.ts';
 
 export interface PlaceOptions {
-  /** `auto`: split where the system can. */
+  /** `auto`: split if the system can. */
   readonly pin: 'auto' | 'split' | 'none';
   readonly generator: (typeof generatorNames)[number];
 }
@@ -21,11 +21,11 @@ export interface Place {
   readonly scratch: string;
   /** The folder of the run's results. */
   readonly folder: string;
-  /** What makes the load, and how it is held to processors. */
+  /** The load generator, and how it is pinned. */
   readonly text: string;
 }
 
-/** @throws what is wrong with the options or the machine */
+/** @throws if the options or the machine do not fit */
 export async function openPlace(options: PlaceOptions, environment: Environment): Promise<Place> {
   const { scratch, signal, folder } = environment;
   if (remoteService() !== null) throw new Error('BENCH_SERVICE: this suite compares servers on this machine');
@@ -37,7 +37,7 @@ export async function openPlace(options: PlaceOptions, environment: Environment)
   if (typeof layout === 'string') throw new Error(layout);
   const generator = chooseGenerator(options.generator, layout, scratch);
   if (typeof generator === 'string') throw new Error(generator);
-  // What the bench starts runs where it does itself; servers and generators are moved by their starters.
+  // Child processes inherit this; whoever starts a server or generator pins it elsewhere.
   await pin(process.pid, layout.stores);
   const stores = await environment.stores();
   const given = stores.postgresPid === null ? '; the given stores are not pinned' : '';

@@ -2,7 +2,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** What is read of a profile of V8. */
+/** The used fields of a V8 profile. */
 export interface CpuProfile {
   readonly nodes: readonly {
     readonly id: number;
@@ -10,17 +10,17 @@ export interface CpuProfile {
     readonly children?: readonly number[];
   }[];
   readonly samples: readonly number[];
-  /** µs since the sample before. */
+  /** µs since the previous sample. */
   readonly timeDeltas: readonly number[];
 }
 
 /** A share of the time in which the process was not idle, 0 to 1. */
 export type Share = readonly [owner: string, share: number];
 
-/** Samples before this share of all are those of starting and of code that is not compiled yet. */
+/** Samples before this share of all are ignored: start-up, and code that is not compiled yet. */
 const from = 0.5;
 const route = 'the purchase route';
-/** The innermost owner of a stack has the time, with what it calls of Node and V8. */
+/** The innermost owner on a stack gets the time, including its calls to Node and V8. */
 const owners: readonly (readonly [owner: string, url: RegExp])[] = [
   ['Postgres client (pg)', /node_modules\/pg/],
   ['Redis client (ioredis)', /node_modules\/ioredis/],
@@ -33,7 +33,7 @@ const httpUrl = /^node:(_http|http|net|internal\/(stream|net))/;
 
 export const profileFlags = (folder: string): string[] => ['--cpu-prof', `--cpu-prof-dir=${folder}`];
 
-/** Reads the largest profile in the folder; others are those of helper threads. */
+/** Reads the largest profile in the folder; others are from helper threads. */
 export async function sharesIn(folder: string): Promise<Share[]> {
   const files = await readdir(folder);
   const texts = await Promise.all(files.map((file) => readFile(join(folder, file), 'utf8')));
@@ -53,7 +53,7 @@ export function sharesOf({ nodes, samples, timeDeltas }: CpuProfile): Share[] {
     for (let at: number | undefined = id; at !== undefined; at = parents.get(at))
       stack.push(byId.get(at)?.callFrame.url ?? '');
     const owner = stack.flatMap((url) => owners.find(([, pattern]) => pattern.test(url))?.[0] ?? [])[0];
-    // Reading a request and writing an answer is work of node:http, whatever calls it.
+    // Reading a request and writing an answer is work of node:http, whoever calls it.
     if (owner === route && /^(node:|$)/.test(stack[0] ?? '')) return http;
     return owner ?? (stack.some((url) => httpUrl.test(url)) ? http : 'Node and V8 otherwise');
   };

@@ -41,7 +41,7 @@ const memoryRows: readonly MetricRow<LimitResult>[] = [
 
 const fifthOf = ({ length }: readonly unknown[]): number => Math.floor(length / 5);
 
-/** From a fifth of the time, when the process has grown to its size; null: it was not read often enough. */
+/** Growth since a fifth of the time, when the process has reached its size; null: too few readings. */
 function growthOf({ memory }: LimitResult): number | null {
   const [first, last] = [memory[fifthOf(memory)], memory.at(-1)];
   return memory.length < 5 || first === undefined || last === undefined ? null : last[1] / first[1] - 1;

@@ -5,9 +5,9 @@ import { nowNs, untilNs } from '../../../lab/kit/monotonic.ts';
 import { type Numbers, numbersOf, type ServerCount } from './numbers.ts';
 import type { Servers } from './servers.ts';
 
-/** Between the last reply to `open` and the first request, so that the command has reached every process. */
+/** Delay from the last reply to `open` to the first request, for the command to reach every process. */
 const leadMs = 30;
-/** After the end of the run, until waiters are cancelled. */
+/** Time to report after the end of the run. */
 const reportMs = 15_000;
 
 export interface Measuring {

@@ -3,7 +3,7 @@ import type { ContentionReport, Cycle, Span, Waiting } from '../../../lab/client
 import { overlapsOf } from '../../../lab/overlaps.ts';
 import { percentile } from '../../kit/percentile.ts';
 
-/** The figures of one measurement; those for each grant are null when they were not counted. */
+/** The figures of one measurement; those per grant are null when they were not counted. */
 export type Numbers = Readonly<ReturnType<typeof numbersOf>>;
 
 /** How evenly, and in which order, waiters were served. */
@@ -47,17 +47,17 @@ export function numbersOf(
     perSecond: granted.length / ((endNs - startNs) / 1e9),
     /** From the moment a holder called release to the moment the next holder's acquire resolved. */
     handOffMs: times(handOffs.map(({ ns }) => ns)),
-    /** Share of hand-offs to another waiter; a waiter that reacquires at once is none. */
+    /** Share of hand-offs to another waiter; the rest are reacquisitions. */
     toAnother: ratio(handOffs.filter(({ another }) => another).length, handOffs.length),
     /** From asking to being granted. */
     waitMs: times(waitsNs),
-    /** Waiters without a grant at the end included. */
+    /** Includes waiters without a grant at the end. */
     longestWaitMs: allNs.reduce((most, ns) => Math.max(most, ns), 0) / 1e6,
     fairness: fairness(cycles, waiting, waiters, within),
     overlaps: overlaps(cycles),
-    /** Sent by clients; where only the server counts requests, its count. */
+    /** The server's count, or else the requests that clients sent. */
     requestsPerGrant: server.requests === null ? ratio(sent, onClients) : ratio(server.requests, onServer),
-    /** Carried out by the servers, with those that scripts called. */
+    /** Executed by the servers, including those in scripts. */
     commandsPerGrant: ratio(server.commands, onServer),
     /** Acquisitions that failed before time was up, by reason. */
     refusals: sumByName(reports.map((report) => report.refusals)),
@@ -65,8 +65,8 @@ export function numbersOf(
 }
 
 /**
- * Grants while an earlier holder had not released. Grants are seen after the server made them and releases before it carries
- * them out, so that a correct lock has no overlap, and a wrong one may have more than are seen.
+ * Grants while an earlier holder had not released. A grant is seen after the server makes it, a release before the server
+ * carries it out: a correct lock has no overlap, and a wrong one may have more than are seen.
  */
 export function overlaps(cycles: readonly Cycle[]): number {
   const spans = cycles.map(({ grantedNs, releasedNs }) => ({ from: grantedNs, to: releasedNs }));
@@ -75,7 +75,7 @@ export function overlaps(cycles: readonly Cycle[]): number {
   return seen.size;
 }
 
-/** @param cycles in the order of their grants; an overlap is no hand-off */
+/** @param cycles in the order of their grants; an overlap is not a hand-off */
 export function handOffsOf(
   cycles: readonly Cycle[],
   isMeasured: (cycle: Cycle) => boolean,
@@ -121,7 +121,7 @@ export function fairness(
       counts[cycle.waiter]! += 1;
       for (const { askedNs, granted } of requests.values()) {
         const asked = askedNs[granted];
-        if (asked === undefined || asked > cycle.grantedNs) continue; // asks for nothing yet
+        if (asked === undefined || asked > cycle.grantedNs) continue; // no request yet
         if (asked < cycle.askedNs) pairs.disagree++;
         else if (asked > cycle.askedNs) pairs.agree++;
       }

@@ -15,7 +15,7 @@ import { startZookeeper, whyNoZookeeper } from '../../../lab/servers/zookeeper-s
 import { type RedisServer, startRedisServer } from '../../../src/local/redis-server.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
 
-/** What one lock runs on for one trial. */
+/** The servers of one lock in one trial. */
 export interface Servers extends AsyncDisposable {
   readonly urls: ServerUrls;
   /** Counts of the servers so far; null: they do not count it. */
@@ -41,7 +41,7 @@ export async function openServerRoom(say: (line: string) => void): Promise<Serve
       const own = join(folder, String(++trial));
       if (kind === 'zookeeper') return await openZookeeper(own, versions);
       if (kind !== 'postgres') return await openRedis(kind, own, versions, say);
-      // With a Redis beside it that no lock uses.
+      // This also starts a Redis that no lock uses.
       postgres ??= openStores({
         databaseUrl: undefined,
         redisUrl: undefined,
@@ -98,7 +98,7 @@ async function openRedis(
   let own = 0;
   return {
     urls: kind === 'redis-five' ? { redlockUrls: urls } : { redisUrl: urls[0]! },
-    /** Without the commands that ask for this number: an answer counts the questions before it. */
+    /** Without the commands that ask for this number: a reply counts the earlier ones. */
     async count() {
       const texts = await Promise.all(clients.map((client) => client.info('stats')));
       const commands = texts.map((text) => Number(/^total_commands_processed:(\d+)/m.exec(text)?.[1]));
@@ -107,7 +107,7 @@ async function openRedis(
       return { commands: commands.reduce((sum, count) => sum + count, -asked), requests: null };
     },
     async empty() {
-      // The primary deletes the keys of its replica.
+      // A replica refuses; its primary empties it.
       await Promise.all(clients.map((client) => client.flushall().catch(() => {})));
     },
     [Symbol.asyncDispose]: stop,

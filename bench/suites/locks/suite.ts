@@ -33,7 +33,7 @@ function readLocksOptions(given: Given, { smoke }: CommonOptions, mistakes: stri
   return options;
 }
 
-/** Without contention; all waiters in one process; waiters in several processes. */
+/** One waiter; all waiters in one process; waiters in several processes. */
 const shapes = {
   solo: { title: 'solo', of: () => ({ processes: 1, waiters: 1 }) },
   'one-process': { title: 'one process', of: ({ waiters }: LocksOptions) => ({ processes: 1, waiters }) },

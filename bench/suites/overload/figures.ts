@@ -43,11 +43,11 @@ export function overloadOf(history: readonly HistoryRecord[], schedule: Float64A
 export interface Recovery {
   /** From the end of the overload to the end of the first half second with 90 % of the capacity; null: there was none. */
   readonly fullSpeedAfterMs: number | null;
-  /** In each 100 ms since the end of the overload, as a rate a second. */
+  /** Accepted attempts/s in each 100 ms since the end of the overload. */
   readonly acceptedPerSecond: Points;
 }
 
-/** @param acceptedMs when attempts that were due after the overload were accepted, since its end */
+/** @param acceptedMs when attempts due after the overload were accepted, ms since its end */
 export function recoveryOf(acceptedMs: readonly number[], durationMs: number, capacity: number): Recovery {
   const rate = (fromMs: number, lengthMs: number): number =>
     acceptedMs.filter((ms) => ms >= fromMs && ms < fromMs + lengthMs).length * (1_000 / lengthMs);

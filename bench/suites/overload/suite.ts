@@ -38,7 +38,7 @@ interface OverloadResult extends TrialBase, Overload, Recovery {
 
 const capacityMs = 5_000;
 const recoveryMs = 5_000;
-/** So many that the stores are busy and no attempt is shed: strategies with batches serve more at a time. */
+/** Connections that keep the stores busy without shedding: strategies with batches serve more at a time. */
 const closedConnections = (strategy: string): number =>
   strategy === 'lua' || strategy === 'group-commit' ? 128 : 12;
 /** The stock of the sale before the overload: more than any strategy sells. */
@@ -83,7 +83,7 @@ async function runOverload(
   const { durationMs, times, mostPerSecond, connections } = options;
   const ratePerSecond = Math.min(times * capacityPerSecond, mostPerSecond);
   const during = poisson({ ratePerSecond, durationMs, seed });
-  // As many as the service can serve: faster arrivals are shed, before and after.
+  // At the capacity: even a recovered service would shed faster arrivals.
   const after = poisson({ ratePerSecond: capacityPerSecond, durationMs: recoveryMs, seed });
   const schedule = Float64Array.from([...during, ...after.map((us) => durationMs * 1_000 + us)]);
   const admitted = Math.ceil((capacityPerSecond * mostAdmitted * durationMs) / 1_000);

@@ -3,7 +3,7 @@
  *
  *   award (all new) ─▶ repeat (the same again) ─▶ race (one award from all clients at once, while locks are lost) ─▶ duplicates
  *
- * The control has the lock and the check, and no unique key: the race must give it duplicates.
+ * `lock-alone` has the lock and the check, but no unique key: the race must give it duplicates.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -60,10 +60,10 @@ const cells: readonly PointsCell[] = [
 
 const leadMs = 30;
 const loseEveryMs = 1;
-/** The control races until it has awarded twice, at most so often: one race may be too short on a busy machine. */
+/** Most races of `lock-alone`, until it has awarded twice: one may be too short on a busy machine. */
 const mostRaces = 10;
 
-/** Until the signal fires. @returns how many locks were lost */
+/** Deletes all locks until the signal fires. @returns how many */
 async function loseLocks(redis: Redis, signal: AbortSignal): Promise<number> {
   let lost = 0;
   while (!signal.aborted) {
@@ -194,7 +194,7 @@ export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
   checks: [],
   goals: [],
   verdict({ duplicates, point }, { unsafe }) {
-    // Within one process the lock's local queue keeps awards apart, whatever Redis forgets.
+    // Within one process the lock's local queue serializes awards, whatever Redis loses.
     if (unsafe && point.processes === 1) return null;
     return duplicates === 0 ? 'pass' : unsafe ? 'fail (expected)' : 'fail';
   },

@@ -4,7 +4,7 @@
  *   warm-up ─▶ capacity at each step of the ladder (closed) ─▶ sell-out (open) ─▶ k6
  *
  * Capacity: a steady state; the stock never runs out, and every attempt is another customer's. Sell-out: the same stock,
- * customers and arrivals for every strategy, until 2 s after the first correct "sold out". None begins once the service
+ * customers and arrivals for every strategy, until 2 s after the first correct "sold out". No load begins once the service
  * has died.
  */
 import { createSale } from '../../../lab/clients/admin.ts';
@@ -23,7 +23,7 @@ import type { Cost, StrategyPoint, StrategyResult } from './result.ts';
 
 /** A load and the sales that it runs on. */
 interface Load extends Pick<StrategyResult, 'load' | 'point'> {
-  /** Tells the loads of a trial apart, in names of files: "", "c256", "sell-out", "k6-rush". */
+  /** Distinguishes the loads of a trial in file names: "", "c256", "sell-out", "k6-rush". */
   readonly name: string;
   readonly sales: number;
   /** Units of each sale. */
@@ -31,7 +31,7 @@ interface Load extends Pick<StrategyResult, 'load' | 'point'> {
   run(saleIds: readonly number[]): Promise<Sent>;
 }
 
-/** What a generator saw of a load. */
+/** A load as its generator saw it. */
 interface Sent extends Pick<StrategyResult, 'rush' | 'invalid' | 'findings'> {
   readonly history: readonly HistoryRecord[];
   readonly strangeAnswers: readonly StrangeAnswer[];
@@ -68,13 +68,13 @@ export interface LoadsContext {
 const requestTimeoutMs = 10_000;
 /** No strategy of a young process sells a warm-up sale faster. */
 const warmUpUnitsPerSecond = 20_000;
-/** Capacity is at most so many times the rate of the warm-up, when code is young; a unit of `skip-locked` is a row. */
+/** Capacity is at most this multiple of the warm-up rate, when code is young; a unit of `skip-locked` is a row. */
 const stockReserve = 12;
 /** Share of first attempts on a sale that sells out; the others are repeats. */
 const firstAttempts = 0.9;
 const sellOutConnections = 512;
 const maxOutstanding = 10_000;
-/** k6 runs no shorter than that. */
+/** The shortest run of k6. */
 const leastK6Ms = 1_000;
 
 /** @throws the reason of `signal` */
@@ -120,7 +120,7 @@ async function measure({ run, ...load }: Load, context: LoadsContext): Promise<M
   const systemCpuS =
     serviceS === null || redisS === null || postgresS === null ? null : serviceS + redisS + postgresS;
   const invalid = [...sent.invalid];
-  // A generator that costs more than the system under test says more about itself.
+  // A generator that costs more than the system under test measures itself.
   if (cpuS !== null && systemCpuS !== null && cpuS >= systemCpuS) {
     invalid.push(`the generator used ${percent(cpuS / (cpuS + systemCpuS))} of the CPU time`);
   }

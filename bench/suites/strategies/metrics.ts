@@ -13,7 +13,7 @@ const of =
     result.load === kind ? read(result) : null;
 const closed = of('closed');
 const open = of('open');
-/** Capacity is what the closed loop shows; where only k6 ran, what its fixed list shows. */
+/** Capacity is measured by the closed loop, and by the fixed list of k6. */
 const capacity =
   (read: Read): Read =>
   (result) =>

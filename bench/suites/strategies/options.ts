@@ -1,4 +1,4 @@
-/** What `npm run bench` compares, and under which loads. */
+/** The strategies of `npm run bench`, and their loads. */
 import { suggestion } from '../../../src/config/suggest.ts';
 import type { StrategyDescription } from '../../../src/domain/guarantees.ts';
 import { locks as registry } from '../../../src/locks/registry.ts';
@@ -22,7 +22,7 @@ export type StrategyOptions = Readonly<ReturnType<typeof readStrategyOptions>>;
 
 const loads: readonly LoadKind[] = ['closed', 'open', 'k6'];
 const sweeps: readonly Sweep[] = ['rtt', 'connections', 'sales'];
-/** What each axis is measured at by default. */
+/** Default values of each axis. */
 const axes: Readonly<Record<Sweep, readonly number[]>> = {
   rtt: [0, 1, 5],
   connections: [64, 16, 256, 1_024],
@@ -93,9 +93,9 @@ export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mist
     /** How long capacity is measured. */
     durationMs: given.number('duration', smoke ? 600 : 5_000),
     warmupMs: given.number('warmup', smoke ? 300 : 3_000),
-    /** Connections at which capacity is measured; the first one is where all are ranked. */
+    /** Connections at which capacity is measured; all are ranked at the first one. */
     ladder,
-    /** Units of the sell-out, its arrivals, and when it ends: sold out or not; and after the first correct "sold out". */
+    /** The sell-out: units, arrivals/s, maximum duration, and duration after the first correct "sold out". */
     stock: given.number('stock', smoke ? 200 : 4_000),
     ratePerSecond: given.number('rate', smoke ? 1_000 : 2_000),
     sellOutMs: given.number('sell-out', smoke ? 6_000 : 30_000),
@@ -133,7 +133,7 @@ export function cellsOf(
     return options.locks.map((lock) => ({ ...base, name: `${strategy} (${lock})`, lock }));
   });
   const named = (name: string | null) => cells.find(({ strategy }) => strategy === name);
-  // Where there is a choice, the textbook's is the baseline.
+  // By default, the textbook's strategy is the baseline.
   const usual = named('for-update') ?? cells.find(({ unsafe }) => !unsafe) ?? cells[0];
   return { cells, baseline: (named(options.baseline) ?? usual)?.name ?? null, mistakes };
 }

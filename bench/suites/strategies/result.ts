@@ -23,7 +23,7 @@ export interface StrategyPoint extends Point {
   readonly sales: number;
 }
 
-/** What attempts cost while the load ran; null: it could not be read. */
+/** The cost of attempts during the load; null: it could not be read. */
 export interface Cost {
   /** CPU seconds for 10,000 answered attempts. */
   readonly cpu: {
@@ -52,7 +52,7 @@ export interface StrategyResult extends TrialBase, LoadNumbers {
   readonly rush: {
     readonly perSecond: number;
     readonly scheduled: number;
-    /** Never sent: too many were outstanding, or no connection was to be had. */
+    /** Never sent: too many were outstanding, or no connection was available. */
     readonly dropped: number;
     /** From the intended start until the request was handed to its socket; null: the generator does not report it. */
     readonly lagMs: Percentiles | null;
@@ -64,7 +64,7 @@ export interface StrategyResult extends TrialBase, LoadNumbers {
   readonly reference: Reference | null;
   /** CPU seconds of the generator, and of service, Redis and Postgres; null: not known. */
   readonly generator: { readonly cpuS: number | null; readonly systemCpuS: number | null };
-  /** Orders that were paid, cancelled, and paid after that, when the load was over. */
+  /** After the load: orders paid, cancelled, and paid after they were cancelled. */
   readonly postLoad: PostLoadCounts;
   readonly audit: AuditReport;
   /** The history's file name, in the folder of the results. */
@@ -114,7 +114,7 @@ export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts)
     busy: count('busy') + refused,
     /** No answer was seen, or the service answered that the outcome is unknown. */
     unknown: Math.max(0, count('unknown') - refused),
-    /** Answers that the contract does not have. */
+    /** Answers outside the contract. */
     unexpected: count('unexpected'),
     /** From the first invocation to the completion of the last accepted attempt. */
     acceptedPerSecond: perSecond(accepted.length, sellingUs),
@@ -135,7 +135,7 @@ export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts)
 
 const sorted = (values: readonly number[]): Float64Array => Float64Array.from(values).sort();
 
-/** The intended start, or else when the request was sent. */
+/** The intended start, or else the time of sending. */
 const startUs = ({ id, invokedUs }: HistoryRecord, schedule: Float64Array | null): number =>
   schedule?.[id] ?? invokedUs;
 

@@ -5,7 +5,7 @@ export interface Served<T> {
   readonly result: T;
   /** The service ended by itself. */
   readonly died: boolean;
-  /** How the service ended, unless in order, in words. */
+  /** How the service ended, if not in order. */
   readonly findings: readonly string[];
 }
 

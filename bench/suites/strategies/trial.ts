@@ -32,7 +32,7 @@ export interface TrialContext
 
 type StrategyTrial = Trial<StrategyCell>;
 
-/** The loads of a service, and what its stores had left to settle. */
+/** The loads of a service, and what its stores had not settled. */
 interface Loaded {
   readonly measured: readonly Measured[];
   readonly settled: Awaited<ReturnType<typeof settle>>;
@@ -90,7 +90,7 @@ async function load(
 
 const noPostLoad: StrategyResult['postLoad'] = { paid: 0, cancelled: 0, refundDue: 0 };
 
-/** None is cancelled when there may be more orders than units: the audit could not see by how many a sale was oversold. */
+/** No order is cancelled if there may be more orders than units: the audit could not count the oversold units. */
 function ordersFor({ history, stock, saleIds }: Measured): {
   readonly orderIds: readonly string[];
   readonly mayCancel: boolean;
@@ -146,14 +146,14 @@ async function judge(
   return results;
 }
 
-/** Whether orders reached the stock; those that were closed since then count. */
+/** Whether orders reached the stock; those closed since then count, too. */
 function reachedStock({ postgres }: StoresSnapshot): boolean {
   if (isUnreadable(postgres)) return false;
   const { id, stock } = postgres.sale;
   return postgres.orders.filter(({ saleId }) => saleId === id).length >= stock;
 }
 
-/** "history-1-global-lock-redis-sell-out.jsonl": round, strategy, lock; then where on the axes, and which load. */
+/** "history-1-global-lock-redis-sell-out.jsonl": round, strategy, lock; then the point on the axis, and the load. */
 function historyName({ round, cell, point }: StrategyTrial, load: string, sweep: string | null): string {
   const axis = sweep === 'rtt' ? `rtt${point.rttMs}` : sweep === 'sales' ? `sales${point.sales}` : '';
   const parts = [round, cell.strategy, cell.lock ?? '', cell.control ? 'control' : '', axis, load];
@@ -168,12 +168,12 @@ function strangeIn({ history, strangeAnswers, load: kind }: Measured): string[] 
     findings.push(`${quantity(strange, 'answer')} outside the contract, such as ${examples}`);
   }
   const silent = history.filter(({ completedUs }) => completedUs === null).length;
-  // A closed loop is cut off: the attempts then in flight have no answer.
+  // A closed loop is cut off: attempts in flight then have no answer.
   if (silent > 0 && kind !== 'closed') findings.push(`${quantity(silent, 'attempt')} without any answer`);
   return findings;
 }
 
-/** Beside the loads: round trips once for each strategy, since they are properties of the code; pgbench in each round. */
+/** Measures round trips once for each strategy, since they are properties of the code, and pgbench in each round. */
 async function measureOnce(
   { cell: { strategy, lock, control, inPostgres }, round, number }: StrategyTrial,
   { databaseUrl, redisUrl }: StoresToAudit,

@@ -19,7 +19,7 @@ import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
 
 interface TasksResult extends TrialBase {
-  /** Delivered a second, from the first one until half are. */
+  /** Tasks delivered per second, from the first until half are. */
   readonly perSecond: number;
   /** Deliveries of tasks that had been delivered before. */
   readonly repeats: { readonly beforeKill: number; readonly afterKill: number };

@@ -112,7 +112,7 @@ interface Plans {
  * A connection with more informative errors that closes when a reply is late, or when its server becomes read-only. A commit whose
  * wait for the synchronous standby was cancelled fails, although Postgres answers success with a warning.
  *
- * An error while connecting is marked as such: no statement was sent (see failures.ts). Prisma returns the connection of a failed
+ * An error while connecting is marked as such: no statement was sent (see failures/postgres.ts). Prisma returns the connection of a failed
  * transaction to the pool as if it were clean; unless the connection is closed, its next user would run inside that
  * transaction.
  */

@@ -100,7 +100,7 @@ afterAll(async () => {
   }
 });
 
-/** Sends bytes, and reads until the connection ends or is silent. The order of headers and the date do not count. */
+/** Sends bytes, and reads until the connection ends or is silent. @returns the answers, headers sorted and without Date */
 async function send(port: number, bytes: string | Buffer, endAfter = false): Promise<string[]> {
   const socket = connect(port, '127.0.0.1');
   let text = '';
@@ -125,7 +125,7 @@ async function send(port: number, bytes: string | Buffer, endAfter = false): Pro
   });
 }
 
-/** @returns what both answered, once they are seen to be the same */
+/** Expects both to answer the same. @returns the answers */
 async function both(bytes: string | Buffer, endAfter = false): Promise<string[]> {
   const answers: string[][] = [];
   const attempts: string[][] = [];

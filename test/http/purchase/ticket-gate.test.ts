@@ -1,4 +1,4 @@
-/** Purchases with tickets on a running service: unusual and malformed requests, and the instants at which a turn begins and ends. */
+/** Purchases with tickets on a running service: unusual and malformed requests, and the instants when a turn begins and ends. */
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { clientAddresses } from '../../../src/access/client-address.ts';
@@ -78,7 +78,7 @@ describe('a purchase with a ticket', () => {
     const { id } = await createSale(service.url, 1);
     const answer = await exchange(head(path(id), ticketOf(id, 'ann')) + rest, (text) => text.endsWith('}'));
     expect(statusIn(answer)).toBe(201);
-    // The same forms with another ticket than the service's.
+    // The same form with a ticket that another key signed.
     const forged = head(path(id), ticketOf(id, 'ben', foreign)) + rest;
     expect(statusIn(await exchange(forged, (text) => text.endsWith('}')))).toBe(401);
     expect(await ordersOf(id)).toEqual([{ user_id: 'ann' }]);
@@ -108,7 +108,7 @@ describe('a purchase with a ticket', () => {
     const bytes = `${head(`/sales/${id}/orders`, ticketOf(id, 'ann'))}Content-Length: 2\r\n\r\n{`;
     const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
     await new Promise((resolve) => socket.write(bytes, resolve));
-    // Answered after the bytes of the other connection have been read.
+    // These are answered after the bytes of the other connection have been read.
     for (let n = 0; n < 20; n++) await call(`${service.url}/healthz`);
     socket.destroy();
     expect(await ordersOf(id)).toEqual([]);

@@ -1,4 +1,4 @@
-/** What errors of the stores mean. Those of Postgres are its own, as pg and as Prisma give them on. */
+/** What errors of the stores mean. Those of Postgres are real, as pg and Prisma pass them on. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { limits } from '../../../src/config/limits.ts';
 import { storeFailure } from '../../../src/store/failures/any-store.ts';
@@ -30,7 +30,7 @@ const errorOf = (work: Promise<unknown>): Promise<unknown> =>
     (error) => error,
   );
 
-/** The same error as both ways tell it. */
+/** The same error through pg, Prisma and its transactions. */
 function raised(state: string): Promise<unknown[]> {
   const statement = `DO $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '${state}'; END $$`;
   return Promise.all([
@@ -48,7 +48,7 @@ describe('an answer of Postgres', () => {
       'unavailable',
       ['55000', '55006', '55P03', '57000', '57014', '57P01', '57P03', '58000', '58030', 'XX000'],
     ],
-    ['unavailable', ['08000', '08001', '08003', '08006']], // a trigger's: the statement was rolled back
+    ['unavailable', ['08000', '08001', '08003', '08006']], // raised by a trigger: the statement was rolled back
     ['rejected', ['23000', '23502', '23503', '23505', '23514', '23P01', 'P0001', 'ST002']],
     ['unknown', ['40003']],
   ])('is %s: %s', async (kind, states) => {

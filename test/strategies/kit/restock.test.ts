@@ -1,4 +1,4 @@
-/** A cut takes unreserved units only, also of a sale that Redis must load first. Both stores are real. */
+/** A cut takes unreserved units only, even from a sale that Redis must load first. Both stores are real. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { TcpProxy } from '../../../lab/proxy.ts';
 import { createRedisLock } from '../../../src/locks/redis.ts';
@@ -62,7 +62,7 @@ it.each(['was never opened', 'was opened in another epoch'])('cuts a sale that %
   }
   expect(await strategy.restock(saleId, -7)).toBe('below-sold');
   expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(6);
-  expect(await strategy.restock(saleId, -6)).toMatchObject({ stock: 4, remaining: 4 }); // reserved, all of them
+  expect(await strategy.restock(saleId, -6)).toMatchObject({ stock: 4, remaining: 4 }); // all of them reserved
   expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(0);
 });
 
@@ -90,7 +90,7 @@ it.each([
   try {
     const sales = saleTable(behind);
     const { strategy, saleId } = await openSale({ ...saleTable(postgres), restock: sales.restock });
-    // A connection is there already, or none can be made.
+    // One case has an open connection; the other can make none.
     if (how === 'lose-replies') await sales.get(saleId);
     link.set(how);
     const failed = await strategy.restock(saleId, -5).then(

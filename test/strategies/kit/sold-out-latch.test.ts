@@ -1,5 +1,5 @@
 /**
- * What a process knows of a sale that is sold out. Each test has its own two processes: a latch is forgotten 10 s after its
+ * What a process knows about a sold-out sale. Each test has its own two processes: a latch is forgotten 10 s after its
  * last use, so a count over the sales of several tests can fall at any moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -23,7 +23,7 @@ async function isLatched(url: string): Promise<boolean> {
   return /^stampede_sold_out_latches 1$/m.test(String(body.text));
 }
 
-/** Sells a sale out, until both processes have latched it. */
+/** Sells a sale out, and waits until both processes latch it. */
 async function soldOut(stock: number): Promise<{ saleId: number; orders: Map<string, string> }> {
   const { id } = await createSale(a, stock);
   const buyers = users(stock, `owner-${id}`);
@@ -41,7 +41,7 @@ async function soldOut(stock: number): Promise<{ saleId: number; orders: Map<str
   return { saleId: id, orders: new Map(buyers.map((user, i) => [user, String(placed[i]!.body.orderId)])) };
 }
 
-/** Scripts that Redis ran. */
+/** How many scripts Redis has run. */
 async function scripts(): Promise<number> {
   const stats = await scene.stores.redis.info('commandstats');
   const calls = (name: string) => Number(new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
@@ -56,7 +56,7 @@ describe('a process with a sold-out latch', () => {
     const answers = await Promise.all(users(2_000, 'stranger').map((user) => buy(a, saleId, user)));
     const periods = (performance.now() - startedMs) / 40;
     expect(answers.every(({ problem }) => problem === 'sold-out')).toBe(true);
-    // Two processes confirm their latch; the reaper scans each sale once a second; the filter takes a few for buyers.
+    // Two processes confirm their latch; the reaper scans each sale once a second; the filter mistakes a few customers for buyers.
     expect(await scripts()).toBeLessThan(before + 2 * periods + 300);
     for (const [user, orderId] of orders) {
       const again = await attempt(a, saleId, user);
@@ -75,7 +75,7 @@ describe('a process with a sold-out latch', () => {
         const user = `crowd-${i}-${n}`;
         const { status, problem } = await attempt(i % 2 ? a : b, saleId, user);
         if (status === 201) sold.push(user);
-        else expect(['sold-out', 'busy']).toContain(problem); // a machine that stood still asks Redis again, with all others
+        else expect(['sold-out', 'busy']).toContain(problem); // after a pause of the machine, all ask Redis again
       }
     });
     for (const [i, orderId] of [...orders.values()].entries()) {
@@ -92,7 +92,7 @@ describe('a process with a sold-out latch', () => {
     expect(sold).toHaveLength(20);
     const { rows } = await scene.stores.sql.query('SELECT sold, stock FROM sales WHERE id = $1', [saleId]);
     expect(rows).toEqual([{ sold: 20, stock: 20 }]);
-    // Later buyers are in the filter, though both processes have latched the sale again.
+    // Both processes have latched the sale again, with the later buyers in the filter.
     await eventually(
       async () => (await attempt(a, saleId, 'x')).problem,
       (problem) => problem === 'sold-out',
