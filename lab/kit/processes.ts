@@ -13,7 +13,7 @@ process.on('exit', () => {
   for (const child of running) child.kill('SIGKILL');
 });
 
-/** How long to wait, at most. */
+/** The limits of a wait. */
 export interface Wait {
   /** 60 s by default. */
   readonly withinMs?: number;
@@ -22,9 +22,9 @@ export interface Wait {
 
 export interface Started extends AsyncDisposable {
   readonly pid: number;
-  /** Resolves with "ended with code 0", or what it was instead. */
+  /** Resolves with "ended with code 0", or how else it ended. */
   readonly ended: Promise<string>;
-  /** Fires when it ends before it was disposed of; the reason shows its last lines. */
+  /** Fires if the process ends before its disposal; the reason shows its last lines. */
   readonly died: AbortSignal;
   /** The last lines of its output, the oldest first. */
   tail(): readonly string[];
@@ -33,7 +33,7 @@ export interface Started extends AsyncDisposable {
   until<T>(watch: (found: (value: T) => void) => void, wait?: Wait): Promise<T>;
 }
 
-/** What every message of a program has. A message without a kind belongs to another protocol, such as that of `node --watch`. */
+/** Part of every message of a program. A message without a kind belongs to another protocol, such as that of `node --watch`. */
 interface Message {
   readonly kind: string;
 }
@@ -80,9 +80,9 @@ export function startProgram<To extends object, From extends Message>(
 }
 
 interface Watched {
-  /** For messages; left out: the program. */
+  /** Name in messages; by default the program. */
   readonly name?: string;
-  /** Between SIGTERM and SIGKILL when it is disposed of. */
+  /** Time between SIGTERM and SIGKILL at its disposal. */
   readonly exitMs?: number;
   readonly onLine?: (line: string) => void;
 }
@@ -90,7 +90,7 @@ interface Watched {
 export interface ToolOptions extends Watched {
   readonly command: readonly string[];
   readonly cwd?: string;
-  /** All of the environment; left out: that of the bench. */
+  /** The whole environment; by default that of the bench. */
   readonly env?: NodeJS.ProcessEnv;
   /** The end of its standard input ends it, not SIGTERM. */
   readonly endsWithInput?: boolean;
@@ -146,13 +146,17 @@ function watched(child: ChildProcess, { name, exitMs = 5_000, onLine }: Watched)
     signal: (signal) => void child.kill(signal),
     until: (watch, { withinMs = 60_000, signal } = {}) =>
       new Promise((resolve, reject) => {
-        const timer = setTimeout(() => reject(failure(`was silent for ${withinMs} ms`)), withinMs);
-        const abort = (): void => reject(signal?.reason);
+        const fail = (error: unknown): void => {
+          settle();
+          reject(error);
+        };
+        const timer = setTimeout(() => fail(failure(`was silent for ${withinMs} ms`)), withinMs);
+        const abort = (): void => fail(signal?.reason);
         const settle = (): void => {
           clearTimeout(timer);
           signal?.removeEventListener('abort', abort);
         };
-        void ended.then((how) => reject(failure(how))).then(settle);
+        void ended.then((how) => fail(failure(how)));
         watch((value) => {
           settle();
           resolve(value);

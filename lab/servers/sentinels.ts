@@ -1,5 +1,5 @@
 /**
- * A Redis primary with replicas, and three Sentinels that fail over to one of them. For suites, and for tests.
+ * A Redis primary with replicas, and three Sentinels that fail over to a replica. For suites, and for tests.
  *
  *   services ──▶ Sentinels: where is the primary? ──▶ [link] primary ══replication══▶ [link] replica
  *
@@ -17,9 +17,9 @@ import { eagerPrimary } from './redis.ts';
 
 const SERVICE = 'sale-primary';
 const SENTINELS = 3;
-/** How long a server is silent before a Sentinel calls it down; the field's usual 30 s would be all that a test measures. */
+/** How long a server is silent before a Sentinel calls it down; the usual 30 s would dominate what a test measures. */
 const DOWN_AFTER_MS = 500;
-/** What a Sentinel logs once it runs. Another process may have taken its port. */
+/** Logged by a Sentinel once it runs. Another process may have taken its port. */
 const MONITORS = '+monitor';
 const PORT_TRIES = 5;
 /** Longer than a failover on a slow machine, with a second try of the Sentinels. */
@@ -36,11 +36,11 @@ export interface Sentinels extends AsyncDisposable {
   client(): Promise<Redis>;
   /** Cuts a server off: what is sent to it, or by it, is lost. */
   cut(server: RedisServer): void;
-  /** Stops the first Sentinel of the URL; it is asked first. @returns what lets it continue */
+  /** Pauses the URL's first Sentinel, which clients ask first. @returns what resumes it */
   freezeFirst(): () => void;
   /** Sets how long a server has to be silent before a Sentinel calls it down. */
   setDownAfter(ms: number): Promise<void>;
-  /** Sets how long the Sentinels leave what `cutReplication` did; also the pause between two failovers. */
+  /** Sets the time until the Sentinels undo `cutReplication`; also the pause between two failovers. */
   setFailoverTimeout(ms: number): Promise<void>;
   /** Ends the cut. */
   heal(server: RedisServer): void;
@@ -55,12 +55,12 @@ export interface Sentinels extends AsyncDisposable {
 }
 
 export interface SentinelOptions {
-  /** How long the Sentinels leave what `cutReplication` did; by default 3 s. */
+  /** Time until the Sentinels undo `cutReplication`; by default 3 s. */
   readonly failoverTimeoutMs?: number;
   readonly replicas?: number;
   /** Further arguments of the servers; they win. */
   readonly args?: readonly string[];
-  /** What servers and Sentinels run; by default the Redis that is installed. */
+  /** The program of servers and Sentinels; by default the installed Redis. */
   readonly program?: string;
 }
 
@@ -157,7 +157,7 @@ function startServers(folder: string, { args = [], program }: SentinelOptions) {
   };
 }
 
-/** @param processes where those that run are added @returns their ports */
+/** @param processes receives the running Sentinels @returns their ports */
 async function startSentinels(
   folder: string,
   command: string,
@@ -183,12 +183,12 @@ async function startSentinels(
     if (started.end() === null) {
       processes.push(started);
       ports.push(port);
-    } else if (tries === PORT_TRIES) throw new Error(`a Sentinel did not start:\n${started.tail()}`);
+    } else if (tries >= PORT_TRIES) throw new Error(`a Sentinel did not start:\n${started.tail()}`);
   }
   return ports;
 }
 
-/** Until each Sentinel knows the others and the replicas: a failover is possible then. */
+/** Waits until a Sentinel knows the others and the replicas: then it can fail over. */
 async function untilReady(port: number, replicas: number): Promise<void> {
   const sentinel = new Redis(port, { retryStrategy: () => 100 });
   sentinel.on('error', () => {}); // it may not listen yet
