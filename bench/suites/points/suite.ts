@@ -212,7 +212,8 @@ export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
         text: 'Each client awards points to a different user, so that none waits for the lock of another.',
         charts: [
           ranking('awardsPerSecond'),
-          bars('Awards and repeats a second', 'awardsPerSecond', 'repeatsPerSecond'),
+          bars('Awards a second', 'awardsPerSecond'),
+          bars('Repeats a second', 'repeatsPerSecond'),
         ],
       },
     ],
