@@ -4,9 +4,9 @@ import type { Chart } from './suite.ts';
 /** Bars by rank, each with its interval and its verdict. */
 export const ranking = (metric: string): Chart => ({ kind: 'ranking', metric });
 
-/** Bars of one metric. */
-export const bars = (title: string, metric: string): Chart => ({
-  ...{ kind: 'bars', title, metrics: [metric], stacked: false },
+/** Bars of one metric, or of several, each by itself. */
+export const bars = (title: string, ...metrics: readonly string[]): Chart => ({
+  ...{ kind: 'bars', title, metrics, stacked: false },
 });
 
 /** Bars of metrics that are parts of a whole. */

@@ -3,8 +3,8 @@ import { parseArgs } from 'node:util';
 import { z } from 'zod';
 import { unknownOption } from '../../src/config/suggest.ts';
 
-/** `seconds` become ms. `names` and `numbers` are separated by commas. */
-type Kind = 'flag' | 'whole' | 'number' | 'seconds' | 'numbers' | 'names' | 'choice' | 'text';
+/** `seconds` become ms. `names`, `wholes` and `numbers` are separated by commas. */
+type Kind = 'flag' | 'whole' | 'number' | 'seconds' | 'wholes' | 'numbers' | 'names' | 'choice' | 'text';
 
 export interface OptionSpec {
   readonly kind: Kind;
@@ -131,7 +131,16 @@ export function optionLines(specs: OptionSpecs, common: OptionSpecs = commonSpec
 function placeholder({ kind, choices = [] }: OptionSpec): string {
   if (kind === 'choice') return choices.join('|');
   const n = 'n';
-  return { flag: '', whole: n, number: n, seconds: 's', numbers: 'n,m', names: 'a,b', text: 'text' }[kind];
+  return {
+    flag: '',
+    whole: n,
+    number: n,
+    seconds: 's',
+    wholes: 'n,m',
+    numbers: 'n,m',
+    names: 'a,b',
+    text: 'text',
+  }[kind];
 }
 
 /** Reads the options in `specs`, and adds each mistake to `mistakes`. */
@@ -184,6 +193,8 @@ function schemaOf({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec): 
       return number(decimal).transform((seconds) => Math.round(seconds * 1_000));
     case 'numbers':
       return list(number(decimal));
+    case 'wholes':
+      return list(number(whole));
     case 'names':
       return list(z.string().regex(word));
     case 'choice':
@@ -198,6 +209,10 @@ function schemaOf({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec): 
 function wanted({ kind, min = 0, max = Infinity, choices = [] }: OptionSpec): string {
   if (kind === 'choice') return `one of ${choices.join(', ')}`;
   if (kind === 'names') return 'names with commas between them, without spaces';
-  const whats = { whole: 'a whole number', numbers: 'numbers with commas, each', number: 'a number' };
-  return `${whats[kind as keyof typeof whats] ?? whats.number} from ${min} to ${max}`;
+  const whats = {
+    whole: 'a whole number',
+    wholes: 'whole numbers with commas, each',
+    numbers: 'numbers with commas, each',
+  };
+  return `${whats[kind as keyof typeof whats] ?? 'a number'} from ${min} to ${max}`;
 }

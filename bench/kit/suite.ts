@@ -128,7 +128,7 @@ type Keys = readonly string[];
 export type Chart =
   /** Bars by rank, each with its interval and its verdict. */
   | { readonly kind: 'ranking'; readonly metric: string }
-  /** Bars of one metric, or of several stacked. */
+  /** Bars of one metric, or of several: stacked, or each by itself. */
   | { readonly kind: 'bars'; readonly title: string; readonly metrics: Keys; readonly stacked: boolean }
   /** One line per cell from percentile to percentile: p50, p90, p99. */
   | { readonly kind: 'range'; readonly title: string; readonly metrics: Keys }

@@ -28,11 +28,11 @@ export async function runTool({ command, env, signal, durationMs, withinMs, onLi
   const killAfter = (ms: number) => timers.push(setTimeout(() => tool.signal('SIGKILL'), ms));
   let isEnding = false;
   const end = (): void => {
+    if (signal.aborted) killAfter(interruptMs);
     if (isEnding) return;
     isEnding = true;
     readCpu();
     tool.signal('SIGINT');
-    if (signal.aborted) killAfter(interruptMs);
   };
   await using tool = startTool({
     command,

@@ -246,9 +246,11 @@ export class Race {
   }
 }
 
-/** The first `customers` arrival times, µs, of a Poisson process of twice the mean duration. */
+/** The first `customers` arrival times, µs, of a Poisson process. */
 function arrivals(customers: number, ratePerSecond: number, seed: number): Float64Array {
   const meanMs = (customers / ratePerSecond) * 1_000;
-  const enough = poisson({ ratePerSecond, durationMs: 2 * meanMs + 1_000, seed });
-  return enough.slice(0, customers);
+  for (let durationMs = 2 * meanMs + 1_000; ; durationMs *= 2) {
+    const enough = poisson({ ratePerSecond, durationMs, seed });
+    if (enough.length >= customers) return enough.slice(0, customers);
+  }
 }

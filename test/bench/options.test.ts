@@ -57,7 +57,7 @@ describe('options', () => {
     expect(mistakes(...given.split(' '))).toEqual([
       '--rounds 0: must be a whole number from 1 to 100',
       'there is no option --durations; did you mean "--duration"?',
-      '--connections 1e3: must be numbers with commas, each from 1 to 10000',
+      '--connections 1e3: must be whole numbers with commas, each from 1 to 10000',
       '"2" is not an option; --help lists them',
       '--sales 1,2: takes one number, or a list with --sweep sales',
       '--load wide: there is closed (capacity), open (selling out) and k6 (its scripts)',

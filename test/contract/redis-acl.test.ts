@@ -203,7 +203,7 @@ describe('the user of the page', () => {
       readdirSync(new URL(folder, root), { recursive: true, encoding: 'utf8' })
         .filter((file) => /\.(ts|lua)$/.test(file))
         .map((file) => readFileSync(new URL(`${folder}/${file}`, root), 'utf8'));
-    const sources = ['lua', 'src/access', 'src/store/redis', 'src/locks', 'src/strategies/redis']
+    const sources = ['lua', 'src/access', 'src/store/redis', 'src/locks', 'src/strategies']
       .flatMap(read)
       .join('\n');
     const byClient = ['auth', 'client|setinfo', 'hello', 'select', 'eval', 'evalsha', 'incrby']; // ioredis, rate-limiter-flexible

@@ -2,6 +2,7 @@
  * report.html: the whole report as one self-contained page, without scripts except for the button `none`. On the first screen are
  * the sentence and the ranking; then the suite's other charts; then tables. Checkboxes switch cells off in all charts at once.
  */
+
 import { readFileSync } from 'node:fs';
 import type { Results } from '../results.ts';
 import type { Chart, Section } from '../suite.ts';
@@ -11,7 +12,7 @@ import { matrixGrid } from './matrix.ts';
 import { quantity } from './numbers.ts';
 import { palette } from './palette.ts';
 import { curvePanels, sweepPanels } from './panels.ts';
-import { cellNames, compared, groupsOf, sweptBy } from './rows.ts';
+import { cellNames, compared, groupsOf, metricOf, sweptBy } from './rows.ts';
 import { allTables, glossary, goalsTable, type Table } from './table.ts';
 import { notices, prose, sentence } from './words.ts';
 
@@ -110,7 +111,13 @@ function drawnChart(chart: Chart, id: string, all: readonly Results[], names: re
   }
   const measured = chart.metrics.filter((key) => drawn.rows.some(({ values }) => values[key] !== undefined));
   if (results.smoke || measured.length === 0) return nothing;
-  return titled(chart.title, (chart.kind === 'range' ? rangeBars : valueBars)(drawn, measured));
+  if (chart.kind === 'range') return titled(chart.title, rangeBars(drawn, measured));
+  if (chart.stacked || measured.length === 1) return titled(chart.title, valueBars(drawn, measured));
+  // A sum of metrics that are no parts of a whole says nothing.
+  const each = measured.map(
+    (key) => html`<h4>${metricOf(results, key).title}</h4>${valueBars(drawn, [key])}`,
+  );
+  return titled(chart.title, html`${each}`);
 }
 
 const titled = (title: string, chart: Markup): Markup =>

@@ -59,6 +59,8 @@ export interface LockOrder {
 export async function runLockTrial(clients: Clients, order: LockOrder): Promise<LockTrial> {
   const { lock, fault, folder, clock } = order;
   await mkdir(folder, { recursive: true });
+  // Declared first, so that it goes last: the servers write into the folder until they end.
+  await using _ = { [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }) };
   const replicas = lock.servers === 'redis-replica' ? 2 : fault.name === 'split-brain' ? 1 : 0;
   const group = fault.group ?? null;
   const program = lock.servers === 'valkey' ? await findValkey() : null;
@@ -83,7 +85,6 @@ export async function runLockTrial(clients: Clients, order: LockOrder): Promise<
   } finally {
     await Promise.all(CLIENTS.map((client) => close(clients, client)));
     await Promise.all(Object.values(links).flatMap((all) => all.map((link) => link.close())));
-    await rm(folder, { recursive: true, force: true });
   }
 }
 

@@ -190,7 +190,7 @@ export const innodbSuite: Suite<Options, InnodbCell, InnodbResult> = {
   title: 'Shows what InnoDB locks, its deadlocks by unique keys, and a hot row beside Postgres.',
   help: `It starts a MariaDB, or uses that of MARIADB_URL, whose user may create databases. Postgres as for npm run bench.`,
   options: {
-    connections: { kind: 'numbers', min: 1, max: 200, help: 'on the hot row (1,16; smoke 4)' },
+    connections: { kind: 'wholes', min: 1, max: 200, help: 'on the hot row (1,16; smoke 4)' },
     duration: { kind: 'seconds', min: 0.1, max: 60, help: 'seconds of each way to sell it (3; smoke 0.3)' },
   },
   rounds: { canonical: 5, smoke: 1 },

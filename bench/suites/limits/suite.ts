@@ -90,7 +90,7 @@ const specs = ({ connections, seconds, pin }: Kind): OptionSpecs => ({
   profile: { kind: 'flag', help: 'profile the service: with lua, unless --cells names others' },
   duration: { kind: 'seconds', min: 0.1, max: 3_600, help: `seconds of each step (${seconds}; smoke 0.5)` },
   warmup: { kind: 'seconds', min: 0, max: 3_600, help: 'seconds of the same load before (10; smoke 0.5)' },
-  connections: { kind: 'numbers', min: 1, max: 10_000, help: `the last one leads (${connections.join()})` },
+  connections: { kind: 'wholes', min: 1, max: 10_000, help: `the last one leads (${connections.join()})` },
   pin: { kind: 'choice', choices: pins, help: `split: ${pinned} (${pin})` },
   generator: { kind: 'choice', choices: generatorNames, help: 'what makes the load (wrk, if installed)' },
 });

@@ -168,7 +168,7 @@ export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
   title: 'Compares points awarded by the unique key and under a lock, also while locks are lost.',
   help: 'Stores as for npm run bench. LOCK is redis.',
   options: {
-    processes: { kind: 'numbers', min: 1, max: 16, help: 'how many processes (1,8; smoke 2)' },
+    processes: { kind: 'wholes', min: 1, max: 16, help: 'how many processes (1,8; smoke 2)' },
     clients: { kind: 'whole', min: 1, max: 256, help: 'clients of all processes together (16)' },
     duration: { kind: 'seconds', min: 0.1, max: 60, help: 'of each of the three phases (3; smoke 1)' },
   },
@@ -212,8 +212,7 @@ export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
         text: 'Each client awards points to a different user, so that none waits for the lock of another.',
         charts: [
           ranking('awardsPerSecond'),
-          bars('Awards a second', 'awardsPerSecond'),
-          bars('Repeats a second', 'repeatsPerSecond'),
+          bars('Awards and repeats a second', 'awardsPerSecond', 'repeatsPerSecond'),
         ],
       },
     ],

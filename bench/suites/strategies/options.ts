@@ -41,7 +41,7 @@ export const specs: OptionSpecs = {
   load: { kind: 'names', help: 'closed: capacity. open: selling out. k6: its scripts (closed,open)' },
   duration: sized('seconds', 0.1, hour, 'seconds of steady state that are measured (5; smoke 0.6)'),
   warmup: sized('seconds', 0, hour, 'seconds of the same load before, on another sale (3; smoke 0.3)'),
-  connections: sized('numbers', 1, 10_000, 'of capacity; all are ranked at the first (64,16,256; smoke 32)'),
+  connections: sized('wholes', 1, 10_000, 'of capacity; all are ranked at the first (64,16,256; smoke 32)'),
   stock: sized('whole', 1, 2_147_483_647, 'units of the sell-out (4000; smoke 200)'),
   rate: sized('whole', 1, 100_000, 'arrivals a second of the sell-out (2000; smoke 1000)'),
   'sell-out': sized('seconds', 0.1, hour, 'seconds that a sell-out takes at most (30; smoke 6)'),
@@ -52,7 +52,7 @@ export const specs: OptionSpecs = {
     1_000,
     'ms that a proxy adds to a round trip to the stores (0; --sweep rtt 0,1,5)',
   ),
-  sales: sized('numbers', 1, 1_000, 'sales at the same time (1; --sweep sales 1,10,100)'),
+  sales: sized('wholes', 1, 1_000, 'sales at the same time (1; --sweep sales 1,10,100)'),
   generator: {
     kind: 'choice',
     choices: generatorNames,
@@ -69,7 +69,6 @@ export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mist
   }
   const usual = smoke ? [32] : sweep === null ? [64, 16, 256] : [64];
   const ladder = given.numbers('connections', sweep === 'connections' ? axes.connections : usual);
-  if (ladder.some((n) => !Number.isInteger(n))) mistakes.push('--connections: must be whole numbers');
   const values = (axis: 'rtt' | 'sales', name: string, fallback: number): readonly number[] => {
     const all = given.numbers(name, axis === sweep ? axes[axis] : [fallback]);
     if (axis !== sweep && all.length > 1)

@@ -158,7 +158,7 @@ export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
   options: {
     pick: { kind: 'names', help: 'which values of TASK_PICK (skip-locked,lock)' },
     tasks: { kind: 'whole', min: 10, max: 100_000, help: 'tasks of a trial (6000; smoke 200)' },
-    processes: { kind: 'numbers', min: 1, max: 16, help: 'how many processes (1,2,4; smoke 2)' },
+    processes: { kind: 'wholes', min: 1, max: 16, help: 'how many processes (1,2,4; smoke 2)' },
   },
   rounds: { canonical: 5, smoke: 1 },
   read: (given, { smoke }) => ({
