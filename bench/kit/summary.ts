@@ -124,8 +124,12 @@ type Values = SummaryRow['values'];
 
 function valuesOf({ metrics }: Judged, results: readonly TrialBase[]): Values {
   const values = metrics.flatMap((metric): [string, Values[string]][] => {
-    const rounds = results.map((result) => [result.round, metric.read(result)] as const);
-    const byRound = [...new Map(rounds.filter((one): one is [number, number] => one[1] !== null))];
+    const first = new Map<number, number>(); // of two loads that measure it, the first one counts
+    for (const result of results) {
+      const value = metric.read(result);
+      if (value !== null && !first.has(result.round)) first.set(result.round, value);
+    }
+    const byRound = [...first];
     const over = interval(byRound.map(([, value]) => value));
     return over === null ? [] : [[metric.key, { ...over, byRound: byRound.sort(([a], [b]) => a - b) }]];
   });

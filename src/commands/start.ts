@@ -13,6 +13,7 @@ import cluster from 'node:cluster';
 import { randomBytes } from 'node:crypto';
 import closeWithGrace from 'close-with-grace';
 import type { Logger } from 'pino';
+import { readArguments } from '../config/arguments.ts';
 import { type Config, parseEnv, unreadNames } from '../config/env.ts';
 import { loadEnvFile } from '../config/env-file.ts';
 import { OperatorError } from '../config/errors.ts';
@@ -32,9 +33,18 @@ import {
 import { onStopMessage, reportServing, startWorkers } from '../service/workers.ts';
 import { strategies } from '../strategies/registry.ts';
 
+const HELP = `npm start starts the service. Its settings are variables of the environment, or of the file .env: PORT=4000 npm start
+.env.example lists them, docs/reference/configuration.md explains them.
+`;
+
 const closers = new Closers();
 
 async function main(): Promise<void> {
+  const { values } = readArguments({ check: { type: 'boolean' }, help: { type: 'boolean' } });
+  if (values.help) {
+    process.stdout.write(HELP);
+    return;
+  }
   const fileNames = cluster.isPrimary ? loadEnvFile() : []; // workers inherit what it read
   const config = parseEnv(process.env, choices, fileNames);
   const log = await createLogger({
@@ -53,7 +63,7 @@ async function main(): Promise<void> {
   });
   stopOnSignals(() => closing.close(), log);
   try {
-    await start(config, log);
+    await start(config, values.check === true, log);
   } catch (error) {
     closing.uninstall();
     await closeAll();
@@ -61,7 +71,8 @@ async function main(): Promise<void> {
   }
 }
 
-async function start(given: Config, log: Logger): Promise<void> {
+/** @param isCheck ends before the local stores */
+async function start(given: Config, isCheck: boolean, log: Logger): Promise<void> {
   const adminAddress = adminAddressOf(given);
   if (cluster.isPrimary) {
     await checkAddress(given);
@@ -69,7 +80,7 @@ async function start(given: Config, log: Logger): Promise<void> {
   }
   const parse = (changes: object) => parseEnv({ ...process.env, ...changes }, choices);
   const { config, notice } = await withAvailableRedis(given, parse, log);
-  if (process.argv.includes('--check')) return checkStores(config);
+  if (isCheck) return checkStores(config);
   if (notice !== null) log.warn(notice);
   const urls = await findStores(config, log, (stop) => closers.add(stop));
   if (cluster.isPrimary) await migrateStores(urls, log);

@@ -1,4 +1,4 @@
-/** The command lines of `npm run reconcile` and `npm run audit`. */
+/** The command lines of `npm start`, `npm run reconcile` and `npm run audit`. */
 import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { OperatorError } from './errors.ts';
 import { suggestion, unknownOption } from './suggest.ts';

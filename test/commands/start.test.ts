@@ -84,6 +84,13 @@ describe('a file .env', () => {
   });
 });
 
+it('an argument is refused, and --help says where settings go', async () => {
+  const run = (argument: string) =>
+    promisify(execFile)(process.execPath, [entryOf('start'), argument]).catch((error) => error);
+  expect((await run('--port')).stderr).toBe('there is no option --port; --help lists them\n');
+  expect((await run('--help')).stdout).toContain('PORT=4000 npm start');
+});
+
 it.each(['1', '2'])('a taken port is reported before any store is contacted: WORKERS=%s', async (WORKERS) => {
   const other = createServer();
   await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));

@@ -62,7 +62,7 @@ it.each<[string, () => string]>([
   ['an order', () => `/orders/${orderId}`],
   ["a customer's order", () => `/sales/${saleId}/orders?userId=ann`],
 ])(
-  'a flood on %s: a customer beside it buys within 250 ms, and nothing is lost',
+  'a flood on %s: a customer beside it waits at most 250 ms longer, and nothing is lost',
   again,
   async (_name, path) => {
     const user = `polite-${++runs}`;
