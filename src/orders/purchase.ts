@@ -5,7 +5,7 @@
 import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { limits } from '../config/limits.ts';
 import type { Attempt } from '../domain/order.ts';
-import type { Outcome } from '../domain/outcome.ts';
+import type { Decision, Outcome, Superseded } from '../domain/outcome.ts';
 import type { AttemptTally } from '../metrics/attempt-tally.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import { newOrderId } from './order-id.ts';
@@ -13,7 +13,8 @@ import type { Settlement } from './settlement.ts';
 
 export interface PurchaseContext {
   readonly strategy: Strategy;
-  readonly settlement: Settlement;
+  /** Null: the strategy commits by itself. */
+  readonly settlement: Settlement | null;
   readonly shedder: LoadShedder;
   readonly tally: AttemptTally;
 }
@@ -31,7 +32,10 @@ export interface Purchases {
 
 export function createPurchases({ strategy, settlement, shedder, tally }: PurchaseContext): Purchases {
   const { knownSoldOut } = strategy;
-  const decideOnce = async (attempt: Attempt) => settlement.settle(await strategy.decide(attempt));
+  const decideOnce = async (attempt: Attempt) => {
+    const decision = await strategy.decide(attempt);
+    return settlement === null ? committed(decision) : settlement.settle(decision);
+  };
 
   async function decide(attempt: Attempt): Promise<Outcome> {
     let outcome = await decideOnce(attempt);
@@ -64,12 +68,18 @@ export function createPurchases({ strategy, settlement, shedder, tally }: Purcha
       const startedMs = performance.now();
       if (knownSoldOut?.isSoldOut(saleId, userId)) return counted(SOLD_OUT, startedMs);
       // Orders accepted ahead of their commit must not pile up without bound.
-      const isAdmitted = !settlement.isBehind && shedder.enter(client);
+      const isAdmitted = settlement?.isBehind !== true && shedder.enter(client);
       if (isAdmitted === false) return counted(OVERLOADED, startedMs);
       return admitted(saleId, userId, isAdmitted, startedMs);
     },
-    idle: () => settlement.idle(),
+    idle: async () => settlement?.idle(),
   };
+}
+
+function committed(decision: Decision): Outcome | Superseded {
+  if (decision.kind === 'reserved' || decision.kind === 'held')
+    throw new Error('a strategy without a mirror has made a reservation');
+  return decision;
 }
 
 const SOLD_OUT: Outcome = { kind: 'sold-out' };

@@ -51,20 +51,20 @@ export const createSettlement = (context: SettlementContext): Settlement => new 
 class Settling implements Settlement {
   readonly #context: SettlementContext;
   /** Whether customers get a 202 before the commit: see fate.ts. */
-  readonly #isAhead: boolean;
+  readonly #isPromised: boolean;
   readonly #background = new Set<Promise<unknown>>();
   /** Commits in progress by order id; repeats join the pending promise. */
   readonly #inProgress = new Map<string, Promise<Settled>>();
 
   constructor(context: SettlementContext) {
     this.#context = context;
-    this.#isAhead = context.confirm === 'accepted';
+    this.#isPromised = context.confirm === 'accepted';
   }
 
   settle(decision: Decision): Settled | Promise<Settled> {
     switch (decision.kind) {
       case 'reserved':
-        if (this.#isAhead && decision.isReplicated) return this.#acceptAhead(decision.reservation);
+        if (this.#isPromised && decision.isReplicated) return this.#acceptAhead(decision.reservation);
         return this.#commitOrRelease(decision.reservation);
       case 'held':
         return this.#replay(decision.reservation, decision.isReplicated);
@@ -73,7 +73,7 @@ class Settling implements Settlement {
     }
   }
   get isBehind(): boolean {
-    return this.#isAhead && this.#context.committer.waiting >= limits.acceptedBacklog;
+    return this.#isPromised && this.#context.committer.waiting >= limits.acceptedBacklog;
   }
   async idle(): Promise<void> {
     await Promise.all(this.#background);
@@ -112,7 +112,7 @@ class Settling implements Settlement {
 
   /** The outcome of an attempt with a claimed reservation. */
   async #conclude(reservation: ClaimedReservation, result: CommitResult): Promise<Settled> {
-    const fate = fateOf(reservation, result, this.#isAhead);
+    const fate = fateOf(reservation, result, this.#isPromised);
     try {
       return await carryOut(this.#context.mirror, reservation, fate);
     } catch (error) {
@@ -132,9 +132,9 @@ class Settling implements Settlement {
         const order = active ?? (await this.#context.orders.get(orderId));
         if (order) {
           await this.#context.postgres.replicated();
-          return isActive(order) ? { kind: 'replayed', order: placed(order) } : ORDER_JUST_CLOSED;
+          return isActive(order) ? { kind: 'replayed', order: orderIn(order) } : ORDER_JUST_CLOSED;
         }
-        if (this.#isAhead && isReplicated)
+        if (this.#isPromised && isReplicated)
           return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
         const outcome = this.#inProgress.get(orderId) ?? (await this.#claimAndSettle(reservation));
         if (outcome !== null) return replayOf(await outcome);
@@ -155,17 +155,6 @@ class Settling implements Settlement {
   }
 }
 
-/** The settlement of a strategy that commits by itself. */
-export const COMMITTED_ALREADY: Settlement = {
-  settle(decision) {
-    if (decision.kind === 'reserved' || decision.kind === 'held')
-      throw new Error('a strategy without a mirror has made a reservation');
-    return decision;
-  },
-  isBehind: false,
-  async idle() {},
-};
-
 /** Redis has not applied it yet: the customer may buy again in a moment. */
 const ORDER_JUST_CLOSED: Outcome = { kind: 'busy', reason: 'order-just-closed' };
 const RESERVATION_RELEASED: Outcome = { kind: 'busy', reason: 'reservation-released' };
@@ -184,6 +173,6 @@ const isActive = ({ status }: PlacedOrder) => status === 'pending' || status ===
 
 const idsOf = ({ orderId, saleId, userId }: Reservation) => ({ orderId, saleId, userId });
 
-function placed({ orderId, saleId, userId, status }: PlacedOrder): PlacedOrder {
+function orderIn({ orderId, saleId, userId, status }: PlacedOrder): PlacedOrder {
   return { orderId, saleId, userId, status };
 }

@@ -33,7 +33,7 @@ import { createLifecycle } from '../orders/lifecycle.ts';
 import { createOrderCommitter, type OrderCommitter } from '../orders/order-committer.ts';
 import { createPayments } from '../orders/payments.ts';
 import { createPurchases, type Purchases } from '../orders/purchase.ts';
-import { COMMITTED_ALREADY, createSettlement } from '../orders/settlement.ts';
+import { createSettlement } from '../orders/settlement.ts';
 import { ledger } from '../points/ledger.ts';
 import { addAuditEvent } from '../store/postgres/audit-log.ts';
 import { openPostgres } from '../store/postgres/pool.ts';
@@ -246,7 +246,7 @@ function openPurchases(
   const tally = attemptTally(instruments.registry, config.strategy);
   const settlement =
     mirror === null || committer === null
-      ? COMMITTED_ALREADY
+      ? null
       : createSettlement({ ...config, mirror, committer, postgres, orders, onError });
   return { purchases: createPurchases({ strategy, settlement, shedder, tally }), shedder };
 }

@@ -35,9 +35,9 @@ export function send(res: ServerResponse, { status, headers, body }: Reply): voi
 export function replyOf(saleId: number, outcome: Outcome): Reply {
   switch (outcome.kind) {
     case 'accepted':
-      return placed(outcome.durable ? 201 : 202, outcome.order, false);
+      return orderReply(outcome.durable ? 201 : 202, outcome.order, false);
     case 'replayed':
-      return placed(200, outcome.order, true);
+      return orderReply(200, outcome.order, true);
     case 'unknown':
       return rejected(saleId, outcome);
     case 'sold-out':
@@ -48,7 +48,7 @@ export function replyOf(saleId: number, outcome: Outcome): Reply {
 }
 
 /** Builds the JSON by hand: ids, states and numbers need no escaping. */
-function placed(status: number, order: PlacedOrder, replayed: boolean): Reply {
+function orderReply(status: number, order: PlacedOrder, replayed: boolean): Reply {
   const { orderId, saleId, userId } = order;
   const body = `{"orderId":"${orderId}","saleId":${saleId},"userId":"${userId}","status":"${order.status}","replayed":${replayed}}`;
   const headers = [
