@@ -210,7 +210,7 @@ class Linked implements LinkedCluster {
   }
 }
 
-/** @returns false while a member that did not hear the others in time considers the cluster down */
+/** @returns false while a member that got no ping of the others in time considers the cluster down */
 const migrate = ({ client }: ClusterMember, to: ClusterMember, key: string): Promise<boolean> =>
   client.call('MIGRATE', '127.0.0.1', to.port, key, 0, 5_000).then(
     () => true,

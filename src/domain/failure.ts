@@ -31,10 +31,17 @@ export type ExpectedFailure = Exclude<Failure, { kind: 'defect' }>;
 export class FailureError extends Error {
   override readonly name = 'FailureError';
   readonly code = 'ERR_STAMPEDE_STORE_FAILURE';
+  readonly store: 'postgres' | 'redis';
   readonly failure: ExpectedFailure;
 
-  constructor(kind: 'not-sent' | 'unavailable' | 'unknown', reason: string, message: string) {
+  constructor(
+    store: FailureError['store'],
+    kind: 'not-sent' | 'unavailable' | 'unknown',
+    reason: string,
+    message: string,
+  ) {
     super(message);
+    this.store = store;
     this.failure = { kind, reason };
   }
 }

@@ -149,7 +149,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     const byTurn = arrivals.toSorted((a, b) => a.turnMs - b.turnMs);
     const statuses = await attempt(sale, byTurn);
     const served = byTurn.filter((_, at) => statuses[at] === 201);
-    expect(served).toEqual(byTurn.slice(0, units)); // the first by turn, and nobody else
+    expect(served).toEqual(byTurn.slice(0, units)); // the first by turn, and no others
     expect(statuses.filter((status) => status === 409)).toHaveLength(customers - units);
     const owners = await stores.sql.query('SELECT user_id FROM orders WHERE sale_id = $1', [sale.id]);
     expect(new Set(owners.rows.map(({ user_id }) => user_id))).toEqual(

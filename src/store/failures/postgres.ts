@@ -226,7 +226,7 @@ function layersOf(error: unknown): Layer[] {
 }
 
 function failureOfLayer(layer: Layer): Failure | 'defect' | null {
-  if (layer instanceof FailureError) return layer.failure;
+  if (layer instanceof FailureError && layer.store === 'postgres') return layer.failure;
   if (isPlanChanged(layer)) return conflict('plan-changed');
   const message = String(layer.originalMessage ?? layer.message ?? '');
   const state = stateOf(layer);

@@ -18,7 +18,7 @@ const DENIED =
  * (WRONGTYPE, a script's own error): Redis rejected this command and would accept another one.
  */
 export function classifyRedisError(error: unknown): Failure {
-  if (error instanceof FailureError) return error.failure;
+  if (error instanceof FailureError && error.store === 'redis') return error.failure;
   const { message = '', name = '' } = error as Error;
   if (isDenied(error as Error) && !message.startsWith('NOPERM'))
     return { kind: 'unknown', reason: 'redis-noperm' };

@@ -90,7 +90,14 @@ export class AdvisorySession {
     const results = await new Promise<pg.QueryResult | pg.QueryResult[] | null>((resolve, reject) => {
       const timer = setTimeout(() => {
         isLate = true;
-        reject(new FailureError('unknown', 'postgres-connection-lost', 'Postgres did not answer in time'));
+        reject(
+          new FailureError(
+            'postgres',
+            'unknown',
+            'postgres-connection-lost',
+            'Postgres did not answer in time',
+          ),
+        );
       }, timeoutMs);
       reply.finally(() => clearTimeout(timer)).then(resolve, reject);
     });

@@ -209,6 +209,7 @@ const READ_ONLY_TRANSACTION = '25006';
 /** An operator cancelled the wait for the synchronous standby: the rows are visible, and a promoted standby may lack them. */
 const notReplicated = () =>
   new FailureError(
+    'postgres',
     'unknown',
     'commit-not-replicated',
     'committed, but the wait for the synchronous standby was cancelled',

@@ -95,7 +95,12 @@ export function redisCluster(
       const node = nodes.get(masterOf(key) ?? '');
       if (node === undefined || !['ready', 'wait'].includes(node.status)) {
         cluster.refreshSlotsCache();
-        throw new FailureError('not-sent', 'redis-unreachable', `the server of ${key} is not connected`);
+        throw new FailureError(
+          'redis',
+          'not-sent',
+          'redis-unreachable',
+          `the server of ${key} is not connected`,
+        );
       }
       let server = servers.get(node);
       if (server === undefined) {

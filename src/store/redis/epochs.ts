@@ -76,7 +76,8 @@ export function redisEpochs(
   async function find(server: RedisServer, isFresh = false): Promise<number> {
     const { connections } = server;
     const { identity, isReplica } = await identify(server);
-    if (isReplica) throw new FailureError('unavailable', 'redis-readonly', 'this server is a replica');
+    if (isReplica)
+      throw new FailureError('redis', 'unavailable', 'redis-readonly', 'this server is a replica');
     const before = found.get(server);
     const isSame = !isFresh && before?.identity === identity && before.timeline === timeline;
     const epoch = isSame ? before : await epochOf(identity);

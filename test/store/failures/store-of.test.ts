@@ -1,6 +1,7 @@
 /** The label `store` of the metric of failed operations, for errors of real servers. */
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { FailureError } from '../../../src/domain/failure.ts';
 import { freePort } from '../../../src/local/server-process.ts';
 import { storeOf } from '../../../src/store/failures/any-store.ts';
 import { openPostgres, type PostgresStore } from '../../../src/store/postgres/pool.ts';
@@ -61,4 +62,10 @@ it('takes the store of a network error from the operation', async () => {
 it('names the store of a cause, and none for a defect of the service', () => {
   expect(storeOf(new Error('failed', { cause: new Error('Command timed out') }))).toBe('redis');
   expect([storeOf(new TypeError('x is undefined')), storeOf('text')]).toEqual(['none', 'none']);
+});
+
+it('names the store of a failure that the service knows itself', () => {
+  const lost = (store: FailureError['store']) => new FailureError(store, 'not-sent', 'lost', 'not connected');
+  expect(storeOf(lost('redis'), 'load-sale')).toBe('redis');
+  expect(storeOf(lost('postgres'), 'load-sale')).toBe('postgres');
 });
