@@ -29,6 +29,8 @@ export interface LockFault {
   readonly happens: string;
   /** The group it needs behind the lock's servers; by default none. */
   readonly group?: Group;
+  /** Lease length in ms, where the strike has to end within the lease; by default `TTL_MS`. */
+  readonly leaseMs?: number;
   /** How long A works; B and C work 0.7 s. */
   readonly workMs: number;
   /** Why it does not apply to a lock; null: it does. */
@@ -42,5 +44,5 @@ export interface LockFault {
   heal?(scene: Scene): Promise<void>;
 }
 
-/** Lease length of the lab, in ms. */
+/** Default lease length of the lab, in ms. */
 export const TTL_MS = 1_000;

@@ -26,8 +26,9 @@ const nodeEmpty: LockFault = {
   name: 'node-empty',
   title: 'a node back empty',
   happens:
-    'The holder has the lock on two of three independent servers, and one of these restarts empty within the lease.',
-  workMs: 2_500,
+    'The holder has the lock on two of three independent servers, and one of these restarts empty within the lease of 5 s.',
+  leaseMs: 5_000,
+  workMs: 5_000,
   lacks: isQuorum,
   async before({ links }) {
     links[2]!.set('refuse');
@@ -182,6 +183,8 @@ export const lockFaults: readonly LockFault[] = [
   {
     ...nodeEmpty,
     name: 'node-empty-late',
+    leaseMs: TTL_MS,
+    workMs: 2_500,
     title: 'a node back empty, late',
     happens:
       'The same, and the operator restarts the server only after every lease has ended: the delayed restart that Redlock asks for.',

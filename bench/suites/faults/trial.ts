@@ -17,7 +17,7 @@ const WORK_MS = 700;
 const STRIKE_MS = 150;
 /** A is granted a free lock within this time. If the lock refuses A (too few replicas), the fault strikes without a holder. */
 const GRANT_MS = 2_000;
-/** Time after the fault to serve all clients. */
+/** Default time after the fault to serve all clients. */
 const PATIENCE_MS = 6 * TTL_MS;
 
 /** The processes of one lane. They serve many trials; one that a fault killed is replaced. */
@@ -53,11 +53,14 @@ export interface LockOrder {
   readonly seed: number;
   readonly folder: string;
   readonly clock: string | null;
+  /** Time after the fault to serve all clients, in ms; by default six leases. Later, a client that waits makes the lock "stuck". */
+  readonly patienceMs?: number;
   readonly signal: AbortSignal;
 }
 
 export async function runLockTrial(clients: Clients, order: LockOrder): Promise<LockTrial> {
   const { lock, fault, folder, clock } = order;
+  const ttlMs = fault.leaseMs ?? TTL_MS;
   await mkdir(folder, { recursive: true });
   // Declared first, so that it goes last: the servers write into the folder until they end.
   await using _ = { [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }) };
@@ -70,7 +73,7 @@ export async function runLockTrial(clients: Clients, order: LockOrder): Promise<
     links[client] = await Promise.all(servers.nodes.map(({ port }) => TcpProxy.open({ port })));
   const open = async (client: Client) => {
     const urls = servers.urls(links[client].map(({ port }) => port));
-    const opening = clients.get(client).send('open', { lock: lock.lock, urls, ttlMs: TTL_MS });
+    const opening = clients.get(client).send('open', { lock: lock.lock, urls, ttlMs });
     await opening.catch((cause: Error) => {
       throw new Error(`client ${client} cannot open the lock: ${cause.message}`, { cause });
     });
@@ -90,12 +93,15 @@ export async function runLockTrial(clients: Clients, order: LockOrder): Promise<
 
 /** Runs until all clients are served, or time is up. */
 async function strikeHolder(clients: Clients, order: LockOrder, scene: Scene): Promise<LockTrial> {
-  const { fault, seed, signal } = order;
+  const { fault, seed, signal, patienceMs = PATIENCE_MS } = order;
   const { events } = clients;
   const random = seededRandom(seed);
-  const patienceMs = fault.lastsMs + fault.workMs + PATIENCE_MS;
   const ask = (client: Client, workMs: number): void => {
-    const holding = { resource: `lab-${seed}`, workMs, patienceMs };
+    const holding = {
+      resource: `lab-${seed}`,
+      workMs,
+      patienceMs: fault.lastsMs + fault.workMs + patienceMs,
+    };
     clients
       .get(client)
       .send('hold', holding)
@@ -121,7 +127,7 @@ async function strikeHolder(clients: Clients, order: LockOrder, scene: Scene): P
   await fault.heal?.(scene);
   const healedNs = nowNs();
   const isOver = () => fault.name === 'holder-killed' || has('A', 'released', 'refused');
-  await until(() => isOver() && has('B', 'released') && has('C', 'released'), PATIENCE_MS, signal);
+  await until(() => isOver() && has('B', 'released') && has('C', 'released'), patienceMs, signal);
   return judgeLock(events, [strikeNs, healedNs], nowNs());
 }
 
