@@ -14,6 +14,7 @@ export const resultOf = {
   accepted: 'ok',
   replayed: 'ok',
   'sold-out': 'fail',
+  'not-enough-units': 'fail',
   'not-open': 'fail',
   busy: 'fail',
   /** No answer came, or the service answered that the outcome is unknown. */
@@ -48,8 +49,10 @@ export interface HistoryRecord {
   /** A payment's notification, and the status of the order in its answer. */
   readonly paymentId?: string;
   readonly orderStatus?: string;
-  /** Units that a restock adds to the stock. */
+  /** Units that a restock adds to the stock, or that a purchase asks for; by default one. */
   readonly units?: number;
+  /** Units that the answer `not-enough-units` said are left. */
+  readonly remaining?: number;
 }
 
 /** The fields of a request without an answer. */

@@ -167,7 +167,7 @@ describe('a failure', () => {
 
 describe('the fate of a reservation', () => {
   it('is decided in orders/fate.ts only', () => {
-    const deciding = /discardUnit: true|ownerOrderId: (?!string)\w/;
+    const deciding = /discardedUnits: reservation|inRedis: \{ owner/;
     const places = source.filter((file) => deciding.test(text(file)));
     expect(places).toEqual(['src/orders/fate.ts']);
   });

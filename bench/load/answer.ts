@@ -10,6 +10,7 @@ export interface Answer {
 /** Outcomes by status and the last part of the problem's `type`. */
 const problems: Readonly<Record<string, AttemptOutcome>> = {
   '409 sold-out': 'sold-out',
+  '409 not-enough-units': 'not-enough-units',
   '409 sale-not-open': 'not-open',
   '503 busy': 'busy',
   '503 unknown-outcome': 'unknown',

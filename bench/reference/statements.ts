@@ -58,7 +58,7 @@ async function attemptTwice(name: string, databaseUrl: string, saleId: number, r
     const strategy = strategies.get(name)!.create({ ...used, onBatch: () => {}, onError: () => {} }, null);
     await strategy.load?.((await sales.get(saleId))!);
     const attempt = async (userId: string) => {
-      const own = { saleId, userId, orderId: randomUUID() };
+      const own = { saleId, userId, orderId: randomUUID(), quantity: 1 };
       const { kind } = await strategy.decide(own);
       if (kind !== 'accepted') throw new Error(`an attempt ended as ${kind}`);
       return own;

@@ -12,6 +12,7 @@ const wrongs = {
     'order exists that no answer to its customer explains',
     'orders exist that no answer to their customers explains',
   ],
+  split: ['order has another quantity than its answer', 'orders have other quantities than their answers'],
   undone: ['cancellation was acknowledged and undone', 'cancellations were acknowledged and undone'],
   unpaid: ['payment was acknowledged and did nothing', 'payments were acknowledged and did nothing'],
 } as const;
@@ -46,6 +47,8 @@ function* ofPurchases(own: readonly HistoryRecord[], orders: readonly OrderRow[]
     const { id, userId } = order;
     const named = purchases.filter(({ orderId }) => orderId === id);
     const accepted = named.filter(({ outcome }) => outcome === 'accepted');
+    const asked = accepted[0]?.units ?? order.quantity;
+    if (asked !== order.quantity) yield ['split', `${userId}, order ${id}, ${asked} asked for`];
     if (accepted.length > 1) yield ['twice', `${userId}, order ${id}`];
     const refused = denial(order, own, purchases);
     if (refused !== undefined) yield ['denied', `${userId}, order ${id}, ${refused.outcome}`];
@@ -53,6 +56,8 @@ function* ofPurchases(own: readonly HistoryRecord[], orders: readonly OrderRow[]
       yield ['unexplained', `${userId}, order ${id}`];
   }
 }
+
+const REFUSALS: ReadonlySet<string> = new Set(['sold-out', 'not-enough-units', 'not-open']);
 
 /** A refusal after an answer named the order and before the customer gave it up. */
 function denial(
@@ -68,7 +73,7 @@ function denial(
   const sinceUs = Math.min(...named.map(({ completedUs }) => completedUs!));
   return purchases.find(
     ({ outcome, invokedUs, completedUs }) =>
-      (outcome === 'sold-out' || outcome === 'not-open') && invokedUs > sinceUs && completedUs! < untilUs,
+      REFUSALS.has(outcome) && invokedUs > sinceUs && completedUs! < untilUs,
   );
 }
 

@@ -1,7 +1,14 @@
 /** All checks on one load, and the verdict. */
 import type { HistoryRecord } from '../history.ts';
 import { answers } from './answers.ts';
-import { type Check, type CheckResult, isActive, isUnreadable, type StoresSnapshot } from './check.ts';
+import {
+  type Check,
+  type CheckResult,
+  isActive,
+  isUnreadable,
+  type StoresSnapshot,
+  unitsOf,
+} from './check.ts';
 import { drift } from './drift.ts';
 import { duplicates } from './duplicates.ts';
 import { lost } from './lost.ts';
@@ -85,5 +92,6 @@ function judge(
   const history = all.filter(({ saleId }) => saleId === id);
   const orders = postgres.orders.filter(({ saleId }) => saleId === id);
   const [active, closed] = [orders.filter(isActive), orders.filter((order) => !isActive(order))];
-  return each((name) => checks[name]({ history, postgres, redis, active, closed }));
+  const evidence = { history, postgres, redis, active, activeUnits: unitsOf(active), closed };
+  return each((name) => checks[name](evidence));
 }

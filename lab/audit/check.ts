@@ -11,7 +11,14 @@ export interface OrderRow {
   readonly saleId: number;
   readonly userId: string;
   readonly status: string;
+  readonly quantity: number;
+  /** The points that it earns: those of price × quantity. */
+  readonly earns: number;
 }
+
+/** Units of orders. */
+export const unitsOf = (orders: readonly Pick<OrderRow, 'quantity'>[]): number =>
+  orders.reduce((sum, { quantity }) => sum + quantity, 0);
 
 /** One row of `points_entries` whose source is an order: earned, reversed when it was closed, or revived by a late payment. */
 export interface PointsRow {
@@ -59,8 +66,8 @@ export interface PostgresSnapshot {
 export interface RedisSnapshot {
   /** Units that Redis would still sell; null: the strategy keeps no count in Redis. */
   readonly remaining: number | null;
-  /** Customers with a unit according to Redis; null like `remaining`. */
-  readonly buyers: number | null;
+  /** Units of customers according to Redis; null like `remaining`. */
+  readonly held: number | null;
   /** Reservations that are not acknowledged. */
   readonly unsettled: number;
   /** Whether `unsettled`, or the number of unpublished units, still changed when the audit stopped waiting: too early to judge. */
@@ -83,6 +90,8 @@ export interface Evidence {
   readonly redis: RedisSnapshot | Unreadable;
   /** The sale's orders that are pending or paid. */
   readonly active: readonly OrderRow[];
+  /** Their units. */
+  readonly activeUnits: number;
   /** The sale's other orders: cancelled, expired, or to be refunded. */
   readonly closed: readonly OrderRow[];
 }
@@ -96,10 +105,10 @@ export interface CheckResult {
 
 export type Check = (evidence: Evidence) => CheckResult;
 
-/** The evidence that checks of counters need; the database may have counted the orders. */
+/** The evidence that checks of counters need; the database may have counted the units of active orders. */
 export interface Counts extends Pick<Evidence, 'redis'> {
   readonly postgres: Pick<PostgresSnapshot, 'sale' | 'unpublished'>;
-  readonly active: { readonly length: number };
+  readonly activeUnits: number;
 }
 
 /** One kind of fault: how often it was found, and the words to use if it was. */
@@ -109,8 +118,9 @@ export function isUnreadable<T extends object>(store: T | Unreadable): store is 
   return 'unreadable' in store;
 }
 
-/** Whether the order holds a unit. */
-export const isActive = ({ status }: OrderRow): boolean => status === 'pending' || status === 'paid';
+/** Whether the order holds its units. */
+export const isActive = ({ status }: Pick<OrderRow, 'status'>): boolean =>
+  status === 'pending' || status === 'paid';
 
 /** Sums the faults of a check. */
 export function tally(...faults: readonly Fault[]): CheckResult {

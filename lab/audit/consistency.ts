@@ -11,11 +11,11 @@ export interface SaleRead {
 }
 
 /** An order that Postgres has after the load. */
-export type PlacedOrder = Pick<OrderRow, 'id' | 'userId'> & Partial<Pick<OrderRow, 'status'>>;
+export type PlacedOrder = Pick<OrderRow, 'id' | 'userId'> & Partial<Pick<OrderRow, 'status' | 'quantity'>>;
 
 /**
  * - linearizable: one sequence of the requests, each between its start and its answer, explains every answer.
- * - weakly consistent: the same, if "sold out" may count units that a failed attempt had reserved, and
+ * - weakly consistent: the same, if a refusal may count units that a failed attempt had reserved, and
  *   a read may miss orders that were answered with 202.
  * - inconsistent: neither. `step` is the first that cannot be explained.
  * - undecided: the search was given up.
@@ -70,7 +70,7 @@ export function linearityOf(
   if (strict.verdict === 'undecided') return { explains: 'undecided' };
   const others = linearize(
     stock,
-    steps.filter(({ kind }) => kind !== 'sold-out'),
+    steps.filter(({ kind }) => kind !== 'sold-out' && kind !== 'not-enough'),
   );
   const explains = {
     linearizable: 'all but sold-out',
@@ -81,6 +81,10 @@ export function linearityOf(
 }
 
 const isSuccess = ({ result }: HistoryRecord): boolean => result === 'ok';
+const isShortage = ({ outcome }: HistoryRecord): boolean =>
+  outcome === 'sold-out' || outcome === 'not-enough-units';
+const unitsIn = (purchases: readonly HistoryRecord[]): number =>
+  purchases.reduce((sum, { units = 1 }) => sum + units, 0);
 
 /** What a request did, if its answer or Postgres tells. */
 function stepOf(
@@ -89,12 +93,12 @@ function stepOf(
   orders: readonly PlacedOrder[],
   isWeak: boolean,
 ): Step[] {
-  const { op, userId: user, invokedUs: invoked, completedUs, outcome, result, orderId, units } = one;
+  const { op, userId: user, invokedUs: invoked, completedUs, outcome, result, orderId, units = 1 } = one;
   const times = { invoked, completed: completedUs ?? LATER };
   if (op !== 'purchase') {
     if (result === 'fail' || op === 'expire') return [];
     const when = result === 'ok' ? times : { invoked, completed: LATER, optional: true };
-    if (op === 'restock') return [{ ...when, kind: 'restock', units: units! }];
+    if (op === 'restock') return [{ ...when, kind: 'restock', units }];
     const status = orders.find(({ id }) => id === orderId)?.status;
     const isActive = status === 'pending' || status === 'paid';
     if (op === 'cancel') {
@@ -102,15 +106,17 @@ function stepOf(
     }
     return status === 'paid' ? [{ ...when, kind: 'pay', order: orderId! }] : [];
   }
-  if (outcome === 'accepted') return [{ ...times, kind: 'take', user, order: orderId! }];
+  if (outcome === 'accepted') return [{ ...times, kind: 'take', user, order: orderId!, units }];
   if (outcome === 'replayed') return [{ ...times, kind: 'holds', user, order: orderId! }];
-  if (outcome !== 'sold-out') return [];
+  if (!isShortage(one)) return [];
   const mayHold = (other: HistoryRecord): boolean =>
     !isSuccess(other) &&
-    other.outcome !== 'sold-out' &&
+    !isShortage(other) &&
     other.invokedUs < times.completed &&
     (other.completedUs ?? other.invokedUs) + RESERVED_US > invoked;
-  return [{ ...times, kind: 'sold-out', user, reserved: isWeak ? history.filter(mayHold).length : 0 }];
+  const reserved = isWeak ? unitsIn(history.filter(mayHold)) : 0;
+  if (outcome === 'sold-out') return [{ ...times, kind: 'sold-out', user, reserved }];
+  return [{ ...times, kind: 'not-enough', user, remaining: one.remaining!, reserved }];
 }
 
 function readStep(
@@ -125,7 +131,7 @@ function readStep(
     completed,
     kind: 'read',
     free,
-    pending: isWeak ? history.filter(isUncommitted).length : 0,
+    pending: isWeak ? unitsIn(history.filter(isUncommitted)) : 0,
   };
 }
 
@@ -141,9 +147,9 @@ function lateOrders(history: readonly HistoryRecord[], orders: readonly PlacedOr
   );
   return orders
     .filter(({ id }) => !named.has(id))
-    .map(({ id, userId }) => {
+    .map(({ id, userId, quantity = 1 }) => {
       const mayHave = (unknown.get(userId) ?? []).filter(({ orderId }) => (orderId ?? id) === id);
       const invoked = mayHave.length === 0 ? 0 : Math.min(...mayHave.map(({ invokedUs }) => invokedUs));
-      return { kind: 'take', user: userId, order: id, invoked, completed: LATER };
+      return { kind: 'take', user: userId, order: id, units: quantity, invoked, completed: LATER };
     });
 }

@@ -26,15 +26,16 @@ interface SaleRow {
   readonly id: number;
   readonly stock: number;
   readonly sold: number;
-  /** Active orders. */
+  /** Active orders, and their units. */
   readonly orders: number;
+  readonly units: number;
   readonly points: number;
 }
 
 const SALES = `
-  SELECT sales.id, stock, sold + oversold AS sold, coalesce(active, 0)::int AS orders, coalesce(points, 0)::int AS points
+  SELECT sales.id, stock, sold + oversold AS sold, coalesce(active, 0)::int AS orders, coalesce(units, 0)::int AS units, coalesce(points, 0)::int AS points
   FROM sales LEFT JOIN (
-    SELECT sale_id, count(*) AS active, count(entry.id) AS points
+    SELECT sale_id, count(*) AS active, sum(quantity) AS units, count(entry.id) AS points
     FROM orders LEFT JOIN points_entries AS entry
       ON entry.user_id = orders.user_id AND source_type = 'order' AND source_id = orders.id::text
     WHERE status IN ('pending', 'paid') GROUP BY sale_id
@@ -60,7 +61,7 @@ export async function auditCounts(counts: CountsToAudit): Promise<string[]> {
     (await client.query<SaleRow>(SALES)).rows,
     (await client.query<{ twice: number }>(TWICE)).rows[0]?.twice ?? 0,
   ]);
-  const nothing = { remaining: null, buyers: null, unsettled: 0, settling: false };
+  const nothing = { remaining: null, held: null, unsettled: 0, settling: false };
   const redis = inRedis ? await readSales(redisUrl, sales) : sales.map(() => nothing);
   const findings = sales.flatMap((sale, n) => wrongOf(sale, redis[n]!));
   if (twice > 0) findings.push(`${quantity(twice, 'customer has', 'customers have')} two orders of one sale`);
@@ -85,8 +86,8 @@ async function readSales(redisUrl: string, sales: readonly SaleRow[]) {
 }
 
 function wrongOf(sale: SaleRow, redis: RedisSnapshot | Unreadable): string[] {
-  const { id, orders, points } = sale;
-  const counts = { postgres: { sale, unpublished: 0 }, redis, active: { length: orders } };
+  const { id, orders, units, points } = sale;
+  const counts = { postgres: { sale, unpublished: 0 }, redis, activeUnits: units };
   const entries = `${number(orders)} orders, ${number(points)} entries of points`;
   return [oversold(counts), drift(counts), tally([Math.abs(orders - points), entries])].flatMap(
     ({ finding }) => (finding === null ? [] : [`sale ${id}: ${finding}`]),

@@ -2,14 +2,14 @@ import { number, quantity } from '../kit/text.ts';
 import { type CheckResult, type Counts, compareStores } from './check.ts';
 
 /**
- * Compares `sales.sold` with the active orders, and what Redis would still sell with stock − sold; counts reservations that are never
+ * Compares `sales.sold` with the units of active orders, and what Redis would still sell with stock − sold; counts reservations that are never
  * acknowledged.
  */
 export function drift(evidence: Counts): CheckResult {
   const { stock, sold } = evidence.postgres.sale;
-  const orders = evidence.active.length;
-  const words = `sales.sold is ${number(sold)}, active orders are ${number(orders)}`;
-  return compareStores(evidence, [Math.abs(sold - orders), words], ({ remaining, unsettled }) => [
+  const { activeUnits: units } = evidence;
+  const words = `sales.sold is ${number(sold)}, active orders have ${quantity(units, 'unit')}`;
+  return compareStores(evidence, [Math.abs(sold - units), words], ({ remaining, unsettled }) => [
     [
       remaining === null ? 0 : driftOf(remaining, stock - sold),
       `Redis would sell ${number(remaining ?? 0)} more, Postgres ${number(stock - sold)}`,

@@ -1,12 +1,12 @@
 /**
  * Whether a history of a sale is linearizable: whether one order of its steps, each somewhere between its request and its
- * answer, explains all answers. The object is a sale: free units, and at most one active order for each customer. The
+ * answer, explains all answers. The object is a sale: free units, and at most one active order for each customer, whole or not at all. The
  * weak check lets "sold out" count reserved units as taken, and lets a read miss orders that are not committed yet.
  *
  * The search is that of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993) with Lowe's memory of visited sets
  * ("Testing for Linearizability", 2017): a set of steps determines the state, since each order is taken once. A step that
  * only reads is placed as soon as it can be, and of customers who did nothing but buy, the one whose answer came first goes
- * first: neither rule loses a solution.
+ * first, among those with the same number of units: neither rule loses a solution.
  */
 
 interface Interval {
@@ -19,12 +19,20 @@ interface Interval {
 }
 
 export type Step = Interval &
+  /** `units`: by default one. */
   (
-    | { readonly kind: 'take'; readonly user: string; readonly order: string }
+    | { readonly kind: 'take'; readonly user: string; readonly order: string; readonly units?: number }
     /** The answer names the customer's order. */
     | { readonly kind: 'holds'; readonly user: string; readonly order: string }
     /** `reserved`: units that attempts without success may have held meanwhile; 0 for the strict check. */
     | { readonly kind: 'sold-out'; readonly user: string; readonly reserved: number }
+    /** As many units are left, fewer than were asked for. */
+    | {
+        readonly kind: 'not-enough';
+        readonly user: string;
+        readonly remaining: number;
+        readonly reserved: number;
+      }
     /** The answer says how many units are free. `pending`: taken units that it may still count as free; 0: strict check. */
     | { readonly kind: 'read'; readonly free: number; readonly pending: number }
     /** The order is paid: it can no longer be returned. */
@@ -45,10 +53,15 @@ export type Linearization =
 const MAX_SETS = 300_000;
 const RETURNED = Symbol('returned');
 
+interface Holding {
+  readonly user: string;
+  readonly units: number;
+}
+
 class Sale {
   free: number;
   readonly #orderOf = new Map<string, string>();
-  readonly #ownerOf = new Map<string, string | typeof RETURNED>();
+  readonly #ownerOf = new Map<string, Holding | typeof RETURNED>();
   readonly #paid = new Set<string>();
 
   constructor(stock: number) {
@@ -57,7 +70,7 @@ class Sale {
 
   /** @returns the undo of the step; null: it cannot happen now */
   apply(step: Step): (() => void) | null {
-    if (step.kind === 'take') return this.#take(step.user, step.order);
+    if (step.kind === 'take') return this.#take(step.order, { user: step.user, units: step.units ?? 1 });
     if (step.kind === 'return') return this.#return(step.order);
     if (step.kind === 'pay') return this.#pay(step.order);
     if (step.kind === 'read') {
@@ -72,18 +85,24 @@ class Sale {
       };
     }
     const held = this.#orderOf.get(step.user);
-    const isTrue =
-      step.kind === 'holds' ? held === step.order : held === undefined && this.free <= step.reserved;
-    return isTrue ? () => {} : null;
+    const { free } = this;
+    const isTrue = () => {
+      if (step.kind === 'holds') return held === step.order;
+      if (held !== undefined) return false;
+      if (step.kind === 'sold-out') return free <= step.reserved;
+      return free - step.reserved <= step.remaining && step.remaining <= free;
+    };
+    return isTrue() ? () => {} : null;
   }
 
-  #take(user: string, order: string): (() => void) | null {
-    if (this.free === 0 || this.#orderOf.has(user) || this.#ownerOf.has(order)) return null;
-    this.free--;
+  #take(order: string, holding: Holding): (() => void) | null {
+    const { user, units } = holding;
+    if (this.free < units || this.#orderOf.has(user) || this.#ownerOf.has(order)) return null;
+    this.free -= units;
     this.#orderOf.set(user, order);
-    this.#ownerOf.set(order, user);
+    this.#ownerOf.set(order, holding);
     return () => {
-      this.free++;
+      this.free += units;
       this.#orderOf.delete(user);
       this.#ownerOf.delete(order);
     };
@@ -101,18 +120,18 @@ class Sale {
     const owner = this.#ownerOf.get(order);
     if (owner === undefined || this.#paid.has(order)) return null;
     if (owner === RETURNED) return () => {};
-    this.free++;
-    this.#orderOf.delete(owner);
+    this.free += owner.units;
+    this.#orderOf.delete(owner.user);
     this.#ownerOf.set(order, RETURNED);
     return () => {
-      this.free--;
-      this.#orderOf.set(owner, order);
+      this.free -= owner.units;
+      this.#orderOf.set(owner.user, order);
       this.#ownerOf.set(order, owner);
     };
   }
 }
 
-/** The purchases of customers who have no other step: any two of them may change places. */
+/** The purchases of customers who have no other step: any two of as many units may change places. */
 function alikeOf(steps: readonly Step[]): ReadonlySet<Step> {
   const mentions = new Map<string, number>();
   const mention = (name: string) => mentions.set(name, (mentions.get(name) ?? 0) + 1);
@@ -132,7 +151,9 @@ function alikeOf(steps: readonly Step[]): ReadonlySet<Step> {
   );
 }
 
-const isRead = ({ kind }: Step) => kind === 'holds' || kind === 'sold-out' || kind === 'read';
+const READS: ReadonlySet<Step['kind']> = new Set(['holds', 'sold-out', 'not-enough', 'read']);
+const isRead = ({ kind }: Step) => READS.has(kind);
+const unitsOf = (step: Step) => (step.kind === 'take' ? (step.units ?? 1) : 0);
 
 /** The steps that are not placed. */
 class Rest {
@@ -228,10 +249,12 @@ export function linearize(stock: number, steps: readonly Step[]): Linearization 
     const isNew = !seen.has(key);
     seen.add(key);
     if (seen.size > MAX_SETS) return { verdict: 'undecided' };
-    const firstAlike = next.find((n) => alike.has(rest.step(n)));
-    const writes = next.filter(
-      (n) => !isRead(rest.step(n)) && (n === firstAlike || !alike.has(rest.step(n))),
-    );
+    const seenUnits = new Set<number>();
+    const writes = next.filter((n) => {
+      const step = rest.step(n);
+      if (isRead(step)) return false;
+      return !alike.has(step) || seenUnits.size < seenUnits.add(unitsOf(step)).size;
+    });
     const goesOn = isNew && placeOneOf(writes);
     if (!goesOn && !goBack()) return { verdict: 'not-linearizable', step: stuck! };
   }

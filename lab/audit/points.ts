@@ -19,7 +19,7 @@ const wrongs = {
 
 /**
  * P5: orders whose points entries do not match their status, and entries that belong to no order of their customer. An order
- * earns once; a closed order has one reversal, and its entries add up to 0; a paid order that had expired has one reversal and
+ * earns once, by price and quantity; a closed order has one reversal, and its entries add up to 0; a paid order that had expired has one reversal and
  * one revival; any other has neither.
  */
 export function points({ postgres }: Evidence): CheckResult {
@@ -45,5 +45,5 @@ function wrongOf(order: OrderRow, entries: readonly PointsRow[]): keyof typeof w
   if (revivals > (order.status === 'paid' ? 1 : 0)) return 'reversal';
   if (of('order-reversal').length !== revivals + closings) return 'reversal';
   const sum = entries.reduce((total, entry) => total + entry.points, 0);
-  return earned.points > 0 && sum === (1 - closings) * earned.points ? null : 'sum';
+  return earned.points === order.earns && sum === (1 - closings) * earned.points ? null : 'sum';
 }

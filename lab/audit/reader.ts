@@ -85,7 +85,7 @@ async function countUnpublished(
   saleIds: readonly number[],
 ): Promise<ReadonlyMap<number, number>> {
   const { rows } = await db.query<{ id: number; unpublished: number }>(
-    'SELECT sale_id AS id, count(*)::int AS unpublished FROM mirror_outbox WHERE sale_id = ANY($1) GROUP BY 1',
+    'SELECT sale_id AS id, sum(units)::int AS unpublished FROM mirror_outbox WHERE sale_id = ANY($1) GROUP BY 1',
     [saleIds],
   );
   return new Map(rows.map(({ id, unpublished }) => [id, unpublished]));
@@ -118,7 +118,7 @@ const SALES = `
       (SELECT FROM orders AS o WHERE o.id = u.order_id AND o.status IN ('pending', 'paid'))) AS held
   FROM sales AS s WHERE id = ANY($1)`;
 const ORDERS =
-  'SELECT id::text AS id, sale_id AS "saleId", user_id AS "userId", status::text AS status FROM orders';
+  'SELECT id::text AS id, sale_id AS "saleId", user_id AS "userId", status::text AS status, quantity, points_earned(price_cents * quantity) AS earns FROM orders';
 const POINTS = `
   SELECT user_id AS "userId", source_type AS "sourceType", source_id AS "sourceId", points FROM points_entries
   WHERE source_type IN ('order', 'order-reversal', 'order-revival')`;
@@ -151,7 +151,7 @@ async function readPostgres(
 }
 
 /** A sale that is not in Redis, or not compared with Redis. */
-const notInRedis: RedisSnapshot = { remaining: null, buyers: null, unsettled: 0, settling: false };
+const notInRedis: RedisSnapshot = { remaining: null, held: null, unsettled: 0, settling: false };
 
 /**
  * The stores of one sale as they are now, whatever is in progress.
@@ -188,7 +188,7 @@ function ofOneEpoch({ postgres, redis }: StoresSnapshot): StoresSnapshot {
   if ('unreadable' in postgres || 'unreadable' in redis) return { postgres, redis };
   const { epoch = null } = postgres.sale;
   const isOther = epoch !== null && redis.epoch !== String(epoch);
-  return { postgres, redis: isOther ? { ...redis, remaining: null, buyers: null } : redis };
+  return { postgres, redis: isOther ? { ...redis, remaining: null, held: null } : redis };
 }
 
 /** Reads a sale in Redis: its units are in one counter or in segments. */
@@ -199,8 +199,8 @@ export async function readRedis(
 ): Promise<RedisSnapshot | Unreadable> {
   if ('unreadable' in settled) return settled;
   const prefix = keyPrefix(saleId);
-  const [[remaining = null, epoch = null], segments, unsettled, buyers] = await Promise.all([
-    redis.hmget(`${prefix}:state`, 'remaining', 'epoch'),
+  const [[remaining = null, epoch = null, extra = null], segments, unsettled, buyers] = await Promise.all([
+    redis.hmget(`${prefix}:state`, 'remaining', 'epoch', 'extraUnits'),
     redis.hvals(`${prefix}:segments`),
     redis.zcard(`${prefix}:reservations`),
     redis.hlen(`${prefix}:buyers`),
@@ -209,5 +209,6 @@ export async function readRedis(
   if (counts.some((count) => !Number.isSafeInteger(count))) return { unreadable: 'a count is not a number' };
   const { settling } = settled;
   if (counts.length === 0) return { ...notInRedis, unsettled, settling };
-  return { remaining: counts.reduce((sum, count) => sum + count, 0), buyers, unsettled, settling, epoch };
+  const held = buyers + Number(extra);
+  return { remaining: counts.reduce((sum, count) => sum + count, 0), held, unsettled, settling, epoch };
 }

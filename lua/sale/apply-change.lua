@@ -1,53 +1,67 @@
 -- Applies a change of one order that Postgres has committed (see the table mirror_outbox), or is about to commit. Idempotent: the
 -- customer's entry shows whether it was applied.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, generation
+-- KEYS 1 state         hash: remaining, epoch, generation, extraUnits and others
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <reserved at>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
--- ARGV 1 'release': the order is closed; its unit and its customer are free. 'take': the order has a unit again. 'record': it
---        has a unit again, which was already taken from the counter. 'revive', before the commit: takes a unit for the order and its
---        customer, or nothing
+-- ARGV 1 'release': the order is closed; its units and its customer are free. 'take': the order has its units again. 'record': it
+--        has them again, and they were already taken from the counter. 'revive', before the commit: takes the units for the order and
+--        its customer, or nothing. 'keep': the order is closed, and only its customer is free
 --      2 user id
 --      3 order id
---      4 counter       the field of `counters` that gains or loses the unit, if it can
+--      4 counter       the field of `counters` that gains or loses the units, if it can
 --      5 epoch         in which the sale must have been loaded
+--      6 quantity      how many units the order has
 -- Reply  1 when Redis was changed, 0 when the change was applied before or the customer has another order; -1 when the sale is
---        not in Redis, or from another epoch. To 'revive' 0 also when no unit is free, and 2 when the customer has this order
+--        not in Redis, or from another epoch. To 'revive' 0 also when too few units are free, and 2 when the customer has this order
 --#include units
 local state, counters, buyers, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local change, userId, orderId, counter = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local quantity = tonumber(ARGV[6])
 if redis.call('HGET', state, 'epoch') ~= ARGV[5] or redis.call('EXISTS', counters) == 0 then return -1 end
 if counters == state and redis.call('HEXISTS', state, 'remaining') == 0 then return -1 end
 local buyer = redis.call('HGET', buyers, userId)
 
-if change == 'release' then
+if change == 'release' or change == 'keep' then
   if not buyer then return 0 end
   if buyer:match('^%S+') ~= orderId then return 0 end
   redis.call('HDEL', buyers, userId) -- first: a full Redis allows it, and then the other writes of the script
   redis.call('ZREM', reservations, userId .. ' ' .. buyer) -- committed, though perhaps not acknowledged yet
   bumpGeneration(state)
+  addExtra(state, 1 - unitsOf(buyer:match('(%S+)$')))
+  if change == 'keep' then return 1 end
   if redis.call('HEXISTS', counters, counter) == 0 then counter = redis.call('HKEYS', counters)[1] end
-  redis.call('HINCRBY', counters, counter, 1)
+  redis.call('HINCRBY', counters, counter, quantity)
   return 1
 end
 
 if buyer then return change == 'revive' and buyer:match('^%S+') == orderId and 2 or 0 end
-local function take(field)
-  local free = tonumber(redis.call('HGET', counters, field) or '0')
-  if free > 0 then redis.call('HINCRBY', counters, field, -1) end
-  return free > 0
+local function fields()
+  local all = counters == state and {} or redis.call('HKEYS', counters)
+  table.insert(all, 1, counter)
+  return all
 end
-local function takeAny()
-  if take(counter) then return true end
-  if counters == state then return false end
-  for _, field in ipairs(redis.call('HKEYS', counters)) do
-    if take(field) then return true end
+local function free()
+  local sum, values = 0, counterValues(state, counters)
+  for i = 2, #values, 2 do sum = sum + math.max(0, tonumber(values[i])) end
+  return sum
+end
+local function take()
+  local left = quantity
+  for _, field in ipairs(fields()) do
+    local units = math.min(left, math.max(0, tonumber(redis.call('HGET', counters, field) or '0')))
+    if units > 0 then redis.call('HINCRBY', counters, field, -units) end
+    left = left - units
+    if left == 0 then return end
   end
-  return false
 end
-if change == 'revive' and not takeAny() then return 0 end
-redis.call('HSET', buyers, userId, orderId .. ' 0')
+if change == 'revive' then
+  if free() < quantity then return 0 end
+  take()
+end
+redis.call('HSET', buyers, userId, orderId .. (quantity == 1 and ' 0' or ' 0x' .. quantity))
+addExtra(state, quantity - 1)
 redis.call('HINCRBY', state, 'generation', 1) -- a buyer was added, but no unit
-if change == 'take' then takeAny() end -- when none is free, one is reserved for an attempt that Postgres will reject
+if change == 'take' then take() end -- what is not free is reserved for attempts that Postgres will reject
 return 1

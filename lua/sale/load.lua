@@ -3,7 +3,8 @@
 -- customer was answered "busy", may be back with an older snapshot or on a replica that missed the release. Of a copy that is older than
 -- the last load, none is kept: no customer was answered because of one that the newer copy lacks.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, loadedMs, generation (see sold-out-latch.ts)
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, paused, maxPerOrder, extraUnits, epoch, loadedMs, generation (see
+--                      sold-out-latch.ts)
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <reserved at>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
@@ -12,8 +13,9 @@
 --      7 a copy of the buyers that Postgres knows, made by the caller; renamed or deleted
 -- ARGV 1 units that are free in Postgres
 --      2 number of segments; 0 for one counter
---      3 first instant of the sale, milliseconds since 1970, or ''
---      4 first instant after the sale, or ''
+--      3 terms: first instant of the sale, milliseconds since 1970, or ''; first instant after the sale, or ''; 1 if it is paused, or
+--        ''; the most units for an order; joined by spaces
+--      4 units of the buyers that Postgres knows, beyond one for each
 --      5 epoch
 --      6 numbers of the restocks that the free units include and Redis has not applied, joined by spaces
 --      7 the epoch of the last load, if an answer may depend on a reservation without an order (CONFIRM=accepted); any; or none
@@ -26,7 +28,8 @@ local known = before == epoch
 local present = known and redis.call('HEXISTS', counters, segments > 0 and '0' or 'remaining') == 1
 -- Fences, too, are of an earlier epoch: Postgres, which numbers the leases of some locks, may have gone back.
 if not known then redis.call('DEL', state) end
-redis.call('HSET', state, 'startsMs', ARGV[3], 'endsMs', ARGV[4], 'epoch', epoch)
+local startsMs, endsMs, paused, maxPerOrder = ARGV[3]:match('^(%S*) (%S*) (%S*) (%S*)$')
+redis.call('HSET', state, 'startsMs', startsMs, 'endsMs', endsMs, 'paused', paused, 'maxPerOrder', maxPerOrder, 'epoch', epoch)
 
 if present then
   -- Additional segments start empty and borrow units.
@@ -39,6 +42,11 @@ if before and not known and ARGV[7] ~= 'any' and ARGV[7] ~= before then redis.ca
 for i = 8, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
 redis.call('HDEL', state, 'remaining')
 --#include clock
+--#include units
+local extra = tonumber(ARGV[4])
+local function addBuyer(key, userId, record)
+  if redis.call('HSETNX', key, userId, record) == 1 then extra = extra + unitsOf(record:match('(%S+)$')) - 1 end
+end
 redis.call('HSET', state, 'loadedMs', string.format('%.0f', nowMs))
 -- Taken from the clock, so that it differs from any value before Redis lost its memory.
 redis.call('HSET', state, 'generation', string.format('%.0f', nowUs))
@@ -48,7 +56,7 @@ for restock in ARGV[6]:gmatch('%S+') do redis.call('SADD', KEYS[6], restock) end
 -- A few buyers without a sale were acknowledged after Redis lost its memory; many are older.
 if not before and redis.call('HLEN', buyers) <= 10000 then
   local few = redis.call('HGETALL', buyers)
-  for i = 1, #few, 2 do redis.call('HSETNX', copy, few[i], few[i + 1]) end
+  for i = 1, #few, 2 do addBuyer(copy, few[i], few[i + 1]) end
 end
 redis.call('DEL', buyers)
 if redis.call('EXISTS', copy) == 1 then
@@ -58,9 +66,10 @@ end
 -- A reserved unit is neither free nor in Postgres.
 for _, reservation in ipairs(redis.call('ZRANGE', reservations, 0, -1)) do
   local userId, record = reservation:match('^(%S+) (.+)$')
-  redis.call('HSETNX', buyers, userId, record)
-  units = units - 1
+  addBuyer(buyers, userId, record)
+  units = units - unitsOf(record:match('(%S+)$'))
 end
+redis.call('HSET', state, 'extraUnits', extra)
 units = math.max(0, units)
 if segments == 0 then
   redis.call('HSET', counters, 'remaining', units)

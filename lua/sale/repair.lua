@@ -1,7 +1,7 @@
 -- Makes a sale in Redis equal to Postgres, units and buyers (compare and set): only if nothing has happened in Redis since the
 -- snapshot, and no reservation is pending.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs, epoch, generation
+-- KEYS 1 state         hash: remaining, generation, extraUnits and others
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 reservations  sorted set of reservations that Postgres does not have yet
 --      4 buyers        hash: user id -> "<order id> <reserved at>"
@@ -9,6 +9,7 @@
 -- ARGV 1 units of the snapshot
 --      2 generation of the snapshot: it grows with each added unit or buyer, and everything else takes units
 --      3 units that are free in Postgres
+--      4 units of the buyers that Postgres knows, beyond one for each
 -- Reply  1 when Redis was changed, 0 when something had happened
 --#include units
 local counters = counterValues(KEYS[1], KEYS[2])
@@ -25,6 +26,7 @@ if not unchanged() then
   return 0
 end
 bumpGeneration(KEYS[1])
+redis.call('HSET', KEYS[1], 'extraUnits', ARGV[4])
 redis.call('DEL', KEYS[4])
 if redis.call('EXISTS', KEYS[5]) == 1 then
   redis.call('RENAME', KEYS[5], KEYS[4])

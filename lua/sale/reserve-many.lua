@@ -5,25 +5,29 @@
 -- KEYS for each sale: state, buyers, reservations (see sale/reserve.lua)
 -- ARGV 1 epoch in which the sales must have been loaded
 --      2 deadline of all attempts
---      then for each sale: "<user id> <order id>" of each attempt, joined by spaces
--- Reply  a line for each attempt, in order: 'reserved <order id> <reserved at>', 'held <order id> <reserved at>', or the name
---        of another reply (see sale/reserve.lua); '=' stands for the attempt's own order id in a new reservation
+--      then for each sale: "<user id> <order id>" of each attempt, joined by spaces; of several units, 'x' and their number
+--      follow the order id
+-- Reply  a line for each attempt, in order: the reply of sale/reserve.lua, joined by spaces; '=' stands for the attempt's own
+--        order id in a new reservation
 local lines, n = {}, 0
 --#include clock
 local reservedAt = string.format('%.0f', nowMs)
 local isLate = nowMs >= tonumber(ARGV[2])
 local reserved = 'reserved = ' .. reservedAt
+local ID_LENGTH = 36 -- of an order
 -- Reused for each sale: new tables would cost more than their contents.
 local users, orders, records, entries = {}, {}, {}, {}
 
 for key = 1, #KEYS, 3 do
   local stateKey, buyersKey, reservationsKey = KEYS[key], KEYS[key + 1], KEYS[key + 2]
-  local state = redis.call('HMGET', stateKey, 'remaining', 'startsMs', 'endsMs', 'epoch')
+  local state = redis.call('HMGET', stateKey, 'remaining', 'startsMs', 'endsMs', 'epoch', 'paused', 'maxPerOrder')
   local free = tonumber(state[1] or '0')
 
   local rejection
   if not state[1] or state[4] ~= ARGV[1] then
     rejection = 'not-loaded'
+  elseif state[5] == '1' then
+    rejection = 'paused'
   elseif state[2] ~= '' and nowMs < tonumber(state[2]) then
     rejection = 'not-started'
   elseif state[3] ~= '' and nowMs >= tonumber(state[3]) then
@@ -38,34 +42,46 @@ for key = 1, #KEYS, 3 do
 
   local before = rejection ~= 'not-loaded' and redis.call('HMGET', buyersKey, unpack(users, 1, attempts)) or {}
 
-  local taken = 0
+  local taken, units = 0, 0
   local now = attempts > 1 and {} -- customers that got a unit in this call
   for i = 1, attempts do
-    local userId, orderId = users[i], orders[i]
+    local userId, orderId, quantity = users[i], orders[i], 1
+    if #orderId > ID_LENGTH then
+      quantity, orderId = tonumber(orderId:sub(ID_LENGTH + 2)), orderId:sub(1, ID_LENGTH)
+    end
+    local left = free - units
     local held = before[i] or now and now[userId]
     n = n + 1
     if held then
       lines[n] = (held:match('^%S+') == orderId and 'reserved ' or 'held ') .. held
     elseif rejection then
       lines[n] = rejection
-    elseif taken >= free then
+    elseif quantity > 1 and not state[6] then
+      lines[n] = 'not-loaded'
+    elseif quantity > 1 and quantity > tonumber(state[6]) then
+      lines[n] = 'over-limit ' .. state[6]
+    elseif left <= 0 then
       lines[n] = 'sold-out'
+    elseif left < quantity then
+      lines[n] = 'not-enough ' .. string.format('%.0f', left)
     elseif isLate then
       lines[n] = 'late'
     else
-      local record = orderId .. ' ' .. reservedAt
-      taken = taken + 1
+      local suffix = quantity == 1 and '' or 'x' .. quantity
+      local record = orderId .. ' ' .. reservedAt .. suffix
+      taken, units = taken + 1, units + quantity
       records[2 * taken - 1], records[2 * taken] = userId, record
       entries[2 * taken - 1], entries[2 * taken] = reservedAt, userId .. ' ' .. record
       if now then now[userId] = record end
-      lines[n] = reserved
+      lines[n] = reserved .. suffix
     end
   end
   if taken > 0 then
     -- First, because only this key's type has not been verified yet.
     redis.call('ZADD', reservationsKey, unpack(entries, 1, 2 * taken))
     redis.call('HSET', buyersKey, unpack(records, 1, 2 * taken))
-    redis.call('HINCRBY', stateKey, 'remaining', -taken)
+    redis.call('HINCRBY', stateKey, 'remaining', -units)
+    if units > taken then redis.call('HINCRBY', stateKey, 'extraUnits', units - taken) end
   end
 end
 return table.concat(lines, '\n')

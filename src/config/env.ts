@@ -301,7 +301,7 @@ function variables(choices: Choices) {
     SEGMENTS: integer(1, 10_000).default(100),
     LOCK_TTL_MS: integer(100, 600_000).default(10_000),
     LOCK_WAIT_MS: integer(0, 60_000).default(500),
-    PAYMENT_WINDOW_S: integer(1, 31_536_000).default(900),
+    PAYMENT_WINDOW_S: integer(1, limits.maxPaymentWindowS).default(900),
     CURRENCY: currencyCode.optional(),
     RETENTION_DAYS: integer(0, limits.retention.maxDays).default(30),
     TASK_WEBHOOK_URL: privateUrl.optional(),

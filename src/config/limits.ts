@@ -16,6 +16,12 @@ export const limits = {
   maxSaleId: 2_147_483_647,
   /** Keeps price × units within the integers that a double represents exactly. */
   maxPriceCents: 1_000_000_000,
+  /** The longest payment window, seconds. */
+  maxPaymentWindowS: 31_536_000,
+  /** Of an order: Postgres's integer. */
+  maxAmountCents: 2_147_483_647,
+  /** Units of an order: the CHECKs of Postgres say the same. */
+  maxPerOrder: 100,
   maxPoints: 1_000_000_000,
   /** Entries of a user's points: they are read by people. */
   listLength: 1_000,

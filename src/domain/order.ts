@@ -7,14 +7,19 @@
  */
 export type OrderStatus = 'pending' | 'paid' | 'cancelled' | 'expired' | 'refund-due';
 
-/** One unit of a sale, taken by a user and committed in Postgres. */
+/** Units of a sale, taken by a user and committed in Postgres. */
 export interface Order {
   /** A UUIDv7 that the service made before the order was stored. */
   readonly orderId: string;
   readonly saleId: number;
   readonly userId: string;
   readonly status: OrderStatus;
+  /** Units. */
+  readonly quantity: number;
+  /** For one unit. */
   readonly priceCents: number;
+  /** For the order: price × quantity. */
+  readonly amountCents: number;
   readonly createdAt: string;
   /** A pending order that is not paid by then expires. */
   readonly expiresAt: string;
@@ -28,21 +33,26 @@ export interface Attempt {
   readonly saleId: number;
   readonly userId: string;
   readonly orderId: string;
+  /** Units, all or none. */
+  readonly quantity: number;
 }
 
-/** The two columns of an order that answer a purchase. */
+/** The columns of an order that answer a purchase. */
 export interface PlacedOrderColumns {
   readonly id: string;
   readonly status: OrderStatus;
+  readonly quantity: number;
 }
 
 /** A change that Postgres has committed and the mirror of the sale must show: see the table mirror_outbox. */
 export type MirrorChange = { readonly saleId: number } & (
   | {
-      /** `release`: the unit and the customer are free. `take`: the order has a unit again. `record`: the same, and Redis has already taken the unit. */
+      /** `release`: the units and the customer are free. `take`: the order has its units again. `record`: the same, and Redis has already taken the units. */
       readonly change: 'release' | 'take' | 'record';
       readonly orderId: string;
       readonly userId: string;
+      /** Of the order. */
+      readonly units: number;
     }
   | { readonly change: 'restock'; readonly id: string; readonly units: number }
 );

@@ -11,9 +11,9 @@
  */
 import type { Attempt, Order } from './order.ts';
 
-/** A unit that Redis took for an order which Postgres does not have yet. */
+/** Units that Redis took for an order which Postgres does not have yet. */
 export interface Reservation extends Attempt {
-  /** By Redis's clock, milliseconds since 1970; with segments, `:` and the segment of the unit follow. See lua/sale/reserve.lua. */
+  /** By Redis's clock, milliseconds since 1970; more than one unit and segments follow. See lua/sale/reserve.lua. */
   readonly reservedAt: string;
 }
 
@@ -39,15 +39,15 @@ export interface Claim {
 export type ClaimedReservation = Reservation & Claim;
 
 /** The order in an answer. */
-export type PlacedOrder = Pick<Order, 'orderId' | 'saleId' | 'userId' | 'status'>;
+export type PlacedOrder = Pick<Order, 'orderId' | 'saleId' | 'userId' | 'status' | 'quantity'>;
 
 /** How the commit of a reservation ended. */
 export type CommitResult =
   | { readonly kind: 'committed'; readonly order: PlacedOrder }
   /** The customer has another active order. */
   | { readonly kind: 'existing'; readonly order: PlacedOrder }
-  /** Postgres has no free unit, or no such sale. Nothing was written. */
-  | { readonly kind: 'rejected'; readonly reason: 'sold-out' | 'unknown-sale' }
+  /** Postgres has too few free units, or no such sale. Nothing was written. */
+  | { readonly kind: 'rejected'; readonly rejection: NoUnits | UnknownSale }
   /** The sale was loaded in another epoch of Redis since the reservation. Nothing was written. */
   | { readonly kind: 'superseded'; readonly reason: string }
   /** Nothing was written; a retry may help. */
@@ -58,13 +58,33 @@ export type CommitResult =
 /** `order`: Postgres rejects this order, whatever is committed with it. The last two: it had no turn. */
 export type BusyCause = 'postgres' | 'order' | 'queue-full' | 'waited-too-long';
 
+/** Too few units are free. */
+export type NoUnits =
+  | { readonly kind: 'sold-out' }
+  /** `remaining`, more than none, are free. */
+  | { readonly kind: 'not-enough-units'; readonly remaining: number };
+
+interface UnknownSale {
+  readonly kind: 'unknown-sale';
+}
+
 /** Nothing was sold, and nothing changed. */
 export type Rejection =
-  | { readonly kind: 'sold-out' }
-  | { readonly kind: 'not-open'; readonly reason: 'not-started' | 'ended' }
-  | { readonly kind: 'unknown-sale' }
+  | NoUnits
+  | { readonly kind: 'not-open'; readonly reason: NotOpen }
+  | UnknownSale
+  /** An order of the sale may have `maxPerOrder` units at most. */
+  | { readonly kind: 'over-limit'; readonly maxPerOrder: number }
   /** Retry after a moment: a queue was full, a lock timed out, or a store was unavailable. */
   | { readonly kind: 'busy'; readonly reason: string };
+
+export type NotOpen = 'not-started' | 'ended' | 'paused';
+
+/** Why as many units cannot be taken; null: they can. */
+export function shortage(free: number, quantity: number): NoUnits | null {
+  if (free <= 0) return { kind: 'sold-out' };
+  return free < quantity ? { kind: 'not-enough-units', remaining: free } : null;
+}
 
 /** A write got no answer: it may have happened. A repeat by the same customer resolves it. */
 export interface Unknown {

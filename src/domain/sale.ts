@@ -5,6 +5,12 @@ export interface Sale {
   readonly priceCents: number;
   /** Units offered. */
   readonly stock: number;
+  /** The most units of an order. */
+  readonly maxPerOrder: number;
+  /** An administrator has paused it: it does not sell. */
+  readonly paused: boolean;
+  /** How long an order may stay unpaid, in seconds; null: as PAYMENT_WINDOW_S says. */
+  readonly paymentWindowS: number | null;
   /** Units in active orders; more than the stock when the strategy `unsafe` oversold it. */
   readonly sold: number;
   /** stock − sold; below zero when it is oversold. */

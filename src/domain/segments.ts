@@ -9,15 +9,26 @@ export function homeSegment(userId: string, segments: number): number {
   return (hash >>> 0) % segments;
 }
 
+/** Units to take from one segment. */
+export interface Part {
+  readonly segment: number;
+  readonly units: number;
+}
+
 /**
- * The segment that an empty home borrows from: the first one with a unit after the home, so that borrowers from different homes
- * start at different segments.
- * @returns null when no segment has a unit
+ * The segments that an order takes its units from when its home has too few: what the home has, and the rest from those after it, so
+ * that borrowers from different homes start at different segments.
+ * @param units free in each segment
+ * @returns the home's part first, perhaps of no unit; null when all segments together have too few
  */
-export function lenderOf(home: number, units: readonly number[]): number | null {
-  for (let step = 1; step <= units.length; step++) {
+export function partsOf(home: number, units: readonly number[], quantity: number): Part[] | null {
+  const parts: Part[] = [];
+  let left = quantity;
+  for (let step = 0; step < units.length && left > 0; step++) {
     const segment = (home + step) % units.length;
-    if ((units[segment] ?? 0) > 0) return segment;
+    const part = Math.min(left, Math.max(0, units[segment]!));
+    if (part > 0 || step === 0) parts.push({ segment, units: part });
+    left -= part;
   }
-  return null;
+  return left > 0 ? null : parts;
 }

@@ -1,6 +1,7 @@
 /** The OpenAPI document, generated from the schemas that validate requests. */
 import { z } from 'zod';
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi';
+import * as a from './answer-schemas.ts';
 import { events, failures, json, location, nextPage } from './openapi-responses.ts';
 import type { ProblemSlug } from './problems.ts';
 import * as s from './schemas.ts';
@@ -28,7 +29,7 @@ const salePaths: ZodOpenApiPathsObject = {
       security: anyone,
       requestParams: { query: s.pageQuerySchema },
       responses: {
-        '200': json(z.array(s.saleSchema), 'Sales', { Link: nextPage('/sales') }),
+        '200': json(z.array(a.saleSchema), 'Sales', { Link: nextPage('/sales') }),
         ...failures(...STORES),
       },
     },
@@ -39,7 +40,7 @@ const salePaths: ZodOpenApiPathsObject = {
       security: admin,
       requestBody: body(s.newSaleSchema),
       responses: {
-        '201': json(s.saleSchema, 'The sale', location('sale')),
+        '201': json(a.saleSchema, 'The sale', location('sale')),
         ...failures(...BODY, ...ADMIN, ...STORES),
       },
     },
@@ -52,7 +53,7 @@ const salePaths: ZodOpenApiPathsObject = {
       security: anyone,
       requestParams: { path: salePath },
       responses: {
-        '200': json(s.saleSchema, 'The sale'),
+        '200': json(a.saleSchema, 'The sale'),
         ...failures('unknown-sale', ...STORES),
       },
     },
@@ -67,7 +68,7 @@ const salePaths: ZodOpenApiPathsObject = {
       security: anyone,
       requestParams: { path: salePath },
       responses: {
-        '200': events(s.saleEventSchema, 'A stream; it ends when the service stops'),
+        '200': events(a.saleEventSchema, 'A stream; it ends when the service stops'),
         ...failures('unknown-sale', ...STORES),
       },
     },
@@ -82,7 +83,7 @@ const salePaths: ZodOpenApiPathsObject = {
       security: admin,
       requestParams: { path: salePath },
       responses: {
-        '200': json(s.auditSchema, 'The differences'),
+        '200': json(a.auditSchema, 'The differences'),
         ...failures(...ADMIN, 'unknown-sale', ...STORES),
       },
     },
@@ -96,7 +97,7 @@ const salePaths: ZodOpenApiPathsObject = {
       requestParams: { path: salePath },
       requestBody: body(s.restockSchema),
       responses: {
-        '200': json(s.saleSchema, 'The sale'),
+        '200': json(a.saleSchema, 'The sale'),
         ...failures(...BODY, ...ADMIN, 'unknown-sale', 'below-sold', ...STORES),
       },
     },
@@ -115,7 +116,7 @@ const ticketPaths: ZodOpenApiPathsObject = {
       requestParams: { path: salePath },
       requestBody: { ...body(s.ticketRequestSchema), required: false },
       responses: {
-        '201': json(s.ticketSchema, 'The ticket'),
+        '201': json(a.ticketSchema, 'The ticket'),
         ...failures(
           ...BODY,
           ...CUSTOMER,
@@ -139,19 +140,19 @@ const orderPaths: ZodOpenApiPathsObject = {
   '/sales/{saleId}/orders': {
     post: {
       operationId: 'placeOrder',
-      summary: 'Buy one unit',
+      summary: 'Buy one unit, or several at once',
       description:
-        'A repeat by the same user returns the same order. With AUTH=jwt it needs a ticket as Authorization: Bearer, which names the user; the body is ignored, and may be left out.',
+        'All units or none. A repeat by the same user returns the same order, whatever its quantity. With AUTH=jwt it needs a ticket as Authorization: Bearer, which names the user; `userId` is ignored, and the body may be left out.',
       tags: ['Orders'],
       security: ticket,
       requestParams: { path: salePath },
       requestBody: { ...body(s.purchaseSchema), required: false },
       responses: {
-        '200': json(s.placedOrderSchema, 'The existing order of the user', location('order')),
-        '201': json(s.placedOrderSchema, 'The order, committed in Postgres', location('order')),
+        '200': json(a.placedOrderSchema, 'The existing order of the user', location('order')),
+        '201': json(a.placedOrderSchema, 'The order, committed in Postgres', location('order')),
         '202': json(
-          s.placedOrderSchema,
-          'With CONFIRM=accepted: a unit is reserved; the commit follows',
+          a.placedOrderSchema,
+          'With CONFIRM=accepted: the units are reserved; the commit follows',
           location('order'),
         ),
         ...failures(
@@ -160,6 +161,7 @@ const orderPaths: ZodOpenApiPathsObject = {
           'too-early',
           'unknown-sale',
           'sold-out',
+          'not-enough-units',
           'sale-not-open',
           ...STORES,
         ),
@@ -173,7 +175,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       security: customer,
       requestParams: { path: salePath, query: s.userQuerySchema },
       responses: {
-        '200': json(s.orderSchema, 'The order'),
+        '200': json(a.orderSchema, 'The order'),
         ...failures(...CUSTOMER, 'unknown-order', ...STORES),
       },
     },
@@ -187,7 +189,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       security: customer,
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
       responses: {
-        '200': json(s.orderSchema, 'The order'),
+        '200': json(a.orderSchema, 'The order'),
         ...failures(...CUSTOMER, 'unknown-order', ...STORES),
       },
     },
@@ -196,12 +198,12 @@ const orderPaths: ZodOpenApiPathsObject = {
     post: {
       operationId: 'cancelOrder',
       summary: 'Cancel a pending order',
-      description: `Releases the unit. The customer may buy again. ${UNCOMMITTED}`,
+      description: `Releases its units. The customer may buy again. ${UNCOMMITTED}`,
       tags: ['Orders'],
       security: customer,
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
       responses: {
-        '200': json(s.orderSchema, 'The cancelled order'),
+        '200': json(a.orderSchema, 'The cancelled order'),
         ...failures(...CUSTOMER, 'unknown-order', 'invalid-transition', ...STORES),
       },
     },
@@ -211,13 +213,13 @@ const orderPaths: ZodOpenApiPathsObject = {
       operationId: 'reportPayment',
       summary: 'Report a payment',
       description:
-        'With PAYMENT_WEBHOOK_SECRETS it needs a signature as Standard Webhooks 1.0 defines it; otherwise it is administrative. Safe to repeat. An expired order gets a unit again if one is left; otherwise it ends as `refund-due`. A payment that changes no order is recorded: see GET /payments/unmatched.',
+        'With PAYMENT_WEBHOOK_SECRETS it needs a signature as Standard Webhooks 1.0 defines it; otherwise it is administrative. Safe to repeat. An expired order gets its units again if they are left; otherwise it ends as `refund-due`. A payment that changes no order is recorded: see GET /payments/unmatched.',
       tags: ['Orders'],
       security: admin,
       requestParams: { header: s.signatureSchema },
       requestBody: body(s.notificationSchema),
       responses: {
-        '200': json(s.paymentAnswerSchema, 'The order after the payment, or why it changed no order'),
+        '200': json(a.paymentAnswerSchema, 'The order after the payment, or why it changed no order'),
         ...failures(...BODY, ...ADMIN, 'invalid-signature', ...STORES),
       },
     },
@@ -230,7 +232,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       security: admin,
       requestParams: { query: s.unmatchedQuerySchema },
       responses: {
-        '200': json(z.array(s.unmatchedPaymentSchema), 'Payments', { Link: nextPage('/payments/unmatched') }),
+        '200': json(z.array(a.unmatchedPaymentSchema), 'Payments', { Link: nextPage('/payments/unmatched') }),
         ...failures(...ADMIN, ...STORES),
       },
     },
@@ -247,8 +249,8 @@ const pointPaths: ZodOpenApiPathsObject = {
       requestParams: { path: userPath },
       requestBody: body(s.awardSchema),
       responses: {
-        '201': json(s.pointsEntrySchema, 'The entry'),
-        '200': json(s.pointsEntrySchema, 'The existing entry of this source'),
+        '201': json(a.pointsEntrySchema, 'The entry'),
+        '200': json(a.pointsEntrySchema, 'The existing entry of this source'),
         ...failures(...BODY, ...ADMIN, 'idempotency-conflict', ...STORES),
       },
     },
@@ -259,7 +261,7 @@ const pointPaths: ZodOpenApiPathsObject = {
       security: customer,
       requestParams: { path: userPath },
       responses: {
-        '200': json(s.pointsSchema, 'The account'),
+        '200': json(a.pointsSchema, 'The account'),
         ...failures(...CUSTOMER, 'not-found', ...STORES),
       },
     },
@@ -275,7 +277,7 @@ const taskPaths: ZodOpenApiPathsObject = {
       security: admin,
       requestParams: { query: s.taskQuerySchema },
       responses: {
-        '200': json(z.array(s.taskSchema), 'Tasks'),
+        '200': json(z.array(a.taskSchema), 'Tasks'),
         ...failures(...ADMIN, ...STORES),
       },
     },
@@ -288,7 +290,7 @@ const taskPaths: ZodOpenApiPathsObject = {
       security: admin,
       requestParams: { path: z.object({ taskId: s.taskIdSchema }) },
       responses: {
-        '200': json(s.taskSchema, 'The task, now waiting'),
+        '200': json(a.taskSchema, 'The task, now waiting'),
         ...failures(...ADMIN, 'unknown-task', 'invalid-transition', ...STORES),
       },
     },
@@ -315,7 +317,7 @@ const servicePaths: ZodOpenApiPathsObject = {
       summary: 'Every strategy with its guarantees, and the active one',
       tags: ['Service'],
       security: anyone,
-      responses: { '200': json(s.strategiesSchema, 'Strategies'), ...failures() },
+      responses: { '200': json(a.strategiesSchema, 'Strategies'), ...failures() },
     },
   },
   '/healthz': {
@@ -324,7 +326,7 @@ const servicePaths: ZodOpenApiPathsObject = {
       summary: 'Liveness',
       tags: ['Service'],
       security: anyone,
-      responses: { '200': json(s.livenessSchema, 'The process is alive'), ...failures() },
+      responses: { '200': json(a.livenessSchema, 'The process is alive'), ...failures() },
     },
   },
   '/readyz': {
@@ -335,10 +337,10 @@ const servicePaths: ZodOpenApiPathsObject = {
       security: anyone,
       responses: {
         '200': json(
-          s.readinessSchema,
+          a.readinessSchema,
           'Both stores answer; `degraded` lists failing background work, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
         ),
-        '503': json(s.readinessSchema, 'A store does not answer; of a cluster, no master does'),
+        '503': json(a.readinessSchema, 'A store does not answer; of a cluster, no master does'),
         ...failures(),
       },
     },

@@ -3,7 +3,8 @@ import type { Response } from 'express';
 import { z } from 'zod';
 import { limits } from '../config/limits.ts';
 import { taskStates } from '../domain/task.ts';
-import { dateTime, orderIdSchema, orderStatusSchema, pointsEntrySchema } from './schemas.ts';
+import { dateTime, orderStatusSchema, pointsEntrySchema } from './answer-schemas.ts';
+import { orderIdSchema } from './schemas.ts';
 
 export interface Problem {
   readonly status: number;
@@ -50,10 +51,15 @@ export const problems = {
   'unknown-order': { status: 404, title: 'Unknown order' },
   'unknown-task': { status: 404, title: 'Unknown task' },
   'sold-out': { status: 409, title: 'Sold out' },
+  'not-enough-units': {
+    status: 409,
+    title: 'Fewer units left than asked for',
+    members: { remaining: z.int().min(1).meta({ description: 'Units that were left' }) },
+  },
   'sale-not-open': {
     status: 409,
     title: 'Sale not open',
-    members: { reason: z.enum(['not-started', 'ended']) },
+    members: { reason: z.enum(['not-started', 'ended', 'paused']) },
   },
   'too-early': {
     status: 409,

@@ -1,11 +1,9 @@
-/** Schemas of requests and responses: they validate requests and describe the API in /openapi.json. */
+/** Schemas of requests: they validate them, and describe the API in /openapi.json. */
 import { z } from 'zod';
 import 'zod-openapi';
 import { limits } from '../config/limits.ts';
 import { saleStates } from '../domain/sale.ts';
 import { taskStates } from '../domain/task.ts';
-import { unmatchedReasons } from '../domain/unmatched-payment.ts';
-import { LOCK_CAPABILITIES } from '../locks/lock.ts';
 
 const units = z.int().max(limits.maxUnits);
 
@@ -50,7 +48,17 @@ export const userIdSchema = z
 /** UUIDs are case-insensitive (RFC 9562): capitals become the form that is stored. */
 export const orderIdSchema = z.uuid().toLowerCase().meta({ description: 'A UUIDv7' });
 
-export const purchaseSchema = z.strictObject({ userId: userIdSchema }).meta({ id: 'Purchase' });
+const quantity = z
+  .int()
+  .min(1)
+  .max(limits.maxPerOrder)
+  .default(1)
+  .meta({ description: 'Units, all or none; at most `maxPerOrder` of the sale' });
+
+export const purchaseSchema = z.strictObject({ userId: userIdSchema, quantity }).meta({ id: 'Purchase' });
+
+/** With a ticket, which names the customer. */
+export const ticketPurchaseSchema = z.strictObject({ userId: z.unknown().optional(), quantity });
 
 /** An instant whose UTC year has four digits: later ones sort wrongly as text, and Postgres rejects earlier ones. */
 const instant = z.iso
@@ -62,7 +70,13 @@ const instant = z.iso
   )
   .transform((date) => date.toISOString());
 
-const amount = z.int().meta({ description: 'In the smallest unit of CURRENCY, such as cents or yen' });
+export const amount = z.int().meta({ description: 'In the smallest unit of CURRENCY, such as cents or yen' });
+
+const paymentWindow = z
+  .int()
+  .min(1)
+  .max(limits.maxPaymentWindowS)
+  .meta({ description: 'Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S' });
 
 export const newSaleSchema = z
   .strictObject({
@@ -71,6 +85,13 @@ export const newSaleSchema = z
     priceCents: amount.min(0).max(limits.maxPriceCents),
     startsAt: instant.nullish(),
     endsAt: instant.nullish(),
+    maxPerOrder: z
+      .int()
+      .min(1)
+      .max(limits.maxPerOrder)
+      .default(1)
+      .meta({ description: 'The most units of an order' }),
+    paymentWindowS: paymentWindow.nullish(),
     spreadS: z
       .int()
       .min(0)
@@ -81,6 +102,10 @@ export const newSaleSchema = z
   .refine((sale) => !sale.startsAt || !sale.endsAt || sale.startsAt < sale.endsAt, {
     path: ['endsAt'],
     error: 'must be later than startsAt',
+  })
+  .refine((sale) => sale.priceCents * sale.maxPerOrder <= limits.maxAmountCents, {
+    path: ['maxPerOrder'],
+    error: `times priceCents must be at most ${limits.maxAmountCents}`,
   })
   .meta({ id: 'NewSale' });
 
@@ -116,7 +141,10 @@ export const notificationSchema = z
   .strictObject({
     notificationId: source,
     orderId: orderIdSchema,
-    amountCents: amount.min(0).max(limits.maxPriceCents),
+    amountCents: amount
+      .min(0)
+      .max(limits.maxAmountCents)
+      .meta({ description: 'Of the order: price × quantity, in the smallest unit of CURRENCY' }),
   })
   .meta({ id: 'PaymentNotification' });
 
@@ -180,189 +208,3 @@ export const taskQuerySchema = z.strictObject({
   state: taskStateSchema.optional(),
   limit: listLimit.optional().meta(integerTo(limits.listLength, { default: 100 })),
 });
-
-export const dateTime = z.string().meta({ format: 'date-time' });
-
-const unmatchedReason = z
-  .enum(unmatchedReasons)
-  .meta({ description: '`conflict`: another payment has the same id' });
-
-const unmatchedAnswerSchema = z
-  .object({ result: z.literal('unmatched'), reason: unmatchedReason })
-  .meta({ id: 'UnmatchedAnswer' });
-
-export const unmatchedPaymentSchema = z
-  .object({
-    id: z.int(),
-    notificationId: z.string().meta({ description: 'With the name of the provider, if its secret has one' }),
-    orderId: orderIdSchema,
-    amountCents: amount,
-    reason: unmatchedReason,
-    actor: z.string().meta({ description: 'Who reported it first' }),
-    times: z.int().meta({ description: 'How often it was reported' }),
-    receivedAt: dateTime,
-    repeatedAt: dateTime,
-  })
-  .meta({ id: 'UnmatchedPayment' });
-
-export const saleSchema = z
-  .object({
-    id: z.int(),
-    name: z.string(),
-    priceCents: amount,
-    stock: z.int(),
-    sold: z.int().meta({ description: 'Active orders; exceeds the stock after an oversell by `unsafe`' }),
-    remaining: z.int().meta({ description: 'stock − sold; negative after an oversell' }),
-    startsAt: dateTime.nullable(),
-    endsAt: dateTime.nullable(),
-    spreadS: z.int().optional().meta({ description: 'Only of a sale with a lottery' }),
-  })
-  .meta({ id: 'Sale' });
-
-export const saleEventSchema = z
-  .object({
-    now: z.int().meta({ description: 'The clock of Postgres, milliseconds since 1970' }),
-    state: z.enum(['scheduled', 'open', 'sold-out', 'ended']),
-    stock: z.int(),
-    sold: z.int(),
-    remaining: z.int(),
-    startsAt: dateTime.nullable(),
-    endsAt: dateTime.nullable(),
-  })
-  .meta({ id: 'SaleEvent', description: 'The data of one event' });
-
-export const ticketSchema = z
-  .object({
-    ticket: z.string().meta({ description: 'Sent with a purchase as Authorization: Bearer' }),
-    notBefore: dateTime.meta({ description: "When the customer's turn begins" }),
-    expiresAt: dateTime,
-  })
-  .meta({ id: 'Ticket' });
-
-export const orderStatusSchema = z.enum(['pending', 'paid', 'cancelled', 'expired', 'refund-due']);
-
-export const placedOrderSchema = z
-  .object({
-    orderId: orderIdSchema,
-    saleId: z.int(),
-    userId: userIdSchema,
-    status: orderStatusSchema,
-    replayed: z.boolean().meta({ description: 'True when the order already existed' }),
-  })
-  .meta({ id: 'PlacedOrder' });
-
-export const orderSchema = z
-  .object({
-    orderId: orderIdSchema,
-    saleId: z.int(),
-    userId: userIdSchema,
-    status: orderStatusSchema,
-    priceCents: amount,
-    createdAt: dateTime,
-    expiresAt: dateTime,
-    paidAt: dateTime.nullable(),
-    closedAt: dateTime.nullable(),
-  })
-  .meta({ id: 'Order' });
-
-/** To a payment notification. */
-export const paymentAnswerSchema = z.union([orderSchema, unmatchedAnswerSchema]);
-
-export const taskSchema = z
-  .object({
-    id: z.int(),
-    kind: z.string().meta({ example: 'ship' }),
-    key: z.string().nullable().meta({ description: 'Sent as Idempotency-Key' }),
-    payload: z.unknown(),
-    state: taskStateSchema,
-    attempts: z.int(),
-    runAt: dateTime.meta({ description: 'Earliest time of the next attempt' }),
-    lastError: z.string().nullable(),
-    createdAt: dateTime,
-    updatedAt: dateTime,
-  })
-  .meta({ id: 'Task' });
-
-export const pointsEntrySchema = z
-  .object({
-    id: z.int(),
-    sourceType: z.string(),
-    sourceId: z.string(),
-    points: z.int(),
-    createdAt: dateTime,
-  })
-  .meta({ id: 'PointsEntry' });
-
-export const pointsSchema = z
-  .object({ balance: z.int(), entries: z.array(pointsEntrySchema) })
-  .meta({ id: 'Points' });
-
-export const strategySchema = z
-  .object({
-    name: z.string(),
-    summary: z.string(),
-    store: z.enum(['redis', 'postgres']),
-    usesLock: z.boolean(),
-    roundTrips: z.int(),
-    guarantees: z.object({
-      neverOversells: z.boolean(),
-      neverLoses: z.boolean(),
-      onePerCustomer: z.boolean(),
-      neverStrands: z.boolean(),
-      pointsOnce: z.boolean(),
-      survivesRedisLoss: z.boolean(),
-    }),
-  })
-  .meta({ id: 'Strategy' });
-
-export const lockSchema = z
-  .object({
-    name: z.string(),
-    summary: z.string(),
-    flaw: z.string().nullable(),
-    needs: z.string().meta({ description: 'The variable that names its server' }),
-    capabilities: z.array(z.enum(LOCK_CAPABILITIES)),
-  })
-  .meta({ id: 'Lock' });
-
-export const strategiesSchema = z
-  .object({
-    active: z.string(),
-    lock: z.string(),
-    strategies: z.array(strategySchema),
-    locks: z.array(lockSchema),
-  })
-  .meta({ id: 'Strategies' });
-
-export const auditSchema = z
-  .object({
-    saleId: z.int(),
-    agrees: z.boolean(),
-    differences: z
-      .array(z.string())
-      .meta({ description: 'One sentence each, an oversell first; empty when the stores agree' }),
-    isMirrored: z.boolean().meta({ description: 'Whether Redis has the sale and was compared' }),
-    auditedAt: dateTime,
-  })
-  .meta({ id: 'Audit' });
-
-export const livenessSchema = z.object({ status: z.literal('ok') }).meta({ id: 'Liveness' });
-
-export const readinessSchema = z
-  .object({
-    status: z
-      .enum(['ok', 'degraded', 'unavailable'])
-      .meta({ description: 'degraded: both stores answer, but some background work fails' }),
-    stores: z
-      .record(z.string(), z.string())
-      .meta({ description: 'ok, or the error of the store, whose text only an administrator is sent' }),
-    degraded: z
-      .array(
-        z.object({
-          what: z.string().meta({ example: 'expiry' }),
-          detail: z.string().meta({ example: '1 failing; sale 7: the error' }),
-        }),
-      )
-      .optional(),
-  })
-  .meta({ id: 'Readiness' });

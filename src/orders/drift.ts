@@ -35,9 +35,9 @@ export interface Verdict extends Pick<Comparison, 'saleId' | 'isMirrored'> {
   readonly differences: readonly string[];
 }
 
-/** Each sold unit has one buyer; all other units are free. */
+/** Each sold unit has a buyer; all other units are free. */
 function agrees(seen: MirrorSnapshot, sale: Sale): boolean {
-  return seen.remaining === freeUnits(sale) && seen.buyers === sale.sold;
+  return seen.remaining === freeUnits(sale) && seen.held === sale.sold;
 }
 
 /** Compares one sale. A change while it is read can look like a difference: see `compareAll`. */
@@ -47,7 +47,7 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
   const differs = (description: string, key = description) => differences.set(key, description);
   const counted = await orders.counts(sale.id);
   if (counted.active !== counted.sold)
-    differs(`Postgres counts ${counted.sold} sold, and has ${counted.active} active orders`);
+    differs(`Postgres counts ${counted.sold} sold, and ${counted.active} in active orders`);
   // A running sale always has pending changes, but not the same ones.
   const { units, oldest } = await orders.pendingChanges(sale.id);
   if (oldest !== null) differs(`${units} units changed in Postgres and not in Redis yet`, `outbox ${oldest}`);
@@ -60,8 +60,8 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
     const free = seen.remaining + seen.pending;
     if (free !== freeUnits(sale))
       differs(`Redis has ${free} units free or reserved, Postgres ${freeUnits(sale)}`);
-    if (seen.buyers !== sale.sold + seen.pending)
-      differs(`Redis knows ${seen.buyers - seen.pending} buyers, Postgres ${sale.sold}`);
+    if (seen.held !== sale.sold + seen.pending)
+      differs(`Redis knows buyers of ${seen.held - seen.pending} units, Postgres of ${sale.sold}`);
   }
   return { saleId: sale.id, differences, isMirrored: seen !== null };
 }

@@ -4,7 +4,7 @@
  *
  *   committed     accepted                        nothing: the committer acknowledges it
  *   existing      replayed, with the other order  released; the customer keeps that order
- *   rejected      sold out, or no such sale       released without its unit, which Postgres does not have
+ *   rejected      too few units, or no such sale  released without those units that Postgres does not have
  *   superseded    decided again                   released
  *   busy          busy                            released
  *   unknown       unknown                         nothing: the reaper commits it, or finds it committed
@@ -13,7 +13,8 @@
  * claim ends, the next claim commits it, and the answer is unknown.
  */
 import type { ClaimedReservation, CommitResult, Outcome, Superseded } from '../domain/outcome.ts';
-import type { ReleaseOptions, SaleMirror } from '../store/redis/sale-mirror.ts';
+import type { SaleMirror } from '../store/redis/sale-mirror.ts';
+import type { ReleaseOptions } from '../store/redis/sale-scripts.ts';
 
 export interface Fate {
   readonly answer: Outcome | Superseded;
@@ -34,11 +35,14 @@ export function fateOf(reservation: ClaimedReservation, result: CommitResult, is
       return { answer: unknown(result.reason), inRedis: 'nothing' };
     case 'existing': {
       const { order } = result;
-      return { answer: { kind: 'replayed', order }, inRedis: { ownerOrderId: order.orderId } };
+      return { answer: { kind: 'replayed', order }, inRedis: { owner: order } };
     }
     case 'rejected': {
-      const answer = isPromised ? unknown(NOT_RELEASED) : { kind: result.reason };
-      return { answer, inRedis: { discardUnit: true } };
+      const { rejection } = result;
+      // What Postgres still has, and more, is reserved or free in Redis: only the rest is too many.
+      const remaining = rejection.kind === 'not-enough-units' ? rejection.remaining : 0;
+      const answer = isPromised ? unknown(NOT_RELEASED) : rejection;
+      return { answer, inRedis: { discardedUnits: reservation.quantity - remaining } };
     }
     case 'superseded':
     case 'busy': {

@@ -3,7 +3,7 @@
  * the old state, so one of two callers wins; there is no lock. Unit, customer and points change in the same transaction in
  * Postgres; where Redis decides, the outbox carries the change to it (store/outbox-relay.ts).
  *
- *   pending ──cancel──▶ cancelled      the unit and the customer are free, a reversal cancels the points
+ *   pending ──cancel──▶ cancelled      the units and the customer are free, a reversal cancels the points
  *      └──expire, by the database's clock──▶ expired, the same way
  */
 import { limits } from '../config/limits.ts';
@@ -60,20 +60,20 @@ const CLOSE = `
   ), closed AS (
     UPDATE orders SET status = $2, closed_at = clock_timestamp() FROM due
     WHERE orders.id = due.id AND coalesce(orders.status, '') = 'pending'
-    RETURNING orders.id, sale_id, user_id, price_cents
+    RETURNING orders.id, sale_id, user_id, quantity, price_cents
   ), returned AS (
     UPDATE sales SET oversold = oversold - least(oversold, c.units),
       sold = greatest(0, sold - (c.units - least(oversold, c.units))), version = version + 1
-    FROM (SELECT sale_id, count(*)::int AS units FROM closed GROUP BY sale_id) AS c
+    FROM (SELECT sale_id, sum(quantity)::int AS units FROM closed GROUP BY sale_id) AS c
     WHERE sales.id = c.sale_id
   ), freed AS (
     UPDATE stock_units SET order_id = NULL FROM closed WHERE stock_units.order_id = closed.id
   ), reversed AS (
     INSERT INTO points_entries (user_id, source_type, source_id, points)
-    SELECT user_id, 'order-reversal', id::text, -points_earned(price_cents) FROM closed
+    SELECT user_id, 'order-reversal', id::text, -points_earned(price_cents * quantity) FROM closed
   ), outbox AS (
-    INSERT INTO mirror_outbox (sale_id, change, order_id, user_id)
-    SELECT sale_id, 'release', id, user_id FROM closed WHERE $3
+    INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units)
+    SELECT sale_id, 'release', id, user_id, quantity FROM closed WHERE $3
   ), audited AS (
     INSERT INTO audit_pending (actor, action, subject, details)
     SELECT $4, 'order.cancelled', 'order ' || id, json_build_object('saleId', sale_id, 'userId', user_id)::text

@@ -7,8 +7,8 @@
  *     └─▶ busy                             ▼
  *                                        INSERT_UP_TO_STOCK ──▶ committed, or not inserted:
  *                                          an order of the customer ──▶ existing (or committed, by an earlier try)
- *                                          no unit, no such sale ─────▶ rejected
- *                                          a unit is free by now ─────▶ tried again
+ *                                          too few units, no such sale ▶ rejected
+ *                                          they are free by now ──────▶ tried again
  *                                          its sale was loaded in another epoch since ──▶ superseded: see store/redis/epochs.ts
  *
  *   deadlock: tried again · rejected because of one order: the batcher splits the batch · no answer: a barrier, then
@@ -80,13 +80,15 @@ export interface OrderCommitterContext {
  */
 const INSERT_ALL = insertOrders({
   name: 'commit-orders',
-  rows: `SELECT input.id, input.sale_id, input.user_id, sales.price_cents
-         FROM unnest($1::uuid[], $2::int[], $3::text[]) AS input (id, sale_id, user_id)
+  rows: `SELECT input.id, input.sale_id, input.user_id, coalesce(input.quantity, 1), sales.price_cents, sales.payment_window_s
+         FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]) AS input (id, sale_id, user_id, quantity)
          JOIN sales ON sales.id = input.sale_id`,
   count: COUNT_IN_EPOCH,
   many: true,
 });
-const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock', IN_EPOCH);
+const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock', {
+  ...{ condition: IN_EPOCH, isMixed: true, isLimited: false }, // Redis has checked the limit
+});
 
 const UNIQUE_VIOLATION = '23505';
 const NO_UNIT = 'sales_sold_within_stock';
@@ -228,8 +230,9 @@ async function commitBatch(
       place,
       orderIdOf: ({ reservation }) => reservation.orderId,
       inserted(commit) {
-        const { orderId, saleId, userId } = commit.reservation;
-        answer(commit, { kind: 'committed', order: { orderId, saleId, userId, status: 'pending' } });
+        const { orderId, saleId, userId, quantity } = commit.reservation;
+        const order = { orderId, saleId, userId, status: 'pending', quantity } as const;
+        answer(commit, { kind: 'committed', order });
       },
       explain: (others) => answerWhatIsFound(context, others, answer),
     },
@@ -254,6 +257,7 @@ async function insert(
     orderIds: reservations.map(({ orderId }) => orderId),
     saleIds: reservations.map(({ saleId }) => saleId),
     userIds: reservations.map(({ userId }) => userId),
+    quantities: reservations.map(({ quantity }) => quantity),
     others: epochsOf(reservations),
   };
   try {
@@ -304,9 +308,9 @@ function notCommitted({ unanswered }: Commit, reason: string, cause: BusyCause =
 }
 
 /**
- * Answers orders that were not inserted: an order exists, or there is no unit, or no sale. An order that is found counts once it is
+ * Answers orders that were not inserted: an order exists, or there are too few units, or no sale. An order that is found counts once it is
  * replicated.
- * @returns those that were not inserted although a unit is free: they conflicted with an order that is gone by now
+ * @returns those that were not inserted although their units are free: they conflicted with an order that is gone by now
  */
 async function answerWhatIsFound(
   context: OrderCommitterContext,

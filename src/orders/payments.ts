@@ -4,7 +4,7 @@
  *   notification ──known id──▶ the first effect again, or unmatched (conflict) when order or amount differ
  *        └──new──▶ the order, its row locked ──pending──▶ paid; tasks ship it and award its points
  *                       │ other amount: unmatched    ├──paid──▶ another payment: a task refunds it
- *                       │ no such order: unmatched   ├──expired──a unit is free, the customer has no other order──▶ paid
+ *                       │ no such order: unmatched   ├──expired──the units are free, the customer has no other order──▶ paid
  *                       ▼                            │              └──otherwise──▶ refund-due, with a task
  *                  recorded as unmatched             ├──cancelled──▶ refund-due, the same way
  *                                                    └──refund-due──▶ another payment: a task refunds it
@@ -18,13 +18,13 @@
  * reserved and not committed yet is answered busy.
  *
  * All of an effect is one transaction, which also inserts the notification: an acknowledged notification has taken effect. Where Redis
- * decides, the unit and the customer of an expired order are taken there first, in one step: a unit that is free in Postgres may be
+ * decides, the units and the customer of an expired order are taken there first, in one step: units that are free in Postgres may be
  * reserved, and the customer may have a reservation, with CONFIRM=accepted one that was answered with 202. The transaction locks the
- * order's changes in the outbox before: a release that is published after that step would free the unit again. While Redis is
- * unavailable, Postgres alone decides; with CONFIRM=accepted the answer is busy, because the unit may belong to a 202.
+ * order's changes in the outbox before: a release that is published after that step would free the units again. While Redis is
+ * unavailable, Postgres alone decides; with CONFIRM=accepted the answer is busy, because the units may belong to a 202.
  */
 import type pg from 'pg';
-import type { Order, OrderStatus } from '../domain/order.ts';
+import type { Attempt, Order, OrderStatus } from '../domain/order.ts';
 import type { UnmatchedReason } from '../domain/unmatched-payment.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { afterWrite, classifyPostgresError, UNREAD } from '../store/failures/postgres.ts';
@@ -82,11 +82,11 @@ interface Row {
   readonly saleId: number;
   readonly userId: string;
   readonly status: OrderStatus;
-  readonly priceCents: number;
+  readonly quantity: number;
+  readonly amountCents: number;
   readonly points: number;
 }
 
-type OrderOfSale = Pick<Order, 'orderId' | 'saleId' | 'userId'>;
 type Effect = 'paid' | 'revived' | 'refund-due' | 'surplus' | 'none';
 
 /** A notification that was processed before. */
@@ -133,7 +133,7 @@ async function decide(
   context: PaymentsContext,
   client: pg.PoolClient,
   given: Notification,
-  unit: TakenUnit,
+  units: TakenUnits,
 ): Promise<Decision> {
   const { orderId, amountCents } = given;
   const notificationId = idOf(given);
@@ -149,10 +149,10 @@ async function decide(
   if (repeated?.amountCents === amountCents) return { kind: 'done', effect: 'none' };
   if (repeated !== undefined || before.some(({ id }) => id === notificationId))
     return { kind: 'unmatched', reason: 'conflict' };
-  if (amountCents !== order.priceCents)
-    return { kind: 'unmatched', reason: 'amount-mismatch', expectedCents: order.priceCents };
+  if (amountCents !== order.amountCents)
+    return { kind: 'unmatched', reason: 'amount-mismatch', expectedCents: order.amountCents };
   const isFirst = ofOrder.every(({ result }) => result === 'none');
-  const effect = await apply(context, client, given, order, unit, isFirst);
+  const effect = await apply(context, client, given, order, units, isFirst);
   if (effect === 'busy') return { kind: 'busy', reason: 'redis-unreachable' };
   await client.query(
     `WITH matched AS (
@@ -178,7 +178,7 @@ async function apply(
   client: pg.PoolClient,
   given: Notification,
   order: Row,
-  unit: TakenUnit,
+  units: TakenUnits,
   isFirst: boolean,
 ): Promise<Effect | 'busy'> {
   const { orderId, amountCents } = given;
@@ -197,7 +197,7 @@ async function apply(
     await addTasks(client, orderId, order);
     return 'paid';
   }
-  const isFree = status === 'expired' && (await takeUnit(context, client, { ...order, orderId }, unit));
+  const isFree = status === 'expired' && (await takeUnits(context, client, { ...order, orderId }, units));
   if (isFree === 'busy') return 'busy';
   if (isFree && (await revive(client, orderId, order, context.strategy.locksFirst))) {
     if (context.outbox !== null) await publishLater(client, orderId);
@@ -212,25 +212,25 @@ async function apply(
   return 'refund-due';
 }
 
-/** Takes a unit in Redis for an order that is about to be revived, and its customer. @returns false when Redis refuses */
-async function takeUnit(
+/** Takes the units in Redis for an order that is about to be revived, and its customer. @returns false when Redis refuses */
+async function takeUnits(
   { outbox, confirm, onError }: PaymentsContext,
   client: pg.PoolClient,
-  order: OrderOfSale,
-  unit: TakenUnit,
+  order: Attempt,
+  units: TakenUnits,
 ): Promise<boolean | 'busy'> {
   if (outbox === null) return true;
   await client.query('SELECT FROM mirror_outbox WHERE order_id = $1 FOR UPDATE', [order.orderId]);
   const reply = await outbox.mirror.revive(order).catch((error) => {
-    onError('take-unit', error);
+    onError('take-units', error);
     return null;
   });
   if (reply === null && confirm === 'accepted') return 'busy';
-  if (reply === 'taken') unit.takenFor = order;
+  if (reply === 'taken') units.takenFor = order;
   return reply !== 'refused';
 }
 
-/** Prepares Redis to revive an expired order: loads the sale, and publishes that the order's own unit was released. */
+/** Prepares Redis to revive an expired order: loads the sale, and publishes that the order's own units were released. */
 async function prepareMirror(
   { sales, onError }: PaymentsContext,
   { mirror, publish }: OutboxRelay,
@@ -247,17 +247,17 @@ async function prepareMirror(
   await publish([orderId]);
 }
 
-/** One try. A unit that was taken but not used is returned; if Redis does not receive it, the reaper repairs the sale. */
+/** One try. Units that were taken but not used are returned; if Redis does not receive them, the reaper repairs the sale. */
 async function attempt(context: PaymentsContext, given: Notification): Promise<Decision> {
   const { postgres, orders, outbox, onError } = context;
-  const unit: TakenUnit = { takenFor: null };
+  const units: TakenUnits = { takenFor: null };
   let isUsed = false;
   // Before the transaction, which would otherwise wait for a second connection.
   const order = outbox === null ? null : await orders.get(given.orderId);
   if (outbox !== null && order?.status === 'expired') await prepareMirror(context, outbox, order);
   try {
     return await inTransaction(postgres.pool, async (client) => {
-      const value = await decide(context, client, given, unit);
+      const value = await decide(context, client, given, units);
       isUsed = value.kind === 'done' && value.effect === 'revived';
       return { commit: value.kind === 'done', value };
     });
@@ -265,8 +265,8 @@ async function attempt(context: PaymentsContext, given: Notification): Promise<D
     isUsed &&= classifyPostgresError(error).kind === 'unknown'; // it may be committed
     throw error;
   } finally {
-    if (unit.takenFor !== null && !isUsed)
-      await outbox?.mirror.undoRevival(unit.takenFor).catch((error) => onError('return-unit', error));
+    if (units.takenFor !== null && !isUsed)
+      await outbox?.mirror.undoRevival(units.takenFor).catch((error) => onError('return-units', error));
   }
 }
 
@@ -311,15 +311,15 @@ function isRepeat({ id, provider: before }: Earlier, given: Notification): boole
 const PROVIDER = /^([a-z0-9-]{1,32}):/;
 
 /** What one try to revive an order has done in Redis. */
-interface TakenUnit {
-  /** The order for which a unit was taken there; null: none was. */
-  takenFor: OrderOfSale | null;
+interface TakenUnits {
+  /** The order for which units were taken there; null: none were. */
+  takenFor: Attempt | null;
 }
 
 async function lockOrder(client: pg.PoolClient, orderId: string): Promise<Row | null> {
   const { rows } = await client.query<Row>(
-    `SELECT sale_id AS "saleId", user_id AS "userId", status, price_cents AS "priceCents",
-       points_earned(price_cents) AS points
+    `SELECT sale_id AS "saleId", user_id AS "userId", status, quantity, price_cents * quantity AS "amountCents",
+       points_earned(price_cents * quantity) AS points
      FROM orders WHERE id = $1 FOR UPDATE`,
     [orderId],
   );
@@ -328,29 +328,29 @@ async function lockOrder(client: pg.PoolClient, orderId: string): Promise<Row | 
 
 /** Adds the tasks that follow from a payment, each once. */
 async function addTasks(client: pg.PoolClient, orderId: string, order: Row): Promise<void> {
-  const { saleId, userId, points } = order;
-  await addTask(client, 'ship', orderId, { orderId, saleId, userId });
+  const { saleId, userId, quantity, points } = order;
+  await addTask(client, 'ship', orderId, { orderId, saleId, userId, quantity });
   await addTask(client, 'award', orderId, { orderId, userId, points });
 }
 
 const revived = (after = '') => `revived AS (
     UPDATE orders SET status = 'paid', paid_at = clock_timestamp(), closed_at = NULL ${after}
-    WHERE orders.id = $1 AND status = 'expired' RETURNING orders.id, user_id, price_cents
+    WHERE orders.id = $1 AND status = 'expired' RETURNING orders.id, user_id, price_cents * quantity AS amount_cents
   )`;
 const counted = (after = '') => `counted AS (
-    UPDATE sales SET sold = sold + 1, version = version + 1 ${after}
-    WHERE sales.id = $2 AND sold < stock RETURNING sales.id
+    UPDATE sales SET sold = sold + $3, version = version + 1 ${after}
+    WHERE sales.id = $2 AND sold + $3 <= stock RETURNING sales.id
   )`;
 /** @param locking the parts that lock, the second one after the first */
 const reviveBy = (...locking: readonly string[]) => `
   WITH ${locking.join(', ')}, unit AS (
     SELECT sale_id, unit FROM stock_units WHERE sale_id = $2 AND order_id IS NULL
-    ORDER BY unit LIMIT 1 FOR UPDATE SKIP LOCKED
+    ORDER BY unit LIMIT $3 FOR UPDATE SKIP LOCKED
   ), given AS (
     UPDATE stock_units AS s SET order_id = $1 FROM unit WHERE (s.sale_id, s.unit) = (unit.sale_id, unit.unit)
   ), earned AS (
     INSERT INTO points_entries (user_id, source_type, source_id, points)
-    SELECT user_id, 'order-revival', id::text, points_earned(price_cents) FROM revived
+    SELECT user_id, 'order-revival', id::text, points_earned(amount_cents) FROM revived
   )
   SELECT FROM counted`;
 /** By what is locked first. */
@@ -360,13 +360,13 @@ const REVIVE: Readonly<Record<LocksFirst, string>> = {
 };
 
 /**
- * Gives a unit to an expired order.
- * @returns false when none is free, or the customer has another order: nothing was changed
+ * Gives its units to an expired order.
+ * @returns false when too few are free, or the customer has another order: nothing was changed
  */
 async function revive(
   client: pg.PoolClient,
   orderId: string,
-  { saleId, userId }: Row,
+  { saleId, userId, quantity }: Row,
   first: LocksFirst,
 ): Promise<boolean> {
   const other = await client.query(`SELECT FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE}`, [
@@ -375,16 +375,16 @@ async function revive(
   ]);
   if (other.rowCount !== 0) return false;
   await client.query('SAVEPOINT revival');
-  const revived = await client.query(REVIVE[first], [orderId, saleId]);
+  const revived = await client.query(REVIVE[first], [orderId, saleId, quantity]);
   if (revived.rowCount !== 1) await client.query('ROLLBACK TO SAVEPOINT revival');
   return revived.rowCount === 1;
 }
 
-/** Replaces the order's changes in the outbox, which were perhaps published, by one that gives it a unit if it has none there. */
+/** Replaces the order's changes in the outbox, which were perhaps published, by one that gives it its units if it has none there. */
 async function publishLater(client: pg.PoolClient, orderId: string): Promise<void> {
   await client.query('DELETE FROM mirror_outbox WHERE order_id = $1', [orderId]);
   await client.query(
-    `INSERT INTO mirror_outbox (sale_id, change, order_id, user_id) SELECT sale_id, 'take', id, user_id FROM orders WHERE id = $1`,
+    `INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units) SELECT sale_id, 'take', id, user_id, quantity FROM orders WHERE id = $1`,
     [orderId],
   );
 }

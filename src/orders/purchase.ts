@@ -22,10 +22,16 @@ export interface PurchaseContext {
 export interface Purchases {
   /**
    * Makes one attempt. The outcome is returned synchronously when no store is needed.
+   * @param quantity units, all or none
    * @param client the client whose share of the queue it uses; null: callers are trusted
    * @throws (or rejects) for a defect only
    */
-  attempt(saleId: number, userId: string, client?: string | null): Outcome | Promise<Outcome>;
+  attempt(
+    saleId: number,
+    userId: string,
+    quantity: number,
+    client?: string | null,
+  ): Outcome | Promise<Outcome>;
   /** Waits for commits in the background. */
   idle(): Promise<void>;
 }
@@ -44,14 +50,13 @@ export function createPurchases({ strategy, settlement, shedder, tally }: Purcha
   }
 
   async function admitted(
-    saleId: number,
-    userId: string,
+    attempt: Omit<Attempt, 'orderId'>,
     isAdmitted: true | Promise<boolean>,
     startedMs: number,
   ): Promise<Outcome> {
     if (isAdmitted !== true && !(await isAdmitted)) return counted(OVERLOADED, startedMs);
     try {
-      return counted(await decide({ saleId, userId, orderId: newOrderId(saleId) }), startedMs);
+      return counted(await decide({ ...attempt, orderId: newOrderId(attempt.saleId) }), startedMs);
     } finally {
       shedder.leave();
     }
@@ -63,14 +68,14 @@ export function createPurchases({ strategy, settlement, shedder, tally }: Purcha
   }
 
   return {
-    attempt(saleId, userId, client = null) {
+    attempt(saleId, userId, quantity, client = null) {
       if (saleId > limits.maxSaleId) return { kind: 'unknown-sale' };
       const startedMs = performance.now();
       if (knownSoldOut?.isSoldOut(saleId, userId)) return counted(SOLD_OUT, startedMs);
       // Orders accepted ahead of their commit must not pile up without bound.
       const isAdmitted = settlement?.isBehind !== true && shedder.enter(client);
       if (isAdmitted === false) return counted(OVERLOADED, startedMs);
-      return admitted(saleId, userId, isAdmitted, startedMs);
+      return admitted({ saleId, userId, quantity }, isAdmitted, startedMs);
     },
     idle: async () => settlement?.idle(),
   };

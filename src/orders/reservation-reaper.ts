@@ -4,7 +4,7 @@
  * Most sales need nothing; one script call checks many at once. A reservation whose claim has ended is abandoned: the reaper
  * claims it, and commits it or, when Postgres rejects it, releases it. A sale whose mirror differs from Postgres is compared
  * again and, when nothing is in progress, repaired: a process that died between its writes to the two stores can leave units
- * that neither store sells. A window that was changed in Postgres is taken over. A running sale always seems to differ, because the stores are read one after the other, so only a
+ * that neither store sells. Terms that were changed in Postgres are taken over. A running sale always seems to differ, because the stores are read one after the other, so only a
  * sale that looks the same in two passes is compared. Thousands of running sales, or one with a million buyers, then cost a
  * pass only the scan; a difference is harmless until Redis has sold out, and by then nothing changes any more.
  *
@@ -21,7 +21,8 @@ import { isStoreUnavailable } from '../store/failures/any-store.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-import { type SaleDigest, windowOf } from '../store/redis/sale-scripts.ts';
+import { termsOf } from '../store/redis/sale-records.ts';
+import type { SaleDigest } from '../store/redis/sale-scripts.ts';
 import { repair } from './drift.ts';
 import { carryOut, fateOf } from './fate.ts';
 import type { OrderCommitter } from './order-committer.ts';
@@ -66,13 +67,13 @@ export async function reapOnce(
   let unavailable: unknown = null;
   await context.mirror.checkEpochs();
   const scanned = new Set<string>();
-  for await (const { sale, isMoved } of suspects(context, memory)) {
+  for await (const { sale, isChanged } of suspects(context, memory)) {
     if (isStopped()) return counts;
     scanned.add(String(sale.id));
     const item = `sale ${sale.id}`;
     if (health.isBackingOff(item)) continue;
     try {
-      if (isMoved) await moveWindow(context, sale);
+      if (isChanged) await takeOverTerms(context, sale);
       await reapAbandoned(context, sale, counts, isStopped);
       if (await repair(context, sale)) counts.repaired++;
       health.succeeded(item);
@@ -97,8 +98,8 @@ export type PreviousPass = Map<number, string>;
 
 interface Suspect {
   readonly sale: Sale;
-  /** Whether Redis has another window. */
-  readonly isMoved: boolean;
+  /** Whether Redis has another window, pause or limit. */
+  readonly isChanged: boolean;
 }
 
 /** Sales with abandoned reservations, or with a mirror that differs from Postgres. */
@@ -113,13 +114,13 @@ async function* suspects(context: ReaperContext, memory: PreviousPass | null): A
     const seen = await mirror.scan(some.map(({ id }) => id)).catch(() => null);
     await leaveOldEpochs(context, some, seen ?? []);
     for (const [i, sale] of some.entries()) {
-      const isMoved = seen !== null && seen[i]!.free !== null && seen[i]!.window !== windowOf(sale);
-      if (seen === null || isMoved || seen[i]!.ageMs >= limits.claimMs) {
-        yield { sale, isMoved };
+      const isChanged = seen !== null && seen[i]!.free !== null && seen[i]!.terms !== termsOf(sale);
+      if (seen === null || isChanged || seen[i]!.ageMs >= limits.claimMs) {
+        yield { sale, isChanged };
       } else if (differs(seen[i]!, sale)) {
         const digest = JSON.stringify(seen[i]);
         memory?.set(sale.id, digest);
-        if (before === null || before.get(sale.id) === digest) yield { sale, isMoved };
+        if (before === null || before.get(sale.id) === digest) yield { sale, isChanged };
       }
     }
   }
@@ -144,16 +145,17 @@ async function leaveOldEpochs(
 }
 
 /** Pending reservations explain any difference. */
-function differs({ free, pending, buyers }: SaleDigest, sale: Sale): boolean {
-  return free !== null && pending === 0 && (free !== freeUnits(sale) || buyers !== sale.sold);
+function differs({ free, pending, held }: SaleDigest, sale: Sale): boolean {
+  return free !== null && pending === 0 && (free !== freeUnits(sale) || held !== sale.sold);
 }
 
-/** The window was changed in Postgres. */
-async function moveWindow({ mirror, sales, log }: ReaperContext, { id: saleId }: Sale): Promise<void> {
+/** Window, pause or limit was changed in Postgres. */
+async function takeOverTerms({ mirror, sales, log }: ReaperContext, { id: saleId }: Sale): Promise<void> {
   const sale = await sales.get(saleId); // again: what was listed may be older than what Redis has
   if (sale === null) return;
-  await mirror.setWindow(sale);
-  log('took over a changed window', { saleId, startsAt: sale.startsAt, endsAt: sale.endsAt });
+  await mirror.setTerms(sale);
+  const { startsAt, endsAt, paused, maxPerOrder } = sale;
+  log('took over changed terms', { saleId, startsAt, endsAt, paused, maxPerOrder });
 }
 
 async function reapAbandoned(

@@ -94,7 +94,7 @@ class Settling implements Settlement {
    * reserved, and the reaper commits it; only what Postgres rejects is released.
    */
   #acceptAhead(reservation: ClaimedReservation): Outcome {
-    const { orderId, saleId, userId } = reservation;
+    const { orderId, saleId, userId, quantity } = reservation;
     const failed = (error: unknown) =>
       this.#context.onError('commit-accepted-order', error, idsOf(reservation));
     const work = this.#context.committer
@@ -102,12 +102,16 @@ class Settling implements Settlement {
       .then(async (result) => {
         if (result.kind === 'busy' && result.cause === 'waited-too-long') return; // left to the reaper
         const { kind } = result.kind === 'busy' ? result : await this.#conclude(reservation, result);
-        if (kind !== 'accepted') failed(new Error(result.kind === 'rejected' ? result.reason : kind));
+        if (kind !== 'accepted') failed(new Error(result.kind === 'rejected' ? result.rejection.kind : kind));
       })
       .catch(failed)
       .finally(() => this.#background.delete(work));
     this.#background.add(work);
-    return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' }, durable: false };
+    return {
+      kind: 'accepted',
+      order: { orderId, saleId, userId, status: 'pending', quantity },
+      durable: false,
+    };
   }
 
   /** The outcome of an attempt with a claimed reservation. */
@@ -124,7 +128,7 @@ class Settling implements Settlement {
 
   /** Redis has an earlier order of the customer. */
   async #replay(reservation: Reservation, isReplicated: boolean): Promise<Settled> {
-    const { orderId, saleId, userId } = reservation;
+    const { orderId, saleId, userId, quantity } = reservation;
     const untilMs = performance.now() + limits.replayWaitMs;
     try {
       for (;;) {
@@ -135,7 +139,7 @@ class Settling implements Settlement {
           return isActive(order) ? { kind: 'replayed', order: orderIn(order) } : ORDER_JUST_CLOSED;
         }
         if (this.#isPromised && isReplicated)
-          return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending' } };
+          return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending', quantity } };
         const outcome = this.#inProgress.get(orderId) ?? (await this.#claimAndSettle(reservation));
         if (outcome !== null) return replayOf(await outcome);
         if (performance.now() > untilMs) return unknown(reservation, 'order-in-progress');
@@ -173,6 +177,6 @@ const isActive = ({ status }: PlacedOrder) => status === 'pending' || status ===
 
 const idsOf = ({ orderId, saleId, userId }: Reservation) => ({ orderId, saleId, userId });
 
-function orderIn({ orderId, saleId, userId, status }: PlacedOrder): PlacedOrder {
-  return { orderId, saleId, userId, status };
+function orderIn({ orderId, saleId, userId, status, quantity }: PlacedOrder): PlacedOrder {
+  return { orderId, saleId, userId, status, quantity };
 }

@@ -1,5 +1,11 @@
-/** Why Postgres did not insert orders of a batch: an earlier order, no unit, no sale, or a sale that was loaded in another epoch. */
-import type { ClaimedReservation, CommitResult, PlacedOrder, Reservation } from '../domain/outcome.ts';
+/** Why Postgres did not insert orders of a batch: an earlier order, too few units, no sale, or a sale that was loaded in another epoch. */
+import {
+  type ClaimedReservation,
+  type CommitResult,
+  type PlacedOrder,
+  type Reservation,
+  shortage,
+} from '../domain/outcome.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 
@@ -10,7 +16,7 @@ interface Stores {
 
 /**
  * Reads why. An order that is found counts once it is replicated.
- * @returns a function that gives the result of each; null: a unit is free, so whatever stopped it is gone by now
+ * @returns a function that gives the result of each; null: the units are free, so whatever stopped it is gone by now
  * @throws what Postgres throws
  */
 export async function explanations(
@@ -21,16 +27,18 @@ export async function explanations(
   if (found.size > 0) await postgres.replicated();
   const without = reservations.filter(({ orderId }) => !found.has(orderId));
   const sales = await statesOf(postgres, new Set(without.map(({ saleId }) => saleId)));
-  return ({ orderId, saleId, userId, epoch }): CommitResult | null => {
+  return ({ orderId, saleId, userId, quantity, epoch }): CommitResult | null => {
     const order = found.get(orderId);
     if (order !== undefined) {
       const kind = order.orderId === orderId ? 'committed' : 'existing';
-      return { kind, order: { orderId: order.orderId, saleId, userId, status: order.status } };
+      const { status } = order;
+      return { kind, order: { orderId: order.orderId, saleId, userId, status, quantity: order.quantity } };
     }
     const sale = sales.get(saleId);
-    if (sale === undefined) return { kind: 'rejected', reason: 'unknown-sale' };
+    if (sale === undefined) return { kind: 'rejected', rejection: { kind: 'unknown-sale' } };
     if (sale.epoch !== null && epoch !== null && sale.epoch !== epoch) return SUPERSEDED;
-    return sale.free > 0 ? null : { kind: 'rejected', reason: 'sold-out' };
+    const rejection = shortage(sale.free, quantity);
+    return rejection && { kind: 'rejected', rejection };
   };
 }
 

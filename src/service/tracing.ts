@@ -107,12 +107,12 @@ export function startTracing(
     },
     purchases: (purchases) => ({
       ...purchases,
-      attempt: (saleId, userId, client) =>
+      attempt: (...asked) =>
         inSpan(
           tracer,
           'purchase attempt',
-          { attributes: { 'stampede.strategy': strategy, 'stampede.sale.id': saleId } },
-          () => purchases.attempt(saleId, userId, client),
+          { attributes: { 'stampede.strategy': strategy, 'stampede.sale.id': asked[0] } },
+          () => purchases.attempt(...asked),
           describeOutcome,
         ),
     }),

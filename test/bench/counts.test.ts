@@ -45,7 +45,7 @@ describe('the audit', () => {
     await stores.sql.query(`DELETE FROM points_entries WHERE ctid IN (SELECT ctid FROM points_entries
       WHERE source_id IN (SELECT id::text FROM orders WHERE sale_id = 2) LIMIT 2)`);
     expect(await check()).toEqual([
-      'sale 1: sales.sold is 6, active orders are 5',
+      'sale 1: sales.sold is 6, active orders have 5 units',
       'sale 2: 5 orders, 3 entries of points',
     ]);
   });

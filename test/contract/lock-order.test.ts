@@ -17,9 +17,10 @@ import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { claimEndMs, createSaleMirror, withFirstClaim } from '../../src/store/redis/sale-mirror.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import type { LocksFirst, Strategy } from '../../src/strategies/strategy.ts';
+import { attemptOf } from '../support/attempts.ts';
 import { testHealth } from '../support/background.ts';
 import { eventually } from '../support/client.ts';
-import { attemptOf, closePast, sellPast, strategyBench } from '../support/postgres-strategy.ts';
+import { closePast, sellPast, strategyBench } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench();
 const instruments = createInstruments();

@@ -188,12 +188,12 @@ export function orderLife(bench: LifeBench): void {
       await bench.expectSold(sale.id, 12);
     });
 
-    it('revives the order of a late payment if a unit is free, and refunds it otherwise', {
+    it('revives the order of a late payment if its units are free, and refunds it otherwise', {
       timeout: 60_000,
     }, async () => {
       const [a, b] = bench.urls;
-      const sale = await createSale(a, 2);
-      const [lucky, late] = await Promise.all(['lucky', 'late'].map((user) => buy(a, sale.id, user)));
+      const sale = await createSale(a, 4, { maxPerOrder: 2 });
+      const [lucky, late] = await Promise.all(['lucky', 'late'].map((user) => buy(a, sale.id, user, 2)));
       await expire(sale.id);
       await eventually(
         () => statuses(sale.id),
@@ -201,23 +201,26 @@ export function orderLife(bench: LifeBench): void {
         20_000,
       );
       await bench.expectSound(sale.id);
+      const payFor = (url: string, orderId: unknown) => pay(url, orderId, undefined, 1_000);
       expect((await buy(b, sale.id, 'other')).status).toBe(201);
-      expect(await pay(b, lucky!.body.orderId)).toMatchObject({ status: 200, body: { status: 'paid' } });
-      expect((await buy(a, sale.id, 'nobody')).problem).toBe('sold-out');
+      expect(await payFor(b, lucky!.body.orderId)).toMatchObject({ status: 200, body: { status: 'paid' } });
+      // One unit is free, and the order needs two.
       for (const url of [a, b])
-        expect(await pay(url, late!.body.orderId)).toMatchObject({
+        expect(await payFor(url, late!.body.orderId)).toMatchObject({
           status: 200,
           body: { status: 'refund-due' },
         });
       expect(
         await count(`SELECT count(*) AS n FROM tasks WHERE key = $1`, [`refund:${late!.body.orderId}`]),
       ).toBe(1);
-      expect(await statuses(sale.id)).toEqual({ paid: 1, pending: 1, 'refund-due': 1 });
+      expect((await buy(a, sale.id, 'last')).status).toBe(201);
+      expect((await buy(a, sale.id, 'none')).problem).toBe('sold-out');
+      expect(await statuses(sale.id)).toEqual({ paid: 1, pending: 2, 'refund-due': 1 });
       expect((await buy(a, sale.id, 'lucky')).body).toMatchObject({
         orderId: lucky!.body.orderId,
         replayed: true,
       });
-      await bench.expectSold(sale.id, 2);
+      await bench.expectSold(sale.id, 4);
     });
   }
 }

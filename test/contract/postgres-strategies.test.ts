@@ -2,14 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { strategies } from '../../src/strategies/registry.ts';
 import type { Strategy } from '../../src/strategies/strategy.ts';
-import {
-  attemptOf,
-  closePast,
-  sellPast,
-  statementsOf,
-  strategyBench,
-  tally,
-} from '../support/postgres-strategy.ts';
+import { attemptOf } from '../support/attempts.ts';
+import { closePast, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench({ withCheck: false });
 const safe = [...strategies].filter(

@@ -7,7 +7,18 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { strategies } from '../../src/strategies/registry.ts';
-import { type Answer, attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
+import {
+  type Answer,
+  attempt,
+  buy,
+  call,
+  cancel,
+  createSale,
+  eventually,
+  pay,
+  post,
+  users,
+} from '../support/client.ts';
 import { judge } from '../support/judge.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -83,6 +94,7 @@ export function strategyContract(
         expectSound,
       });
     if (safe && parts.core) selling();
+    if (safe && parts.core) quantities();
     if (safe && parts.rest) disturbances();
   });
 
@@ -198,8 +210,11 @@ export function strategyContract(
     });
 
     it('keeps every promise when a process is killed in the middle of the run', async () => {
-      const sale = await createSale(a.url, 100);
-      const rush = Promise.allSettled(users(300).map((user, i) => attempt(either(i), sale.id, user)));
+      const sale = await createSale(a.url, 300, { maxPerOrder: 5 });
+      const wanted = (i: number) => 1 + (i % 5);
+      const rush = Promise.allSettled(
+        users(300).map((user, i) => attempt(either(i), sale.id, user, wanted(i))),
+      );
       await eventually(
         () => now(sale.id),
         ({ sold }) => sold > 10,
@@ -211,7 +226,8 @@ export function strategyContract(
       a = await startService(env());
       await expectSound(sale.id, answers);
       const rest = await Promise.all(users(300).map((user, i) => buy(either(i), sale.id, user)));
-      await expectSold(sale.id, 100, [...answers, ...rest]);
+      // Those without an order have taken one unit each.
+      await expectSold(sale.id, 300, [...answers, ...rest]);
     });
 
     it('does not oversell when Redis is emptied in the middle of the run', async () => {
@@ -229,12 +245,66 @@ export function strategyContract(
     });
   }
 
+  function quantities(): void {
+    it('sells several units whole or not at all', async () => {
+      const sale = await createSale(a.url, 10, { maxPerOrder: 4 });
+      const first = await buy(a.url, sale.id, 'four', 4);
+      expect(first).toMatchObject({ status: 201, body: { quantity: 4, replayed: false } });
+      expect((await buy(b.url, sale.id, 'more', 4)).status).toBe(201);
+      const short = { status: 409, problem: 'not-enough-units' };
+      expect(await buy(a.url, sale.id, 'three', 3)).toMatchObject({ ...short, body: { remaining: 2 } });
+      expect(await buy(b.url, sale.id, 'five', 5)).toMatchObject({ status: 400, problem: 'invalid-request' });
+      expect((await buy(b.url, sale.id, 'one')).status).toBe(201);
+      expect(await buy(a.url, sale.id, 'two', 2)).toMatchObject({ ...short, body: { remaining: 1 } });
+      expect((await buy(a.url, sale.id, 'last')).status).toBe(201);
+      for (const quantity of [1, 3])
+        expect((await buy(b.url, sale.id, 'late', quantity)).problem).toBe('sold-out');
+      const again = await buy(b.url, sale.id, 'four', 1);
+      expect(again).toMatchObject({ status: 200, body: { orderId: first.body.orderId, quantity: 4 } });
+      await expectSold(sale.id, 10);
+      const order = { status: 200, body: { quantity: 4, priceCents: 500, amountCents: 2_000 } };
+      expect(await call(`${a.url}/orders/${first.body.orderId}`)).toMatchObject(order);
+      expect((await pay(b.url, first.body.orderId, 'too-little', 500)).body.reason).toBe('amount-mismatch');
+      const more = await buy(a.url, sale.id, 'more', 2);
+      expect((await cancel(b.url, more.body.orderId)).status).toBe(200);
+      const next = () => buy(b.url, sale.id, 'next', 4);
+      await eventually(next, ({ status }) => status < 300); // another process may have cached "sold out"
+      expect((await pay(b.url, first.body.orderId, undefined, 2_000)).body.status).toBe('paid');
+      await expectSold(sale.id, 10);
+    });
+
+    it('sells to two hundred customers of one to five units, while some cancel and units are added', async () => {
+      const sale = await createSale(a.url, 200, { maxPerOrder: 5 });
+      const wanted = (i: number) => 1 + ((i * 7) % 5);
+      const answers = await Promise.all(
+        users(200).map(async (user, i) => {
+          if (i % 50 === 49) await post(`${either(i)}/sales/${sale.id}/restock`, { units: 25 });
+          const answer = await buy(either(i), sale.id, user, wanted(i));
+          if (answer.status === 201 && i % 4 === 0) await cancel(either(i + 1), answer.body.orderId);
+          return answer;
+        }),
+      );
+      for (const [i, { status, body }] of answers.entries()) {
+        if (status === 409) expect(Number(body.remaining ?? 0)).toBeLessThan(wanted(i));
+        else expect({ status, body }).toMatchObject({ status: 201, body: { quantity: wanted(i) } });
+      }
+      await expectSound(sale.id, answers);
+      // No unit is stranded: customers of one unit get what is left.
+      const { sold } = await now(sale.id);
+      const last = await Promise.all(
+        users(302 - sold, 'last').map((user, i) => buy(either(i), sale.id, user)),
+      );
+      expect(last.filter(({ status }) => status === 201)).toHaveLength(300 - sold);
+      await expectSold(sale.id, 300, last);
+    });
+  }
+
   function overselling(): void {
-    it('oversells under concurrent load', async () => {
+    it.each([1, 5])('oversells under concurrent load, with orders of up to %i units', async (most) => {
       let worst = 0;
       for (let round = 0; round < 10 && worst === 0; round++) {
-        const sale = await createSale(a.url, 50);
-        await Promise.all(users(200).map((user, i) => buy(either(i), sale.id, user)));
+        const sale = await createSale(a.url, 50, { maxPerOrder: most });
+        await Promise.all(users(200).map((user, i) => buy(either(i), sale.id, user, 1 + (i % most))));
         worst = (await now(sale.id)).active - 50;
       }
       expect(worst).toBeGreaterThan(0);

@@ -124,6 +124,8 @@ it('describes what AUTH=none answers', async () => {
     expectFrom(open, request, expected, body, headers);
   const { body: order } = await expectOpen(`POST /sales/${id}/orders`, 202, { userId: 'ann' });
   await expectOpen(`POST /sales/${id}/orders`, 200, { userId: 'ann' });
+  const { body: few } = await expectOpen('POST /sales', 201, { ...sale, stock: 1, maxPerOrder: 2 });
+  await expectOpen(`POST /sales/${few.id}/orders`, 'not-enough-units', { userId: 'ann', quantity: 2 });
   const { orderId } = order;
   await eventually(
     async () => (await call(`${open.url}/orders/${orderId}`)).status,
@@ -289,7 +291,8 @@ const problem = other.data;
 let why: string | number;
 switch (problem.type) {
   case '/problems/sold-out': why = problem.title; break;
-  case '/problems/sale-not-open': why = problem.reason satisfies 'not-started' | 'ended'; break;
+  case '/problems/sale-not-open': why = problem.reason satisfies 'not-started' | 'ended' | 'paused'; break;
+  case '/problems/not-enough-units': why = problem.remaining; break;
   case '/problems/too-early': why = Date.parse(problem.notBefore); break;
   default: why = problem satisfies never;
 }

@@ -9,7 +9,7 @@ const purchase: HistoryRecord = {
   ...{ id: 0, op: 'purchase', saleId, userId: 'c', invokedUs: 100_000, completedUs: 200_000 },
   ...{ result: 'ok', outcome: 'accepted', orderId: 'x', status: 201 },
 };
-const order: OrderRow = { id: 'x', saleId, userId: 'c', status: 'pending' };
+const order: OrderRow = { id: 'x', saleId, userId: 'c', status: 'pending', quantity: 1, earns: 1 };
 const later = { invokedUs: 300_000, completedUs: 310_000 };
 const repeat = { ...purchase, outcome: 'replayed', status: 200 } as const;
 const soldOut = { ...purchase, result: 'fail', outcome: 'sold-out', status: 409, orderId: null } as const;
@@ -28,7 +28,7 @@ function findings(
 ) {
   const sale = { id: saleId, stock: 1, sold: 0 };
   const postgres = { sale, orders, points: [], payments, tasks: [], unpublished: 0, heldUnits: 0 };
-  const redis = { remaining: null, buyers: null, unsettled: 0, settling: false };
+  const redis = { remaining: null, held: null, unsettled: 0, settling: false };
   const names = checkNames.filter((name) =>
     ['lost', 'phantom', 'duplicates', 'answersMismatch'].includes(name),
   );

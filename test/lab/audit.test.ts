@@ -7,8 +7,8 @@ import { faults, words } from './sale-faults.ts';
 
 /** The stores of a model as the audit reads them. */
 function storesOf(world: World): StoresSnapshot & { readonly redis: RedisSnapshot } {
-  const { history: _, remaining, buyers, unsettled, ...postgres } = world;
-  return { postgres, redis: { remaining, buyers, unsettled, settling: false } };
+  const { history: _, remaining, held, unsettled, ...postgres } = world;
+  return { postgres, redis: { remaining, held, unsettled, settling: false } };
 }
 
 const judge = (world: World): AuditReport => audit(world.history, storesOf(world));

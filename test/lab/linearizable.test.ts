@@ -10,6 +10,20 @@ const take = (user: string, invoked: number, completed: number, order = `of-${us
   user,
   order,
 });
+const takeSome = (user: string, units: number, invoked: number, completed: number): Step => ({
+  ...at(invoked, completed),
+  kind: 'take',
+  user,
+  order: `of-${user}`,
+  units,
+});
+const notEnough = (user: string, remaining: number, invoked: number, completed: number): Step => ({
+  ...at(invoked, completed),
+  kind: 'not-enough',
+  user,
+  remaining,
+  reserved: 0,
+});
 const holds = (user: string, invoked: number, completed: number): Step => ({
   ...at(invoked, completed),
   kind: 'holds',
@@ -91,16 +105,21 @@ describe('one unit', () => {
 it('agrees with a search through all orders', () => {
   const users = fc.constantFrom('a', 'b', 'c');
   const interval = fc.tuple(fc.nat(12), fc.nat(6), fc.boolean());
-  const one = fc.tuple(fc.nat(6), users, interval).map(([kind, user, [from, length, isLost]]): Step => {
+  const one = fc.tuple(fc.nat(8), users, interval).map(([kind, user, [from, length, isLost]]): Step => {
     const until = isLost && length > 4 ? never : from + length;
     const build = [take, holds, soldOut, back, pay][kind];
-    const other = kind === 5 ? read(from % 3, from, until) : restock(from % 2 === 0 ? 1 : -1, from, until);
-    const step = build?.(user, from, until) ?? other;
+    const others = [
+      () => read(from % 3, from, until),
+      () => restock(from % 2 === 0 ? 1 : -1, from, until),
+      () => notEnough(user, 1 + (from % 2), from, until),
+      () => takeSome(user, 2, from, until),
+    ];
+    const step = build?.(user, from, until) ?? others[kind - 5]!();
     return until === never ? { ...step, optional: true } : step;
   });
   const verdicts = new Set<boolean>();
   fc.assert(
-    fc.property(fc.nat(2), fc.array(one, { maxLength: 6 }), (stock, steps) => {
+    fc.property(fc.nat(3), fc.array(one, { maxLength: 6 }), (stock, steps) => {
       const expected = anyOrder(stock, steps);
       verdicts.add(expected);
       expect(linearize(stock, steps).verdict).toBe(expected ? 'linearizable' : 'not-linearizable');
@@ -127,26 +146,28 @@ function anyOrder(stock: number, rest: readonly Step[], placed: readonly Step[] 
 
 function isPossible(stock: number, placed: readonly Step[]): boolean {
   let free = stock;
-  const active = new Map<string, string>();
+  const active = new Map<string, { readonly order: string; readonly units: number }>();
   const all = new Set<string>();
   const paid = new Set<string>();
   return placed.every((step) => {
     if (step.kind === 'restock') free += step.units;
-    else if (step.kind === 'holds') return active.get(step.user) === step.order;
+    else if (step.kind === 'holds') return active.get(step.user)?.order === step.order;
     else if (step.kind === 'sold-out') return !active.has(step.user) && free <= step.reserved;
+    else if (step.kind === 'not-enough') return !active.has(step.user) && free === step.remaining;
     else if (step.kind === 'read') return free === step.free;
     else if (step.kind === 'pay') {
-      if (![...active.values()].includes(step.order)) return false;
+      if (![...active.values()].some(({ order }) => order === step.order)) return false;
       paid.add(step.order);
     } else if (step.kind === 'take') {
       if (active.has(step.user) || all.has(step.order)) return false;
-      active.set(step.user, step.order);
-      all.add(step.order);
-      free--;
+      const { order, units = 1 } = step;
+      active.set(step.user, { order, units });
+      all.add(order);
+      free -= units;
     } else {
       if (!all.has(step.order) || paid.has(step.order)) return false;
-      const owner = [...active].find(([, order]) => order === step.order)?.[0];
-      if (owner !== undefined && active.delete(owner)) free++;
+      const [owner, held] = [...active].find(([, { order }]) => order === step.order) ?? [];
+      if (owner !== undefined && active.delete(owner)) free += held!.units;
     }
     return free >= 0;
   });
@@ -157,6 +178,11 @@ it('decides a rush of 2,000 customers, and finds one false refusal in it', () =>
     n < 1_000 ? take(`u${n}`, n, n + 40) : soldOut(`u${n}`, n, n + 40),
   );
   expect(linearize(1_000, steps)).toEqual({ verdict: 'linearizable' });
+  const mixed = Array.from(
+    { length: 600 },
+    (_, n): Step => (n < 334 ? takeSome(`u${n}`, 1 + (n % 5), n, n + 40) : notEnough(`u${n}`, 1, n, n + 40)),
+  );
+  expect(linearize(1_001, mixed)).toEqual({ verdict: 'linearizable' });
   const early = soldOut('early', 500, 540);
   expect(linearize(1_000, [...steps, early])).toEqual({ verdict: 'not-linearizable', step: early });
 });

@@ -1,12 +1,14 @@
 /** A model of a correct sale: whatever is done to it, its answers, rows and counters agree. */
 import fc from 'fast-check';
 import type { OrderRow, PaymentRow, PointsRow, TaskRow } from '../../lab/audit/check.ts';
-import { isActive } from '../../lab/audit/check.ts';
+import { isActive, unitsOf } from '../../lab/audit/check.ts';
 import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../lab/history.ts';
 
 export interface Order extends OrderRow {
   saleId: number;
   status: string;
+  quantity: number;
+  earns: number;
 }
 
 /** A sale as mutable data, to plant faults in. */
@@ -20,25 +22,27 @@ export interface World {
   unpublished: number;
   heldUnits: number;
   remaining: number | null;
-  buyers: number | null;
+  held: number | null;
   unsettled: number;
 }
 
 const saleId = 7;
-/** Points per order. */
+/** Points per unit. */
 export const earned = 10;
 
 const own = ({ orders }: World): Order[] => orders.filter((order) => order.saleId === saleId);
+const freeUnits = (world: World): number => world.sale.stock - unitsOf(active(world));
 export const active = (world: World): Order[] => own(world).filter(isActive);
 export const closed = (world: World): Order[] => own(world).filter((order) => !isActive(order));
 
-/** @param laterUs delay of the start that its place in the history gives */
+/** @param laterUs delay of the start that its place in the history gives @param asked for units, and what is left of them */
 export function record(
   world: World,
   userId: string,
   outcome: AttemptOutcome,
   orderId: string | null,
   laterUs = 0,
+  asked: Pick<HistoryRecord, 'units' | 'remaining'> = {},
 ): void {
   const id = world.history.length;
   const invokedUs = id * 10 + laterUs;
@@ -54,6 +58,7 @@ export function record(
     outcome,
     orderId,
     status: silent ? null : 201,
+    ...asked,
   });
 }
 
@@ -83,42 +88,46 @@ export function addTask(
   world.tasks.push({ kind, orderId: id, state: states[world.tasks.length % states.length]!, payment });
 }
 
-export function place(world: World, userId: string): string {
-  const order = { id: `order-${world.orders.length}`, saleId, userId, status: 'pending' };
+export function place(world: World, userId: string, quantity = 1): string {
+  const ids = { id: `order-${world.orders.length}`, saleId, userId };
+  const order = { ...ids, status: 'pending', quantity, earns: earned * quantity };
   world.orders.push(order);
-  addPoints(world, order, 'order', earned);
+  addPoints(world, order, 'order', order.earns);
   return order.id;
 }
 
 /** What an attempt meets besides the stock: nothing, a busy lock, a reply lost before or after the attempt takes effect. */
 type Luck = 'fine' | 'busy' | 'lost-before' | 'lost-after';
 
-function attempt(world: World, buyer: number, luck: Luck): void {
+function attempt(world: World, buyer: number, luck: Luck, units: number): void {
   const userId = `buyer-${buyer}`;
   const existing = world.orders.find((order) => order.userId === userId);
   // A customer who buys again after an order was closed has answers with two orders, which the audit counts as an error.
   if (existing !== undefined && !isActive(existing)) return;
-  const free = active(world).length < world.sale.stock;
+  const free = freeUnits(world);
   if (luck === 'busy') record(world, userId, 'busy', null);
   else if (luck === 'lost-before') record(world, userId, 'unknown', null);
-  else if (existing === undefined && !free) record(world, userId, 'sold-out', null);
+  else if (existing === undefined && free === 0) record(world, userId, 'sold-out', null, 0, { units });
+  else if (existing === undefined && free < units)
+    record(world, userId, 'not-enough-units', null, 0, { units, remaining: free });
   else {
-    const orderId = existing?.id ?? place(world, userId);
+    const orderId = existing?.id ?? place(world, userId, units);
     const answer = existing === undefined ? 'accepted' : 'replayed';
-    record(world, userId, luck === 'fine' ? answer : 'unknown', luck === 'fine' ? orderId : null);
+    const isFine = luck === 'fine';
+    record(world, userId, isFine ? answer : 'unknown', isFine ? orderId : null, 0, { units });
   }
 }
 
 function close(world: World, order: Order, status: string): void {
   if (order.status !== 'pending') return;
   order.status = status;
-  addPoints(world, order, 'order-reversal', -earned);
+  addPoints(world, order, 'order-reversal', -order.earns);
 }
 
 function pay(world: World, order: Order): void {
-  const revived = order.status === 'expired' && active(world).length < world.sale.stock;
+  const revived = order.status === 'expired' && order.quantity <= freeUnits(world);
   if (order.status === 'pending' || revived) {
-    if (revived) addPoints(world, order, 'order-revival', earned);
+    if (revived) addPoints(world, order, 'order-revival', order.earns);
     order.status = 'paid';
     addPayment(world, order, revived ? 'revived' : 'paid');
     addTask(world, order, 'ship');
@@ -131,10 +140,10 @@ function pay(world: World, order: Order): void {
 
 /** Sets the counters to match the orders. */
 export function recount(world: World): void {
-  const { length } = active(world);
-  world.sale.sold = length;
-  if (world.remaining !== null) world.remaining = world.sale.stock - length;
-  if (world.buyers !== null) world.buyers = length;
+  const units = unitsOf(active(world));
+  world.sale.sold = units;
+  if (world.remaining !== null) world.remaining = world.sale.stock - units;
+  if (world.held !== null) world.held = units;
 }
 
 const step: fc.Arbitrary<Step> = fc.oneof(
@@ -144,6 +153,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
       fc.constant('attempt' as const),
       fc.nat(15),
       fc.constantFrom<Luck>('fine', 'fine', 'fine', 'busy', 'lost-before', 'lost-after'),
+      fc.integer({ min: 1, max: 3 }),
     ),
   },
   { weight: 1, arbitrary: fc.tuple(fc.constantFrom('cancelled', 'expired', 'pay'), fc.nat(11)) },
@@ -151,7 +161,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 
 /** An attempt by a buyer, or an event of an order, which its index names. */
 export type Step =
-  | readonly ['attempt', buyer: number, luck: Luck]
+  | readonly ['attempt', buyer: number, luck: Luck, units?: number]
   | readonly ['cancelled' | 'expired' | 'pay', order: number];
 
 /** A sale after some steps. @param inRedis whether Redis counts its units */
@@ -166,11 +176,11 @@ export function saleAfter(stock: number, inRedis: boolean, steps: readonly Step[
       tasks: [],
       sale: { id: saleId, stock, sold: 0 },
     },
-    ...{ unpublished: 0, heldUnits: 0, remaining: counter, buyers: counter, unsettled: 0 },
+    ...{ unpublished: 0, heldUnits: 0, remaining: counter, held: counter, unsettled: 0 },
   };
-  for (const [what, n, luck] of steps) {
+  for (const [what, n, luck, units = 1] of steps) {
     const order = world.orders[n];
-    if (what === 'attempt') attempt(world, n, luck!);
+    if (what === 'attempt') attempt(world, n, luck!, units);
     else if (order === undefined) continue;
     else if (what === 'pay') pay(world, order);
     else close(world, order, what);

@@ -1,6 +1,6 @@
 /** Faults to plant in a sale, each with the only check that may see it, and with its finding in the good sale. */
 import type { CheckName } from '../../lab/audit/audit.ts';
-import { isActive } from '../../lab/audit/check.ts';
+import { isActive, unitsOf } from '../../lab/audit/check.ts';
 import {
   active,
   addPayment,
@@ -43,6 +43,10 @@ function ofOrder(
 }
 
 const heldAndAcknowledged = (world: World): Order[] => acknowledged(world).filter(isActive);
+const accepted = (world: World): Order[] =>
+  active(world).filter(({ id }) =>
+    world.history.some(({ outcome, orderId }) => outcome === 'accepted' && orderId === id),
+  );
 const anywhere = ({ orders }: World): Order[] => orders;
 const within =
   (...states: string[]) =>
@@ -75,15 +79,20 @@ const changePoints = (
 
 export const faults: Record<string, Fault> = {
   'a unit beyond the stock': fault('oversold', (world) => {
-    while (active(world).length <= world.sale.stock) {
+    while (unitsOf(active(world)) <= world.sale.stock) {
       const userId = `late-${world.orders.length}`;
       record(world, userId, 'accepted', place(world, userId));
     }
     recount(world);
   }),
   'sold out answered while a unit is free': fault('undersold', (world) => {
-    world.sale.stock = Math.max(world.sale.stock, world.orders.length) + 1;
+    world.sale.stock = Math.max(world.sale.stock, unitsOf(world.orders)) + 1;
     record(world, 'late', 'sold-out', null);
+    recount(world);
+  }),
+  'too few units answered while enough are free': fault('undersold', (world) => {
+    world.sale.stock = Math.max(world.sale.stock, unitsOf(world.orders)) + 2;
+    record(world, 'late', 'not-enough-units', null, 0, { units: 2, remaining: 1 });
     recount(world);
   }),
   'a second order for a customer': ofOrder('duplicates', heldAndAcknowledged, (world, { userId }) => {
@@ -105,12 +114,12 @@ export const faults: Record<string, Fault> = {
     world.points = world.points.filter(({ sourceId }) => sourceId !== order.id);
     world.payments = drop(world.payments, order);
     world.tasks = drop(world.tasks, order);
-    world.sale.stock -= 1; // otherwise a refused customer was wronged, too
+    world.sale.stock -= order.quantity; // otherwise a refused customer was wronged, too
     recount(world);
   }),
   'an acknowledged order that is in another sale': ofOrder('lost', heldAndAcknowledged, (world, order) => {
     order.saleId += 1;
-    world.sale.stock -= 1;
+    world.sale.stock -= order.quantity;
     recount(world);
   }),
   'an acknowledged order of another customer': ofOrder('lost', acknowledged, (world, { id }) =>
@@ -163,6 +172,9 @@ export const faults: Record<string, Fault> = {
       entry.sourceId === id && entry.points > 0 ? { ...entry, points: 0 } : entry,
     );
   }),
+  'points of another quantity': ofOrder('pointsMismatch', anywhere, (_world, order) => {
+    order.earns += earned;
+  }),
   'points that were reversed in part': ofOrder('pointsMismatch', closed, (world, order) =>
     changePoints(world, order, { points: -1 }, 0),
   ),
@@ -178,8 +190,8 @@ export const faults: Record<string, Fault> = {
     [1, -1].map((by) => [
       by > 0 ? 'a customer who cannot buy again' : 'a customer whom Redis forgot',
       fault('returnsMismatch', (world) => {
-        if (world.buyers === null) return false;
-        world.buyers += by;
+        if (world.held === null) return false;
+        world.held += by;
         return true;
       }),
     ]),
@@ -223,11 +235,16 @@ export const faults: Record<string, Fault> = {
   'a task that the status does not ask for': ofOrder('tasksMismatch', unpaid, (world, order) =>
     addTask(world, order, 'ship'),
   ),
+  'an order that was placed in part': ofOrder('answersMismatch', accepted, (world, order) => {
+    order.quantity += 1;
+    world.sale.stock += 1;
+    recount(world);
+  }),
   'a customer with an order who is refused': ofOrder(
     'answersMismatch',
     heldAndAcknowledged,
     (world, order) => {
-      world.sale.stock = active(world).length + closed(world).length; // no unit is free
+      world.sale.stock = unitsOf(active(world)) + unitsOf(closed(world)); // no unit is free
       recount(world);
       record(world, order.userId, 'not-open', null, 10_000);
     },
@@ -248,14 +265,16 @@ const FOR_NOTHING = '1 task would be done twice, or for nothing';
 export const words: Record<string, string> = {
   'a unit beyond the stock': 'sold 9 of 8: 1 oversold',
   'sold out answered while a unit is free':
-    '1 of 9 units were still free, yet 2 attempts were answered "sold out": 1 undersold',
+    '1 of 9 units were still free, yet 2 attempts were answered "sold out", or that too few are left: 1 undersold',
+  'too few units answered while enough are free':
+    '2 of 10 units were still free, yet 2 attempts were answered "sold out", or that too few are left: 2 undersold',
   'a second order for a customer': '1 active order beyond one per customer',
   'a repeat that names an order after the first one was closed': DUPLICATE_ANSWER,
   'an acknowledged order that is gone': '1 order that was acknowledged are not in Postgres',
   'an acknowledged order that is in another sale': ELSEWHERE,
   'an acknowledged order of another customer': ELSEWHERE,
   'an order of a refused customer': '1 order exists for customers who were refused or never asked',
-  'a counter of Postgres that is off': 'sales.sold is 6, active orders are 5',
+  'a counter of Postgres that is off': 'sales.sold is 6, active orders have 5 units',
   'a counter of Redis that is off': 'Redis would sell 4 more, Postgres 3',
   'a reservation that is never settled': '1 reservation never settled',
   'an order without points': POINTS.entries,
@@ -267,11 +286,12 @@ export const words: Record<string, string> = {
   'points of an active order that were reversed': POINTS.reversals,
   'points that were revived without a reversal': POINTS.reversals,
   'points that a closed order never earned': POINTS.sum,
+  'points of another quantity': POINTS.sum,
   'points that were reversed in part': POINTS.sum,
   'a unit that a closed order holds': '1 unit is still held by closed orders',
   'a change that stays in the outbox': 'never published to Redis: 1 unit that was returned or taken again',
-  'a customer who cannot buy again': 'Redis knows 6 customers, active orders are 5',
-  'a customer whom Redis forgot': 'Redis knows 4 customers, active orders are 5',
+  'a customer who cannot buy again': 'Redis knows customers with 6 units, active orders have 5',
+  'a customer whom Redis forgot': 'Redis knows customers with 4 units, active orders have 5',
   'a payment with two effects': OTHER_EFFECTS,
   'a status that no payment explains': '1 order has no payment that explains the status',
   'a payment that changed nothing, and says that it did': OTHER_EFFECTS,
@@ -282,6 +302,8 @@ export const words: Record<string, string> = {
   'two surplus payments, of which one is refunded twice': `1 task is lost, ${FOR_NOTHING}`,
   'a task that is dead': '3 tasks are dead',
   'a task that the status does not ask for': FOR_NOTHING,
+  'an order that was placed in part':
+    '1 order has another quantity than its answer: buyer-0, order order-0, 1 asked for',
   'a customer with an order who is refused':
     '1 customer with an order was refused: buyer-0, order order-0, not-open',
 };

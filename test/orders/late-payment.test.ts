@@ -6,19 +6,14 @@ import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createOrderCommitter } from '../../src/orders/order-committer.ts';
 import { createPayments } from '../../src/orders/payments.ts';
 import { uncommittedOrders } from '../../src/orders/uncommitted-orders.ts';
-import { isUnanswered } from '../../src/store/late-requests.ts';
 import { createOutboxRelay } from '../../src/store/outbox-relay.ts';
 import { type OrderTable, orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
-import {
-  claimEndMs,
-  createSaleMirror,
-  type SaleMirror,
-  withFirstClaim,
-} from '../../src/store/redis/sale-mirror.ts';
+import { createSaleMirror, type SaleMirror } from '../../src/store/redis/sale-mirror.ts';
+import { attemptOf, reserveFor } from '../support/attempts.ts';
 import { testHealth } from '../support/background.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -69,14 +64,7 @@ async function openSale(stock: number): Promise<void> {
   );
 }
 
-async function reserve(userId: string): Promise<ClaimedReservation> {
-  const orderId = randomUUID();
-  const reply = await redis.scripts.reserve(mirror.keys(saleId), userId, orderId, await mirror.epoch(saleId));
-  if (isUnanswered(reply)) throw new Error(reply.reason);
-  const [word, , reservedAt] = reply;
-  expect(word).toBe('reserved');
-  return withFirstClaim({ saleId, userId, orderId, reservedAt: reservedAt! }, claimEndMs());
-}
+const reserve = (userId: string) => reserveFor(redis, mirror, attemptOf(saleId, userId));
 
 async function commit(reservation: ClaimedReservation): Promise<string> {
   const committer = createOrderCommitter({
@@ -115,7 +103,7 @@ async function pay(reservation: Reservation): Promise<string | undefined> {
 
 async function expectAgreement(free: number, sold: number): Promise<void> {
   while ((await outbox().publish()) > 0);
-  expect(await mirror.snapshot(saleId)).toMatchObject({ remaining: free, pending: 0, buyers: sold });
+  expect(await mirror.snapshot(saleId)).toMatchObject({ remaining: free, pending: 0, held: sold });
   expect(await saleTable(postgres).get(saleId)).toMatchObject({ remaining: free, sold });
   expect(onError).not.toHaveBeenCalled();
 }

@@ -128,7 +128,7 @@ it('a repeat does not release what a commit in progress is about to place', { ti
     await standby('');
   }
   for (const { problem } of answers) expect(problem).toBe('unknown-outcome');
-  const last = await buy(service.url, id, `ann-${customers}`, 30_000);
+  const last = await buy(service.url, id, `ann-${customers}`, 1, 30_000);
   expect(await ordersOf(id, `ann-${customers}`)).toEqual([last.body.orderId]);
   expect(service.log.filter((line) => line.includes('repaired drift in Redis'))).toEqual([]);
 });

@@ -56,7 +56,7 @@ async function makeSale(stock: number): Promise<number> {
 }
 
 const reservation = (saleId: number, userId: string, orderId: string = randomUUID()): ClaimedReservation => ({
-  ...{ saleId, userId, orderId },
+  ...{ saleId, userId, orderId, quantity: 1 },
   reservedAt: '1',
   claimedAtMs: 1,
   isFirst: true,
@@ -81,7 +81,7 @@ async function commitTogether(
 }
 
 const kindsOf = (results: readonly CommitResult[]) =>
-  results.map((result) => (result.kind === 'rejected' ? result.reason : result.kind));
+  results.map((result) => (result.kind === 'rejected' ? result.rejection.kind : result.kind));
 
 /** The audit finds nothing wrong. @returns how many units are sold */
 async function sold(saleId: number): Promise<number> {
@@ -187,12 +187,12 @@ it('commits nothing after the end of the claim', async () => {
   const ann = { ...reservation(saleId, 'ann'), untilMs: performance.now() + limits.claimLeastMs / 2 };
   expect(await committer.commit(ann, true)).toMatchObject({ kind: 'busy', cause: 'waited-too-long' });
   // The deadline has passed when Postgres executes the statement.
-  const order = { orderId: randomUUID(), saleId, userId: 'ann' };
+  const order = { orderId: randomUUID(), saleId, userId: 'ann', quantity: 1 };
   const late = await placeOne(postgres, LATE, order, 900).catch((error: { code?: string }) => error.code);
   expect(late).toBe('ST001');
   expect(await sold(saleId)).toBe(0);
 });
-const LATE = insertIf('late', `before_deadline($5::timestamptz - interval '1 hour') = 1`);
+const LATE = insertIf('late', `before_deadline($6::timestamptz - interval '1 hour') = 1`);
 
 it('commits the others when Postgres rejects members with an unexpected error', async () => {
   const committer = startCommitter();

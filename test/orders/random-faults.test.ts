@@ -25,6 +25,8 @@ const LANES = Number(process.env.FAULT_LANES ?? 3);
 const ROUND_TIMEOUT_MS = 300_000;
 const FAULTS_PER_ROUND = 5;
 const STOCK = 2;
+/** Where customers ask for several units, the most of an order, and the stock. */
+const MANY = { most: 4, stock: 7 };
 const IDLE_MS = 60_000;
 /** No order expires, however many rounds are played. */
 const ENV = { SEGMENTS: '4', PAYMENT_WINDOW_S: '86400' };
@@ -41,7 +43,8 @@ describe.concurrent.each(SAFE_STRATEGIES.map((name, i) => [name, i] as const))('
         const fault = (sale: Parameters<typeof faults.strike>[0], work: Promise<void>) =>
           Promise.all([work, faults.strike(sale, stores, TRADING_MS - 4_000)]);
         const name = `${strategy}, seed ${seed}`;
-        const round = { name, seed: own, stock: STOCK, workload: trading, fault };
+        const units = seed % 2 === 1 ? MANY : { stock: STOCK };
+        const round = { name, seed: own, ...units, workload: trading, fault };
         const explained = world.usesRedis ? 'all but sold-out' : 'all';
         const { ledger } = await runner.run({ ...round, explained });
         console.log(`${name}: ${ledger.history.length} operations, ${faults.names.join(' ')}`);

@@ -90,8 +90,8 @@ it('sees sales behind one that another strategy has left in Redis', async () => 
   const last = (await context.sales.get(saleIds.at(-1)!))!;
   await mirror.load(last); // the others have one counter each
   const digests = await mirror.scan(saleIds);
-  const others = saleIds.slice(1).map(() => ({ free: null, pending: 0, buyers: 0 }));
-  expect(digests).toMatchObject([...others, { free: STOCK, pending: 0, buyers: 0 }]);
+  const others = saleIds.slice(1).map(() => ({ free: null, pending: 0, held: 0 }));
+  expect(digests).toMatchObject([...others, { free: STOCK, pending: 0, held: 0 }]);
 });
 
 it('repairs every sale at once before the first request', async () => {

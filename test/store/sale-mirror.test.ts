@@ -19,6 +19,7 @@ import {
   type SaleMirror,
   withFirstClaim,
 } from '../../src/store/redis/sale-mirror.ts';
+import { attemptOf, reserveFor } from '../support/attempts.ts';
 import { testHealth } from '../support/background.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -52,22 +53,17 @@ async function openSale(segments: number): Promise<void> {
   await sales.load(sale);
 }
 
-async function reserve(userId: string, orderId: string = randomUUID()): Promise<ClaimedReservation> {
-  const reply = await redis.scripts.reserve(sales.keys(saleId), userId, orderId, await sales.epoch(saleId));
-  if (isUnanswered(reply)) throw new Error(reply.reason);
-  const [word, held, reservedAt] = reply;
-  expect([word, held]).toEqual(['reserved', orderId]);
-  return withFirstClaim({ saleId, userId, orderId, reservedAt: reservedAt! }, claimEndMs());
-}
+const reserve = (userId: string, orderId?: string) =>
+  reserveFor(redis, sales, { ...attemptOf(saleId, userId), ...(orderId && { orderId }) });
 
 const buyers = async () => Object.keys(await redis.redis.hgetall(sales.keys(saleId).buyers));
 
 it('repairs a sale in which nothing has happened since the snapshot', async () => {
   await sales.acknowledge([await reserve('ann')]);
   const seen = (await sales.snapshot(saleId))!;
-  expect(seen).toMatchObject({ remaining: STOCK - 1, pending: 0, buyers: 1 });
+  expect(seen).toMatchObject({ remaining: STOCK - 1, pending: 0, held: 1 });
   expect(await sales.repair(saleId, seen, STOCK)).toBe(true);
-  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
 });
 
 it.each<[string, () => Promise<unknown>]>([
@@ -78,7 +74,7 @@ it.each<[string, () => Promise<unknown>]>([
     async () => {
       const bob = await reserve('bob');
       await sales.acknowledge([bob]);
-      await sales.applyChange({ change: 'release', ...bob });
+      await sales.applyChange({ change: 'release', ...bob, units: 1 });
     },
   ],
   ['one was made and released', async () => sales.release(await reserve('bob'))],
@@ -113,9 +109,9 @@ async function changeEpoch(last = 7): Promise<void> {
 }
 
 it.each([
-  [true, 7, 'keeps', { remaining: STOCK - 1, pending: 1, buyers: 1 }],
-  [true, 8, 'drops', { remaining: STOCK, pending: 0, buyers: 0 }],
-  [false, 7, 'drops', { remaining: STOCK, pending: 0, buyers: 0 }],
+  [true, 7, 'keeps', { remaining: STOCK - 1, pending: 1, held: 1 }],
+  [true, 8, 'drops', { remaining: STOCK, pending: 0, held: 0 }],
+  [false, 7, 'drops', { remaining: STOCK, pending: 0, held: 0 }],
 ])(
   'a load, when answers depend on reservations (%s), last in epoch %i, %s those of 7',
   async (keeps, last, word, after) => {
@@ -145,9 +141,9 @@ it('counts a reservation that is committed and acknowledged during a load', asyn
   };
   const opening = createSaleMirror(redis, redisEpochs(redis, postgres), meanwhile, 0, true);
   expect(await opening.load((await saleTable(postgres).get(saleId))!)).toBe(true);
-  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, held: 1 });
   await sales.acknowledge([ann]); // as the reaper does
-  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 0, buyers: 1 });
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 0, held: 1 });
 });
 
 describe('a restock', () => {
@@ -254,8 +250,8 @@ it('publishes the changes of other sales when one sale fails', async () => {
 
 it('removes the reservation of an order that is released before it is acknowledged', async () => {
   const ann = await reserve('ann');
-  await sales.applyChange({ change: 'release', ...ann });
-  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
+  await sales.applyChange({ change: 'release', ...ann, units: 1 });
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
 });
 
 /** Makes a claim `ms` older. */
@@ -272,7 +268,7 @@ describe('a claim', () => {
     await age(zoe, limits.claimMs + 1);
     await age(ann, limits.claimMs + 100);
     const [digest] = await sales.scan([saleId]);
-    expect(digest).toMatchObject({ free: STOCK - 2, pending: 2, buyers: 2 });
+    expect(digest).toMatchObject({ free: STOCK - 2, pending: 2, held: 2 });
     expect(digest!.ageMs).toBeGreaterThanOrEqual(limits.claimMs + 100);
     expect(await sales.countAbandoned(saleId)).toBeGreaterThanOrEqual(1);
     const [first] = await sales.claimAbandoned(saleId, 1);
@@ -290,7 +286,7 @@ describe('a claim', () => {
     expect(await sales.release(ann)).toBe('claimed-by-another');
     expect(await sales.release(claimed!)).toBe('released');
     expect(await sales.claim(ann)).toBe('released');
-    expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, buyers: 0 });
+    expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
   });
 
   it('that was abandoned cannot end a newer claim', async () => {
@@ -309,7 +305,7 @@ describe('a claim', () => {
     await redis.redis.del(sales.keys(saleId).reservations);
     const claimed = await sales.claim(ann);
     expect(claimed).toMatchObject({ orderId: ann.orderId });
-    expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, buyers: 1 });
+    expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 1, pending: 1, held: 1 });
   });
 
   it('does not hide the order of a reservation', async () => {
@@ -332,14 +328,13 @@ it('releases a unit once, into its own segment', async () => {
   await openSale(3);
   const keys = sales.keys(saleId);
   const units = () => redis.redis.hgetall(keys.counters);
-  const fence = { token: null, lock: 'none' };
   const epoch = await sales.epoch(saleId);
-  const orderId = randomUUID();
-  const reply = await redis.scripts.fencedDeduct(keys, '1', 'ann', orderId, fence, epoch);
+  const [attempt, part] = [attemptOf(saleId, 'ann'), { counter: '1', units: 1, token: null }];
+  const reply = await redis.scripts.fencedDeduct(keys, attempt, [part], 'none', epoch);
   if (isUnanswered(reply)) throw new Error(reply.reason);
   const [word, reservedAt] = reply;
   expect([word, await units()]).toEqual(['reserved', { 0: '3', 1: '2', 2: '3' }]);
-  const ann = withFirstClaim({ saleId, userId: 'ann', orderId, reservedAt: reservedAt! }, claimEndMs());
+  const ann = withFirstClaim({ ...attempt, reservedAt: reservedAt! }, claimEndMs());
   expect(await sales.release({ ...ann, reservedAt: `${Number.parseInt(reservedAt!, 10) - 1}:1` })).toBe(
     'gone',
   );
@@ -351,9 +346,11 @@ it('takes under a lock neither a unit nor a customer that a late payment has tak
   await openSale(3);
   const keys = sales.keys(saleId);
   const epoch = await sales.epoch(saleId);
-  const deduct = (userId: string, counter: string) =>
-    redis.scripts.fencedDeduct(keys, counter, userId, randomUUID(), { token: null, lock: 'none' }, epoch);
-  const revived = { saleId, userId: 'ann', orderId: randomUUID() };
+  const deduct = (userId: string, counter: string) => {
+    const part = { counter, units: 1, token: null };
+    return redis.scripts.fencedDeduct(keys, attemptOf(saleId, userId), [part], 'none', epoch);
+  };
+  const revived = attemptOf(saleId, 'ann');
   expect(await sales.revive(revived)).toBe('taken');
   expect(await deduct('ann', '1')).toEqual(['held', '0', revived.orderId]);
   await redis.redis.hset(keys.counters, '1', 0);
@@ -373,7 +370,7 @@ it('loads a sale with its reservations, except those that Postgres has', async (
   expect(sale.rowCount).toBe(1);
   await redis.redis.del(sales.keys(saleId).state, sales.keys(saleId).buyers);
   await sales.load((await saleTable(postgres).get(saleId))!);
-  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 1, buyers: 2 });
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 1, held: 2 });
 });
 
 it('a primary that was a replica meanwhile is in another epoch, also on the same connection', async () => {

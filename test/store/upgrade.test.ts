@@ -21,6 +21,7 @@ const RELEASED = {
   '20261125210000_late_lottery': 'dd0f287155838d1e5407cdff32c41df09f68f96d37924f31a1a177212d211efb',
   '20261125220000_cancelled_deadlines': '048e7daa0c8385bffb326833de5d27763876cf1afa70bab7b5c4068835dfd3bb',
   '20261125230000_audit_order': 'b483eed3d543d14f68c0dafab2eaea7cf3cb6081774cb5cb9809823f6878ae5d',
+  '20261126000000_quantities': 'a026b04cbfa95b9ceba1b901f0f5670349b9c406bbee13d180dcb74dd0922aae',
 };
 
 interface Recorded {

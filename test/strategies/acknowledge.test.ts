@@ -32,7 +32,7 @@ async function open(sale: number, loadedMs: number): Promise<void> {
 async function reserve(sales: readonly number[]) {
   const attempts = sales.map((sale) => ({
     keys: keysOf(sale),
-    members: ['ann', 'bob'].map((userId) => ({ userId, orderId: `order-of-${userId}-${sale}` })),
+    members: ['ann', 'bob'].map((userId) => ({ userId, orderId: `order-of-${userId}-${sale}`, quantity: 1 })),
   }));
   const replies = await redis.scripts.reserveMany(attempts, EPOCH);
   if (isUnanswered(replies)) throw new Error(replies.reason);
@@ -94,8 +94,8 @@ it('restores no buyer whose reservation was released', async () => {
   const committed = await reserve([1]);
   const [ann] = committed[0]!.members;
   await redis.scripts.release(keysOf(1), ann!, {
-    discardUnit: false,
-    ownerOrderId: '',
+    discardedUnits: 0,
+    owner: null,
     claimedAtMs: Number(ann!.reservedAt),
   });
   await redis.scripts.acknowledge(committed);

@@ -2,7 +2,8 @@ import { expect, it } from 'vitest';
 import { inTransaction } from '../../src/store/postgres/pool.ts';
 import { lockNumber } from '../../src/store/postgres/purchases.ts';
 import * as advisoryLock from '../../src/strategies/postgres/advisory-lock.ts';
-import { attemptOf, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
+import { attemptOf } from '../support/attempts.ts';
+import { sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench();
 

@@ -1,7 +1,8 @@
 import { afterEach, expect, it, vi } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import * as groupCommit from '../../src/strategies/postgres/group-commit.ts';
-import { attemptOf, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
+import { attemptOf } from '../support/attempts.ts';
+import { sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench({ withCheck: false });
 afterEach(() => vi.restoreAllMocks());

@@ -1,6 +1,7 @@
 import { afterEach, expect, it, vi } from 'vitest';
 import * as optimistic from '../../src/strategies/postgres/optimistic.ts';
-import { attemptOf, sellPast, statementsOf, strategyBench } from '../support/postgres-strategy.ts';
+import { attemptOf } from '../support/attempts.ts';
+import { sellPast, statementsOf, strategyBench } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench({ withCheck: false });
 afterEach(() => vi.restoreAllMocks());

@@ -9,7 +9,8 @@ import * as groupCommit from '../../src/strategies/postgres/group-commit.ts';
 import * as optimistic from '../../src/strategies/postgres/optimistic.ts';
 import * as skipLocked from '../../src/strategies/postgres/skip-locked.ts';
 import * as uniqueKey from '../../src/strategies/postgres/unique-key.ts';
-import { attemptOf, closePast, strategyBench, tally } from '../support/postgres-strategy.ts';
+import { attemptOf } from '../support/attempts.ts';
+import { closePast, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench();
 const entries = [forUpdate, uniqueKey, conditionalUpdate, optimistic, advisoryLock, skipLocked, groupCommit];

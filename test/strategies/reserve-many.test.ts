@@ -19,8 +19,10 @@ afterAll(async () => {
 });
 
 const EPOCH = 3;
-/** States of a sale in Redis: open, of another epoch, before and after its window, absent. */
-const sales = ['open', 'open', 'old', 'early', 'late', 'absent'] as const;
+/** States of a sale in Redis: open, of another epoch, before and after its window, paused, absent. */
+const sales = ['open', 'open', 'old', 'early', 'late', 'paused', 'absent'] as const;
+/** Units of an order, at most. */
+const MOST = 4;
 
 const keysOf = (world: string, sale: number) => saleKeys(`${world}:${sale}`);
 
@@ -30,6 +32,8 @@ async function prepare(world: string, stock: number): Promise<void> {
     if (kind === 'absent') continue;
     await redis.redis.hset(keysOf(world, sale).state, {
       remaining: stock,
+      maxPerOrder: MOST,
+      paused: kind === 'paused' ? '1' : '',
       epoch: kind === 'old' ? EPOCH - 1 : EPOCH,
       startsMs: kind === 'early' ? now + 60_000 : sale === 1 ? now - 60_000 : '',
       endsMs: kind === 'late' ? now - 1 : sale === 1 ? now + 60_000 : '',
@@ -39,7 +43,13 @@ async function prepare(world: string, stock: number): Promise<void> {
 }
 
 /** What must agree between two replies: everything but the time of the reservation. */
-const comparable = ([word, orderId]: ReserveReply) => [word, orderId || undefined];
+const comparable = ([word, second]: ReserveReply) => [word, second || undefined];
+
+/** The ids of orders have the length of a UUID: see lua/sale/reserve-many.lua. */
+const attemptOf = ({ sale, user, order, quantity }: Given) => ({
+  ...{ saleId: sale, userId: `user-${user}`, quantity },
+  orderId: `01900000-0000-7000-8000-${String(order).padStart(12, '0')}`,
+});
 
 async function stateOf(world: string, sale: number) {
   const keys = keysOf(world, sale);
@@ -47,18 +57,31 @@ async function stateOf(world: string, sale: number) {
   const buyers = await redis.redis.hgetall(keys.buyers);
   const written = Object.entries(buyers)
     .filter(([, value]) => value !== 'order-before 7')
-    .flatMap(([user, value]) => [`${user} ${value}`, value.split(' ')[1]!]);
+    .flatMap(([user, value]) => [`${user} ${value}`, String(Number.parseInt(value.split(' ')[1]!, 10))]);
   expect(new Set(entries)).toEqual(new Set(written));
   return {
     remaining: await redis.redis.hget(keys.state, 'remaining'),
+    extra: await redis.redis.hget(keys.state, 'extraUnits'),
+    quantities: entries
+      .filter((_, i) => i % 2 === 0)
+      .map((entry) => /x\d+$/.exec(entry)?.[0])
+      .sort(),
     buyers: Object.fromEntries(Object.entries(buyers).map(([user, value]) => [user, value.split(' ')[0]])),
   };
 }
 
 const attempts = fc.array(
-  fc.record({ sale: fc.nat(sales.length - 1), user: fc.nat(6), order: fc.nat(12), cut: fc.boolean() }),
+  fc.record({
+    sale: fc.nat(sales.length - 1),
+    user: fc.nat(6),
+    order: fc.nat(12),
+    quantity: fc.oneof(fc.constant(1), fc.integer({ min: 1, max: MOST + 1 })),
+    cut: fc.boolean(),
+  }),
   { minLength: 1, maxLength: 40 },
 );
+
+type Given = Omit<(typeof attempts extends fc.Arbitrary<infer A> ? A : never)[number], 'cut'>;
 
 it('decides the same for the same attempts in the same order', async () => {
   let world = 0;
@@ -76,17 +99,12 @@ it('decides the same for the same attempts in the same order', async () => {
         const inOrder = [...groups.values()].flat();
         const asked: SaleAttempts[] = [...groups].map(([sale, members]) => ({
           keys: keysOf(together, sale),
-          members: members.map(({ user, order }) => ({ userId: `user-${user}`, orderId: `order-${order}` })),
+          members: members.map(attemptOf),
         }));
         const replies = await redis.scripts.reserveMany(asked, EPOCH);
         if (isUnanswered(replies)) throw new Error(replies.reason);
-        for (const [i, { sale, user, order }] of inOrder.entries()) {
-          const alone = await redis.scripts.reserve(
-            keysOf(singly, sale),
-            `user-${user}`,
-            `order-${order}`,
-            EPOCH,
-          );
+        for (const [i, one] of inOrder.entries()) {
+          const alone = await redis.scripts.reserve(keysOf(singly, one.sale), attemptOf(one), EPOCH);
           if (isUnanswered(alone)) throw new Error(alone.reason);
           expect(comparable(replies[i]!)).toEqual(comparable(alone));
         }

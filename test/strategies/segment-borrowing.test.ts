@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { ClaimedReservation } from '../../src/domain/outcome.ts';
+import { type ClaimedReservation, shortage } from '../../src/domain/outcome.ts';
 import { createRedisLock } from '../../src/locks/redis.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
@@ -48,8 +48,18 @@ const contextOf = (epochs: RedisEpochs): RedisStrategyContext => ({
   onError: () => {},
 });
 
+/** Units of an order, at most. */
+const MOST = 5;
+
 const action = fc.oneof(
-  { weight: 6, arbitrary: fc.record({ kind: fc.constant('buy' as const), user: fc.nat(30) }) },
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      kind: fc.constant('buy' as const),
+      user: fc.nat(30),
+      quantity: fc.oneof(fc.constant(1), fc.integer({ min: 1, max: MOST + 1 })),
+    }),
+  },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('giveBack' as const), which: fc.nat() }) },
   {
     weight: 1,
@@ -67,7 +77,10 @@ it('sells with segments what a single counter would sell', async () => {
       async (stock, segments, actions) => {
         const sales = saleTable(postgres);
         const strategy = create({ ...contextOf(epochs), segments });
-        const sale = await sales.create({ name: 'm', stock, priceCents: 1, startsAt: null, endsAt: null });
+        const sale = await sales.create({
+          ...{ name: 'm', stock, priceCents: 1, startsAt: null, endsAt: null },
+          maxPerOrder: MOST,
+        });
         await strategy.load?.(sale);
         // The model: free units, and who holds one.
         let free = stock;
@@ -75,12 +88,16 @@ it('sells with segments what a single counter would sell', async () => {
         for (const step of actions) {
           if (step.kind === 'buy') {
             const userId = `u${step.user}`;
-            const outcome = await strategy.decide({ saleId: sale.id, userId, orderId: crypto.randomUUID() });
-            const expected = held.has(userId) ? 'held' : free > 0 ? 'reserved' : 'sold-out';
-            expect(outcome.kind).toBe(expected);
+            const { quantity } = step;
+            const attempt = { saleId: sale.id, userId, orderId: crypto.randomUUID(), quantity };
+            const outcome = await strategy.decide(attempt);
+            if (held.has(userId)) expect(outcome.kind).toBe('held');
+            else if (quantity > MOST) expect(outcome).toEqual({ kind: 'over-limit', maxPerOrder: MOST });
+            else if (free < quantity) expect(outcome).toEqual(shortage(free, quantity));
+            else expect(outcome).toMatchObject({ kind: 'reserved', reservation: { quantity } });
             if (outcome.kind === 'reserved') {
               held.set(userId, outcome.reservation);
-              free--;
+              free -= quantity;
             }
           } else if (step.kind === 'giveBack') {
             const [userId, reservation] = [...held][step.which % Math.max(held.size, 1)] ?? [];
@@ -88,14 +105,16 @@ it('sells with segments what a single counter would sell', async () => {
             await strategy.mirror.release(reservation);
             await strategy.mirror.release(reservation); // the second time does nothing
             held.delete(userId);
-            free++;
+            free += reservation.quantity;
           } else if (step.units !== 0) {
             const result = await strategy.restock(sale.id, step.units);
             const possible = free + step.units >= 0;
             expect(result === 'below-sold').toBe(!possible);
             if (possible) free += step.units;
           }
-          expect((await strategy.mirror.snapshot(sale.id))?.remaining).toBe(free);
+          const units = [...held.values()].reduce((sum, { quantity }) => sum + quantity, 0);
+          const seen = { remaining: free, pending: units, held: units };
+          expect(await strategy.mirror.snapshot(sale.id)).toMatchObject(seen);
         }
         // Nothing is stranded: strangers take every unit that is left, and not one more.
         for (let i = 0; i <= free; i++) {
@@ -103,6 +122,7 @@ it('sells with segments what a single counter would sell', async () => {
             saleId: sale.id,
             userId: `last${i}`,
             orderId: crypto.randomUUID(),
+            quantity: 1,
           });
           expect(outcome.kind).toBe(i < free ? 'reserved' : 'sold-out');
         }
@@ -127,7 +147,7 @@ it('takes no refusal from a Redis that was replaced meanwhile', async () => {
     startsAt: null,
     endsAt: null,
   });
-  const attempt = { saleId: sale.id, userId: 'u', orderId: crypto.randomUUID() };
+  const attempt = { saleId: sale.id, userId: 'u', orderId: crypto.randomUUID(), quantity: 1 };
   expect(await strategy.decide(attempt)).toEqual({ kind: 'not-open', reason: 'ended' });
   expect(decided).toHaveLength(2);
 });

@@ -4,14 +4,8 @@ import { describe, expect, it } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import { stockUnits } from '../../src/store/postgres/stock-units.ts';
 import * as skipLocked from '../../src/strategies/postgres/skip-locked.ts';
-import {
-  attemptOf,
-  closePast,
-  sellPast,
-  statementsOf,
-  strategyBench,
-  tally,
-} from '../support/postgres-strategy.ts';
+import { attemptOf } from '../support/attempts.ts';
+import { closePast, sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench();
 

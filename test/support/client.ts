@@ -60,18 +60,24 @@ export async function createSale(service: string, stock: number, more: object = 
 }
 
 /** One attempt. */
-export function attempt(service: string, saleId: number, userId: string): Promise<Answer> {
-  return post(`${service}/sales/${saleId}/orders`, { userId });
+export function attempt(service: string, saleId: number, userId: string, quantity = 1): Promise<Answer> {
+  return post(`${service}/sales/${saleId}/orders`, quantity === 1 ? { userId } : { userId, quantity });
 }
 
 /**
  * Repeats an attempt while its answer is `busy` or `unknown-outcome`, or its connection fails, for at most `ms`. The pauses grow:
  * hundreds of customers who retry at once would overload a slow machine.
  */
-export async function buy(service: string, saleId: number, userId: string, ms = 60_000): Promise<Answer> {
+export async function buy(
+  service: string,
+  saleId: number,
+  userId: string,
+  quantity = 1,
+  ms = 60_000,
+): Promise<Answer> {
   const untilMs = performance.now() + ms;
   for (let pauseMs = 40; ; pauseMs = Math.min(pauseMs * 1.3, 1_000)) {
-    const answer = await attempt(service, saleId, userId).catch((error: Error) => error);
+    const answer = await attempt(service, saleId, userId, quantity).catch((error: Error) => error);
     if (!(answer instanceof Error) && answer.status !== 503) return answer;
     if (performance.now() > untilMs)
       throw answer instanceof Error ? answer : new Error(JSON.stringify(answer.body));

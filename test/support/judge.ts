@@ -2,7 +2,7 @@
 import type { Redis } from 'ioredis';
 import type pg from 'pg';
 import { type CheckName, checkNames, findingsOf } from '../../lab/audit/audit.ts';
-import { isActive } from '../../lab/audit/check.ts';
+import { isActive, unitsOf } from '../../lab/audit/check.ts';
 import { readNow } from '../../lab/audit/reader.ts';
 import { type HistoryRecord, resultOf, unanswered } from '../../lab/history.ts';
 import type { Answer } from './client.ts';
@@ -17,6 +17,7 @@ const BETWEEN: readonly CheckName[] = ['drift', 'returnsMismatch'];
 /** A sale as Postgres has it, read past the service. */
 export interface Judged {
   readonly sold: number;
+  /** Units of active orders. */
   readonly active: number;
   /** What is wrong, in words. */
   readonly findings: readonly string[];
@@ -36,7 +37,7 @@ export async function judge(
   const stores = await readNow(sql, redis, saleId);
   if ('unreadable' in stores.postgres) throw new Error(stores.postgres.unreadable);
   const { sale, orders } = stores.postgres;
-  const active = orders.filter((order) => order.saleId === saleId && isActive(order)).length;
+  const active = unitsOf(orders.filter((order) => order.saleId === saleId && isActive(order)));
   const history = answers.flatMap((answer, id) => recordOf(answer, saleId, id));
   return { sold: sale.sold, active, findings: findingsOf(OF_STORES, history, stores) };
 }
@@ -46,10 +47,9 @@ function recordOf({ status, body }: Answer, saleId: number, id: number): History
   if (status !== 200 && status !== 201) return [];
   const outcome = status === 200 ? 'replayed' : 'accepted';
   const times = { invokedUs: id, completedUs: id };
-  const [userId, orderId] = [String(body.userId), String(body.orderId)];
-  return [
-    { id, op: 'purchase', saleId, userId, ...times, result: resultOf[outcome], outcome, orderId, status },
-  ];
+  const [userId, orderId, units] = [String(body.userId), String(body.orderId), Number(body.quantity)];
+  const what = { op: 'purchase', saleId, userId, orderId, units } as const;
+  return [{ id, ...what, ...times, result: resultOf[outcome], outcome, status }];
 }
 
 /** Contradictions between the history and Postgres, read at any instant, even while customers buy. */

@@ -14,6 +14,7 @@ const OUTCOMES: Readonly<Record<string, AttemptOutcome>> = {
   201: 'accepted',
   202: 'accepted',
   '409 sold-out': 'sold-out',
+  '409 not-enough-units': 'not-enough-units',
 };
 const OTHERS: Readonly<Record<string, AttemptOutcome>> = {
   200: 'done',
@@ -62,6 +63,7 @@ export class Ledger {
       completedUs: answer === null ? null : nowUs(),
       status: answer?.status ?? null,
       orderId: request.orderId ?? (answer?.body.orderId as string | undefined) ?? null,
+      ...(outcome === 'not-enough-units' && { remaining: Number(answer?.body.remaining) }),
       ...(request.op === 'pay' && { orderStatus: String(answer?.body.status) }),
     };
     return answer;

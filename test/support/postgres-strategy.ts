@@ -113,10 +113,6 @@ export function strategyBench({ withCheck = true } = {}): StrategyBench {
   };
 }
 
-export function attemptOf(saleId: number, userId: string): Attempt {
-  return { saleId, userId, orderId: crypto.randomUUID() };
-}
-
 /** How many attempts ended in each way. */
 export function tally(outcomes: readonly { readonly kind: string }[]): Record<string, number> {
   const counts: Record<string, number> = {};

@@ -13,6 +13,8 @@ export interface Round {
   readonly name: string;
   readonly seed: number;
   readonly stock: number;
+  /** The most units of an order; by default one. */
+  readonly most?: number;
   readonly workload: Workload;
   /** Disturbs the sale; `work` resolves when the workload ends. */
   readonly fault: (sale: TestSale, work: Promise<void>) => Promise<unknown>;
@@ -50,7 +52,7 @@ export class Runner {
   }
 
   async run(round: Round): Promise<TestSale> {
-    const sale = await this.#world.openSale(round.stock);
+    const sale = await this.#world.openSale(round.stock, round.most);
     const work = round.workload(sale, seededRandom(round.seed));
     await round.fault(sale, work);
     await this.#check(round, sale);

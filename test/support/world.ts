@@ -11,6 +11,7 @@ import { expect } from 'vitest';
 import { type Linearity, linearityOf } from '../../lab/audit/consistency.ts';
 import { readNow } from '../../lab/audit/reader.ts';
 import type { HistoryRecord } from '../../lab/history.ts';
+import { homeSegment } from '../../src/domain/segments.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import { type Answer, attempt, cancel, createSale, eventually, pay, users } from './client.ts';
 import { judgeHistory, pendingWork } from './judge.ts';
@@ -23,6 +24,7 @@ type Environment = Readonly<Record<string, string>>;
 /** Longer than any recovery on a slow machine. */
 const PATIENCE_MS = 120_000;
 const IDLE_MS = 60_000;
+const LAST = 'last-';
 
 export interface WorldOptions {
   readonly strategy: string;
@@ -87,10 +89,13 @@ export class World implements AsyncDisposable {
     return this.services.flatMap(({ log }) => log.filter((line) => line.includes(text)));
   }
 
-  async openSale(stock: number): Promise<TestSale> {
+  /** @param most units of an order: each customer always asks for the same number */
+  async openSale(stock: number, most = 1): Promise<TestSale> {
     for (let tries = 1; ; tries++) {
-      const sale = await createSale(await this.url(), stock).catch((error: Error) => error);
-      if (!(sale instanceof Error)) return new TestSale(this, sale.id, stock);
+      const sale = await createSale(await this.url(), stock, { maxPerOrder: most }).catch(
+        (error: Error) => error,
+      );
+      if (!(sale instanceof Error)) return new TestSale(this, sale.id, stock, most);
       if (tries === 100) throw sale;
       await sleep(tries < 10 ? 0 : 500);
     }
@@ -123,11 +128,13 @@ export class TestSale {
   readonly world: World;
   readonly id: number;
   readonly stock: number;
+  readonly #most: number;
 
-  constructor(world: World, id: number, stock: number) {
+  constructor(world: World, id: number, stock: number, most: number) {
     this.world = world;
     this.id = id;
     this.stock = stock;
+    this.#most = most;
     this.ledger = new Ledger(id);
   }
 
@@ -139,11 +146,12 @@ export class TestSale {
   ): Promise<Answer | null> {
     const at = url ?? (await this.world.url());
     const userId = this.#userId(user);
+    const units = this.#unitsOf(user);
     if (action === 'purchase')
-      return this.ledger.record({ op: action, userId }, attempt(at, this.id, userId));
+      return this.ledger.record({ op: action, userId, units }, attempt(at, this.id, userId, units));
     const { orderId = this.orderOf(user), notificationId = `n-${orderId}` } = options;
     if (action === 'cancel') return this.ledger.record({ op: action, userId, orderId }, cancel(at, orderId));
-    const paying = pay(at, orderId, notificationId);
+    const paying = pay(at, orderId, notificationId, 500 * units);
     return this.ledger.record({ op: action, userId, orderId, paymentId: notificationId }, paying);
   }
 
@@ -253,9 +261,14 @@ export class TestSale {
   async sellOut(): Promise<string[]> {
     const { stock, sold } = await this.units();
     const free = stock - sold;
-    const counts = await this.rush(users(free + 2, `last-${this.ledger.history.length}`));
+    const counts = await this.rush(users(free + 2, `${LAST}${this.ledger.history.length}`));
     if ((counts['201'] ?? 0) + (counts['202'] ?? 0) === free && counts['sold-out'] === 2) return [];
     return [`P4: ${free} units were free, and the last customers were answered ${JSON.stringify(counts)}`];
+  }
+
+  /** Those who come last take one unit each. */
+  #unitsOf(user: string): number {
+    return user.startsWith(LAST) ? 1 : 1 + homeSegment(user, this.#most);
   }
 
   #userId(user: string): string {

@@ -118,7 +118,10 @@ describe('several services', () => {
     const tasks = (await call(`${service.url}/tasks?limit=2`)).body;
     expect(tasks).toEqual(
       expect.arrayContaining([
-        expect.objectContaining({ kind: 'ship', payload: { orderId, saleId: sale.id, userId: 'payer' } }),
+        expect.objectContaining({
+          kind: 'ship',
+          payload: { orderId, saleId: sale.id, userId: 'payer', quantity: 1 },
+        }),
         expect.objectContaining({ kind: 'award', payload: { orderId, userId: 'payer', points: 5 } }),
       ]),
     );

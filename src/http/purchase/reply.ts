@@ -39,6 +39,8 @@ export function replyOf(saleId: number, outcome: Outcome): Reply {
     case 'replayed':
       return orderReply(200, outcome.order, true);
     case 'unknown':
+    case 'not-enough-units':
+    case 'over-limit':
       return rejected(saleId, outcome);
     case 'sold-out':
       return cached(soldOut, saleId, () => rejected(saleId, outcome));
@@ -49,8 +51,8 @@ export function replyOf(saleId: number, outcome: Outcome): Reply {
 
 /** Builds the JSON by hand: ids, states and numbers need no escaping. */
 function orderReply(status: number, order: PlacedOrder, replayed: boolean): Reply {
-  const { orderId, saleId, userId } = order;
-  const body = `{"orderId":"${orderId}","saleId":${saleId},"userId":"${userId}","status":"${order.status}","replayed":${replayed}}`;
+  const { orderId, saleId, userId, quantity } = order;
+  const body = `{"orderId":"${orderId}","saleId":${saleId},"userId":"${userId}","status":"${order.status}","quantity":${quantity},"replayed":${replayed}}`;
   const headers = [
     'Content-Type',
     'application/json; charset=utf-8',
@@ -66,10 +68,19 @@ function rejected(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder
   switch (outcome.kind) {
     case 'sold-out':
       return problemReply('sold-out', `Every unit of sale ${saleId} is sold.`);
+    case 'not-enough-units': {
+      const { remaining } = outcome;
+      const detail = `Sale ${saleId} has ${remaining} left. Ask for fewer; nothing was reserved.`;
+      return problemReply('not-enough-units', detail, { remaining });
+    }
+    case 'over-limit': {
+      const message = `must be at most ${outcome.maxPerOrder}`;
+      const detail = `An order of sale ${saleId} may have at most ${outcome.maxPerOrder} units.`;
+      return problemReply('invalid-request', detail, { errors: [{ path: 'body.quantity', message }] });
+    }
     case 'not-open': {
       const { reason } = outcome;
-      const detail = reason === 'ended' ? `Sale ${saleId} has ended.` : `Sale ${saleId} has not started.`;
-      return problemReply('sale-not-open', detail, { reason });
+      return problemReply('sale-not-open', `Sale ${saleId} ${NOT_OPEN[reason]}.`, { reason });
     }
     case 'unknown-sale':
       return problemReply('unknown-sale', `Sale ${saleId} does not exist.`);
@@ -87,6 +98,8 @@ function rejected(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder
     }
   }
 }
+
+const NOT_OPEN = { 'not-started': 'has not started', ended: 'has ended', paused: 'is paused' } as const;
 
 export const problemReply = <S extends ProblemSlug>(
   slug: S,

@@ -1,29 +1,30 @@
 /** `POST /sales/{saleId}/orders` on Express, for requests in a form that purchase-listener.ts does not handle. */
-import express, { Router } from 'express';
+import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Purchases } from '../../orders/purchase.ts';
 import { jsonBody, parse } from '../requests.ts';
-import { purchaseSchema, saleIdSchema } from '../schemas.ts';
+import { purchaseSchema, saleIdSchema, ticketPurchaseSchema } from '../schemas.ts';
 import { replyOf, send } from './reply.ts';
 import type { TicketGate } from './ticket-gate.ts';
 
 /** @param gate null: the body names the customer */
 export function purchaseRoute(purchases: Purchases, gate: TicketGate | null): Router {
   const router = Router();
+  const json = jsonBody(limits.purchaseBodyBytes);
   if (gate !== null) {
-    const ignored = express.raw({ limit: limits.purchaseBodyBytes, inflate: false, type: () => true });
-    router.post('/sales/:saleId/orders', ignored, async (req, res) => {
+    router.post('/sales/:saleId/orders', ...json, async (req, res) => {
       const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
       const customer = gate.customerOf(req.headers.authorization, saleId);
       if (typeof customer !== 'string') return send(res, customer);
-      send(res, replyOf(saleId, await purchases.attempt(saleId, customer, gate.clientOf(req))));
+      const { quantity } = parse(ticketPurchaseSchema, req.body ?? {}, 'body');
+      send(res, replyOf(saleId, await purchases.attempt(saleId, customer, quantity, gate.clientOf(req))));
     });
     return router;
   }
-  router.post('/sales/:saleId/orders', ...jsonBody(limits.purchaseBodyBytes), async (req, res) => {
+  router.post('/sales/:saleId/orders', ...json, async (req, res) => {
     const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
-    const { userId } = parse(purchaseSchema, req.body, 'body');
-    send(res, replyOf(saleId, await purchases.attempt(saleId, userId)));
+    const { userId, quantity } = parse(purchaseSchema, req.body, 'body');
+    send(res, replyOf(saleId, await purchases.attempt(saleId, userId, quantity)));
   });
   return router;
 }

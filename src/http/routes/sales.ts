@@ -35,6 +35,7 @@ export function saleRoutes({ sales, reads, strategy }: SaleContext, admin: Admin
       startsAt: given.startsAt ?? null,
       endsAt: given.endsAt ?? null,
       spreadS: given.spreadS ?? 0,
+      paymentWindowS: given.paymentWindowS ?? null,
     });
     await strategy.load?.(sale);
     res.status(201).location(`/sales/${sale.id}`).json(sale);

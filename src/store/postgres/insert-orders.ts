@@ -7,11 +7,13 @@
  * All parts run in one statement, so all of them take effect or none. Each part sees the tables as they were when the
  * statement began; what one part wrote reaches another only through RETURNING.
  *
- * Parameters: $1 order id(s), $2 sale id(s), $3 user id(s), $4 payment window in seconds, $5 deadline (see
- * store/late-requests.ts); $6 and on belong to the caller. A statement is prepared once per connection, under its name.
+ * Parameters: $1 order id(s), $2 sale id(s), $3 user id(s), $4 quantity or quantities (of many orders null: one unit each),
+ * $5 payment window in seconds, $6 deadline (see store/late-requests.ts); $7 and on belong to the caller. A statement is prepared once per
+ * connection, under its name.
  */
 import type pg from 'pg';
 import { limits } from '../../config/limits.ts';
+import type { Attempt } from '../../domain/order.ts';
 import {
   classifyPostgresError,
   expectedPostgresFailure,
@@ -27,7 +29,7 @@ export interface OrderInsert {
   readonly name: string;
   /** Common table expressions that `rows` reads. */
   readonly before?: string;
-  /** A SELECT of order id, sale id, user id and price in cents. */
+  /** A SELECT of order id, sale id, user id, quantity, price in cents and the sale's own payment window. */
   readonly rows: string;
   /** Skips an order whose id exists or whose customer has an active order; otherwise such an order fails the statement. */
   readonly skipExisting?: boolean;
@@ -44,17 +46,17 @@ export interface Statement {
 
 /** In the order of sale ids, so that two statements on the same sales do not deadlock. */
 const COUNT_BY_SALE = `
-  UPDATE sales SET sold = sold + c.units * before_deadline($5), version = version + 1
-  FROM (SELECT sale_id, count(*)::int AS units FROM placed GROUP BY sale_id ORDER BY sale_id) AS c
+  UPDATE sales SET sold = sold + c.units * before_deadline($6), version = version + 1
+  FROM (SELECT sale_id, sum(quantity)::int AS units FROM placed GROUP BY sale_id ORDER BY sale_id) AS c
   WHERE sales.id = c.sale_id`;
 
-/** The epochs in which orders of a sale were reserved: $6 sale ids, $7 an epoch for each. */
+/** The epochs in which orders of a sale were reserved: $7 sale ids, $8 an epoch for each. */
 const RESERVED_IN =
-  'ARRAY(SELECT epoch FROM unnest($6::int[], $7::int[]) AS r (sale_id, epoch) WHERE r.sale_id = sales.id)';
+  'ARRAY(SELECT epoch FROM unnest($7::int[], $8::int[]) AS r (sale_id, epoch) WHERE r.sale_id = sales.id)';
 /** The same, and fails if a sale was loaded in another epoch since. It waits for a load that has begun, and then sees its epoch. */
 export const COUNT_IN_EPOCH = COUNT_BY_SALE.replace(
-  'before_deadline($5)',
-  `before_deadline($5) * in_epoch(mirror_epoch, ${RESERVED_IN})`,
+  'before_deadline($6)',
+  `before_deadline($6) * in_epoch(mirror_epoch, ${RESERVED_IN})`,
 );
 /** That a sale was not. */
 export const IN_EPOCH = `(mirror_epoch <> ANY (${RESERVED_IN})) IS NOT TRUE`;
@@ -88,72 +90,87 @@ export function insertOrders({
   const parts = [
     ...(before === undefined ? [] : [before]),
     `placed AS (
-      INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
-      SELECT o.id, o.sale_id, o.user_id, 'pending', o.price_cents, ${paymentDeadline('o.sale_id', 'o.user_id', '$4')}
-      FROM (${rows}) AS o (id, sale_id, user_id, price_cents)
+      INSERT INTO orders (id, sale_id, user_id, quantity, status, price_cents, expires_at)
+      SELECT o.id, o.sale_id, o.user_id, o.quantity, 'pending', o.price_cents,
+        ${paymentDeadline('o.sale_id', 'o.user_id', 'coalesce(o.window_s, $5)')}
+      FROM (${rows}) AS o (id, sale_id, user_id, quantity, price_cents, window_s)
       ${skipExisting ? 'ON CONFLICT DO NOTHING' : ''}
-      RETURNING id, sale_id, user_id, price_cents
+      RETURNING id, sale_id, user_id, quantity, price_cents
     )`,
     ...(count === null ? [] : [`counted AS (${count})`]),
     `earned AS (
       INSERT INTO points_entries (user_id, source_type, source_id, points)
-      SELECT user_id, 'order', id::text, points_earned(price_cents) FROM placed
+      SELECT user_id, 'order', id::text, points_earned(price_cents * quantity) FROM placed
     )`,
   ];
   return { name, text: `WITH ${parts.join(', ')} ${many ? RETURN_IDS : RETURN_COUNT}` };
 }
 
+/** The columns of one order, from a row with the sale's. */
+export const ONE_ORDER_OF_SALE = '$1::uuid, id, $3::text, $4::int, price_cents, payment_window_s';
 /** The row of one order. */
-export const ONE_ORDER = 'SELECT $1::uuid, id, $3::text, price_cents FROM sales WHERE id = $2';
+export const ONE_ORDER = `SELECT ${ONE_ORDER_OF_SALE} FROM sales WHERE id = $2`;
 
-/** The selling window, by the database's clock at this moment (not at the transaction's start). */
-export const IN_WINDOW = `(starts_at IS NULL OR clock_timestamp() >= starts_at)
+/** That a sale sells: not paused, and within its window by the database's clock at this moment (not at the transaction's start). */
+export const IS_OPEN = `NOT paused AND (starts_at IS NULL OR clock_timestamp() >= starts_at)
   AND (ends_at IS NULL OR clock_timestamp() < ends_at)`;
 
 /**
- * Counts a unit if a condition on the sale's row holds, and inserts the order. Only the UPDATE waits for another holder of the
+ * Counts the units if a condition on the sale's row holds, and inserts the order. Only the UPDATE waits for another holder of the
  * row, and then evaluates the condition again on the row's newest version. An existing order fails the statement, so that the
- * unit is not counted.
- * @param condition $1 is the order, $2 the sale, $3 the customer; $6 and on belong to the caller
+ * units are not counted.
+ * @param condition $1 is the order, $2 the sale, $3 the customer, $4 the quantity; $7 and on belong to the caller
  */
 export function insertIf(name: string, condition: string): Statement {
   return insertOrders({
     name,
     before: `counted AS (
-      UPDATE sales SET sold = sold + before_deadline($5), version = version + 1 WHERE id = $2 AND ${condition}
-      RETURNING id, price_cents
+      UPDATE sales SET sold = sold + $4::int * before_deadline($6), version = version + 1 WHERE id = $2 AND ${condition}
+      RETURNING id, price_cents, payment_window_s
     )`,
-    rows: 'SELECT $1::uuid, id, $3::text, price_cents FROM counted',
+    rows: `SELECT ${ONE_ORDER_OF_SALE} FROM counted`,
     count: null,
   });
 }
 
 /**
- * Inserts as many of a batch's orders as their sales have free units, first come first served. The rows of the sales are
+ * Inserts as many of a batch's orders as their sales have free units, first come first served: an order that asks for more than are left
+ * at its turn takes none, and leaves them to those behind it. The rows of the sales are
  * locked, as an UPDATE of `sold` locks them, so that foreign keys to them are checked meanwhile; after waiting for that
  * lock, `sale` has the row's newest version. A customer with an active order takes no unit, and no INSERT is tried: while that
  * order is being cancelled, an INSERT would wait for the cancellation with the row locked.
  * @param condition under which a sale sells; other sales are not locked
+ * @param isMixed for orders of any quantity; otherwise of one unit each, which costs less
+ * @param isLimited only orders within the sale's limit
  */
-export function insertUpToStock(name: string, condition = 'true'): Statement {
+export function insertUpToStock(
+  name: string,
+  { condition, isMixed, isLimited }: { condition: string; isMixed: boolean; isLimited: boolean },
+): Statement {
+  const turn = 'OVER (PARTITION BY input.sale_id ORDER BY input.place)';
+  const fits = isMixed
+    ? 'taken > coalesce(lag(taken) OVER (PARTITION BY sale_id ORDER BY place), 0)'
+    : 'taken <= free';
   return insertOrders({
     name,
     before: `input AS (
-      SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[]) WITH ORDINALITY AS t (id, sale_id, user_id, place)
+      SELECT id, sale_id, user_id, coalesce(quantity, 1) AS quantity, place
+      FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]) WITH ORDINALITY AS t (id, sale_id, user_id, quantity, place)
     ), sale AS (
-      SELECT id, price_cents, stock - sold AS free FROM sales
+      SELECT id, price_cents, payment_window_s, max_per_order, stock - sold AS free FROM sales
       WHERE id IN (SELECT sale_id FROM input) AND ${condition} ORDER BY id FOR NO KEY UPDATE
     ), newcomers AS (
-      SELECT input.id, input.sale_id, input.user_id, sale.price_cents, sale.free, input.place,
-        row_number() OVER (PARTITION BY input.sale_id ORDER BY input.place) AS rank
-      FROM input JOIN sale ON sale.id = input.sale_id
+      SELECT input.id, input.sale_id, input.user_id, input.quantity, sale.price_cents, sale.payment_window_s, sale.free, input.place,
+        ${isMixed ? 'units_taken(input.quantity, sale.free)' : 'row_number()'} ${turn} AS taken
+      FROM input JOIN sale ON sale.id = input.sale_id${isLimited ? ' AND input.quantity <= sale.max_per_order' : ''}
       LEFT JOIN LATERAL (
         SELECT id FROM orders
         WHERE orders.sale_id = input.sale_id AND orders.user_id = input.user_id AND ${ACTIVE} LIMIT 1
       ) AS active ON true
       WHERE active.id IS NULL
     )`,
-    rows: 'SELECT id, sale_id, user_id, price_cents FROM newcomers WHERE rank <= free ORDER BY place',
+    rows: `SELECT id, sale_id, user_id, quantity, price_cents, payment_window_s
+      FROM (SELECT *, ${fits} AS fits FROM newcomers) AS n WHERE fits ORDER BY place`,
     skipExisting: true,
     many: true,
   });
@@ -169,7 +186,8 @@ interface Batch {
   readonly orderIds: readonly string[];
   readonly saleIds: readonly number[];
   readonly userIds: readonly string[];
-  /** The values of the parameters from $6 on. */
+  readonly quantities: readonly number[];
+  /** The values of the parameters from $7 on. */
   readonly others?: readonly unknown[];
 }
 
@@ -177,11 +195,12 @@ interface Batch {
 export async function placeMany(
   postgres: PostgresStore,
   statement: Statement,
-  { orderIds, saleIds, userIds, others = [] }: Batch,
+  { orderIds, saleIds, userIds, quantities, others = [] }: Batch,
   paymentWindowS: number,
   untilMs?: number,
 ): Promise<Placed | Unanswered> {
-  const values = [orderIds, saleIds, userIds, paymentWindowS, ...others];
+  const units = quantities.every((quantity) => quantity === 1) ? null : quantities;
+  const values = [orderIds, saleIds, userIds, units, paymentWindowS, ...others];
   const result = await place<{ placed: readonly string[] | null }>(
     postgres,
     { ...statement, values },
@@ -198,11 +217,11 @@ export async function placeMany(
 export async function placeOne(
   postgres: PostgresStore,
   statement: Statement,
-  { orderId, saleId, userId }: { orderId: string; saleId: number; userId: string },
+  { orderId, saleId, userId, quantity }: Attempt,
   paymentWindowS: number,
   others: readonly unknown[] = [],
 ): Promise<boolean | Unanswered> {
-  const values = [orderId, saleId, userId, paymentWindowS, ...others];
+  const values = [orderId, saleId, userId, quantity, paymentWindowS, ...others];
   const result = await place<{ placed: number }>(postgres, { ...statement, values });
   return 'kind' in result ? result : result.rows[0]?.placed === 1;
 }
@@ -210,14 +229,14 @@ export async function placeOne(
 /**
  * Sends a statement with a deadline: see store/late-requests.ts. When Postgres answers with an error, the connection is kept:
  * `pool.query` would discard it, and a new one costs more than hundreds of statements.
- * @param values of the parameters, without $5
+ * @param values of the parameters, without $6
  * @param untilMs latest deadline, on `performance.now()`'s clock
  * @throws what Postgres answered, and what pg throws before the statement is sent
  */
 async function place<R extends pg.QueryResultRow>(
   { pool, clock }: PostgresStore,
   {
-    values: [orders, sales, users, window, ...others],
+    values: [orders, sales, users, quantities, window, ...others],
     ...statement
   }: Statement & { readonly values: readonly unknown[] },
   untilMs = Number.POSITIVE_INFINITY,
@@ -228,7 +247,7 @@ async function place<R extends pg.QueryResultRow>(
   const deadlineMs = clock.nowMs() + leftMs;
   let broken: Error | undefined;
   try {
-    const values = [orders, sales, users, window, new Date(deadlineMs), ...others];
+    const values = [orders, sales, users, quantities, window, new Date(deadlineMs), ...others];
     return await client.query<R>({ ...statement, values });
   } catch (error) {
     if (!isAnswer(error)) broken = error as Error;

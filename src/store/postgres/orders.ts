@@ -3,16 +3,17 @@ import type pg from 'pg';
 import type { Order, OrderStatus } from '../../domain/order.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
 
-/** An order is active while it holds a unit. The partial unique index names the same states. */
+/** An order is active while it holds its units. The partial unique index names the same states. */
 export const ACTIVE = `status IN ('pending', 'paid')`;
 
-const COLUMNS = `id, sale_id, user_id, status, price_cents, created_at, expires_at, paid_at, closed_at`;
+const COLUMNS = `id, sale_id, user_id, status, quantity, price_cents, created_at, expires_at, paid_at, closed_at`;
 
 interface OrderRow {
   readonly id: string;
   readonly sale_id: number;
   readonly user_id: string;
   readonly status: OrderStatus;
+  readonly quantity: number;
   readonly price_cents: number;
   readonly created_at: Date;
   readonly expires_at: Date;
@@ -72,6 +73,7 @@ export interface Snapshot<T> {
 
 export interface OrderCounts {
   readonly sold: number;
+  /** Units of active orders. */
   readonly active: number;
   /** Orders without their one entry, and closed ones without their one reversal. */
   readonly pointsMissing: number;
@@ -80,6 +82,7 @@ export interface OrderCounts {
 export interface Buyer {
   readonly userId: string;
   readonly orderId: string;
+  readonly quantity: number;
 }
 
 /** Buyers per page. */
@@ -146,7 +149,7 @@ export function orderTable(postgres: PostgresStore): OrderTable {
     },
     async counts(saleId) {
       const { rows } = await pool.query<OrderCounts>(
-        `SELECT (SELECT sold + oversold FROM sales WHERE id = $1) AS sold, (count(*) FILTER (WHERE ${ACTIVE}))::int AS active,
+        `SELECT (SELECT sold + oversold FROM sales WHERE id = $1) AS sold, coalesce(sum(quantity) FILTER (WHERE ${ACTIVE}), 0)::int AS active,
            (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int
              AND NOT (status = 'paid' AND reversed.n = 1)))::int AS "pointsMissing"
          FROM orders
@@ -215,13 +218,13 @@ async function* buyersOf(
 ): AsyncGenerator<readonly Buyer[]> {
   let after = '';
   for (;;) {
-    const { rows } = await db.query<{ user_id: string; id: string }>(
-      `SELECT user_id, id FROM orders WHERE sale_id = $1 AND user_id > $2 AND ${ACTIVE} ORDER BY user_id LIMIT $3`,
+    const { rows } = await db.query<{ user_id: string; id: string; quantity: number }>(
+      `SELECT user_id, id, quantity FROM orders WHERE sale_id = $1 AND user_id > $2 AND ${ACTIVE} ORDER BY user_id LIMIT $3`,
       [saleId, after, pageSize],
     );
     const last = rows.at(-1);
     if (last === undefined) return;
-    yield rows.map((row) => ({ userId: row.user_id, orderId: row.id }));
+    yield rows.map((row) => ({ userId: row.user_id, orderId: row.id, quantity: row.quantity }));
     after = last.user_id;
   }
 }
@@ -232,7 +235,9 @@ function toOrder(row: OrderRow): Order {
     saleId: row.sale_id,
     userId: row.user_id,
     status: row.status,
+    quantity: row.quantity,
     priceCents: row.price_cents,
+    amountCents: row.price_cents * row.quantity,
     createdAt: row.created_at.toISOString(),
     expiresAt: row.expires_at.toISOString(),
     paidAt: row.paid_at?.toISOString() ?? null,

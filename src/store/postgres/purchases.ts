@@ -1,18 +1,20 @@
 /** What the Postgres strategies read and count in separate statements. Each is prepared once per connection, under its name. */
 import type pg from 'pg';
 import type { Attempt, OrderStatus, PlacedOrderColumns } from '../../domain/order.ts';
-import { IN_WINDOW, insertOrders, ONE_ORDER } from './insert-orders.ts';
+import { IS_OPEN, insertOrders, ONE_ORDER } from './insert-orders.ts';
 import { ACTIVE } from './orders.ts';
 
 /** A sale, by the database's clock at this moment (not at the transaction's start). */
 export interface SaleState {
   readonly free: number;
   readonly version: number;
+  readonly paused: boolean;
   readonly notStarted: boolean;
   readonly ended: boolean;
+  readonly maxPerOrder: number;
 }
 
-const SALE_STATE = `stock - sold AS free, version,
+export const SALE_STATE = `stock - sold AS free, version, paused, max_per_order AS "maxPerOrder",
   coalesce(clock_timestamp() < starts_at, false) AS "notStarted",
   coalesce(clock_timestamp() >= ends_at, false) AS ended`;
 
@@ -52,9 +54,9 @@ export async function readSale(db: Queryable, saleId: number, lock = false): Pro
 
 /** The customer's active order, or null. */
 export async function findActive(db: Queryable, attempt: Attempt): Promise<PlacedOrderColumns | null> {
-  const { rows } = await db.query<{ id: string; status: OrderStatus }>({
+  const { rows } = await db.query<PlacedOrderColumns>({
     name: 'find-active',
-    text: `SELECT id, status FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE}`,
+    text: `SELECT id, status, quantity FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE}`,
     values: [attempt.saleId, attempt.userId],
   });
   return rows[0] ?? null;
@@ -80,22 +82,23 @@ export async function readSaleAndOrders(
     readonly userId: string;
     readonly id: string | null;
     readonly status: OrderStatus;
+    readonly quantity: number;
   };
   const { rows } = await db.query<Row>({
     name: 'read-sale-and-orders',
     // LATERAL … LIMIT 1 for the same reason as in orders.ts: a plan made while the table was empty is kept.
-    text: `SELECT ${SALE_STATE}, c.user_id AS "userId", o.id, o.status
+    text: `SELECT ${SALE_STATE}, c.user_id AS "userId", o.id, o.status, o.quantity
            FROM sales CROSS JOIN unnest($2::text[]) AS c (user_id)
            LEFT JOIN LATERAL (
-             SELECT id, status FROM orders WHERE sale_id = $1 AND orders.user_id = c.user_id AND ${ACTIVE} LIMIT 1
+             SELECT id, status, quantity FROM orders WHERE sale_id = $1 AND orders.user_id = c.user_id AND ${ACTIVE} LIMIT 1
            ) AS o ON true
            WHERE sales.id = $1`,
     values: [saleId, userIds],
   });
   const sale = rows[0];
   if (sale === undefined) return null;
-  const orders = rows.flatMap(({ userId, id, status }) =>
-    id === null ? [] : [[userId, { id, status }] as const],
+  const orders = rows.flatMap(({ userId, id, status, quantity }) =>
+    id === null ? [] : [[userId, { id, status, quantity }] as const],
   );
   return { sale, orders: new Map(orders) };
 }
@@ -107,27 +110,27 @@ const INSERT_ORDER = insertOrders({ name: 'insert-order', rows: ONE_ORDER, skipE
 export async function insertOrder(db: Queryable, attempt: Attempt, paymentWindowS: number): Promise<boolean> {
   const { rows } = await db.query<{ placed: number }>({
     ...INSERT_ORDER,
-    values: [attempt.orderId, attempt.saleId, attempt.userId, paymentWindowS],
+    values: [attempt.orderId, attempt.saleId, attempt.userId, attempt.quantity, paymentWindowS],
   });
   return rows[0]?.placed === 1;
 }
 
-/** Counts one unit as sold. The CHECK fails when none is free. */
-export async function countSold(db: Queryable, saleId: number): Promise<void> {
+/** Counts the units as sold. The CHECK fails when too few are free. */
+export async function countSold(db: Queryable, { saleId, quantity }: Attempt): Promise<void> {
   await db.query({
     name: 'count-sold',
-    text: 'UPDATE sales SET sold = sold + 1, version = version + 1 WHERE id = $1',
-    values: [saleId],
+    text: 'UPDATE sales SET sold = sold + $2, version = version + 1 WHERE id = $1',
+    values: [saleId, quantity],
   });
 }
 
-/** Counts one unit as sold if one is free and the sale is open. @returns whether it did */
-export async function countSoldIfFree(db: Queryable, saleId: number): Promise<boolean> {
+/** Counts the units as sold if they are free and the sale is open. @returns whether it did */
+export async function countSoldIfFree(db: Queryable, { saleId, quantity }: Attempt): Promise<boolean> {
   const { rowCount } = await db.query({
     name: 'count-sold-if-free',
-    text: `UPDATE sales SET sold = sold + 1, version = version + 1
-           WHERE id = $1 AND sold < stock AND ${IN_WINDOW}`,
-    values: [saleId],
+    text: `UPDATE sales SET sold = sold + $2, version = version + 1
+           WHERE id = $1 AND sold + $2 <= stock AND max_per_order >= $2 AND ${IS_OPEN}`,
+    values: [saleId, quantity],
   });
   return rowCount === 1;
 }

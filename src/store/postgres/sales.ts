@@ -10,6 +10,8 @@ export interface NewSale {
   readonly startsAt: string | null;
   readonly endsAt: string | null;
   readonly spreadS?: number;
+  readonly maxPerOrder?: number;
+  readonly paymentWindowS?: number | null;
 }
 
 export interface SaleTable {
@@ -99,7 +101,7 @@ const STATE = Prisma.sql`CASE WHEN starts_at > now() THEN 'scheduled' WHEN ends_
   WHEN sold < stock THEN 'open' ELSE 'sold-out' END`;
 
 const COLUMNS = Prisma.sql`id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",
-  ends_at AS "endsAt", spread_s AS "spreadS"`;
+  ends_at AS "endsAt", spread_s AS "spreadS", max_per_order AS "maxPerOrder", paused, payment_window_s AS "paymentWindowS"`;
 
 type SaleColumns = Omit<SaleRow, 'version' | 'createdAt' | 'lotterySeed' | 'mirrorEpoch'>;
 
@@ -111,6 +113,9 @@ function toSale(row: SaleColumns): Sale {
     stock: row.stock,
     sold: row.sold + row.oversold,
     remaining: row.stock - row.sold - row.oversold,
+    maxPerOrder: row.maxPerOrder,
+    paused: row.paused,
+    paymentWindowS: row.paymentWindowS,
     startsAt: row.startsAt?.toISOString() ?? null,
     endsAt: row.endsAt?.toISOString() ?? null,
     ...(row.spreadS > 0 && { spreadS: row.spreadS }),

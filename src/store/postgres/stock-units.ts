@@ -1,5 +1,5 @@
 /**
- * The rows of stock_units, one per unit for sale; `order_id` is the order that has it. They show where a free unit is; `sales`
+ * The rows of stock_units, one per unit for sale; `order_id` is the order that has it, with others if it has several units. They show where a free unit is; `sales`
  * says how many are free. A transaction that takes or releases a unit changes its row and `sales.sold`, so no snapshot shows a
  * difference that is only in progress:
  *
@@ -16,8 +16,8 @@ import { inTransaction, type PostgresStore } from './pool.ts';
 import { lockNumber } from './purchases.ts';
 
 export interface StockUnits {
-  /** Whether a unit is free while no free row exists, not even a locked one. */
-  lacking(saleId: number): Promise<boolean>;
+  /** Whether fewer rows are free, locked or not, than an order wants and the sale has. */
+  lacking(saleId: number, quantity: number): Promise<boolean>;
   /** Aligns the free rows with the sale; locked rows are left alone. */
   complete(saleId: number): Promise<void>;
   /** Changes stock and rows together. @returns false when the stock would be below what is sold, or too large */
@@ -59,13 +59,13 @@ export function stockUnits({ pool }: PostgresStore, maxRows = MAX_ROWS): StockUn
   }
 
   return {
-    async lacking(saleId) {
+    async lacking(saleId, quantity) {
       const { rows } = await pool.query<{ lacking: boolean }>({
         name: 'units-lacking',
-        text: `SELECT sold < stock AND NOT EXISTS (
-                 SELECT FROM stock_units WHERE sale_id = $1 AND order_id IS NULL
+        text: `SELECT least($2, stock - sold) > (
+                 SELECT count(*) FROM (SELECT FROM stock_units WHERE sale_id = $1 AND order_id IS NULL LIMIT $2) AS free
                ) AS lacking FROM sales WHERE id = $1`,
-        values: [saleId],
+        values: [saleId, quantity],
       });
       return rows[0]?.lacking ?? false;
     },

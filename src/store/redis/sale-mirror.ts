@@ -13,21 +13,22 @@
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import { bySale } from '../../domain/by-sale.ts';
-import type { MirrorChange } from '../../domain/order.ts';
+import type { Attempt, MirrorChange } from '../../domain/order.ts';
 import type { ClaimedReservation, Reservation } from '../../domain/outcome.ts';
 import type { Sale } from '../../domain/sale.ts';
 import { homeSegment } from '../../domain/segments.ts';
-import type { OrderTable } from '../postgres/orders.ts';
+import type { Buyer, OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisEpochs } from './epochs.ts';
 import { keysOf, type SaleKeys } from './sale-keys.ts';
-import {
-  type MirrorSnapshot,
-  madeAtMs,
-  type ReleaseReply,
-  readMember,
-  type SaleDigest,
-  windowOf,
+import { madeAtMs, readMember, recordOf, termsOf } from './sale-records.ts';
+import type {
+  BuyersCopy,
+  MirrorSnapshot,
+  OrderChange,
+  ReleaseOptions,
+  ReleaseReply,
+  SaleDigest,
 } from './sale-scripts.ts';
 
 /** Buyers written to Redis in one command while a sale is loaded. */
@@ -36,15 +37,6 @@ const BUYERS_PAGE = 1_000;
 const COPY_TTL_S = 300;
 /** Sales whose keys are cached. */
 const MAX_CACHED_KEYS = 10_000;
-
-type OrderOfSale = Pick<Reservation, 'orderId' | 'saleId' | 'userId'>;
-
-export interface ReleaseOptions {
-  /** The unit does not return: Postgres does not have it. */
-  readonly discardUnit?: boolean;
-  /** The customer's order; without it the customer may buy again. */
-  readonly ownerOrderId?: string;
-}
 
 export interface SaleMirror {
   keys(saleId: number): SaleKeys;
@@ -69,8 +61,6 @@ export interface SaleMirror {
   load(sale: Sale): Promise<boolean>;
   /**
    * Releases a reservation.
-   * @param options.discardUnit Postgres does not have its unit, so it must not be offered again
-   * @param options.ownerOrderId the order that the customer has instead
    * @returns `gone`: it was acknowledged or released before, or dropped when the sale was loaded in another epoch
    */
   release(reservation: ClaimedReservation, options?: ReleaseOptions): Promise<ReleaseReply>;
@@ -95,18 +85,18 @@ export interface SaleMirror {
    */
   applyChange(change: MirrorChange, loadedIn?: number | null): Promise<boolean>;
   /**
-   * Takes a unit for an expired order and its customer, in one step, before Postgres commits its revival.
-   * @returns `refused`: none is free, or the customer has another order or reservation; `has-unit`: an earlier try took it, or its
+   * Takes the units for an expired order and its customer, in one step, before Postgres commits its revival.
+   * @returns `refused`: too few are free, or the customer has another order or reservation; `has-units`: an earlier try took them, or their
    *   release is not published yet; null: the sale is not in Redis
    */
-  revive(order: OrderOfSale): Promise<'taken' | 'refused' | 'has-unit' | null>;
+  revive(order: Attempt): Promise<'taken' | 'refused' | 'has-units' | null>;
   /** Undoes `revive`. */
-  undoRevival(order: OrderOfSale): Promise<void>;
+  undoRevival(order: Attempt): Promise<void>;
   /** Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua. */
   restock(saleId: number, units: number, restock?: string): Promise<number | null>;
   snapshot(saleId: number): Promise<MirrorSnapshot | null>;
-  /** Takes over the window of a sale that may have been changed in Postgres. */
-  setWindow(sale: Pick<Sale, 'id' | 'startsAt' | 'endsAt'>): Promise<void>;
+  /** Takes over window, pause and limit of a sale that may have been changed in Postgres. A sale that is not in Redis is left alone. */
+  setTerms(sale: Sale): Promise<void>;
   /** A digest of each sale, in their order. */
   scan(saleIds: readonly number[]): Promise<readonly SaleDigest[]>;
   /**
@@ -164,24 +154,21 @@ export function createSaleMirror(
   }
 
   /** Copies the buyers that Postgres knows to a new key. */
-  async function copyBuyers(
-    saleId: number,
-    pages: AsyncIterable<readonly { userId: string; orderId: string }[]>,
-  ): Promise<string> {
+  async function copyBuyers(saleId: number, pages: AsyncIterable<readonly Buyer[]>): Promise<BuyersCopy> {
     const key = `stampede:{sale:${saleId}}:buyers:${crypto.randomUUID()}`;
+    let extraUnits = 0;
     for await (const page of pages) {
-      await redis.hset(key, Object.fromEntries(page.map((buyer) => [buyer.userId, `${buyer.orderId} 0`])));
+      await redis.hset(key, Object.fromEntries(page.map((buyer) => [buyer.userId, recordOf(buyer)])));
+      for (const { quantity } of page) extraUnits += quantity - 1;
       await redis.expire(key, COPY_TTL_S);
     }
-    return key;
+    return { key, extraUnits };
   }
 
-  async function applyToOrder(
-    change: 'release' | 'take' | 'record' | 'revive',
-    { saleId, userId, orderId }: OrderOfSale,
-  ): Promise<number | null> {
+  async function applyToOrder(change: OrderChange, order: Attempt): Promise<number | null> {
+    const { saleId, userId } = order;
     const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
-    return scripts.applyChange(keys(saleId), change, userId, orderId, counter, await epochOf(saleId));
+    return scripts.applyChange(keys(saleId), change, order, counter, await epochOf(saleId));
   }
 
   return {
@@ -217,17 +204,13 @@ export function createSaleMirror(
         restocks: snapshot.restocks,
         segments,
         keepsReservationsOf: keepsReservations ? (snapshot.loadedIn ?? 'any') : 'none',
-        startsMs: sale.startsAt === null ? null : Date.parse(sale.startsAt),
-        endsMs: sale.endsAt === null ? null : Date.parse(sale.endsAt),
+        terms: termsOf(sale),
       });
     },
-    release(reservation, { discardUnit = false, ownerOrderId = '' } = {}) {
+    release(reservation, { discardedUnits = 0, owner = null } = {}) {
       const { claimedAtMs } = reservation;
-      return scripts.release(keys(reservation.saleId), reservation, {
-        discardUnit,
-        ownerOrderId,
-        claimedAtMs,
-      });
+      const options = { discardedUnits, owner, claimedAtMs };
+      return scripts.release(keys(reservation.saleId), reservation, options);
     },
     async acknowledge(committed) {
       if (committed.length === 0) return;
@@ -273,11 +256,11 @@ export function createSaleMirror(
       const { saleId } = change;
       if (loadedIn !== null && loadedIn !== (await epochOf(saleId))) return false;
       if (change.change === 'restock') return (await this.restock(saleId, change.units, change.id)) !== null;
-      return (await applyToOrder(change.change, change)) !== null;
+      return (await applyToOrder(change.change, { ...change, quantity: change.units })) !== null;
     },
     async revive(order) {
       const reply = await applyToOrder('revive', order);
-      return reply === null ? null : (['refused', 'taken', 'has-unit'] as const)[reply]!;
+      return reply === null ? null : (['refused', 'taken', 'has-units'] as const)[reply]!;
     },
     async undoRevival(order) {
       await applyToOrder('release', order);
@@ -289,10 +272,8 @@ export function createSaleMirror(
         await Promise.all(saleIds.map(async (id) => ({ keys: keys(id), epoch: await epochOf(id) }))),
       ),
     snapshot: async (saleId) => scripts.snapshot(keys(saleId), await epochOf(saleId)),
-    async setWindow(sale) {
-      const [startsMs = '', endsMs = ''] = windowOf(sale).split(' ');
-      // If the sale is not in Redis, load.lua replaces what this writes.
-      await redis.hset(keys(sale.id).state, 'startsMs', startsMs, 'endsMs', endsMs);
+    async setTerms(sale) {
+      await scripts.setTerms(keys(sale.id), termsOf(sale), await epochOf(sale.id));
     },
     async repair(saleId, seen, remaining) {
       const copy = await copyBuyers(saleId, orders.buyers(saleId, BUYERS_PAGE));

@@ -6,19 +6,21 @@
  */
 import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
-import type { Reservation } from '../../domain/outcome.ts';
-import type { Sale } from '../../domain/sale.ts';
+import type { Attempt } from '../../domain/order.ts';
+import type { NotOpen, Reservation } from '../../domain/outcome.ts';
 import { hasNoEffect } from '../failures/redis.ts';
 import type { Unanswered } from '../late-requests.ts';
 import { defineScript } from './load-script.ts';
 import { callsFor, type SaleInEpoch, type SaleKeys } from './sale-keys.ts';
+import { madeAtMs, memberOf, type SaleReservation } from './sale-records.ts';
 import type { RedisServer } from './server.ts';
 
 export type ReserveReply =
   | readonly ['reserved' | 'held', orderId: string, reservedAt: string]
-  | readonly ['sold-out' | 'not-started' | 'ended' | 'not-loaded' | 'late'];
+  | readonly ['not-enough' | 'over-limit', units: string]
+  | readonly ['sold-out' | NotOpen | 'not-loaded' | 'late'];
 export type FencedReadReply =
-  | readonly ['loaded', units: string, startsMs: string, endsMs: string]
+  | readonly ['loaded', units: string, startsMs: string, endsMs: string, paused: string, maxPerOrder: string]
   | readonly ['fenced' | 'not-loaded'];
 export type FencedDeductReply =
   | readonly ['reserved', reservedAt: string]
@@ -30,13 +32,30 @@ export type ReleaseReply = 'released' | 'claimed-by-another' | 'gone';
 /** A sale in Redis at one instant. */
 export interface MirrorSnapshot {
   readonly remaining: number;
-  /** Reservations that are neither acknowledged nor released. */
+  /** Units of reservations that are neither acknowledged nor released. */
   readonly pending: number;
   /** Grows whenever a unit or a buyer is added. */
   readonly generation: string;
-  /** Customers with an order, according to Redis. */
-  readonly buyers: number;
+  /** Units of customers with an order, according to Redis. */
+  readonly held: number;
 }
+
+/** A copy of the buyers that Postgres knows. */
+export interface BuyersCopy {
+  readonly key: string;
+  /** Their units beyond one for each. */
+  readonly extraUnits: number;
+}
+
+export interface ReleaseOptions {
+  /** Units that do not return: Postgres does not have them. */
+  readonly discardedUnits?: number;
+  /** The customer's order; without it the customer may buy again. */
+  readonly owner?: Pick<Attempt, 'orderId' | 'quantity'> | null;
+}
+
+/** See lua/sale/apply-change.lua. */
+export type OrderChange = 'release' | 'take' | 'record' | 'revive';
 
 /** Just enough of a sale to see whether it needs attention. */
 export interface SaleDigest {
@@ -45,16 +64,13 @@ export interface SaleDigest {
   readonly pending: number;
   /** Age of the oldest pending reservation by Redis's clock; 0 without one. */
   readonly ageMs: number;
-  readonly buyers: number;
-  /** As `windowOf` writes it. */
-  readonly window: string;
+  /** Units of customers with an order, according to Redis. */
+  readonly held: number;
+  /** As `termsOf` writes them. */
+  readonly terms: string;
   /** In which it was looked for. */
   readonly epoch: number;
 }
-
-/** First instant of a sale and first instant after it, milliseconds since 1970 or '', with a space between them. */
-export const windowOf = ({ startsAt, endsAt }: Pick<Sale, 'startsAt' | 'endsAt'>): string =>
-  [startsAt, endsAt].map((at) => (at === null ? '' : Date.parse(at))).join(' ');
 
 /** A lease's fencing token, and the lock whose tokens it is compared with. */
 export interface Fence {
@@ -62,13 +78,18 @@ export interface Fence {
   readonly lock: string;
 }
 
+/** Units of one counter, and the fencing token of the lease on it. */
+export interface CounterUnits {
+  readonly counter: string;
+  readonly units: number;
+  readonly token: number | null;
+}
+
 /** Attempts on one sale. */
 export interface SaleAttempts {
   readonly keys: SaleKeys;
-  readonly members: readonly { readonly userId: string; readonly orderId: string }[];
+  readonly members: readonly Omit<Attempt, 'saleId'>[];
 }
-
-type SaleReservation = Omit<Reservation, 'saleId'>;
 
 /** Reservations of one sale. */
 export interface SaleReservations extends SaleInEpoch {
@@ -84,22 +105,6 @@ export interface SoldOut {
 
 /** What changes when a unit is taken or returned. */
 const unitKeys = (keys: SaleKeys) => [keys.state, keys.counters, keys.buyers, keys.reservations] as const;
-
-/** A member of `reservations`. No part of it contains a space: see userIdOf in http/purchase/listener.ts. */
-function memberOf({ userId, orderId, reservedAt }: SaleReservation): string {
-  return `${userId} ${orderId} ${reservedAt}`;
-}
-
-/** The reservation that a member of `reservations` records. */
-export function readMember(saleId: number, member: string): Reservation {
-  const [userId, orderId, reservedAt] = member.split(' ') as [string, string, string];
-  return { saleId, userId, orderId, reservedAt };
-}
-
-/** When a reservation was made, milliseconds since 1970. */
-export function madeAtMs({ reservedAt }: Pick<Reservation, 'reservedAt'>): number {
-  return Number.parseInt(reservedAt, 10);
-}
 
 /** Sales of one call are on one server. The last one has its newest epoch: in an older one no sale is loaded. */
 const epochOf = (sales: readonly { readonly epoch: number }[]): number => sales.at(-1)!.epoch;
@@ -128,9 +133,9 @@ function attemptScripts(redis: Redis, serverOf: (key: string) => RedisServer, is
   }
 
   return {
-    reserve: (keys: SaleKeys, userId: string, orderId: string, epoch: number) =>
+    reserve: (keys: SaleKeys, { userId, orderId, quantity }: Attempt, epoch: number) =>
       withDeadline<ReserveReply>(keys, (deadlineMs) =>
-        reserve(keys.state, keys.buyers, keys.reservations, userId, orderId, epoch, deadlineMs),
+        reserve(keys.state, keys.buyers, keys.reservations, userId, orderId, epoch, deadlineMs, quantity),
       ),
 
     /** Decides like `reserve`, for many attempts of one call (see `callsFor`). @returns a reply for each, sale by sale, in their order */
@@ -180,22 +185,23 @@ function attemptScripts(redis: Redis, serverOf: (key: string) => RedisServer, is
 
     fencedDeduct: (
       keys: SaleKeys,
-      counter: string,
-      userId: string,
-      orderId: string,
-      { token, lock }: Fence,
+      { userId, orderId }: Attempt,
+      parts: readonly CounterUnits[],
+      lock: string,
       epoch: number,
     ) =>
-      withDeadline<FencedDeductReply>(keys, (deadlineMs) =>
-        fencedDeduct(...unitKeys(keys), counter, userId, orderId, token ?? 0, lock, epoch, deadlineMs),
-      ),
+      withDeadline<FencedDeductReply>(keys, (deadlineMs) => {
+        const counters = parts.flatMap(({ counter, units, token }) => [counter, units, token ?? 0]);
+        return fencedDeduct(...unitKeys(keys), userId, orderId, lock, epoch, deadlineMs, ...counters);
+      }),
   };
 }
 
-/** Customers and their orders, in one string. */
+/** Customers and their orders, in one string: see lua/sale/reserve-many.lua. */
 function pairsOf(members: SaleAttempts['members']): string {
   let pairs = '';
-  for (const { userId, orderId } of members) pairs += `${userId} ${orderId} `;
+  for (const { userId, orderId, quantity } of members)
+    pairs += quantity === 1 ? `${userId} ${orderId} ` : `${userId} ${orderId}x${quantity} `;
   return pairs;
 }
 
@@ -219,10 +225,13 @@ function reservationScripts(redis: Redis, isCluster: boolean) {
     release: async (
       keys: SaleKeys,
       { reservedAt, userId, orderId }: SaleReservation,
-      options: { discardUnit: boolean; ownerOrderId: string; claimedAtMs: number },
+      options: Required<ReleaseOptions> & { readonly claimedAtMs: number },
     ): Promise<ReleaseReply> => {
       const ids = [reservedAt, userId, orderId] as const;
-      const how = [options.discardUnit ? 1 : 0, options.ownerOrderId, options.claimedAtMs] as const;
+      const { owner } = options;
+      const other =
+        owner === null ? '' : owner.quantity === 1 ? owner.orderId : `${owner.orderId}x${owner.quantity}`;
+      const how = [options.discardedUnits, other, options.claimedAtMs] as const;
       const reply = await release(...unitKeys(keys), ...ids, ...how);
       return reply === 1 ? 'released' : reply === 0 ? 'claimed-by-another' : 'gone';
     },
@@ -277,46 +286,49 @@ function changeScripts(redis: Redis) {
   const load = defineScript<number>(redis, 'sale/load', 7);
   const applyChange = defineScript<number>(redis, 'sale/apply-change', 4);
   const restock = defineScript(redis, 'sale/restock', 3);
+  const setTerms = defineScript(redis, 'sale/set-terms', 1);
 
   return {
     /**
-     * @param buyersKey a copy of the buyers that Postgres knows
-     * @param sale `restocks`: numbers of restocks that `remaining` includes and Redis has not applied; `committed`: reservations
+     * @param sale `terms`: see `termsOf`; `restocks`: numbers of restocks that `remaining` includes and Redis has not applied; `committed`: reservations
      *   that Postgres has; `keepsReservationsOf`: another epoch whose reservations stay
      * @returns whether this call loaded the sale; false when it was loaded
      */
     async load(
       keys: SaleKeys,
-      buyersKey: string,
+      buyers: BuyersCopy,
       sale: {
         readonly remaining: number;
         readonly segments: number;
-        readonly startsMs: number | null;
-        readonly endsMs: number | null;
+        readonly terms: string;
         readonly epoch: number;
         readonly restocks: readonly string[];
         readonly committed: readonly Reservation[];
         readonly keepsReservationsOf: number | 'any' | 'none';
       },
     ): Promise<boolean> {
-      const all = [...unitKeys(keys), keys.segments, keys.restocks, buyersKey];
-      const window = [sale.startsMs ?? '', sale.endsMs ?? ''];
+      const all = [...unitKeys(keys), keys.segments, keys.restocks, buyers.key];
       const of = sale.keepsReservationsOf;
-      const units = [sale.remaining, sale.segments, ...window, sale.epoch, sale.restocks.join(' '), of];
+      const counts = [sale.remaining, sale.segments, sale.terms, buyers.extraUnits];
+      const units = [...counts, sale.epoch, sale.restocks.join(' '), of];
       return (await load(...all, ...units, ...sale.committed.map(memberOf))) === 1;
     },
 
     /** @returns the reply of the script; null: the sale is not in Redis */
     async applyChange(
       keys: SaleKeys,
-      change: 'release' | 'take' | 'record' | 'revive',
-      userId: string,
-      orderId: string,
+      change: OrderChange,
+      { userId, orderId, quantity }: Attempt,
       counter: string,
       epoch: number,
     ): Promise<number | null> {
-      const reply = await applyChange(...unitKeys(keys), change, userId, orderId, counter, epoch);
+      const ids = [change, userId, orderId] as const;
+      const reply = await applyChange(...unitKeys(keys), ...ids, counter, epoch, quantity);
       return reply < 0 ? null : reply;
+    },
+
+    setTerms: async ({ state }: SaleKeys, terms: string, epoch: number): Promise<void> => {
+      await setTerms(state, terms, epoch);
     },
 
     /**
@@ -336,7 +348,7 @@ function driftScripts(redis: Redis, isCluster: boolean) {
 
   return {
     async scan(sales: readonly SaleInEpoch[]): Promise<readonly SaleDigest[]> {
-      type Values = [free: number | null, pending: number, ageMs: number, buyers: number, window: string];
+      type Values = [free: number | null, pending: number, ageMs: number, held: number, terms: string];
       const replies = await Promise.all(
         callsFor(sales, isCluster).map((some) => {
           const keys = some.flatMap(({ keys: k }) => [k.state, k.counters, k.reservations, k.buyers]);
@@ -345,27 +357,25 @@ function driftScripts(redis: Redis, isCluster: boolean) {
       );
       const flat = replies.flat();
       return sales.map(({ epoch }, i) => {
-        const [free, pending, ageMs, buyers, window] = flat.slice(5 * i, 5 * i + 5) as Values;
-        return { free, pending, ageMs, buyers, window, epoch };
+        const [free, pending, ageMs, held, terms] = flat.slice(5 * i, 5 * i + 5) as Values;
+        return { free, pending, ageMs, held, terms, epoch };
       });
     },
 
     /** Null: the sale is not in Redis. */
     async snapshot(keys: SaleKeys, epoch: number): Promise<MirrorSnapshot | null> {
-      type Values = readonly [remaining: number, pending: number, generation: string, buyers: number] | null;
+      type Values = readonly [remaining: number, pending: number, generation: string, held: number] | null;
       const { state, counters, reservations, buyers } = keys;
       const seen = (await snapshot(state, counters, reservations, buyers, epoch)) as Values;
-      return seen && { remaining: seen[0], pending: seen[1], generation: seen[2], buyers: seen[3] };
+      return seen && { remaining: seen[0], pending: seen[1], generation: seen[2], held: seen[3] };
     },
 
     /** @returns whether Redis was changed; false when anything has happened since `seen` */
-    repair: async (keys: SaleKeys, buyersKey: string, seen: MirrorSnapshot, remaining: number) => {
+    repair: async (keys: SaleKeys, copy: BuyersCopy, seen: MirrorSnapshot, remaining: number) => {
       const { state, counters, reservations, buyers } = keys;
-      const { remaining: expected, generation } = seen;
-      return (
-        (await repair(state, counters, reservations, buyers, buyersKey, expected, generation, remaining)) ===
-        1
-      );
+      const compared = [seen.remaining, seen.generation] as const;
+      const all = [state, counters, reservations, buyers, copy.key] as const;
+      return (await repair(...all, ...compared, remaining, copy.extraUnits)) === 1;
     },
   };
 }

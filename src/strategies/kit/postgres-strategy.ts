@@ -19,7 +19,7 @@
 import type { ExpectedFailure } from '../../domain/failure.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt, PlacedOrderColumns } from '../../domain/order.ts';
-import type { Outcome } from '../../domain/outcome.ts';
+import { type Outcome, shortage } from '../../domain/outcome.ts';
 import { expectedPostgresFailure } from '../../store/failures/postgres.ts';
 import type { Unanswered } from '../../store/late-requests.ts';
 import { setBarrier } from '../../store/postgres/insert-orders.ts';
@@ -112,7 +112,7 @@ function sharedBarrier(postgres: PostgresStore): (saleId: number, lateUntilMs: n
 /** The order of an attempt, whatever its current status; or null. */
 async function ownOrder({ orders }: StrategyContext, attempt: Attempt): Promise<Found | null> {
   const order = await orders.get(attempt.orderId);
-  return order === null ? null : existing(attempt, { id: order.orderId, status: order.status });
+  return order === null ? null : existing(attempt, { ...order, id: order.orderId });
 }
 
 async function tryOnce(
@@ -145,19 +145,19 @@ function resultOf(failure: ExpectedFailure): TryResult {
     case 'conflict':
       return RETRY;
     case 'rejected':
-      if (failure.constraint === 'sales_sold_within_stock') return { kind: 'sold-out' };
-      // After another attempt of this customer was faster, the next try reads its order.
-      if (IN_USE.has(failure.constraint)) return RETRY;
+      // Other attempts were faster: the next try reads the state, or this customer's order.
+      if (TAKEN.has(failure.constraint)) return RETRY;
   }
   return { kind: 'busy', reason };
 }
-/** Keys of an order that another attempt has inserted. */
-const IN_USE: ReadonlySet<string | null> = new Set(['orders_pkey', 'stock_units_order_id_key']);
+/** The key of an order that another attempt has inserted, and the bound of the units. */
+const TAKEN: ReadonlySet<string | null> = new Set(['orders_pkey', 'sales_sold_within_stock']);
 
 /** For a customer with an order: a replay, or this attempt's own order if its first reply was lost. */
 export function existing(attempt: Attempt, order: PlacedOrderColumns): Found {
   const { saleId, userId } = attempt;
-  const placed = { orderId: order.id, saleId, userId, status: order.status };
+  const { status, quantity } = order;
+  const placed = { orderId: order.id, saleId, userId, status, quantity };
   const outcome: Found['outcome'] =
     order.id === attempt.orderId
       ? { kind: 'accepted', order: placed, durable: true }
@@ -165,22 +165,24 @@ export function existing(attempt: Attempt, order: PlacedOrderColumns): Found {
   return { kind: 'found', outcome };
 }
 
-/** The outcome for a customer who got a unit. */
-export function accepted({ orderId, saleId, userId }: Attempt): Outcome {
-  return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' }, durable: true };
+/** The outcome for a customer who got the units. */
+export function accepted({ orderId, saleId, userId, quantity }: Attempt): Outcome {
+  return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending', quantity }, durable: true };
 }
 
-/** Why the sale cannot sell; null if it can. */
-export function rejectionOf(sale: SaleState | null): Outcome | null {
+/** Why the sale cannot sell as many units; null if it can. */
+export function rejectionOf(sale: SaleState | null, quantity: number): Outcome | null {
   if (sale === null) return { kind: 'unknown-sale' };
+  if (sale.paused) return { kind: 'not-open', reason: 'paused' };
   if (sale.notStarted) return { kind: 'not-open', reason: 'not-started' };
   if (sale.ended) return { kind: 'not-open', reason: 'ended' };
-  return sale.free > 0 ? null : { kind: 'sold-out' };
+  const { free, maxPerOrder } = sale;
+  return quantity > maxPerOrder ? { kind: 'over-limit', maxPerOrder } : shortage(free, quantity);
 }
 
-/** The outcome of an attempt that wrote nothing, from the state read afterwards; RETRY if a unit has become free. */
+/** The outcome of an attempt that wrote nothing, from the state read afterwards; RETRY if the units have become free. */
 export function outcomeOf(attempt: Attempt, seen: SaleAndOrders | null): Answered {
   const order = seen?.orders.get(attempt.userId);
   if (order !== undefined) return existing(attempt, order);
-  return rejectionOf(seen?.sale ?? null) ?? RETRY;
+  return rejectionOf(seen?.sale ?? null, attempt.quantity) ?? RETRY;
 }

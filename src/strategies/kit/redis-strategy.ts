@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Decision, Rejection, Reservation, Superseded } from '../../domain/outcome.ts';
+import type { Decision, NotOpen, NoUnits, Rejection, Reservation, Superseded } from '../../domain/outcome.ts';
 import type { Lease } from '../../locks/lock.ts';
 import { expectedFailure } from '../../store/failures/any-store.ts';
 import { classifyPostgresError } from '../../store/failures/postgres.ts';
@@ -24,7 +24,8 @@ import {
   type SaleMirror,
   withFirstClaim,
 } from '../../store/redis/sale-mirror.ts';
-import type { Fence } from '../../store/redis/sale-scripts.ts';
+import { reservationOf } from '../../store/redis/sale-records.ts';
+import type { CounterUnits, Fence } from '../../store/redis/sale-scripts.ts';
 import type { RedisStrategyContext, Strategy } from '../strategy.ts';
 import { restock } from './restock.ts';
 
@@ -40,9 +41,9 @@ export const EMPTY = { kind: 'empty' } as const;
 
 /** How a try ended that was answered. */
 type Answered =
-  | Exclude<Decision, Superseded | { readonly kind: 'reserved' | 'held' | 'sold-out' }>
+  | Exclude<Decision, Superseded | NoUnits | { readonly kind: 'reserved' | 'held' }>
   /** `epoch`: in which it was decided; outdated if another process has loaded the sale into another Redis since. */
-  | { readonly kind: 'sold-out'; readonly epoch?: number }
+  | (NoUnits & { readonly epoch?: number })
   | { readonly kind: 'reserved'; readonly reservation: Reservation; readonly epoch?: number }
   | { readonly kind: 'held'; readonly reservation: Reservation };
 export type TryResult = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
@@ -67,7 +68,7 @@ const BUSY_REASONS = {
 /** The answer may come from another Redis than the one whose epoch is known. */
 const STALE = { kind: 'stale' } as const;
 /** Decisions that are final without Postgres. */
-const REFUSALS: ReadonlySet<string> = new Set(['sold-out', 'not-open']);
+const REFUSALS: ReadonlySet<string> = new Set(['sold-out', 'not-enough-units', 'not-open', 'over-limit']);
 
 /** A strategy that decides in Redis. */
 export type RedisStrategy = Strategy & { readonly mirror: SaleMirror };
@@ -98,7 +99,7 @@ export function redisStrategy(
       const outcome = await resolve(attempt);
       if (outcome.kind === 'unanswered')
         return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
-      if (outcome.kind === 'sold-out') return confirmSoldOut(context, mirror, attempt, outcome);
+      if (isShortage(outcome)) return confirmShortage(context, mirror, attempt, outcome);
       if (outcome.kind !== 'reserved' && outcome.kind !== 'held') return outcome;
       let failure: unknown = null;
       try {
@@ -116,18 +117,21 @@ export function redisStrategy(
   };
 }
 
+const isShortage = <R extends { readonly kind: string }>(result: R): result is Extract<R, NoUnits> =>
+  result.kind === 'sold-out' || result.kind === 'not-enough-units';
+
 /**
  * With Sentinel, the primary that this process uses may be an old one, whose copy of the sale lacks orders and units of the new one: see
  * epochs.ts. Its reservations are not committed; its refusals are checked here.
  */
-async function confirmSoldOut(
+async function confirmShortage(
   { redis, onError }: RedisStrategyContext,
   mirror: SaleMirror,
   { saleId }: Attempt,
-  { epoch }: Extract<Answered, { kind: 'sold-out' }>,
+  { epoch, ...shortage }: Extract<Answered, NoUnits>,
 ): Promise<Rejection | Superseded> {
   try {
-    if (!redis.hasSentinels || (await mirror.isCurrent(saleId, epoch!))) return { kind: 'sold-out' };
+    if (!redis.hasSentinels || (await mirror.isCurrent(saleId, epoch!))) return shortage;
   } catch (error) {
     return busyOf(error);
   }
@@ -163,7 +167,7 @@ function resolver(
         // The answer may come from another Redis than the one whose epoch it is: restored from a snapshot, or promoted.
         const isStale = REFUSALS.has(decided.kind) && mirror.knownEpoch(saleId) !== epoch;
         const result = isStale ? STALE : decided;
-        if (result.kind === 'reserved' || result.kind === 'sold-out') return { ...result, epoch };
+        if (result.kind === 'reserved' || isShortage(result)) return { ...result, epoch };
         if (result.kind !== 'not-loaded' && result.kind !== 'late' && result.kind !== 'stale') return result;
         untilMs ||= performance.now() + LOAD_WAIT_MS;
         if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[result.kind] };
@@ -268,21 +272,20 @@ export function fenceOf({ lock }: RedisStrategyContext, lease: Lease | null): Fe
   return { token: lease?.fencingToken ?? null, lock: lock.name };
 }
 
-/** Takes a unit under a lease: the write of a strategy with a lock. @param counter the counter of the unit */
+/** Takes the units of an order under leases: the write of a strategy with a lock. @param counters where they are */
 export async function deductUnderLease(
   context: RedisStrategyContext,
   { keys, epoch }: SaleInEpoch,
   attempt: Attempt,
-  counter: string,
-  lease: Lease,
+  counters: readonly (Omit<CounterUnits, 'token'> & { readonly lease: Lease })[],
 ): Promise<TryResult | typeof EMPTY> {
-  const { userId, orderId } = attempt;
-  const fence = fenceOf(context, lease);
-  const reply = await context.redis.scripts.fencedDeduct(keys, counter, userId, orderId, fence, epoch);
+  if (counters.some(({ lease }) => lease.signal.aborted)) return LEASE_LOST;
+  const parts = counters.map(({ counter, units, lease }) => ({ counter, units, token: lease.fencingToken }));
+  const reply = await context.redis.scripts.fencedDeduct(keys, attempt, parts, context.lock.name, epoch);
   if ('kind' in reply) return reply;
-  const [kind, reservedAt, held = orderId] = reply;
+  const [kind, reservedAt, held = attempt.orderId] = reply;
   if (kind !== 'reserved' && kind !== 'held') return REFUSED[kind];
-  return resultOfHeld(attempt, { ...attempt, orderId: held, reservedAt: reservedAt! });
+  return resultOfHeld(attempt, reservationOf(attempt, held, reservedAt!));
 }
 
 /**
@@ -300,20 +303,20 @@ export async function readSaleInRedis(
 ): Promise<SaleInRedis | typeof NOT_LOADED | typeof LEASE_LOST> {
   const { redis, scripts } = context.redis;
   const fence = fenceOf(context, lease);
-  const [state, units, startsMs, endsMs] = await scripts.fencedRead(keys, counter, fence, epoch);
+  const [state, units, ...terms] = await scripts.fencedRead(keys, counter, fence, epoch);
   if (state === 'not-loaded') return NOT_LOADED;
   if (state === 'fenced') return LEASE_LOST;
   const buyer = await redis.hget(keys.buyers, attempt.userId);
   return {
     units: Number(units),
-    rejection: await rejectionOfWindow(context, keys, startsMs!, endsMs!),
+    rejection: await rejectionOfTerms(context, keys, attempt, terms),
     held: buyer === null ? null : heldBy(attempt, buyer),
   };
 }
 
 function heldBy(attempt: Attempt, buyer: string): Reservation {
   const [orderId = '', reservedAt = ''] = buyer.split(' ');
-  return { ...attempt, orderId, reservedAt };
+  return reservationOf(attempt, orderId, reservedAt);
 }
 
 /** The decision for a customer with an earlier order, or for this same attempt if its first reply was lost. */
@@ -321,16 +324,19 @@ export function resultOfHeld({ orderId }: Attempt, reservation: Reservation): Tr
   return { kind: orderId === reservation.orderId ? 'reserved' : 'held', reservation };
 }
 
-async function rejectionOfWindow(
+async function rejectionOfTerms(
   context: RedisStrategyContext,
   { state }: SaleKeys,
-  startsMs: string,
-  endsMs: string,
+  { quantity }: Attempt,
+  [startsMs = '', endsMs = '', paused = '', maxPerOrder = '1']: readonly string[],
 ): Promise<Rejection | null> {
-  if (startsMs === '' && endsMs === '') return null;
-  const [seconds, micros] = await context.redis.serverOf(state).redis.time();
-  const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
-  if (startsMs !== '' && nowMs < Number(startsMs)) return { kind: 'not-open', reason: 'not-started' };
-  if (endsMs !== '' && nowMs >= Number(endsMs)) return { kind: 'not-open', reason: 'ended' };
-  return null;
+  const notOpen = (reason: NotOpen) => ({ kind: 'not-open', reason }) as const;
+  if (paused === '1') return notOpen('paused');
+  if (startsMs !== '' || endsMs !== '') {
+    const [seconds, micros] = await context.redis.serverOf(state).redis.time();
+    const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
+    if (startsMs !== '' && nowMs < Number(startsMs)) return notOpen('not-started');
+    if (endsMs !== '' && nowMs >= Number(endsMs)) return notOpen('ended');
+  }
+  return quantity > Number(maxPerOrder) ? { kind: 'over-limit', maxPerOrder: Number(maxPerOrder) } : null;
 }

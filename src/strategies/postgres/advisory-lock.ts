@@ -31,7 +31,7 @@ export function create(context: StrategyContext): Strategy {
       if (decision.kind !== 'retry') return { commit: false, value: decision };
       if (!(await insertOrder(client, attempt, context.paymentWindowS)))
         return { commit: false, value: RETRY };
-      await countSold(client, attempt.saleId);
+      await countSold(client, attempt);
       return { commit: true, value: accepted(attempt) };
     });
   return postgresStrategy(context, description, decide, 'customer');

@@ -11,7 +11,7 @@
  * commit of the same statement, without a round trip in between.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
-import { IN_WINDOW, insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
+import { IS_OPEN, insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { accepted, outcomeOf, postgresStrategy } from '../kit/postgres-strategy.ts';
@@ -28,7 +28,7 @@ export const description: StrategyDescription = {
 
 const SELL_IF_FREE = insertIf(
   'sell-if-free',
-  `sold < stock AND ${IN_WINDOW}
+  `sold + $4::int <= stock AND $4 <= max_per_order AND ${IS_OPEN}
     AND NOT EXISTS (SELECT FROM orders WHERE sale_id = $2 AND user_id = $3 AND ${ACTIVE})`,
 );
 

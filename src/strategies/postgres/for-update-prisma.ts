@@ -8,7 +8,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { Prisma } from '../../generated/prisma/client.ts';
 import { paymentDeadline } from '../../store/postgres/insert-orders.ts';
-import type { SaleState } from '../../store/postgres/purchases.ts';
+import { SALE_STATE, type SaleState } from '../../store/postgres/purchases.ts';
 import {
   accepted,
   existing,
@@ -34,30 +34,28 @@ type LockedSale = SaleState & {
 };
 
 /** Split where the customer and the window go. */
-const DEADLINE = paymentDeadline('sales.id', '?', '?').split('?');
+const DEADLINE = paymentDeadline('sales.id', '?', 'coalesce(payment_window_s, ?)').split('?');
 
 export function create(context: StrategyContext): Strategy {
   const { prisma } = context.postgres;
 
   async function decide(tx: Prisma.TransactionClient, attempt: Attempt): Promise<TryResult> {
-    const { saleId, userId, orderId } = attempt;
+    const { saleId, userId, orderId, quantity } = attempt;
     const [sale = null] = await tx.$queryRaw<LockedSale[]>`
-      SELECT stock - sold AS free, version, price_cents AS "priceCents", points_earned(price_cents) AS points,
-             coalesce(clock_timestamp() < starts_at, false) AS "notStarted",
-             coalesce(clock_timestamp() >= ends_at, false) AS ended,
+      SELECT ${Prisma.raw(SALE_STATE)}, price_cents AS "priceCents", points_earned(price_cents * ${quantity}::int) AS points,
              ${Prisma.sql(DEADLINE, context.paymentWindowS, userId)} AS "expiresAt"
       FROM sales WHERE id = ${saleId} FOR UPDATE`;
     if (sale === null) return { kind: 'unknown-sale' };
     const order = await tx.order.findFirst({
       where: { saleId, userId, status: { in: ['pending', 'paid'] } },
-      select: { id: true, status: true },
+      select: { id: true, status: true, quantity: true },
     });
     if (order !== null) return existing(attempt, order as Parameters<typeof existing>[1]);
-    const rejection = rejectionOf(sale);
+    const rejection = rejectionOf(sale, quantity);
     if (rejection !== null) return rejection;
     const { priceCents, expiresAt } = sale;
     await tx.order.create({
-      data: { id: orderId, saleId, userId, status: 'pending', priceCents, expiresAt },
+      data: { id: orderId, saleId, userId, quantity, status: 'pending', priceCents, expiresAt },
     });
     await tx.pointsEntry.create({
       data: {
@@ -69,7 +67,7 @@ export function create(context: StrategyContext): Strategy {
     });
     await tx.sale.update({
       where: { id: saleId },
-      data: { sold: { increment: 1 }, version: { increment: 1 } },
+      data: { sold: { increment: quantity }, version: { increment: 1 } },
       select: { id: true },
     });
     return accepted(attempt);

@@ -31,11 +31,11 @@ export function create(context: StrategyContext): Strategy {
       if (sale === null) return { commit: false, value: { kind: 'unknown-sale' } };
       const order = await findActive(client, attempt);
       if (order !== null) return { commit: false, value: existing(attempt, order) };
-      const rejection = rejectionOf(sale);
+      const rejection = rejectionOf(sale, attempt.quantity);
       if (rejection !== null) return { commit: false, value: rejection };
       if (!(await insertOrder(client, attempt, context.paymentWindowS)))
         return { commit: false, value: RETRY };
-      await countSold(client, attempt.saleId);
+      await countSold(client, attempt);
       return { commit: true, value: accepted(attempt) };
     }),
   );

@@ -1,6 +1,8 @@
 /**
  * `group-commit`: attempts on one sale that arrive together are decided by one statement, which is one commit. It locks the
- * row of the sale, gives the free units to the first arrivals, inserts their orders and points, and counts them.
+ * row of the sale, gives the free units to the first arrivals, inserts their orders and points, and counts them. An order that asks for
+ * more units than are left at its turn gets none, and those behind it may still fit: it could not be served later in this sale than now,
+ * unless units return, and waiting for it would leave units unsold in front of customers who want them.
  *
  *   attempt ──▶ batch (see micro-batcher.ts) ──▶ placed ──▶ accepted, committed with the answer
  *                                                  └─ not placed ──▶ one read for all of these: rejected, or a repeat
@@ -19,7 +21,7 @@ import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { classifyPostgresError, isRowError } from '../../store/failures/postgres.ts';
-import { IN_WINDOW, insertUpToStock, placeMany } from '../../store/postgres/insert-orders.ts';
+import { IS_OPEN, insertUpToStock, placeMany } from '../../store/postgres/insert-orders.ts';
 import { placeInRounds } from '../../store/postgres/place-in-rounds.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { accepted, outcomeOf, postgresStrategy, type TryResult } from '../kit/postgres-strategy.ts';
@@ -34,7 +36,10 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-const PLACE = insertUpToStock('place-batch', `sold < stock AND ${IN_WINDOW}`);
+const OPEN = { condition: `sold < stock AND ${IS_OPEN}`, isLimited: true };
+/** For one unit each, and for any quantities. */
+const PLACE = insertUpToStock('place-batch', { ...OPEN, isMixed: false });
+const PLACE_MIXED = insertUpToStock('place-mixed-batch', { ...OPEN, isMixed: true });
 
 export function create(context: StrategyContext): Strategy {
   async function decide(saleId: number, batch: readonly Attempt[], answer: Answer): Promise<void> {
@@ -44,8 +49,10 @@ export function create(context: StrategyContext): Strategy {
           orderIds: attempts.map(({ orderId }) => orderId),
           saleIds: attempts.map(() => saleId),
           userIds: attempts.map(({ userId }) => userId),
+          quantities: attempts.map(({ quantity }) => quantity),
         };
-        const placed = await placeMany(context.postgres, PLACE, members, context.paymentWindowS);
+        const statement = members.quantities.every((quantity) => quantity === 1) ? PLACE : PLACE_MIXED;
+        const placed = await placeMany(context.postgres, statement, members, context.paymentWindowS);
         if (placed.kind === 'placed') return placed;
         for (const attempt of attempts) answer(attempt, placed);
         return 'over';

@@ -39,7 +39,7 @@ const RETRIES = 12;
 const WAIT_MS = 32;
 const MAX_WAIT_MS = 512;
 
-const SELL_IF_UNCHANGED = insertIf('sell-if-unchanged', 'version = $6');
+const SELL_IF_UNCHANGED = insertIf('sell-if-unchanged', 'version = $7');
 
 export function create(context: StrategyContext): Strategy {
   const { postgres } = context;

@@ -1,17 +1,17 @@
 /**
- * `skip-locked`: one row per unit. An attempt takes the first free row that no other transaction has locked
- * (`FOR UPDATE SKIP LOCKED`), inserts the order and its points, and counts the unit, in one statement.
+ * `skip-locked`: one row per unit. An attempt takes the first free rows that no other transaction has locked
+ * (`FOR UPDATE SKIP LOCKED`), as many as it wants or none, inserts the order and its points, and counts the units, in one statement.
  *
- *   take ──a row, counted──▶ sold
- *     │ none ──▶ read the sale ──▶ rejected, or a repeat
- *     │            └─a unit is free─┬─ no free row exists ──▶ add the missing rows ──▶ retry
- *     │                             └─ all of them locked ──▶ take, waiting for a row ──▶ sold, or retry
- *     └─the CHECK fails: more rows than units ──▶ sold out
+ *   take ──all rows, counted──▶ sold
+ *     │ too few ──▶ read the sale ──▶ rejected, or a repeat
+ *     │            └─the units are free─┬─ too few free rows exist ──▶ add the missing rows ──▶ retry
+ *     │                                 └─ some of them are locked ──▶ take, waiting for rows ──▶ sold, or retry
+ *     └─the CHECK fails: more rows than units ──▶ retry
  *
- * Finding no row proves nothing, because the holder of a lock may roll back: the answer is "sold out" only after the attempt
- * has read `sold = stock`.
+ * Finding too few rows proves nothing, because the holder of a lock may roll back: the answer is "sold out" only after the attempt
+ * has read `sold = stock`. Rows are locked in their order, so that two attempts that wait do not deadlock.
  *
- * Attempts on one sale run in parallel until they count the unit in the row of the sale, which is then locked only for the
+ * Attempts on one sale run in parallel until they count the units in the row of the sale, which is then locked only for the
  * commit. Counting in the same transaction keeps `sales.sold` exact at every instant for its readers, for the fence and for
  * other strategies. Without it (counting rows on demand, or later) attempts would never contend, but none of these could rely
  * on the count. SKIP LOCKED therefore gains less here than in designs without a counter.
@@ -20,7 +20,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { afterWrite, UNREAD } from '../../store/failures/postgres.ts';
-import { IN_WINDOW, insertOrders, placeOne } from '../../store/postgres/insert-orders.ts';
+import { IS_OPEN, insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { stockUnits } from '../../store/postgres/stock-units.ts';
@@ -29,7 +29,7 @@ import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy
 
 export const description: StrategyDescription = {
   name: 'skip-locked',
-  summary: 'One row per unit, FOR UPDATE SKIP LOCKED LIMIT 1; the count in the same statement, last.',
+  summary: 'One row per unit, FOR UPDATE SKIP LOCKED; the count in the same statement, last.',
   store: 'postgres',
   usesLock: false,
   roundTrips: 1,
@@ -40,26 +40,26 @@ export const description: StrategyDescription = {
 const ROWS_WAIT_MS = 1_000;
 
 /**
- * The conditions of `free` name no column of stock_units, so they are evaluated once and the index yields the first row.
+ * The conditions of `free` name no column of stock_units, so they are evaluated once and the index yields the first rows.
  */
-const takeUnit = (name: string, locked: '' | 'SKIP LOCKED') =>
+const takeUnits = (name: string, locked: '' | 'SKIP LOCKED') =>
   insertOrders({
     name,
     before: `free AS (
       SELECT unit FROM stock_units
       WHERE sale_id = $2 AND order_id IS NULL
-        AND EXISTS (SELECT FROM sales WHERE id = $2 AND sold < stock AND ${IN_WINDOW})
+        AND EXISTS (SELECT FROM sales WHERE id = $2 AND sold + $4::int <= stock AND $4 <= max_per_order AND ${IS_OPEN})
         AND NOT EXISTS (SELECT FROM orders WHERE sale_id = $2 AND user_id = $3 AND ${ACTIVE})
-      ORDER BY unit LIMIT 1 FOR UPDATE ${locked}
+      ORDER BY unit LIMIT $4::int FOR UPDATE ${locked}
     ), taken AS (
       UPDATE stock_units SET order_id = $1 FROM free
-      WHERE sale_id = $2 AND stock_units.unit = free.unit
+      WHERE sale_id = $2 AND stock_units.unit = free.unit AND (SELECT count(*) FROM free) = $4
       RETURNING 1
     )`,
-    rows: 'SELECT $1::uuid, id, $3::text, price_cents FROM taken CROSS JOIN sales WHERE id = $2',
+    rows: `${ONE_ORDER} AND EXISTS (SELECT FROM taken)`,
   });
-const SKIPPING = takeUnit('take-unit', 'SKIP LOCKED');
-const WAITING = takeUnit('take-unit-waiting', '');
+const SKIPPING = takeUnits('take-units', 'SKIP LOCKED');
+const WAITING = takeUnits('take-units-waiting', '');
 
 export function create(context: StrategyContext): Strategy {
   const { pool } = context.postgres;
@@ -77,12 +77,12 @@ export function create(context: StrategyContext): Strategy {
   }
 
   async function decide(attempt: Attempt): Promise<TryResult> {
-    const { saleId, userId } = attempt;
+    const { saleId, userId, quantity } = attempt;
     const placed = await placeOne(context.postgres, SKIPPING, attempt, context.paymentWindowS);
     if (placed !== false) return placed === true ? accepted(attempt) : placed;
     const decision = outcomeOf(attempt, await readSaleAndOrders(pool, saleId, [userId]));
     if (decision.kind !== 'retry') return decision;
-    if (await units.lacking(saleId)) {
+    if (await units.lacking(saleId, quantity)) {
       const late = sleep(ROWS_WAIT_MS, 'late' as const, { ref: false });
       const end = await Promise.race([complete(saleId), late]);
       return end === 'late' ? { kind: 'busy', reason: 'units-are-being-made' } : RETRY;

@@ -32,7 +32,7 @@ export function create(context: StrategyContext): Strategy {
   async function decide(attempt: Attempt): Promise<TryResult> {
     const placed = await inTransaction(pool, async (client) => {
       const inserted = await insertOrder(client, attempt, context.paymentWindowS);
-      const sold = inserted && (await countSoldIfFree(client, attempt.saleId));
+      const sold = inserted && (await countSoldIfFree(client, attempt));
       return { commit: sold, value: { inserted, sold } };
     });
     if (placed.sold) return accepted(attempt);
@@ -41,7 +41,7 @@ export function create(context: StrategyContext): Strategy {
       const order = await findActive(pool, attempt);
       if (order !== null) return existing(attempt, order);
     }
-    return rejectionOf(await readSale(pool, attempt.saleId)) ?? RETRY;
+    return rejectionOf(await readSale(pool, attempt.saleId), attempt.quantity) ?? RETRY;
   }
 
   return postgresStrategy(context, description, decide, 'customer');

@@ -5,6 +5,7 @@
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import { shortage } from '../../domain/outcome.ts';
 import { type Lease, using } from '../../locks/lock.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import {
@@ -33,10 +34,13 @@ export function create(context: RedisStrategyContext): RedisStrategy {
     if ('kind' in sale) return sale;
     if (sale.held !== null) return resultOfHeld(attempt, sale.held);
     if (sale.rejection !== null) return sale.rejection;
-    if (sale.units <= 0) return { kind: 'sold-out' };
+    const short = shortage(sale.units, attempt.quantity);
+    if (short !== null) return short;
     if (lease.signal.aborted) return LEASE_LOST;
-    const taken = await deductUnderLease(context, place, attempt, 'remaining', lease);
-    return taken.kind === 'empty' ? { kind: 'sold-out' } : taken;
+    const taken = await deductUnderLease(context, place, attempt, [
+      { counter: 'remaining', units: attempt.quantity, lease },
+    ]);
+    return taken.kind === 'empty' ? decide(attempt, place, lease) : taken; // a late payment or a stock cut was faster
   }
 
   return redisStrategy(context, description, 0, async (attempt, place) => {

@@ -15,6 +15,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { isRedisDefect } from '../../store/failures/redis.ts';
 import { callsFor, type SaleInEpoch } from '../../store/redis/sale-keys.ts';
+import { reservationOf } from '../../store/redis/sale-records.ts';
 import type { ReserveReply } from '../../store/redis/sale-scripts.ts';
 import {
   LATE,
@@ -47,7 +48,7 @@ export function create(context: RedisStrategyContext): RedisStrategy {
     const [first] = items as [Item];
     if (items.length === 1) {
       const { attempt, place } = first;
-      const reply = await scripts.reserve(place.keys, attempt.userId, attempt.orderId, place.epoch);
+      const reply = await scripts.reserve(place.keys, attempt, place.epoch);
       return answer(first, 'kind' in reply ? reply : resultOf(attempt, reply, latch));
     }
     const { epoch } = items.at(-1)!.place; // the newest: in an older one no sale is loaded
@@ -90,15 +91,7 @@ function resultOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch): T
   switch (reply[0]) {
     case 'reserved':
     case 'held':
-      return {
-        kind: reply[0],
-        reservation: {
-          saleId: attempt.saleId,
-          userId: attempt.userId,
-          orderId: reply[1],
-          reservedAt: reply[2],
-        },
-      };
+      return { kind: reply[0], reservation: reservationOf(attempt, reply[1], reply[2]) };
     case 'not-loaded':
       return NOT_LOADED;
     case 'late':
@@ -106,6 +99,10 @@ function resultOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch): T
     case 'sold-out':
       latch.markSoldOut(attempt.saleId);
       return { kind: 'sold-out' };
+    case 'not-enough':
+      return { kind: 'not-enough-units', remaining: Number(reply[1]) };
+    case 'over-limit':
+      return { kind: 'over-limit', maxPerOrder: Number(reply[1]) };
     default:
       return { kind: 'not-open', reason: reply[0] };
   }

@@ -2,30 +2,27 @@
  * `segmented-lock`: the stock is split into SEGMENTS parts, each under its own lock, so that as many attempts run at once. A
  * customer's home segment is a hash of the user id: all attempts of one customer use one lock, which limits them to one order.
  *
- *   lock home ──▶ unit at home? ──yes──▶ deduct ──▶ unlock
+ *   lock home ──▶ enough units at home? ──yes──▶ deduct ──▶ unlock
  *                     │ no
  *                     ▼
- *                 read all segments at one instant ──all empty──▶ sold-out
- *                     │ one has a unit
+ *                 read all segments at one instant ──too few──▶ sold-out, or not enough
+ *                     │ home and some others have enough
  *                     ▼
- *                 lock it too ──still has one──▶ deduct
- *                     └──empty by now──▶ read again
+ *                 unlock; lock all of these ──still enough──▶ deduct from all of them, or from none
+ *                     └──fewer by now──▶ read again
  *
- * No unit is stranded: the answer is "sold out" only when every segment was empty at one instant. Two locks do not deadlock:
- * only customers of an empty home take a second lock, and only of a segment that has units. A unit that returns meanwhile can
- * still create a cycle; the bounded wait then breaks it with `busy`.
+ * No unit is stranded: the answer is "sold out" only when every segment was empty at one instant. An attempt that needs several locks
+ * takes them in the order of their segments, so no two attempts wait for each other.
  */
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { homeSegment, lenderOf } from '../../domain/segments.ts';
-import { type Lease, using } from '../../locks/lock.ts';
+import { shortage } from '../../domain/outcome.ts';
+import { homeSegment, type Part, partsOf } from '../../domain/segments.ts';
+import { type AcquireResult, type Lease, using } from '../../locks/lock.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import {
   deductUnderLease,
-  EMPTY,
-  fenceOf,
-  LEASE_LOST,
   NOT_LOADED,
   type RedisStrategy,
   readSaleInRedis,
@@ -48,95 +45,76 @@ export const description: StrategyDescription = {
 export function create(context: RedisStrategyContext): RedisStrategy {
   return redisStrategy(context, description, context.segments, async (attempt, place) => {
     const home = homeSegment(attempt.userId, context.segments);
-    const result = await underLock(context, attempt, home, context.lockWaitMs, (lease) =>
-      decideAtHome(context, attempt, place, home, lease),
-    );
-    return result.kind === 'done' ? result.value : { kind: 'busy', reason: `lock-${result.kind}` };
+    let parts: readonly Part[] = [{ segment: home, units: attempt.quantity }];
+    let untilMs = performance.now() + context.lockWaitMs;
+    for (let borrows = false; ; borrows = true) {
+      const result = await underLocks(context, attempt, parts, untilMs, (held) =>
+        take(context, attempt, place, home, held),
+      );
+      if (result.kind !== 'done') return { kind: 'busy', reason: `lock-${result.kind}` };
+      if (result.value.kind !== 'elsewhere') return result.value;
+      if (!borrows) untilMs = performance.now() + context.lockWaitMs;
+      else if (performance.now() >= untilMs) return { kind: 'busy', reason: 'lock-contended' };
+      parts = result.value.parts;
+    }
   });
 }
 
-function underLock<T>(
-  context: RedisStrategyContext,
-  attempt: Attempt,
-  segment: number,
-  waitMs: number,
-  work: (lease: Lease) => Promise<T>,
-) {
-  const resource = `{sale:${attempt.saleId}}:segment:${segment}`; // on the server of the sale: see locks/kit/redis.ts
-  const ttlMs = Math.min(context.lockTtlMs, limits.attemptLeaseMs);
-  return using(context.lock, resource, { ttlMs, waitMs }, work);
+/** Units of a segment under its lock. */
+type HeldPart = Part & { readonly lease: Lease };
+/** The units are in other segments than those that were locked. */
+interface Elsewhere {
+  readonly kind: 'elsewhere';
+  readonly parts: readonly Part[];
 }
 
-/**
- * Takes a unit of one segment.
- * @param leases all that this attempt holds, the segment's own last
- * @param seen the segment's units, where they were read under the lease already
- */
+/** Locks segments in their order, and runs `work` while all are locked. */
+function underLocks<T>(
+  context: RedisStrategyContext,
+  attempt: Attempt,
+  parts: readonly Part[],
+  untilMs: number,
+  work: (held: readonly HeldPart[]) => Promise<T>,
+): Promise<Locked<T>> {
+  const ttlMs = Math.min(context.lockTtlMs, limits.attemptLeaseMs);
+  const sorted = [...parts].sort((a, b) => a.segment - b.segment);
+  const lockFrom = async (n: number, held: readonly HeldPart[]): Promise<Locked<T>> => {
+    const part = sorted[n];
+    if (part === undefined) return { kind: 'done', value: await work(held) };
+    const resource = `{sale:${attempt.saleId}}:segment:${part.segment}`; // on the server of the sale: see locks/kit/redis.ts
+    const waitMs = Math.max(0, untilMs - performance.now());
+    const result = await using(context.lock, resource, { ttlMs, waitMs }, (lease) =>
+      lockFrom(n + 1, [...held, { ...part, lease }]),
+    );
+    return result.kind === 'done' ? result.value : result;
+  };
+  return lockFrom(0, []);
+}
+type Locked<T> = { readonly kind: 'done'; readonly value: T } | Exclude<AcquireResult, { kind: 'held' }>;
+
+/** Takes the units from the locked segments, of which one is the customer's home, or says where they are. */
 async function take(
   context: RedisStrategyContext,
   attempt: Attempt,
   place: SaleInEpoch,
-  segment: number,
-  leases: readonly [...Lease[], Lease],
-  seen?: number,
-): Promise<TryResult | typeof EMPTY> {
-  const units = seen ?? (await unitsOf(context, place, segment, leases.at(-1)!));
-  if (typeof units !== 'number') return units;
-  if (units <= 0) return EMPTY;
-  if (leases.some((lease) => lease.signal.aborted)) return LEASE_LOST;
-  return deductUnderLease(context, place, attempt, String(segment), leases.at(-1)!);
-}
-
-async function unitsOf(
-  context: RedisStrategyContext,
-  { keys, epoch }: SaleInEpoch,
-  segment: number,
-  lease: Lease,
-) {
-  const { scripts } = context.redis;
-  const [state, units] = await scripts.fencedRead(keys, String(segment), fenceOf(context, lease), epoch);
-  if (state === 'loaded') return Number(units);
-  return state === 'not-loaded' ? NOT_LOADED : LEASE_LOST;
-}
-
-async function borrow(
-  context: RedisStrategyContext,
-  attempt: Attempt,
-  place: SaleInEpoch,
   home: number,
-  homeLease: Lease,
-): Promise<TryResult> {
-  const untilMs = performance.now() + context.lockWaitMs;
-  for (;;) {
-    const counters = await context.redis.redis.hgetall(place.keys.counters);
-    const units = Array.from({ length: Object.keys(counters).length }, (_, i) => Number(counters[i] ?? 0));
-    if (units.length === 0) return NOT_LOADED;
-    const lender = lenderOf(home, units);
-    if (lender === null) return { kind: 'sold-out' };
-    const waitMs = untilMs - performance.now();
-    if (waitMs <= 0) return { kind: 'busy', reason: 'lock-contended' };
-    const result =
-      lender === home
-        ? { kind: 'done' as const, value: await take(context, attempt, place, home, [homeLease]) } // a unit came back
-        : await underLock(context, attempt, lender, waitMs, (lease) =>
-            take(context, attempt, place, lender, [homeLease, lease]),
-          );
-    if (result.kind !== 'done') return { kind: 'busy', reason: `lock-${result.kind}` };
-    if (result.value.kind !== 'empty') return result.value;
-  }
-}
-
-async function decideAtHome(
-  context: RedisStrategyContext,
-  attempt: Attempt,
-  place: SaleInEpoch,
-  home: number,
-  lease: Lease,
-): Promise<TryResult> {
-  const sale = await readSaleInRedis(context, place, attempt, String(home), lease);
+  held: readonly HeldPart[],
+): Promise<TryResult | Elsewhere> {
+  const own = held.find(({ segment }) => segment === home)!;
+  const sale = await readSaleInRedis(context, place, attempt, String(home), own.lease);
   if ('kind' in sale) return sale;
   if (sale.held !== null) return resultOfHeld(attempt, sale.held);
   if (sale.rejection !== null) return sale.rejection;
-  const taken = await take(context, attempt, place, home, [lease], sale.units);
-  return taken.kind === 'empty' ? borrow(context, attempt, place, home, lease) : taken;
+  if (sale.units >= own.units) {
+    const counters = held.map(({ segment, ...part }) => ({ ...part, counter: String(segment) }));
+    const taken = await deductUnderLease(context, place, attempt, counters);
+    if (taken.kind !== 'empty') return taken;
+  }
+  const counters = await context.redis.redis.hgetall(place.keys.counters);
+  const units = Array.from({ length: Object.keys(counters).length }, (_, i) => Number(counters[i] ?? 0));
+  if (units.length === 0) return NOT_LOADED;
+  const parts = partsOf(home, units, attempt.quantity);
+  if (parts !== null) return { kind: 'elsewhere', parts };
+  const free = units.reduce((sum, n) => sum + Math.max(0, n), 0);
+  return shortage(free, attempt.quantity)!;
 }

@@ -8,6 +8,7 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import { shortage } from '../../domain/outcome.ts';
 import { insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
 import { findActive } from '../../store/postgres/purchases.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
@@ -34,7 +35,7 @@ const INSERT_UNFENCED = insertOrders({
   name: 'insert-unfenced',
   rows: ONE_ORDER,
   skipExisting: true,
-  count: `UPDATE sales SET sold = least(stock, sold + before_deadline($5)), oversold = oversold + (sold >= stock)::int,
+  count: `UPDATE sales SET sold = least(stock, sold + $4::int * before_deadline($6)), oversold = oversold + greatest(0, sold + $4::int - stock),
       version = version + 1
     WHERE id IN (SELECT sale_id FROM placed)`,
 });
@@ -46,15 +47,17 @@ export function create(context: RedisStrategyContext): Strategy {
     const placed = await placeOne(context.postgres, INSERT_UNFENCED, attempt, context.paymentWindowS);
     if (placed === false) return (await replay(attempt)) ?? { kind: 'busy', reason: 'order-in-progress' };
     if (placed !== true) return { ...placed, lateUntilMs: 0 }; // by another clock than Redis's; the insert is idempotent
-    const { orderId, saleId, userId } = attempt;
-    return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending' }, durable: true };
+    const { orderId, saleId, userId, quantity } = attempt;
+    const order = { orderId, saleId, userId, status: 'pending', quantity } as const;
+    return { kind: 'accepted', order, durable: true };
   }
 
   async function replay(attempt: Attempt): Promise<TryResult | null> {
     const order = await findActive(context.postgres.pool, attempt);
     if (order === null) return null;
     const { saleId, userId } = attempt;
-    return { kind: 'replayed', order: { orderId: order.id, saleId, userId, status: order.status } };
+    const { id: orderId, status, quantity } = order;
+    return { kind: 'replayed', order: { orderId, saleId, userId, status, quantity } };
   }
 
   async function decide(attempt: Attempt, place: SaleInEpoch): Promise<TryResult> {
@@ -64,9 +67,10 @@ export function create(context: RedisStrategyContext): Strategy {
     const earlier = sale.held === null ? null : await replay(attempt);
     if (earlier !== null) return earlier;
     if (sale.rejection !== null) return sale.rejection;
-    if (sale.units <= 0) return { kind: 'sold-out' };
+    const short = shortage(sale.units, attempt.quantity);
+    if (short !== null) return short;
     const { keys } = place;
-    await redis.hset(keys.state, 'remaining', sale.units - 1);
+    await redis.hset(keys.state, 'remaining', sale.units - attempt.quantity);
     await redis.hset(keys.buyers, attempt.userId, `${attempt.orderId} 0`);
     return insert(attempt);
   }

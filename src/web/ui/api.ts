@@ -1,6 +1,5 @@
 /** Requests to the service that served the page. Every result is a value, including a missing response. */
 import type { z } from 'zod';
-import type { ProblemSlug } from '../../http/problems.ts';
 import type {
   orderSchema,
   placedOrderSchema,
@@ -8,7 +7,8 @@ import type {
   saleSchema,
   strategiesSchema,
   ticketSchema,
-} from '../../http/schemas.ts';
+} from '../../http/answer-schemas.ts';
+import type { ProblemSlug } from '../../http/problems.ts';
 
 export type Sale = z.output<typeof saleSchema>;
 export type SaleEvent = z.output<typeof saleEventSchema>;

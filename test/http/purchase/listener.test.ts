@@ -8,15 +8,16 @@ import { createAdminTokens } from '../../../src/http/admin.ts';
 import { createApp, type HttpContext } from '../../../src/http/app.ts';
 import { readAssets } from '../../../src/http/assets.ts';
 import { createHttpServer } from '../../../src/http/node-server.ts';
-import { purchaseListener, saleIdOf, userIdOf } from '../../../src/http/purchase/listener.ts';
+import { type AskedPurchase, purchaseOf } from '../../../src/http/purchase/body.ts';
+import { purchaseListener, saleIdOf } from '../../../src/http/purchase/listener.ts';
 import { purchaseSchema, saleIdSchema } from '../../../src/http/schemas.ts';
 import type { Purchases } from '../../../src/orders/purchase.ts';
 
 const orderId = '01900000-0000-7000-8000-000000000001';
 
 /** Outcomes by the number of the sale; nothing behind them, because what is compared is HTTP. */
-function outcomeOf(saleId: number, userId: string): Outcome | Promise<Outcome> {
-  const order = { orderId, saleId, userId, status: 'pending' } as const;
+function outcomeOf(saleId: number, userId: string, quantity: number): Outcome | Promise<Outcome> {
+  const order = { orderId, saleId, userId, status: 'pending', quantity } as const;
   switch (saleId) {
     case 1:
       return { kind: 'accepted', order, durable: true };
@@ -34,6 +35,12 @@ function outcomeOf(saleId: number, userId: string): Outcome | Promise<Outcome> {
       return Promise.resolve({ kind: 'busy', reason: 'overloaded' });
     case 8:
       return { kind: 'unknown', orderId, reason: 'redis-no-answer' };
+    case 10:
+      return { kind: 'not-enough-units', remaining: 3 };
+    case 11:
+      return { kind: 'over-limit', maxPerOrder: 4 };
+    case 12:
+      return { kind: 'not-open', reason: 'paused' };
     case 9:
       return Promise.reject(new Error('a defect'));
     default:
@@ -43,9 +50,9 @@ function outcomeOf(saleId: number, userId: string): Outcome | Promise<Outcome> {
 
 const asked: string[] = [];
 const purchases: Purchases = {
-  attempt(saleId, userId) {
-    asked.push(`${saleId} ${userId}`);
-    return outcomeOf(saleId, userId);
+  attempt(saleId, userId, quantity) {
+    asked.push(`${saleId} ${userId} ${quantity}`);
+    return outcomeOf(saleId, userId, quantity);
   },
   idle: async () => {},
 };
@@ -171,7 +178,10 @@ describe('every outcome', () => {
     [7, '503 Service Unavailable'],
     [8, '503 Service Unavailable'],
     [9, '500 Internal Server Error'],
-    [10, '404 Not Found'],
+    [10, '409 Conflict'],
+    [11, '400 Bad Request'],
+    [12, '409 Conflict'],
+    [13, '404 Not Found'],
   ])('of sale %i is answered %s', async (sale, status) => {
     const [answer] = await both(request({ path: `/sales/${sale}/orders` }));
     expect(answer).toContain(`HTTP/1.1 ${status}\n`);
@@ -205,6 +215,15 @@ const forms: Record<string, [number, Form | string | Buffer]> = {
   'a list': [400, { body: '["ann"]' }],
   null: [400, { body: 'null' }],
   'a number': [400, { body: '7' }],
+  'several units': [201, { body: '{"userId":"ann","quantity":3}' }],
+  'a number with a point': [201, { body: '{"userId":"ann","quantity":3.0}' }],
+  'no unit': [400, { body: '{"userId":"ann","quantity":0}' }],
+  'a hundred and one units': [400, { body: '{"userId":"ann","quantity":101}' }],
+  'a text of units': [400, { body: '{"userId":"ann","quantity":"3"}' }],
+  'units that are null': [400, { body: '{"userId":"ann","quantity":null}' }],
+  'fewer units left': [409, { path: '/sales/10/orders', body: '{"userId":"ann","quantity":4}' }],
+  'more units than the limit': [400, { path: '/sales/11/orders', body: '{"userId":"ann","quantity":5}' }],
+  'a paused sale': [409, { path: '/sales/12/orders' }],
   'a member too many': [400, { body: '{"userId":"ann","more":1}' }],
   'the member twice': [201, { body: '{"userId":"no no","userId":"ann"}' }],
   'an escaped name': [201, { body: '{"\\u0075serId":"\\u0061nn"}' }],
@@ -294,7 +313,7 @@ describe('every form of the request', () => {
       expect(await answer).toContain('HTTP/1.1 201 Created');
       socket.destroy();
     }
-    expect(asked).toEqual(['1 ann', '1 ann']);
+    expect(asked).toEqual(['1 ann 1', '1 ann 1']);
   });
 
   it('an aborted upload: nothing is attempted', async () => {
@@ -327,10 +346,10 @@ describe('the hand-written checks agree with the schema', () => {
   const usual = fc.stringMatching(/^[A-Za-z0-9._:-]{1,66}$/).map((userId) => JSON.stringify({ userId }));
   const texts = fc.oneof(usual, { weight: 4, arbitrary: objects }, fc.json(), fc.string());
 
-  function bySchema(body: Buffer): string | null {
+  function bySchema(body: Buffer): AskedPurchase | null {
     try {
       const parsed = purchaseSchema.safeParse(JSON.parse(body.toString('utf8')));
-      return parsed.success ? parsed.data.userId : null;
+      return parsed.success ? parsed.data : null;
     } catch {
       return null;
     }
@@ -341,9 +360,9 @@ describe('the hand-written checks agree with the schema', () => {
     fc.assert(
       fc.property(texts, (text) => {
         const body = Buffer.from(text);
-        const userId = userIdOf(body);
-        expect(userId).toBe(bySchema(body));
-        if (userId !== null) valid += 1;
+        const purchase = purchaseOf(body);
+        expect(purchase).toEqual(bySchema(body));
+        if (purchase !== null) valid += 1;
       }),
       { numRuns: 5_000 },
     );
@@ -354,7 +373,7 @@ describe('the hand-written checks agree with the schema', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 40 }), (bytes) => {
         const body = Buffer.concat([Buffer.from('{"userId":"'), bytes, Buffer.from('"}')]);
-        expect(userIdOf(body)).toBe(bySchema(body));
+        expect(purchaseOf(body)).toEqual(bySchema(body));
       }),
       { numRuns: 2_000 },
     );

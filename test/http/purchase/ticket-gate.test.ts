@@ -58,19 +58,18 @@ const statusIn = (text: string) => Number(/^HTTP\/1.1 (\d+)/.exec(text)?.[1]);
 const ordersOf = async (saleId: number) =>
   (await stores.sql.query('SELECT user_id FROM orders WHERE sale_id = $1', [saleId])).rows;
 
+const json = (body: string) =>
+  `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+
 describe('a purchase with a ticket', () => {
   it.each<[string, (id: number) => string, string]>([
     ['without a body', (id) => `/sales/${id}/orders`, '\r\n'],
-    ['with a body, which it ignores', (id) => `/sales/${id}/orders`, 'Content-Length: 4\r\n\r\nnull'],
-    [
-      'with a body of another type',
-      (id) => `/sales/${id}/orders`,
-      'Content-Type: text/plain\r\nContent-Length: 1\r\n\r\nx',
-    ],
+    ['with a body that names another customer', (id) => `/sales/${id}/orders`, json('{"userId":"ben"}')],
+    ['with a body that names the quantity', (id) => `/sales/${id}/orders`, json('{"quantity":1}')],
     [
       'with a body in chunks',
       (id) => `/sales/${id}/orders`,
-      'Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n',
+      'Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n',
     ],
     ['on a path with a query', (id) => `/sales/${id}/orders?a=b`, '\r\n'],
     ['on a path in another case', (id) => `/SALES/${id}/Orders/`, '\r\n'],
@@ -88,13 +87,15 @@ describe('a purchase with a ticket', () => {
     ['a malformed chunk', 'Transfer-Encoding: chunked\r\n\r\nzz\r\n', 400],
     ['two lengths', 'Content-Length: 1\r\nContent-Length: 2\r\n\r\nx', 400],
     ['a length and chunks', 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n', 400],
-    [
-      'a body that is too large',
-      `Content-Length: ${limits.purchaseBodyBytes + 1}\r\n\r\n${'x'.repeat(limits.purchaseBodyBytes + 1)}`,
-      413,
-    ],
+    ['a body that is too large', json('x'.repeat(limits.purchaseBodyBytes + 1)), 413],
     ['two hosts', 'Host: other\r\n\r\n', 400],
     ['headers that are too large', `X-More: ${'x'.repeat(20_000)}\r\n\r\n`, 431],
+    ['a body that is no object', json('null'), 400],
+    ['a body that is no JSON', json('{'), 400],
+    ['no unit', json('{"quantity":0}'), 400],
+    ['another member', json('{"units":2}'), 400],
+    ['a body of another type', 'Content-Type: text/plain\r\nContent-Length: 1\r\n\r\nx', 415],
+    ['a body without a type', 'Content-Length: 14\r\n\r\n{"quantity":3}', 415],
     ['a compressed body', 'Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx', 415],
   ])('changes nothing with %s', async (_name, rest, status) => {
     const { id } = await createSale(service.url, 1);

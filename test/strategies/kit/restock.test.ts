@@ -47,7 +47,7 @@ async function openSale(sales: SaleTable = saleTable(postgres)) {
   const sale = await sales.create({ name: 'm', stock: 10, priceCents: 1, startsAt: null, endsAt: null });
   await strategy.load?.(sale);
   const reserve = async (userId: string) =>
-    (await strategy.decide({ saleId: sale.id, userId, orderId: crypto.randomUUID() })).kind;
+    (await strategy.decide({ saleId: sale.id, userId, orderId: crypto.randomUUID(), quantity: 1 })).kind;
   for (const user of ['ann', 'bob', 'cyd', 'dan']) expect(await reserve(user)).toBe('reserved');
   return { strategy, saleId: sale.id, reserve };
 }

@@ -1,0 +1,52 @@
+/** How a sale is written in Redis: its terms, its reservations and its buyers. See lua/sale/reserve.lua and load.lua. */
+import type { Attempt } from '../../domain/order.ts';
+import type { Reservation } from '../../domain/outcome.ts';
+import type { Sale } from '../../domain/sale.ts';
+
+export type SaleReservation = Omit<Reservation, 'saleId'>;
+
+/** The terms of a sale as Redis has them (see lua/sale/load.lua), joined by spaces: instants in milliseconds since 1970, or ''; '1' while it is paused, or ''. */
+export function termsOf({ startsAt, endsAt, paused, maxPerOrder }: Sale): string {
+  const instants = [startsAt, endsAt].map((at) => (at === null ? '' : Date.parse(at)));
+  return [...instants, paused ? '1' : '', maxPerOrder].join(' ');
+}
+
+/** A member of `reservations`. No part of it contains a space: see userIdOf in http/purchase/listener.ts. */
+export function memberOf({ userId, orderId, reservedAt }: SaleReservation): string {
+  return `${userId} ${orderId} ${reservedAt}`;
+}
+
+/** A reservation from its record in Redis, which also says of how many units it is. */
+export function reservationOf(
+  { saleId, userId }: Pick<Reservation, 'saleId' | 'userId'>,
+  orderId: string,
+  reservedAt: string,
+): Reservation {
+  return { saleId, userId, orderId, quantity: unitsOf(reservedAt), reservedAt };
+}
+
+/** See lua/sale/reserve.lua. */
+function unitsOf(reservedAt: string): number {
+  if (!reservedAt.includes('x') && !reservedAt.includes(',')) return 1;
+  let sum = 0;
+  for (const place of reservedAt.slice(reservedAt.indexOf(':') + 1).split(',')) {
+    const at = place.indexOf('x');
+    sum += at < 0 ? 1 : Number(place.slice(at + 1));
+  }
+  return sum;
+}
+
+/** How a buyer is recorded whose order Postgres has. */
+export const recordOf = ({ orderId, quantity }: Pick<Attempt, 'orderId' | 'quantity'>): string =>
+  `${orderId} ${quantity === 1 ? '0' : `0x${quantity}`}`;
+
+/** The reservation that a member of `reservations` records. */
+export function readMember(saleId: number, member: string): Reservation {
+  const [userId, orderId, reservedAt] = member.split(' ') as [string, string, string];
+  return reservationOf({ saleId, userId }, orderId, reservedAt);
+}
+
+/** When a reservation was made, milliseconds since 1970. */
+export function madeAtMs({ reservedAt }: Pick<Reservation, 'reservedAt'>): number {
+  return Number.parseInt(reservedAt, 10);
+}
