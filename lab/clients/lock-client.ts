@@ -137,7 +137,10 @@ class Client {
     const key = `counter:${resource}`;
     const { signal } = this.#end;
     for (let i = 0; i < times; i++) {
-      const grant = await this.#lock.acquire(resource, 60_000, signal, 20_000);
+      let grant = await this.#lock.acquire(resource, 60_000, signal, 20_000);
+      // A busy machine may not reply in time: nothing is held then.
+      for (let tries = 1; 'refused' in grant && grant.refused === 'unavailable' && tries < 20; tries++)
+        grant = await this.#lock.acquire(resource, 60_000, signal, 20_000);
       if ('refused' in grant) throw new Error(grant.reason);
       await redis.set(key, Number(await redis.get(key)) + 1);
       await grant.release();

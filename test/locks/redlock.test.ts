@@ -70,7 +70,7 @@ describe('the servers of redlock', () => {
       );
       const results = await Promise.all(
         locks.map(async (lock) => {
-          const lease = await held(lock, resource, { ttlMs: 5_000, waitMs: 10_000 });
+          const lease = await held(lock, resource, { ttlMs: 60_000, waitMs: 30_000 });
           return lease.release();
         }),
       );

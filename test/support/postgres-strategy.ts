@@ -134,14 +134,14 @@ export async function sellPast(client: pg.PoolClient | pg.Pool, { orderId, saleI
   await client.query('UPDATE sales SET sold = sold + 1, version = version + 1 WHERE id = $1', [saleId]);
 }
 
-/** Ends an order as a cancellation does: the unit returns, with its row if it has one. */
+/** Ends an order as a cancellation does: the unit returns, with its row if it has one, which is locked before the sale. */
 export async function closePast(client: pg.PoolClient | pg.Pool, { orderId, saleId }: Attempt) {
   await client.query(
     `WITH closed AS (UPDATE orders SET status = 'cancelled' WHERE id = $1 RETURNING id, user_id, price_cents),
           reversed AS (INSERT INTO points_entries (user_id, source_type, source_id, points)
             SELECT user_id, 'order-reversal', id::text, -points_earned(price_cents) FROM closed),
-          freed AS (UPDATE stock_units SET order_id = NULL WHERE order_id = $1)
-     UPDATE sales SET sold = sold - 1, version = version + 1 WHERE id = $2`,
+          freed AS (UPDATE stock_units SET order_id = NULL WHERE order_id = $1 RETURNING 1)
+     UPDATE sales SET sold = sold - 1, version = version + 1 WHERE id = $2 AND (SELECT count(*) FROM freed) < 2`,
     [orderId, saleId],
   );
 }
