@@ -10,6 +10,7 @@ import { createHistogram } from 'node:perf_hooks';
 import autocannon from 'autocannon';
 import { answerLine } from './answer.ts';
 import type { FromWorker, WorkerLoad } from './autocannon.ts';
+import { oneUnit, purchaseBody } from './purchase.ts';
 import { answerTimeoutMs, attemptOf, type RateNumbers } from './rate.ts';
 
 interface Attempt {
@@ -46,7 +47,7 @@ async function fire(load: WorkerLoad): Promise<void> {
       if (tickets !== null)
         request.headers = { ...request.headers, authorization: `Bearer ${tickets[n - 1]}` };
       request.path = `/sales/${saleId}/orders`;
-      request.body = `{"userId":"${userId}"}`;
+      request.body = purchaseBody(userId, load.quantities ?? oneUnit);
       return request;
     },
     onResponse(status, body, context) {

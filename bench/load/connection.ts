@@ -7,7 +7,7 @@ import { Client, type Dispatcher } from 'undici';
 export interface Connection {
   /** Connects with a request that is not recorded. @throws when there is no server; attempts then find none either */
   open(signal: AbortSignal | undefined): Promise<void>;
-  send(attempt: number, user: string): void;
+  send(attempt: number, body: string): void;
   close(): Promise<void>;
 }
 
@@ -33,9 +33,9 @@ export function connectionTo(url: string, path: string, timeoutMs: number, event
       const { body } = await client.request({ path: '/healthz', method: 'GET', signal });
       await body.dump();
     },
-    send(attempt, user) {
+    send(attempt, body) {
       [current, answer] = [attempt, ''];
-      request.body = `{"userId":"${user}"}`;
+      request.body = body;
       client.dispatch(request, handler);
     },
     close: () => client.destroy(),

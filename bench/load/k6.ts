@@ -11,11 +11,12 @@ import { delimiter, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findProgram, isProgram } from '../../lab/kit/processes.ts';
 import type { OpenLoad } from './open.ts';
+import { unitsOf } from './purchase.ts';
 import { type Recorded, readLines } from './recorder.ts';
 import { runTool } from './tool.ts';
 
 export interface K6Load
-  extends Pick<OpenLoad, 'url' | 'saleId' | 'users' | 'connections' | 'requestTimeoutMs'> {
+  extends Pick<OpenLoad, 'url' | 'saleId' | 'users' | 'quantities' | 'connections' | 'requestTimeoutMs'> {
   /** `fixed`: all attempts, as fast as they are answered. `rush`: arrivals that grow to the rate, then hold. */
   readonly script: 'rush' | 'fixed';
   /** Arrivals a second in a rush. */
@@ -55,7 +56,7 @@ const endedWell = ['ended with code 0', 'ended with code 99'];
 
 /** @throws when k6 is missing, or fails; missed thresholds and an abort are not failures */
 export async function runK6(load: K6Load): Promise<K6Result> {
-  const { users, saleId, signal } = load;
+  const { users, saleId, quantities, signal } = load;
   const program = findK6();
   if (program === null) throw new Error(k6Hint);
   const nothing = { history: [], strangeAnswers: [], dropped: 0, thresholds: [], cpuS: null };
@@ -78,7 +79,10 @@ export async function runK6(load: K6Load): Promise<K6Result> {
       if (signal.aborted) return '{}';
       throw error;
     });
-    const recorded = await readLines([file('lines.txt')], (n) => ({ saleId, userId: users[n] ?? '' }));
+    const recorded = await readLines([file('lines.txt')], (n) => {
+      const userId = users[n] ?? '';
+      return { saleId, userId, ...(quantities && { units: unitsOf(userId, quantities) }) };
+    });
     return { ...nothing, ...(JSON.parse(result) as Partial<K6Result>), ...recorded, cpuS };
   } finally {
     await rm(folder, { recursive: true, force: true });
@@ -86,11 +90,12 @@ export async function runK6(load: K6Load): Promise<K6Result> {
 }
 
 function k6Arguments(load: K6Load, file: (name: string) => string): string[] {
-  const { script, url, saleId, connections, durationMs, ratePerSecond, requestTimeoutMs } = load;
+  const { script, url, saleId, quantities, connections, durationMs, ratePerSecond, requestTimeoutMs } = load;
   const given = {
     ...{ SCRIPT: script, URL: url, SALE_ID: saleId, VUS: connections, RATE: ratePerSecond },
     ...{ DURATION_S: durationMs / 1_000, TIMEOUT_MS: requestTimeoutMs },
     ...{ USERS: file('users.json'), RESULT: file('result.json') },
+    ...(quantities && { QUANTITY: `${quantities.least}-${quantities.most}` }),
   };
   const alone = ['--config', file('config.json'), '--include-system-env-vars=false', '--no-usage-report'];
   const output = ['--quiet', '--no-color', '--log-format', 'raw', '--console-output', file('lines.txt')];

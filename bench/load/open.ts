@@ -18,6 +18,7 @@ import { performance } from 'node:perf_hooks';
 import { type Answer, readAnswer } from './answer.ts';
 import { buyerName, poisson } from './attempts.ts';
 import { type Connection, connectionTo, type Events } from './connection.ts';
+import { oneUnit, purchaseBody, type Quantities, unitsOf } from './purchase.ts';
 import { type Recorded, Recorder } from './recorder.ts';
 import { percentiles, type Sending, whyInvalid } from './sending.ts';
 
@@ -27,6 +28,8 @@ export interface OpenLoad {
   readonly saleId: number;
   /** The customer of each attempt, in order. */
   readonly users: readonly string[];
+  /** Units of an order; left out: one. */
+  readonly quantities?: Quantities;
   /** The intended start of each attempt, µs since the load began, ascending; as long as `users` (attempts.ts). */
   readonly schedule: Float64Array;
   /** Opened before the load begins, and kept alive; each attempt has one to itself. */
@@ -168,7 +171,8 @@ class OpenLoop implements Events {
   }
 
   #hand(attempt: number): void {
-    this.#free.shift()!.send(attempt, this.#load.users[attempt]!);
+    const { users, quantities = oneUnit } = this.#load;
+    this.#free.shift()!.send(attempt, purchaseBody(users[attempt]!, quantities));
   }
 
   #drop(): void {
@@ -178,7 +182,10 @@ class OpenLoop implements Events {
   }
 
   sent(attempt: number): void {
-    this.#recorder.sent(attempt, this.#load.saleId, this.#load.users[attempt]!, this.#nowUs());
+    const { saleId, users, quantities } = this.#load;
+    const userId = users[attempt]!;
+    const units = quantities && { units: unitsOf(userId, quantities) };
+    this.#recorder.sent(attempt, { saleId, userId, ...units }, this.#nowUs());
   }
 
   answered(attempt: number, status: number, body: string): void {

@@ -14,6 +14,8 @@ export interface PostLoad {
   /** Accepted orders. At most a third of them is paid, and as many are cancelled. */
   readonly orderIds: readonly string[];
   readonly priceCents: number;
+  /** Units of the orders; left out: one each. */
+  readonly units?: ReadonlyMap<string, number>;
   /** False: no cancellations. */
   readonly mayCancel: boolean;
   /** No request begins after this; 20 s by default. */
@@ -38,7 +40,7 @@ const quotedLength = 200;
 
 /** Never throws because of bad or missing answers. */
 export async function runPostLoad(load: PostLoad): Promise<PostLoadResult> {
-  const { orderIds, priceCents, mayCancel, signal } = load;
+  const { orderIds, priceCents, units, mayCancel, signal } = load;
   const untilMs = performance.now() + (load.durationMs ?? 20_000);
   const strange: string[] = [];
   let unsent = 0;
@@ -51,7 +53,8 @@ export async function runPostLoad(load: PostLoad): Promise<PostLoadResult> {
           unsent += 1;
           continue;
         }
-        const payment = { notificationId: `bench-${orderId}`, orderId, amountCents: priceCents };
+        const amountCents = priceCents * (units?.get(orderId) ?? 1);
+        const payment = { notificationId: `bench-${orderId}`, orderId, amountCents };
         const one = () =>
           isPayment
             ? answerTo(load, '/payments/notifications', payment)

@@ -1,5 +1,6 @@
 /** A closed loop: every connection sends the next attempt when its last one was answered, each by another customer. */
-import type { Recorded } from './recorder.ts';
+import { type Quantities, unitsOf } from './purchase.ts';
+import type { Purchase, Recorded } from './recorder.ts';
 
 export interface RateLoad {
   /** Where the server answers, without a path. */
@@ -14,6 +15,8 @@ export interface RateLoad {
   /** One of these two ends the load; the other is null. */
   readonly durationMs: number | null;
   readonly attempts: number | null;
+  /** Units of an order; left out: one. */
+  readonly quantities?: Quantities;
   /** Whether each attempt is recorded, for an audit; costs the generator some µs an attempt. */
   readonly record: boolean;
   /** A file with the purchase ticket of attempt n on line n, counted from 1; left out: attempts carry none. */
@@ -60,8 +63,10 @@ export const attemptOf =
     saleIds,
     prefix,
     customers = Number.MAX_SAFE_INTEGER,
-  }: Pick<RateLoad, 'saleIds' | 'prefix' | 'customers'>) =>
-  (n: number) => ({
-    saleId: saleIds[n % saleIds.length]!,
-    userId: `${prefix}${firstCustomer + (n % customers)}`,
-  });
+    quantities,
+  }: Pick<RateLoad, 'saleIds' | 'prefix' | 'customers' | 'quantities'>) =>
+  (n: number): Purchase => {
+    const userId = `${prefix}${firstCustomer + (n % customers)}`;
+    const units = quantities && { units: unitsOf(userId, quantities) };
+    return { saleId: saleIds[n % saleIds.length]!, userId, ...units };
+  };

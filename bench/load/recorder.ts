@@ -18,6 +18,9 @@ export interface Recorded {
 
 const strangeKept = 3;
 
+/** `units` is left out when all ask for one. */
+export type Purchase = Pick<HistoryRecord, 'saleId' | 'userId' | 'units'>;
+
 export class Recorder {
   readonly strangeAnswers: StrangeAnswer[] = [];
   readonly #records = new Map<number, HistoryRecord>();
@@ -28,8 +31,8 @@ export class Recorder {
   }
 
   /** @param us when the request was handed to its socket, µs of the load's clock */
-  sent(id: number, saleId: number, userId: string, us: number): void {
-    this.#records.set(id, { id, op: 'purchase', saleId, userId, invokedUs: us, ...unanswered });
+  sent(id: number, purchase: Purchase, us: number): void {
+    this.#records.set(id, { id, op: 'purchase', ...purchase, invokedUs: us, ...unanswered });
   }
 
   hasSent(id: number): boolean {
@@ -72,7 +75,7 @@ type Line = readonly [
  */
 export async function readLines(
   paths: readonly string[],
-  attempt: (n: number) => { readonly saleId: number; readonly userId: string },
+  attempt: (n: number) => Purchase,
 ): Promise<Recorded> {
   const recorder = new Recorder();
   let originUs = Number.POSITIVE_INFINITY;
@@ -81,7 +84,7 @@ export async function readLines(
       const [n, us, status, outcome = 'unknown', orderId = null, body = ''] = JSON.parse(line) as Line;
       originUs = Math.min(originUs, us);
       if (status !== undefined) recorder.answered(n, us, status, { outcome, orderId }, body);
-      else recorder.sent(n, attempt(n).saleId, attempt(n).userId, us);
+      else recorder.sent(n, attempt(n), us);
     }
   }
   const history = recorder.history().map((record) => {

@@ -9,6 +9,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Layout, pinned } from '../kit/pin.ts';
+import { oneUnit, purchaseBody, type Quantities } from './purchase.ts';
 import * as rate from './rate.ts';
 import { readLines } from './recorder.ts';
 import { runTool } from './tool.ts';
@@ -61,24 +62,25 @@ export function wrkGenerator({ program, name, layout, folder }: Wrk): rate.Gener
 }
 
 /** A request up to the customer's number, or up to the ticket, which precedes `afterTicket`. */
-export function requestHead({ url, prefix, tickets }: Shape, saleId: number): string {
+export function requestHead({ url, prefix, tickets, quantities = oneUnit }: Shape, saleId: number): string {
   const body = `{"userId":"${prefix}`;
-  const length = body.length + String(rate.firstCustomer).length + tail.length;
+  const { length } = purchaseBody(`${prefix}${rate.firstCustomer}`, quantities);
   const head = `POST /sales/${saleId}/orders HTTP/1.1\r\nHost: ${new URL(url).host}\r\n`;
   const whole = `${head}Content-Type: application/json\r\nContent-Length: ${length}\r\n`;
   return tickets === undefined ? `${whole}${afterTicket}${body}` : `${whole}Authorization: Bearer `;
 }
-type Shape = Pick<rate.RateLoad, 'url' | 'prefix' | 'tickets'>;
+type Shape = Pick<rate.RateLoad, 'url' | 'prefix' | 'tickets' | 'quantities'>;
 const afterTicket = '\r\n';
-/** The end of a request. */
-const tail = '"}';
+/** The end of a request, in Lua: what `purchaseBody` writes after the customer. */
+const tailOf = ({ least, most }: Quantities): string =>
+  most === 1 ? quoted('"}') : `string.format('","quantity":%3d}', ${least} + customer % ${most - least + 1})`;
 
 /** A Lua string; requests and paths need no other escapes than those of JSON. */
 const quoted = (text: string): string => JSON.stringify(text);
 
 /** @param lines a file for `readLines`; null: attempts are not recorded */
 export function wrkScript(load: rate.RateLoad, lines: string | null): string {
-  const { saleIds, attempts, prefix, tickets, customers } = load;
+  const { saleIds, attempts, prefix, tickets, customers, quantities = oneUnit } = load;
   const customer = customers === undefined ? 'sent' : `sent % ${customers}`;
   const heads = saleIds.map((saleId) => quoted(requestHead(load, saleId)));
   const every = attempts === null ? tellEvery : Math.max(1, Math.min(tellEvery, Math.floor(attempts / 50)));
@@ -97,7 +99,8 @@ function request()
     io.flush()
   end
   begun(sent)
-  return heads[sent % ${heads.length} + 1] .. ${middle}(${rate.firstCustomer} + ${customer}) .. ${quoted(tail)}
+  local customer = ${rate.firstCustomer} + ${customer}
+  return heads[sent % ${heads.length} + 1] .. ${middle}customer .. ${tailOf(quantities)}
 end
 function done(summary, latency)
   local errors = summary.errors

@@ -120,8 +120,8 @@ describe('an answer', () => {
 describe('the recorder', () => {
   it('omits attempts that were not sent, and keeps unanswered ones', () => {
     const recorder = new Recorder();
-    recorder.sent(1, 9, 'b', 7);
-    recorder.sent(0, 9, 'a', 5);
+    recorder.sent(1, { saleId: 9, userId: 'b' }, 7);
+    recorder.sent(0, { saleId: 9, userId: 'a' }, 5);
     recorder.answered(0, 8, 201, { outcome: 'accepted', orderId: 'o' }, '');
     expect(recorder.answers).toBe(1);
     const nothing = { completedUs: null, result: 'info', outcome: 'unknown', orderId: null, status: null };

@@ -11,6 +11,7 @@
  *   DURATION_S   no attempt begins after this (20)
  *   RATE         attempts/s of a rush (1,000)
  *   USERS        a JSON file with the customers of all attempts in order; without it they are named by number
+ *   QUANTITY     units of an order, such as 1-4; each customer always asks for the same number (1-1)
  *   TIMEOUT_MS   an attempt without an answer after this is unknown (10,000)
  *   RESULT       a file for thresholds and dropped attempts; the console then gets the history, for bench/load/k6.ts
  *
@@ -24,10 +25,13 @@ import { Counter, Gauge, Trend } from 'k6/metrics';
 import type { Options, Scenario } from 'k6/options';
 import { answerLine, readAnswer } from '../answer.ts';
 import { buyerName } from '../attempts.ts';
+import { purchaseBody } from '../purchase.ts';
 
 const url = (__ENV.URL || 'http://127.0.0.1:3000').replace(/\/+$/, '');
 const knownSale = __ENV.SALE_ID ? number('SALE_ID', 0) : null;
 const stock = number('STOCK', 100);
+const [least = 1, most = 1] = (__ENV.QUANTITY || '1-1').split('-').map(Number);
+const quantities = { least, most };
 const timeoutMs = number('TIMEOUT_MS', 10_000);
 const resultPath = __ENV.RESULT || null;
 const durationMs = Math.round(number('DURATION_S', 20) * 1_000);
@@ -93,7 +97,7 @@ interface Sale {
 
 export function setup(): Sale {
   if (knownSale !== null) return readSale(knownSale);
-  const body = JSON.stringify({ name: 'k6', stock, priceCents: 1_000 });
+  const body = JSON.stringify({ name: 'k6', stock, priceCents: 1_000, maxPerOrder: most });
   return readSale(saleIn('POST /sales', http.post(`${url}/sales`, body, adminParams)).id);
 }
 
@@ -108,7 +112,7 @@ export default function ({ id }: Sale): void {
   clock ??= exec.instance;
   const begunMs = clock.currentTestRunDuration;
   if (resultPath !== null) console.log(`[${n},${Math.round(begunMs * 1_000)}]`);
-  const response = http.post(`${url}/sales/${id}/orders`, `{"userId":"${user}"}`, params);
+  const response = http.post(`${url}/sales/${id}/orders`, purchaseBody(user, quantities), params);
   const doneMs = clock.currentTestRunDuration;
   const { status, body, error_code: code } = response;
   // k6 maps statuses from 400 on to codes 1400 to 1599; other codes: the answer is missing or incomplete.

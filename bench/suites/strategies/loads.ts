@@ -108,7 +108,7 @@ export async function runLoads(trial: Trial<StrategyCell>, context: LoadsContext
 /** Runs a load, and counts what it cost the system under test. */
 async function measure({ run, ...load }: Load, context: LoadsContext): Promise<Measured> {
   const { service, redisUrl, postgresPid } = context;
-  const saleIds = await createSales(service, load.sales, load.stock);
+  const saleIds = await createSales(context, load.sales, load.stock);
   const end = await startCpu({ servicePids: [service.pid], redisUrls: [redisUrl], postgresPid });
   const sent = await run(saleIds).catch(async (error: unknown) => {
     await end();
@@ -143,11 +143,18 @@ function costOf(usage: CpuUsage, answers: number): Cost {
 async function warmUp({ sales, connections }: StrategyPoint, context: LoadsContext): Promise<number> {
   const { options, service, generator, end } = context;
   const { warmupMs } = options;
+  const { quantities } = options;
   if (warmupMs === 0) return warmUpUnitsPerSecond / stockReserve;
-  const units = Math.ceil((warmUpUnitsPerSecond * warmupMs) / 1_000 / sales);
+  const units = Math.ceil((mostOf(options) * warmUpUnitsPerSecond * warmupMs) / 1_000 / sales);
   const load: RateLoad = {
-    ...{ url: service.url, saleIds: await createSales(service, sales, units), connections, prefix: 'w' },
-    ...{ durationMs: warmupMs, attempts: null, record: false, signal: end },
+    ...{ url: service.url, saleIds: await createSales(context, sales, units), connections, prefix: 'w' },
+    ...{
+      durationMs: warmupMs,
+      attempts: null,
+      record: false,
+      signal: end,
+      ...(quantities && { quantities }),
+    },
   };
   const { answers, refused, durationMs } = await generator.run(load);
   return ((answers - refused) / durationMs) * 1_000;
@@ -156,18 +163,19 @@ async function warmUp({ sales, connections }: StrategyPoint, context: LoadsConte
 function capacity(point: StrategyPoint, warmRate: number, context: LoadsContext): Load {
   const { options, service, generator, end, onStep } = context;
   const { connections, sales } = point;
-  const { durationMs, ladder } = options;
-  const units = Math.ceil((stockReserve * warmRate * durationMs) / 1_000 / sales) + 1_000;
-  const stock = Math.max(connections, units);
+  const { durationMs, ladder, quantities } = options;
+  const orders = Math.ceil((stockReserve * warmRate * durationMs) / 1_000 / sales) + 1_000;
+  const stock = mostOf(options) * Math.max(connections, orders);
   const onSent = (sent: number): void =>
     onStep(`capacity at ${connections} connections, ${number(sent)} attempts`);
   return {
     ...{ load: 'closed', name: ladder.length > 1 ? `c${connections}` : '', point, sales, stock },
     async run(saleIds) {
       const load = { url: service.url, saleIds, connections, prefix: 'b', durationMs, attempts: null };
-      const result = await generator.run({ ...load, record: true, signal: end, onSent });
+      const units = quantities && { quantities };
+      const result = await generator.run({ ...load, ...units, record: true, signal: end, onSent });
       const { history, strangeAnswers, cpuS, answers } = result;
-      const accepted = history.filter(({ outcome }) => outcome === 'accepted').length;
+      const accepted = unitsIn(history);
       const named = history.filter(({ completedUs }) => completedUs !== null).length;
       return {
         ...{ history, strangeAnswers, cpuS, answers, refused: Math.max(0, answers - named) },
@@ -183,7 +191,7 @@ const usersOf = (attempts: number, seed: number): string[] =>
 
 function sellOut(point: StrategyPoint, seed: number, context: LoadsContext): Load {
   const { options, service, signal, end, onStep } = context;
-  const { stock, ratePerSecond, sellOutMs: durationMs, afterSoldOutMs } = options;
+  const { stock, ratePerSecond, sellOutMs: durationMs, afterSoldOutMs, quantities } = options;
   const schedule = poisson({ ratePerSecond, durationMs, seed });
   const users = usersOf(schedule.length, seed);
   const connections = Math.max(1, Math.min(sellOutConnections, schedule.length));
@@ -195,11 +203,12 @@ function sellOut(point: StrategyPoint, seed: number, context: LoadsContext): Loa
       const cpuBefore = process.cpuUsage();
       const { history, strangeAnswers, sending, reasons } = await runOpenLoop({
         ...{ url: service.url, saleId, users, schedule, connections, maxOutstanding, mayWait: true },
-        ...{ requestTimeoutMs, signal: end },
+        ...{ requestTimeoutMs, signal: end, ...(quantities && { quantities }) },
         onProgress: (completed) => onStep(`sell-out, ${number(completed)} attempts`),
         onAnswer: ({ outcome }) => {
           if (outcome === 'accepted') accepted++;
-          if (outcome === 'sold-out' && accepted >= stock) soldOutMs ??= performance.now();
+          if (outcome === 'sold-out' && (quantities !== null || accepted >= stock))
+            soldOutMs ??= performance.now();
           return soldOutMs !== null && performance.now() - soldOutMs >= afterSoldOutMs;
         },
       });
@@ -220,7 +229,7 @@ function sellOut(point: StrategyPoint, seed: number, context: LoadsContext): Loa
 /** `fixed`: attempts as fast as they are answered, on a stock for half of them. `rush`: arrivals that grow, then hold. */
 function k6(script: 'fixed' | 'rush', point: StrategyPoint, seed: number, context: LoadsContext): Load {
   const { options, service, folder, end, onStep } = context;
-  const { stock, ratePerSecond } = options;
+  const { stock, ratePerSecond, quantities } = options;
   const durationMs = Math.max(leastK6Ms, options.durationMs);
   const attempts = script === 'fixed' ? 2 * stock : Math.ceil((ratePerSecond * durationMs) / 1_000);
   return {
@@ -229,7 +238,13 @@ function k6(script: 'fixed' | 'rush', point: StrategyPoint, seed: number, contex
       onStep(`k6 ${script}`);
       const { history, strangeAnswers, dropped, thresholds, cpuS } = await runK6({
         ...{ url: service.url, saleId, users: usersOf(attempts, seed), script, ratePerSecond, durationMs },
-        ...{ connections: point.connections, requestTimeoutMs, folder, signal: end },
+        ...{
+          connections: point.connections,
+          requestTimeoutMs,
+          folder,
+          signal: end,
+          ...(quantities && { quantities }),
+        },
       });
       const missed = thresholds.flatMap(({ passed, name }) => (passed ? [] : [name]));
       const scheduled = history.length + dropped;
@@ -242,8 +257,17 @@ function k6(script: 'fixed' | 'rush', point: StrategyPoint, seed: number, contex
   };
 }
 
-async function createSales({ url }: Service, count: number, stock: number): Promise<readonly number[]> {
+const mostOf = ({ quantities }: StrategyOptions): number => quantities?.most ?? 1;
+
+const unitsIn = (history: readonly HistoryRecord[]): number =>
+  history.reduce((sum, { outcome, units = 1 }) => (outcome === 'accepted' ? sum + units : sum), 0);
+
+async function createSales(
+  { service, options }: LoadsContext,
+  count: number,
+  stock: number,
+): Promise<readonly number[]> {
   const ids: number[] = [];
-  for (let n = 0; n < count; n++) ids.push(await createSale(url, stock));
+  for (let n = 0; n < count; n++) ids.push(await createSale(service.url, stock, mostOf(options)));
   return ids;
 }

@@ -1,10 +1,12 @@
 /** The strategies of `npm run bench`, and their loads. */
+import { limits } from '../../../src/config/limits.ts';
 import { suggestion } from '../../../src/config/suggest.ts';
 import type { StrategyDescription } from '../../../src/domain/guarantees.ts';
 import { locks as registry } from '../../../src/locks/registry.ts';
 import type { CommonOptions, Given, OptionSpec, OptionSpecs } from '../../kit/options.ts';
 import type { CellBase } from '../../kit/suite.ts';
 import { generatorNames } from '../../load/generator.ts';
+import type { Quantities } from '../../load/purchase.ts';
 import type { LoadKind, StrategyPoint } from './result.ts';
 
 export interface StrategyCell extends CellBase {
@@ -42,6 +44,7 @@ export const specs: OptionSpecs = {
   duration: sized('seconds', 0.1, hour, 'seconds of steady state that are measured (5; smoke 0.6)'),
   warmup: sized('seconds', 0, hour, 'seconds of the same load before, on another sale (3; smoke 0.3)'),
   connections: sized('wholes', 1, 10_000, 'of capacity; all are ranked at the first (64,16,256; smoke 32)'),
+  quantity: { kind: 'text', help: 'units of an order: a number, or from least to most, such as 1-4 (1)' },
   stock: sized('whole', 1, 2_147_483_647, 'units of the sell-out (4000; smoke 200)'),
   rate: sized('whole', 1, 100_000, 'arrivals a second of the sell-out (2000; smoke 1000)'),
   'sell-out': sized('seconds', 0.1, hour, 'seconds that a sell-out takes at most (30; smoke 6)'),
@@ -95,6 +98,8 @@ export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mist
     /** Connections at which capacity is measured; all are ranked at the first one. */
     ladder,
     /** The sell-out: units, arrivals/s, maximum duration, and duration after the first correct "sold out". */
+    /** Null: one unit for each. */
+    quantities: quantitiesOf(given.text('quantity', '1'), mistakes),
     stock: given.number('stock', smoke ? 200 : 4_000),
     ratePerSecond: given.number('rate', smoke ? 1_000 : 2_000),
     sellOutMs: given.number('sell-out', smoke ? 6_000 : 30_000),
@@ -107,6 +112,15 @@ export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mist
     /** A smoke run or a sweep: no round trips, no pgbench. */
     isBrief: smoke || sweep !== null,
   };
+}
+
+/** @returns null for one unit each */
+function quantitiesOf(text: string, mistakes: string[]): Quantities | null {
+  const [, least = '', most = least] = /^(\d{1,3})(?:-(\d{1,3}))?$/.exec(text) ?? [];
+  const range = { least: Number(least), most: Number(most) };
+  if (range.least < 1 || range.most < range.least || range.most > limits.maxPerOrder)
+    mistakes.push(`--quantity ${text}: takes a number up to ${limits.maxPerOrder}, or a range such as 1-4`);
+  return range.most === 1 ? null : range;
 }
 
 /** The rows of the comparison and the name of the baseline, or every mistake in the names. */

@@ -129,7 +129,7 @@ export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts)
     latencyCurve: curve,
     firstComeShare: firstComeShare(history, facts),
     /** Units by ms after the first invocation. */
-    remainingOverTime: remainingOverTime(acceptedAtUs, firstInvokedUs, stock),
+    remainingOverTime: remainingOverTime(accepted, firstInvokedUs, stock),
   };
 }
 
@@ -153,22 +153,32 @@ function latency(sortedUs: Float64Array): Latency | null {
 const percentileMs = (sortedUs: Float64Array, percent: number): number =>
   Math.round(percentile(sortedUs, percent)) / 1_000;
 
-/** Share of the units that went to the first `stock` customers to come, 0 to 1; null: none was sold. */
+/** Share of the orders that went to the first customers to come, as many as the stock is for, 0 to 1; null: none was sold. */
 function firstComeShare(history: readonly HistoryRecord[], { stock, schedule }: LoadFacts): number | null {
   const winners = new Set(history.flatMap(({ outcome, userId }) => (outcome === 'accepted' ? [userId] : [])));
   if (winners.size === 0) return null;
   const inOrder = [...history].sort((a, b) => startUs(a, schedule) - startUs(b, schedule));
-  const first = [...new Set(inOrder.map(({ userId }) => userId))].slice(0, stock);
-  return first.filter((user) => winners.has(user)).length / Math.min(winners.size, stock);
+  const wanted = new Map(inOrder.map(({ userId, units = 1 }) => [userId, units]));
+  let left = stock;
+  const first: string[] = [];
+  for (const [user, units] of wanted) if (units <= left) left -= first.push(user) && units;
+  return first.filter((user) => winners.has(user)).length / Math.min(winners.size, first.length);
 }
 
 /** Below zero where more were accepted than there were units. */
-function remainingOverTime(acceptedAtUs: Float64Array, originUs: number, stock: number): [number, number][] {
-  const { length } = acceptedAtUs;
+function remainingOverTime(
+  accepted: readonly HistoryRecord[],
+  originUs: number,
+  stock: number,
+): [number, number][] {
+  const inOrder = [...accepted].sort((a, b) => a.completedUs! - b.completedUs!);
+  const { length } = inOrder;
   const steps = Math.min(timelinePoints, length);
+  let [next, remaining] = [0, stock];
   const points = Array.from({ length: steps }, (_, step): [number, number] => {
-    const sold = Math.round(((step + 1) * length) / steps);
-    return [Math.round((acceptedAtUs[sold - 1]! - originUs) / 100) / 10, stock - sold];
+    const last = Math.round(((step + 1) * length) / steps);
+    while (next < last) remaining -= inOrder[next++]!.units ?? 1;
+    return [Math.round((inOrder[last - 1]!.completedUs! - originUs) / 100) / 10, remaining];
   });
   return [[0, stock], ...points];
 }

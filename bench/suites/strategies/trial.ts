@@ -93,19 +93,22 @@ const noPostLoad: StrategyResult['postLoad'] = { paid: 0, cancelled: 0, refundDu
 /** No order is cancelled if there may be more orders than units: the audit could not count the oversold units. */
 function ordersFor({ history, stock, saleIds }: Measured): {
   readonly orderIds: readonly string[];
+  readonly units: ReadonlyMap<string, number>;
   readonly mayCancel: boolean;
 } {
-  const orderIds = new Set<string>();
+  const ordered = new Map<string, number>();
   const accepted = new Map<number, number>();
-  const mayHave = new Map<number, Set<string>>(saleIds.map((id) => [id, new Set()]));
-  for (const { saleId, userId, outcome, result, orderId } of history) {
-    if (result !== 'fail') mayHave.get(saleId)?.add(userId);
+  const mayHave = new Map<number, Map<string, number>>(saleIds.map((id) => [id, new Map()]));
+  for (const { saleId, userId, outcome, result, orderId, units = 1 } of history) {
+    if (result !== 'fail') mayHave.get(saleId)?.set(userId, units);
     if (outcome !== 'accepted') continue;
-    accepted.set(saleId, (accepted.get(saleId) ?? 0) + 1);
-    if (orderId !== null) orderIds.add(orderId);
+    accepted.set(saleId, (accepted.get(saleId) ?? 0) + units);
+    if (orderId !== null) ordered.set(orderId, units);
   }
-  const fits = (id: number): boolean => Math.max(accepted.get(id) ?? 0, mayHave.get(id)?.size ?? 0) <= stock;
-  return { orderIds: [...orderIds], mayCancel: saleIds.every(fits) };
+  const sumOf = (units: ReadonlyMap<string, number>) => [...units.values()].reduce((sum, n) => sum + n, 0);
+  const fits = (id: number): boolean =>
+    Math.max(accepted.get(id) ?? 0, sumOf(mayHave.get(id) ?? new Map())) <= stock;
+  return { orderIds: [...ordered.keys()], units: ordered, mayCancel: saleIds.every(fits) };
 }
 
 /** Audits the histories on disk, so that the judgement can be repeated later. */
