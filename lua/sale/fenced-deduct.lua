@@ -1,8 +1,8 @@
 -- The write of a strategy with a lock: takes the units of one order, all or none, and records the order. The caller has checked,
 -- under its locks, that they are free and that the customer has no order; the fences reject a caller that has since lost a lease. What
--- is checked again here, late payments and stock cuts change without a lock.
+-- is checked again here, late payments, stock cuts and administrators change without a lock.
 --
--- KEYS 1 state         hash: epoch, extraUnits, and the newest fencing token of each lock and counter
+-- KEYS 1 state         hash: epoch, paused, extraUnits, and the newest fencing token of each lock and counter
 --      2 counters      hash that counts the units
 --      3 buyers        hash: user id -> "<order id> <reserved at>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
@@ -16,14 +16,15 @@
 -- Replies
 --   {'reserved', reserved at}
 --   {'held', reserved at, order id}   the customer has an order, this or another one; nothing was done
---   {'empty'}        a counter has fewer units; nothing was done
+--   {'empty'}        a counter has fewer units, or the sale is paused; nothing was done
 --   {'fenced'}       a later lease has read or written already; nothing was done
 --   {'not-loaded'}   the sale is not in Redis, or from another epoch; nothing was done
 --   {'late'}         the deadline has passed; nothing was done
 local userId, orderId = ARGV[1], ARGV[2]
-if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[4] then return {'not-loaded'} end
+local state = redis.call('HMGET', KEYS[1], 'epoch', 'paused')
+if state[1] ~= ARGV[4] then return {'not-loaded'} end
 --#include clock
-local isShort = false
+local isShort = state[2] == '1'
 for i = 6, #ARGV, 3 do
   local free = redis.call('HGET', KEYS[2], ARGV[i])
   if not free then return {'not-loaded'} end

@@ -28,8 +28,12 @@ local known = before == epoch
 local present = known and redis.call('HEXISTS', counters, segments > 0 and '0' or 'remaining') == 1
 -- Fences, too, are of an earlier epoch: Postgres, which numbers the leases of some locks, may have gone back.
 if not known then redis.call('DEL', state) end
-local startsMs, endsMs, paused, maxPerOrder = ARGV[3]:match('^(%S*) (%S*) (%S*) (%S*)$')
-redis.call('HSET', state, 'startsMs', startsMs, 'endsMs', endsMs, 'paused', paused, 'maxPerOrder', maxPerOrder, 'epoch', epoch)
+redis.call('HSET', state, 'epoch', epoch)
+-- Terms of a sale that is loaded may be newer than these (see sale/set-terms.lua); an earlier version loads it without all of them.
+if not present or redis.call('HEXISTS', state, 'maxPerOrder') == 0 then
+  local startsMs, endsMs, paused, maxPerOrder = ARGV[3]:match('^(%S*) (%S*) (%S*) (%S*)$')
+  redis.call('HSET', state, 'startsMs', startsMs, 'endsMs', endsMs, 'paused', paused, 'maxPerOrder', maxPerOrder)
+end
 
 if present then
   -- Additional segments start empty and borrow units.

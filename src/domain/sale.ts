@@ -28,7 +28,7 @@ export function freeUnits({ remaining }: Sale): number {
   return Math.max(0, remaining);
 }
 
-export const saleStates = ['scheduled', 'open', 'sold-out', 'ended'] as const;
+export const saleStates = ['scheduled', 'open', 'paused', 'sold-out', 'ended'] as const;
 /** The state of a sale at an instant. */
 export type SaleState = (typeof saleStates)[number];
 
@@ -43,8 +43,12 @@ export interface SaleQuery {
 }
 
 /** @param nowMs by the clock of the store that decides */
-export function stateOf(sale: Pick<Sale, 'startsAt' | 'endsAt' | 'remaining'>, nowMs: number): SaleState {
-  if (sale.startsAt !== null && nowMs < Date.parse(sale.startsAt)) return 'scheduled';
+export function stateOf(
+  sale: Pick<Sale, 'startsAt' | 'endsAt' | 'remaining' | 'paused'>,
+  nowMs: number,
+): SaleState {
   if (sale.endsAt !== null && nowMs >= Date.parse(sale.endsAt)) return 'ended';
+  if (sale.paused) return 'paused';
+  if (sale.startsAt !== null && nowMs < Date.parse(sale.startsAt)) return 'scheduled';
   return sale.remaining > 0 ? 'open' : 'sold-out';
 }

@@ -61,6 +61,8 @@ export const saleEventSchema = z
     remaining: z.int(),
     startsAt: dateTime.nullable(),
     endsAt: dateTime.nullable(),
+    paused: z.boolean(),
+    maxPerOrder: z.int(),
   })
   .meta({ id: 'SaleEvent', description: 'The data of one event' });
 

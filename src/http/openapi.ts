@@ -57,6 +57,20 @@ const salePaths: ZodOpenApiPathsObject = {
         ...failures('unknown-sale', ...STORES),
       },
     },
+    patch: {
+      operationId: 'changeSale',
+      summary: 'Change a sale, or pause it',
+      description:
+        'Once it is answered, no process sells by the old terms. Orders keep their price. A repeat changes nothing more.',
+      tags: ['Sales'],
+      security: admin,
+      requestParams: { path: salePath },
+      requestBody: body(s.saleChangesSchema),
+      responses: {
+        '200': json(a.saleSchema, 'The sale'),
+        ...failures(...BODY, ...ADMIN, 'unknown-sale', ...STORES),
+      },
+    },
   },
   '/sales/{saleId}/events': {
     get: {

@@ -65,6 +65,7 @@ ${data === undefined ? '' : `<script type="application/json" id="data">${asData(
 export const STATES: Readonly<Record<SaleState, readonly [tone: string, text: string]>> = {
   scheduled: ['warn', 'Opens soon'],
   open: ['good', 'On sale'],
+  paused: ['warn', 'Paused'],
   'sold-out': ['bad', 'Sold out'],
   ended: ['plain', 'Ended'],
 };

@@ -72,42 +72,60 @@ const instant = z.iso
 
 export const amount = z.int().meta({ description: 'In the smallest unit of CURRENCY, such as cents or yen' });
 
-const paymentWindow = z
-  .int()
-  .min(1)
-  .max(limits.maxPaymentWindowS)
-  .meta({ description: 'Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S' });
+/** What an administrator may change later. */
+const terms = z.strictObject({
+  name: text(limits.saleNameLength).trim().min(1).meta(portable),
+  priceCents: amount.min(0).max(limits.maxPriceCents),
+  startsAt: instant.nullable(),
+  endsAt: instant.nullable(),
+  maxPerOrder: z.int().min(1).max(limits.maxPerOrder).meta({ description: 'The most units of an order' }),
+  paymentWindowS: z
+    .int()
+    .min(1)
+    .max(limits.maxPaymentWindowS)
+    .nullable()
+    .meta({ description: 'Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S' }),
+});
+
+interface Terms {
+  readonly startsAt?: string | null | undefined;
+  readonly endsAt?: string | null | undefined;
+  readonly priceCents: number;
+  readonly maxPerOrder: number;
+}
+const isOrdered = ({ startsAt, endsAt }: Pick<Terms, 'startsAt' | 'endsAt'>) =>
+  !startsAt || !endsAt || startsAt < endsAt;
+const WINDOW = { path: ['endsAt'], error: 'must be later than startsAt' };
+const AMOUNT = {
+  path: ['maxPerOrder'],
+  error: `times priceCents must be at most ${limits.maxAmountCents}`,
+};
 
 export const newSaleSchema = z
   .strictObject({
-    name: text(limits.saleNameLength).trim().min(1).meta(portable),
+    ...terms.shape,
     stock: units.min(0),
-    priceCents: amount.min(0).max(limits.maxPriceCents),
-    startsAt: instant.nullish(),
-    endsAt: instant.nullish(),
-    maxPerOrder: z
-      .int()
-      .min(1)
-      .max(limits.maxPerOrder)
-      .default(1)
-      .meta({ description: 'The most units of an order' }),
-    paymentWindowS: paymentWindow.nullish(),
+    startsAt: terms.shape.startsAt.default(null),
+    endsAt: terms.shape.endsAt.default(null),
+    maxPerOrder: terms.shape.maxPerOrder.default(1),
+    paymentWindowS: terms.shape.paymentWindowS.default(null),
     spreadS: z
       .int()
       .min(0)
       .max(limits.tickets.maxSpreadS)
-      .optional()
+      .default(0)
       .meta({ description: 'Length of the lottery at the start, in seconds, for customers with tickets' }),
   })
-  .refine((sale) => !sale.startsAt || !sale.endsAt || sale.startsAt < sale.endsAt, {
-    path: ['endsAt'],
-    error: 'must be later than startsAt',
-  })
-  .refine((sale) => sale.priceCents * sale.maxPerOrder <= limits.maxAmountCents, {
-    path: ['maxPerOrder'],
-    error: `times priceCents must be at most ${limits.maxAmountCents}`,
-  })
+  .refine(isOrdered, WINDOW)
+  .refine((sale: Terms) => sale.priceCents * sale.maxPerOrder <= limits.maxAmountCents, AMOUNT)
   .meta({ id: 'NewSale' });
+
+export const saleChangesSchema = terms
+  .extend({ paused: z.boolean().meta({ description: 'A paused sale does not sell' }) })
+  .partial()
+  .refine(isOrdered, WINDOW)
+  .refine((changes) => Object.keys(changes).length > 0, 'must change something')
+  .meta({ id: 'SaleChanges' });
 
 export const ticketRequestSchema = z
   .strictObject({

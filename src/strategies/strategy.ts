@@ -41,6 +41,11 @@ export interface Strategy {
   readonly knownSoldOut?: KnownSoldOut;
   /** Prepares the strategy's store for a sale. Idempotent. Absent: nothing to prepare. */
   load?(sale: Sale): Promise<void>;
+  /**
+   * Takes over the terms of a sale (window, pause, limit) that Postgres has committed. Absent: it reads them in Postgres. Once it has
+   * resolved, no process decides by the old ones. @throws what Redis throws
+   */
+  setTerms?(sale: Sale): Promise<void>;
   /** Decides one attempt. Idempotent by order id: the same attempt takes one unit at most. */
   decide(attempt: Attempt): Promise<Decision>;
   /**

@@ -6,6 +6,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { redisNow } from '../../lab/audit/reader.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import {
   type Answer,
@@ -15,6 +16,7 @@ import {
   cancel,
   createSale,
   eventually,
+  patch,
   pay,
   post,
   users,
@@ -95,6 +97,7 @@ export function strategyContract(
       });
     if (safe && parts.core) selling();
     if (safe && parts.core) quantities();
+    if (parts.core) pausing();
     if (safe && parts.rest) disturbances();
   });
 
@@ -298,6 +301,71 @@ export function strategyContract(
       await expectSold(sale.id, 300, last);
     });
   }
+
+  function pausing(): void {
+    it('takes no unit after a pause in the middle of a rush, in either process, until it goes on', async () => {
+      const sale = await createSale(a.url, 100_000);
+      const answers: { readonly sentMs: number; readonly answer: Answer }[] = [];
+      let isOver = false;
+      const lane = async (n: number) => {
+        for (let i = 0; !isOver; i++) {
+          const sentMs = performance.now();
+          const answer = await attempt(either(n + i), sale.id, `lane-${n}-${i}`);
+          answers.push({ sentMs, answer });
+        }
+      };
+      const lanes = Array.from({ length: 16 }, (_, n) => lane(n));
+      const sold = () => answers.filter(({ answer }) => answer.status === 201).length;
+      await eventually(
+        async () => sold(),
+        (count) => count >= 30,
+      );
+      expect(await patch(`${a.url}/sales/${sale.id}`, { paused: true })).toMatchObject({
+        status: 200,
+        body: { paused: true },
+      });
+      const pausedMs = performance.now();
+      const before = store === 'redis' ? await freeInRedis(sale.id) : await now(sale.id);
+      const late = () => answers.filter(({ sentMs }) => sentMs > pausedMs);
+      await eventually(
+        async () => late(),
+        ({ length }) => length >= 64,
+      );
+      isOver = true;
+      await Promise.all(lanes);
+      for (const { answer } of late()) expect([409, 503]).toContain(answer.status);
+      const refused = late().filter(({ answer }) => answer.problem === 'sale-not-open');
+      expect(refused.length).toBeGreaterThan(late().length / 2);
+      for (const { answer } of refused) expect(answer.body.reason).toBe('paused');
+      if (store === 'postgres') expect(await now(sale.id)).toEqual(before);
+      else if (safe) expect(await freeInRedis(sale.id)).toBeGreaterThanOrEqual(before as number);
+      expect((await call(`${b.url}/sales/${sale.id}`)).body).toMatchObject({ paused: true });
+      await patch(`${b.url}/sales/${sale.id}`, { paused: false, maxPerOrder: 2 });
+      expect((await buy(a.url, sale.id, 'then', 2)).status).toBe(201);
+      if (safe) await expectSound(sale.id);
+    });
+
+    it('says that a sold-out sale is paused', async () => {
+      const sale = await createSale(a.url, 1);
+      await buy(a.url, sale.id, 'the-one');
+      for (const url of [a.url, b.url])
+        await eventually(
+          () => buy(url, sale.id, 'late'),
+          ({ problem }) => problem === 'sold-out',
+        );
+      await patch(`${a.url}/sales/${sale.id}`, { paused: true });
+      const seen = (url: string) => buy(url, sale.id, 'late');
+      for (const url of [a.url, b.url])
+        await eventually(
+          () => seen(url),
+          ({ body }) => body.reason === 'paused',
+        );
+      // A repeat still finds its order.
+      expect((await buy(b.url, sale.id, 'the-one')).status).toBe(200);
+    });
+  }
+
+  const freeInRedis = async (saleId: number) => (await redisNow(stores.redis, saleId)).remaining!;
 
   function overselling(): void {
     it.each([1, 5])('oversells under concurrent load, with orders of up to %i units', async (most) => {

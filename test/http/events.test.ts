@@ -162,9 +162,12 @@ it.each([
   ['sold-out', { endsAt: 2, remaining: 0 }],
   ['sold-out', { endsAt: 2, remaining: -3 }],
   ['ended', { endsAt: 1, remaining: 1 }],
-])('a sale is %s with %o', (state, { startsAt, endsAt, remaining }: Record<string, unknown>) => {
+  ['paused', { endsAt: 2, remaining: 1, paused: true }],
+  ['ended', { endsAt: 1, remaining: 1, paused: true }],
+])('a sale is %s with %o', (state, { startsAt, endsAt, remaining, paused }: Record<string, unknown>) => {
   const iso = (ms: unknown) => (ms === undefined ? null : new Date(ms as number).toISOString());
-  const sale = { startsAt: iso(startsAt), endsAt: iso(endsAt), remaining: remaining as number };
+  const window = { startsAt: iso(startsAt), endsAt: iso(endsAt) };
+  const sale = { ...window, remaining: remaining as number, paused: paused === true };
   expect(stateOf(sale, 1)).toBe(state);
 });
 

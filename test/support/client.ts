@@ -45,9 +45,12 @@ async function firstEvent({ body }: Response): Promise<string> {
   return '';
 }
 
-export function post(url: string, body: unknown): Promise<Answer> {
+export const post = (url: string, body: unknown): Promise<Answer> => send('POST', url, body);
+export const patch = (url: string, body: unknown): Promise<Answer> => send('PATCH', url, body);
+
+function send(method: string, url: string, body: unknown): Promise<Answer> {
   return call(url, {
-    method: 'POST',
+    method,
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify(body),
   });

@@ -26,3 +26,14 @@ CREATE INDEX "stock_units_order_id_idx" ON "stock_units" ("order_id") WHERE "ord
 CREATE FUNCTION take_if_they_fit(taken integer, quantity integer, free integer) RETURNS integer LANGUAGE sql IMMUTABLE
     RETURN taken + CASE WHEN quantity <= free - taken THEN quantity ELSE 0 END;
 CREATE AGGREGATE units_taken(quantity integer, free integer) (SFUNC = take_if_they_fit, STYPE = integer, INITCOND = '0');
+
+-- Returns 1 unless the sale is paused, and raises an error otherwise, which rolls the statement back. Used as before_deadline() is, by
+-- statements that take a unit before they lock the sale.
+CREATE FUNCTION unless_paused(paused boolean) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  IF paused THEN
+    RAISE EXCEPTION 'the sale was paused meanwhile' USING ERRCODE = 'ST003';
+  END IF;
+  RETURN 1;
+END
+$$;

@@ -75,6 +75,8 @@ const eventOf = (sale: Sale, nowMs: number) => ({
   remaining: sale.remaining,
   startsAt: sale.startsAt,
   endsAt: sale.endsAt,
+  paused: sale.paused,
+  maxPerOrder: sale.maxPerOrder,
 });
 
 /** `Retry-After` is the longest reconnection delay of a stream. */

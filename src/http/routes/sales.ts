@@ -1,19 +1,26 @@
-/** Sales: create, read, restock. */
+/** Sales: create, read, change, restock. */
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Sale } from '../../domain/sale.ts';
-import type { SaleTable } from '../../store/postgres/sales.ts';
+import type { SaleChanges, SaleTable } from '../../store/postgres/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
 import type { Administration } from '../admin.ts';
 import { outcomeUnread, ProblemError } from '../problems.ts';
 import type { Reads } from '../reads.ts';
 import { parse } from '../requests.ts';
-import { newSaleSchema, pageQuerySchema, restockSchema, saleIdSchema } from '../schemas.ts';
+import {
+  newSaleSchema,
+  pageQuerySchema,
+  restockSchema,
+  saleChangesSchema,
+  saleIdSchema,
+} from '../schemas.ts';
 
 export interface SaleContext {
   readonly sales: SaleTable;
   readonly reads: Reads;
   readonly strategy: Strategy;
+  readonly onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void;
 }
 
 /** Requests that share a read share its text. */
@@ -25,18 +32,12 @@ function textOf(page: readonly Sale[]): string {
   return text;
 }
 
-export function saleRoutes({ sales, reads, strategy }: SaleContext, admin: Administration): Router {
+export function saleRoutes({ sales, reads, strategy, onError }: SaleContext, admin: Administration): Router {
   const router = Router();
 
   router.post('/sales', ...admin.act(limits.bodyBytes), async (req, res) => {
     const given = parse(newSaleSchema, req.body, 'body');
-    const sale = await sales.create({
-      ...given,
-      startsAt: given.startsAt ?? null,
-      endsAt: given.endsAt ?? null,
-      spreadS: given.spreadS ?? 0,
-      paymentWindowS: given.paymentWindowS ?? null,
-    });
+    const sale = await sales.create(given);
     await strategy.load?.(sale);
     res.status(201).location(`/sales/${sale.id}`).json(sale);
   });
@@ -58,6 +59,24 @@ export function saleRoutes({ sales, reads, strategy }: SaleContext, admin: Admin
     const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
     const sale = await reads.sales.get(saleId);
     if (sale === null) throw unknownSale(saleId);
+    res.json(sale);
+  });
+
+  router.patch('/sales/:saleId', ...admin.act(limits.bodyBytes), async (req, res) => {
+    const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
+    const changes = parse(saleChangesSchema, req.body, 'body') as SaleChanges;
+    const sale = await sales.change(saleId, changes);
+    if (sale === null) throw unknownSale(saleId);
+    if (sale === 'invalid') {
+      const detail = `Sale ${saleId} would end before it begins, or an order would cost more than ${limits.maxAmountCents}.`;
+      throw new ProblemError('invalid-request', detail);
+    }
+    try {
+      await strategy.setTerms?.(sale);
+    } catch (error) {
+      onError(error, { method: req.method, path: req.path });
+      throw outcomeUnread(res); // Postgres has it; the reaper brings it to Redis
+    }
     res.json(sale);
   });
 

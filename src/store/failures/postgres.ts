@@ -25,6 +25,7 @@ const CONFLICTS = new Map([
   ['40001', 'serialization-failure'],
   ['40P01', 'deadlock'],
   ['ST001', 'deadline-passed'], // by before_deadline
+  ['ST003', 'paused-meanwhile'], // by unless_paused
 ]);
 const REASONS = new Map([
   ['55P03', 'lock-timeout'],

@@ -50,6 +50,12 @@ const COUNT_BY_SALE = `
   FROM (SELECT sale_id, sum(quantity)::int AS units FROM placed GROUP BY sale_id ORDER BY sale_id) AS c
   WHERE sales.id = c.sale_id`;
 
+/** The same, and fails if a sale was paused meanwhile. */
+export const COUNT_UNLESS_PAUSED = COUNT_BY_SALE.replace(
+  'before_deadline($6)',
+  'before_deadline($6) * unless_paused(paused)',
+);
+
 /** The epochs in which orders of a sale were reserved: $7 sale ids, $8 an epoch for each. */
 const RESERVED_IN =
   'ARRAY(SELECT epoch FROM unnest($7::int[], $8::int[]) AS r (sale_id, epoch) WHERE r.sale_id = sales.id)';

@@ -1,6 +1,7 @@
 /** Sales: rarely read and changed, so through Prisma where its own operations suffice. */
 import type { Sale, SaleQuery } from '../../domain/sale.ts';
 import { Prisma, type Sale as SaleRow } from '../../generated/prisma/client.ts';
+import { classifyPostgresError } from '../failures/postgres.ts';
 import type { PostgresStore } from './pool.ts';
 
 export interface NewSale {
@@ -14,8 +15,18 @@ export interface NewSale {
   readonly paymentWindowS?: number | null;
 }
 
+/** What an administrator may change; what is left out stays. */
+export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'>> {
+  readonly paused?: boolean;
+}
+
 export interface SaleTable {
   create(sale: NewSale): Promise<Sale>;
+  /**
+   * Changes a sale, at once for every statement that locks its row afterwards.
+   * @returns null when it does not exist; `invalid`: its window would end before it begins, or an order be too dear
+   */
+  change(saleId: number, changes: SaleChanges): Promise<Sale | 'invalid' | null>;
   get(saleId: number): Promise<Sale | null>;
   /** A sale, and the secret seed of its lottery. */
   getWithSeed(saleId: number): Promise<{ readonly sale: Sale; readonly seed: string } | null>;
@@ -40,6 +51,18 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
   return {
     async create(data) {
       return toSale(await prisma.sale.create({ data }));
+    },
+    async change(saleId, changes) {
+      try {
+        // The version: `optimistic` compares it.
+        const data = { ...changes, version: { increment: 1 } };
+        const [row] = await prisma.sale.updateManyAndReturn({ where: { id: saleId }, data });
+        return row === undefined ? null : toSale(row);
+      } catch (error) {
+        const failure = classifyPostgresError(error);
+        if (failure.kind === 'rejected' && BOUNDS.has(failure.constraint ?? '')) return 'invalid';
+        throw error;
+      }
     },
     async get(saleId) {
       const row = await prisma.sale.findUnique({ where: { id: saleId } });
@@ -96,8 +119,10 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
   };
 }
 
+const BOUNDS: ReadonlySet<string> = new Set(['sales_window_in_order', 'sales_amount_bounded']);
+
 /** `stateOf` in SQL. */
-const STATE = Prisma.sql`CASE WHEN starts_at > now() THEN 'scheduled' WHEN ends_at <= now() THEN 'ended'
+const STATE = Prisma.sql`CASE WHEN ends_at <= now() THEN 'ended' WHEN paused THEN 'paused' WHEN starts_at > now() THEN 'scheduled'
   WHEN sold < stock THEN 'open' ELSE 'sold-out' END`;
 
 const COLUMNS = Prisma.sql`id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",

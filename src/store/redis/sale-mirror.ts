@@ -95,7 +95,7 @@ export interface SaleMirror {
   /** Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua. */
   restock(saleId: number, units: number, restock?: string): Promise<number | null>;
   snapshot(saleId: number): Promise<MirrorSnapshot | null>;
-  /** Takes over window, pause and limit of a sale that may have been changed in Postgres. A sale that is not in Redis is left alone. */
+  /** Takes over window, pause and limit of a sale that were changed in Postgres. A sale that is not in Redis is loaded. */
   setTerms(sale: Sale): Promise<void>;
   /** A digest of each sale, in their order. */
   scan(saleIds: readonly number[]): Promise<readonly SaleDigest[]>;
@@ -273,7 +273,9 @@ export function createSaleMirror(
       ),
     snapshot: async (saleId) => scripts.snapshot(keys(saleId), await epochOf(saleId)),
     async setTerms(sale) {
-      await scripts.setTerms(keys(sale.id), termsOf(sale), await epochOf(sale.id));
+      // After a load by another process, which may have read them before the change, they are set again.
+      while (!(await scripts.setTerms(keys(sale.id), termsOf(sale), await epochOf(sale.id))))
+        if (await this.load(sale)) return;
     },
     async repair(saleId, seen, remaining) {
       const copy = await copyBuyers(saleId, orders.buyers(saleId, BUYERS_PAGE));

@@ -286,7 +286,7 @@ function changeScripts(redis: Redis) {
   const load = defineScript<number>(redis, 'sale/load', 7);
   const applyChange = defineScript<number>(redis, 'sale/apply-change', 4);
   const restock = defineScript(redis, 'sale/restock', 3);
-  const setTerms = defineScript(redis, 'sale/set-terms', 1);
+  const setTerms = defineScript<number>(redis, 'sale/set-terms', 1);
 
   return {
     /**
@@ -327,9 +327,9 @@ function changeScripts(redis: Redis) {
       return reply < 0 ? null : reply;
     },
 
-    setTerms: async ({ state }: SaleKeys, terms: string, epoch: number): Promise<void> => {
-      await setTerms(state, terms, epoch);
-    },
+    /** @returns false: the sale is not in Redis, or from another epoch */
+    setTerms: async ({ state }: SaleKeys, terms: string, epoch: number): Promise<boolean> =>
+      (await setTerms(state, terms, epoch)) === 1,
 
     /**
      * @param number of the restock, which is applied once however often it is sent

@@ -93,6 +93,7 @@ export function redisStrategy(
     mirror,
     maxBatch: 1,
     load: (sale) => loadQuietly(context, mirror, sale),
+    setTerms: (sale) => mirror.setTerms(sale),
     async decide(attempt) {
       const untilMs = claimEndMs();
       const hasReplicas = redis.watchReplication(mirror.keys(attempt.saleId).state);

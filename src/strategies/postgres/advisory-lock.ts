@@ -9,7 +9,12 @@
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
-import { countSold, insertOrder, lockNumber, readSaleAndOrders } from '../../store/postgres/purchases.ts';
+import {
+  countSoldIfFree,
+  insertOrder,
+  lockNumber,
+  readSaleAndOrders,
+} from '../../store/postgres/purchases.ts';
 import { accepted, outcomeOf, postgresStrategy, RETRY, type TryResult } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
@@ -31,8 +36,9 @@ export function create(context: StrategyContext): Strategy {
       if (decision.kind !== 'retry') return { commit: false, value: decision };
       if (!(await insertOrder(client, attempt, context.paymentWindowS)))
         return { commit: false, value: RETRY };
-      await countSold(client, attempt);
-      return { commit: true, value: accepted(attempt) };
+      // The sale's row is not locked before: it may have been paused since.
+      const sold = await countSoldIfFree(client, attempt);
+      return sold ? { commit: true, value: accepted(attempt) } : { commit: false, value: RETRY };
     });
   return postgresStrategy(context, description, decide, 'customer');
 }

@@ -20,7 +20,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { afterWrite, UNREAD } from '../../store/failures/postgres.ts';
-import { IS_OPEN, insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
+import {
+  COUNT_UNLESS_PAUSED,
+  IS_OPEN,
+  insertOrders,
+  ONE_ORDER,
+  placeOne,
+} from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { stockUnits } from '../../store/postgres/stock-units.ts';
@@ -57,6 +63,7 @@ const takeUnits = (name: string, locked: '' | 'SKIP LOCKED') =>
       RETURNING 1
     )`,
     rows: `${ONE_ORDER} AND EXISTS (SELECT FROM taken)`,
+    count: COUNT_UNLESS_PAUSED,
   });
 const SKIPPING = takeUnits('take-units', 'SKIP LOCKED');
 const WAITING = takeUnits('take-units-waiting', '');

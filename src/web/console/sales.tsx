@@ -3,9 +3,10 @@ import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { type SaleState, stateOf } from '../../domain/sale.ts';
 import type { Answer, Sale } from '../ui/api.ts';
-import { clock, count, currency, currencyCode, dateTime, money } from '../ui/format.ts';
-import { Bar, Command, Field, Notice, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
+import { clock, count, dateTime, money } from '../ui/format.ts';
+import { Bar, Command, Notice, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
+import { SaleForm } from './sale-form.tsx';
 import { asAdmin } from './token.ts';
 
 type Auth = 'none' | 'jwt';
@@ -58,10 +59,10 @@ async function refresh(): Promise<void> {
 let wanted = '';
 
 /** Sends a change, unless one is in progress. @returns the sale; null: it was not sent, or failed */
-async function act(at: Place, path: string, body: object): Promise<Sale | null> {
+async function act(at: Place, path: string, body: object, method?: 'PATCH'): Promise<Sale | null> {
   if (acting.value !== null) return null;
   acting.value = at;
-  const answer = await asAdmin<Sale>(path, body);
+  const answer = await asAdmin<Sale>(path, body, method);
   await failed(at, answer);
   acting.value = null;
   return answer.kind === 'ok' ? answer.body : null;
@@ -178,6 +179,7 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
             <StatePill state={state} />
             <span class="label">
               no. {sale.id} · {money(sale.priceCents)}
+              {sale.maxPerOrder > 1 && ` · up to ${sale.maxPerOrder} an order`}
               {state === 'scheduled' && ` · opens in ${clock(Date.parse(sale.startsAt!) - now.value)}`}
             </span>
           </span>
@@ -199,9 +201,22 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
         <button type="button" class="slim" disabled={audit === 'running'} onClick={() => runAudit(sale.id)}>
           {audit === 'running' ? 'Auditing…' : 'Audit'}
         </button>
+        {state !== 'ended' && (
+          <button
+            type="button"
+            class="slim"
+            aria-disabled={acting.value !== null}
+            onClick={() =>
+              change(sale, { paused: !sale.paused }, sale.paused ? 'The sale goes on' : 'The sale is paused')
+            }
+          >
+            {sale.paused ? 'Resume' : 'Pause'}
+          </button>
+        )}
       </div>
       <ResultAt place={sale.id} />
       <div aria-live="polite">{audit !== undefined && audit !== 'running' && <Verdict {...audit} />}</div>
+      <ChangeSale sale={sale} />
       <details>
         <summary>Load test</summary>
         {auth === 'none' ? (
@@ -309,61 +324,34 @@ function Verdict({ agrees, differences, isMirrored, auditedAt }: Audit) {
 const loadOn = (saleId: number) =>
   `npx autocannon -c 64 -a 2000 -I -m POST -H 'Content-Type: application/json' \\\n  -b '{"userId":"user-[<id>]"}' ${location.origin}/sales/${saleId}/orders`;
 
-const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-/** How many of the smallest units are one unit of the currency. */
-const unit = 10 ** currency.digits;
-
 function NewSale() {
   return (
-    <form
-      class="new-sale"
-      onSubmit={async (event) => {
-        event.preventDefault();
-        const given = new FormData(event.currentTarget);
-        const instant = (name: string) => {
-          const text = String(given.get(name));
-          return text === '' ? {} : { [name]: new Date(text).toISOString() };
-        };
-        const sale = {
-          name: String(given.get('name')),
-          stock: Number(given.get('stock')),
-          priceCents: Math.round(Number(given.get('price')) * unit),
-          ...instant('startsAt'),
-          ...instant('endsAt'),
-        };
+    <SaleForm
+      label="Create the sale"
+      onSubmit={async (sale) => {
         const created = await act('new', '/sales', sale);
         if (created === null) return;
         isCreating.value = false;
         const title = `Sale no. ${created.id} is created`;
         result.value = { at: created.id, tone: 'good', title };
       }}
-    >
-      <Field label="Name">
-        <input name="name" required maxLength={200} />
-      </Field>
-      <Field label="Units">
-        <input name="stock" type="number" min={0} max={2_147_483_647} required defaultValue="100" />
-      </Field>
-      <Field label={currencyCode === '' ? 'Price' : `Price (${currencyCode})`}>
-        <input
-          name="price"
-          type="number"
-          min={0}
-          max={1_000_000_000 / unit}
-          step={1 / unit}
-          required
-          defaultValue={(49).toFixed(currency.digits)}
-        />
-      </Field>
-      <Field label="Opens" hint={`Empty: at once. Time in ${zone}`}>
-        <input name="startsAt" type="datetime-local" step={1} />
-      </Field>
-      <Field label="Ends" hint={`Empty: never. Time in ${zone}`}>
-        <input name="endsAt" type="datetime-local" step={1} />
-      </Field>
-      <button type="submit" class="primary" aria-disabled={acting.value !== null}>
-        Create the sale
-      </button>
-    </form>
+    />
   );
 }
+
+/** Changes that hold at once: a pause, and the terms of a sale. */
+async function change(sale: Sale, changes: object, title: string): Promise<void> {
+  const changed = await act(sale.id, `/sales/${sale.id}`, changes, 'PATCH');
+  if (changed !== null) result.value = { at: sale.id, tone: 'good', title };
+}
+
+const ChangeSale = ({ sale }: { sale: Sale }) => (
+  <details>
+    <summary>Change</summary>
+    <SaleForm
+      sale={sale}
+      label="Save the changes"
+      onSubmit={(changes) => change(sale, changes, 'The sale is changed')}
+    />
+  </details>
+);

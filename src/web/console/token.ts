@@ -9,5 +9,5 @@ export function forget(): void {
 }
 
 /** Sends a request with the administrator's token. */
-export const asAdmin = <T>(path: string, body?: object): Promise<Answer<T>> =>
-  ask<T>(path, { token: token.value, ...(body === undefined ? {} : { body }) });
+export const asAdmin = <T>(path: string, body?: object, method?: 'PATCH'): Promise<Answer<T>> =>
+  ask<T>(path, { token: token.value, ...(body && { body }), ...(method && { method }) });

@@ -12,7 +12,7 @@ const REFRESH_MS = 5_000;
 const sales = signal<readonly Sale[] | null>(null);
 
 /** Order of the list: open, scheduled, sold out, ended; newest first within each. */
-const RANK = { open: 0, scheduled: 1, 'sold-out': 2, ended: 3 };
+const RANK = { open: 0, scheduled: 1, paused: 2, 'sold-out': 3, ended: 4 };
 
 export interface ListData {
   readonly sales: readonly Sale[];

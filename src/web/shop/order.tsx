@@ -15,6 +15,7 @@ import {
   persist,
   purchase,
   stop,
+  units,
   type WaitReason,
   wasWaiting,
 } from './purchase.ts';
@@ -101,9 +102,12 @@ function BuyForm(props: Props) {
   // With tickets, a turn is drawn before the start, so visitors may enter early.
   const canWait = auth === 'jwt' && state === 'scheduled';
   const isOpen = state === 'open' || canWait;
+  const most = Math.max(1, Math.min(sale.maxPerOrder, sale.remaining));
+  const asked = Math.min(units.value, most);
   const label = {
     scheduled: canWait ? 'Enter the waiting room' : 'Not open yet',
-    open: `Buy for ${money(sale.priceCents)}`,
+    open: `Buy for ${money(sale.priceCents * asked)}`,
+    paused: 'Paused',
     'sold-out': 'Sold out',
     ended: 'This sale has ended',
   }[state];
@@ -114,11 +118,13 @@ function BuyForm(props: Props) {
         event.preventDefault();
         const given = String(new FormData(event.currentTarget).get('customer') ?? identity.value).trim();
         if (given !== identity.value && !isBusy) become(given);
+        if (!isBusy) units.value = asked;
         if (isOpen) void buy(props);
       }}
     >
       <h2 tabIndex={-1}>Your order</h2>
       <Customer auth={auth} isFixed={isBusy} />
+      {sale.maxPerOrder > 1 && <Stepper most={most} value={asked} isFixed={isBusy || !isOpen} />}
       <button type="submit" class="primary large" disabled={!isOpen} aria-disabled={isBusy}>
         {isBusy ? 'One moment…' : label}
       </button>
@@ -128,7 +134,11 @@ function BuyForm(props: Props) {
         </p>
       )}
       {state === 'open' && kind === 'idle' && (
-        <p class="small soft">One per customer, even if you press twice.</p>
+        <p class="small soft">
+          {sale.maxPerOrder === 1
+            ? 'One per customer, even if you press twice.'
+            : `One order per customer, of at most ${sale.maxPerOrder}, even if you press twice.`}
+        </p>
       )}
     </form>
   );
@@ -215,6 +225,29 @@ function Progress({ purchase: state, auth, sale }: { purchase: Purchase; auth: A
   }
 }
 
+/** How many units, from one to the most that an order may have now. */
+function Stepper({ most, value, isFixed }: { most: number; value: number; isFixed: boolean }) {
+  const step = (by: number, label: string) => (
+    <button
+      type="button"
+      class="slim"
+      aria-label={label}
+      disabled={isFixed || value + by < 1 || value + by > most}
+      onClick={() => (units.value = value + by)}
+    >
+      {by < 0 ? '−' : '+'}
+    </button>
+  );
+  return (
+    <fieldset class="row">
+      <legend class="small">Units</legend>
+      {step(-1, 'One unit less')}
+      <output aria-live="polite">{value}</output>
+      {step(1, 'One unit more')}
+    </fieldset>
+  );
+}
+
 function Refused({
   problem,
   auth,
@@ -231,7 +264,19 @@ function Refused({
           Another customer got the last unit. You were not charged.
         </Notice>
       );
+    case 'not-enough-units':
+      return (
+        <Notice tone="warn" title={`Only ${problem.body.remaining} left`}>
+          You were not charged. Choose fewer, and try once more.
+        </Notice>
+      );
     case 'sale-not-open':
+      if (problem.body.reason === 'paused')
+        return (
+          <Notice tone="warn" title="The sale is paused">
+            You were not charged. Try again when it goes on.
+          </Notice>
+        );
       return problem.body.reason === 'ended' ? (
         <Notice tone="bad" title="The sale has ended">
           You were not charged.
@@ -276,9 +321,10 @@ function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPa
         <Pill tone={tone}>{text}</Pill>
       </div>
       <dl class="facts">
-        <Fact term="To pay" text={isPending ? money(mine.priceCents) : money(0)} />
+        <Fact term="To pay" text={isPending ? money(mine.amountCents) : money(0)} />
         {isPending && <Fact term="Pay within" text={isOver ? 'the time is over' : clock(leftMs)} />}
-        {!isPending && <Fact term="Paid" text={money(mine.priceCents)} />}
+        {!isPending && <Fact term="Paid" text={money(mine.amountCents)} />}
+        {mine.quantity > 1 && <Fact term="Units" text={String(mine.quantity)} />}
         <Fact term="Customer" text={mine.userId} />
         <Fact term="Order" text={mine.orderId} isCode />
       </dl>
@@ -291,7 +337,7 @@ function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPa
               disabled={change.value.isPending || isOver}
               onClick={() => pay(mine)}
             >
-              Pay {money(mine.priceCents)} (demo)
+              Pay {money(mine.amountCents)} (demo)
             </button>
           ) : (
             <p class="small soft">
@@ -319,25 +365,25 @@ function Closed({ order: { status }, isOpen }: { order: Order; isOpen: boolean }
   if (status === 'refund-due')
     return (
       <Notice tone="warn" title="Your payment came too late">
-        You will get a refund. The unit was no longer reserved for you.
+        You will get a refund. It was no longer reserved for you.
       </Notice>
     );
   return status === 'expired' ? (
     <Notice tone="warn" title="Your order expired">
-      It was not paid in time, so its unit is no longer reserved. {next}
+      It was not paid in time, so nothing is reserved any more. {next}
     </Notice>
   ) : (
     <Notice tone="plain" title="Your order is cancelled">
-      Its unit is no longer reserved for you. {next}
+      Nothing is reserved for you any more. {next}
     </Notice>
   );
 }
 
 /** Sends the notification of a payment provider; its id makes it idempotent. */
-const pay = ({ orderId, priceCents }: Order) =>
+const pay = ({ orderId, amountCents }: Order) =>
   changed(() =>
     ask('/payments/notifications', {
-      body: { notificationId: `demo-${orderId}`, orderId, amountCents: priceCents },
+      body: { notificationId: `demo-${orderId}`, orderId, amountCents },
     }),
   );
 

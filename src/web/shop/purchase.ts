@@ -16,6 +16,9 @@ import { type Answer, ask, type PlacedOrder, type Problem, type Ticket } from '.
 import { pause, serverNow } from '../ui/time.ts';
 import { type Auth, findOrder, identity } from './customer.ts';
 
+/** Units that the visitor asks for. */
+export const units = signal(1);
+
 export type WaitReason = 'busy' | 'limit' | 'unknown' | 'turn';
 
 export type Purchase =
@@ -84,6 +87,7 @@ const forgetWaiting = (): void => sessionStorage.removeItem(WAITING);
 export async function buy(buyer: Buyer): Promise<void> {
   if (isInProgress(purchase.value)) return;
   const own = ++attempt;
+  const quantity = units.value;
   const set = (next: Purchase) => {
     if (own === attempt) purchase.value = next;
   };
@@ -111,7 +115,7 @@ export async function buy(buyer: Buyer): Promise<void> {
       } else step = await settle(given);
     } else {
       doubt = { buyer, sentMs: serverNow() };
-      const answer: Answer<PlacedOrder> = await order(buyer, ticket);
+      const answer: Answer<PlacedOrder> = await order(buyer, ticket, quantity);
       if (answer.kind === 'problem' && answer.slug === 'invalid-ticket' && tries < 4) {
         ticket = null;
         step = { why: 'busy', ms: BUSY_MS };
@@ -129,10 +133,14 @@ export async function buy(buyer: Buyer): Promise<void> {
   }
 }
 
-/** Every retry sends the same request. With a ticket the service ignores the body: the ticket names the customer. */
-const order = ({ saleId, auth }: Buyer, ticket: Ticket | null): Promise<Answer<PlacedOrder>> =>
+/** Every retry sends the same request. With a ticket, the ticket names the customer. */
+const order = (
+  { saleId, auth }: Buyer,
+  ticket: Ticket | null,
+  quantity: number,
+): Promise<Answer<PlacedOrder>> =>
   ask<PlacedOrder>(`/sales/${saleId}/orders`, {
-    body: { userId: auth === 'jwt' ? 'me' : identity.value },
+    body: { userId: auth === 'jwt' ? 'me' : identity.value, quantity },
     ...(ticket === null ? {} : { token: ticket.ticket }),
   });
 

@@ -34,18 +34,19 @@ export type Answer<T> =
   | { readonly kind: 'lost' };
 
 export interface RequestOptions {
-  /** A body makes it a POST. */
+  /** A body makes it a POST, unless another method is named. */
   readonly body?: object;
+  readonly method?: 'PATCH';
   readonly token?: string;
 }
 
 /** Longer than the slowest response of the service. */
 const TIMEOUT_MS = 12_000;
 
-export async function ask<T>(path: string, { body, token }: RequestOptions = {}): Promise<Answer<T>> {
+export async function ask<T>(path: string, { body, token, method }: RequestOptions = {}): Promise<Answer<T>> {
   try {
     const response = await fetch(path, {
-      method: body === undefined ? 'GET' : 'POST',
+      method: method ?? (body === undefined ? 'GET' : 'POST'),
       headers: {
         ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
         ...bearer(token),

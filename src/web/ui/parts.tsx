@@ -13,6 +13,7 @@ export function Pill({ tone, children }: { tone: Tone; children: ComponentChildr
 const STATES: Readonly<Record<SaleState, readonly [Tone, string]>> = {
   scheduled: ['warn', 'Opens soon'],
   open: ['good', 'On sale'],
+  paused: ['warn', 'Paused'],
   'sold-out': ['bad', 'Sold out'],
   ended: ['plain', 'Ended'],
 };
