@@ -1,7 +1,8 @@
-/** Responses in the OpenAPI document: one schema for each problem, and the headers that come with it. */
+/** What the paths of the OpenAPI document share: responses, with one schema for each problem and its headers, and who may send what. */
 import { z } from 'zod';
 import type { ZodOpenApiResponseObject } from 'zod-openapi';
 import { type Problem, type ProblemSlug, problems } from './problems.ts';
+import { saleIdSchema } from './schemas.ts';
 
 const retryAfter = z.int().min(0).meta({ description: 'Seconds until a repeat may succeed' });
 const limited = z.string().optional().meta({
@@ -122,3 +123,17 @@ export const nextPage = (path: string) =>
     .string()
     .optional()
     .meta({ description: `With a next page: \`<${path}?before=…>; rel="next"\`` });
+
+export const body = (schema: z.ZodType) => ({ required: true, content: { 'application/json': { schema } } });
+
+/** Any route that uses a store may answer with these and `Retry-After`. */
+export const STORES: ProblemSlug[] = ['busy', 'unknown-outcome'];
+export const BODY: ProblemSlug[] = ['too-large', 'unsupported-media-type'];
+/** `not-found`: with ADMIN_PORT, on the other port. */
+export const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'not-found'];
+export const CUSTOMER: ProblemSlug[] = ['unauthorized'];
+export const admin = [{ adminToken: [] }, {}];
+export const customer = [{ customerToken: [] }, { adminToken: [] }, {}];
+export const anyone: [] = [];
+export const ticket = [{ ticket: [] }, {}];
+export const salePath = z.object({ saleId: saleIdSchema });

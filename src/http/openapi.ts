@@ -2,122 +2,27 @@
 import { z } from 'zod';
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi';
 import * as a from './answer-schemas.ts';
-import { events, failures, json, location, nextPage } from './openapi-responses.ts';
-import type { ProblemSlug } from './problems.ts';
+import {
+  ADMIN,
+  admin,
+  anyone,
+  BODY,
+  body,
+  CUSTOMER,
+  customer,
+  events,
+  failures,
+  json,
+  location,
+  nextPage,
+  STORES,
+  salePath,
+  ticket,
+} from './openapi-responses.ts';
+import { salePaths } from './openapi-sales.ts';
 import * as s from './schemas.ts';
 
-const body = (schema: z.ZodType) => ({ required: true, content: { 'application/json': { schema } } });
-
-/** Any route that uses a store may answer with these and `Retry-After`. */
-const STORES: ProblemSlug[] = ['busy', 'unknown-outcome'];
-const BODY: ProblemSlug[] = ['too-large', 'unsupported-media-type'];
-/** `not-found`: with ADMIN_PORT, on the other port. */
-const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'not-found'];
-const CUSTOMER: ProblemSlug[] = ['unauthorized'];
-const admin = [{ adminToken: [] }, {}];
-const customer = [{ customerToken: [] }, { adminToken: [] }, {}];
-const anyone: [] = [];
-const ticket = [{ ticket: [] }, {}];
-const salePath = z.object({ saleId: s.saleIdSchema });
 const userPath = z.object({ userId: s.userIdSchema });
-const salePaths: ZodOpenApiPathsObject = {
-  '/sales': {
-    get: {
-      operationId: 'listSales',
-      summary: 'Sales, newest first',
-      tags: ['Sales'],
-      security: anyone,
-      requestParams: { query: s.pageQuerySchema },
-      responses: {
-        '200': json(z.array(a.saleSchema), 'Sales', { Link: nextPage('/sales') }),
-        ...failures(...STORES),
-      },
-    },
-    post: {
-      operationId: 'createSale',
-      summary: 'Create a sale',
-      tags: ['Sales'],
-      security: admin,
-      requestBody: body(s.newSaleSchema),
-      responses: {
-        '201': json(a.saleSchema, 'The sale', location('sale')),
-        ...failures(...BODY, ...ADMIN, ...STORES),
-      },
-    },
-  },
-  '/sales/{saleId}': {
-    get: {
-      operationId: 'getSale',
-      summary: 'One sale',
-      tags: ['Sales'],
-      security: anyone,
-      requestParams: { path: salePath },
-      responses: {
-        '200': json(a.saleSchema, 'The sale'),
-        ...failures('unknown-sale', ...STORES),
-      },
-    },
-    patch: {
-      operationId: 'changeSale',
-      summary: 'Change a sale, or pause it',
-      description:
-        'Once it is answered, no process sells by the old terms. Orders keep their price. A repeat changes nothing more.',
-      tags: ['Sales'],
-      security: admin,
-      requestParams: { path: salePath },
-      requestBody: body(s.saleChangesSchema),
-      responses: {
-        '200': json(a.saleSchema, 'The sale'),
-        ...failures(...BODY, ...ADMIN, 'unknown-sale', ...STORES),
-      },
-    },
-  },
-  '/sales/{saleId}/events': {
-    get: {
-      operationId: 'streamSale',
-      summary: 'Stream the stock of a sale: server-sent events',
-      description:
-        'The first event is sent immediately, further ones after each change; the last one is repeated after 5 seconds without a change. A slow client may miss intermediate events but always receives the latest.',
-      tags: ['Sales'],
-      security: anyone,
-      requestParams: { path: salePath },
-      responses: {
-        '200': events(a.saleEventSchema, 'A stream; it ends when the service stops'),
-        ...failures('unknown-sale', ...STORES),
-      },
-    },
-  },
-  '/sales/{saleId}/audit': {
-    get: {
-      operationId: 'auditSale',
-      summary: 'Compare the stores for one sale',
-      description:
-        'The comparison of `npm run reconcile -- --check`. A difference counts only if it persists for 3 seconds, so the response may take that long.',
-      tags: ['Sales'],
-      security: admin,
-      requestParams: { path: salePath },
-      responses: {
-        '200': json(a.auditSchema, 'The differences'),
-        ...failures(...ADMIN, 'unknown-sale', ...STORES),
-      },
-    },
-  },
-  '/sales/{saleId}/restock': {
-    post: {
-      operationId: 'restockSale',
-      summary: 'Add units, or remove unsold ones',
-      tags: ['Sales'],
-      security: admin,
-      requestParams: { path: salePath },
-      requestBody: body(s.restockSchema),
-      responses: {
-        '200': json(a.saleSchema, 'The sale'),
-        ...failures(...BODY, ...ADMIN, 'unknown-sale', 'below-sold', ...STORES),
-      },
-    },
-  },
-};
-
 const ticketPaths: ZodOpenApiPathsObject = {
   '/sales/{saleId}/tickets': {
     post: {

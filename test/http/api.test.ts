@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { attempt, call, createSale, post } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { contentsOf, openTestStores, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
 let service: TestService;
@@ -20,14 +20,7 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-/** Sales, orders and points in the database, as one text. */
-async function everything(): Promise<string> {
-  const tables = ['sales', 'orders', 'points_entries'];
-  const rows = await Promise.all(
-    tables.map((table) => stores.sql.query(`SELECT * FROM ${table} ORDER BY id`)),
-  );
-  return JSON.stringify(rows.map((result) => result.rows));
-}
+const everything = () => contentsOf(stores);
 
 const json = { 'content-type': 'application/json' };
 
@@ -307,6 +300,7 @@ describe('the service', () => {
       'get /strategies',
       'get /tasks',
       'get /users/{userId}/points',
+      'patch /sales/{saleId}',
       'post /orders/{orderId}/cancel',
       'post /payments/notifications',
       'post /sales',

@@ -20,6 +20,7 @@ type Request = readonly [path: string, body?: object];
 export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'get /sales': () => [['/sales']],
   'post /sales': () => [['/sales', { name: 'new', stock: 1, priceCents: 1 }]],
+  'patch /sales/{saleId}': ({ saleId }) => [[`/sales/${saleId}`, { paymentWindowS: 900 }]],
   'get /sales/{saleId}': ({ saleId }) => [[`/sales/${saleId}`]],
   'get /sales/{saleId}/events': ({ saleId }) => [[`/sales/${saleId}/events`]],
   'post /sales/{saleId}/restock': ({ saleId }) => [

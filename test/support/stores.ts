@@ -141,3 +141,10 @@ async function takeRedisDatabase(): Promise<Place> {
     },
   };
 }
+
+/** Sales, orders and points in the database, as one text. */
+export async function contentsOf({ sql }: Pick<TestStores, 'sql'>): Promise<string> {
+  const tables = ['sales', 'orders', 'points_entries'];
+  const rows = await Promise.all(tables.map((table) => sql.query(`SELECT * FROM ${table} ORDER BY id`)));
+  return JSON.stringify(rows.map((result) => result.rows));
+}

@@ -60,6 +60,38 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     });
   });
 
+  it('changes a sale, pauses it and lets it go on', async () => {
+    const { id } = await createSale(service.url, 7, {
+      name: 'Changing',
+      startsAt: '2026-01-01T10:00:00.123Z',
+    });
+    const saleNow = async () => (await call(`${service.url}/sales/${id}`)).body;
+    await visit(browser, consoleUrl(), async (page) => {
+      const row = page.locator('.sale-row', { hasText: `no. ${id} ` });
+      await row.locator('summary:text("Change")').click();
+      await row.locator('input[name=maxPerOrder]').fill('4');
+      await row.locator('input[name=price]').fill('7.50');
+      await inspect(page);
+      await row.locator('text=Save the changes').click();
+      await row.locator('text=up to 4 an order').waitFor();
+      // What was not edited stays, to the millisecond.
+      const changed = {
+        maxPerOrder: 4,
+        priceCents: 750,
+        startsAt: '2026-01-01T10:00:00.123Z',
+        paused: false,
+      };
+      expect(await saleNow()).toMatchObject(changed);
+      await row.locator('button:text("Pause")').click();
+      await row.locator('.pill:text("Paused")').waitFor();
+      expect(await saleNow()).toMatchObject({ ...changed, paused: true });
+      await inspect(page);
+      await row.locator('button:text("Resume")').click();
+      await row.locator('.pill:text("On sale")').waitFor();
+      expect(await saleNow()).toMatchObject(changed);
+    });
+  });
+
   it('names a difference that an audit finds', async () => {
     const { id, name } = await createSale(service.url, 5, { name: 'Drifted' });
     await buy(service.url, id, 'ann');

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
-import { attempt, call, cancel, createSale, eventually, pay, post } from '../support/client.ts';
+import { attempt, call, cancel, createSale, eventually, patch, pay, post } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
@@ -80,6 +80,42 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       expect(sent).toHaveLength(1);
     });
     expect(await ordersOf(id, name)).toEqual(['pending']);
+  });
+
+  it('buys several units, shows what fewer are left, and follows a pause and a changed limit', async () => {
+    const { id } = await createSale(service.url, 5, { maxPerOrder: 3 });
+    const name = newName();
+    await visit(browser, shop(id), async (page) => {
+      await page.fill('input[name=customer]', name);
+      for (let n = 0; n < 2; n++) await page.click('[aria-label="One unit more"]');
+      expect(await page.isDisabled('[aria-label="One unit more"]')).toBe(true);
+      await page.waitForSelector('button:text("Buy for 15.00")');
+      await inspect(page);
+      await page.click('button.primary');
+      await page.waitForSelector('dd:text-is("3")');
+      await page.waitForSelector('text=Pay 15.00 (demo)');
+      await inspect(page);
+      await page.click('text=(demo)');
+      await page.waitForSelector('text=Your order is paid');
+    });
+    const few = (await createSale(service.url, 3, { maxPerOrder: 3 })).id;
+    await visit(browser, shop(few), async (page) => {
+      await page.fill('input[name=customer]', newName());
+      await page.click('[aria-label="One unit more"]');
+      // Sold behind the page's back: its stream is cut.
+      await page.route('**/events', (route) => route.abort());
+      await attempt(service.url, few, newName(), 2);
+      await page.click('button.primary');
+      await page.waitForSelector('text=/Only 1 left|Your order is reserved/');
+      await patch(`${service.url}/sales/${few}`, { paused: true });
+    });
+    await visit(browser, shop(few), async (page) => {
+      await page.waitForSelector('button:text-is("Paused")');
+      await inspect(page);
+      await patch(`${service.url}/sales/${few}`, { paused: false, maxPerOrder: 1 });
+      await page.waitForSelector('button:text("Buy for")');
+      expect(await page.locator('[aria-label="One unit more"]').count()).toBe(0);
+    });
   });
 
   it('cancels, and buys again', async () => {

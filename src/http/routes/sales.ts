@@ -32,34 +32,19 @@ function textOf(page: readonly Sale[]): string {
   return text;
 }
 
-export function saleRoutes({ sales, reads, strategy, onError }: SaleContext, admin: Administration): Router {
+export function saleRoutes(context: SaleContext, admin: Administration): Router {
   const router = Router();
+  addReads(router, context);
+  addChanges(router, context, admin);
+  return router;
+}
 
+function addChanges(router: Router, { sales, strategy, onError }: SaleContext, admin: Administration): void {
   router.post('/sales', ...admin.act(limits.bodyBytes), async (req, res) => {
     const given = parse(newSaleSchema, req.body, 'body');
     const sale = await sales.create(given);
     await strategy.load?.(sale);
     res.status(201).location(`/sales/${sale.id}`).json(sale);
-  });
-
-  router.get('/sales', async (req, res) => {
-    const { limit = limits.pageLength, ...given } = parse(pageQuerySchema, req.query, 'query');
-    const page = await reads.sales.list({ limit, ...given });
-    const last = page.at(-1);
-    if (last !== undefined && page.length === limit) {
-      const { search = '', state = '' } = given;
-      const next = new URLSearchParams({ before: `${last.id}`, limit: `${limit}`, search, state });
-      for (const [name, value] of [...next]) if (value === '') next.delete(name);
-      res.setHeader('Link', `</sales?${next}>; rel="next"`);
-    }
-    res.type('json').send(textOf(page));
-  });
-
-  router.get('/sales/:saleId', async (req, res) => {
-    const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
-    const sale = await reads.sales.get(saleId);
-    if (sale === null) throw unknownSale(saleId);
-    res.json(sale);
   });
 
   router.patch('/sales/:saleId', ...admin.act(limits.bodyBytes), async (req, res) => {
@@ -100,8 +85,28 @@ export function saleRoutes({ sales, reads, strategy, onError }: SaleContext, adm
     }
     res.json(sale);
   });
+}
 
-  return router;
+function addReads(router: Router, { reads }: Pick<SaleContext, 'reads'>): void {
+  router.get('/sales', async (req, res) => {
+    const { limit = limits.pageLength, ...given } = parse(pageQuerySchema, req.query, 'query');
+    const page = await reads.sales.list({ limit, ...given });
+    const last = page.at(-1);
+    if (last !== undefined && page.length === limit) {
+      const { search = '', state = '' } = given;
+      const next = new URLSearchParams({ before: `${last.id}`, limit: `${limit}`, search, state });
+      for (const [name, value] of [...next]) if (value === '') next.delete(name);
+      res.setHeader('Link', `</sales?${next}>; rel="next"`);
+    }
+    res.type('json').send(textOf(page));
+  });
+
+  router.get('/sales/:saleId', async (req, res) => {
+    const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
+    const sale = await reads.sales.get(saleId);
+    if (sale === null) throw unknownSale(saleId);
+    res.json(sale);
+  });
 }
 
 export function unknownSale(saleId: number): ProblemError {

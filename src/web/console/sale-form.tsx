@@ -78,34 +78,40 @@ export function SaleForm({ sale, label, onSubmit }: Props) {
           defaultValue={(sale === undefined ? 49 : sale.priceCents / unit).toFixed(currency.digits)}
         />
       </Field>
-      <Field label="Most units of an order">
-        <input
-          name="maxPerOrder"
-          type="number"
-          min={1}
-          max={100}
-          required
-          defaultValue={String(sale?.maxPerOrder ?? 1)}
-        />
-      </Field>
-      <Field label="Seconds to pay" hint="Empty: as PAYMENT_WINDOW_S says">
-        <input
-          name="paymentWindowS"
-          type="number"
-          min={1}
-          max={31_536_000}
-          defaultValue={String(sale?.paymentWindowS ?? '')}
-        />
-      </Field>
-      <Field label="Opens" hint={`Empty: at once. Time in ${zone}`}>
-        <input name="startsAt" type="datetime-local" step={1} defaultValue={localTime(sale?.startsAt)} />
-      </Field>
-      <Field label="Ends" hint={`Empty: never. Time in ${zone}`}>
-        <input name="endsAt" type="datetime-local" step={1} defaultValue={localTime(sale?.endsAt)} />
-      </Field>
+      <Terms sale={sale} />
       <button type="submit" class="primary">
         {label}
       </button>
     </form>
   );
 }
+
+const Terms = ({ sale }: { sale: Sale | undefined }) => (
+  <>
+    <Field label="Most units of an order">
+      <input
+        name="maxPerOrder"
+        type="number"
+        min={1}
+        max={100}
+        required
+        defaultValue={String(sale?.maxPerOrder ?? 1)}
+      />
+    </Field>
+    <Field label="Seconds to pay" hint="Empty: as PAYMENT_WINDOW_S says">
+      <input
+        name="paymentWindowS"
+        type="number"
+        min={1}
+        max={31_536_000}
+        defaultValue={String(sale?.paymentWindowS ?? '')}
+      />
+    </Field>
+    <Field label="Opens" hint={`Empty: at once. Time in ${zone}`}>
+      <input name="startsAt" type="datetime-local" step={1} defaultValue={localTime(sale?.startsAt)} />
+    </Field>
+    <Field label="Ends" hint={`Empty: never. Time in ${zone}`}>
+      <input name="endsAt" type="datetime-local" step={1} defaultValue={localTime(sale?.endsAt)} />
+    </Field>
+  </>
+);

@@ -201,18 +201,7 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
         <button type="button" class="slim" disabled={audit === 'running'} onClick={() => runAudit(sale.id)}>
           {audit === 'running' ? 'Auditing…' : 'Audit'}
         </button>
-        {state !== 'ended' && (
-          <button
-            type="button"
-            class="slim"
-            aria-disabled={acting.value !== null}
-            onClick={() =>
-              change(sale, { paused: !sale.paused }, sale.paused ? 'The sale goes on' : 'The sale is paused')
-            }
-          >
-            {sale.paused ? 'Resume' : 'Pause'}
-          </button>
-        )}
+        {state !== 'ended' && <Pause sale={sale} />}
       </div>
       <ResultAt place={sale.id} />
       <div aria-live="polite">{audit !== undefined && audit !== 'running' && <Verdict {...audit} />}</div>
@@ -344,6 +333,19 @@ async function change(sale: Sale, changes: object, title: string): Promise<void>
   const changed = await act(sale.id, `/sales/${sale.id}`, changes, 'PATCH');
   if (changed !== null) result.value = { at: sale.id, tone: 'good', title };
 }
+
+const Pause = ({ sale }: { sale: Sale }) => (
+  <button
+    type="button"
+    class="slim"
+    aria-disabled={acting.value !== null}
+    onClick={() =>
+      change(sale, { paused: !sale.paused }, sale.paused ? 'The sale goes on' : 'The sale is paused')
+    }
+  >
+    {sale.paused ? 'Resume' : 'Pause'}
+  </button>
+);
 
 const ChangeSale = ({ sale }: { sale: Sale }) => (
   <details>

@@ -1,0 +1,117 @@
+/** The paths of sales in the OpenAPI document. */
+import { z } from 'zod';
+import type { ZodOpenApiPathsObject } from 'zod-openapi';
+import * as a from './answer-schemas.ts';
+import {
+  ADMIN,
+  admin,
+  anyone,
+  BODY,
+  body,
+  events,
+  failures,
+  json,
+  location,
+  nextPage,
+  STORES,
+  salePath,
+} from './openapi-responses.ts';
+import * as s from './schemas.ts';
+
+export const salePaths: ZodOpenApiPathsObject = {
+  '/sales': {
+    get: {
+      operationId: 'listSales',
+      summary: 'Sales, newest first',
+      tags: ['Sales'],
+      security: anyone,
+      requestParams: { query: s.pageQuerySchema },
+      responses: {
+        '200': json(z.array(a.saleSchema), 'Sales', { Link: nextPage('/sales') }),
+        ...failures(...STORES),
+      },
+    },
+    post: {
+      operationId: 'createSale',
+      summary: 'Create a sale',
+      tags: ['Sales'],
+      security: admin,
+      requestBody: body(s.newSaleSchema),
+      responses: {
+        '201': json(a.saleSchema, 'The sale', location('sale')),
+        ...failures(...BODY, ...ADMIN, ...STORES),
+      },
+    },
+  },
+  '/sales/{saleId}': {
+    get: {
+      operationId: 'getSale',
+      summary: 'One sale',
+      tags: ['Sales'],
+      security: anyone,
+      requestParams: { path: salePath },
+      responses: {
+        '200': json(a.saleSchema, 'The sale'),
+        ...failures('unknown-sale', ...STORES),
+      },
+    },
+    patch: {
+      operationId: 'changeSale',
+      summary: 'Change a sale, or pause it',
+      description:
+        'Once it is answered, no process sells by the old terms. Orders keep their price. A repeat changes nothing more.',
+      tags: ['Sales'],
+      security: admin,
+      requestParams: { path: salePath },
+      requestBody: body(s.saleChangesSchema),
+      responses: {
+        '200': json(a.saleSchema, 'The sale'),
+        ...failures(...BODY, ...ADMIN, 'unknown-sale', ...STORES),
+      },
+    },
+  },
+  '/sales/{saleId}/events': {
+    get: {
+      operationId: 'streamSale',
+      summary: 'Stream the stock of a sale: server-sent events',
+      description:
+        'The first event is sent immediately, further ones after each change; the last one is repeated after 5 seconds without a change. A slow client may miss intermediate events but always receives the latest.',
+      tags: ['Sales'],
+      security: anyone,
+      requestParams: { path: salePath },
+      responses: {
+        '200': events(a.saleEventSchema, 'A stream; it ends when the service stops'),
+        ...failures('unknown-sale', ...STORES),
+      },
+    },
+  },
+  '/sales/{saleId}/audit': {
+    get: {
+      operationId: 'auditSale',
+      summary: 'Compare the stores for one sale',
+      description:
+        'The comparison of `npm run reconcile -- --check`. A difference counts only if it persists for 3 seconds, so the response may take that long.',
+      tags: ['Sales'],
+      security: admin,
+      requestParams: { path: salePath },
+      responses: {
+        '200': json(a.auditSchema, 'The differences'),
+        ...failures(...ADMIN, 'unknown-sale', ...STORES),
+      },
+    },
+  },
+  '/sales/{saleId}/restock': {
+    post: {
+      operationId: 'restockSale',
+      summary: 'Add units, or remove unsold ones',
+      tags: ['Sales'],
+      security: admin,
+      requestParams: { path: salePath },
+      requestBody: body(s.restockSchema),
+      responses: {
+        '200': json(a.saleSchema, 'The sale'),
+        ...failures(...BODY, ...ADMIN, 'unknown-sale', 'below-sold', ...STORES),
+      },
+    },
+  },
+};
