@@ -147,10 +147,10 @@ export function createSaleMirror(
   const loadedIn = coalesce(async (saleId: number) => (await orders.loadedIn([saleId])).get(saleId));
   const epochOf = (saleId: number) => epochs.current(keys(saleId).state);
 
-  /** Has the sale loaded again, if this is still the copy of that epoch: none has the number 0. */
+  /** Has the sale loaded again, if this is still the copy of that epoch: none has a number below zero. See lua/sale/load.lua. */
   async function invalidate(saleId: number, epoch: number): Promise<void> {
     const { state } = keys(saleId);
-    if ((await redis.hget(state, 'epoch')) === String(epoch)) await redis.hset(state, 'epoch', 0);
+    if ((await redis.hget(state, 'epoch')) === String(epoch)) await redis.hset(state, 'epoch', -epoch);
   }
 
   /** Copies the buyers that Postgres knows to a new key. */
@@ -189,14 +189,23 @@ export function createSaleMirror(
       const members = await redis.zrange(keys(sale.id).reservations, '0', '-1');
       const reserved = members.map((member) => readMember(sale.id, member));
       // Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox.
-      const snapshot = await orders.snapshot(
-        sale.id,
-        epoch,
-        reserved.map((r) => r.orderId),
-        (pages) => copyBuyers(sale.id, pages),
-      );
-      // A copy of the same epoch, from before the sale was loaded elsewhere, lacks what happened there.
-      if (snapshot.loadedIn !== epoch) await invalidate(sale.id, epoch);
+      const take = () =>
+        orders.snapshot(
+          sale.id,
+          epoch,
+          reserved.map((r) => r.orderId),
+          (pages) => copyBuyers(sale.id, pages),
+        );
+      // A copy of the same epoch, from before the sale was loaded elsewhere, lacks what happened there. It is left before the snapshot:
+      // what is reserved in it until then may still be committed, so its reservations stay, also those acknowledged meanwhile.
+      const isLeft = (await orders.loadedIn([sale.id])).get(sale.id) !== epoch;
+      if (isLeft) await invalidate(sale.id, epoch);
+      let snapshot = await take();
+      if (!isLeft && snapshot.loadedIn !== epoch) {
+        await invalidate(sale.id, epoch);
+        const { loadedIn } = snapshot;
+        snapshot = { ...(await take()), loadedIn };
+      }
       return scripts.load(keys(sale.id), snapshot.value, {
         epoch,
         committed: reserved.filter((r) => snapshot.known.has(r.orderId)),
