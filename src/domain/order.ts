@@ -5,7 +5,8 @@
  *      ├──────▶ cancelled ──late payment──▶ refund-due
  *      └──────▶ expired ────late payment──▶ paid, if a unit is free; otherwise refund-due
  */
-export type OrderStatus = 'pending' | 'paid' | 'cancelled' | 'expired' | 'refund-due';
+export const orderStatuses = ['pending', 'paid', 'cancelled', 'expired', 'refund-due'] as const;
+export type OrderStatus = (typeof orderStatuses)[number];
 
 /** Units of a sale, taken by a user and committed in Postgres. */
 export interface Order {
@@ -26,6 +27,16 @@ export interface Order {
   readonly paidAt: string | null;
   /** When the order was cancelled or expired. */
   readonly closedAt: string | null;
+}
+
+/** Which orders of a sale a list has, the newest first. */
+export interface OrderQuery {
+  readonly limit: number;
+  /** Only those that are older than this order. */
+  readonly before?: string | undefined;
+  readonly status?: OrderStatus | undefined;
+  /** Only those whose customer has this text, in any case, or whose id begins with it. */
+  readonly search?: string | undefined;
 }
 
 /** One purchase request of one user, with the id that its order will have if it gets one. */

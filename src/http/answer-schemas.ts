@@ -1,6 +1,7 @@
 /** Schemas of responses: they describe the API in /openapi.json. */
 import { z } from 'zod';
 import 'zod-openapi';
+import { orderStatuses } from '../domain/order.ts';
 import { saleStates } from '../domain/sale.ts';
 import { unmatchedReasons } from '../domain/unmatched-payment.ts';
 import { LOCK_CAPABILITIES } from '../locks/lock.ts';
@@ -74,7 +75,7 @@ export const ticketSchema = z
   })
   .meta({ id: 'Ticket' });
 
-export const orderStatusSchema = z.enum(['pending', 'paid', 'cancelled', 'expired', 'refund-due']);
+export const orderStatusSchema = z.enum(orderStatuses);
 
 export const placedOrderSchema = z
   .object({

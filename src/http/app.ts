@@ -29,6 +29,7 @@ import type { TicketGate } from './purchase/ticket-gate.ts';
 import { boundReads, type Reads } from './reads.ts';
 import { type ConsoleContext, consoleRoutes } from './routes/console.ts';
 import { eventRoutes } from './routes/events.ts';
+import { orderListRoutes } from './routes/order-lists.ts';
 import { orderRoutes } from './routes/orders.ts';
 import { missingPage, pageRoutes } from './routes/pages.ts';
 import { pointRoutes } from './routes/points.ts';
@@ -120,6 +121,7 @@ export function createApp(context: HttpContext): Express {
   app.use(boundReads(context.reads));
   app.use(saleRoutes(context, admin));
   app.use(eventRoutes(context));
+  app.use(orderListRoutes(context, admin));
   app.use(orderRoutes({ ...context, instruments }, admin));
   app.use(pointRoutes(context, admin));
   if (context.ticketing !== null) app.use(ticketRoutes(context.ticketing.routes, context.callers));

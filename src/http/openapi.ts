@@ -87,15 +87,38 @@ const orderPaths: ZodOpenApiPathsObject = {
       },
     },
     get: {
-      operationId: 'getOrderOfUser',
-      summary: 'The order of a user in a sale',
+      operationId: 'getOrdersOfSale',
+      summary:
+        'The order of a user in a sale; for administrators, without `userId`, all orders, newest first',
       description: UNCOMMITTED,
       tags: ['Orders'],
       security: customer,
-      requestParams: { path: salePath, query: s.userQuerySchema },
+      requestParams: { path: salePath, query: s.userQuerySchema.extend(s.orderListQuerySchema.shape) },
       responses: {
-        '200': json(a.orderSchema, 'The order'),
-        ...failures(...CUSTOMER, 'unknown-order', ...STORES),
+        '200': json(z.union([a.orderSchema, z.array(a.orderSchema)]), 'The order; or orders', {
+          Link: nextPage('/sales/{saleId}/orders'),
+        }),
+        ...failures(...ADMIN, 'unknown-order', 'unknown-sale', ...STORES),
+      },
+    },
+  },
+  '/sales/{saleId}/orders.csv': {
+    get: {
+      operationId: 'exportOrders',
+      summary: 'All orders of a sale as CSV (RFC 4180), newest first',
+      description: 'Streamed. When a store fails meanwhile, the connection is cut.',
+      tags: ['Orders'],
+      security: admin,
+      requestParams: { path: salePath, query: s.exportQuerySchema },
+      responses: {
+        '200': {
+          description: 'Orders, after a line with the names of the columns',
+          headers: z.object({
+            'Content-Disposition': z.string().meta({ description: 'With a name for the file' }),
+          }),
+          content: { 'text/csv': { schema: z.string() } },
+        },
+        ...failures(...ADMIN, 'unknown-sale', ...STORES),
       },
     },
   },

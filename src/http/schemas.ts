@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import 'zod-openapi';
 import { limits } from '../config/limits.ts';
+import { orderStatuses } from '../domain/order.ts';
 import { saleStates } from '../domain/sale.ts';
 import { taskStates } from '../domain/task.ts';
 
@@ -213,6 +214,25 @@ export const pageQuerySchema = z.strictObject({
       description: 'Only sales whose name has this text, in any case',
     }),
   state: z.enum(saleStates).optional().meta({ description: 'Only sales in this state' }),
+});
+
+/** Which orders of a sale an administrator lists. */
+const orderFilter = {
+  status: z.enum(orderStatuses).optional().meta({ description: 'Only orders in this status' }),
+  search: text(limits.userIdLength)
+    .trim()
+    .min(1)
+    .optional()
+    .meta({
+      ...portable,
+      description: 'Only orders whose customer has this text, or whose id begins with it',
+    }),
+};
+export const exportQuerySchema = z.strictObject(orderFilter);
+export const orderListQuerySchema = z.strictObject({
+  ...orderFilter,
+  limit: listLimit.optional().meta(integerTo(limits.listLength, { default: limits.pageLength })),
+  before: orderIdSchema.optional().meta({ description: 'Only orders that are older than this one' }),
 });
 
 export const unmatchedQuerySchema = z.strictObject({

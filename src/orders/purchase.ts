@@ -50,13 +50,13 @@ export function createPurchases({ strategy, settlement, shedder, tally }: Purcha
   }
 
   async function admitted(
-    attempt: Omit<Attempt, 'orderId'>,
+    { saleId, userId, quantity }: Omit<Attempt, 'orderId'>,
     isAdmitted: true | Promise<boolean>,
     startedMs: number,
   ): Promise<Outcome> {
     if (isAdmitted !== true && !(await isAdmitted)) return counted(OVERLOADED, startedMs);
     try {
-      return counted(await decide({ ...attempt, orderId: newOrderId(attempt.saleId) }), startedMs);
+      return counted(await decide({ saleId, userId, quantity, orderId: newOrderId(saleId) }), startedMs);
     } finally {
       shedder.leave();
     }

@@ -218,7 +218,7 @@ describe('orders', () => {
     expect(window).toBe(900_000);
     expect((await call(`${url}/sales/${id}/orders?userId=reader`)).body).toEqual(order.body);
     expect((await call(`${url}/sales/${id}/orders?userId=other`)).problem).toBe('unknown-order');
-    expect((await call(`${url}/sales/${id}/orders`)).problem).toBe('invalid-request');
+    expect((await call(`${url}/sales/${id}/orders?userId=`)).problem).toBe('invalid-request');
     expect((await call(`${url}/orders/nonsense`)).problem).toBe('invalid-request');
     expect((await call(`${url}/orders/00000000-0000-7000-8000-000000000000`)).problem).toBe('unknown-order');
   });
@@ -297,6 +297,7 @@ describe('the service', () => {
       'get /sales/{saleId}/audit',
       'get /sales/{saleId}/events',
       'get /sales/{saleId}/orders',
+      'get /sales/{saleId}/orders.csv',
       'get /strategies',
       'get /tasks',
       'get /users/{userId}/points',

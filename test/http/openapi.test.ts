@@ -125,6 +125,8 @@ it('describes what AUTH=none answers', async () => {
   const { body: order } = await expectOpen(`POST /sales/${id}/orders`, 202, { userId: 'ann' });
   await expectOpen(`POST /sales/${id}/orders`, 200, { userId: 'ann' });
   await expectOpen(`PATCH /sales/${id}`, 200, { maxPerOrder: 3 });
+  await expectOpen(`GET /sales/${id}/orders.csv`, 200);
+  await expectOpen(`GET /sales/${id}/orders`, 200);
   const { body: few } = await expectOpen('POST /sales', 201, { ...sale, stock: 1, maxPerOrder: 2 });
   await expectOpen(`POST /sales/${few.id}/orders`, 'not-enough-units', { userId: 'ann', quantity: 2 });
   const { orderId } = order;

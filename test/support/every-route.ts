@@ -31,6 +31,7 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
     ['pending', 'new-1', 'new-2', 'new-3', 'new-4'].map((userId) => [`/sales/${saleId}/orders`, { userId }]),
   'post /sales/{saleId}/tickets': ({ saleId }) => [[`/sales/${saleId}/tickets`, {}]],
   'get /sales/{saleId}/orders': ({ saleId }) => [[`/sales/${saleId}/orders?userId=unpaid`]],
+  'get /sales/{saleId}/orders.csv': ({ saleId }) => [[`/sales/${saleId}/orders.csv`]],
   'get /orders/{orderId}': ({ orders }) => [[`/orders/${orders.pending}`]],
   'post /orders/{orderId}/cancel': ({ orders }) => [[`/orders/${orders.pending}/cancel`, {}]],
   'post /payments/notifications': ({ orders }) =>

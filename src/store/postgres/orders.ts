@@ -1,6 +1,6 @@
 /** Reads orders. The statements that insert them: insert-orders.ts. */
 import type pg from 'pg';
-import type { Order, OrderStatus } from '../../domain/order.ts';
+import type { Order, OrderQuery, OrderStatus } from '../../domain/order.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
 
 /** An order is active while it holds its units. The partial unique index names the same states. */
@@ -25,6 +25,8 @@ export interface OrderTable {
   get(orderId: string): Promise<Order | null>;
   /** The customer's active order, or else the latest one. */
   ofUser(saleId: number, userId: string): Promise<Order | null>;
+  /** Orders of a sale, newest first. */
+  list(saleId: number, query: OrderQuery): Promise<readonly Order[]>;
   /** The active order of each (sale, user) that has one. */
   activeOf(
     customers: readonly { readonly saleId: number; readonly userId: string }[],
@@ -102,6 +104,19 @@ export function orderTable(postgres: PostgresStore): OrderTable {
         [saleId, userId],
       );
       return rows[0] === undefined ? null : toOrder(rows[0]);
+    },
+    async list(saleId, { limit, before = null, status = null, search = null }) {
+      // An order id begins with its time: the index of ids is read from the newest of them to the time at which the sale was created.
+      const { rows } = await pool.query<OrderRow>(
+        `SELECT ${COLUMNS} FROM orders WHERE sale_id = $1
+           AND id >= (SELECT (lpad(to_hex((extract(epoch FROM created_at - interval '1 hour') * 1000)::bigint), 12, '0')
+             || repeat('0', 20))::uuid FROM sales WHERE sales.id = $1)
+           AND ($2::uuid IS NULL OR id < $2) AND ($3::text IS NULL OR status = $3)
+           AND ($4::text IS NULL OR strpos(lower(user_id), lower($4)) > 0 OR starts_with(id::text, lower($4)))
+         ORDER BY id DESC LIMIT $5`,
+        [saleId, before, status, search, limit],
+      );
+      return rows.map(toOrder);
     },
     async activeOf(customers) {
       const { rows } = await pool.query<OrderRow>({
