@@ -37,7 +37,13 @@ it.each(['before the snapshot', 'after it', 'after it, and acknowledged at once'
     const sale = await sales.create({ name: 's', stock: 2, priceCents: 500, startsAt: null, endsAt: null });
     await old.load(sale);
     await stores.sql.query('UPDATE sales SET mirror_epoch = 7 WHERE id = $1', [sale.id]);
-    const ann = await reserveFor(redis, old, attemptOf(sale.id, 'ann'));
+    /** Made just before the copy is left. */
+    let ann: ClaimedReservation | undefined;
+    const loadedIn: OrderTable['loadedIn'] = async (...given) => {
+      const epochs = await orders.loadedIn(...given);
+      ann ??= await reserveFor(redis, old, attemptOf(sale.id, 'ann'));
+      return epochs;
+    };
 
     /** As a process commits it that has not noticed that the sale was loaded elsewhere. */
     const commit = async (reservation: ClaimedReservation) => {
@@ -45,15 +51,15 @@ it.each(['before the snapshot', 'after it', 'after it, and acknowledged at once'
       if (when === 'after it, and acknowledged at once') await old.acknowledge([reservation]);
     };
     const snapshot: OrderTable['snapshot'] = async (...given) => {
-      if (when === 'before the snapshot') await commit(ann);
+      if (when === 'before the snapshot') await commit(ann!);
       const taken = await orders.snapshot(...given);
-      if (when !== 'before the snapshot') await commit(ann);
+      if (when !== 'before the snapshot') await commit(ann!);
       return taken;
     };
-    const loading = mirrorOn({ ...orders, snapshot });
+    const loading = mirrorOn({ ...orders, snapshot, loadedIn });
     expect(await loading.load((await sales.get(sale.id))!)).toBe(true);
     expect(Object.keys(await redis.redis.hgetall(old.keys(sale.id).buyers))).toEqual(['ann']);
-    await loading.acknowledge([ann]);
+    await loading.acknowledge([ann!]);
     expect(await loading.snapshot(sale.id)).toMatchObject({ remaining: 1, pending: 0, held: 1 });
   },
 );

@@ -165,6 +165,15 @@ export function createSaleMirror(
     return { key, extraUnits };
   }
 
+  /** Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox. */
+  async function takeSnapshot(saleId: number, epoch: number) {
+    const members = await redis.zrange(keys(saleId).reservations, '0', '-1');
+    const reserved = members.map((member) => readMember(saleId, member));
+    const ids = reserved.map(({ orderId }) => orderId);
+    const snapshot = await orders.snapshot(saleId, epoch, ids, (pages) => copyBuyers(saleId, pages));
+    return { ...snapshot, committed: reserved.filter(({ orderId }) => snapshot.known.has(orderId)) };
+  }
+
   async function applyToOrder(change: OrderChange, order: Attempt): Promise<number | null> {
     const { saleId, userId } = order;
     const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
@@ -186,33 +195,21 @@ export function createSaleMirror(
     async load(sale) {
       // When one of two processes does not know of a promotion yet, the other decides.
       const epoch = await epochs.fresh(keys(sale.id).state);
-      const members = await redis.zrange(keys(sale.id).reservations, '0', '-1');
-      const reserved = members.map((member) => readMember(sale.id, member));
-      // Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox.
-      const take = () =>
-        orders.snapshot(
-          sale.id,
-          epoch,
-          reserved.map((r) => r.orderId),
-          (pages) => copyBuyers(sale.id, pages),
-        );
-      // A copy of the same epoch, from before the sale was loaded elsewhere, lacks what happened there. It is left before the snapshot:
-      // what is reserved in it until then may still be committed, so its reservations stay, also those acknowledged meanwhile.
+      // A copy of the same epoch, from before the sale was loaded elsewhere, lacks what happened there. It is left first: nothing is
+      // reserved in it any more, and what was reserved may still be committed, so it stays, also if it is acknowledged meanwhile.
       const isLeft = (await orders.loadedIn([sale.id])).get(sale.id) !== epoch;
       if (isLeft) await invalidate(sale.id, epoch);
-      let snapshot = await take();
-      if (!isLeft && snapshot.loadedIn !== epoch) {
+      let taken = await takeSnapshot(sale.id, epoch);
+      const { loadedIn } = taken;
+      if (!isLeft && loadedIn !== epoch) {
         await invalidate(sale.id, epoch);
-        const { loadedIn } = snapshot;
-        snapshot = { ...(await take()), loadedIn };
+        taken = await takeSnapshot(sale.id, epoch);
       }
-      return scripts.load(keys(sale.id), snapshot.value, {
-        epoch,
-        committed: reserved.filter((r) => snapshot.known.has(r.orderId)),
-        remaining: snapshot.remaining,
-        restocks: snapshot.restocks,
-        segments,
-        keepsReservationsOf: keepsReservations ? (snapshot.loadedIn ?? 'any') : 'none',
+      return scripts.load(keys(sale.id), taken.value, {
+        ...{ epoch, segments, committed: taken.committed },
+        remaining: taken.remaining,
+        restocks: taken.restocks,
+        keepsReservationsOf: keepsReservations ? (loadedIn ?? 'any') : 'none',
         terms: termsOf(sale),
       });
     },
