@@ -198,10 +198,12 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
           <Bar label={`Units left of ${sale.name}`} value={sale.remaining} max={sale.stock} />
         </div>
         <Restock sale={sale} />
-        <button type="button" class="slim" disabled={audit === 'running'} onClick={() => runAudit(sale.id)}>
-          {audit === 'running' ? 'Auditing…' : 'Audit'}
-        </button>
-        {state !== 'ended' && <Pause sale={sale} />}
+        <div class="row">
+          {state !== 'ended' && <Pause sale={sale} />}
+          <button type="button" class="slim" disabled={audit === 'running'} onClick={() => runAudit(sale.id)}>
+            {audit === 'running' ? 'Auditing…' : 'Audit'}
+          </button>
+        </div>
       </div>
       <ResultAt place={sale.id} />
       <div aria-live="polite">{audit !== undefined && audit !== 'running' && <Verdict {...audit} />}</div>

@@ -240,8 +240,10 @@ function Stepper({ most, value, isFixed }: { most: number; value: number; isFixe
     </button>
   );
   return (
-    <fieldset class="row">
-      <legend class="small">Units</legend>
+    <fieldset class="row plain">
+      <legend>
+        <b class="small">Units</b>
+      </legend>
       {step(-1, 'One unit less')}
       <output aria-live="polite">{value}</output>
       {step(1, 'One unit more')}
