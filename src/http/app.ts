@@ -68,8 +68,8 @@ export interface HttpContext {
   readonly assets: Assets;
   /** Streams end when it fires. */
   readonly stopping: AbortSignal;
-  /** Receives errors of the reads for streams. @param operation such as 'watch-sales' */
-  readonly onReadError: (operation: string, error: unknown) => void;
+  /** Receives failures of stores that a route answers itself, or a stream has. @param operation such as 'watch-sales' */
+  readonly onStoreError: (operation: string, error: unknown, ids?: object) => void;
   /** Records administrative acts. */
   readonly record: RecordEvent;
   /** Receives failures to record the answer to one. */
@@ -136,14 +136,14 @@ export function createApp(context: HttpContext): Express {
   return app;
 }
 
-function consoleContext({ service, reads, strategy, stopping, onReadError }: HttpContext): ConsoleContext {
+function consoleContext({ service, reads, strategy, stopping, onStoreError }: HttpContext): ConsoleContext {
   return {
     metrics: () => metricsText(service),
     degraded: service.degraded,
     stores: () => runChecks(service.checks),
     reconcile: { mirror: strategy.mirror, ...reads },
     stopping,
-    onReadError: (error) => onReadError('watch-metrics', error),
+    onReadError: (error) => onStoreError('watch-metrics', error),
   };
 }
 

@@ -131,7 +131,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     clientLimits: customers.clientLimits,
     assets: readAssets(),
     stopping: closers.stopping,
-    onReadError: onError,
+    onStoreError: onError,
     strategy,
     purchases,
     sales,

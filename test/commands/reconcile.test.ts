@@ -166,7 +166,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
 
     it('Redis has forgotten a buyer', async () => {
       await redis.hdel(key(saleId, 'buyers'), 'user-1');
-      await expectFound(/^Redis knows 3 buyers, Postgres 4$/);
+      await expectFound(/^Redis knows buyers of 3 units, Postgres of 4$/);
       await expectRepaired();
       expect(await redis.hget(key(saleId, 'buyers'), 'user-1')).toBe(`${orderIds[1]} 0`);
     });
@@ -188,7 +188,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       await expectFound(
         /^1 units changed in Postgres and not in Redis yet$/,
         /^Redis has 6 units free or reserved, Postgres 7$/,
-        /^Redis knows 4 buyers, Postgres 3$/,
+        /^Redis knows buyers of 4 units, Postgres of 3$/,
       );
       await expectRepaired();
     });
@@ -216,13 +216,13 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       await sql('UPDATE sales SET sold = sold + 1 WHERE id = $1', [saleId]);
       await sql(`DELETE FROM points_entries WHERE source_id = $1`, [orderIds[2]]);
       const inPostgres = [
-        /^Postgres counts 5 sold, and has 4 active orders$/,
+        /^Postgres counts 5 sold, and 4 in active orders$/,
         /^1 orders have other points entries than one and its reversal$/,
       ];
       await expectFound(
         ...inPostgres,
         /^Redis has 6 units free or reserved, Postgres 5$/,
-        /^Redis knows 4 buyers, Postgres 5$/,
+        /^Redis knows buyers of 4 units, Postgres of 5$/,
       );
       const { code, out, err } = await run();
       expect([code, out.split('\n').at(-2), err]).toEqual([1, '1 sales differ.', '']);

@@ -70,8 +70,8 @@ describe("the audit's reader", () => {
       postgres: {
         sale: { id: saleId, stock: 5, sold: 2, epoch: null },
         orders: [
-          { id: id(0), saleId, userId: 'ann', status: 'pending' },
-          { id: id(1), saleId, userId: 'bob', status: 'pending' },
+          { id: id(0), saleId, userId: 'ann', status: 'pending', quantity: 1, earns: 1 },
+          { id: id(1), saleId, userId: 'bob', status: 'pending', quantity: 1, earns: 1 },
         ],
         points: [
           { userId: 'ann', sourceType: 'order', sourceId: id(0), points: 1 },
@@ -82,7 +82,7 @@ describe("the audit's reader", () => {
         unpublished: 0,
         heldUnits: 0,
       },
-      redis: { remaining: 3, buyers: 2, unsettled: 0, settling: false, epoch: null },
+      redis: { remaining: 3, held: 2, unsettled: 0, settling: false, epoch: null },
     });
     const mismatches = { pointsMismatch: 0, returnsMismatch: 0, paymentsMismatch: 0, tasksMismatch: 0 };
     expect(audit([], snapshot)).toMatchObject({ verdict: 'fail', phantom: 2, drift: 0, ...mismatches });
@@ -134,12 +134,12 @@ describe("the audit's reader", () => {
   it('adds up segments, and reads null for a strategy without state in Redis', async () => {
     const saleId = await makeSale(5, []);
     const settled = { unsettled: 0, unpublished: 0, settling: false };
-    const nothing = { remaining: null, buyers: null };
+    const nothing = { remaining: null, held: null };
     expect((await readStores(place(saleId), settled)).redis).toMatchObject(nothing);
     await redis.hset(`stampede:{sale:${saleId}}:segments`, { 0: 2, 1: 0, 2: 3 });
     expect((await readStores(place(saleId), settled)).redis).toMatchObject({
       remaining: 5,
-      buyers: 0,
+      held: 0,
     });
   });
 

@@ -14,7 +14,7 @@ const { start, proxyTo, ordersOf, untilReserved } = scene;
 describe.each([
   ['conditional-update', 'sell-if-free'],
   ['group-commit', 'place-batch'],
-  ['skip-locked', 'take-unit'],
+  ['skip-locked', 'take-units'],
   ['optimistic', 'sell-if-unchanged'],
   ['for-update', 'COMMIT'],
   ['unique-key', 'COMMIT'],

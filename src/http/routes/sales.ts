@@ -20,7 +20,7 @@ export interface SaleContext {
   readonly sales: SaleTable;
   readonly reads: Reads;
   readonly strategy: Strategy;
-  readonly onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void;
+  readonly onStoreError: (operation: string, error: unknown, ids?: object) => void;
 }
 
 /** Requests that share a read share its text. */
@@ -39,7 +39,11 @@ export function saleRoutes(context: SaleContext, admin: Administration): Router 
   return router;
 }
 
-function addChanges(router: Router, { sales, strategy, onError }: SaleContext, admin: Administration): void {
+function addChanges(
+  router: Router,
+  { sales, strategy, onStoreError }: SaleContext,
+  admin: Administration,
+): void {
   router.post('/sales', ...admin.act(limits.bodyBytes), async (req, res) => {
     const given = parse(newSaleSchema, req.body, 'body');
     const sale = await sales.create(given);
@@ -59,7 +63,7 @@ function addChanges(router: Router, { sales, strategy, onError }: SaleContext, a
     try {
       await strategy.setTerms?.(sale);
     } catch (error) {
-      onError(error, { method: req.method, path: req.path });
+      onStoreError('set-terms', error, { saleId });
       throw outcomeUnread(res); // Postgres has it; the reaper brings it to Redis
     }
     res.json(sale);

@@ -83,7 +83,7 @@ function application(): RequestListener {
     clientLimits: {} as never,
     assets: readAssets(),
     stopping: new AbortController().signal,
-    onReadError: () => {},
+    onStoreError: () => {},
     callers: { of: async () => ({ actor: 'caller', customer: null }) },
     onError: (error) => errors.push(error),
   };
