@@ -7,7 +7,7 @@
 --      4 reservations  sorted set of reservations that Postgres does not have yet
 -- ARGV 1 'release': the order is closed; its units and its customer are free. 'take': the order has its units again. 'record': it
 --        has them again, and they were already taken from the counter. 'revive', before the commit: takes the units for the order and
---        its customer, or nothing. 'keep': the order is closed, and only its customer is free
+--        its customer, or nothing
 --      2 user id
 --      3 order id
 --      4 counter       the field of `counters` that gains or loses the units, if it can
@@ -23,14 +23,13 @@ if redis.call('HGET', state, 'epoch') ~= ARGV[5] or redis.call('EXISTS', counter
 if counters == state and redis.call('HEXISTS', state, 'remaining') == 0 then return -1 end
 local buyer = redis.call('HGET', buyers, userId)
 
-if change == 'release' or change == 'keep' then
+if change == 'release' then
   if not buyer then return 0 end
   if buyer:match('^%S+') ~= orderId then return 0 end
   redis.call('HDEL', buyers, userId) -- first: a full Redis allows it, and then the other writes of the script
   redis.call('ZREM', reservations, userId .. ' ' .. buyer) -- committed, though perhaps not acknowledged yet
   bumpGeneration(state)
   addExtra(state, 1 - unitsOf(buyer:match('(%S+)$')))
-  if change == 'keep' then return 1 end
   if redis.call('HEXISTS', counters, counter) == 0 then counter = redis.call('HKEYS', counters)[1] end
   redis.call('HINCRBY', counters, counter, quantity)
   return 1

@@ -37,7 +37,7 @@ export const LATE = { kind: 'late' } as const;
 export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
 
 /** The counter turned out empty under its lock. */
-export const EMPTY = { kind: 'empty' } as const;
+const EMPTY = { kind: 'empty' } as const;
 
 /** How a try ended that was answered. */
 type Answered =
@@ -269,7 +269,7 @@ export interface SaleInRedis {
 const REFUSED = { 'not-loaded': NOT_LOADED, late: LATE, fenced: LEASE_LOST, empty: EMPTY } as const;
 
 /** The fencing token of a lease, as the store compares it. */
-export function fenceOf({ lock }: RedisStrategyContext, lease: Lease | null): Fence {
+function fenceOf({ lock }: RedisStrategyContext, lease: Lease | null): Fence {
   return { token: lease?.fencingToken ?? null, lock: lock.name };
 }
 
