@@ -99,16 +99,18 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.waitForSelector('text=Your order is paid');
     });
     const few = (await createSale(service.url, 3, { maxPerOrder: 3 })).id;
-    await visit(browser, shop(few), async (page) => {
+    const overtaken = async (page: Page) => {
       await page.fill('input[name=customer]', newName());
       await page.click('[aria-label="One unit more"]');
-      // Sold behind the page's back: its stream is cut.
-      await page.route('**/events', (route) => route.abort());
       await attempt(service.url, few, newName(), 2);
       await page.click('button.primary');
-      await page.waitForSelector('text=/Only 1 left|Your order is reserved/');
-      await patch(`${service.url}/sales/${few}`, { paused: true });
-    });
+      await page.waitForSelector('text=Only 1 left');
+      await inspect(page);
+    };
+    // No event tells this page what others buy.
+    const uninformed = (page: Page) => page.route('**/events', (route) => route.abort('connectionreset'));
+    await visit(browser, shop(few), overtaken, {}, uninformed);
+    await patch(`${service.url}/sales/${few}`, { paused: true });
     await visit(browser, shop(few), async (page) => {
       await page.waitForSelector('button:text-is("Paused")');
       await inspect(page);
