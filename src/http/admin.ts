@@ -11,6 +11,7 @@ import { uuidv7 } from 'uuidv7';
 import type { AdminToken } from '../config/access.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { AuditEvent } from '../store/postgres/audit-log.ts';
+import type { IdempotencyKey } from '../store/postgres/idempotency.ts';
 import { ProblemError } from './problems.ts';
 import { jsonBody } from './requests.ts';
 
@@ -73,6 +74,24 @@ export const noAdministration: Administration = {
   authorize: [(_req, _res, next) => next('route')],
   act: () => noAdministration.authorize,
 };
+
+/**
+ * The Idempotency-Key of an administrator's request; null: it has none.
+ * @param body as it was parsed: what was left out and its default are the same request
+ * @throws ProblemError `invalid-request`
+ */
+export function idempotencyKey(req: Request, res: Response, body?: object): IdempotencyKey | null {
+  const key = req.get('idempotency-key');
+  if (key === undefined) return null;
+  if (!/^[\x21-\x7e]{1,255}$/.test(key)) {
+    const message = 'must be 1 to 255 visible ASCII characters';
+    throw new ProblemError('invalid-request', `Idempotency-Key: ${message}`, {
+      errors: [{ path: 'header.Idempotency-Key', message }],
+    });
+  }
+  const request = digest(`${req.method} ${req.path}\n${JSON.stringify(body)}`).toString('hex');
+  return { id: `${res.locals.admin}:${key}`, request };
+}
 
 /** Records an event; it throws what Postgres throws. */
 export type RecordEvent = (event: AuditEvent) => Promise<void>;

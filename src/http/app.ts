@@ -8,6 +8,8 @@ import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
 import type { Ledger } from '../points/ledger.ts';
 import { storeFailure } from '../store/failures/any-store.ts';
+import { KeyReusedError } from '../store/postgres/idempotency.ts';
+import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { TaskAdmin } from '../tasks/tasks.ts';
@@ -49,6 +51,7 @@ export interface HttpContext {
   readonly service: ServiceContext;
   readonly strategy: Strategy;
   readonly purchases: Purchases;
+  readonly postgres: PostgresStore;
   readonly sales: SaleTable;
   readonly reads: Reads;
   readonly lifecycle: Lifecycle;
@@ -152,6 +155,10 @@ function errorHandler({ onError }: HttpContext): ErrorRequestHandler {
   return (error, req, res, next) => {
     if (res.headersSent) return next(error);
     if (error instanceof ProblemError) return sendProblem(res, error.body);
+    if (error instanceof KeyReusedError) {
+      const detail = 'Nothing was changed. Send a new Idempotency-Key with a new request.';
+      return sendProblem(res, problemBody('key-reused', detail));
+    }
     const client = clientProblem(error);
     if (client !== null) return sendProblem(res, problemBody(...client));
     const store = storeProblem(error);

@@ -136,4 +136,15 @@ export const admin = [{ adminToken: [] }, {}];
 export const customer = [{ customerToken: [] }, { adminToken: [] }, {}];
 export const anyone: [] = [];
 export const ticket = [{ ticket: [] }, {}];
+/** Of an administrative request that is not idempotent by itself. */
+export const keyHeader = z.object({
+  'Idempotency-Key': z
+    .string()
+    .regex(/^[!-~]{1,255}$/)
+    .optional()
+    .meta({
+      description:
+        'Repeats with the same key and the same body have one effect, and get the same answer, for 24 hours. A refusal changes nothing, and a repeat of it is judged again.',
+    }),
+});
 export const salePath = z.object({ saleId: saleIdSchema });

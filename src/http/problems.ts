@@ -73,6 +73,7 @@ export const problems = {
     title: 'The id was already used with different contents',
     members: { entry: pointsEntrySchema.optional() },
   },
+  'key-reused': { status: 422, title: 'The Idempotency-Key came with another request before' },
   'invalid-transition': {
     status: 409,
     title: 'The current state does not allow this',

@@ -9,7 +9,9 @@
  * Safety does not depend on the lock: when it admits two holders, the unique key still rejects the second entry.
  */
 import { createHash } from 'node:crypto';
+import type pg from 'pg';
 import { type Lock, using } from '../locks/lock.ts';
+import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 
 /** One award, or the reversal of one. Never edited. */
@@ -41,11 +43,17 @@ export type AwardResult =
   | { readonly kind: 'busy'; readonly reason: string };
 
 export interface Ledger {
-  /** Adds an entry, or returns the existing one of the same source. @throws errors of Postgres; the entry may exist then */
-  award(award: Award): Promise<AwardResult>;
+  /**
+   * Adds an entry, or returns the existing one of the same source.
+   * @param key of a request that has one: a repeat gets the same result
+   * @throws errors of Postgres; the entry may exist then
+   */
+  award(award: Award, key?: IdempotencyKey | null): Promise<AwardResult>;
   /** The balance of all entries, and the newest `max` of them. */
   account(userId: string, max: number): Promise<PointsAccount>;
 }
+
+type Db = Pick<pg.PoolClient, 'query'>;
 
 interface EntryRow {
   readonly id: string;
@@ -73,8 +81,8 @@ const UNDER_LOCK = { name: 'award-points-under-lock', conflict: 'ON CONFLICT' };
 export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger {
   const { pool } = postgres;
   const { name, conflict } = guard === null ? UNIQUE_KEY : UNDER_LOCK;
-  async function find({ userId, sourceType, sourceId, points }: Award): Promise<AwardResult | null> {
-    const { rows } = await pool.query<EntryRow>({
+  async function find({ userId, sourceType, sourceId, points }: Award, db: Db): Promise<AwardResult | null> {
+    const { rows } = await db.query<EntryRow>({
       name: 'find-points',
       text: `SELECT ${COLUMNS} FROM points_entries WHERE user_id = $1 AND source_type = $2 AND source_id = $3`,
       values: [userId, sourceType, sourceId],
@@ -85,30 +93,38 @@ export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger
     return { kind: entry.points === points ? 'repeated' : 'conflict', entry };
   }
 
-  async function insert(award: Award): Promise<AwardResult> {
+  async function insert(award: Award, db: Db): Promise<AwardResult> {
     const { userId, sourceType, sourceId, points } = award;
-    const { rows } = await pool.query<EntryRow>({
+    const { rows } = await db.query<EntryRow>({
       name,
       text: `INSERT INTO points_entries (user_id, source_type, source_id, points) VALUES ($1, $2, $3, $4)
              ${conflict} DO NOTHING RETURNING ${COLUMNS}`,
       values: [userId, sourceType, sourceId, points],
     });
     if (rows[0] !== undefined) return { kind: 'added', entry: toEntry(rows[0]) };
-    return (await find(award))!; // entries are never deleted
+    return (await find(award, db))!; // entries are never deleted
+  }
+
+  async function add(award: Award, db: Db): Promise<AwardResult> {
+    if (guard === null) return insert(award, db);
+    const { lock, lockTtlMs: ttlMs, lockWaitMs: waitMs } = guard;
+    const result = await using(
+      lock,
+      resourceOf(award),
+      { ttlMs, waitMs },
+      async () => (await find(award, db)) ?? insert(award, db),
+    );
+    if (result.kind === 'done') return result.value;
+    return { kind: 'busy', reason: 'reason' in result ? result.reason : 'lock-contended' };
   }
 
   return {
-    async award(award) {
-      if (guard === null) return insert(award);
-      const { lock, lockTtlMs: ttlMs, lockWaitMs: waitMs } = guard;
-      const result = await using(
-        lock,
-        resourceOf(award),
-        { ttlMs, waitMs },
-        async () => (await find(award)) ?? insert(award),
-      );
-      if (result.kind === 'done') return result.value;
-      return { kind: 'busy', reason: 'reason' in result ? result.reason : 'lock-contended' };
+    async award(award, key = null) {
+      if (key === null) return add(award, pool);
+      return once(postgres, key, async (client) => {
+        const value = await add(award, client);
+        return { commit: value.kind === 'added' || value.kind === 'repeated', value };
+      });
     },
     async account(userId, max) {
       const { rows } = await pool.query<EntryRow & { balance: string }>(

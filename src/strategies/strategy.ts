@@ -9,6 +9,7 @@ import type { Attempt } from '../domain/order.ts';
 import type { Decision } from '../domain/outcome.ts';
 import type { Sale } from '../domain/sale.ts';
 import type { Lock } from '../locks/lock.ts';
+import type { IdempotencyKey } from '../store/postgres/idempotency.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
@@ -50,13 +51,14 @@ export interface Strategy {
   decide(attempt: Attempt): Promise<Decision>;
   /**
    * Adds units to a sale, or cuts free ones (below zero).
-   * @returns the sale; `below-sold`: too few are free, or too many would be; `busy`: nothing was changed, retry;
-   *   `unknown`: it happened, but the result could not be read; null: no such sale
+   * @param key of a request that has one: it happens once, and a repeat gets the same sale
+   * @returns the sale; `below-sold`: too few are free, or too many would be; `busy`: nothing was changed, retry; null: no such sale
+   * @throws KeyReusedError; what the stores throw
    */
-  restock(saleId: number, units: number): Promise<RestockResult>;
+  restock(saleId: number, units: number, key?: IdempotencyKey | null): Promise<RestockResult>;
 }
 
-export type RestockResult = Sale | 'below-sold' | 'busy' | 'unknown' | null;
+export type RestockResult = Sale | 'below-sold' | 'busy' | null;
 
 /** The dependencies of a strategy that decides in Postgres. */
 export interface StrategyContext {

@@ -7,6 +7,7 @@ import type { Task, TaskState } from '../domain/task.ts';
 import type { Lock } from '../locks/lock.ts';
 import { type Instruments, measureTasks } from '../metrics/instruments.ts';
 import type { BackgroundHealth } from '../metrics/loop-health.ts';
+import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { taskTable } from '../store/postgres/task-table.ts';
 import { skipLocked, underLock } from './claim-due.ts';
@@ -31,8 +32,15 @@ export interface TasksContext {
 export interface TaskAdmin {
   /** Newest first. @param state null: every state */
   list(state: TaskState | null, max: number): Promise<readonly Task[]>;
-  /** Returns a dead task to `waiting`. @returns null when it does not exist; `not-dead` with the task as it is */
-  retry(id: number): Promise<{ readonly kind: 'waiting' | 'not-dead'; readonly task: Task } | null>;
+  /**
+   * Returns a dead task to `waiting`.
+   * @param key of a request that has one: it happens once, and a repeat gets the same task
+   * @returns null when it does not exist; `not-dead` with the task as it is
+   */
+  retry(
+    id: number,
+    key?: IdempotencyKey | null,
+  ): Promise<{ readonly kind: 'waiting' | 'not-dead'; readonly task: Task } | null>;
 }
 
 export interface Tasks extends TaskAdmin {
@@ -55,8 +63,11 @@ export function startTasks(context: TasksContext): Tasks {
   measureTasks(instruments, () => table.countOpen());
   return {
     list: table.list,
-    async retry(id) {
-      const revived = await table.revive(id);
+    async retry(id, key = null) {
+      const revived = await once(postgres, key, async (client) => {
+        const value = await table.revive(id, client);
+        return { commit: value !== null, value };
+      });
       if (revived !== null) {
         worker.wake();
         return { kind: 'waiting', task: revived };

@@ -59,6 +59,93 @@ describe('terms of a sale', () => {
   });
 });
 
+describe('an Idempotency-Key', () => {
+  let last = 0;
+  const newKey = () => `key-${++last}`;
+  const send = (path: string, key: string, body?: unknown) =>
+    call(url + path, {
+      method: 'POST',
+      headers: { 'idempotency-key': key, ...(body !== undefined && { 'content-type': 'application/json' }) },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+  const sale = { name: 'keyed', stock: 4, priceCents: 500 };
+
+  it('makes ten requests at once one sale, and one restock, with the same answer', async () => {
+    const before = newKey();
+    const made = await Promise.all(Array.from({ length: 10 }, () => send('/sales', before, sale)));
+    expect(new Set(made.map(({ status, body }) => JSON.stringify([status, body]))).size).toBe(1);
+    expect(made[0]).toMatchObject({ status: 201 });
+    expect(made.map(({ headers }) => headers.get('location'))).toEqual(
+      made.map(({ body }) => `/sales/${body.id}`),
+    );
+    const { id } = made[0]!.body;
+    for (const units of [3, -2]) {
+      const [key, left] = [newKey(), (await call(`${url}/sales/${id}`)).body.remaining as number];
+      const restocked = await Promise.all(
+        Array.from({ length: 10 }, () => send(`/sales/${id}/restock`, key, { units })),
+      );
+      for (const { status, body } of restocked)
+        expect({ status, body }).toEqual({ status: 200, body: restocked[0]!.body });
+      // Redis has as many units as Postgres: all of them are sold, and no more.
+      expect(await call(`${url}/sales/${id}`)).toMatchObject({ body: { remaining: left + units } });
+    }
+    const bought = await Promise.all(users(6, 'keyed').map((user) => attempt(url, Number(id), user)));
+    expect(bought.map(({ status }) => status).sort()).toEqual([201, 201, 201, 201, 201, 409]);
+    expect(await send(`/sales/${id}/restock`, newKey(), { units: 1 })).toMatchObject({
+      body: { remaining: 1 },
+    });
+  });
+
+  it.each<[string, unknown, unknown]>([
+    ['/sales', sale, { ...sale, stock: 5 }],
+    ['/sales/:sale/restock', { units: 2 }, { units: 3 }],
+    ['/users/keyed/points', { sourceType: 'gift', sourceId: '1', points: 2 }, undefined],
+  ])('is not used for another request: POST %s', async (route, body, other) => {
+    const { id } = await createSale(url, 5);
+    const [path, key] = [route.replace(':sale', String(id)), newKey()];
+    const first = await send(path, key, body);
+    expect(first.status).toBeLessThan(300);
+    const before = await everything();
+    const { id: elsewhere } = await createSale(url, 5);
+    expect(await send(path, key, body)).toMatchObject({ status: first.status, body: first.body });
+    if (other !== undefined)
+      expect(await send(path, key, other)).toMatchObject({ status: 422, problem: 'key-reused' });
+    expect(await send(`/sales/${elsewhere}/restock`, key, { units: 2 })).toMatchObject({ status: 422 });
+    expect(await everything()).not.toBe(before); // the other sale
+    expect(await call(`${url}/sales/${elsewhere}`)).toMatchObject({ body: { stock: 5 } });
+  });
+
+  it('is free again after a refusal, and after a day', async () => {
+    const { id } = await createSale(url, 1);
+    const key = newKey();
+    expect(await send(`/sales/${id}/restock`, key, { units: -2 })).toMatchObject({ problem: 'below-sold' });
+    expect(await send(`/sales/${id}/restock`, key, { units: 2 })).toMatchObject({ body: { stock: 3 } });
+    await stores.sql.query(`UPDATE idempotency_keys SET created_at = now() - interval '24 hours 1 second'`);
+    expect(await send(`/sales/${id}/restock`, key, { units: 1 })).toMatchObject({ body: { stock: 4 } });
+    const { rows } = await stores.sql.query('SELECT id FROM idempotency_keys');
+    expect(rows).toEqual([{ id: `loopback:${key}` }]);
+  });
+
+  it.each(['', 'a b', 'é', 'x'.repeat(256)])('is refused when it is %j', async (key) => {
+    const before = await everything();
+    const answer = await send('/sales', key, sale).catch(() => null); // fetch does not send every text
+    if (answer !== null) expect(answer).toMatchObject({ status: 400, problem: 'invalid-request' });
+    expect(await everything()).toBe(before);
+  });
+
+  it('is kept with its effect: without the transaction that stores the answer, nothing happened', async () => {
+    const { id } = await createSale(url, 1);
+    const key = newKey();
+    await stores.sql.query(
+      `ALTER TABLE idempotency_keys ADD CONSTRAINT broken CHECK (answer IS NULL) NOT VALID`,
+    );
+    expect((await send(`/sales/${id}/restock`, key, { units: 2 })).status).toBeGreaterThanOrEqual(500);
+    await stores.sql.query('ALTER TABLE idempotency_keys DROP CONSTRAINT broken');
+    expect(await call(`${url}/sales/${id}`)).toMatchObject({ body: { stock: 1 } });
+    expect(await send(`/sales/${id}/restock`, key, { units: 2 })).toMatchObject({ body: { stock: 3 } });
+  });
+});
+
 describe('the orders of a sale', () => {
   const listOf = async (query: string) => {
     const answer = await call(`${url}/sales/${query}`);

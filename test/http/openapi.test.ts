@@ -158,6 +158,8 @@ it('describes what AUTH=none answers', async () => {
     [`GET /sales/${id}/audit`, 200],
     [`POST /sales/${id}/restock`, 200, { units: 1 }],
     [`POST /sales/${id}/restock`, 'below-sold', { units: -11 }],
+    [`POST /sales/${id}/restock`, 200, { units: 1 }, { 'idempotency-key': 'k' }],
+    [`POST /sales/${id}/restock`, 'key-reused', { units: 2 }, { 'idempotency-key': 'k' }],
     [`GET /sales/${id}/orders?userId=ann`, 200],
     [`GET /orders/${orderId}`, 200],
     [`POST /orders/${second.orderId}/cancel`, 200],

@@ -2,6 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
+import { inTransaction } from '../../src/store/postgres/pool.ts';
+import { saleTable } from '../../src/store/postgres/sales.ts';
 import { stockUnits } from '../../src/store/postgres/stock-units.ts';
 import * as skipLocked from '../../src/strategies/postgres/skip-locked.ts';
 import { attemptOf } from '../support/attempts.ts';
@@ -155,7 +157,10 @@ it('inserts bounded batches of rows, and sells all units', async () => {
   const units = stockUnits(bench.postgres, 10);
   await units.complete(saleId);
   expect(await rowsOf(saleId)).toEqual({ free: 10, taken: 0 });
-  await units.restock(saleId, 5);
+  await inTransaction(bench.postgres.pool, async (client) => ({
+    commit: await units.prepare(client, saleId, 5),
+    value: await saleTable(bench.postgres).restock(saleId, 5, false, client),
+  }));
   expect(await rowsOf(saleId)).toEqual({ free: 20, taken: 0 });
   const strategy = bench.start(skipLocked);
   const outcomes = await Promise.all(

@@ -2,7 +2,7 @@
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Ledger } from '../../points/ledger.ts';
-import type { Administration } from '../admin.ts';
+import { type Administration, idempotencyKey } from '../admin.ts';
 import { type Callers, namedCustomer } from '../callers.ts';
 import { ProblemError } from '../problems.ts';
 import type { Reads } from '../reads.ts';
@@ -21,7 +21,7 @@ export function pointRoutes({ ledger, reads, callers }: PointContext, admin: Adm
   router.post('/users/:userId/points', ...admin.act(limits.bodyBytes), async (req, res) => {
     const userId = parse(userIdSchema, req.params.userId, 'userId');
     const award = parse(awardSchema, req.body, 'body');
-    const result = await ledger.award({ userId, ...award });
+    const result = await ledger.award({ userId, ...award }, idempotencyKey(req, res, award));
     if (result.kind === 'busy') {
       res.setHeader('Retry-After', String(limits.retryAfterS));
       const detail = 'Nothing was changed. Retry after the delay in Retry-After.';

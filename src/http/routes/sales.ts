@@ -2,9 +2,11 @@
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Sale } from '../../domain/sale.ts';
+import { once } from '../../store/postgres/idempotency.ts';
+import type { PostgresStore } from '../../store/postgres/pool.ts';
 import type { SaleChanges, SaleTable } from '../../store/postgres/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
-import type { Administration } from '../admin.ts';
+import { type Administration, idempotencyKey } from '../admin.ts';
 import { outcomeUnread, ProblemError } from '../problems.ts';
 import type { Reads } from '../reads.ts';
 import { parse } from '../requests.ts';
@@ -17,6 +19,7 @@ import {
 } from '../schemas.ts';
 
 export interface SaleContext {
+  readonly postgres: PostgresStore;
   readonly sales: SaleTable;
   readonly reads: Reads;
   readonly strategy: Strategy;
@@ -41,12 +44,15 @@ export function saleRoutes(context: SaleContext, admin: Administration): Router 
 
 function addChanges(
   router: Router,
-  { sales, strategy, onStoreError }: SaleContext,
+  { postgres, sales, strategy, onStoreError }: SaleContext,
   admin: Administration,
 ): void {
   router.post('/sales', ...admin.act(limits.bodyBytes), async (req, res) => {
     const given = parse(newSaleSchema, req.body, 'body');
-    const sale = await sales.create(given);
+    const sale = await once(postgres, idempotencyKey(req, res, given), async (client) => ({
+      commit: true,
+      value: await sales.create(given, client),
+    }));
     await strategy.load?.(sale);
     res.status(201).location(`/sales/${sale.id}`).json(sale);
   });
@@ -71,15 +77,15 @@ function addChanges(
 
   router.post('/sales/:saleId/restock', ...admin.act(limits.bodyBytes), async (req, res) => {
     const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
-    const { units } = parse(restockSchema, req.body, 'body');
-    const sale = await strategy.restock(saleId, units);
+    const given = parse(restockSchema, req.body, 'body');
+    const { units } = given;
+    const sale = await strategy.restock(saleId, units, idempotencyKey(req, res, given));
     if (sale === null) throw unknownSale(saleId);
     if (sale === 'busy') {
       res.setHeader('Retry-After', String(limits.retryAfterS));
       const detail = 'Nothing was changed. Retry after the delay in Retry-After.';
       throw new ProblemError('busy', detail, { reason: 'sale-not-loaded' });
     }
-    if (sale === 'unknown') throw outcomeUnread(res);
     if (sale === 'below-sold') {
       const detail =
         units < 0

@@ -1,7 +1,7 @@
 /** Tasks: listed and retried by administrators. */
 import { Router } from 'express';
 import type { TaskAdmin } from '../../tasks/tasks.ts';
-import type { Administration } from '../admin.ts';
+import { type Administration, idempotencyKey } from '../admin.ts';
 import { ProblemError } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { taskIdSchema, taskQuerySchema } from '../schemas.ts';
@@ -19,7 +19,7 @@ export function taskRoutes(tasks: TaskAdmin, admin: Administration): Router {
 
   router.post('/tasks/:taskId/retry', ...admin.act(), async (req, res) => {
     const taskId = parse(taskIdSchema, req.params.taskId, 'taskId');
-    const result = await tasks.retry(taskId);
+    const result = await tasks.retry(taskId, idempotencyKey(req, res));
     if (result === null) throw new ProblemError('unknown-task', `Task ${taskId} does not exist.`);
     if (result.kind === 'not-dead') {
       const { state } = result.task;

@@ -1,8 +1,11 @@
-/** Sales: rarely read and changed, so through Prisma where its own operations suffice. */
+/** Sales: rarely read and changed, so through Prisma where its own operations suffice, and no transaction of a caller is joined. */
+import type pg from 'pg';
 import type { Sale, SaleQuery } from '../../domain/sale.ts';
 import { Prisma, type Sale as SaleRow } from '../../generated/prisma/client.ts';
 import { classifyPostgresError } from '../failures/postgres.ts';
 import type { PostgresStore } from './pool.ts';
+
+type Db = Pick<pg.PoolClient, 'query'>;
 
 export interface NewSale {
   readonly name: string;
@@ -21,7 +24,8 @@ export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'>>
 }
 
 export interface SaleTable {
-  create(sale: NewSale): Promise<Sale>;
+  /** @param db the connection whose transaction it belongs to; without one, it commits by itself */
+  create(sale: NewSale, db?: Db): Promise<Sale>;
   /**
    * Changes a sale, at once for every statement that locks its row afterwards.
    * @returns null when it does not exist; `invalid`: its window would end before it begins, or an order be too dear
@@ -39,18 +43,25 @@ export interface SaleTable {
   /**
    * Adds units to the stock or cuts it, but never below the number sold.
    * @param isMirrored also adds the restock to the outbox towards Redis
+   * @param db see `create`
    * @returns null when the sale does not exist, `below-sold` when the cut is too deep
    */
-  restock(saleId: number, units: number, isMirrored?: boolean): Promise<Sale | 'below-sold' | null>;
+  restock(saleId: number, units: number, isMirrored?: boolean, db?: Db): Promise<Sale | 'below-sold' | null>;
 }
 
 /** A sale that ended longer ago has no reservations, even allowing for clock errors and outages. */
 const RECENT_MS = 7 * 24 * 3600 * 1000;
 
-export function saleTable({ prisma }: PostgresStore): SaleTable {
+export function saleTable({ pool, prisma }: PostgresStore): SaleTable {
   return {
-    async create(data) {
-      return toSale(await prisma.sale.create({ data }));
+    async create(given, db = pool) {
+      const { name, stock, priceCents, startsAt, endsAt } = given;
+      const { spreadS = 0, maxPerOrder = 1, paymentWindowS = null } = given;
+      const { rows } = await db.query<SaleColumns>(Prisma.sql`
+        INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s)
+        VALUES (${name}, ${stock}, ${priceCents}, ${startsAt}, ${endsAt}, ${spreadS}, ${maxPerOrder}, ${paymentWindowS})
+        RETURNING ${COLUMNS}`);
+      return toSale(rows[0]!);
     },
     async change(saleId, changes) {
       try {
@@ -98,9 +109,9 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
       });
       return rows.map(toSale);
     },
-    async restock(saleId, units, isMirrored = false) {
+    async restock(saleId, units, isMirrored = false, db = pool) {
       // New units first cover those sold beyond the stock; only the rest is free.
-      const rows = await prisma.$queryRaw<SaleColumns[]>(Prisma.sql`
+      const { rows } = await db.query<SaleColumns>(Prisma.sql`
         WITH sale AS (
           SELECT id, least(oversold, greatest(${units}::int, 0)) AS covered FROM sales
           WHERE id = ${saleId} AND stock::bigint + ${units}::int BETWEEN sold AND 2147483647 FOR NO KEY UPDATE
@@ -110,11 +121,12 @@ export function saleTable({ prisma }: PostgresStore): SaleTable {
           FROM sale WHERE sales.id = sale.id RETURNING sales.*, ${units}::int - covered AS free
         ), outbox AS (
           INSERT INTO mirror_outbox (sale_id, change, units) SELECT id, 'restock', free FROM changed
-          WHERE ${isMirrored} AND free > 0
+          WHERE ${isMirrored}::boolean AND free > 0
         )
         SELECT ${COLUMNS} FROM changed`);
       if (rows[0] !== undefined) return toSale(rows[0]);
-      return (await this.get(saleId)) === null ? null : 'below-sold';
+      const known = await db.query('SELECT FROM sales WHERE id = $1', [saleId]);
+      return known.rowCount === 0 ? null : 'below-sold';
     },
   };
 }

@@ -20,8 +20,11 @@ export interface StockUnits {
   lacking(saleId: number, quantity: number): Promise<boolean>;
   /** Aligns the free rows with the sale; locked rows are left alone. */
   complete(saleId: number): Promise<void>;
-  /** Changes stock and rows together. @returns false when the stock would be below what is sold, or too large */
-  restock(saleId: number, units: number): Promise<boolean>;
+  /**
+   * Aligns the free rows with those that the sale will have after a restock, in whose transaction it is called first: an attempt locks
+   * a unit's row, and then the sale's. @returns false when the stock would be below what is sold, or too large
+   */
+  prepare(client: pg.PoolClient, saleId: number, units: number): Promise<boolean>;
 }
 
 /** Rows added at once; a sale with more units gets the next rows when these are taken. */
@@ -45,7 +48,6 @@ const ADD = `
       stock + $2 - sold - oversold - (SELECT count(*)::int FROM stock_units WHERE sale_id = $1 AND order_id IS NULL) AS lacking
     FROM sales WHERE id = $1
   ) AS s, generate_series(1, least(lacking, $3)) AS n`;
-const WITHIN_BOUNDS = `id = $1 AND stock::bigint + $2 BETWEEN sold AND ${limits.maxUnits}`;
 
 export function stockUnits({ pool }: PostgresStore, maxRows = MAX_ROWS): StockUnits {
   /** Aligns the free rows with the free units that the sale will have after `units` are added. */
@@ -75,21 +77,15 @@ export function stockUnits({ pool }: PostgresStore, maxRows = MAX_ROWS): StockUn
         await align(client, saleId, 0);
         return { commit: true, value: undefined };
       }),
-    restock: (saleId, units) =>
-      inTransaction(pool, async (client) => {
-        const possible = await client.query(`SELECT FROM sales WHERE ${WITHIN_BOUNDS}`, [saleId, units]);
-        if (possible.rowCount !== 1) return { commit: false, value: false };
-        await lockNumber(client, 'units', saleId);
-        await align(client, saleId, units);
-        // Last, following the lock order of attempts: first a unit's row, then the sale's row. New units first cover those
-        // sold beyond the stock.
-        const changed = await client.query(
-          `UPDATE sales SET stock = stock + $2, sold = sold + least(oversold, greatest($2, 0)),
-             oversold = oversold - least(oversold, greatest($2, 0)), version = version + 1
-           WHERE ${WITHIN_BOUNDS}`,
-          [saleId, units],
-        );
-        return { commit: changed.rowCount === 1, value: changed.rowCount === 1 };
-      }),
+    async prepare(client, saleId, units) {
+      const possible = await client.query(
+        `SELECT FROM sales WHERE id = $1 AND stock::bigint + $2 BETWEEN sold AND ${limits.maxUnits}`,
+        [saleId, units],
+      );
+      if (possible.rowCount !== 1) return false;
+      await lockNumber(client, 'units', saleId);
+      await align(client, saleId, units);
+      return true;
+    },
   };
 }

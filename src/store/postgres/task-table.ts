@@ -74,7 +74,7 @@ export interface TaskTable {
   /** Newest first. */
   list(state: TaskState | null, max: number): Promise<readonly Task[]>;
   /** Returns a dead task to `waiting`. @returns null when it is not dead or does not exist */
-  revive(id: number): Promise<Task | null>;
+  revive(id: number, db?: Pick<pg.PoolClient, 'query'>): Promise<Task | null>;
   /** Number of tasks in each state except `done`. */
   countOpen(): Promise<ReadonlyMap<TaskState, number>>;
 }
@@ -254,8 +254,8 @@ function forOperators({ pool }: PostgresStore): Pick<TaskTable, 'get' | 'list' |
       );
       return rows.map(toTask);
     },
-    async revive(id) {
-      const { rows } = await pool.query<TaskRow>(
+    async revive(id, db = pool) {
+      const { rows } = await db.query<TaskRow>(
         `UPDATE tasks SET state = 'waiting', run_at = now(), updated_at = now()
          WHERE id = $1 AND state = 'dead' RETURNING ${COLUMNS}`,
         [id],

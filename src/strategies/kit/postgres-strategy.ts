@@ -1,6 +1,6 @@
 /**
  * What the strategies that decide in Postgres share: they commit order, count and points by themselves, and a restock is one
- * statement.
+ * transaction.
  *
  *   decide ──deadlock or serialization failure──▶ retry, within bounds
  *    ├──the customer has an order: a unique key failed──▶ read it ──▶ found; gone meanwhile: retry
@@ -22,10 +22,12 @@ import type { Attempt, PlacedOrderColumns } from '../../domain/order.ts';
 import { type Outcome, shortage } from '../../domain/outcome.ts';
 import { expectedPostgresFailure } from '../../store/failures/postgres.ts';
 import type { Unanswered } from '../../store/late-requests.ts';
+import { once } from '../../store/postgres/idempotency.ts';
 import { setBarrier } from '../../store/postgres/insert-orders.ts';
 import type { PostgresStore } from '../../store/postgres/pool.ts';
 import { findActive, type SaleAndOrders, type SaleState } from '../../store/postgres/purchases.ts';
 import type { LocksFirst, Strategy, StrategyContext } from '../strategy.ts';
+import { restocked } from './restock.ts';
 
 /** Tries of an attempt that conflicts with others. */
 const TRIES = 5;
@@ -91,7 +93,10 @@ export function postgresStrategy(
       }
       return { kind: 'busy', reason: 'contended' };
     },
-    restock: (saleId, units) => context.sales.restock(saleId, units),
+    restock: (saleId, units, key = null) =>
+      once(context.postgres, key, async (client) =>
+        restocked(await context.sales.restock(saleId, units, false, client)),
+      ),
   };
 }
 

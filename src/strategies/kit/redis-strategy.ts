@@ -114,7 +114,7 @@ export function redisStrategy(
       const reservation = withFirstClaim(outcome.reservation, untilMs, outcome.epoch);
       return { kind: 'reserved', reservation, isReplicated };
     },
-    restock: (saleId, units) => restock(context, mirror, saleId, units),
+    restock: (saleId, units, key) => restock(context, mirror, saleId, units, key),
   };
 }
 

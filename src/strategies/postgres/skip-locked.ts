@@ -19,7 +19,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { afterWrite, UNREAD } from '../../store/failures/postgres.ts';
+import { once } from '../../store/postgres/idempotency.ts';
 import {
   COUNT_UNLESS_PAUSED,
   IS_OPEN,
@@ -31,6 +31,7 @@ import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { stockUnits } from '../../store/postgres/stock-units.ts';
 import { accepted, outcomeOf, postgresStrategy, RETRY, type TryResult } from '../kit/postgres-strategy.ts';
+import { restocked } from '../kit/restock.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -107,11 +108,10 @@ export function create(context: StrategyContext): Strategy {
         context.onError('create-stock-units', error, { saleId: sale.id }),
       );
     },
-    async restock(saleId, by) {
-      const done = await units.restock(saleId, by);
-      const sale = await afterWrite(context.sales.get(saleId));
-      if (sale === UNREAD) return 'unknown';
-      return sale === null || done ? sale : 'below-sold';
-    },
+    restock: (saleId, by, key = null) =>
+      once(context.postgres, key, async (client) => {
+        await units.prepare(client, saleId, by);
+        return restocked(await context.sales.restock(saleId, by, false, client));
+      }),
   };
 }

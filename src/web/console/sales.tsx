@@ -7,7 +7,7 @@ import { clock, count, dateTime, money } from '../ui/format.ts';
 import { Bar, Command, Notice, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 import { SaleForm } from './sale-form.tsx';
-import { asAdmin } from './token.ts';
+import { asAdmin, press } from './token.ts';
 
 type Auth = 'none' | 'jwt';
 interface Audit {
@@ -62,7 +62,7 @@ let wanted = '';
 async function act(at: Place, path: string, body: object, method?: 'PATCH'): Promise<Sale | null> {
   if (acting.value !== null) return null;
   acting.value = at;
-  const answer = await asAdmin<Sale>(path, body, method);
+  const answer = await press<Sale>(path, body, method);
   await failed(at, answer);
   acting.value = null;
   return answer.kind === 'ok' ? answer.body : null;

@@ -38,17 +38,23 @@ export interface RequestOptions {
   readonly body?: object;
   readonly method?: 'PATCH';
   readonly token?: string;
+  /** See `Idempotency-Key` of the API. */
+  readonly key?: string;
 }
 
 /** Longer than the slowest response of the service. */
 const TIMEOUT_MS = 12_000;
 
-export async function ask<T>(path: string, { body, token, method }: RequestOptions = {}): Promise<Answer<T>> {
+export async function ask<T>(
+  path: string,
+  { body, token, method, key }: RequestOptions = {},
+): Promise<Answer<T>> {
   try {
     const response = await fetch(path, {
       method: method ?? (body === undefined ? 'GET' : 'POST'),
       headers: {
         ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
+        ...(key === undefined ? {} : { 'Idempotency-Key': key }),
         ...bearer(token),
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),

@@ -1,6 +1,6 @@
 /** A cut takes unreserved units only, even from a sale that Redis must load first. Both stores are real. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { TcpProxy } from '../../../lab/proxy.ts';
+import { type LinkMode, TcpProxy } from '../../../lab/proxy.ts';
 import { createRedisLock } from '../../../src/locks/redis.ts';
 import { storeFailure } from '../../../src/store/failures/any-store.ts';
 import { orderTable } from '../../../src/store/postgres/orders.ts';
@@ -28,9 +28,9 @@ afterAll(async () => {
 });
 
 /** A sale of 10 units, of which 4 are reserved and not committed. */
-async function openSale(sales: SaleTable = saleTable(postgres)) {
+async function openSale(sales: SaleTable = saleTable(postgres), ofStrategy = postgres) {
   const strategy = create({
-    postgres,
+    postgres: ofStrategy,
     redis,
     epochs: redisEpochs(redis, postgres),
     sales,
@@ -81,24 +81,30 @@ it('reports an unknown sale', async () => {
   expect(await strategy.restock(2_000_000_000, 1)).toBeNull();
 });
 
-it.each([
-  ['cannot be reached', 'refuse', 'not-sent'],
-  ['is silent', 'lose-replies', 'unknown'],
-] as const)('gives back what it cut when Postgres %s, if nothing was written', async (_, how, kind) => {
+it.each<[string, LinkMode, 'begin' | 'statement' | 'commit', string, number]>([
+  ['cannot be reached', 'refuse', 'begin', 'not-sent', 6],
+  ['does not answer the change', 'lose-replies', 'statement', 'unknown', 6],
+  ['does not answer the commit', 'lose-replies', 'commit', 'unknown', 1],
+])('gives back what it cut when Postgres %s, if nothing was written', async (_, how, from, kind, left) => {
   await using link = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });
   const behind = openPostgres(link.through(stores.databaseUrl), () => {});
   try {
     const sales = saleTable(behind);
-    const { strategy, saleId } = await openSale({ ...saleTable(postgres), restock: sales.restock });
-    // One case has an open connection; the other can make none.
-    if (how === 'lose-replies') await sales.get(saleId);
-    link.set(how);
+    const restock: SaleTable['restock'] = async (...given) => {
+      if (from === 'statement') link.set(how);
+      const sale = await sales.restock(...given);
+      link.set(how);
+      return sale;
+    };
+    const { strategy, saleId } = await openSale({ ...saleTable(postgres), restock }, behind);
+    if (from === 'begin') link.set(how);
     const failed = await strategy.restock(saleId, -5).then(
       () => null,
       (error) => storeFailure(error),
     );
     expect(failed?.kind).toBe(kind);
-    expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(kind === 'not-sent' ? 6 : 1);
+    link.set('pass');
+    expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(left);
   } finally {
     link.set('pass');
     await behind.close();
