@@ -95,7 +95,7 @@ it.runIf(process.platform === 'linux')(
       );
       expect(left()).toBeGreaterThan(0); // they were not closed for silence, which would close all
       for (const socket of sockets) socket.destroy();
-      expect((await buy(few.url, sale.id, 'ann')).status).toBe(201);
+      expect((await buy(few.url, sale.id, 'ann')).status).toBeLessThan(300);
       expect((await call(`${few.url}/readyz`)).status).toBe(200);
     } finally {
       await few.kill();

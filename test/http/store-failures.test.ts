@@ -130,7 +130,7 @@ async function expectOnly503(fail: () => Promise<() => Promise<void>>, during?: 
       (made) => made !== null,
       20_000,
     );
-    expect((await buy(url, sale!.id, 'ann')).status).toBe(201);
+    expect((await buy(url, sale!.id, 'ann')).status).toBeLessThan(300);
   }
 }
 

@@ -174,7 +174,8 @@ it.each(['lua', 'segmented-lock'])(
       `shard 127\\.0\\.0\\.1:${one.port}: slots [\\d, -]+, 33 % of the sales, unavailable`,
     );
     await untilNamed(shard);
-    for (const sale of sales.filter((sale) => !isOn(sale))) expect((await sale.buy('ann')).status).toBe(201);
+    for (const sale of sales.filter((sale) => !isOn(sale)))
+      expect((await sale.buy('ann')).status).toBeLessThan(300);
     await Promise.all(rest.map((master) => master.kill()));
     await until(503, 'unavailable');
     await Promise.all(masters.members.map((master) => master.restart()));

@@ -50,9 +50,9 @@ async function startBoth(STRATEGY: string): Promise<void> {
   ]);
   // The first call of a script on a connection sends its text; from now on it is known by its hash.
   const sale = await createSale(b.url, 1);
-  expect((await buy(a.url, sale.id, 'first')).status).toBe(201);
+  expect((await buy(a.url, sale.id, 'first')).status).toBeLessThan(300);
   const other = await createSale(b.url, 1);
-  expect((await buy(b.url, other.id, 'first')).status).toBe(201);
+  expect((await buy(b.url, other.id, 'first')).status).toBeLessThan(300);
 }
 
 async function endBoth(): Promise<void> {

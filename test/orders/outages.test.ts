@@ -150,7 +150,7 @@ describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
     expect((await notify()).body.status).toBe('paid');
     expect((await leave()).body.status).toBe('cancelled');
     expect((await buy(url, sale.id, 'payer')).body).toMatchObject({ orderId: payer!.body.orderId });
-    expect([200, 201]).toContain((await buy(url, sale.id, 'new')).status);
+    expect((await buy(url, sale.id, 'new')).status).toBeLessThan(300);
     expect(await ordersOf(sale.id, 'new')).toHaveLength(1);
     expect(await sold(sale.id)).toBe(2);
     expect((await call(`${url}/readyz`)).status).toBe(200);
@@ -187,7 +187,7 @@ describe.each([
     };
     const service = await start({ STRATEGY, DATABASE_URL: link.through(scene.stores.databaseUrl) });
     const sale = await createSale(service.url, 3);
-    expect((await buy(service.url, sale.id, 'first')).status).toBe(201);
+    expect((await buy(service.url, sale.id, 'first')).status).toBeLessThan(300);
     waiting = true;
     const sinceMs = performance.now();
     const asked = attempt(service.url, sale.id, 'unlucky');
@@ -205,7 +205,7 @@ describe.each([
     else expect(answer).toMatchObject({ problem: 'unknown-outcome', body: { orderId } });
     expect((await buy(service.url, sale.id, 'unlucky')).body).toMatchObject({ orderId, replayed: true });
     expect(await ordersOf(sale.id, 'unlucky')).toEqual([orderId]);
-    expect((await buy(service.url, sale.id, 'third')).status).toBe(201);
+    expect((await buy(service.url, sale.id, 'third')).status).toBeLessThan(300);
     expect((await buy(service.url, sale.id, 'fourth')).problem).toBe('sold-out');
   });
 });
@@ -267,7 +267,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
     });
     const service = await start({ STRATEGY, SEGMENTS: '2', REDIS_URL: link.through(scene.stores.redisUrl) });
     const sale = await createSale(service.url, 3);
-    expect((await buy(service.url, sale.id, 'first')).status).toBe(201);
+    expect((await buy(service.url, sale.id, 'first')).status).toBeLessThan(300);
     const lost: unknown[] = [];
     for (const userId of ['comes-back', 'stays-away']) {
       unlucky = userId;
@@ -312,7 +312,7 @@ it.each(['for-update', 'group-commit'])('%s keeps selling while Redis is down', 
   const { url } = await start({ STRATEGY });
   const sale = await createSale(url, 3);
   await scene.stores.redisServer.kill();
-  expect((await buy(url, sale.id, 'one')).status).toBe(201);
+  expect((await buy(url, sale.id, 'one')).status).toBeLessThan(300);
   const { body } = await buy(url, sale.id, 'two');
   expect((await cancel(url, body.orderId)).status).toBe(200);
   expect(await call(`${url}/readyz`)).toMatchObject({ status: 503, body: { stores: { postgres: 'ok' } } });

