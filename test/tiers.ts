@@ -46,6 +46,7 @@ export const FULL_ONLY = [
   'test/orders/random-faults.test.ts',
   'test/commands/reconcile.test.ts',
   'test/orders/replicated.test.ts',
+  'test/orders/sale-refunds.test.ts',
   'test/orders/sentinel.test.ts',
   'test/orders/standby.test.ts',
   'test/points/ledger.test.ts',

@@ -4,7 +4,7 @@ import { type CheckResult, type Evidence, groupBy, tally } from './check.ts';
 /** The possible effects of an order's one effective notification, by order status; in other statuses no notification has any. */
 const effectsOf: Readonly<Record<string, readonly string[]>> = {
   paid: ['paid', 'revived'],
-  'refund-due': ['refund-due'],
+  'refund-due': ['refund-due', 'paid', 'revived'], // an administrator refunds what was paid
 };
 
 /**

@@ -19,8 +19,8 @@ const wrongs = {
 
 /**
  * P5: orders whose points entries do not match their status, and entries that belong to no order of their customer. An order
- * earns once, by price and quantity; a closed order has one reversal, and its entries add up to 0; a paid order that had expired has one reversal and
- * one revival; any other has neither.
+ * earns once, by price and quantity; a closed order has one reversal, and its entries add up to 0; an order that had expired and was then paid
+ * has one reversal and one revival more; any other has neither.
  */
 export function points({ postgres }: Evidence): CheckResult {
   const customerOf = new Map(postgres.orders.map(({ id, userId }) => [id, userId]));
@@ -42,8 +42,9 @@ function wrongOf(order: OrderRow, entries: readonly PointsRow[]): keyof typeof w
   if (earned === undefined || more.length > 0) return 'entry';
   const closings = isActive(order) ? 0 : 1;
   const revivals = of('order-revival').length;
-  if (revivals > (order.status === 'paid' ? 1 : 0)) return 'reversal';
-  if (of('order-reversal').length !== revivals + closings) return 'reversal';
+  if (revivals > (['paid', 'refund-due'].includes(order.status) ? 1 : 0)) return 'reversal';
+  const reversals = of('order-reversal').length + of('order-revival-reversal').length;
+  if (reversals !== revivals + closings) return 'reversal';
   const sum = entries.reduce((total, entry) => total + entry.points, 0);
   return earned.points === order.earns && sum === (1 - closings) * earned.points ? null : 'sum';
 }

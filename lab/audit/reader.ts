@@ -85,7 +85,7 @@ async function countUnpublished(
   saleIds: readonly number[],
 ): Promise<ReadonlyMap<number, number>> {
   const { rows } = await db.query<{ id: number; unpublished: number }>(
-    'SELECT sale_id AS id, sum(units)::int AS unpublished FROM mirror_outbox WHERE sale_id = ANY($1) GROUP BY 1',
+    'SELECT sale_id AS id, sum(greatest(units, 1))::int AS unpublished FROM mirror_outbox WHERE sale_id = ANY($1) GROUP BY 1',
     [saleIds],
   );
   return new Map(rows.map(({ id, unpublished }) => [id, unpublished]));
@@ -121,7 +121,7 @@ const ORDERS =
   'SELECT id::text AS id, sale_id AS "saleId", user_id AS "userId", status::text AS status, quantity, points_earned(price_cents * quantity) AS earns FROM orders';
 const POINTS = `
   SELECT user_id AS "userId", source_type AS "sourceType", source_id AS "sourceId", points FROM points_entries
-  WHERE source_type IN ('order', 'order-reversal', 'order-revival')`;
+  WHERE source_type IN ('order', 'order-reversal', 'order-revival', 'order-revival-reversal')`;
 const PAYMENTS = 'SELECT id, order_id::text AS "orderId", result FROM payment_notifications';
 const TASKS = `
   SELECT kind, payload->>'orderId' AS "orderId", state, payload->>'paymentNotificationId' AS payment FROM tasks

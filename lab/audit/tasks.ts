@@ -1,7 +1,7 @@
 import { quantity } from '../kit/text.ts';
 import { type CheckResult, type Evidence, groupBy, tally } from './check.ts';
 
-/** The tasks of an order, each once, by order status; an order in another status has none. */
+/** The tasks of an order, each once, by order status; one that was paid before its refund has both. Others have none. */
 const kindsOf: Readonly<Record<string, readonly string[]>> = {
   paid: ['award', 'ship'],
   'refund-due': ['refund'],
@@ -14,12 +14,20 @@ const kindsOf: Readonly<Record<string, readonly string[]>> = {
 export function tasks({ postgres: { orders, payments, tasks: all } }: Evidence): CheckResult {
   const surpluses = payments.filter(({ result }) => result === 'surplus');
   const paymentsOf = groupBy(surpluses, ({ orderId }) => orderId);
+  const refunded = new Set(
+    payments.filter(({ result }) => result === 'paid' || result === 'revived').map(({ orderId }) => orderId),
+  );
   const byOrder = groupBy(all, ({ orderId }) => orderId);
   let lost = 0;
   let matched = 0;
   for (const { id, status } of orders) {
+    const wasPaid = status === 'refund-due' && refunded.has(id);
     const owed = (paymentsOf.get(id) ?? []).map((payment) => payment.id);
-    const asked = [...(kindsOf[status] ?? []), ...owed.map((payment) => `refund ${payment}`)];
+    const asked = [
+      ...(wasPaid ? kindsOf.paid! : []),
+      ...(kindsOf[status] ?? []),
+      ...owed.map((payment) => `refund ${payment}`),
+    ];
     const present = new Set(
       byOrder
         .get(id)

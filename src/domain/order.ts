@@ -1,7 +1,7 @@
 /**
  * The life of an order. Active means pending or paid.
  *
- *   pending ──▶ paid
+ *   pending ──▶ paid ────────refund by an administrator──▶ refund-due
  *      ├──────▶ cancelled ──late payment──▶ refund-due
  *      └──────▶ expired ────late payment──▶ paid, if a unit is free; otherwise refund-due
  */
@@ -25,7 +25,7 @@ export interface Order {
   /** A pending order that is not paid by then expires. */
   readonly expiresAt: string;
   readonly paidAt: string | null;
-  /** When the order was cancelled or expired. */
+  /** When the order was cancelled or refunded, or expired. */
   readonly closedAt: string | null;
 }
 
@@ -62,7 +62,7 @@ export type MirrorChange = { readonly saleId: number } & (
       readonly change: 'release' | 'take' | 'record';
       readonly orderId: string;
       readonly userId: string;
-      /** Of the order. */
+      /** Of the order; 0 to release only the customer: the units have left the stock. */
       readonly units: number;
     }
   | { readonly change: 'restock'; readonly id: string; readonly units: number }

@@ -17,6 +17,17 @@ const unmatchedAnswerSchema = z
   .object({ result: z.literal('unmatched'), reason: unmatchedReason })
   .meta({ id: 'UnmatchedAnswer' });
 
+export const saleRefundSchema = z
+  .object({
+    saleId: z.int(),
+    returnUnits: z.boolean(),
+    orders: z.int().min(0).meta({ description: 'Orders that were active when it was requested' }),
+    remaining: z.int().min(0).meta({ description: 'Those of them that still are' }),
+    requestedAt: dateTime,
+    finishedAt: dateTime.nullable(),
+  })
+  .meta({ id: 'SaleRefund' });
+
 export const unmatchedPaymentSchema = z
   .object({
     id: z.int(),

@@ -6,6 +6,7 @@ import type { WebhookSecret } from '../config/webhook-secret.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
 import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
+import type { SaleRefunds } from '../orders/sale-refunds.ts';
 import type { Ledger } from '../points/ledger.ts';
 import { storeFailure } from '../store/failures/any-store.ts';
 import { KeyReusedError } from '../store/postgres/idempotency.ts';
@@ -55,6 +56,7 @@ export interface HttpContext {
   readonly sales: SaleTable;
   readonly reads: Reads;
   readonly lifecycle: Lifecycle;
+  readonly refunds: SaleRefunds;
   readonly payments: Payments;
   readonly ledger: Ledger;
   readonly tasks: TaskAdmin;

@@ -102,6 +102,33 @@ export const salePaths: ZodOpenApiPathsObject = {
       },
     },
   },
+  '/sales/{saleId}/refund': {
+    post: {
+      operationId: 'refundSale',
+      summary: 'Cancel all unpaid orders of a sale, and refund the paid ones',
+      description:
+        'It works in the background, through restarts, and covers the orders that exist now: pause the sale first. While it runs, a repeat gets its progress.',
+      tags: ['Sales'],
+      security: admin,
+      requestParams: { path: salePath, header: keyHeader },
+      requestBody: { ...body(s.refundSchema), required: false },
+      responses: {
+        '202': json(a.saleRefundSchema, 'Its progress', location('refund')),
+        ...failures(...BODY, ...ADMIN, 'unknown-sale', 'invalid-transition', 'key-reused', ...STORES),
+      },
+    },
+    get: {
+      operationId: 'getSaleRefund',
+      summary: 'The progress of the last refund of a sale',
+      tags: ['Sales'],
+      security: admin,
+      requestParams: { path: salePath },
+      responses: {
+        '200': json(a.saleRefundSchema, 'Its progress'),
+        ...failures(...ADMIN, 'unknown-sale', ...STORES),
+      },
+    },
+  },
   '/sales/{saleId}/restock': {
     post: {
       operationId: 'restockSale',

@@ -151,6 +151,22 @@ const orderPaths: ZodOpenApiPathsObject = {
       },
     },
   },
+  '/orders/{orderId}/refund': {
+    post: {
+      operationId: 'refundOrder',
+      summary: 'Cancel a pending order, or refund a paid one',
+      description:
+        'A paid order ends as `refund-due`, and a task `refund` pays back what was paid. Its points are reversed.',
+      tags: ['Orders'],
+      security: admin,
+      requestParams: { path: z.object({ orderId: s.orderIdSchema }), header: keyHeader },
+      requestBody: { ...body(s.refundSchema), required: false },
+      responses: {
+        '200': json(a.orderSchema, 'The order, cancelled or to be refunded'),
+        ...failures(...BODY, ...ADMIN, 'unknown-order', 'invalid-transition', 'key-reused', ...STORES),
+      },
+    },
+  },
   '/payments/notifications': {
     post: {
       operationId: 'reportPayment',

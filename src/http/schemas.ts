@@ -143,6 +143,15 @@ export const restockSchema = z
   .strictObject({ units: units.min(-limits.maxUnits).refine((n) => n !== 0, 'must not be 0') })
   .meta({ id: 'Restock' });
 
+export const refundSchema = z
+  .strictObject({
+    returnUnits: z
+      .boolean()
+      .default(true)
+      .meta({ description: 'Whether the units can be sold again; otherwise they leave the stock' }),
+  })
+  .meta({ id: 'Refund' });
+
 const source = text(limits.sourceLength).min(1).meta(portable);
 
 /** Source types of the entries that the service itself adds: an award that used one would stop a later change of its order. */

@@ -5,6 +5,8 @@
  *
  *   pending ──cancel──▶ cancelled      the units and the customer are free, a reversal cancels the points
  *      └──expire, by the database's clock──▶ expired, the same way
+ *
+ * An administrator's refund does the same to a pending order, and makes a paid one refund-due: a task pays back what was paid.
  */
 import { limits } from '../config/limits.ts';
 import type { Order } from '../domain/order.ts';
@@ -12,6 +14,8 @@ import type { Instruments } from '../metrics/instruments.ts';
 import type { LoopHealth } from '../metrics/loop-health.ts';
 import { afterWrite, isAnswer, isHeldUp, UNREAD } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
+import { closeOrders } from '../store/postgres/close-orders.ts';
+import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import { isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
 
@@ -25,13 +29,21 @@ export interface LifecycleContext {
   readonly health: LoopHealth;
 }
 
-export type CancelResult =
-  | { readonly kind: 'cancelled'; readonly order: Order }
+export type CloseResult =
+  /** The order as it was then. */
+  | { readonly kind: 'closed'; readonly order: Order }
   | { readonly kind: 'unknown-order' }
-  /** The order is no longer pending. */
+  /** The order is in another status. */
   | { readonly kind: 'invalid-transition'; readonly order: Order }
-  /** The order may be cancelled: its status cannot be read. */
+  /** The order may be closed: its status cannot be read. */
   | { readonly kind: 'unknown'; readonly reason: string };
+
+export interface Refund {
+  /** False: the units leave the stock. */
+  readonly returnUnits: boolean;
+  /** For the audit log. */
+  readonly actor: string;
+}
 
 export interface Lifecycle {
   /**
@@ -39,7 +51,13 @@ export interface Lifecycle {
    * @param actor for the audit log
    * @throws what Postgres throws; the order may be cancelled then
    */
-  cancel(orderId: string, actor: string): Promise<CancelResult>;
+  cancel(orderId: string, actor: string): Promise<CloseResult>;
+  /**
+   * Cancels a pending order, or has a paid one paid back.
+   * @param key of a request that has one: it happens once, and a repeat gets the same order
+   * @throws KeyReusedError; what Postgres throws, and the order may be closed then
+   */
+  refund(orderId: string, how: Refund, key?: IdempotencyKey | null): Promise<CloseResult>;
   /**
    * Expires one batch of pending orders whose payment window has ended; several processes may do so at once. An order that
    * Postgres rejects is retried later (see metrics/loop-health.ts), and does not stop the others.
@@ -48,38 +66,6 @@ export interface Lifecycle {
    */
   expireDue(): Promise<number>;
 }
-
-// `due` waits for the row locks, and then checks whether the orders are still pending. The status is compared in a way that the
-// index of pending orders does not serve: a plan made while there are few of them would read all of it.
-// greatest(0, …): orders inserted by something else than the service, and so never counted, do not make `sold` negative.
-const CLOSE = `
-  WITH due AS (
-    SELECT id FROM orders WHERE id = ANY($1::uuid[]) AND coalesce(status, '') = 'pending'
-      AND ($2 = 'cancelled' OR expires_at <= clock_timestamp())
-    FOR UPDATE
-  ), closed AS (
-    UPDATE orders SET status = $2, closed_at = clock_timestamp() FROM due
-    WHERE orders.id = due.id AND coalesce(orders.status, '') = 'pending'
-    RETURNING orders.id, sale_id, user_id, quantity, price_cents
-  ), returned AS (
-    UPDATE sales SET oversold = oversold - least(oversold, c.units),
-      sold = greatest(0, sold - (c.units - least(oversold, c.units))), version = version + 1
-    FROM (SELECT sale_id, sum(quantity)::int AS units FROM closed GROUP BY sale_id) AS c
-    WHERE sales.id = c.sale_id
-  ), freed AS (
-    UPDATE stock_units SET order_id = NULL FROM closed WHERE stock_units.order_id = closed.id
-  ), reversed AS (
-    INSERT INTO points_entries (user_id, source_type, source_id, points)
-    SELECT user_id, 'order-reversal', id::text, -points_earned(price_cents * quantity) FROM closed
-  ), outbox AS (
-    INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units)
-    SELECT sale_id, 'release', id, user_id, quantity FROM closed WHERE $3
-  ), audited AS (
-    INSERT INTO audit_pending (actor, action, subject, details)
-    SELECT $4, 'order.cancelled', 'order ' || id, json_build_object('saleId', sale_id, 'userId', user_id)::text
-    FROM closed WHERE $2 = 'cancelled'
-  )
-  SELECT id FROM closed`;
 
 // now() is constant in a statement; with clock_timestamp(), Postgres would read every pending order.
 const DUE = `
@@ -105,21 +91,18 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
   const { orders, outbox, instruments, health } = context;
   const { pool } = context.postgres;
 
+  const isMirrored = outbox !== null;
+
   /** Closes those that are still pending. @returns their ids */
   async function close(
     orderIds: readonly string[],
     to: 'cancelled' | 'expired',
     actor = 'service',
   ): Promise<readonly string[]> {
-    const { rows } = await retried(() =>
-      pool.query<{ id: string }>({
-        name: 'close-orders',
-        text: CLOSE,
-        values: [orderIds, to, outbox !== null, actor],
-      }),
-    );
-    instruments.transitions.inc({ to }, rows.length);
-    return rows.map(({ id }) => id);
+    const closing = { from: ['pending'], to, returnUnits: true, isMirrored, actor } as const;
+    const closed = await retried(() => closeOrders(pool, orderIds, closing));
+    instruments.transitions.inc({ to }, closed.length);
+    return closed.map(({ id }) => id);
   }
 
   /** Expires orders of one sale: a batch that locks one sale's row never waits for another. */
@@ -158,12 +141,33 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
         const order = await afterWrite(orders.get(orderId));
         if (order === UNREAD) return { kind: 'unknown', reason: order };
         if (order === null) return { kind: 'unknown-order' };
-        if (closed.length === 1) return { kind: 'cancelled', order };
+        if (closed.length === 1) return { kind: 'closed', order };
         // A pending order was committed between the two statements.
         if (order.status === 'pending' && tries < CANCEL_TRIES) continue;
         await context.postgres.replicated(); // an earlier request, whose answer was lost, may have cancelled it
         return { kind: 'invalid-transition', order };
       }
+    },
+    async refund(orderId, how, key = null) {
+      const closing = { from: ['pending', 'paid'], to: 'cancelled', isMirrored, ...how } as const;
+      let isRepeat = true;
+      const refunded = await retried(() =>
+        once(context.postgres, key, async (client) => {
+          isRepeat = false;
+          const closed = await closeOrders(client, [orderId], closing);
+          const value = closed.length === 1 ? await orders.get(orderId, client) : null;
+          return { commit: value !== null, value };
+        }),
+      );
+      if (refunded !== null) {
+        if (!isRepeat) instruments.transitions.inc({ to: refunded.status });
+        await outbox?.publish([orderId]);
+        return { kind: 'closed', order: refunded };
+      }
+      const order = await orders.get(orderId);
+      if (order === null) return { kind: 'unknown-order' };
+      await context.postgres.replicated(); // as in `cancel`
+      return { kind: 'invalid-transition', order };
     },
     async expireDue() {
       let expired = 0;

@@ -1,7 +1,7 @@
 /**
  * Background loops of a service. Each may run in several processes at once, and reports its health for /readyz.
  *
- *   reaper (once before the service serves) · inspection of Redis · expiry · outbox relay · audit log · retention · tasks
+ *   reaper (once before the service serves) · inspection of Redis · expiry · refunds · outbox relay · audit log · retention · tasks
  */
 import type { Logger } from 'pino';
 import { repeatedly, untilNone } from '../concurrency/periodic.ts';
@@ -12,6 +12,7 @@ import type { LoopHealth } from '../metrics/loop-health.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
 import type { OrderCommitter } from '../orders/order-committer.ts';
 import { type ReaperContext, reapOnce, startReaper } from '../orders/reservation-reaper.ts';
+import type { SaleRefunds } from '../orders/sale-refunds.ts';
 import { appendPending, auditHead, auditState } from '../store/postgres/audit-log.ts';
 import { oldSnapshots } from '../store/postgres/old-snapshots.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
@@ -30,13 +31,16 @@ export interface BackgroundContext {
   readonly lifecycle: Lifecycle;
   /** Health of the expiry loop, which runs in `lifecycle`. */
   readonly expiry: LoopHealth;
+  readonly refunds: SaleRefunds;
+  /** Health of the loop of `refunds`. */
+  readonly refunding: LoopHealth;
   readonly reports: Reports;
   readonly log: Logger;
 }
 
 /** Starts all loops. Returns after the first pass of the reaper. */
 export async function startBackground(context: BackgroundContext, closers: Closers): Promise<Tasks> {
-  const { config, core, committer, lifecycle, expiry, reports, log } = context;
+  const { config, core, committer, lifecycle, expiry, refunds, refunding, reports, log } = context;
   const { postgres, redis, outbox } = core;
   if (redis !== null) closers.add(inspectRedis(redis, commandsFor(config), reports));
   const { mirror, knownSoldOut } = core.strategy;
@@ -46,6 +50,10 @@ export async function startBackground(context: BackgroundContext, closers: Close
   const expire = (isStopped: () => boolean) => untilNone(() => lifecycle.expireDue(), isStopped);
   closers.add(
     repeatedly(limits.sweepEveryMs, (isStopped) => expiry.step('expire orders', () => expire(isStopped))),
+  );
+  const refund = (isStopped: () => boolean) => untilNone(() => refunds.closeBatch(), isStopped);
+  closers.add(
+    repeatedly(limits.sweepEveryMs, (isStopped) => refunding.step('refund orders', () => refund(isStopped))),
   );
   if (outbox !== null)
     closers.add(repeatedly(limits.sweepEveryMs, (isStopped) => untilNone(() => outbox.publish(), isStopped)));

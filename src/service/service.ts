@@ -33,6 +33,7 @@ import { createLifecycle } from '../orders/lifecycle.ts';
 import { createOrderCommitter, type OrderCommitter } from '../orders/order-committer.ts';
 import { createPayments } from '../orders/payments.ts';
 import { createPurchases, type Purchases } from '../orders/purchase.ts';
+import { createSaleRefunds } from '../orders/sale-refunds.ts';
 import { createSettlement } from '../orders/settlement.ts';
 import { ledger } from '../points/ledger.ts';
 import { addAuditEvent } from '../store/postgres/audit-log.ts';
@@ -115,7 +116,9 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const committer = createCommitter(config, core, reports, tracing);
   const expiry = reports.background.loop('expiry');
   const lifecycle = createLifecycle({ ...core, instruments, health: expiry });
-  const background = { config, core, committer, lifecycle, expiry, reports, log };
+  const refunding = reports.background.loop('refunds');
+  const refunds = createSaleRefunds({ ...core, instruments, health: refunding });
+  const background = { config, core, committer, lifecycle, expiry, refunds, refunding, reports, log };
   const tasks = await startBackground(background, closers);
   const { shedder, ...opened } = openPurchases(config, committer, core, reports);
   const purchases = tracing?.purchases(opened.purchases) ?? opened.purchases;
@@ -137,6 +140,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     sales,
     reads,
     lifecycle,
+    refunds,
     payments: createPayments({
       ...config,
       ...core,

@@ -1,7 +1,7 @@
 /** The routes of one service: what they answer, and that bad input changes nothing. */
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { attempt, call, createSale, post } from '../support/client.ts';
+import { type Answer, attempt, call, createSale, eventually, post } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { contentsOf, openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -228,11 +228,11 @@ describe('points', () => {
   const award = { sourceType: 'review', sourceId: '42', points: 30 };
 
   it('are added once per source, however often they are sent', async () => {
-    const answers = await Promise.all(
-      Array.from({ length: 50 }, () => post(`${url}/users/ann/points`, award)),
-    );
-    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(1);
-    expect(answers.filter((answer) => answer.status === 200)).toHaveLength(49);
+    const send = () => post(`${url}/users/ann/points`, award);
+    const isFinal = ({ status }: Answer) => status !== 503; // on a busy machine a request may wait too long for a connection
+    const answers = await Promise.all(Array.from({ length: 50 }, () => eventually(send, isFinal)));
+    expect(answers.filter((answer) => answer.status === 201).length).toBeLessThanOrEqual(1);
+    expect(answers.filter((answer) => ![200, 201].includes(answer.status))).toEqual([]);
     expect(new Set(answers.map((answer) => JSON.stringify(answer.body))).size).toBe(1);
     const account = (await call(`${url}/users/ann/points`)).body;
     expect(account).toMatchObject({ balance: 30, entries: [{ ...award }] });
@@ -298,14 +298,17 @@ describe('the service', () => {
       'get /sales/{saleId}/events',
       'get /sales/{saleId}/orders',
       'get /sales/{saleId}/orders.csv',
+      'get /sales/{saleId}/refund',
       'get /strategies',
       'get /tasks',
       'get /users/{userId}/points',
       'patch /sales/{saleId}',
       'post /orders/{orderId}/cancel',
+      'post /orders/{orderId}/refund',
       'post /payments/notifications',
       'post /sales',
       'post /sales/{saleId}/orders',
+      'post /sales/{saleId}/refund',
       'post /sales/{saleId}/restock',
       'post /sales/{saleId}/tickets',
       'post /tasks/{taskId}/retry',

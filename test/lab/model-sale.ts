@@ -138,6 +138,16 @@ function pay(world: World, order: Order): void {
   } else addTask(world, order, 'refund', addPayment(world, order, 'surplus'));
 }
 
+/** An administrator refunds a paid order. */
+function refund(world: World, order: Order): void {
+  if (order.status !== 'paid') return;
+  const { id } = order;
+  const wasRevived = world.points.some((one) => one.sourceId === id && one.sourceType === 'order-revival');
+  order.status = 'refund-due';
+  addPoints(world, order, wasRevived ? 'order-revival-reversal' : 'order-reversal', -order.earns);
+  addTask(world, order, 'refund');
+}
+
 /** Sets the counters to match the orders. */
 export function recount(world: World): void {
   const units = unitsOf(active(world));
@@ -156,13 +166,13 @@ const step: fc.Arbitrary<Step> = fc.oneof(
       fc.integer({ min: 1, max: 3 }),
     ),
   },
-  { weight: 1, arbitrary: fc.tuple(fc.constantFrom('cancelled', 'expired', 'pay'), fc.nat(11)) },
+  { weight: 1, arbitrary: fc.tuple(fc.constantFrom('cancelled', 'expired', 'pay', 'refund'), fc.nat(11)) },
 );
 
 /** An attempt by a buyer, or an event of an order, which its index names. */
 export type Step =
   | readonly ['attempt', buyer: number, luck: Luck, units?: number]
-  | readonly ['cancelled' | 'expired' | 'pay', order: number];
+  | readonly ['cancelled' | 'expired' | 'pay' | 'refund', order: number];
 
 /** A sale after some steps. @param inRedis whether Redis counts its units */
 export function saleAfter(stock: number, inRedis: boolean, steps: readonly Step[]): World {
@@ -183,6 +193,7 @@ export function saleAfter(stock: number, inRedis: boolean, steps: readonly Step[
     if (what === 'attempt') attempt(world, n, luck!, units);
     else if (order === undefined) continue;
     else if (what === 'pay') pay(world, order);
+    else if (what === 'refund') refund(world, order);
     else close(world, order, what);
   }
   recount(world);

@@ -27,6 +27,9 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
     [`/sales/${saleId}/restock`, { units: 2 }],
     [`/sales/${saleId}/restock`, { units: -2 }],
   ],
+  // Of a sale that does not exist: its orders would be refunded while they are paid and cancelled.
+  'post /sales/{saleId}/refund': () => [['/sales/2147483647/refund', {}]],
+  'get /sales/{saleId}/refund': ({ saleId }) => [[`/sales/${saleId}/refund`]],
   'post /sales/{saleId}/orders': ({ saleId }) =>
     ['pending', 'new-1', 'new-2', 'new-3', 'new-4'].map((userId) => [`/sales/${saleId}/orders`, { userId }]),
   'post /sales/{saleId}/tickets': ({ saleId }) => [[`/sales/${saleId}/tickets`, {}]],
@@ -34,6 +37,7 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'get /sales/{saleId}/orders.csv': ({ saleId }) => [[`/sales/${saleId}/orders.csv`]],
   'get /orders/{orderId}': ({ orders }) => [[`/orders/${orders.pending}`]],
   'post /orders/{orderId}/cancel': ({ orders }) => [[`/orders/${orders.pending}/cancel`, {}]],
+  'post /orders/{orderId}/refund': ({ orders }) => [[`/orders/${orders.pending}/refund`, {}]],
   'post /payments/notifications': ({ orders }) =>
     [orders.unpaid, orders.expired].map((orderId) => [
       '/payments/notifications',

@@ -6,7 +6,7 @@ import type { Order } from '../../domain/order.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
 import type { PaymentResult, Payments } from '../../orders/payments.ts';
-import type { Administration } from '../admin.ts';
+import { type Administration, idempotencyKey } from '../admin.ts';
 import { type Caller, type Callers, namedCustomer } from '../callers.ts';
 import { outcomeUnread, ProblemError } from '../problems.ts';
 import type { Reads } from '../reads.ts';
@@ -14,6 +14,7 @@ import { jsonBody, parse } from '../requests.ts';
 import {
   notificationSchema,
   orderIdSchema,
+  refundSchema,
   saleIdSchema,
   unmatchedQuerySchema,
   userIdSchema,
@@ -80,8 +81,27 @@ export function orderRoutes(context: OrderContext, admin: Administration): Route
     res.json(result.order);
   });
 
+  addRefund(router, lifecycle, admin, missing);
   addPayments(router, context, admin);
   return router;
+}
+
+function addRefund(
+  router: Router,
+  lifecycle: Lifecycle,
+  admin: Administration,
+  missing: (res: Response, orderId: string) => Promise<ProblemError>,
+): void {
+  router.post('/orders/:orderId/refund', ...admin.act(limits.bodyBytes), async (req, res) => {
+    const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
+    const given = parse(refundSchema, req.body ?? {}, 'body');
+    const how = { ...given, actor: `admin:${res.locals.admin}` };
+    const result = await lifecycle.refund(orderId, how, idempotencyKey(req, res, given));
+    if (result.kind === 'unknown-order') throw await missing(res, orderId);
+    if (result.kind === 'unknown') throw outcomeUnread(res);
+    if (result.kind === 'invalid-transition') throw notActive(result.order);
+    res.json(result.order);
+  });
 }
 
 function addPayments(router: Router, context: OrderContext, admin: Administration): void {
@@ -131,6 +151,11 @@ function paymentBusy(
   res.setHeader('Retry-After', String(limits.retryAfterS));
   const detail = 'Nothing was changed. Repeat the notification after the delay in Retry-After.';
   return new ProblemError('busy', detail, { reason });
+}
+
+function notActive({ orderId, status }: Order): ProblemError {
+  const detail = `Order ${orderId} is ${status}: there is nothing to cancel or refund.`;
+  return new ProblemError('invalid-transition', detail, { orderStatus: status });
 }
 
 function notPending({ orderId, status }: Order): ProblemError {

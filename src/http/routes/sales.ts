@@ -2,6 +2,7 @@
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Sale } from '../../domain/sale.ts';
+import type { SaleRefunds } from '../../orders/sale-refunds.ts';
 import { once } from '../../store/postgres/idempotency.ts';
 import type { PostgresStore } from '../../store/postgres/pool.ts';
 import type { SaleChanges, SaleTable } from '../../store/postgres/sales.ts';
@@ -13,12 +14,14 @@ import { parse } from '../requests.ts';
 import {
   newSaleSchema,
   pageQuerySchema,
+  refundSchema,
   restockSchema,
   saleChangesSchema,
   saleIdSchema,
 } from '../schemas.ts';
 
 export interface SaleContext {
+  readonly refunds: SaleRefunds;
   readonly postgres: PostgresStore;
   readonly sales: SaleTable;
   readonly reads: Reads;
@@ -39,6 +42,7 @@ export function saleRoutes(context: SaleContext, admin: Administration): Router 
   const router = Router();
   addReads(router, context);
   addChanges(router, context, admin);
+  addRefunds(router, context, admin);
   return router;
 }
 
@@ -94,6 +98,30 @@ function addChanges(
       throw new ProblemError(units < 0 ? 'below-sold' : 'invalid-request', detail);
     }
     res.json(sale);
+  });
+}
+
+/** All orders of a sale are cancelled or refunded in the background. */
+function addRefunds(router: Router, { refunds, sales }: SaleContext, admin: Administration): void {
+  router.post('/sales/:saleId/refund', ...admin.act(limits.bodyBytes), async (req, res) => {
+    const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
+    const given = parse(refundSchema, req.body ?? {}, 'body');
+    const how = { ...given, actor: `admin:${res.locals.admin}` };
+    const refund = await refunds.request(saleId, how, idempotencyKey(req, res, given));
+    if (refund === null) throw unknownSale(saleId);
+    if (refund === 'differs') {
+      const detail = `A refund of sale ${saleId} is running with returnUnits ${!given.returnUnits}. Wait until it has finished.`;
+      throw new ProblemError('invalid-transition', detail);
+    }
+    res.status(202).location(`/sales/${saleId}/refund`).json(refund);
+  });
+
+  router.get('/sales/:saleId/refund', ...admin.authorize, async (req, res) => {
+    const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
+    const refund = await refunds.get(saleId);
+    if (refund !== null) return void res.json(refund);
+    if ((await sales.get(saleId)) === null) throw unknownSale(saleId);
+    throw new ProblemError('not-found', `Sale ${saleId} has no refund.`);
   });
 }
 

@@ -22,7 +22,8 @@ interface OrderRow {
 }
 
 export interface OrderTable {
-  get(orderId: string): Promise<Order | null>;
+  /** @param db a connection whose transaction may have changed it */
+  get(orderId: string, db?: Pick<pg.PoolClient, 'query'>): Promise<Order | null>;
   /** The customer's active order, or else the latest one. */
   ofUser(saleId: number, userId: string): Promise<Order | null>;
   /** Orders of a sale, newest first. */
@@ -77,7 +78,7 @@ export interface OrderCounts {
   readonly sold: number;
   /** Units of active orders. */
   readonly active: number;
-  /** Orders without their one entry, and closed ones without their one reversal. */
+  /** Orders without their one entry, and those with other reversals, less revivals, than one if closed. */
   readonly pointsMissing: number;
 }
 
@@ -93,8 +94,8 @@ const PAGE = 1_000;
 export function orderTable(postgres: PostgresStore): OrderTable {
   const { pool } = postgres;
   return {
-    async get(orderId) {
-      const { rows } = await pool.query<OrderRow>(`SELECT ${COLUMNS} FROM orders WHERE id = $1`, [orderId]);
+    async get(orderId, db = pool) {
+      const { rows } = await db.query<OrderRow>(`SELECT ${COLUMNS} FROM orders WHERE id = $1`, [orderId]);
       return rows[0] === undefined ? null : toOrder(rows[0]);
     },
     async ofUser(saleId, userId) {
@@ -165,13 +166,13 @@ export function orderTable(postgres: PostgresStore): OrderTable {
     async counts(saleId) {
       const { rows } = await pool.query<OrderCounts>(
         `SELECT (SELECT sold + oversold FROM sales WHERE id = $1) AS sold, coalesce(sum(quantity) FILTER (WHERE ${ACTIVE}), 0)::int AS active,
-           (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int
-             AND NOT (status = 'paid' AND reversed.n = 1)))::int AS "pointsMissing"
+           (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int))::int AS "pointsMissing"
          FROM orders
            CROSS JOIN LATERAL (SELECT count(*) AS n FROM points_entries AS p WHERE p.user_id = orders.user_id
              AND p.source_type = 'order' AND p.source_id = orders.id::text) AS earned
-           CROSS JOIN LATERAL (SELECT count(*) AS n FROM points_entries AS p WHERE p.user_id = orders.user_id
-             AND p.source_type = 'order-reversal' AND p.source_id = orders.id::text) AS reversed
+           CROSS JOIN LATERAL (SELECT coalesce(sum(CASE source_type WHEN 'order-revival' THEN -1 ELSE 1 END), 0) AS n
+             FROM points_entries AS p WHERE p.user_id = orders.user_id AND p.source_id = orders.id::text
+               AND p.source_type IN ('order-reversal', 'order-revival', 'order-revival-reversal')) AS reversed
          WHERE sale_id = $1`,
         [saleId],
       );

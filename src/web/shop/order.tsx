@@ -310,8 +310,14 @@ const Fact = ({ term, text, isCode = false }: { term: string; text: string; isCo
   </div>
 );
 
-function Closed({ order: { status }, isOpen }: { order: Order; isOpen: boolean }) {
+function Closed({ order: { status, paidAt }, isOpen }: { order: Order; isOpen: boolean }) {
   const next = isOpen && 'You can place a new order.';
+  if (status === 'refund-due' && paidAt !== null)
+    return (
+      <Notice tone="warn" title="Your order is refunded">
+        The shop has cancelled it. You will get back what you paid. {next}
+      </Notice>
+    );
   if (status === 'refund-due')
     return (
       <Notice tone="warn" title="Your payment came too late">

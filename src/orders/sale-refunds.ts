@@ -1,0 +1,164 @@
+/**
+ * Cancels or refunds all orders of a sale, in the background.
+ *
+ *   requested ──▶ running ──a batch at a time, in any process──▶ no order is left ──▶ finished
+ *
+ * It covers the orders that exist when it is requested: pause the sale first. What is done is what the orders' own statuses say, so it
+ * continues after any crash, and each order is closed once. An order that Postgres rejects is retried later (see
+ * metrics/loop-health.ts), and does not stop the others.
+ */
+import { limits } from '../config/limits.ts';
+import type { Instruments } from '../metrics/instruments.ts';
+import type { LoopHealth } from '../metrics/loop-health.ts';
+import type { OutboxRelay } from '../store/outbox-relay.ts';
+import { closeOrders } from '../store/postgres/close-orders.ts';
+import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
+import { ACTIVE } from '../store/postgres/orders.ts';
+import { inTransaction, isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
+import type { Refund } from './lifecycle.ts';
+
+export interface SaleRefund {
+  readonly saleId: number;
+  readonly returnUnits: boolean;
+  /** Orders that were active when it was requested. */
+  readonly orders: number;
+  /** Those of them that still are. */
+  readonly remaining: number;
+  readonly requestedAt: string;
+  readonly finishedAt: string | null;
+}
+
+export interface SaleRefunds {
+  /**
+   * Requests one, or finds the one that runs.
+   * @param key of a request that has one: a repeat gets the same answer
+   * @returns null: no such sale; `differs`: one runs that treats the units otherwise
+   */
+  request(saleId: number, how: Refund, key?: IdempotencyKey | null): Promise<SaleRefund | 'differs' | null>;
+  /** The last one of a sale. */
+  get(saleId: number): Promise<SaleRefund | null>;
+  /**
+   * Closes one batch of orders; several processes may do so at once.
+   * @returns how many it closed
+   * @throws what Postgres throws when it is unavailable
+   */
+  closeBatch(): Promise<number>;
+}
+
+export interface SaleRefundsContext {
+  readonly postgres: PostgresStore;
+  /** Null for a strategy that decides in Postgres. */
+  readonly outbox: OutboxRelay | null;
+  readonly instruments: Instruments;
+  /** The health of the loop that calls `closeBatch`. */
+  readonly health: LoopHealth;
+}
+
+interface Row {
+  readonly saleId: number;
+  readonly returnUnits: boolean;
+  readonly orders: number;
+  readonly remaining: number;
+  readonly requestedAt: Date;
+  readonly finishedAt: Date | null;
+}
+
+const LEFT = (sale: string, until: string) =>
+  `FROM orders WHERE sale_id = ${sale} AND ${ACTIVE} AND created_at <= ${until}`;
+const COLUMNS = `sale_id AS "saleId", return_units AS "returnUnits", orders, requested_at AS "requestedAt", finished_at AS "finishedAt",
+  CASE WHEN finished_at IS NULL THEN (SELECT count(*) ${LEFT('r.sale_id', 'r.requested_at')})::int ELSE 0 END AS remaining`;
+
+const REQUEST = `
+  INSERT INTO sale_refunds AS r (sale_id, return_units, actor, orders, requested_at)
+  SELECT id, $2, $3, (SELECT count(*) ${LEFT('$1', 'now.at')}), now.at
+  FROM sales, (SELECT date_trunc('milliseconds', clock_timestamp()) AS at) AS now WHERE id = $1
+  ON CONFLICT (sale_id) DO UPDATE SET return_units = excluded.return_units, actor = excluded.actor, orders = excluded.orders,
+    requested_at = excluded.requested_at, finished_at = NULL
+  WHERE r.finished_at IS NOT NULL`;
+
+interface Running {
+  readonly saleId: number;
+  readonly returnUnits: boolean;
+  readonly actor: string;
+  readonly requestedAt: Date;
+}
+
+export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
+  const { outbox, instruments, health } = context;
+  const { pool } = context.postgres;
+  type Db = Pick<typeof pool, 'query'>;
+
+  async function read(saleId: number, db: Db): Promise<SaleRefund | null> {
+    const { rows } = await db.query<Row>(`SELECT ${COLUMNS} FROM sale_refunds AS r WHERE sale_id = $1`, [
+      saleId,
+    ]);
+    const [row] = rows;
+    if (row === undefined) return null;
+    const { requestedAt, finishedAt } = row;
+    return { ...row, requestedAt: requestedAt.toISOString(), finishedAt: finishedAt?.toISOString() ?? null };
+  }
+
+  /** @returns the ids of those that it closed */
+  async function close({ returnUnits, actor }: Running, ids: readonly string[]): Promise<readonly string[]> {
+    const closing = { from: ['pending', 'paid'], to: 'cancelled', returnUnits, actor } as const;
+    const rejected = (id: string, error: unknown) => health.failed(`order ${id}`, error);
+    const { results } = await isolating(
+      ids,
+      (some) => retried(() => closeOrders(pool, some, { ...closing, isMirrored: outbox !== null })),
+      rejected,
+      MAX_REJECTIONS,
+    );
+    for (const { id, status } of results) {
+      instruments.transitions.inc({ to: status });
+      health.succeeded(`order ${id}`);
+    }
+    const closed = results.map(({ id }) => id);
+    await outbox?.publish(closed);
+    return closed;
+  }
+
+  return {
+    request: (saleId, how, key = null) =>
+      once<SaleRefund | 'differs' | null>(context.postgres, key, async (client) => {
+        await client.query(REQUEST, [saleId, how.returnUnits, how.actor]);
+        const value = await read(saleId, client as Db);
+        const isOther = value !== null && value.returnUnits !== how.returnUnits;
+        return { commit: value !== null && !isOther, value: isOther ? 'differs' : value };
+      }),
+    get: (saleId) => read(saleId, pool),
+    closeBatch: () =>
+      // The lock of its row keeps other processes from the same orders.
+      inTransaction(pool, async (client) => {
+        const { rows } = await client.query<Running>(
+          `SELECT sale_id AS "saleId", return_units AS "returnUnits", actor, requested_at AS "requestedAt" FROM sale_refunds
+           WHERE finished_at IS NULL AND sale_id <> ALL($1::int[]) ORDER BY requested_at LIMIT 1 FOR UPDATE SKIP LOCKED`,
+          [health.backingOff('sale')],
+        );
+        const [running] = rows;
+        if (running === undefined) return { commit: false, value: 0 };
+        const { saleId, requestedAt } = running;
+        const found = await pool.query<{ id: string }>(
+          `SELECT id ${LEFT('$1', '$2')} AND id <> ALL($3::uuid[]) LIMIT $4`,
+          [saleId, requestedAt, health.backingOff('order'), limits.expiryBatch],
+        );
+        const closed = await close(
+          running,
+          found.rows.map(({ id }) => id),
+        );
+        if (closed.length > 0) return { commit: false, value: closed.length };
+        // A sale of which only failing orders are left waits, and others go first.
+        if ((await read(saleId, pool))!.remaining > 0) {
+          health.failed(`sale ${saleId}`, new Error('orders of it cannot be refunded'));
+          return { commit: false, value: 1 };
+        }
+        health.succeeded(`sale ${saleId}`);
+        await client.query('UPDATE sale_refunds SET finished_at = clock_timestamp() WHERE sale_id = $1', [
+          saleId,
+        ]);
+        return { commit: true, value: 1 };
+      }),
+  };
+}
+
+/** Rejected orders in one batch. */
+const MAX_REJECTIONS = 32;

@@ -1,0 +1,106 @@
+/** A refund of ten thousand orders: it survives crashes, and an order that Postgres rejects. Both stores are real. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { buy, call, createSale, eventually, pay, post } from '../support/client.ts';
+import { judge } from '../support/judge.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const ORDERS = 10_000;
+const KILLS = 5;
+
+let stores: TestStores;
+let service: TestService;
+const start = () =>
+  startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, STRATEGY: 'lua' });
+beforeAll(async () => {
+  stores = await openTestStores();
+  service = await start();
+});
+afterAll(async () => {
+  await service?.kill();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+/** Orders of one unit, paid except each tenth, as the service would have written them. */
+const insertOrders = (saleId: number) =>
+  stores.sql.query(
+    `WITH placed AS (
+       INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at, paid_at)
+       SELECT gen_random_uuid(), $1, 'user-' || n, CASE WHEN n % 10 = 0 THEN 'pending' ELSE 'paid' END, 500,
+         now() + interval '1 hour', CASE WHEN n % 10 = 0 THEN NULL ELSE now() END
+       FROM generate_series(1, $2) AS n RETURNING *
+     ), earned AS (
+       INSERT INTO points_entries (user_id, source_type, source_id, points)
+       SELECT user_id, 'order', id::text, points_earned(price_cents) FROM placed
+     ), paid AS (
+       INSERT INTO payment_notifications (id, order_id, amount_cents, result)
+       SELECT 'n-' || id, id, price_cents, 'paid' FROM placed WHERE status = 'paid'
+     ), tasks AS (
+       INSERT INTO tasks (kind, key, payload, state)
+       SELECT kind, kind || ':' || id, json_build_object('orderId', id), 'done' FROM placed, unnest(ARRAY['ship', 'award']) AS kind
+       WHERE status = 'paid'
+     )
+     UPDATE sales SET sold = sold + $2 WHERE id = $1`,
+    [saleId, ORDERS],
+  );
+
+it(`refunds each of ${ORDERS} orders once, through ${KILLS} crashes`, async () => {
+  const { id } = await createSale(service.url, ORDERS + 1);
+  await insertOrders(id);
+  const headers = { 'content-type': 'application/json', 'idempotency-key': 'refund' };
+  const ask = () => call(`${service.url}/sales/${id}/refund`, { method: 'POST', headers, body: '{}' });
+  expect(await ask()).toMatchObject({ status: 202, body: { orders: ORDERS, remaining: ORDERS } });
+  const progress = () => call(`${service.url}/sales/${id}/refund`);
+  for (let kill = 0; kill < KILLS; kill++) {
+    const most = ORDERS * (1 - (kill + 1) / (KILLS + 2));
+    await eventually(progress, ({ body }) => Number(body.remaining) < most);
+    await service.kill();
+    service = await start();
+  }
+  const done = await eventually(progress, ({ body }) => body.finishedAt !== null);
+  expect(done.body).toMatchObject({ orders: ORDERS, remaining: 0 });
+  expect(await ask()).toMatchObject({ status: 202, body: { remaining: ORDERS } }); // as the first answer was
+  const { rows } = await stores.sql.query(
+    `SELECT status, count(*)::int AS orders, count(task.id)::int AS refunds, sum(points)::int AS points
+     FROM orders LEFT JOIN tasks AS task ON task.key = 'refund:' || orders.id
+       LEFT JOIN (SELECT source_id, sum(points) AS points FROM points_entries GROUP BY 1) AS p ON p.source_id = orders.id::text
+     WHERE sale_id = $1 GROUP BY status ORDER BY status`,
+    [id],
+  );
+  expect(rows).toEqual([
+    { status: 'cancelled', orders: ORDERS / 10, refunds: 0, points: 0 },
+    { status: 'refund-due', orders: ORDERS * 0.9, refunds: ORDERS * 0.9, points: 0 },
+  ]);
+  await eventually(
+    () => judge(stores.sql, stores.redis, id),
+    ({ findings }) => findings.length === 0,
+  );
+});
+
+it('goes on past an order that Postgres rejects, and refunds it when it can', async () => {
+  const { id } = await createSale(service.url, 30);
+  const orders = await Promise.all(
+    Array.from({ length: 20 }, (_, i) => buy(service.url, id, i === 7 ? 'rejected' : `user-${i}`)),
+  );
+  await pay(service.url, orders[7]!.body.orderId);
+  await stores.sql.query(`
+    CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN RAISE EXCEPTION 'not this order' USING ERRCODE = '23514'; END $$;
+    CREATE TRIGGER reject BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.user_id = 'rejected') EXECUTE FUNCTION reject()`);
+  await post(`${service.url}/sales/${id}/refund`, { returnUnits: false });
+  const progress = () => call(`${service.url}/sales/${id}/refund`);
+  await eventually(progress, ({ body }) => body.remaining === 1);
+  const ready = () => call(`${service.url}/readyz`);
+  await eventually(ready, ({ body }) => JSON.stringify(body).includes('refunds'));
+  expect(await post(`${service.url}/sales/${id}/refund`, {})).toMatchObject({
+    status: 409,
+    problem: 'invalid-transition',
+  });
+  await stores.sql.query('DROP TRIGGER reject ON orders');
+  await eventually(progress, ({ body }) => body.finishedAt !== null);
+  expect(await call(`${service.url}/sales/${id}`)).toMatchObject({ body: { stock: 10, sold: 0 } });
+  await eventually(
+    () => judge(stores.sql, stores.redis, id),
+    ({ findings }) => findings.length === 0,
+  );
+});
