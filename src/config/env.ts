@@ -3,6 +3,7 @@
  * default. All mistakes are reported together.
  */
 import { z } from 'zod';
+import { type EventType, eventTypes } from '../domain/task.ts';
 import {
   type AdminToken,
   type AuthConfig,
@@ -59,6 +60,11 @@ export interface Config {
   readonly taskWebhookUrl: string | null;
   /** Signs the tasks; null: they are not signed. */
   readonly taskWebhookSecret: string | null;
+  /** Changes that other systems are told of; empty: none. */
+  readonly events: readonly EventType[];
+  /** Where events are posted; null only without any. */
+  readonly eventWebhookUrl: string | null;
+  readonly eventWebhookSecret: string | null;
   /** Newest first; empty: payment notifications are an administrative route. */
   readonly paymentWebhookSecrets: readonly WebhookSecret[];
   /** How concurrent task workers avoid the same tasks; `lock`: one claim at a time, under the lock named by LOCK. */
@@ -123,6 +129,15 @@ const oneOf = (names: readonly string[]) =>
       return `must be one of ${names.join(', ')}${question}`;
     },
   });
+
+/** `all`, or some of the names, separated by commas. */
+const someOf = <N extends string>(names: readonly N[]) =>
+  z
+    .string()
+    .transform((text) => (text === 'all' ? names : text.split(',').map((part) => part.trim())))
+    .refine((given): given is readonly N[] => given.every((name) => names.includes(name as N)), {
+      error: `must be all, or some of ${names.join(', ')}, separated by commas`,
+    });
 
 const url = (...protocols: string[]) =>
   z.string().refine((text) => URL.canParse(text) && protocols.includes(new URL(text).protocol), {
@@ -220,6 +235,9 @@ export function parseEnv(
     retentionDays: value.RETENTION_DAYS,
     taskWebhookUrl: value.TASK_WEBHOOK_URL ?? null,
     taskWebhookSecret: value.TASK_WEBHOOK_SECRET ?? null,
+    events: value.EVENTS ?? [],
+    eventWebhookUrl: value.EVENT_WEBHOOK_URL ?? null,
+    eventWebhookSecret: value.EVENT_WEBHOOK_SECRET ?? null,
     paymentWebhookSecrets: (value.PAYMENT_WEBHOOK_SECRETS ?? []) as readonly WebhookSecret[],
     taskPick: value.TASK_PICK,
     pointsGuard: value.POINTS_GUARD,
@@ -267,6 +285,8 @@ function schema(choices: Choices) {
       mistake('MIGRATION_DATABASE_URL', 'needs DATABASE_URL: a local Postgres has its own roles');
     if (ADMIN_PORT === PORT && PORT !== 0) mistake('ADMIN_PORT', 'must not be PORT');
     if (value.ADMIN_HOST !== undefined && ADMIN_PORT === undefined) mistake('ADMIN_HOST', 'needs ADMIN_PORT');
+    if (value.EVENTS !== undefined && value.EVENT_WEBHOOK_URL === undefined)
+      mistake('EVENTS', 'needs EVENT_WEBHOOK_URL, which receives them');
     if (value.REDIS_URL !== NONE) return;
     const { strategies, locks } = choices.withoutRedis;
     const needsRedis = (why: string) => `needs Redis, and there is none: ${why}`;
@@ -306,6 +326,9 @@ function variables(choices: Choices) {
     RETENTION_DAYS: integer(0, limits.retention.maxDays).default(30),
     TASK_WEBHOOK_URL: privateUrl.optional(),
     TASK_WEBHOOK_SECRET: parsedBy(parseWebhookSecret).optional(),
+    EVENTS: someOf(eventTypes).optional(),
+    EVENT_WEBHOOK_URL: privateUrl.optional(),
+    EVENT_WEBHOOK_SECRET: parsedBy(parseWebhookSecret).optional(),
     PAYMENT_WEBHOOK_SECRETS: parsedBy(parseWebhookSecrets)
       .transform((text) => parseWebhookSecrets(text))
       .optional(),

@@ -1,7 +1,22 @@
 /** Effects outside of Stampede, recorded in the transaction of the change that causes them. */
 
-/** An effect outside Stampede. */
-export type TaskKind = 'ship' | 'award' | 'refund';
+/** An effect outside Stampede; `event`: another system is told of a change. */
+export type TaskKind = 'ship' | 'award' | 'refund' | 'event';
+
+/** The changes that events report. The triggers of the tables write them: see the migration 20261126140000_events. */
+export const eventTypes = [
+  ...(['order.placed', 'order.paid', 'order.cancelled', 'order.expired', 'order.refund-due'] as const),
+  ...(['sale.sold-out', 'sale.units-returned'] as const),
+] as const;
+export type EventType = (typeof eventTypes)[number];
+
+/** The payload of a task of the kind `event`. */
+export interface EventPayload {
+  readonly type: EventType;
+  /** When it happened, ISO 8601, by the database's clock. */
+  readonly timestamp: string;
+  readonly data: object;
+}
 
 /** The transitions: src/store/postgres/task-table.ts. Only earlier versions write `queued`. */
 export const taskStates = ['waiting', 'queued', 'processing', 'done', 'retry', 'dead'] as const;

@@ -17,6 +17,10 @@ const unmatchedAnswerSchema = z
   .object({ result: z.literal('unmatched'), reason: unmatchedReason })
   .meta({ id: 'UnmatchedAnswer' });
 
+export const waitlistEntrySchema = z
+  .object({ saleId: z.int(), userId: z.string(), joinedAt: dateTime })
+  .meta({ id: 'WaitlistEntry' });
+
 export const saleRefundSchema = z
   .object({
     saleId: z.int(),

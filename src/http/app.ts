@@ -12,6 +12,7 @@ import { storeFailure } from '../store/failures/any-store.ts';
 import { KeyReusedError } from '../store/postgres/idempotency.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
+import type { Waitlist } from '../store/postgres/waitlist.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import type { TaskAdmin } from '../tasks/tasks.ts';
 import {
@@ -46,6 +47,7 @@ import {
 } from './routes/service.ts';
 import { taskRoutes } from './routes/tasks.ts';
 import { type TicketContext, ticketRoutes } from './routes/tickets.ts';
+import { waitlistRoutes } from './routes/waitlist.ts';
 import { watchResponse } from './unread-responses.ts';
 
 export interface HttpContext {
@@ -57,6 +59,8 @@ export interface HttpContext {
   readonly reads: Reads;
   readonly lifecycle: Lifecycle;
   readonly refunds: SaleRefunds;
+  /** Null: no event would name its customers. */
+  readonly waitlist: Waitlist | null;
   readonly payments: Payments;
   readonly ledger: Ledger;
   readonly tasks: TaskAdmin;
@@ -129,6 +133,7 @@ export function createApp(context: HttpContext): Express {
   app.use(orderListRoutes(context, admin));
   app.use(orderRoutes({ ...context, instruments }, admin));
   app.use(pointRoutes(context, admin));
+  app.use(waitlistRoutes(context));
   if (context.ticketing !== null) app.use(ticketRoutes(context.ticketing.routes, context.callers));
   app.use(missingPage(context, context.assets));
   app.use((req, res) =>

@@ -8,6 +8,8 @@ import {
   anyone,
   BODY,
   body,
+  CUSTOMER,
+  customer,
   events,
   failures,
   json,
@@ -99,6 +101,23 @@ export const salePaths: ZodOpenApiPathsObject = {
       responses: {
         '200': json(a.auditSchema, 'The differences'),
         ...failures(...ADMIN, 'unknown-sale', ...STORES),
+      },
+    },
+  },
+  '/sales/{saleId}/waitlist': {
+    post: {
+      operationId: 'joinWaitlist',
+      summary: 'Wait for units of a sold-out sale',
+      description:
+        'Only with EVENTS that include sale.units-returned. When units become free, the event names as many of the customers who wait, the first ones first. No unit is reserved for them. A customer who was named may join again.',
+      tags: ['Sales'],
+      security: customer,
+      requestParams: { path: salePath },
+      requestBody: { ...body(s.waitlistSchema), required: false },
+      responses: {
+        '201': json(a.waitlistEntrySchema, 'The customer waits'),
+        '200': json(a.waitlistEntrySchema, 'The customer waited already, and keeps the place'),
+        ...failures(...BODY, ...CUSTOMER, 'not-found', 'unknown-sale', 'not-sold-out', ...STORES),
       },
     },
   },

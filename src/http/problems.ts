@@ -67,6 +67,7 @@ export const problems = {
     members: { notBefore: dateTime.meta({ description: "When the customer's turn begins" }) },
     ...RETRY,
   },
+  'not-sold-out': { status: 409, title: 'Units are left' },
   'below-sold': { status: 409, title: 'Stock cannot be reduced below the units sold' },
   'idempotency-conflict': {
     status: 409,

@@ -143,6 +143,12 @@ export const restockSchema = z
   .strictObject({ units: units.min(-limits.maxUnits).refine((n) => n !== 0, 'must not be 0') })
   .meta({ id: 'Restock' });
 
+export const waitlistSchema = z
+  .strictObject({
+    userId: userIdSchema.optional().meta({ description: 'Required with AUTH=none; with AUTH=jwt ignored' }),
+  })
+  .meta({ id: 'WaitlistRequest' });
+
 export const refundSchema = z
   .strictObject({
     returnUnits: z

@@ -104,7 +104,8 @@ export async function openCore(
   closers: Closers,
 ): Promise<Core> {
   const connections = limits.postgresPoolSize / config.workers;
-  const postgres = openPostgres(databaseUrl, (error) => onError('postgres-connection', error), connections);
+  const onConnectionError = (error: unknown) => onError('postgres-connection', error);
+  const postgres = openPostgres(databaseUrl, onConnectionError, { ...config, connections });
   closers.add(() => postgres.close());
   const redis = redisUrl === null ? null : await connectRedis(redisUrl, config, onError);
   if (redis !== null) {

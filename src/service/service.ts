@@ -39,6 +39,7 @@ import { ledger } from '../points/ledger.ts';
 import { addAuditEvent } from '../store/postgres/audit-log.ts';
 import { openPostgres } from '../store/postgres/pool.ts';
 import { missingSettings } from '../store/postgres/settings.ts';
+import { createWaitlist } from '../store/postgres/waitlist.ts';
 import { strategies } from '../strategies/registry.ts';
 import { startBackground } from './background.ts';
 import { Closers, type Core, createReports, openCore, type Reports } from './core.ts';
@@ -111,7 +112,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const core = await openCore(config, urls, reports, closers);
   const { postgres, redis, sales, lock, strategy } = core;
   const tracing = await openTracing(config, core, reports, closers);
-  await warnOfSettings(core, log);
+  await warnOfSettings(core, config, log);
 
   const committer = createCommitter(config, core, reports, tracing);
   const expiry = reports.background.loop('expiry');
@@ -141,6 +142,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     reads,
     lifecycle,
     refunds,
+    waitlist: config.events.includes('sale.units-returned') ? createWaitlist(postgres) : null,
     payments: createPayments({
       ...config,
       ...core,
@@ -162,8 +164,8 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
 }
 
 /** Warns of unsafe settings of the stores. */
-async function warnOfSettings({ postgres }: Core, log: Logger): Promise<void> {
-  const statements = await missingSettings(postgres.pool).catch(() => []); // it stopped since the migration
+async function warnOfSettings({ postgres }: Core, { events }: Config, log: Logger): Promise<void> {
+  const statements = await missingSettings(postgres.pool, events).catch(() => []); // it stopped since the migration
   if (statements.length === 0) return;
   const message = 'A pooler drops settings of the connections to Postgres: run the statements as its user';
   log.warn({ statements }, message);
@@ -203,7 +205,7 @@ function openReads(
   tracing: Tracing | null,
 ): Reads {
   const onConnectionError = (error: unknown) => onError('postgres-read-connection', error);
-  const postgres = openPostgres(databaseUrl, onConnectionError, limits.readPoolSize);
+  const postgres = openPostgres(databaseUrl, onConnectionError, { connections: limits.readPoolSize });
   closers.add(() => postgres.close());
   tracing?.postgres(postgres.pool);
   return readsFrom(postgres, strategy.mirror);

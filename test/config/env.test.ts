@@ -41,6 +41,9 @@ describe('the configuration', () => {
       retentionDays: 30,
       taskWebhookUrl: null,
       taskWebhookSecret: null,
+      events: [],
+      eventWebhookUrl: null,
+      eventWebhookSecret: null,
       paymentWebhookSecrets: [],
       taskPick: 'skip-locked',
       pointsGuard: 'unique-key',
@@ -67,6 +70,18 @@ describe('the configuration', () => {
       expect(problemsOf({ OTEL_TRACES_SAMPLER_ARG: text })).toEqual([
         `OTEL_TRACES_SAMPLER_ARG="${text}" must be a number from 0 to 1`,
       ]);
+  });
+
+  it('takes some types of events, or all, and where they go', () => {
+    const at = { EVENT_WEBHOOK_URL: 'https://shop.example/events' };
+    expect(parseEnv({ EVENTS: 'order.paid, sale.sold-out', ...at }, choices)).toMatchObject({
+      events: ['order.paid', 'sale.sold-out'],
+      eventWebhookUrl: at.EVENT_WEBHOOK_URL,
+    });
+    expect(parseEnv({ EVENTS: 'all', ...at }, choices).events).toHaveLength(7);
+    expect(problemsOf({ EVENTS: 'order.paid' })[0]).toContain('needs EVENT_WEBHOOK_URL');
+    for (const EVENTS of ['order.payed', 'all,order.paid', 'order.paid,'])
+      expect(problemsOf({ EVENTS, ...at })[0]).toContain('must be all, or some of order.placed, ');
   });
 
   it('counts an empty value as absent', () => {

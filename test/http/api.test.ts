@@ -311,6 +311,7 @@ describe('the service', () => {
       'post /sales/{saleId}/refund',
       'post /sales/{saleId}/restock',
       'post /sales/{saleId}/tickets',
+      'post /sales/{saleId}/waitlist',
       'post /tasks/{taskId}/retry',
       'post /users/{userId}/points',
     ]);

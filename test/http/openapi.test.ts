@@ -40,7 +40,8 @@ let guarded: TestService;
 beforeAll(async () => {
   [stores, issuer] = await Promise.all([openTestStores(), openIssuer()]);
   postgres = await TcpProxy.to(stores.databaseUrl);
-  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+  const events = { EVENTS: 'sale.units-returned', EVENT_WEBHOOK_URL: 'http://127.0.0.1:9/' };
+  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, ...events };
   [open, guarded] = await Promise.all([
     startService({ ...env, CONFIRM: 'accepted' }),
     startService({
@@ -172,6 +173,8 @@ it('describes what AUTH=none answers', async () => {
     [`GET /sales/${id}/refund`, 'not-found'],
     [`POST /sales/${id}/refund`, 202, { returnUnits: false }],
     [`GET /sales/${id}/refund`, 200],
+    [`POST /sales/${empty}/waitlist`, 201, { userId: 'ann' }],
+    [`POST /sales/${empty}/waitlist`, 200, { userId: 'ann' }],
     ['POST /users/ann/points', 201, points],
     ['POST /users/ann/points', 200, points],
     ['POST /users/ann/points', 'idempotency-conflict', { ...points, points: 2 }],
@@ -226,6 +229,8 @@ it('describes what AUTH=jwt answers, also without Postgres', async () => {
   const proof = { challenge, nonce: String(nonce) };
   await expectGuarded(`POST /sales/${id}/tickets`, 201, { proof }, token);
   await expectGuarded(`POST /sales/${id}/tickets`, 'unauthorized', {});
+  await expectGuarded(`POST /sales/${id}/waitlist`, 'unauthorized', {});
+  await expectGuarded(`POST /sales/${id}/waitlist`, 'not-sold-out', {}, token);
   await expectGuarded(`POST /sales/${id}/orders`, 'invalid-ticket');
   await expectGuarded(`POST /sales/${id}/orders`, 'too-early', undefined, ticket(30_000));
   await expectGuarded(`POST /sales/${id}/orders`, 201, undefined, ticket());

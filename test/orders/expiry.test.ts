@@ -14,7 +14,7 @@ let stores: TestStores;
 let postgres: PostgresStore;
 beforeAll(async () => {
   stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {}, 4);
+  postgres = openPostgres(stores.databaseUrl, () => {}, { connections: 4 });
   await stores.sql.query(
     `INSERT INTO sales (name, price_cents, stock, sold) VALUES ('a', 100, $1::int, $1::int)`,
     [PENDING + DUE],

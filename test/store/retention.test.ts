@@ -14,7 +14,7 @@ let stores: TestStores;
 let postgres: PostgresStore;
 beforeAll(async () => {
   stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {}, 4);
+  postgres = openPostgres(stores.databaseUrl, () => {}, { connections: 4 });
 });
 afterAll(async () => {
   await postgres?.close();
@@ -22,7 +22,7 @@ afterAll(async () => {
 });
 beforeEach(async () => {
   await stores.sql.query(
-    'TRUNCATE sales, orders, stock_units, payment_notifications, tasks, mirror_outbox RESTART IDENTITY',
+    'TRUNCATE sales, payment_notifications, tasks, mirror_outbox RESTART IDENTITY CASCADE',
   );
   await stores.sql.query(`INSERT INTO sales (name, price_cents, stock) VALUES ('a', 500, 100000)`);
 });
@@ -98,11 +98,17 @@ it('deletes old orders, notifications and tasks, and keeps recent, active and re
   await addTask('young', 'done', DAYS - 1);
   await addTask(`refund:${owed}`, 'dead', DAYS + 1);
   for (const state of ['waiting', 'queued', 'processing', 'retry']) await addTask(state, state, DAYS + 1);
+  await stores.sql.query(
+    `INSERT INTO waitlist (sale_id, user_id, joined_at)
+     SELECT 1, user_id, now() - days * interval '1 day' FROM (VALUES ('ann', $1 + 1), ('bob', $1 - 1)) AS t (user_id, days)`,
+    [DAYS],
+  );
 
   const process = openProcess();
   await process.run();
   expect(process.failures).toEqual([]);
-  expect(await process.deleted()).toEqual({ orders: 2, payment_notifications: 1, tasks: 1 });
+  expect(await process.deleted()).toEqual({ orders: 2, payment_notifications: 1, tasks: 1, waitlist: 1 });
+  expect(await idsOf('waitlist', 'user_id')).toEqual(['bob']);
   expect(await idsOf('orders')).toEqual(kept.sort());
   expect(await idsOf('payment_notifications')).toEqual(['of an order', 'young']);
   expect(await idsOf('tasks', 'key')).toEqual(

@@ -29,6 +29,7 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   ],
   // Of a sale that does not exist: its orders would be refunded while they are paid and cancelled.
   'post /sales/{saleId}/refund': () => [['/sales/2147483647/refund', {}]],
+  'post /sales/{saleId}/waitlist': ({ saleId }) => [[`/sales/${saleId}/waitlist`, { userId: 'waits' }]],
   'get /sales/{saleId}/refund': ({ saleId }) => [[`/sales/${saleId}/refund`]],
   'post /sales/{saleId}/orders': ({ saleId }) =>
     ['pending', 'new-1', 'new-2', 'new-3', 'new-4'].map((userId) => [`/sales/${saleId}/orders`, { userId }]),

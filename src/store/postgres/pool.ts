@@ -12,7 +12,7 @@ import { PrismaClient } from '../../generated/prisma/client.ts';
 import { classifyPostgresError, isPlanChanged, isReadTimeout, isRowError } from '../failures/postgres.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
 import { type PrimaryFinder, primaryFinder } from './primary.ts';
-import { PLANNER, TIMEOUTS } from './settings.ts';
+import { sessionSettings, TIMEOUTS } from './settings.ts';
 
 export interface PostgresStore {
   readonly pool: pg.Pool;
@@ -30,15 +30,21 @@ export interface PostgresStore {
   close(): Promise<void>;
 }
 
+export interface PoolOptions {
+  /** Maximum size; at least four are used. */
+  readonly connections?: number;
+  /** The types of events that its changes cause: see the migration 20261126140000_events. */
+  readonly events?: readonly string[];
+}
+
 /**
  * Opens the pool. Nothing connects before the first query.
  * @param onError receives each error of an idle or checked-out connection, which would otherwise end the process
- * @param connections maximum pool size; at least four are used
  */
 export function openPostgres(
   databaseUrl: string,
   onError: (error: Error) => void,
-  connections: number = limits.postgresPoolSize,
+  { connections = limits.postgresPoolSize, events = [] }: PoolOptions = {},
 ): PostgresStore {
   const pool = new pg.Pool({
     ...serverOf(databaseUrl),
@@ -47,7 +53,9 @@ export function openPostgres(
     ...TIMEOUTS,
     // By the client's clock, too: behind a broken network the server's timeouts never arrive.
     query_timeout: limits.postgresStatementMs + 500,
-    options: `-c enable_seqscan=${PLANNER.enable_seqscan}`,
+    options: Object.entries(sessionSettings(events))
+      .map(([name, value]) => `-c ${name}=${value}`)
+      .join(' '),
     keepAlive: true,
     application_name: 'stampede',
   });

@@ -5,6 +5,7 @@
  *                          status ensures that a payment counts once
  *   payment_notifications  received that long ago, and of no order that exists: without the row, a repeat would look like another
  *                          payment, which is owed back
+ *   waitlist               joined that long ago
  *   tasks                  done that long ago. No task is added again, because each follows from a change of status, or from a
  *                          payment, that counts once
  *
@@ -48,6 +49,12 @@ const TABLES: Readonly<Record<string, OldRows>> = {
     where: `received_at < ${BEFORE} AND NOT EXISTS (
       SELECT FROM orders WHERE orders.id = payment_notifications.order_id)`,
     orderBy: 'received_at',
+  },
+  waitlist: {
+    kind: 'waiting customer',
+    idType: 'bigint',
+    where: `joined_at < ${BEFORE}`,
+    orderBy: 'joined_at',
   },
   tasks: {
     kind: 'task',

@@ -16,16 +16,26 @@ export const TIMEOUTS = {
  * A prepared statement keeps its first plan. For a table that was vacuumed while it was empty, that plan is a sequential scan, and
  * stays one while the table grows. So sequential scans are off wherever an index exists.
  */
-export const PLANNER = { enable_seqscan: 'off' } as const;
+const PLANNER = { enable_seqscan: 'off' } as const;
+
+/** Besides the timeouts. @param events see `PoolOptions` */
+export const sessionSettings = (events: readonly string[]): Readonly<Record<string, string>> => ({
+  ...PLANNER,
+  ...(events.length > 0 && { 'stampede.events': events.join(',') }),
+});
 
 /** @returns the statements that give the role what a connection lacks @throws what Postgres throws */
-export async function missingSettings(connection: Pick<pg.ClientBase, 'query'>): Promise<string[]> {
-  const wanted: Readonly<Record<string, unknown>> = { ...TIMEOUTS, ...PLANNER };
-  const { rows } = await connection.query<{ name: string; setting: string }>(
-    'SELECT name, setting FROM pg_settings WHERE name = ANY($1)',
+export async function missingSettings(
+  connection: Pick<pg.ClientBase, 'query'>,
+  events: readonly string[] = [],
+): Promise<string[]> {
+  const wanted: Readonly<Record<string, unknown>> = { ...TIMEOUTS, ...sessionSettings(events) };
+  const { rows } = await connection.query<{ name: string; setting: string | null }>(
+    `SELECT name, coalesce(s.setting, current_setting(name, true)) AS setting
+     FROM unnest($1::text[]) AS wanted (name) LEFT JOIN pg_settings AS s USING (name)`,
     [Object.keys(wanted)],
   );
   return rows
     .filter(({ name, setting }) => setting !== String(wanted[name]))
-    .map(({ name }) => `ALTER ROLE CURRENT_USER SET ${name} = ${wanted[name]}`);
+    .map(({ name }) => `ALTER ROLE CURRENT_USER SET ${name} = '${wanted[name]}'`);
 }

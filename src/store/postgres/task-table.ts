@@ -94,9 +94,13 @@ interface TaskRow {
   readonly updated_at: Date;
 }
 
+/** Tasks of one subject are performed one after the other, in the order in which they were written. */
+const ITS_TURN = `(subject IS NULL OR NOT EXISTS (
+  SELECT FROM tasks AS earlier WHERE earlier.subject = tasks.subject AND earlier.id < tasks.id AND earlier.state <> 'done'))`;
+
 /** Due tasks of one state. Each state has its own query, so that the index on (state, run_at) yields them in order. */
 const ofState = (state: TaskState, locking: string) =>
-  `SELECT id, run_at FROM tasks WHERE state = '${state}' AND run_at <= now() AND id <> ALL($2::bigint[])
+  `SELECT id, run_at FROM tasks WHERE state = '${state}' AND run_at <= now() AND id <> ALL($2::bigint[]) AND ${ITS_TURN}
    ORDER BY run_at LIMIT $1 ${locking}`;
 
 /** The longest due tasks of both states, so that neither waits for the other. */

@@ -120,7 +120,7 @@ describe('a connection to Postgres', () => {
   });
 
   it('that ends while a statement runs leaves the outcome unknown, also through Prisma', async () => {
-    const other = openPostgres(stores.databaseUrl, () => {}, 4);
+    const other = openPostgres(stores.databaseUrl, () => {}, { connections: 4 });
     const asked = [
       other.pool.query('SELECT pg_sleep(60)'),
       other.prisma.$queryRaw`SELECT pg_sleep(60)::text`,

@@ -1,0 +1,34 @@
+/** The waitlist of a sold-out sale. */
+import { Router } from 'express';
+import { limits } from '../../config/limits.ts';
+import type { Waitlist } from '../../store/postgres/waitlist.ts';
+import type { Callers } from '../callers.ts';
+import { ProblemError } from '../problems.ts';
+import { jsonBody, parse } from '../requests.ts';
+import { saleIdSchema, userIdSchema, waitlistSchema } from '../schemas.ts';
+import { unknownSale } from './sales.ts';
+
+export interface WaitlistContext {
+  readonly callers: Callers;
+  /** Null: no event would name its customers. */
+  readonly waitlist: Waitlist | null;
+}
+
+export function waitlistRoutes({ callers, waitlist }: WaitlistContext): Router {
+  const router = Router();
+  if (waitlist === null) return router;
+
+  router.post('/sales/:saleId/waitlist', ...jsonBody(limits.bodyBytes), async (req, res) => {
+    const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
+    const { userId: named } = parse(waitlistSchema, req.body ?? {}, 'body');
+    const { customer } = await callers.of(req, res);
+    const userId = customer ?? parse(userIdSchema, named, 'body.userId');
+    const result = saleId > limits.maxSaleId ? null : await waitlist.join(saleId, userId);
+    if (result === null) throw unknownSale(saleId);
+    if (result === 'units-left')
+      throw new ProblemError('not-sold-out', `Sale ${saleId} has units left: buy them.`);
+    res.status(result.kind === 'joined' ? 201 : 200).json(result.entry);
+  });
+
+  return router;
+}

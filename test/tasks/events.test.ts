@@ -1,0 +1,223 @@
+/** Events: a receiver verifies their signatures, and gets those of an order in their order, whatever fails meanwhile. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { Webhook } from 'standardwebhooks';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { eventTypes } from '../../src/domain/task.ts';
+import { attempt, buy, cancel, createSale, eventually, pay, post, users } from '../support/client.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { openTestStores, type TestStores } from '../support/stores.ts';
+
+interface Event {
+  readonly id: string;
+  readonly type: string;
+  readonly timestamp: string;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+const secret = `whsec_${Buffer.from('a secret of twenty-four b').toString('base64')}`;
+/** Those that were received, repeats included. */
+let received: Event[] = [];
+/** What the receiver answers to an event. */
+let answerTo: (event: Event) => number = () => 204;
+const receiver = createServer(async (req, res) => {
+  const chunks: Buffer[] = [];
+  for await (const chunk of req) chunks.push(chunk);
+  const headers = req.headers as Record<string, string>;
+  const event = new Webhook(secret).verify(Buffer.concat(chunks).toString(), headers) as Event;
+  expect(headers['webhook-id']).toBe(event.id);
+  received.push(event);
+  res.writeHead(answerTo(event)).end();
+});
+
+let stores: TestStores;
+let service: TestService;
+let url: string;
+const start = (more: Record<string, string> = {}) =>
+  startService({
+    DATABASE_URL: stores.databaseUrl,
+    REDIS_URL: stores.redisUrl,
+    EVENTS: 'all',
+    EVENT_WEBHOOK_URL: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/events`,
+    EVENT_WEBHOOK_SECRET: secret,
+    ...more,
+  });
+beforeAll(async () => {
+  stores = await openTestStores();
+  receiver.listen(0, '127.0.0.1');
+  await once(receiver, 'listening');
+  service = await start();
+  url = service.url;
+});
+afterAll(async () => {
+  await service?.kill();
+  receiver.closeAllConnections();
+  receiver.close();
+  await stores?.[Symbol.asyncDispose]();
+});
+beforeEach(() => {
+  answerTo = () => 204;
+  received = [];
+});
+
+const ofSale = (saleId: number) => received.filter(({ data }) => data.saleId === saleId);
+const typesOf = (events: readonly Event[]) => events.map(({ type }) => type);
+const expire = (orderId: unknown) =>
+  stores.sql.query('UPDATE orders SET expires_at = clock_timestamp() WHERE id = $1', [orderId]);
+/** Waits until nothing is left to send. */
+const allSent = () =>
+  eventually(
+    async () =>
+      (await stores.sql.query(`SELECT FROM tasks WHERE kind = 'event' AND state <> 'done'`)).rowCount,
+    (left) => left === 0,
+  );
+
+it('reports each change of an order and of its sale, once, in order', async () => {
+  const { id } = await createSale(url, 2, { maxPerOrder: 2 });
+  const { orderId } = (await buy(url, id, 'ann', 2)).body;
+  await expire(orderId);
+  await eventually(
+    async () => typesOf(ofSale(id)),
+    (types) => types.includes('order.expired'),
+  );
+  expect((await pay(url, orderId, undefined, 1_000)).body.status).toBe('paid');
+  expect((await post(`${url}/orders/${orderId}/refund`, {})).body.status).toBe('refund-due');
+  const other = (await buy(url, id, 'bob')).body.orderId;
+  expect((await cancel(url, other)).status).toBe(200);
+  await allSent();
+  const order = { orderId, saleId: id, userId: 'ann', quantity: 2, amountCents: 1_000 };
+  const ofAnn = received.filter(({ data }) => data.orderId === orderId);
+  expect(ofAnn.map(({ type, data }) => ({ type, data }))).toEqual([
+    { type: 'order.placed', data: { ...order, status: 'pending' } },
+    { type: 'order.expired', data: { ...order, status: 'expired' } },
+    { type: 'order.paid', data: { ...order, status: 'paid' } },
+    { type: 'order.refund-due', data: { ...order, status: 'refund-due' } },
+  ]);
+  expect(typesOf(received.filter(({ data }) => data.orderId === other))).toEqual([
+    'order.placed',
+    'order.cancelled',
+  ]);
+  const sale = { saleId: id, stock: 2, paused: false };
+  const free = { ...sale, waitlist: [] };
+  expect(ofSale(id).filter(({ type }) => type.startsWith('sale.'))).toMatchObject([
+    { type: 'sale.sold-out', data: { ...sale, sold: 2, remaining: 0 } },
+    { type: 'sale.units-returned', data: { ...free, sold: 0, remaining: 2, units: 2 } },
+    { type: 'sale.sold-out', data: { ...sale, sold: 2, remaining: 0 } },
+    { type: 'sale.units-returned', data: { ...free, sold: 0, remaining: 2, units: 2 } },
+    { type: 'sale.units-returned', data: { ...free, sold: 0, remaining: 2, units: 1 } },
+  ]);
+  expect(new Set(received.map((event) => event.id)).size).toBe(received.length);
+  for (const { timestamp } of received) expect(new Date(timestamp).toISOString()).toBe(timestamp);
+});
+
+it('keeps the order of one order when the receiver fails, and holds up no other order', async () => {
+  const { id } = await createSale(url, 10);
+  answerTo = ({ type, data }) => (type === 'order.placed' && data.userId === 'ann' ? 500 : 204);
+  const [ann, bob] = await Promise.all(
+    ['ann', 'bob'].map(async (user) => (await buy(url, id, user)).body.orderId),
+  );
+  for (const one of [ann, bob]) await cancel(url, one);
+  const of = (orderId: unknown) => received.filter(({ data }) => data.orderId === orderId);
+  await eventually(
+    async () => [typesOf(of(bob)), of(ann).length] as const,
+    ([types, tries]) => types.length === 2 && tries >= 2,
+  );
+  expect(typesOf(of(bob))).toEqual(['order.placed', 'order.cancelled']);
+  expect(new Set(typesOf(of(ann)))).toEqual(new Set(['order.placed']));
+  expect(new Set(of(ann).map((event) => event.id)).size).toBe(1);
+  answerTo = () => 204;
+  await allSent();
+  expect(typesOf(of(ann)).slice(-2)).toEqual(['order.placed', 'order.cancelled']);
+});
+
+it('sends the events of a process that was killed', async () => {
+  await using killed = await start();
+  const { id } = await createSale(killed.url, 100);
+  answerTo = () => 500;
+  await Promise.all(users(20).map((user) => buy(killed.url, id, user)));
+  await killed.kill();
+  answerTo = () => 204;
+  await allSent();
+  const placed = ofSale(id).filter(({ type }) => type === 'order.placed');
+  expect(new Set(placed.map(({ data }) => data.userId)).size).toBe(20);
+});
+
+it.each([
+  ['order.paid', ['order.paid']],
+  ['', []],
+])('reports only what EVENTS chooses: %j', async (EVENTS, expected) => {
+  await using other = await start({ EVENTS });
+  const { id } = await createSale(other.url, 1);
+  const { orderId } = (await buy(other.url, id, 'ann')).body;
+  await pay(other.url, orderId);
+  const { rows } = await stores.sql.query(
+    `SELECT payload->>'type' AS type FROM tasks WHERE kind = 'event' AND (payload->'data'->>'saleId')::int = $1`,
+    [id],
+  );
+  expect(rows.map(({ type }) => type)).toEqual(expected);
+  expect((await post(`${other.url}/sales/${id}/waitlist`, { userId: 'bob' })).status).toBe(404);
+});
+
+describe.each(['lua', 'group-commit', 'for-update-prisma', 'skip-locked'])('%s', (STRATEGY) => {
+  it('reports what it sells and what returns', async () => {
+    await using other = await start({ STRATEGY });
+    const { id } = await createSale(other.url, 1);
+    const { orderId } = (await buy(other.url, id, 'ann')).body;
+    await cancel(other.url, orderId);
+    await allSent();
+    expect(typesOf(ofSale(id)).sort()).toEqual(
+      ['order.placed', 'sale.sold-out', 'order.cancelled', 'sale.units-returned'].sort(),
+    );
+  });
+});
+
+describe('the waitlist', () => {
+  const join = (saleId: number, userId: string) => post(`${url}/sales/${saleId}/waitlist`, { userId });
+
+  it('names as many customers as units become free, the first ones first, each once', async () => {
+    const { id } = await createSale(url, 3);
+    const orders = await Promise.all(users(3).map((user) => buy(url, id, user)));
+    for (const user of ['w1', 'w2', 'w3', 'w4']) expect((await join(id, user)).status).toBe(201);
+    expect((await join(id, 'w1')).status).toBe(200);
+    await cancel(url, orders[0]!.body.orderId);
+    await post(`${url}/sales/${id}/restock`, { units: 2 });
+    await allSent();
+    const named = () =>
+      ofSale(id).flatMap(({ type, data }) => (type === 'sale.units-returned' ? [data.waitlist] : []));
+    expect(named()).toEqual([['w1'], ['w2', 'w3']]);
+    // They may buy, as may anyone else; who was named and was too late may join again, at the end.
+    await Promise.all(users(3, 'fast').map((user) => buy(url, id, user)));
+    expect((await join(id, 'w1')).status).toBe(201);
+    await cancel(url, orders[1]!.body.orderId);
+    await cancel(url, orders[2]!.body.orderId);
+    await allSent();
+    expect(named()).toEqual([['w1'], ['w2', 'w3'], ['w4'], ['w1']]);
+  });
+
+  it.each([
+    ['a sale that has units', 'not-sold-out', 1],
+    ['a sale that does not exist', 'unknown-sale', null],
+  ])('refuses %s', async (_, problem, stock) => {
+    const id = stock === null ? 424242 : (await createSale(url, stock)).id;
+    expect(await join(id, 'ann')).toMatchObject({ problem });
+    expect(await join(2_147_483_648, 'ann')).toMatchObject({ problem: 'unknown-sale' });
+  });
+
+  it('names nobody of a sale that is over', async () => {
+    const { id } = await createSale(url, 1);
+    const { orderId } = (await attempt(url, id, 'ann')).body;
+    await join(id, 'bob');
+    await stores.sql.query('UPDATE sales SET ends_at = clock_timestamp() WHERE id = $1', [id]);
+    await cancel(url, orderId);
+    await allSent();
+    expect(ofSale(id).at(-1)).toMatchObject({ type: 'sale.units-returned', data: { waitlist: [] } });
+  });
+});
+
+it('knows all types that the triggers write', async () => {
+  const { rows } = await stores.sql.query(
+    `SELECT DISTINCT payload->>'type' AS type FROM tasks WHERE kind = 'event' ORDER BY 1`,
+  );
+  expect(rows.map(({ type }) => type)).toEqual([...eventTypes].sort());
+});
