@@ -34,6 +34,11 @@ it('a rolling restart leaves no attempt without its order', async () => {
           wasCut ||= answer !== 'ECONNREFUSED'; // refused: it never reached the service
           continue;
         }
+        // On a busy machine an attempt may wait too long for a store.
+        if (answer.status === 503) {
+          wasCut ||= answer.body.type === '/problems/unknown-outcome';
+          continue;
+        }
         if (answer.status === 201 || (wasCut && answer.status === 200)) accepted++;
         else lost.push(JSON.stringify(answer));
         break;

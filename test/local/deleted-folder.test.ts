@@ -4,7 +4,7 @@ import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import { call } from '../support/client.ts';
+import { call, eventually } from '../support/client.ts';
 import { type Installation, installService, type Run } from '../support/service.ts';
 import { isLinux, processesOn } from './support.ts';
 
@@ -40,7 +40,10 @@ async function lastingProcesses(): Promise<number[]> {
 it.runIf(isLinux).each(['1', '2'])('a deleted folder, WORKERS=%s', async (WORKERS) => {
   const first = start({ WORKERS });
   const url = await first.url;
-  expect(await call(`${url}/readyz`)).toMatchObject({ status: 200, body: { status: 'ok' } });
+  await eventually(
+    () => call(`${url}/readyz`),
+    ({ body }) => body.status === 'ok',
+  );
   const servers = await lastingProcesses();
   await rm(folder, { recursive: true, force: true, maxRetries: 10 });
 

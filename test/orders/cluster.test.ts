@@ -57,7 +57,10 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
   );
 
   it('decides again on the master that has the slot by now when an order was reserved on the one before', async () => {
-    await using world = await World.open({ strategy, env: { REDIS_URL: cluster.url } });
+    await using world = await World.open({
+      strategy,
+      env: { REDIS_URL: cluster.url, LOCK_WAIT_MS: '20000' },
+    });
     const sale = await world.openSale(60);
     const { sql } = world.stores;
     const epoch = async () =>
@@ -81,9 +84,9 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     });
     redis.disconnect();
     const statuses = (await Promise.all(answers)).map((answer) => answer?.status);
-    // A customer whose commit takes this long is answered busy.
-    const isLong = performance.now() - beganMs > limits.commitGiveUpMs;
-    expect(statuses.filter((status) => status !== 201 && !(isLong && status === 503))).toEqual([]);
+    // Others may be answered busy, and so may this one if its commit took long.
+    expect(statuses.filter((status) => status !== 201 && status !== 503)).toEqual([]);
+    if (performance.now() - beganMs < limits.commitGiveUpMs) expect(statuses[0]).toBe(201);
     await check(sale);
   });
 

@@ -253,6 +253,16 @@ describe('an outage', () => {
       (n) => n === 1,
     );
     link.set('refuse');
+    // A claim that was on its way has ended.
+    await eventually(
+      async () =>
+        (
+          await stores.sql.query(
+            `SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'stampede'`,
+          )
+        ).rowCount,
+      (connections) => connections === 0,
+    );
     allow(); // done outside, but cannot be marked
     await writeTasks(stores, 1); // cannot be claimed
     // An outage may begin with one error and continue with another; each is logged once.
