@@ -1,9 +1,10 @@
 /** The console in a real browser: what it shows, and what administrators do with it. */
+import { readFileSync } from 'node:fs';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { freePort } from '../../src/local/server-process.ts';
-import { attempt, buy, call, createSale, eventually, users } from '../support/client.ts';
+import { attempt, buy, call, createSale, eventually, pay, users } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
@@ -56,6 +57,53 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await row.locator('text=Load test').click();
       const command = await row.locator('pre').textContent();
       expect(command).toContain(`/sales/${(await saleNamed('Launch'))!.id}/orders`);
+      await inspect(page);
+    });
+  });
+
+  it('finds orders of a sale, cancels and refunds one and all of them, and exports them', async () => {
+    const { id } = await createSale(service.url, 9, { name: 'Ordered', maxPerOrder: 2 });
+    const orderOf = async (user: string, quantity = 1) =>
+      (await buy(service.url, id, user, quantity)).body.orderId;
+    const [ann, , dan] = [await orderOf('ann', 2), await orderOf('bob'), await orderOf('dan')];
+    for (const [order, cents] of [
+      [ann, 1_000],
+      [dan, 500],
+    ] as const)
+      await pay(service.url, order, undefined, cents);
+    await visit(browser, consoleUrl(), async (page) => {
+      const row = page.locator('.sale-row', { hasText: `no. ${id} ` });
+      await row.locator('summary:text("Orders")').click();
+      await row.locator('text=2 for 10.00').waitFor();
+      expect(await row.locator('.order-line b').allTextContents()).toEqual(['dan', 'bob', 'ann']);
+      await inspect(page);
+      await row.locator('input[type=search]').fill('AN');
+      await expect.poll(() => row.locator('.order-line b').allTextContents()).toEqual(['dan', 'ann']);
+      await row.locator('input[type=search]').fill('');
+      await row.locator('select').selectOption('pending');
+      await expect.poll(() => row.locator('.order-line b').allTextContents()).toEqual(['bob']);
+      await row.locator('button:text-is("Cancel")').click();
+      await row.locator('text=The order of bob is cancelled').waitFor();
+      await row.locator('text=No order matches').waitFor();
+      await row.locator('select').selectOption('');
+      await row.locator('text=Units of closed orders return').click();
+      await row.locator('[aria-label="Refund the order of ann"]').click();
+      await row.locator('text=The order of ann is refunded').waitFor();
+      await row.locator('text=6 of 7 left').waitFor();
+      const download = page.waitForEvent('download');
+      await row.locator('text=Export as CSV').click();
+      const file = await (await download).path();
+      expect(
+        readFileSync(file, 'utf8')
+          .split('\r\n')
+          .slice(1, -1)
+          .map((line) => line.split(',')[1]),
+      ).toEqual(['dan', 'bob', 'ann']);
+      await row.locator('text=Refund all…').click();
+      await inspect(page);
+      await row.locator('button:text-is("Refund all")').click();
+      await row.locator('text=: 1 closed').waitFor();
+      await row.locator('text=6 of 6 left').waitFor();
       await inspect(page);
     });
   });

@@ -6,6 +6,7 @@ import type { Answer, Sale } from '../ui/api.ts';
 import { clock, count, dateTime, money } from '../ui/format.ts';
 import { Bar, Command, Notice, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
+import { OrdersOf } from './orders.tsx';
 import { SaleForm } from './sale-form.tsx';
 import { asAdmin, press } from './token.ts';
 
@@ -207,6 +208,7 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
       </div>
       <ResultAt place={sale.id} />
       <div aria-live="polite">{audit !== undefined && audit !== 'running' && <Verdict {...audit} />}</div>
+      <OrdersOf sale={sale} />
       <ChangeSale sale={sale} />
       <details>
         <summary>Load test</summary>

@@ -4,7 +4,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
 import { type Answer, ask, type Order, type Sale } from '../ui/api.ts';
 import { clock, money } from '../ui/format.ts';
-import { Field, Live, Notice, Pill, type Tone, useKeptFocus } from '../ui/parts.tsx';
+import { Field, Live, Notice, ORDER_PILLS, Pill, type Tone, useKeptFocus } from '../ui/parts.tsx';
 import { now, pause } from '../ui/time.ts';
 import { type Auth, become, findOrder, identity, tokenFor } from './customer.ts';
 import {
@@ -251,16 +251,8 @@ function Stepper({ most, value, isFixed }: { most: number; value: number; isFixe
   );
 }
 
-const STATUSES: Readonly<Record<Order['status'], readonly [Tone, string]>> = {
-  pending: ['warn', 'Reserved for you'],
-  paid: ['good', 'Paid'],
-  cancelled: ['plain', 'Cancelled'],
-  expired: ['plain', 'Expired'],
-  'refund-due': ['bad', 'Refund due'],
-};
-
 function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPay: boolean }) {
-  const [tone, text] = STATUSES[mine.status];
+  const [tone, text] = ORDER_PILLS[mine.status];
   const isPending = mine.status === 'pending';
   const leftMs = Date.parse(mine.expiresAt) - now.value;
   const isOver = leftMs <= 0;

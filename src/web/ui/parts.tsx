@@ -1,6 +1,7 @@
 /** Components that pages share, styled by style.css. */
 import type { ComponentChildren, RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
+import type { OrderStatus } from '../../domain/order.ts';
 import { type SaleState, saleStates } from '../../domain/sale.ts';
 import { count } from './format.ts';
 
@@ -22,6 +23,14 @@ export function StatePill({ state }: { state: SaleState }) {
   const [tone, text] = STATES[state];
   return <Pill tone={tone}>{text}</Pill>;
 }
+
+export const ORDER_PILLS: Readonly<Record<OrderStatus, readonly [Tone, string]>> = {
+  pending: ['warn', 'Reserved'],
+  paid: ['good', 'Paid'],
+  cancelled: ['plain', 'Cancelled'],
+  expired: ['plain', 'Expired'],
+  'refund-due': ['bad', 'Refund due'],
+};
 
 /** The choices of the select that filters sales. */
 export const StateOptions = ({ chosen }: { chosen: SaleState | '' }) => (
