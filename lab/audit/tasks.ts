@@ -14,25 +14,29 @@ const kindsOf: Readonly<Record<string, readonly string[]>> = {
 export function tasks({ postgres: { orders, payments, tasks: all } }: Evidence): CheckResult {
   const surpluses = payments.filter(({ result }) => result === 'surplus');
   const paymentsOf = groupBy(surpluses, ({ orderId }) => orderId);
-  const refunded = new Set(
-    payments.filter(({ result }) => result === 'paid' || result === 'revived').map(({ orderId }) => orderId),
-  );
+  const ordersWith = (...results: string[]) =>
+    new Set(payments.filter(({ result }) => results.includes(result)).map(({ orderId }) => orderId));
+  const [late, inTime] = [ordersWith('refund-due'), ordersWith('paid', 'revived')];
   const byOrder = groupBy(all, ({ orderId }) => orderId);
   let lost = 0;
   let matched = 0;
   for (const { id, status } of orders) {
-    const wasPaid = status === 'refund-due' && refunded.has(id);
     const owed = (paymentsOf.get(id) ?? []).map((payment) => payment.id);
-    const asked = [
-      ...(wasPaid ? kindsOf.paid! : []),
-      ...(kindsOf[status] ?? []),
-      ...owed.map((payment) => `refund ${payment}`),
-    ];
     const present = new Set(
       byOrder
         .get(id)
         ?.map(({ kind, payment }) => (owed.includes(payment ?? '') ? `${kind} ${payment}` : kind)),
     );
+    // An administrator refunded it after it was paid.
+    const wasPaid =
+      status === 'refund-due' &&
+      (inTime.has(id) || !late.has(id)) &&
+      kindsOf.paid!.some((kind) => present.has(kind));
+    const asked = [
+      ...(wasPaid ? kindsOf.paid! : []),
+      ...(kindsOf[status] ?? []),
+      ...owed.map((payment) => `refund ${payment}`),
+    ];
     const found = asked.filter((task) => present.has(task)).length;
     matched += found;
     lost += asked.length - found;

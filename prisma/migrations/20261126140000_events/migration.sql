@@ -1,5 +1,6 @@
 -- Events for other systems. They are tasks, written in the transaction of the change that they report, whichever statement made it. A
 -- connection chooses the types of its changes with the setting "stampede.events", a list with commas; without it, none is written.
+-- The triggers name no column, so that the type of each can be changed.
 ALTER TABLE "tasks"
     -- What the task is about. One of a subject is claimed when the earlier ones are done. Null: at any time.
     ADD COLUMN "subject" TEXT;
@@ -32,6 +33,9 @@ CREATE FUNCTION add_order_event() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   event text := 'order.' || CASE TG_OP WHEN 'INSERT' THEN 'placed' ELSE NEW.status END;
 BEGIN
+  IF TG_OP = 'UPDATE' AND OLD.status = NEW.status THEN
+    RETURN NULL;
+  END IF;
   IF has_event(event) THEN
     PERFORM add_event(event, 'order ' || NEW.id, json_build_object('orderId', NEW.id, 'saleId', NEW.sale_id, 'userId', NEW.user_id,
       'status', NEW.status, 'quantity', NEW.quantity, 'amountCents', NEW.price_cents * NEW.quantity));
@@ -42,21 +46,21 @@ $$;
 
 CREATE TRIGGER order_placed AFTER INSERT ON "orders" FOR EACH ROW
     WHEN (coalesce(current_setting('stampede.events', true), '') <> '') EXECUTE FUNCTION add_order_event();
-CREATE TRIGGER order_changed AFTER UPDATE OF "status" ON "orders" FOR EACH ROW
-    WHEN (OLD.status <> NEW.status AND coalesce(current_setting('stampede.events', true), '') <> '')
-    EXECUTE FUNCTION add_order_event();
+CREATE TRIGGER order_changed AFTER UPDATE ON "orders" FOR EACH ROW
+    WHEN (coalesce(current_setting('stampede.events', true), '') <> '') EXECUTE FUNCTION add_order_event();
 
 -- Names as many customers who wait as units became free. The row of the sale is locked, so no two changes name the same ones.
 CREATE FUNCTION add_sale_event() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   free integer := NEW.stock - NEW.sold - NEW.oversold;
-  returned integer := free - greatest(0, OLD.stock - OLD.sold - OLD.oversold);
+  before integer := OLD.stock - OLD.sold - OLD.oversold;
+  returned integer := free - greatest(0, before);
   about text := 'sale ' || NEW.id;
   contents jsonb := jsonb_build_object('saleId', NEW.id, 'stock', NEW.stock, 'sold', NEW.sold + NEW.oversold, 'remaining', free,
     'paused', NEW.paused);
   named text[] := '{}';
 BEGIN
-  IF free <= 0 AND has_event('sale.sold-out') THEN
+  IF free <= 0 AND before > 0 AND has_event('sale.sold-out') THEN
     PERFORM add_event('sale.sold-out', about, contents::json);
   ELSIF returned > 0 AND has_event('sale.units-returned') THEN
     IF NEW.ends_at IS NULL OR NEW.ends_at > clock_timestamp() THEN
@@ -73,8 +77,5 @@ BEGIN
 END
 $$;
 
-CREATE TRIGGER sale_units_changed AFTER UPDATE OF "sold", "oversold", "stock" ON "sales" FOR EACH ROW
-    WHEN (coalesce(current_setting('stampede.events', true), '') <> ''
-      AND ((NEW.sold + NEW.oversold >= NEW.stock AND OLD.sold + OLD.oversold < OLD.stock)
-        OR (NEW.sold + NEW.oversold < NEW.stock AND NEW.stock - NEW.sold - NEW.oversold > OLD.stock - OLD.sold - OLD.oversold)))
-    EXECUTE FUNCTION add_sale_event();
+CREATE TRIGGER sale_units_changed AFTER UPDATE ON "sales" FOR EACH ROW
+    WHEN (coalesce(current_setting('stampede.events', true), '') <> '') EXECUTE FUNCTION add_sale_event();
