@@ -168,6 +168,28 @@ it('how to recover: dead tasks', async () => {
   expect(said.match(/"id":7,/g)).toHaveLength(2);
 });
 
+it("how to run a sale: an operator's day", async () => {
+  await using service = await start();
+  const commands = commandsOf(text('docs/how-to/run-a-sale.md')).join('');
+  const said = await follow(commands, [['localhost:3000', service.host]]);
+  expect(problemsIn(said)).toEqual([]);
+  for (const part of [
+    '"priceCents":4500,"stock":100,"sold":0,"remaining":100,"maxPerOrder":2,"paused":false,"paymentWindowS":600',
+    '"stock":120,"sold":4',
+    '"userId":"ann","status":"refund-due","quantity":2,"priceCents":4500,"amountCents":9000',
+    '"returnUnits":true,"orders":2,"remaining":2',
+    ',ann,refund-due,2,4500,9000,',
+    ',ben,refund-due,1,4500,4500,',
+    ',cyd,cancelled,1,4500,4500,',
+    '"agrees":true',
+  ])
+    expect(said).toContain(part);
+  const { rows } = await stores.sql.query(
+    `SELECT stock, sold, (SELECT count(*)::int FROM tasks WHERE kind = 'refund') AS refunds FROM sales`,
+  );
+  expect(rows).toEqual([{ stock: 118, sold: 0, refunds: 2 }]);
+});
+
 it('how to run in production: a signed payment', async () => {
   const commands = blockWith('docs/how-to/run-in-production.md', 'payments/notifications');
   const PAYMENT_WEBHOOK_SECRETS = /secret=(\S+)/.exec(commands)![1]!;

@@ -65,8 +65,9 @@ interface Row {
 
 const LEFT = (sale: string, until: string) =>
   `FROM orders WHERE sale_id = ${sale} AND ${ACTIVE} AND created_at <= ${until}`;
-const COLUMNS = `sale_id AS "saleId", return_units AS "returnUnits", orders, requested_at AS "requestedAt", finished_at AS "finishedAt",
-  CASE WHEN finished_at IS NULL THEN (SELECT count(*) ${LEFT('r.sale_id', 'r.requested_at')})::int ELSE 0 END AS remaining`;
+const COLUMNS = `sale_id AS "saleId", return_units AS "returnUnits", orders,
+  CASE WHEN finished_at IS NULL THEN (SELECT count(*) ${LEFT('r.sale_id', 'r.requested_at')})::int ELSE 0 END AS remaining,
+  requested_at AS "requestedAt", finished_at AS "finishedAt"`;
 
 const REQUEST = `
   INSERT INTO sale_refunds AS r (sale_id, return_units, actor, orders, requested_at)
@@ -94,8 +95,12 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
     ]);
     const [row] = rows;
     if (row === undefined) return null;
-    const { requestedAt, finishedAt } = row;
-    return { ...row, requestedAt: requestedAt.toISOString(), finishedAt: finishedAt?.toISOString() ?? null };
+    const { requestedAt, finishedAt, ...counts } = row;
+    return {
+      ...counts,
+      requestedAt: requestedAt.toISOString(),
+      finishedAt: finishedAt?.toISOString() ?? null,
+    };
   }
 
   /** @returns the ids of those that it closed */
