@@ -60,7 +60,7 @@ export interface Config {
   readonly taskWebhookUrl: string | null;
   /** Signs the tasks; null: they are not signed. */
   readonly taskWebhookSecret: string | null;
-  /** Changes that other systems are told of; empty: none. */
+  /** The types of events that are published. */
   readonly events: readonly EventType[];
   /** Where events are posted; null only without any. */
   readonly eventWebhookUrl: string | null;

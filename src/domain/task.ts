@@ -1,6 +1,6 @@
 /** Effects outside of Stampede, recorded in the transaction of the change that causes them. */
 
-/** An effect outside Stampede; `event`: another system is told of a change. */
+/** An effect outside Stampede; `event` publishes a change. */
 export type TaskKind = 'ship' | 'award' | 'refund' | 'event';
 
 /** The changes that events report. The triggers of the tables write them: see the migration 20261126140000_events. */

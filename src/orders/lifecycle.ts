@@ -19,6 +19,10 @@ import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import { isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
 
+/** For the metric: an administrator's refund is not that of a payment which came too late. */
+export const transitionOf = ({ status }: Pick<Order, 'status'>): string =>
+  status === 'refund-due' ? 'refunded' : status;
+
 export interface LifecycleContext {
   readonly postgres: PostgresStore;
   readonly orders: OrderTable;
@@ -160,7 +164,7 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
         }),
       );
       if (refunded !== null) {
-        if (!isRepeat) instruments.transitions.inc({ to: refunded.status });
+        if (!isRepeat) instruments.transitions.inc({ to: transitionOf(refunded) });
         await outbox?.publish([orderId]);
         return { kind: 'closed', order: refunded };
       }

@@ -15,7 +15,7 @@ import { closeOrders } from '../store/postgres/close-orders.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import { ACTIVE } from '../store/postgres/orders.ts';
 import { inTransaction, isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
-import type { Refund } from './lifecycle.ts';
+import { type Refund, transitionOf } from './lifecycle.ts';
 
 export interface SaleRefund {
   readonly saleId: number;
@@ -113,9 +113,9 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
       rejected,
       MAX_REJECTIONS,
     );
-    for (const { id, status } of results) {
-      instruments.transitions.inc({ to: status });
-      health.succeeded(`order ${id}`);
+    for (const order of results) {
+      instruments.transitions.inc({ to: transitionOf(order) });
+      health.succeeded(`order ${order.id}`);
     }
     const closed = results.map(({ id }) => id);
     await outbox?.publish(closed);

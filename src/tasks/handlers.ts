@@ -3,8 +3,8 @@
  * may not have received it, and stops when its signal fires.
  *
  * With a webhook, the task is posted as JSON, signed as Standard Webhooks 1.0 has it if there is a secret. Any 2xx is a confirmation;
- * everything else, including a redirect, is a failed attempt. Without a webhook, the task is logged and done. Events have a webhook of
- * their own, and the body of Standard Webhooks.
+ * everything else, including a redirect, is a failed attempt. Without a webhook, the task is logged and done. Events go to
+ * another webhook, with the body of Standard Webhooks.
  */
 import { unescape as decode } from 'node:querystring';
 import { Webhook } from 'standardwebhooks';

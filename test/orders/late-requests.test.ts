@@ -14,7 +14,7 @@ const { start, proxyTo, ordersOf, untilReserved } = scene;
 describe.each([
   ['conditional-update', 'sell-if-free'],
   ['group-commit', 'place-batch'],
-  ['skip-locked', 'take-units'],
+  ['skip-locked', 'take-unit'],
   ['optimistic', 'sell-if-unchanged'],
   ['for-update', 'COMMIT'],
   ['unique-key', 'COMMIT'],

@@ -184,7 +184,7 @@ describe('rows in excess', () => {
     const { strategy, saleId } = await opened(1);
     await sellPast(bench.sql, attemptOf(saleId, 'x'));
     const sent = await statementsOf(() => strategy.decide(attemptOf(saleId, 'u')));
-    expect(sent).toEqual(['take-units', 'read-sale-and-orders']);
+    expect(sent).toEqual(['take-unit', 'read-sale-and-orders']);
   });
 });
 

@@ -36,7 +36,7 @@ const MARKERS: Record<string, string> = {
   'segmented-lock': 'commit-orders',
   'conditional-update': 'sell-if-free',
   optimistic: 'sell-if-unchanged',
-  'skip-locked': 'take-units',
+  'skip-locked': 'take-unit',
   'group-commit': 'place-batch',
 };
 /** An order id as an argument of a command. */

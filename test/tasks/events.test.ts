@@ -204,7 +204,7 @@ describe('the waitlist', () => {
     expect(await join(2_147_483_648, 'ann')).toMatchObject({ problem: 'unknown-sale' });
   });
 
-  it('names nobody of a sale that is over', async () => {
+  it('names no customer of a sale that has ended', async () => {
     const { id } = await createSale(url, 1);
     const { orderId } = (await attempt(url, id, 'ann')).body;
     await join(id, 'bob');

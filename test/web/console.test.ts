@@ -108,6 +108,25 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     });
   });
 
+  it('sends a change again whose answer was lost, and it happens once', async () => {
+    const { id } = await createSale(service.url, 5, { name: 'Lost answer' });
+    await visit(browser, consoleUrl(), async (page) => {
+      const keys: (string | undefined)[] = [];
+      await page.route('**/restock', async (route) => {
+        keys.push(route.request().headers()['idempotency-key']);
+        if (keys.length > 1) return route.continue();
+        expect((await route.fetch()).status()).toBe(200);
+        await route.abort('connectionreset');
+      });
+      const row = page.locator('.sale-row', { hasText: `no. ${id} ` });
+      await row.locator('input[name=units]').fill('3');
+      await row.locator('button:text("Add")').click();
+      await row.locator('text=3 added: the stock is 8').waitFor();
+      expect(keys).toEqual([expect.stringMatching(/^[\w-]{10,}$/), keys[0]]);
+    });
+    expect((await call(`${service.url}/sales/${id}`)).body).toMatchObject({ stock: 8 });
+  });
+
   it('changes a sale, pauses it and lets it go on', async () => {
     const { id } = await createSale(service.url, 7, {
       name: 'Changing',

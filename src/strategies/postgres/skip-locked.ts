@@ -47,9 +47,10 @@ export const description: StrategyDescription = {
 const ROWS_WAIT_MS = 1_000;
 
 /**
- * The conditions of `free` name no column of stock_units, so they are evaluated once and the index yields the first rows.
+ * The conditions of `free` name no column of stock_units, so they are evaluated once and the index yields the first rows. For one unit
+ * the limit is a constant: a limit that is a parameter would be planned anew for each attempt.
  */
-const takeUnits = (name: string, locked: '' | 'SKIP LOCKED') =>
+const takeUnits = (name: string, locked: '' | 'SKIP LOCKED', quantity: '1' | '$4') =>
   insertOrders({
     name,
     before: `free AS (
@@ -57,17 +58,23 @@ const takeUnits = (name: string, locked: '' | 'SKIP LOCKED') =>
       WHERE sale_id = $2 AND order_id IS NULL
         AND EXISTS (SELECT FROM sales WHERE id = $2 AND sold + $4::int <= stock AND $4 <= max_per_order AND ${IS_OPEN})
         AND NOT EXISTS (SELECT FROM orders WHERE sale_id = $2 AND user_id = $3 AND ${ACTIVE})
-      ORDER BY unit LIMIT $4::int FOR UPDATE ${locked}
+      ORDER BY unit LIMIT ${quantity}::int FOR UPDATE ${locked}
     ), taken AS (
       UPDATE stock_units SET order_id = $1 FROM free
-      WHERE sale_id = $2 AND stock_units.unit = free.unit AND (SELECT count(*) FROM free) = $4
+      WHERE sale_id = $2 AND stock_units.unit = free.unit${quantity === '1' ? '' : ' AND (SELECT count(*) FROM free) = $4'}
       RETURNING 1
     )`,
     rows: `${ONE_ORDER} AND EXISTS (SELECT FROM taken)`,
     count: COUNT_UNLESS_PAUSED,
   });
-const SKIPPING = takeUnits('take-units', 'SKIP LOCKED');
-const WAITING = takeUnits('take-units-waiting', '');
+const ONE = {
+  skipping: takeUnits('take-unit', 'SKIP LOCKED', '1'),
+  waiting: takeUnits('take-unit-waiting', '', '1'),
+};
+const SEVERAL = {
+  skipping: takeUnits('take-units', 'SKIP LOCKED', '$4'),
+  waiting: takeUnits('take-units-waiting', '', '$4'),
+};
 
 export function create(context: StrategyContext): Strategy {
   const { pool } = context.postgres;
@@ -86,7 +93,8 @@ export function create(context: StrategyContext): Strategy {
 
   async function decide(attempt: Attempt): Promise<TryResult> {
     const { saleId, userId, quantity } = attempt;
-    const placed = await placeOne(context.postgres, SKIPPING, attempt, context.paymentWindowS);
+    const take = quantity === 1 ? ONE : SEVERAL;
+    const placed = await placeOne(context.postgres, take.skipping, attempt, context.paymentWindowS);
     if (placed !== false) return placed === true ? accepted(attempt) : placed;
     const decision = outcomeOf(attempt, await readSaleAndOrders(pool, saleId, [userId]));
     if (decision.kind !== 'retry') return decision;
@@ -95,7 +103,7 @@ export function create(context: StrategyContext): Strategy {
       const end = await Promise.race([complete(saleId), late]);
       return end === 'late' ? { kind: 'busy', reason: 'units-are-being-made' } : RETRY;
     }
-    const second = await placeOne(context.postgres, WAITING, attempt, context.paymentWindowS);
+    const second = await placeOne(context.postgres, take.waiting, attempt, context.paymentWindowS);
     if (second === false) return RETRY;
     return second === true ? accepted(attempt) : second;
   }
