@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
 import { startPostgresServer } from '../../src/local/postgres-server.ts';
+import { sendSignal } from '../../src/local/processes.ts';
 import { findRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { chooseAccount } from '../../src/local/server-account.ts';
 import {
@@ -62,7 +63,7 @@ describe.runIf(isRoot && isLinux)('as root (skipped without root: only root can 
     const folder = join(project, '.local');
     const service = spawnService(folder);
     await untilUp(service);
-    for (const pid of [service.pid, ...processesOn(folder)]) process.kill(pid, 'SIGKILL');
+    for (const pid of [service.pid, ...processesOn(folder)]) sendSignal(pid, 'SIGKILL'); // a backend may end meanwhile
     await expectNobodyOn(folder, 20_000);
     const files = ['', ...readdirSync(folder, { recursive: true, encoding: 'utf8' })];
     expect(files.filter((file) => statSync(join(folder, file)).uid !== DAEMON)).toEqual([]);

@@ -7,6 +7,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { afterEach, expect } from 'vitest';
+import { sendSignal } from '../../src/local/processes.ts';
 
 export const isRoot = process.getuid?.() === 0;
 export const isLinux = process.platform === 'linux';
@@ -68,7 +69,7 @@ function keep(folder: string): void {
 afterEach(async ({ task }) => {
   const left = folders.splice(0);
   const orphans = left.flatMap(processesOn);
-  for (const pid of orphans) process.kill(pid, 'SIGKILL');
+  for (const pid of orphans) sendSignal(pid, 'SIGKILL');
   if (task.result?.state === 'fail') for (const folder of left) keep(folder);
   else for (const folder of left) rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
   expect(orphans, 'processes left by the test').toEqual([]);
