@@ -4,7 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { orderStatuses } from '../../domain/order.ts';
 import { type Answer, bearer, type Order, type Sale } from '../ui/api.ts';
 import { count, dateTime, money } from '../ui/format.ts';
-import { Bar, Notice, ORDER_PILLS, Pill } from '../ui/parts.tsx';
+import { Bar, Notice, ORDER_PILLS, Pill, ShowOlder } from '../ui/parts.tsx';
 import { asAdmin, press, token } from './token.ts';
 
 /** A refund of all orders. */
@@ -16,8 +16,6 @@ interface Progress {
 
 const REFRESH_MS = 2_000;
 const SHOWN = 20;
-/** The most that the API lists at once. */
-const LONGEST = 1_000;
 
 type Filter = { readonly search: string; readonly status: string };
 /** What a filter asks for. */
@@ -100,18 +98,7 @@ function Orders({ id, name }: Sale) {
         ))}
       </ul>
       <div class="row">
-        {orders.value?.length === shown.value && shown.value < LONGEST && (
-          <button
-            type="button"
-            class="slim"
-            onClick={() => {
-              shown.value = Math.min(LONGEST, shown.value + 5 * SHOWN);
-              void refresh();
-            }}
-          >
-            Show older orders
-          </button>
-        )}
+        <ShowOlder of="orders" list={orders.value} shown={shown} by={5 * SHOWN} refresh={refresh} />
         <button type="button" class="slim" onClick={() => exportOrders(id, filter.value)}>
           Export as CSV
         </button>

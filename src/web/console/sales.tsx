@@ -4,7 +4,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import { type SaleState, stateOf } from '../../domain/sale.ts';
 import type { Answer, Sale } from '../ui/api.ts';
 import { clock, count, dateTime, money } from '../ui/format.ts';
-import { Bar, Command, Notice, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
+import { Bar, Command, Notice, ShowOlder, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 import { OrdersOf } from './orders.tsx';
 import { SaleForm } from './sale-form.tsx';
@@ -24,8 +24,6 @@ const REFRESH_MS = 2_000;
 /** How many of the newest sales the console shows at first, and adds at each press. */
 const SHOWN = 20;
 const shown = signal(SHOWN);
-/** The most that the API lists at once. */
-const LONGEST = 1_000;
 
 /** Which sales are listed. */
 const filter = signal<{ readonly search: string; readonly state: SaleState | '' }>({ search: '', state: '' });
@@ -110,18 +108,7 @@ export function Sales({ auth }: { auth: Auth }) {
           <Row key={sale.id} {...{ sale, auth }} />
         ))}
       </ul>
-      {sales.value?.length === shown.value && shown.value < LONGEST && (
-        <button
-          type="button"
-          class="slim"
-          onClick={() => {
-            shown.value = Math.min(LONGEST, shown.value + SHOWN);
-            void refresh();
-          }}
-        >
-          Show older sales
-        </button>
-      )}
+      <ShowOlder of="sales" list={sales.value} shown={shown} by={SHOWN} refresh={refresh} />
     </section>
   );
 }

@@ -1,4 +1,5 @@
 /** Components that pages share, styled by style.css. */
+import type { Signal } from '@preact/signals';
 import type { ComponentChildren, RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import type { OrderStatus } from '../../domain/order.ts';
@@ -89,6 +90,30 @@ export function useKeptFocus(section: RefObject<HTMLElement | null>): void {
     const isLost = document.activeElement === document.body && last.current?.isConnected === false;
     if (isLost) section.current!.querySelector<HTMLElement>('h2')!.focus({ preventScroll: true });
   });
+}
+
+/** The most that the API lists at once. */
+const LONGEST = 1_000;
+
+/** A button below a list that lengthens it, while it is full. @param shown the length that was asked for */
+export function ShowOlder(props: {
+  of: string;
+  list: readonly unknown[] | null;
+  shown: Signal<number>;
+  by: number;
+  refresh: () => Promise<void>;
+}) {
+  const { of, list, shown, by, refresh } = props;
+  if (list?.length !== shown.value || shown.value >= LONGEST) return null;
+  const lengthen = () => {
+    shown.value = Math.min(LONGEST, shown.value + by);
+    void refresh();
+  };
+  return (
+    <button type="button" class="slim" onClick={lengthen}>
+      Show older {of}
+    </button>
+  );
 }
 
 /** A bar for the remaining part of a total. */
