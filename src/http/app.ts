@@ -10,7 +10,6 @@ import type { SaleRefunds } from '../orders/sale-refunds.ts';
 import type { Ledger } from '../points/ledger.ts';
 import { storeFailure } from '../store/failures/any-store.ts';
 import { KeyReusedError } from '../store/postgres/idempotency.ts';
-import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { Waitlist } from '../store/postgres/waitlist.ts';
 import type { Strategy } from '../strategies/strategy.ts';
@@ -54,7 +53,6 @@ export interface HttpContext {
   readonly service: ServiceContext;
   readonly strategy: Strategy;
   readonly purchases: Purchases;
-  readonly postgres: PostgresStore;
   readonly sales: SaleTable;
   readonly reads: Reads;
   readonly lifecycle: Lifecycle;

@@ -109,7 +109,7 @@ export const salePaths: ZodOpenApiPathsObject = {
       operationId: 'joinWaitlist',
       summary: 'Wait for units of a sold-out sale',
       description:
-        'Only with EVENTS that include sale.units-returned. When units become free, the event names as many of the customers who wait, the first ones first. No unit is reserved for them. A customer who was named may join again.',
+        'Only with EVENTS that include sale.units-returned. When units become free, the event names as many waiting customers, the first ones first. No unit is reserved for them. A customer who was named may join again.',
       tags: ['Sales'],
       security: customer,
       requestParams: { path: salePath },

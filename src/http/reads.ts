@@ -5,6 +5,7 @@
 import type { RequestHandler } from 'express';
 import { coalesce } from '../concurrency/coalesce.ts';
 import { limits } from '../config/limits.ts';
+import { readSaleRefund, type SaleRefund } from '../orders/sale-refunds.ts';
 import { type UncommittedOrders, uncommittedOrders } from '../orders/uncommitted-orders.ts';
 import { type Ledger, ledger } from '../points/ledger.ts';
 import { type OrderTable, orderTable } from '../store/postgres/orders.ts';
@@ -18,6 +19,7 @@ export interface Reads {
   readonly sales: Pick<SaleTable, 'get' | 'getWithSeed' | 'list' | 'watch' | 'recent'>;
   readonly orders: OrderTable;
   readonly uncommitted: UncommittedOrders;
+  readonly refunds: { get(saleId: number): Promise<SaleRefund | null> };
   readonly points: Pick<Ledger, 'account'>;
   readonly unmatched: Pick<UnmatchedPaymentTable, 'list'>;
   /** Reads that wait for a connection. */
@@ -39,6 +41,7 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): R
     },
     orders,
     uncommitted: uncommittedOrders(mirror, orders),
+    refunds: { get: (saleId) => readSaleRefund(saleId, postgres.pool) },
     points: ledger(postgres, null),
     unmatched: unmatchedPaymentTable(postgres),
     get waiting() {

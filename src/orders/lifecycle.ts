@@ -154,24 +154,28 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
     },
     async refund(orderId, how, key = null) {
       const closing = { from: ['pending', 'paid'], to: 'cancelled', isMirrored, ...how } as const;
-      let isRepeat = true;
-      const refunded = await retried(() =>
-        once(context.postgres, key, async (client) => {
-          isRepeat = false;
-          const closed = await closeOrders(client, [orderId], closing);
-          const value = closed.length === 1 ? await orders.get(orderId, client) : null;
-          return { commit: value !== null, value };
-        }),
-      );
-      if (refunded !== null) {
-        if (!isRepeat) instruments.transitions.inc({ to: transitionOf(refunded) });
-        await outbox?.publish([orderId]);
-        return { kind: 'closed', order: refunded };
+      for (let tries = 1; ; tries++) {
+        let isRepeat = true;
+        const refunded = await retried(() =>
+          once(context.postgres, key, async (client) => {
+            isRepeat = false;
+            const closed = await closeOrders(client, [orderId], closing);
+            const value = closed.length === 1 ? await orders.get(orderId, client) : null;
+            return { commit: value !== null, value };
+          }),
+        );
+        if (refunded !== null) {
+          if (!isRepeat) instruments.transitions.inc({ to: transitionOf(refunded) });
+          await outbox?.publish([orderId]);
+          return { kind: 'closed', order: refunded };
+        }
+        const order = await orders.get(orderId);
+        if (order === null) return { kind: 'unknown-order' };
+        const isActive = order.status === 'pending' || order.status === 'paid';
+        if (isActive && tries < CANCEL_TRIES) continue; // as in `cancel`
+        await context.postgres.replicated();
+        return { kind: 'invalid-transition', order };
       }
-      const order = await orders.get(orderId);
-      if (order === null) return { kind: 'unknown-order' };
-      await context.postgres.replicated(); // as in `cancel`
-      return { kind: 'invalid-transition', order };
     },
     async expireDue() {
       let expired = 0;

@@ -7,6 +7,7 @@
  * continues after any crash, and each order is closed once. An order that Postgres rejects is retried later (see
  * metrics/loop-health.ts), and does not stop the others.
  */
+import type pg from 'pg';
 import { limits } from '../config/limits.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { LoopHealth } from '../metrics/loop-health.ts';
@@ -35,8 +36,6 @@ export interface SaleRefunds {
    * @returns null: no such sale; `differs`: one runs that treats the units otherwise
    */
   request(saleId: number, how: Refund, key?: IdempotencyKey | null): Promise<SaleRefund | 'differs' | null>;
-  /** The last one of a sale. */
-  get(saleId: number): Promise<SaleRefund | null>;
   /**
    * Closes one batch of orders; several processes may do so at once.
    * @returns how many it closed
@@ -84,24 +83,26 @@ interface Running {
   readonly requestedAt: Date;
 }
 
+type Db = Pick<pg.PoolClient, 'query'>;
+
+/** The last refund of a sale; null: it has none. */
+export async function readSaleRefund(saleId: number, db: Db): Promise<SaleRefund | null> {
+  const { rows } = await db.query<Row>(`SELECT ${COLUMNS} FROM sale_refunds AS r WHERE sale_id = $1`, [
+    saleId,
+  ]);
+  const [row] = rows;
+  if (row === undefined) return null;
+  const { requestedAt, finishedAt, ...counts } = row;
+  return {
+    ...counts,
+    requestedAt: requestedAt.toISOString(),
+    finishedAt: finishedAt?.toISOString() ?? null,
+  };
+}
+
 export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
   const { outbox, instruments, health } = context;
   const { pool } = context.postgres;
-  type Db = Pick<typeof pool, 'query'>;
-
-  async function read(saleId: number, db: Db): Promise<SaleRefund | null> {
-    const { rows } = await db.query<Row>(`SELECT ${COLUMNS} FROM sale_refunds AS r WHERE sale_id = $1`, [
-      saleId,
-    ]);
-    const [row] = rows;
-    if (row === undefined) return null;
-    const { requestedAt, finishedAt, ...counts } = row;
-    return {
-      ...counts,
-      requestedAt: requestedAt.toISOString(),
-      finishedAt: finishedAt?.toISOString() ?? null,
-    };
-  }
 
   /** @returns the ids of those that it closed */
   async function close({ returnUnits, actor }: Running, ids: readonly string[]): Promise<readonly string[]> {
@@ -126,11 +127,10 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
     request: (saleId, how, key = null) =>
       once<SaleRefund | 'differs' | null>(context.postgres, key, async (client) => {
         await client.query(REQUEST, [saleId, how.returnUnits, how.actor]);
-        const value = await read(saleId, client as Db);
+        const value = await readSaleRefund(saleId, client);
         const isOther = value !== null && value.returnUnits !== how.returnUnits;
         return { commit: value !== null && !isOther, value: isOther ? 'differs' : value };
       }),
-    get: (saleId) => read(saleId, pool),
     closeBatch: () =>
       // The lock of its row keeps other processes from the same orders.
       inTransaction(pool, async (client) => {
@@ -152,7 +152,7 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
         );
         if (closed.length > 0) return { commit: false, value: closed.length };
         // A sale of which only failing orders are left waits, and others go first.
-        if ((await read(saleId, pool))!.remaining > 0) {
+        if ((await readSaleRefund(saleId, pool))!.remaining > 0) {
           health.failed(`sale ${saleId}`, new Error('orders of it cannot be refunded'));
           return { commit: false, value: 1 };
         }

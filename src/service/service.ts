@@ -153,7 +153,6 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     }),
     paymentSecrets: config.paymentWebhookSecrets,
     currency: config.currency,
-    postgres,
     ledger: ledger(postgres, config.pointsGuard === 'lock' ? { ...config, lock } : null),
     tasks,
     record: (event) => addAuditEvent(postgres.pool, event),

@@ -3,8 +3,6 @@ import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Sale } from '../../domain/sale.ts';
 import type { SaleRefunds } from '../../orders/sale-refunds.ts';
-import { once } from '../../store/postgres/idempotency.ts';
-import type { PostgresStore } from '../../store/postgres/pool.ts';
 import type { SaleChanges, SaleTable } from '../../store/postgres/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
 import { type Administration, idempotencyKey } from '../admin.ts';
@@ -22,7 +20,6 @@ import {
 
 export interface SaleContext {
   readonly refunds: SaleRefunds;
-  readonly postgres: PostgresStore;
   readonly sales: SaleTable;
   readonly reads: Reads;
   readonly strategy: Strategy;
@@ -48,15 +45,12 @@ export function saleRoutes(context: SaleContext, admin: Administration): Router 
 
 function addChanges(
   router: Router,
-  { postgres, sales, strategy, onStoreError }: SaleContext,
+  { sales, strategy, onStoreError }: SaleContext,
   admin: Administration,
 ): void {
   router.post('/sales', ...admin.act(limits.bodyBytes), async (req, res) => {
     const given = parse(newSaleSchema, req.body, 'body');
-    const sale = await once(postgres, idempotencyKey(req, res, given), async (client) => ({
-      commit: true,
-      value: await sales.create(given, client),
-    }));
+    const sale = await sales.create(given, idempotencyKey(req, res, given));
     await strategy.load?.(sale);
     res.status(201).location(`/sales/${sale.id}`).json(sale);
   });
@@ -102,7 +96,7 @@ function addChanges(
 }
 
 /** All orders of a sale are cancelled or refunded in the background. */
-function addRefunds(router: Router, { refunds, sales }: SaleContext, admin: Administration): void {
+function addRefunds(router: Router, { refunds, reads }: SaleContext, admin: Administration): void {
   router.post('/sales/:saleId/refund', ...admin.act(limits.bodyBytes), async (req, res) => {
     const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
     const given = parse(refundSchema, req.body ?? {}, 'body');
@@ -118,9 +112,9 @@ function addRefunds(router: Router, { refunds, sales }: SaleContext, admin: Admi
 
   router.get('/sales/:saleId/refund', ...admin.authorize, async (req, res) => {
     const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
-    const refund = await refunds.get(saleId);
+    const refund = await reads.refunds.get(saleId);
     if (refund !== null) return void res.json(refund);
-    if ((await sales.get(saleId)) === null) throw unknownSale(saleId);
+    if ((await reads.sales.get(saleId)) === null) throw unknownSale(saleId);
     throw new ProblemError('not-found', `Sale ${saleId} has no refund.`);
   });
 }

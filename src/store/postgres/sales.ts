@@ -3,6 +3,7 @@ import type pg from 'pg';
 import type { Sale, SaleQuery } from '../../domain/sale.ts';
 import { Prisma, type Sale as SaleRow } from '../../generated/prisma/client.ts';
 import { classifyPostgresError } from '../failures/postgres.ts';
+import { type IdempotencyKey, once } from './idempotency.ts';
 import type { PostgresStore } from './pool.ts';
 
 type Db = Pick<pg.PoolClient, 'query'>;
@@ -24,8 +25,8 @@ export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'>>
 }
 
 export interface SaleTable {
-  /** @param db the connection whose transaction it belongs to; without one, it commits by itself */
-  create(sale: NewSale, db?: Db): Promise<Sale>;
+  /** @param key of a request that has one: it happens once, and a repeat gets the same sale @throws KeyReusedError */
+  create(sale: NewSale, key?: IdempotencyKey | null): Promise<Sale>;
   /**
    * Changes a sale, at once for every statement that locks its row afterwards.
    * @returns null when it does not exist; `invalid`: its window would end before it begins, or an order be too dear
@@ -43,7 +44,7 @@ export interface SaleTable {
   /**
    * Adds units to the stock or cuts it, but never below the number sold.
    * @param isMirrored also adds the restock to the outbox towards Redis
-   * @param db see `create`
+   * @param db the connection whose transaction it belongs to; without one, it commits by itself
    * @returns null when the sale does not exist, `below-sold` when the cut is too deep
    */
   restock(saleId: number, units: number, isMirrored?: boolean, db?: Db): Promise<Sale | 'below-sold' | null>;
@@ -52,16 +53,20 @@ export interface SaleTable {
 /** A sale that ended longer ago has no reservations, even allowing for clock errors and outages. */
 const RECENT_MS = 7 * 24 * 3600 * 1000;
 
-export function saleTable({ pool, prisma }: PostgresStore): SaleTable {
+export function saleTable(postgres: PostgresStore): SaleTable {
+  const { pool, prisma } = postgres;
   return {
-    async create(given, db = pool) {
+    create(given, key = null) {
       const { name, stock, priceCents, startsAt, endsAt } = given;
       const { spreadS = 0, maxPerOrder = 1, paymentWindowS = null } = given;
-      const { rows } = await db.query<SaleColumns>(Prisma.sql`
+      const insert = Prisma.sql`
         INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s)
         VALUES (${name}, ${stock}, ${priceCents}, ${startsAt}, ${endsAt}, ${spreadS}, ${maxPerOrder}, ${paymentWindowS})
-        RETURNING ${COLUMNS}`);
-      return toSale(rows[0]!);
+        RETURNING ${COLUMNS}`;
+      return once(postgres, key, async (client) => {
+        const { rows } = await client.query<SaleColumns>(insert);
+        return { commit: true, value: toSale(rows[0]!) };
+      });
     },
     async change(saleId, changes) {
       try {

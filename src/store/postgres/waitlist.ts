@@ -1,4 +1,4 @@
-/** Customers who wait for units of a sold-out sale. The trigger `sale_units_changed` names the next ones in an event. */
+/** Customers waiting for units of a sold-out sale. The trigger `sale_units_changed` names the next ones in an event. */
 import type { PostgresStore } from './pool.ts';
 
 export interface WaitlistEntry {
@@ -9,7 +9,7 @@ export interface WaitlistEntry {
 
 export interface Waitlist {
   /**
-   * Adds a customer at its end; one who waits keeps the place.
+   * Adds a customer at its end; a waiting one keeps the place.
    * @returns `units-left`: the sale is not sold out; null: no such sale
    */
   join(
