@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { withPostgres } from '../../lab/servers/stores.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 
 const name = `migrate_${process.pid}`;
@@ -51,6 +52,24 @@ describe('migrations', () => {
     await client.query(points);
     await expect(client.query(points)).rejects.toMatchObject({ constraint: 'points_entries_one_per_source' });
     await client.end();
+  });
+
+  it.each([
+    ['sales_price_not_negative', 'price_cents = -1'],
+    ['sales_window_in_order', `starts_at = now(), ends_at = now()`],
+    ['sales_spread_bounded', 'spread_s = 3601'],
+    ['sales_max_per_order_bounded', 'max_per_order = 101'],
+    ['sales_max_per_order_bounded', 'max_per_order = 0'],
+    ['sales_payment_window_positive', 'payment_window_s = 0'],
+    ['sales_amount_bounded', 'price_cents = 1073741824, max_per_order = 2'],
+  ])('bound the terms of a sale: %s, %s', async (constraint, terms) => {
+    await withPostgres(url, async (client) => {
+      const { rows } = await client.query<{ id: number }>(
+        `INSERT INTO sales (name, price_cents, stock) VALUES ('s', 100, 1) RETURNING id`,
+      );
+      const set = client.query(`UPDATE sales SET ${terms} WHERE id = $1`, [rows[0]!.id]);
+      await expect(set).rejects.toMatchObject({ code: '23514', table: 'sales', constraint });
+    });
   });
 
   it('are rolled back when the process is killed half-way', async () => {
