@@ -1,10 +1,11 @@
 /**
- * vitest's default reporter, except where no test runs. There the default one would surround the error of a failed global setup
- * with its live summary, and explain a name that no file of the chosen projects has by their globs, not by the file that has it.
+ * vitest's default reporter, and a failed test is printed at once, since the end of a run may be half an hour away. Where no test runs,
+ * the default one would surround the error of a failed global setup with its live summary, and explain a name that no file of the chosen
+ * projects has by their globs, not by the file that has it.
  */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import { DefaultReporter, type TestModule, type Vitest } from 'vitest/node';
+import { DefaultReporter, type TestCase, type TestModule, type Vitest } from 'vitest/node';
 
 type StartArguments = Parameters<DefaultReporter['onTestRunStart']>;
 type EndArguments = Parameters<DefaultReporter['onTestRunEnd']>;
@@ -25,6 +26,17 @@ export class Reporter extends DefaultReporter {
   override onTestModuleQueued(module: TestModule): void {
     this.#begin();
     super.onTestModuleQueued(module);
+  }
+
+  override onTestCaseResult(test: TestCase): void {
+    super.onTestCaseResult(test);
+    const { state, errors = [] } = test.result();
+    if (state !== 'failed') return;
+    this.log(`Failed: ${test.module.relativeModuleId} > ${test.fullName}`);
+    for (const { message, diff = '', stacks = [] } of errors) {
+      this.log(`${message}\n${diff}`.trim());
+      for (const { file, line } of stacks.slice(0, 3)) this.log(`    ${file}:${line}`);
+    }
   }
 
   override onTestRunEnd(...args: EndArguments): void {
