@@ -141,7 +141,9 @@ describe.runIf(process.getuid?.() === 0 && process.platform === 'linux')(
         active: 'group-commit',
         lock: 'postgres-row',
       });
-      expect((await call(`${url}/readyz`)).body).toEqual({ status: 'ok', stores: { postgres: 'ok' } });
+      await expect
+        .poll(async () => (await call(`${url}/readyz`)).body)
+        .toEqual({ status: 'ok', stores: { postgres: 'ok' } });
     });
 
     it('refuses what needs Redis, and names it and the strategies that do not', async () => {

@@ -271,10 +271,9 @@ describe('the service', () => {
 
   it('is healthy, ready, and measured', async () => {
     expect((await call(`${url}/healthz`)).body).toEqual({ status: 'ok' });
-    expect((await call(`${url}/readyz`)).body).toEqual({
-      status: 'ok',
-      stores: { postgres: 'ok', redis: 'ok' },
-    });
+    await expect
+      .poll(async () => (await call(`${url}/readyz`)).body)
+      .toEqual({ status: 'ok', stores: { postgres: 'ok', redis: 'ok' } });
     const { text } = (await call(`${url}/metrics`)).body;
     expect(text).toMatch(/stampede_attempts_total\{strategy="lua",outcome="accepted"\} \d+/);
   });
