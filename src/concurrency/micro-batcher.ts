@@ -9,8 +9,12 @@
  *      └─ queued for too long: rejected, not processed                      member may be the cause, the halves are retried
  *                                                                           separately, down to single members
  */
+import { trace } from './trace.ts';
+
 interface Submitted<T, R> {
   readonly item: T;
+  /** When it was submitted, on `performance.now()`'s clock. */
+  readonly sinceMs: number;
   /** Rejected after this instant, on `performance.now()`'s clock. */
   readonly untilMs: number;
   resolve(answer: R): void;
@@ -29,6 +33,8 @@ interface KeyQueue<T, R> {
 export type NotProcessed = 'queue-full' | 'waited-too-long';
 
 export interface MicroBatcherOptions<T, R> {
+  /** Names the queue in traces. */
+  readonly name: string;
   /** Members of a batch. */
   readonly maxBatch: number;
   /** Batches of a key in flight at once. */
@@ -72,7 +78,12 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
       queue.inFlight++;
       queue.lastSize = batch.length;
       options.onBatch(batch.length);
-      void run(key, batch).finally(() => {
+      const { sinceMs } = batch[0]!;
+      const traced = {
+        name: options.name,
+        batch: { size: batch.length, sinceMs, left: queue.waiting.length },
+      };
+      void trace(traced, () => run(key, batch)).finally(() => {
         queue.inFlight--;
         pump(key, queue);
       });
@@ -112,12 +123,13 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
   }
 
   return {
-    submit(key, item, untilMs = performance.now() + options.waitMs) {
+    submit(key, item, untilMs) {
       if (waiting >= options.maxQueued) return Promise.resolve(options.rejected('queue-full'));
       return new Promise((resolve, reject) => {
         const queue = queues.get(key) ?? { waiting: [], inFlight: 0, lastSize: 0 };
         queues.set(key, queue);
-        queue.waiting.push({ item, untilMs, resolve, reject });
+        const sinceMs = performance.now();
+        queue.waiting.push({ item, sinceMs, untilMs: untilMs ?? sinceMs + options.waitMs, resolve, reject });
         waiting++;
         pump(key, queue);
       });

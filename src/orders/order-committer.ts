@@ -121,6 +121,7 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
   const whenIdle: (() => void)[] = [];
 
   const batcher = microBatcher<Commit, CommitResult>({
+    name: 'commits',
     async work(queue, commits, answer) {
       const committed: Reservation[] = [];
       const answerAndNote: Answer = (commit, result) => {

@@ -69,7 +69,7 @@ describe('options', () => {
     expect(parseOptions(locks, ['--waiters', '3'])).toMatchObject({ kind: 'mistakes' });
     expect(parseOptions(limits, ['--profile', '--canonical'])).toEqual({
       kind: 'mistakes',
-      mistakes: ['--profile slows the service: it goes without --canonical'],
+      mistakes: ['--profile and --trace slow the service: they go without --canonical'],
     });
   });
 

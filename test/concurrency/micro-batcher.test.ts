@@ -1,3 +1,4 @@
+import { tracingChannel } from 'node:diagnostics_channel';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { microBatcher } from '../../src/concurrency/micro-batcher.ts';
 import { limits } from '../../src/config/limits.ts';
@@ -12,6 +13,7 @@ let underWay: UnderWay[];
 /** Batch sizes that `onBatch` reported. */
 let told: number[];
 const bounds = {
+  name: 'letters',
   maxBatch: limits.commitBatchSize,
   inFlight: limits.commitInFlight,
   eagerBelow: limits.batchEagerBelow,
@@ -75,6 +77,28 @@ describe('batches', () => {
     expect(sizes()).toEqual([size]);
     askMany(1);
     expect(sizes()).toEqual([size, least]);
+  });
+
+  it('are traced for a subscriber, with what waited', async () => {
+    const seen: unknown[] = [];
+    const subscriber = { asyncEnd: (context: object) => void seen.push(context) };
+    const channel = tracingChannel('stampede:trace') as unknown as Record<
+      'subscribe' | 'unsubscribe',
+      (subscriber: object) => void
+    >;
+    channel.subscribe(subscriber);
+    const answers = [...'abcde'].map((item) => submit(1, item));
+    while (underWay.length > 0) {
+      underWay[0]!.end();
+      await turn();
+    }
+    await Promise.all(answers);
+    channel.unsubscribe(subscriber);
+    const batch = (size: number) => ({
+      name: 'letters',
+      batch: { size, left: 0, sinceMs: expect.any(Number) },
+    });
+    expect(seen).toEqual([batch(1), batch(1), batch(3)]);
   });
 
   it('are formed per key', () => {

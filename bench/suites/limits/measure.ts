@@ -23,6 +23,7 @@ import type { Place } from './place.ts';
 import { profileFlags, type Share, sharesIn } from './profile.ts';
 import { openStreams } from './streams.ts';
 import { ticketEnv, ticketFor, writeTickets } from './tickets.ts';
+import { readTrace, type Step, type TraceRow, traceFlags } from './trace.ts';
 
 export interface LimitResult extends TrialBase {
   /** The load generator. */
@@ -47,6 +48,8 @@ export interface LimitResult extends TrialBase {
   readonly passed: boolean | null;
   /** Shares of the service's time by owner; empty: no profile was taken. */
   readonly shares: readonly Share[];
+  /** Batches and calls of the service in this step; empty: they were not traced. */
+  readonly trace: readonly TraceRow[];
 }
 
 export interface Measuring extends Place {
@@ -54,6 +57,7 @@ export interface Measuring extends Place {
   readonly warmupMs: number;
   readonly connections: readonly number[];
   readonly profile: boolean;
+  readonly trace: boolean;
   readonly onStep: (step: string) => void;
 }
 
@@ -72,7 +76,7 @@ type Results = Bare<LimitResult>[];
 const nothing = {
   ...{ others: 0, answers: 0, latencyMs: null, serviceCpuUs: null, passed: null },
   ...{ redisCpuUs: null, postgresCpuUs: null, utilization: null },
-  ...{ memory: [], shares: [], invalid: [], findings: [] },
+  ...{ memory: [], shares: [], trace: [], invalid: [], findings: [] },
 };
 
 export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring): Promise<Results> {
@@ -102,7 +106,7 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
 }
 
 async function measureService(cell: LimitCell, name: string, measuring: Measuring): Promise<Results> {
-  const { folder, scratch, profile, signal, onStep, stores, layout } = measuring;
+  const { folder, scratch, profile, trace, signal, onStep, stores, layout } = measuring;
   const { strategy, confirm, sales, buyers, stock, masters, sentinels, processes } = cell;
   onStep('starting');
   await using empty = await stores.fresh(name);
@@ -116,9 +120,10 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   await migrate(own.databaseUrl);
   await insertSales(own.databaseUrl, { sales, buyers, stock: stock + buyers });
   const profileTo = resolve(folder, `profile-${name}`); // the service runs in another folder
-  const env = { ...noShedding, CONFIRM: confirm, ...(cell.tickets && ticketEnv) };
+  const traceTo = resolve(folder, `trace-${name}.json`);
+  const env = { ...noShedding, CONFIRM: confirm, ...(cell.tickets && ticketEnv), TRACE_FILE: traceTo };
   const settings = { strategy, lock: null, ...own, redisUrl: group?.url ?? own.redisUrl, env };
-  const nodeOptions = profile ? profileFlags(profileTo) : [];
+  const nodeOptions = [...(profile ? profileFlags(profileTo) : []), ...(trace ? traceFlags : [])];
   const services: Service[] = [];
   await using _running = {
     [Symbol.asyncDispose]: async () => {
@@ -135,7 +140,9 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   const samples = cell.answer === 'sold-out' ? sample(services[0]!.url, cell, ended.signal) : [];
   const servers = services.map((service) => ({ ...service, pid: service.pid! }));
   using _watching = cell.streams && (await openStreams(services[0]!.url, cell.streams));
-  const { result, promised } = await attack(servers, redisUrls, cell, measuring).finally(() => ended.abort());
+  const { result, steps, promised } = await attack(servers, redisUrls, cell, measuring).finally(() =>
+    ended.abort(),
+  );
   const strange = [...(await samples)].filter((answer) => answer !== '409 sold-out');
   onStep('settling and audit');
   await settleAll(own);
@@ -147,8 +154,12 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
     ...(stopped.every(Boolean) ? [] : ['the service did not stop in order']),
   ];
   const shares = profile ? await sharesIn(profileTo) : [];
+  const traced = trace ? await readTrace(traceTo, steps) : [];
   const passed = findings.length === 0;
-  return result.map((one, n) => ({ ...one, shares, passed, findings: n === 0 ? findings : [] }));
+  return result.map((one, n) => ({
+    ...{ ...one, shares, passed, findings: n === 0 ? findings : [] },
+    trace: traced.filter(({ connections }) => connections === one.point.connections),
+  }));
 }
 
 /** A process under load. */
@@ -164,7 +175,7 @@ async function attack(
   redisUrls: readonly string[],
   cell: LimitCell,
   { generator, signal, onStep, connections, warmupMs, durationMs, stores, scratch }: Measuring,
-): Promise<{ readonly result: Results; readonly promised: number }> {
+): Promise<{ readonly result: Results; readonly steps: Step[]; readonly promised: number }> {
   const died = targets.map((target) => target.died);
   const load = { attempts: null, record: false, signal: AbortSignal.any([signal, ...died]) };
   const ids = (count: number): number[] => Array.from({ length: count }, (_, n) => n + 1);
@@ -191,6 +202,7 @@ async function attack(
   onStep('warming up');
   if (warmupMs > 0) await run(await prepare(Math.max(...connections), ids(cell.sales), warmupMs));
   const result: Results = [];
+  const steps: Step[] = [];
   for (const step of connections) {
     onStep(`${step} connections`);
     const prepared = await prepare(step, ids(cell.targets), durationMs);
@@ -199,15 +211,17 @@ async function attack(
     const postgresPid = ofRun ? stores.postgresPid : null;
     const end = await startCpu({ servicePids: pids, redisUrls, postgresPid });
     const sinceMs = performance.now();
+    const since1970Ms = performance.timeOrigin + sinceMs;
     const timer = setInterval(() => {
       const bytes = residentBytes(pids[0]!);
       if (bytes !== null) memory.push([(performance.now() - sinceMs) / 1_000, bytes / mebibyte]);
     }, durationMs / readings);
     const rate = await run(prepared).finally(() => clearInterval(timer));
+    steps.push({ connections: step, sinceMs: since1970Ms, untilMs: since1970Ms + rate.durationMs });
     const point = { connections: step };
     result.push({ ...resultOf(rate, await end(), cell.answer), memory, point, how: generator.name });
   }
-  return { result, promised };
+  return { result, steps, promised };
 }
 
 /** Merges two concurrent loads; latencies are those of the slower one. */

@@ -13,6 +13,7 @@ import { generatorNames } from '../../load/generator.ts';
 import { type Kind, kinds, type LimitCell, strategyCell } from './cells.ts';
 import { type LimitResult, measureCell } from './measure.ts';
 import { openPlace, type PlaceOptions } from './place.ts';
+import { traceTables } from './trace.ts';
 
 interface LimitOptions extends PlaceOptions {
   readonly cells: readonly string[];
@@ -20,6 +21,7 @@ interface LimitOptions extends PlaceOptions {
   readonly warmupMs: number;
   readonly connections: readonly number[];
   readonly profile: boolean;
+  readonly trace: boolean;
 }
 
 const rows: readonly MetricRow<LimitResult>[] = [
@@ -88,6 +90,7 @@ const pinned =
 const specs = ({ connections, seconds, pin }: Kind): OptionSpecs => ({
   cells: { kind: 'names', help: 'which cells; a goal needs both of its cells (all)' },
   profile: { kind: 'flag', help: 'profile the service: with lua, unless --cells names others' },
+  trace: { kind: 'flag', help: 'record the batches of the service, and how long each waited and took' },
   duration: { kind: 'seconds', min: 0.1, max: 3_600, help: `seconds of each step (${seconds}; smoke 0.5)` },
   warmup: { kind: 'seconds', min: 0, max: 3_600, help: 'seconds of the same load before (10; smoke 0.5)' },
   connections: { kind: 'wholes', min: 1, max: 10_000, help: `the last one leads (${connections.join()})` },
@@ -105,10 +108,13 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
     rounds: { canonical: kind.rounds, smoke: 1 },
     read(given, { smoke, canonical }, mistakes) {
       const profile = given.has('profile');
-      if (profile && canonical) mistakes.push('--profile slows the service: it goes without --canonical');
+      const trace = given.has('trace');
+      if ((profile || trace) && canonical)
+        mistakes.push('--profile and --trace slow the service: they go without --canonical');
       const all = kind.cells.map((cell) => cell.name);
       return {
         profile,
+        trace,
         pin: given.choice('pin', kind.pin),
         generator: given.choice('generator', 'auto'),
         cells: given.names('cells', profile ? ['lua'] : smoke ? all.slice(0, 2) : all),
@@ -147,11 +153,12 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
     verdict: ({ passed }: LimitResult) => (passed === null ? null : passed ? 'pass' : 'fail'),
     tables(results) {
       const profiled = results.filter(({ shares }) => shares.length > 0).slice(0, 1);
-      return profiled.map(({ cell, shares }) => ({
+      const profiles = profiled.map(({ cell, shares }) => ({
         title: `CPU profile of the service with ${cell}`,
         columns: ['owner', 'share'],
         rows: shares.map(([owner, share]) => [owner, percent(share, 1)]),
       }));
+      return [...profiles, ...traceTables(results)];
     },
   };
 }

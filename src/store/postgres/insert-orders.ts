@@ -12,6 +12,7 @@
  * connection, under its name.
  */
 import type pg from 'pg';
+import { trace } from '../../concurrency/trace.ts';
 import { limits } from '../../config/limits.ts';
 import type { Attempt } from '../../domain/order.ts';
 import {
@@ -254,7 +255,7 @@ async function place<R extends pg.QueryResultRow>(
   let broken: Error | undefined;
   try {
     const values = [orders, sales, users, quantities, window, new Date(deadlineMs), ...others];
-    return await client.query<R>({ ...statement, values });
+    return await trace({ name: statement.name }, () => client.query<R>({ ...statement, values }));
   } catch (error) {
     if (!isAnswer(error)) broken = error as Error;
     const failure = classifyPostgresError(error);

@@ -7,6 +7,7 @@
  */
 import { readFileSync } from 'node:fs';
 import type { Redis } from 'ioredis';
+import { trace } from '../../concurrency/trace.ts';
 
 const folder = new URL('../../../lua/', import.meta.url);
 
@@ -32,7 +33,8 @@ export function defineScript<R extends Reply = Reply>(
     ...(numberOfKeys !== undefined && { numberOfKeys }),
     lua: scriptText(name),
   });
-  return (redis as unknown as Record<string, Call<R>>)[command]!.bind(redis);
+  const call = (redis as unknown as Record<string, Call<R>>)[command]!;
+  return (...keysAndArguments) => trace({ name }, () => call.apply(redis, keysAndArguments));
 }
 
 /** Defines the scripts of a simple lock on a connection. */

@@ -73,6 +73,7 @@ export function create(context: StrategyContext): Strategy {
   }
 
   const { submit } = microBatcher<Attempt, TryResult>({
+    name: 'attempts',
     work: decide,
     maxBatch: limits.commitBatchSize,
     inFlight: limits.commitInFlight,

@@ -68,6 +68,7 @@ export function create(context: RedisStrategyContext): RedisStrategy {
   }
 
   const { submit } = microBatcher<Item, TryResult>({
+    name: 'attempts',
     work,
     maxBatch: limits.scriptBatchSize,
     inFlight: limits.scriptInFlight,
