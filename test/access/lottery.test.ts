@@ -96,12 +96,12 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     await stores?.[Symbol.asyncDispose]();
   });
 
-  async function sell(startMs: number): Promise<Sale> {
+  async function sell(startMs: number, spreadS = SPREAD_S): Promise<Sale> {
     const startsAt = new Date(startMs).toISOString();
     const { body } = await call(`${service.url}/sales`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: 'Bearer 0123456789abcdef' },
-      body: JSON.stringify({ name: 'rush', stock: units, priceCents: 500, startsAt, spreadS: SPREAD_S }),
+      body: JSON.stringify({ name: 'rush', stock: units, priceCents: 500, startsAt, spreadS }),
     });
     const sale = body as unknown as Sale;
     await stores.sql.query('UPDATE sales SET lottery_seed = $2 WHERE id = $1', [sale.id, SEED]);
@@ -111,7 +111,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
   const waitingRoom = (perSecond = 1_000) => createWaitingRoom(turnsOf(place), () => perSecond, VALID_MS);
 
   /** Customers take tickets in the minute before the start, some of them at the same time. */
-  async function arrive(sale: Sale): Promise<Arrival[]> {
+  async function arrive(sale: Sale, count = customers): Promise<Arrival[]> {
     const tickets = createTickets(serviceKeys([KEY], AUDIENCE));
     const room = waitingRoom();
     const sinceMs = Date.parse(sale.startsAt!) - 60_000;
@@ -122,7 +122,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
       return { rank, customer, turnMs, ticket: tickets.issue({ saleId: sale.id, customer, ...times }) };
     };
     const arrivals: Arrival[] = [];
-    while (arrivals.length < customers)
+    while (arrivals.length < count)
       arrivals.push(...(await Promise.all(Array.from({ length: 100 }, (_, n) => one(arrivals.length + n)))));
     return arrivals;
   }
@@ -173,9 +173,10 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
 
   it('refuses purchases before their turn while units are free', async () => {
     const nowMs = Date.now();
-    const sale = await sell(nowMs - 10_000);
-    const arrivals = await arrive(sale);
-    const early = arrivals.filter(({ turnMs }) => turnMs > nowMs + 60_000);
+    const sale = await sell(nowMs - 300_000, 3_600);
+    const arrivals = await arrive(sale, 1_000);
+    // No turn comes while this test runs.
+    const early = arrivals.filter(({ turnMs }) => turnMs > nowMs + 600_000);
     const due = arrivals.filter(({ turnMs }) => turnMs <= nowMs);
     expect(new Set(await attempt(sale, early))).toEqual(new Set([409]));
     expect((await call(`${service.url}/sales/${sale.id}`)).body.sold).toBe(0);
