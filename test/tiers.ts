@@ -77,6 +77,7 @@ export const IN_BOTH = [
   'test/contract/*.test.ts',
   'test/orders/kill.test.ts',
   'test/orders/redis-loss.test.ts',
+  'test/store/pipeline.test.ts',
   'test/workflows.test.ts',
 ];
 

@@ -146,17 +146,38 @@ export async function closePast(client: pg.PoolClient | pg.Pool, { orderId, sale
   );
 }
 
-/** The statements that the work sends, by name or first words. */
+/** The statements that the work sends, by name or first words; those sent without waiting for an answer are one entry. */
 export async function statementsOf(work: () => Promise<unknown>): Promise<readonly string[]> {
-  const sent = vi.spyOn(pg.Client.prototype, 'query');
+  const sent: string[] = [];
+  const unanswered = new Map<unknown, number>();
+  const { query } = pg.Client.prototype as unknown as { query(...args: unknown[]): unknown };
+  const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (
+    this: unknown,
+    ...args: unknown[]
+  ) {
+    const { name, text } = args[0] as pg.QueryConfig;
+    const statement = typeof args[0] === 'string' ? args[0] : (name ?? text);
+    if (/clock_timestamp\(\)\) \* 1000/.test(statement)) return query.apply(this, args); // read in the background
+    const before = unanswered.get(this) ?? 0;
+    sent.push(before > 0 ? `${sent.pop()}, ${statement}` : statement);
+    unanswered.set(this, before + 1);
+    const answered = () => unanswered.set(this, unanswered.get(this)! - 1);
+    const callback = args.at(-1);
+    if (typeof callback !== 'function') {
+      const result = query.apply(this, args);
+      Promise.resolve(result).then(answered, answered);
+      return result;
+    }
+    const done = (...results: unknown[]) => {
+      answered();
+      callback(...results);
+    };
+    return query.apply(this, [...args.slice(0, -1), done]);
+  } as never);
   try {
     await work();
-    const statements = sent.mock.calls.map(([query]) => {
-      const { name, text } = query as unknown as pg.QueryConfig;
-      return typeof query === 'string' ? query : (name ?? text);
-    });
-    return statements.filter((statement) => !/clock_timestamp\(\)\) \* 1000/.test(statement)); // read in the background
+    return sent;
   } finally {
-    sent.mockRestore();
+    spy.mockRestore();
   }
 }

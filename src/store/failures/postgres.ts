@@ -24,6 +24,7 @@ const UNREACHABLE = notSent('postgres-unreachable');
 const CONFLICTS = new Map([
   ['40001', 'serialization-failure'],
   ['40P01', 'deadlock'],
+  ['26000', 'not-prepared'], // the statement before it on its connection would have prepared it, and failed
   ['ST001', 'deadline-passed'], // by before_deadline
   ['ST003', 'paused-meanwhile'], // by unless_paused
 ]);

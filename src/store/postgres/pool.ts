@@ -48,6 +48,8 @@ export function openPostgres(
 ): PostgresStore {
   const pool = new pg.Pool({
     ...serverOf(databaseUrl),
+    // Statements that are sent without waiting for each other reach Postgres together, and are answered in their order.
+    pipeline: true,
     max: Math.max(4, Math.ceil(connections)),
     connectionTimeoutMillis: limits.postgresConnectMs,
     ...TIMEOUTS,
@@ -182,31 +184,29 @@ class StrictClient extends pg.Client {
       this.#isNotReplicated = false;
       return error ?? (isNotReplicated ? notReplicated() : null);
     };
-    const callback = others.at(-1);
-    if (typeof callback === 'function') {
-      // biome-ignore lint/suspicious/noExplicitAny: what the pool awaits
-      const done = (error: any, ...rest: any[]) => {
+    // biome-ignore lint/suspicious/noExplicitAny: what the pool awaits
+    type Callback = (error: any, ...rest: any[]) => void;
+    // A callback runs before the next message is read, which may be the notice of a later statement.
+    const reporting =
+      (callback: Callback): Callback =>
+      (error, ...rest) => {
+        if (error != null && isReadTimeout(error)) this.connection.stream.destroy();
+        if (error?.code === READ_ONLY_TRANSACTION && this.primary !== null) this.#leave();
         const failure = failureOf(error);
         callback(failure, ...(failure === null ? rest : []));
       };
-      // biome-ignore lint/suspicious/noExplicitAny: see above
-      return (super.query as any)(sent, ...others.slice(0, -1), done);
-    }
     // biome-ignore lint/suspicious/noExplicitAny: see above
-    const result = (super.query as any)(sent, ...others);
-    if (!(result instanceof Promise)) return result;
-    return result.then(
-      (value) => {
-        const failure = failureOf();
-        if (failure !== null) throw failure;
-        return value;
-      },
-      (error: Error & { readonly code?: string }) => {
-        if (isReadTimeout(error)) this.connection.stream.destroy();
-        if (error.code === READ_ONLY_TRANSACTION && this.primary !== null) this.#leave();
-        throw failureOf(error);
-      },
-    );
+    const send = super.query.bind(this) as any;
+    const callback = others.at(-1);
+    if (typeof callback === 'function') return send(sent, ...others.slice(0, -1), reporting(callback));
+    if (typeof query.submit === 'function') return send(sent, ...others);
+    return new Promise((resolve, reject) => {
+      send(
+        sent,
+        ...others,
+        reporting((failure, result) => (failure === null ? resolve(result) : reject(failure))),
+      );
+    });
   }
 }
 
@@ -229,21 +229,31 @@ function whileConnecting(error: Error): Error {
     : Object.assign(error, { syscall: 'connect' });
 }
 
+/** The end of a transaction. */
+interface Ending<T> {
+  readonly commit: boolean;
+  readonly value: T;
+  /** Statements whose answers COMMIT does not wait for: if one fails, Postgres rolls back, and its error is thrown. */
+  readonly sent?: readonly Promise<unknown>[];
+}
+
 /**
  * Runs `work` in one READ COMMITTED transaction. `work` returns a value and whether to commit.
+ * @param reads are sent together with BEGIN. They write nothing: if BEGIN failed alone, they would run outside a transaction
  * @throws what a statement throws; the transaction is rolled back then, by closing its connection when a statement got no
  *   answer
  */
-export async function inTransaction<T>(
+export async function inTransaction<T, R = undefined>(
   pool: pg.Pool,
-  work: (client: pg.PoolClient) => Promise<{ readonly commit: boolean; readonly value: T }>,
+  work: (client: pg.PoolClient, read: R) => Promise<Ending<T>> | Ending<T>,
+  reads?: (client: pg.PoolClient) => Promise<R>,
 ): Promise<T> {
   const client = await pool.connect();
   let broken: Error | undefined;
   try {
-    await client.query('BEGIN');
-    const { commit, value } = await work(client);
-    await client.query(commit ? 'COMMIT' : 'ROLLBACK');
+    const [, read] = await Promise.all([client.query('BEGIN'), reads?.(client)]);
+    const { commit, value, sent = [] } = await work(client, read as R);
+    await Promise.all([...sent, client.query(commit ? 'COMMIT' : 'ROLLBACK')]);
     return value;
   } catch (error) {
     if (classifyPostgresError(error).kind === 'unknown') broken = error as Error;

@@ -105,6 +105,7 @@ export async function readSaleAndOrders(
 
 // Without a deadline: of a transaction's statements only its COMMIT can be late (see store/late-requests.ts).
 const INSERT_ORDER = insertOrders({ name: 'insert-order', rows: ONE_ORDER, skipExisting: true, count: null });
+const INSERT_NEW_ORDER = insertOrders({ name: 'insert-new-order', rows: ONE_ORDER, count: null });
 
 /** Inserts the order and its points, unless the customer has an active order. @returns whether it was inserted */
 export async function insertOrder(db: Queryable, attempt: Attempt, paymentWindowS: number): Promise<boolean> {
@@ -113,6 +114,12 @@ export async function insertOrder(db: Queryable, attempt: Attempt, paymentWindow
     values: [attempt.orderId, attempt.saleId, attempt.userId, attempt.quantity, paymentWindowS],
   });
   return rows[0]?.placed === 1;
+}
+
+/** Inserts the order and its points. An active order of the customer fails it. */
+export async function insertNewOrder(db: Queryable, attempt: Attempt, paymentWindowS: number): Promise<void> {
+  const { orderId, saleId, userId, quantity } = attempt;
+  await db.query({ ...INSERT_NEW_ORDER, values: [orderId, saleId, userId, quantity, paymentWindowS] });
 }
 
 /** Counts the units as sold. The CHECK fails when too few are free. */

@@ -3,13 +3,19 @@
  * first statement to the commit, so attempts on one sale run one after the other.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
+import type { PlacedOrderColumns } from '../../domain/order.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
-import { countSold, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
+import {
+  countSold,
+  findActive,
+  insertNewOrder,
+  readSale,
+  type SaleState,
+} from '../../store/postgres/purchases.ts';
 import {
   accepted,
   existing,
   postgresStrategy,
-  RETRY,
   rejectionOf,
   type TryResult,
 } from '../kit/postgres-strategy.ts';
@@ -20,23 +26,23 @@ export const description: StrategyDescription = {
   summary: 'SELECT … FOR UPDATE, check, insert, deduct, in one transaction.',
   store: 'postgres',
   usesLock: false,
-  roundTrips: 6,
+  roundTrips: 2,
   guarantees: ALL_GUARANTEES,
 };
 
 export function create(context: StrategyContext): Strategy {
   return postgresStrategy(context, description, (attempt) =>
-    inTransaction<TryResult>(context.postgres.pool, async (client) => {
-      const sale = await readSale(client, attempt.saleId, true);
-      if (sale === null) return { commit: false, value: { kind: 'unknown-sale' } };
-      const order = await findActive(client, attempt);
-      if (order !== null) return { commit: false, value: existing(attempt, order) };
-      const rejection = rejectionOf(sale, attempt.quantity);
-      if (rejection !== null) return { commit: false, value: rejection };
-      if (!(await insertOrder(client, attempt, context.paymentWindowS)))
-        return { commit: false, value: RETRY };
-      await countSold(client, attempt);
-      return { commit: true, value: accepted(attempt) };
-    }),
+    inTransaction<TryResult, [SaleState | null, PlacedOrderColumns | null]>(
+      context.postgres.pool,
+      (client, [sale, order]) => {
+        if (sale === null) return { commit: false, value: { kind: 'unknown-sale' } };
+        if (order !== null) return { commit: false, value: existing(attempt, order) };
+        const rejection = rejectionOf(sale, attempt.quantity);
+        if (rejection !== null) return { commit: false, value: rejection };
+        const sent = [insertNewOrder(client, attempt, context.paymentWindowS), countSold(client, attempt)];
+        return { commit: true, value: accepted(attempt), sent };
+      },
+      (client) => Promise.all([readSale(client, attempt.saleId, true), findActive(client, attempt)]),
+    ),
   );
 }

@@ -42,7 +42,7 @@ function raised(state: string): Promise<unknown[]> {
 
 describe('an answer of Postgres', () => {
   it.each([
-    ['conflict', ['40001', '40P01', 'ST001']],
+    ['conflict', ['40001', '40P01', '26000', 'ST001']],
     ['unavailable', ['25006', '25P02', '28000', '28P01', '3D000', '40000', '53100', '53300', '53400']],
     [
       'unavailable',
