@@ -1,3 +1,4 @@
+import pg from 'pg';
 import { afterEach, expect, it, vi } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import * as groupCommit from '../../src/strategies/postgres/group-commit.ts';
@@ -27,25 +28,29 @@ async function gathered(saleId: number, first: readonly Attempt[], third: readon
 
 type Query = { readonly name?: string; readonly values?: readonly unknown[] };
 
-/** Fails the first query of that name, before or after it is sent. @param which selects the query; by default any */
+/** Fails the first query of that name, before it is sent or after. @param which selects the query; by default any */
 function failOnce(
   name: string,
   when: 'before' | 'after',
   error: Error,
   which: (query: Query) => boolean = () => true,
-): void {
-  const { pool } = bench.postgres;
-  const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;
+): { readonly hasFailed: () => boolean } {
+  type Callback = (error: Error | null, result?: unknown) => void;
+  const { query } = pg.Client.prototype as unknown as { query(sent: Query, ...others: unknown[]): unknown };
   let failed = false;
-  vi.spyOn(pool, 'query').mockImplementation((async (...args: unknown[]) => {
-    const sent = args[0] as Query;
+  vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (
+    this: unknown,
+    sent: Query,
+    ...others: unknown[]
+  ) {
     const fails = !failed && sent.name === name && which(sent);
-    failed ||= fails;
-    if (fails && when === 'before') throw error;
-    const result = await query(...args);
-    if (fails) throw error;
-    return result;
-  }) as never);
+    if (!fails) return query.call(this, sent, ...others);
+    failed = true;
+    const callback = others.pop() as Callback;
+    if (when === 'before') return process.nextTick(callback, error);
+    return query.call(this, sent, ...others, () => callback(error));
+  } as never);
+  return { hasFailed: () => failed };
 }
 
 it('sells a lone attempt at once, with one statement', async () => {
@@ -226,8 +231,13 @@ it('loses and doubles nothing when connections are killed in the middle of batch
 
 it('finds its orders when the answer of the commit was lost', async () => {
   const saleId = await bench.sale(100);
-  failOnce('place-batch', 'after', Object.assign(new Error('lost'), { code: 'ECONNRESET' }));
+  const { hasFailed } = failOnce(
+    'place-batch',
+    'after',
+    Object.assign(new Error('lost'), { code: 'ECONNRESET' }),
+  );
   const { ahead, batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 30));
+  expect(hasFailed()).toBe(true);
   expect(tally([...ahead, ...batch])).toEqual({ accepted: 32 });
   expect(await bench.sold(saleId)).toBe(32);
 });
@@ -235,13 +245,14 @@ it('finds its orders when the answer of the commit was lost', async () => {
 it('keeps its orders when the read for the others fails', async () => {
   const saleId = await bench.sale(5);
   // An attempt ahead may come after the batch; it reads for itself alone.
-  failOnce(
+  const { hasFailed } = failOnce(
     'read-sale-and-orders',
     'before',
     Object.assign(new Error('no connection'), { code: '53300', severity: 'FATAL' }),
     ({ values }) => (values![1] as string[]).length > 1,
   );
   const { ahead, batch } = await gathered(saleId, attempts(saleId, 2, 'ahead'), attempts(saleId, 8));
+  expect(hasFailed()).toBe(true);
   expect(tally([...ahead, ...batch]).accepted).toBe(5);
   const { accepted: placed = 0, ...others } = tally(batch);
   expect(others).toEqual({ busy: 8 - placed });

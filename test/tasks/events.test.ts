@@ -211,7 +211,8 @@ describe('the waitlist', () => {
     await stores.sql.query('UPDATE sales SET ends_at = clock_timestamp() WHERE id = $1', [id]);
     await cancel(url, orderId);
     await allSent();
-    expect(ofSale(id).at(-1)).toMatchObject({ type: 'sale.units-returned', data: { waitlist: [] } });
+    const returned = ofSale(id).filter(({ type }) => type === 'sale.units-returned'); // events of different subjects have no order
+    expect(returned).toMatchObject([{ data: { waitlist: [] } }]);
   });
 });
 
