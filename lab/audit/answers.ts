@@ -52,12 +52,21 @@ function* ofPurchases(own: readonly HistoryRecord[], orders: readonly OrderRow[]
     if (accepted.length > 1) yield ['twice', `${userId}, order ${id}`];
     const refused = denial(order, own, purchases);
     if (refused !== undefined) yield ['denied', `${userId}, order ${id}, ${refused.outcome}`];
-    else if (!isExplained(order, purchases) && !isDuplicate(order, orders, own))
+    else if (!isExplained(order, own, purchases) && !isDuplicate(order, orders, own))
       yield ['unexplained', `${userId}, order ${id}`];
   }
 }
 
 const REFUSALS: ReadonlySet<string> = new Set(['sold-out', 'not-enough-units', 'not-open']);
+
+/** Since when the customer may be refused; Infinity: an order that is kept; 0: it was closed at a time that the history does not have. */
+function heldUntilUs(order: OrderRow, own: readonly HistoryRecord[]): number {
+  const givenUp = own.filter(
+    ({ op, orderId }) => orderId === order.id && (op === 'cancel' || op === 'expire'),
+  );
+  if (givenUp.length === 0) return isActive(order) ? Number.POSITIVE_INFINITY : 0;
+  return Math.min(...givenUp.map(({ invokedUs }) => invokedUs));
+}
 
 /** A refusal after an answer named the order and before the customer gave it up. */
 function denial(
@@ -65,11 +74,8 @@ function denial(
   own: readonly HistoryRecord[],
   purchases: readonly HistoryRecord[],
 ): HistoryRecord | undefined {
-  const about = own.filter(({ orderId }) => orderId === order.id);
-  const givenUp = about.filter(({ op }) => op === 'cancel' || op === 'expire');
-  if (givenUp.length === 0 && !isActive(order)) return undefined; // closed at a time that the history does not have
-  const untilUs = Math.min(...givenUp.map(({ invokedUs }) => invokedUs)); // Infinity for an order that is kept
-  const named = about.filter(({ op, result }) => op === 'purchase' && result === 'ok');
+  const untilUs = heldUntilUs(order, own);
+  const named = purchases.filter(({ orderId, result }) => orderId === order.id && result === 'ok');
   const sinceUs = Math.min(...named.map(({ completedUs }) => completedUs!));
   return purchases.find(
     ({ outcome, invokedUs, completedUs }) =>
@@ -77,7 +83,11 @@ function denial(
   );
 }
 
-function isExplained(order: OrderRow, purchases: readonly HistoryRecord[]): boolean {
+function isExplained(
+  order: OrderRow,
+  own: readonly HistoryRecord[],
+  purchases: readonly HistoryRecord[],
+): boolean {
   if (purchases.every(({ result }) => result === 'fail')) return true; // phantom
   if (purchases.some(({ result, orderId }) => result === 'info' && orderId === null)) return true;
   const named = purchases.filter(({ orderId }) => orderId === order.id);
@@ -85,7 +95,11 @@ function isExplained(order: OrderRow, purchases: readonly HistoryRecord[]): bool
   const unknown = named.find(({ result }) => result === 'info');
   if (unknown === undefined) return false;
   const knownUs = unknown.completedUs! + UNKNOWN_US;
-  return !purchases.some(({ outcome, invokedUs }) => outcome === 'sold-out' && invokedUs > knownUs);
+  const untilUs = heldUntilUs(order, own);
+  return !purchases.some(
+    ({ outcome, invokedUs, completedUs }) =>
+      outcome === 'sold-out' && invokedUs > knownUs && completedUs! < untilUs,
+  );
 }
 
 /** Counted by `duplicates`: two active orders, or two orders named to a customer who gave none up. */

@@ -65,6 +65,11 @@ it.each<[string, HistoryRecord[], OrderRow[]]>([
     [{ ...order, status: 'cancelled' }],
   ],
   [
+    'a 409 after the cancellation of an order that only repeats named',
+    [unknown, { ...repeat, ...later }, cancel, { ...soldOut, invokedUs: 9_000_000, completedUs: 9_100_000 }],
+    [{ ...order, status: 'cancelled' }],
+  ],
+  [
     'another order after a cancellation',
     [purchase, cancel, { ...purchase, ...later, orderId: 'y' }],
     [
