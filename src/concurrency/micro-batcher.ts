@@ -1,7 +1,8 @@
 /**
  * A micro-batcher: groups concurrent items by key and processes them in batches. It has no timer. An item that arrives alone
- * starts a batch at once; items that arrive while batches of their key are in flight form the next one. After a small batch
- * the next one starts beside it at once. After a large batch it starts only when it is full: otherwise the first item to
+ * starts a batch at once. With `inFlight` batches at once, a batch takes its share of all items of its key, those in flight
+ * included; beside others it starts when its share has arrived. So batches in flight become equal in size: while the store works
+ * on one, the next is waiting there, and the answers of the last are passed on. Without that rule the first item to
  * arrive would form a batch of one, which costs nearly as much as a full one.
  *
  *   submit ──▶ queued ──fewer than `inFlight` batches of the key──▶ in a batch ──▶ answered
@@ -25,8 +26,8 @@ interface KeyQueue<T, R> {
   readonly waiting: Submitted<T, R>[];
   /** Batches in flight. */
   inFlight: number;
-  /** Members of the latest batch. */
-  lastSize: number;
+  /** Their members. */
+  members: number;
 }
 
 /** Why an item was not processed. */
@@ -37,10 +38,10 @@ export interface MicroBatcherOptions<T, R> {
   readonly name: string;
   /** Members of a batch. */
   readonly maxBatch: number;
+  /** So many go together although their share is smaller. */
+  readonly leastBatch: number;
   /** Batches of a key in flight at once. */
   readonly inFlight: number;
-  /** A batch of at most this size lets one that is not full start beside it. */
-  readonly eagerBelow: number;
   /** Items queued, over all keys. */
   readonly maxQueued: number;
   /** Time an item may be queued, milliseconds. */
@@ -70,13 +71,16 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
   let waiting = 0;
 
   function pump(key: number, queue: KeyQueue<T, R>): void {
-    while (queue.inFlight < options.inFlight && mayStart(queue)) {
-      const next = queue.waiting.splice(0, options.maxBatch);
+    while (queue.inFlight < options.inFlight && queue.waiting.length > 0) {
+      const share = Math.ceil((queue.waiting.length + queue.members) / options.inFlight);
+      const start = Math.min(share, options.maxBatch);
+      if (queue.inFlight > 0 && queue.waiting.length < start) break;
+      const next = queue.waiting.splice(0, Math.max(start, options.leastBatch));
       waiting -= next.length;
       const batch = next.filter(keepUnlessLate);
       if (batch.length === 0) continue;
       queue.inFlight++;
-      queue.lastSize = batch.length;
+      queue.members += batch.length;
       options.onBatch(batch.length);
       const { sinceMs } = batch[0]!;
       const traced = {
@@ -85,15 +89,11 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
       };
       void trace(traced, () => run(key, batch)).finally(() => {
         queue.inFlight--;
+        queue.members -= batch.length;
         pump(key, queue);
       });
     }
     if (queue.inFlight === 0) queues.delete(key);
-  }
-
-  function mayStart({ waiting, inFlight, lastSize }: KeyQueue<T, R>): boolean {
-    const minSize = inFlight === 0 || lastSize <= options.eagerBelow ? 1 : options.maxBatch;
-    return waiting.length >= minSize;
   }
 
   function keepUnlessLate(submitted: Submitted<T, R>): boolean {
@@ -126,7 +126,7 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
     submit(key, item, untilMs) {
       if (waiting >= options.maxQueued) return Promise.resolve(options.rejected('queue-full'));
       return new Promise((resolve, reject) => {
-        const queue = queues.get(key) ?? { waiting: [], inFlight: 0, lastSize: 0 };
+        const queue = queues.get(key) ?? { waiting: [], inFlight: 0, members: 0 };
         queues.set(key, queue);
         const sinceMs = performance.now();
         queue.waiting.push({ item, sinceMs, untilMs: untilMs ?? sinceMs + options.waitMs, resolve, reject });

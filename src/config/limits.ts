@@ -45,10 +45,10 @@ export const limits = {
 
   /** Orders per statement. At 256 the fixed cost of a batch is small; larger batches only add latency. */
   commitBatchSize: 256,
-  /** Commit statements in flight; `batchEagerBelow` decides when the second may start. */
-  commitInFlight: 2,
-  /** A batch of at most this size lets the next one start beside it; beside a larger one the next must be full. */
-  batchEagerBelow: 16,
+  /** A batch takes so many although its share is smaller: its fixed cost is that of more. */
+  leastBatch: 16,
+  /** Commit statements in flight, on one connection: see concurrency/micro-batcher.ts. */
+  commitInFlight: 3,
   /** Orders queued for commit; above it an attempt ends as `busy` and its unit is released. */
   commitQueue: 120_000,
   /** CONFIRM=accepted: orders accepted but not committed; above it an attempt ends as `busy`. */
@@ -62,7 +62,7 @@ export const limits = {
 
   /** Attempts per script. Larger batches only delay Redis's other clients. */
   scriptBatchSize: 256,
-  /** Scripts in flight; `batchEagerBelow` decides when the second may start. */
+  /** Scripts in flight. */
   scriptInFlight: 2,
 
   /**

@@ -47,7 +47,7 @@ import {
 } from '../store/postgres/insert-orders.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import { placeInRounds } from '../store/postgres/place-in-rounds.ts';
-import type { PostgresStore } from '../store/postgres/pool.ts';
+import { type Connection, type PostgresStore, sharedConnections } from '../store/postgres/pool.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import { explanations } from './uninserted-orders.ts';
 
@@ -117,6 +117,7 @@ class BatchRejected extends Error {
 }
 
 export function createOrderCommitter(context: OrderCommitterContext): OrderCommitter {
+  const connect = sharedConnections(context.postgres.pool);
   let inProgress = 0;
   const whenIdle: (() => void)[] = [];
 
@@ -129,14 +130,14 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
         if (result.kind === 'committed') committed.push(commit.reservation);
       };
       try {
-        await commitBatch(context, queue, commits, answerAndNote);
+        await commitBatch(context, queue, () => connect(queue), commits, answerAndNote);
       } finally {
         acknowledge(committed);
       }
     },
     maxBatch: limits.commitBatchSize,
+    leastBatch: limits.leastBatch,
     inFlight: limits.commitInFlight,
-    eagerBelow: limits.batchEagerBelow,
     maxQueued: limits.commitQueue,
     waitMs: limits.commitWaitMs,
     rejected: (cause) => ({ kind: 'busy', reason: `committer-${cause}`, cause }),
@@ -190,6 +191,7 @@ type Answer = (commit: Commit, result: CommitResult) => void;
 async function commitBatch(
   context: OrderCommitterContext,
   queue: number,
+  connect: () => Promise<Connection>,
   commits: readonly Commit[],
   answer: Answer,
 ): Promise<void> {
@@ -207,7 +209,7 @@ async function commitBatch(
   let statement = isFresh ? INSERT_ALL : INSERT_UP_TO_STOCK;
 
   async function place(left: readonly Commit[]): Promise<Placed | 'again' | 'over'> {
-    const result = await insert(context, statement, left, claimEndMs);
+    const result = await insert(context, statement, connect, left, claimEndMs);
     if (result.kind === 'conflict') return 'again'; // with the same statement
     const isMembers = result.kind === 'rejected' && (statement === INSERT_UP_TO_STOCK || !isOfState(result));
     if (isMembers) throw new BatchRejected(result);
@@ -250,11 +252,13 @@ const isOfState = (failure: Rejected): boolean =>
 async function insert(
   context: OrderCommitterContext,
   statement: Statement,
+  connect: () => Promise<Connection>,
   commits: readonly Commit[],
   untilMs: number,
 ): Promise<Placed | Unanswered | Exclude<ExpectedFailure, { kind: 'unknown' }>> {
   const reservations = commits.map(({ reservation }) => reservation);
   const batch = {
+    connect,
     orderIds: reservations.map(({ orderId }) => orderId),
     saleIds: reservations.map(({ saleId }) => saleId),
     userIds: reservations.map(({ userId }) => userId),

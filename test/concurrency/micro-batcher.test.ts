@@ -15,8 +15,8 @@ let told: number[];
 const bounds = {
   name: 'letters',
   maxBatch: limits.commitBatchSize,
+  leastBatch: limits.leastBatch,
   inFlight: limits.commitInFlight,
-  eagerBelow: limits.batchEagerBelow,
   maxQueued: limits.commitQueue,
   waitMs: limits.commitWaitMs,
   onBatch: (size: number) => void told.push(size),
@@ -49,34 +49,39 @@ afterEach(() => vi.useRealTimers());
 
 describe('batches', () => {
   it('send a lone submission at once, and gather those that arrive meanwhile', async () => {
-    const answers = [...'abcde'].map((item) => submit(1, item));
-    expect(underWay.map(({ items }) => items.join(''))).toEqual(['a', 'b']);
+    const answers = [...'abcdef'].map((item) => submit(1, item));
+    const members = () => underWay.map(({ items }) => items.join(''));
+    expect(members()).toEqual(['a', 'b', 'c']);
     underWay[0]!.end();
     await turn();
-    expect(underWay.map(({ items }) => items.join(''))).toEqual(['b', 'cde']);
-    expect(told).toEqual([1, 1, 3]);
-    for (const batch of [...underWay]) batch.end();
-    expect(await Promise.all(answers)).toEqual([...'abcde'].map((item) => `done ${item}`));
+    expect(members()).toEqual(['b', 'c', 'def']);
+    expect(told).toEqual([1, 1, 1, 3]);
+    while (underWay.length > 0) {
+      underWay[0]!.end();
+      await turn();
+    }
+    expect(await Promise.all(answers)).toEqual([...'abcdef'].map((item) => `done ${item}`));
   });
 
-  it.each([
-    ['at once beside one of a few', limits.batchEagerBelow, 1],
-    ['when they are full beside a larger one', limits.batchEagerBelow + 1, limits.commitBatchSize],
-  ])('go %s', async (_, size, least) => {
+  it('become equal in size, and wait for their share beside others', async () => {
     let asked = 0;
     const askMany = (count: number) => {
       for (let i = 0; i < count; i++) void submit(1, String(asked++));
     };
-    askMany(limits.commitInFlight + size);
-    for (let i = 0; i < limits.commitInFlight; i++) {
+    askMany(90);
+    for (const left of [
+      [1, 1, 30],
+      [1, 30, 30],
+      [30, 30],
+    ]) {
       underWay[0]!.end();
       await turn();
+      expect(sizes()).toEqual(left);
     }
-    expect(sizes()).toEqual([size]);
-    askMany(least - 1);
-    expect(sizes()).toEqual([size]);
-    askMany(1);
-    expect(sizes()).toEqual([size, least]);
+    askMany(1); // 28 wait
+    expect(sizes()).toEqual([30, 30]);
+    askMany(2);
+    expect(sizes()).toEqual([30, 30, 30]);
   });
 
   it('are traced for a subscriber, with what waited', async () => {
@@ -98,21 +103,22 @@ describe('batches', () => {
       name: 'letters',
       batch: { size, left: 0, sinceMs: expect.any(Number) },
     });
-    expect(seen).toEqual([batch(1), batch(1), batch(3)]);
+    expect(seen).toEqual([batch(1), batch(1), batch(1), batch(2)]);
   });
 
   it('are formed per key', () => {
     for (let i = 0; i < 5; i++) for (const key of [1, 2]) void submit(key, `${key}-${i}`);
-    expect(underWay.map(({ key }) => key).sort()).toEqual([1, 1, 2, 2]);
+    expect(underWay.map(({ key }) => key).sort()).toEqual([1, 1, 1, 2, 2, 2]);
     for (const { key, items } of underWay)
       expect(items.every((item) => item.startsWith(`${key}-`))).toBe(true);
   });
 
   it('have a bounded size', async () => {
-    const answers = Array.from({ length: limits.commitBatchSize + 10 }, (_, i) => submit(1, String(i)));
+    const count = limits.commitInFlight * (limits.commitBatchSize + 10);
+    const answers = Array.from({ length: count }, (_, i) => submit(1, String(i)));
     underWay[0]!.end();
     await turn();
-    expect(sizes()).toEqual([1, limits.commitBatchSize]);
+    expect(sizes().at(-1)).toBe(limits.commitBatchSize);
     while (underWay.length > 0) {
       underWay[0]!.end();
       await turn();
@@ -138,22 +144,22 @@ describe('batches', () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     void submit(1, 'a');
     void submit(1, 'b');
+    void submit(1, 'c');
     const early = submit(1, 'early');
     vi.advanceTimersByTime(limits.commitWaitMs + 1);
     const late = submit(1, 'late');
     underWay[0]!.end();
     expect(await early).toBe('waited-too-long');
     await turn();
-    expect(underWay.map(({ items }) => items)).toEqual([['b'], ['late']]);
-    underWay[1]!.end();
+    expect(underWay.map(({ items }) => items)).toEqual([['b'], ['c'], ['late']]);
+    underWay[2]!.end();
     expect(await late).toBe('done late');
   });
 });
 
 describe('a batch that fails', () => {
   async function gathered(items: string): Promise<PromiseSettledResult<string>[]> {
-    void submit(1, 'first');
-    void submit(1, 'second');
+    for (let n = 0; n < limits.commitInFlight; n++) void submit(1, 'ahead');
     const answers = Promise.allSettled([...items].map((item) => submit(1, item)));
     underWay[0]!.end();
     await turn();
@@ -163,7 +169,7 @@ describe('a batch that fails', () => {
   async function endAll(message: string): Promise<string[]> {
     const tried: string[] = [];
     for (;;) {
-      const batch = underWay.find(({ items }) => items[0] !== 'second');
+      const batch = underWay.find(({ items }) => items[0] !== 'ahead');
       if (batch === undefined) return tried;
       tried.push(batch.items.join(''));
       batch.end(batch.items.includes('x') ? new Error(message) : undefined);
@@ -192,7 +198,7 @@ describe('a batch that fails', () => {
     let calls = 0;
     const { submit: asking } = microBatcher<string, string>({
       async work(_key, items, answer) {
-        if (++calls <= 2) return;
+        if (++calls <= limits.commitInFlight) return;
         answer(items[0]!, 'kept');
         throw new Error('then it failed');
       },
@@ -200,10 +206,9 @@ describe('a batch that fails', () => {
       rejected: (reason) => reason,
       isMemberError: () => false,
     });
-    const ends = await Promise.allSettled([...'abcd'].map((item) => asking(1, item)));
+    const ends = await Promise.allSettled([...'abcde'].map((item) => asking(1, item)));
     expect(ends.map((end) => (end.status === 'fulfilled' ? end.value : end.reason.message))).toEqual([
-      '1 members of a batch were not answered',
-      '1 members of a batch were not answered',
+      ...Array<string>(limits.commitInFlight).fill('1 members of a batch were not answered'),
       'kept',
       'then it failed',
     ]);

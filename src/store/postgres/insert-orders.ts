@@ -23,7 +23,7 @@ import {
 } from '../failures/postgres.ts';
 import type { Unanswered } from '../late-requests.ts';
 import { ACTIVE } from './orders.ts';
-import type { PostgresStore } from './pool.ts';
+import { type Connection, ownConnection, type PostgresStore, replyTimeoutMs } from './pool.ts';
 
 export interface OrderInsert {
   /** The name under which it is prepared. */
@@ -190,6 +190,7 @@ export interface Placed {
 }
 
 interface Batch {
+  readonly connect: () => Promise<Connection>;
   readonly orderIds: readonly string[];
   readonly saleIds: readonly number[];
   readonly userIds: readonly string[];
@@ -202,7 +203,7 @@ interface Batch {
 export async function placeMany(
   postgres: PostgresStore,
   statement: Statement,
-  { orderIds, saleIds, userIds, quantities, others = [] }: Batch,
+  { connect, orderIds, saleIds, userIds, quantities, others = [] }: Batch,
   paymentWindowS: number,
   untilMs?: number,
 ): Promise<Placed | Unanswered> {
@@ -211,6 +212,7 @@ export async function placeMany(
   const result = await place<{ placed: readonly string[] | null }>(
     postgres,
     { ...statement, values },
+    connect,
     untilMs,
   );
   if ('kind' in result) return result;
@@ -229,7 +231,9 @@ export async function placeOne(
   others: readonly unknown[] = [],
 ): Promise<boolean | Unanswered> {
   const values = [orderId, saleId, userId, quantity, paymentWindowS, ...others];
-  const result = await place<{ placed: number }>(postgres, { ...statement, values });
+  const result = await place<{ placed: number }>(postgres, { ...statement, values }, () =>
+    ownConnection(postgres.pool),
+  );
   return 'kind' in result ? result : result.rows[0]?.placed === 1;
 }
 
@@ -241,21 +245,23 @@ export async function placeOne(
  * @throws what Postgres answered, and what pg throws before the statement is sent
  */
 async function place<R extends pg.QueryResultRow>(
-  { pool, clock }: PostgresStore,
+  { clock }: PostgresStore,
   {
     values: [orders, sales, users, quantities, window, ...others],
     ...statement
   }: Statement & { readonly values: readonly unknown[] },
+  connect: () => Promise<Connection>,
   untilMs = Number.POSITIVE_INFINITY,
 ): Promise<pg.QueryResult<R> | Unanswered> {
   await clock.synchronize();
-  const client = await pool.connect();
+  const { client, ahead, release } = await connect();
   const leftMs = Math.min(limits.postgresStatementMs, untilMs - performance.now());
   const deadlineMs = clock.nowMs() + leftMs;
   let broken: Error | undefined;
   try {
     const values = [orders, sales, users, quantities, window, new Date(deadlineMs), ...others];
-    return await trace({ name: statement.name }, () => client.query<R>({ ...statement, values }));
+    const query = { ...statement, values, query_timeout: replyTimeoutMs * (1 + ahead) };
+    return await trace({ name: statement.name }, () => client.query<R>(query));
   } catch (error) {
     if (!isAnswer(error)) broken = error as Error;
     const failure = classifyPostgresError(error);
@@ -265,7 +271,7 @@ async function place<R extends pg.QueryResultRow>(
     if (isDeadlinePassed(error)) clock.invalidate();
     throw error;
   } finally {
-    client.release(broken);
+    release(broken);
   }
 }
 

@@ -30,12 +30,23 @@ export interface PostgresStore {
   close(): Promise<void>;
 }
 
+export interface Connection {
+  readonly client: pg.PoolClient;
+  /** Those who shared it before. */
+  readonly ahead: number;
+  /** @param broken closes it */
+  release(broken?: Error): void;
+}
+
 export interface PoolOptions {
   /** Maximum size; at least four are used. */
   readonly connections?: number;
   /** The types of events that its changes cause: see the migration 20261126140000_events. */
   readonly events?: readonly string[];
 }
+
+/** How long a statement may take until its answer is read; as long again for each that is sent before it on its connection. */
+export const replyTimeoutMs = limits.postgresStatementMs + 500;
 
 /**
  * Opens the pool. Nothing connects before the first query.
@@ -54,7 +65,7 @@ export function openPostgres(
     connectionTimeoutMillis: limits.postgresConnectMs,
     ...TIMEOUTS,
     // By the client's clock, too: behind a broken network the server's timeouts never arrive.
-    query_timeout: limits.postgresStatementMs + 500,
+    query_timeout: replyTimeoutMs,
     options: Object.entries(sessionSettings(events))
       .map(([name, value]) => `-c ${name}=${value}`)
       .join(' '),
@@ -94,6 +105,46 @@ export function openPostgres(
       await pool.end();
     },
   };
+}
+
+/**
+ * Shares connections of a pool. Those who give the same key while its connection is in use share it: their statements are sent at once,
+ * executed in the order in which they were sent, and answered each by itself. When one gets no answer, the connection is closed, and the
+ * later ones get none either.
+ * @returns a function that throws what connecting throws
+ */
+export function sharedConnections(pool: pg.Pool): (key: number) => Promise<Connection> {
+  interface Shared {
+    readonly client: Promise<pg.PoolClient>;
+    users: number;
+    broken: Error | undefined;
+  }
+  const connections = new Map<number, Shared>();
+  return async (key) => {
+    const shared = connections.get(key) ?? { client: pool.connect(), users: 0, broken: undefined };
+    connections.set(key, shared);
+    const ahead = shared.users++;
+    const leave = (broken?: Error): boolean => {
+      shared.broken ??= broken;
+      shared.users--;
+      const isOver = shared.users === 0 || shared.broken !== undefined;
+      if (isOver && connections.get(key) === shared) connections.delete(key);
+      return shared.users === 0;
+    };
+    try {
+      const client = await shared.client;
+      return { client, ahead, release: (broken) => void (leave(broken) && client.release(shared.broken)) };
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  };
+}
+
+/** A connection for one alone. */
+export async function ownConnection(pool: pg.Pool): Promise<Connection> {
+  const client = await pool.connect();
+  return { client, ahead: 0, release: (broken) => client.release(broken) };
 }
 
 /** What a pool needs to connect to the server, or of several servers to the one that accepts writes. */

@@ -23,6 +23,7 @@ import type { Attempt } from '../../domain/order.ts';
 import { classifyPostgresError, isRowError } from '../../store/failures/postgres.ts';
 import { IS_OPEN, insertUpToStock, placeMany } from '../../store/postgres/insert-orders.ts';
 import { placeInRounds } from '../../store/postgres/place-in-rounds.ts';
+import { sharedConnections } from '../../store/postgres/pool.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { accepted, outcomeOf, postgresStrategy, type TryResult } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
@@ -42,10 +43,13 @@ const PLACE = insertUpToStock('place-batch', { ...OPEN, isMixed: false });
 const PLACE_MIXED = insertUpToStock('place-mixed-batch', { ...OPEN, isMixed: true });
 
 export function create(context: StrategyContext): Strategy {
+  const connect = sharedConnections(context.postgres.pool);
+
   async function decide(saleId: number, batch: readonly Attempt[], answer: Answer): Promise<void> {
     const left = await placeInRounds(batch, {
       async place(attempts) {
         const members = {
+          connect: () => connect(saleId),
           orderIds: attempts.map(({ orderId }) => orderId),
           saleIds: attempts.map(() => saleId),
           userIds: attempts.map(({ userId }) => userId),
@@ -76,8 +80,8 @@ export function create(context: StrategyContext): Strategy {
     name: 'attempts',
     work: decide,
     maxBatch: limits.commitBatchSize,
+    leastBatch: limits.leastBatch,
     inFlight: limits.commitInFlight,
-    eagerBelow: limits.batchEagerBelow,
     maxQueued: limits.commitQueue,
     waitMs: limits.commitWaitMs,
     onBatch: context.onBatch,
