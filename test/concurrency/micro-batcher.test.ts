@@ -11,7 +11,7 @@ interface UnderWay {
 }
 let underWay: UnderWay[];
 /** Batch sizes that `onBatch` reported. */
-let told: number[];
+let reported: number[];
 const bounds = {
   name: 'letters',
   maxBatch: limits.commitBatchSize,
@@ -19,7 +19,7 @@ const bounds = {
   inFlight: limits.commitInFlight,
   maxQueued: limits.commitQueue,
   waitMs: limits.commitWaitMs,
-  onBatch: (size: number) => void told.push(size),
+  onBatch: (size: number) => void reported.push(size),
 };
 let submit: (key: number, item: string) => Promise<string>;
 const sizes = () => underWay.map(({ items }) => items.length);
@@ -28,7 +28,7 @@ const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 beforeEach(() => {
   underWay = [];
-  told = [];
+  reported = [];
   ({ submit } = microBatcher<string, string>({
     work: (key, items, answer) =>
       new Promise((resolve, reject) => {
@@ -55,7 +55,7 @@ describe('batches', () => {
     underWay[0]!.end();
     await turn();
     expect(members()).toEqual(['b', 'c', 'def']);
-    expect(told).toEqual([1, 1, 1, 3]);
+    expect(reported).toEqual([1, 1, 1, 3]);
     while (underWay.length > 0) {
       underWay[0]!.end();
       await turn();

@@ -73,7 +73,7 @@ it('commits concurrent attempts with few statements', async () => {
     expect(tally(batch)).toEqual({ accepted: 200 });
   });
   const names = sent.flatMap((statements) => statements.split(', '));
-  expect(names.filter((name) => name === 'place-batch').length).toBeLessThan(20);
+  expect(names.filter((name) => name === 'place-batch').length).toBeLessThan(12);
   expect(names).not.toContain('read-sale-and-orders');
   expect(await bench.sold(saleId)).toBe(200 + AHEAD);
 });

@@ -105,6 +105,12 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
   return [{ ...nothing, ...reference, point: { connections: connections[0]! } }];
 }
 
+/** Of several processes the first is traced. */
+const nodeOptionsOf = ({ profile, trace }: Measuring, profileTo: string, isFirst: boolean): string[] => [
+  ...(profile ? profileFlags(profileTo) : []),
+  ...(trace && isFirst ? traceFlags : []),
+];
+
 async function measureService(cell: LimitCell, name: string, measuring: Measuring): Promise<Results> {
   const { folder, scratch, profile, trace, signal, onStep, stores, layout } = measuring;
   const { strategy, confirm, sales, buyers, stock, masters, sentinels, processes } = cell;
@@ -121,9 +127,9 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   await insertSales(own.databaseUrl, { sales, buyers, stock: stock + buyers });
   const profileTo = resolve(folder, `profile-${name}`); // the service runs in another folder
   const traceTo = resolve(folder, `trace-${name}.json`);
-  const env = { ...noShedding, CONFIRM: confirm, ...(cell.tickets && ticketEnv), TRACE_FILE: traceTo };
+  const tickets = cell.tickets && ticketEnv;
+  const env = { ...noShedding, CONFIRM: confirm, ...tickets, ...(trace && { TRACE_FILE: traceTo }) };
   const settings = { strategy, lock: null, ...own, redisUrl: group?.url ?? own.redisUrl, env };
-  const nodeOptions = [...(profile ? profileFlags(profileTo) : []), ...(trace ? traceFlags : [])];
   const services: Service[] = [];
   await using _running = {
     [Symbol.asyncDispose]: async () => {
@@ -131,6 +137,7 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
     },
   };
   for (let n = 0; n < processes; n++) {
+    const nodeOptions = nodeOptionsOf(measuring, profileTo, n === 0);
     const service = await startService(settings, { signal, nodeOptions });
     services.push(service);
     await pin(service.pid!, layout.server); // local: see place.ts

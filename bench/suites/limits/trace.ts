@@ -45,7 +45,7 @@ const keptMs = 100;
 const hook = fileURLToPath(new URL('trace-hook.js', import.meta.url));
 export const traceFlags = ['--import', hook];
 
-/** Summarises the spans that a service wrote, and replaces their file by one for each step. */
+/** Summarises the spans that a service wrote, and leaves a part of each step in their file, for Perfetto. */
 export async function readTrace(file: string, steps: readonly Step[]): Promise<TraceRow[]> {
   const spans = JSON.parse(await readFile(file, 'utf8')) as Span[];
   const middle = ({ sinceMs, untilMs }: Step) => (sinceMs + untilMs) / 2;
