@@ -62,6 +62,8 @@ export interface MicroBatcher<T, R> {
    * @param untilMs deadline for its batch to start, on `performance.now()`'s clock
    */
   submit(key: number, item: T, untilMs?: number): Promise<R>;
+  /** Whether items of this key are queued or in a batch. */
+  has(key: number): boolean;
   /** Items queued. */
   readonly waiting: number;
 }
@@ -134,6 +136,7 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
         pump(key, queue);
       });
     },
+    has: (key) => queues.has(key),
     get waiting() {
       return waiting;
     },

@@ -36,13 +36,13 @@ import {
 } from '../store/failures/postgres.ts';
 import type { Unanswered } from '../store/late-requests.ts';
 import {
+  type BatchStatement,
   COUNT_IN_EPOCH,
   IN_EPOCH,
   insertOrders,
   insertUpToStock,
   type Placed,
   placeMany,
-  type Statement,
   setBarrier,
 } from '../store/postgres/insert-orders.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
@@ -87,7 +87,7 @@ const INSERT_ALL = insertOrders({
   many: true,
 });
 const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock', {
-  ...{ condition: IN_EPOCH, isMixed: true, isLimited: false }, // Redis has checked the limit
+  ...{ condition: IN_EPOCH, isLimited: false, skipLocked: false }, // Redis has checked the limit
 });
 
 const UNIQUE_VIOLATION = '23505';
@@ -206,7 +206,7 @@ async function commitBatch(
     return;
   }
   const isFresh = queue === FIRST_CLAIMS && commits.every(({ unanswered }) => unanswered === null);
-  let statement = isFresh ? INSERT_ALL : INSERT_UP_TO_STOCK;
+  let statement: BatchStatement = isFresh ? INSERT_ALL : INSERT_UP_TO_STOCK;
 
   async function place(left: readonly Commit[]): Promise<Placed | 'again' | 'over'> {
     const result = await insert(context, statement, connect, left, claimEndMs);
@@ -251,20 +251,13 @@ const isOfState = (failure: Rejected): boolean =>
 /** Sends one statement. @throws a defect that no member can have caused */
 async function insert(
   context: OrderCommitterContext,
-  statement: Statement,
+  statement: BatchStatement,
   connect: () => Promise<Connection>,
   commits: readonly Commit[],
   untilMs: number,
 ): Promise<Placed | Unanswered | Exclude<ExpectedFailure, { kind: 'unknown' }>> {
   const reservations = commits.map(({ reservation }) => reservation);
-  const batch = {
-    connect,
-    orderIds: reservations.map(({ orderId }) => orderId),
-    saleIds: reservations.map(({ saleId }) => saleId),
-    userIds: reservations.map(({ userId }) => userId),
-    quantities: reservations.map(({ quantity }) => quantity),
-    others: epochsOf(reservations),
-  };
+  const batch = { connect, attempts: reservations, others: epochsOf(reservations) };
   try {
     return await placeMany(context.postgres, statement, batch, context.paymentWindowS, untilMs);
   } catch (error) {

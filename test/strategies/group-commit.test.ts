@@ -12,15 +12,16 @@ afterEach(() => vi.restoreAllMocks());
 const attempts = (saleId: number, count: number, prefix = 'u') =>
   Array.from({ length: count }, (_, i) => attemptOf(saleId, `${prefix}${i}`));
 
-/** Reserves with as many batches in flight as may be, the first of which waits for the row, so that all others are gathered. */
+/** Reserves with as many batches of the sale in flight as may be, the first of which waits for the row, so that all others are gathered. */
 async function gathered(saleId: number, first: readonly Attempt[], third: readonly Attempt[]) {
   const strategy = bench.start(groupCommit);
   return bench.during(
     (client) => client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [saleId]),
     async (end) => {
-      const ahead = first.map((attempt) => strategy.decide(attempt));
+      const ahead = [strategy.decide(first[0]!)];
+      await bench.waiters(1); // from now on the sale has batches; they share a connection
+      ahead.push(...first.slice(1).map((attempt) => strategy.decide(attempt)));
       const batch = third.map((attempt) => strategy.decide(attempt));
-      await bench.waiters(1); // batches of one sale share a connection
       await end('ROLLBACK');
       return { ahead: await Promise.all(ahead), batch: await Promise.all(batch) };
     },
@@ -64,18 +65,6 @@ it('sells a lone attempt at once, with one statement', async () => {
   const sent = await statementsOf(() => strategy.decide(attemptOf(saleId, 'second')));
   expect(sent).toEqual(['place-batch']);
   expect(sent).toHaveLength(groupCommit.description.roundTrips);
-});
-
-it('commits concurrent attempts with few statements', async () => {
-  const saleId = await bench.sale(1_000);
-  const sent = await statementsOf(async () => {
-    const { batch } = await gathered(saleId, attempts(saleId, AHEAD, 'ahead'), attempts(saleId, 200));
-    expect(tally(batch)).toEqual({ accepted: 200 });
-  });
-  const names = sent.flatMap((statements) => statements.split(', '));
-  expect(names.filter((name) => name === 'place-batch').length).toBeLessThan(12);
-  expect(names).not.toContain('read-sale-and-orders');
-  expect(await bench.sold(saleId)).toBe(200 + AHEAD);
 });
 
 it('sells the last units to the first attempts', async () => {
@@ -185,6 +174,40 @@ it('does not make a sale wait for the row of another one', async () => {
       expect(tally(await Promise.all(waiting))).toEqual({ accepted: 20 });
     },
   );
+});
+
+/** Attempts that arrive while no order can be inserted. @returns how often each statement was sent */
+async function gatheredByTable(tried: readonly Attempt[]): Promise<Record<string, number>> {
+  const strategy = bench.start(groupCommit);
+  const sent = await statementsOf(() =>
+    bench.during(
+      (client) => client.query('LOCK TABLE orders IN SHARE MODE'),
+      async (end) => {
+        const outcomes = tried.map((attempt) => strategy.decide(attempt));
+        await bench.waiters(1);
+        await end('ROLLBACK');
+        expect(tally(await Promise.all(outcomes))).toEqual({ accepted: tried.length });
+      },
+    ),
+  );
+  return tally(sent.flatMap((statements) => statements.split(', ')).map((kind) => ({ kind })));
+}
+
+it.each([1, 20])('commits concurrent attempts on %i sales with few statements', async (sales) => {
+  const saleIds = await Promise.all(Array.from({ length: sales }, () => bench.sale(60)));
+  const sent = await gatheredByTable(saleIds.flatMap((saleId) => attempts(saleId, 60 / sales)));
+  expect(sent['place-batch']).toBeLessThan(12);
+  expect(sent).not.toHaveProperty('place-batch-of-sale');
+  expect(sent).not.toHaveProperty('read-sale-and-orders');
+  for (const saleId of saleIds) expect(await bench.sold(saleId)).toBe(60 / sales);
+});
+
+it('sends a sale with many attempts separately, so that others do not queue behind them', async () => {
+  const [busy, quiet] = [await bench.sale(600), await bench.sale(1)];
+  const sent = await gatheredByTable([...attempts(busy, 600), ...attempts(quiet, 1)]);
+  expect(sent['place-batch-of-sale']).toBeGreaterThan(1);
+  expect(await bench.sold(busy)).toBe(600);
+  expect(await bench.sold(quiet)).toBe(1);
 });
 
 it('does not wait for a cancellation in progress', async () => {

@@ -147,12 +147,32 @@ export function insertIf(name: string, condition: string): Statement {
  * lock, `sale` has the row's newest version. A customer with an active order takes no unit, and no INSERT is tried: while that
  * order is being cancelled, an INSERT would wait for the cancellation with the row locked.
  * @param condition under which a sale sells; other sales are not locked
- * @param isMixed for orders of any quantity; otherwise of one unit each, which costs less
  * @param isLimited only orders within the sale's limit
+ * @param skipLocked skips the orders of a sale whose row is locked; otherwise waits for it
  */
-export function insertUpToStock(
+export function insertUpToStock(name: string, options: UpToStock): ByQuantity {
+  return {
+    single: insertNewcomers(name, { ...options, isMixed: false }),
+    mixed: insertNewcomers(`${name}-mixed`, { ...options, isMixed: true }),
+  };
+}
+
+interface UpToStock {
+  readonly condition: string;
+  readonly isLimited: boolean;
+  readonly skipLocked: boolean;
+}
+
+/** `single` is for orders of one unit each, and costs less; `mixed` for any quantities. */
+interface ByQuantity {
+  readonly single: Statement;
+  readonly mixed: Statement;
+}
+export type BatchStatement = Statement | ByQuantity;
+
+function insertNewcomers(
   name: string,
-  { condition, isMixed, isLimited }: { condition: string; isMixed: boolean; isLimited: boolean },
+  { condition, isMixed, isLimited, skipLocked }: UpToStock & { readonly isMixed: boolean },
 ): Statement {
   const turn = 'OVER (PARTITION BY input.sale_id ORDER BY input.place)';
   const fits = isMixed
@@ -165,7 +185,7 @@ export function insertUpToStock(
       FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]) WITH ORDINALITY AS t (id, sale_id, user_id, quantity, place)
     ), sale AS (
       SELECT id, price_cents, payment_window_s, max_per_order, stock - sold AS free FROM sales
-      WHERE id IN (SELECT sale_id FROM input) AND ${condition} ORDER BY id FOR NO KEY UPDATE
+      WHERE id IN (SELECT sale_id FROM input) AND ${condition} ORDER BY id FOR NO KEY UPDATE${skipLocked ? ' SKIP LOCKED' : ''}
     ), newcomers AS (
       SELECT input.id, input.sale_id, input.user_id, input.quantity, sale.price_cents, sale.payment_window_s, sale.free, input.place,
         ${isMixed ? 'units_taken(input.quantity, sale.free)' : 'row_number()'} ${turn} AS taken
@@ -191,10 +211,7 @@ export interface Placed {
 
 interface Batch {
   readonly connect: () => Promise<Connection>;
-  readonly orderIds: readonly string[];
-  readonly saleIds: readonly number[];
-  readonly userIds: readonly string[];
-  readonly quantities: readonly number[];
+  readonly attempts: readonly Attempt[];
   /** The values of the parameters from $7 on. */
   readonly others?: readonly unknown[];
 }
@@ -202,16 +219,23 @@ interface Batch {
 /** Executes a statement made with `many`. See `place`. */
 export async function placeMany(
   postgres: PostgresStore,
-  statement: Statement,
-  { connect, orderIds, saleIds, userIds, quantities, others = [] }: Batch,
+  statement: BatchStatement,
+  { connect, attempts, others = [] }: Batch,
   paymentWindowS: number,
   untilMs?: number,
 ): Promise<Placed | Unanswered> {
-  const units = quantities.every((quantity) => quantity === 1) ? null : quantities;
-  const values = [orderIds, saleIds, userIds, units, paymentWindowS, ...others];
+  const isSingle = attempts.every(({ quantity }) => quantity === 1);
+  const values = [
+    attempts.map(({ orderId }) => orderId),
+    attempts.map(({ saleId }) => saleId),
+    attempts.map(({ userId }) => userId),
+    isSingle ? null : attempts.map(({ quantity }) => quantity),
+    paymentWindowS,
+    ...others,
+  ];
   const result = await place<{ placed: readonly string[] | null }>(
     postgres,
-    { ...statement, values },
+    { ...('single' in statement ? statement[isSingle ? 'single' : 'mixed'] : statement), values },
     connect,
     untilMs,
   );
