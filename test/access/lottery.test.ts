@@ -19,7 +19,7 @@ import { limits } from '../../src/config/limits.ts';
 import type { Sale } from '../../src/domain/sale.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { keysOf } from '../../src/store/redis/sale-keys.ts';
-import { call, eventually } from '../support/client.ts';
+import { call, eventually, inGroups } from '../support/client.ts';
 import { AUDIENCE, ISSUER, type Issuer, openIssuer } from '../support/issuer.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -121,10 +121,10 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
       const times = { notBeforeMs: turnMs, expiresMs: turnMs + VALID_MS };
       return { rank, customer, turnMs, ticket: tickets.issue({ saleId: sale.id, customer, ...times }) };
     };
-    const arrivals: Arrival[] = [];
-    while (arrivals.length < count)
-      arrivals.push(...(await Promise.all(Array.from({ length: 20 }, (_, n) => one(arrivals.length + n)))));
-    return arrivals;
+    return inGroups(
+      Array.from({ length: count }, (_, rank) => rank),
+      one,
+    );
   }
 
   /** Buys with each ticket, in the order given. @returns each answer's status */

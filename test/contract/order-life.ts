@@ -68,7 +68,7 @@ export function orderLife(bench: LifeBench): void {
       const deadline = `UPDATE orders SET expires_at = expires_at - interval '5 minutes' WHERE id = $1`;
       await bench.stores.sql.query(deadline, [first.body.orderId]);
       const again = await buy(a, sale.id, 'one');
-      expect(again.status).toBe(201);
+      expect(again.status).toBeLessThan(300);
       expect(again.body.orderId).not.toBe(first.body.orderId);
       // Cancelling and buying again gains no time.
       expect(await deadlineOf(again.body.orderId)).toBe(await deadlineOf(first.body.orderId));

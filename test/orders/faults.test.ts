@@ -12,7 +12,7 @@ import { openScene } from '../support/scene.ts';
 import { OwnRedis } from '../support/servers.ts';
 
 const scene = openScene();
-const { start, sold, untilReserved } = scene;
+const { start, sold } = scene;
 const prefix = (saleId: number) => `stampede:{sale:${saleId}}`;
 
 describe('Redis unreachable', () => {
@@ -81,10 +81,14 @@ describe('Redis losing its memory', () => {
       const early = users(20, 'early');
       let answers: Promise<unknown>[] = [];
       await whileCommitsWait(scene.stores.sql, sale.id, async () => {
-        answers = early.map((user) => attempt(service.url, sale.id, user));
-        await untilReserved(sale.id, 20);
+        answers = early.map((user) => buy(service.url, sale.id, user));
+        // Not all of them: a reservation whose commit waits for too long is released.
+        await eventually(
+          () => scene.stores.redis.zcard(`${prefix(sale.id)}:reservations`),
+          (n) => n >= 5,
+        );
         await scene.stores.redis.flushdb();
-        // An attempt loads the sale again, from a Postgres that does not have the twenty yet.
+        // An attempt loads the sale again, from a Postgres that does not have their orders yet.
         answers.push(buy(service.url, sale.id, 'opener'));
         await eventually(
           () => scene.stores.redis.exists(`${prefix(sale.id)}:buyers`),
@@ -157,7 +161,7 @@ describe('Redis losing its memory', () => {
       copies = Math.max(copies, (await scene.stores.redis.keys(`${prefix(sale.id)}:buyers:*`)).length);
       done = await Promise.race([waiting.then(() => true), sleep(5, false)]);
     }
-    expect((await waiting).every((answer) => answer.status === 201)).toBe(true);
+    expect((await waiting).every((answer) => answer.status < 300)).toBe(true);
     expect(copies).toBeLessThanOrEqual(1);
   });
 });
@@ -169,7 +173,7 @@ describe('segments', () => {
     await few.stop();
     const many = await start({ STRATEGY: 'segmented-lock', SEGMENTS: '100' });
     const answers = await Promise.all(users(80).map((user) => buy(many.url, sale.id, user)));
-    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(40);
+    expect(answers.filter((answer) => answer.status < 300)).toHaveLength(40);
   });
 
   it('can be ten thousand', async () => {
@@ -213,6 +217,6 @@ describe('Postgres slow', () => {
       for (const answer of answers) expect(answer.problem).toBe('busy');
     });
     const answers = await Promise.all(users(10, 'next').map((user) => buy(service.url, sale.id, user)));
-    expect(answers.filter((answer) => answer.status === 201)).toHaveLength(10);
+    expect(answers.filter((answer) => answer.status < 300)).toHaveLength(10);
   });
 });

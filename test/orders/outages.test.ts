@@ -15,6 +15,7 @@ import {
   cancel,
   createSale,
   eventually,
+  inGroups,
   pay,
   users,
 } from '../support/client.ts';
@@ -83,14 +84,15 @@ async function expectSelling(url: string, saleId: number, stock: number, answere
   for (const { answer } of answered) expect([201, 409, 503]).toContain(answer.status);
   for (const { userId, answer } of answered.filter((t) => t.answer.status === 201))
     expect(await ordersOf(saleId, userId)).toEqual([answer.body.orderId]);
-  const repeats = await Promise.all(
-    answered.map(async ({ userId, answer }) => [answer, await buy(url, saleId, userId)] as const),
+  const repeats = await inGroups(
+    answered,
+    async ({ userId, answer }) => [answer, await buy(url, saleId, userId)] as const,
   );
   for (const [first, second] of repeats)
     if (first.status === 201)
       expect(second).toMatchObject({ status: 200, body: { orderId: first.body.orderId, replayed: true } });
   for (let wave = 0; wave < 30 && (await sold(saleId)) < stock; wave++) {
-    await Promise.all(users(stock, `wave-${wave}`).map((user) => buy(url, saleId, user)));
+    await inGroups(users(stock, `wave-${wave}`), (user) => buy(url, saleId, user));
     await sleep(wave === 0 ? 0 : 500);
   }
   expect((await attempt(url, saleId, 'late')).problem).toBe('sold-out');

@@ -34,7 +34,7 @@ it('sells exactly the stock from both', async () => {
   expect(serving()).toHaveLength(2);
   const { id } = await createSale(url, 50);
   const answers = await Promise.all(users(400).map((user) => buy(url, id, user)));
-  expect(answers.filter(({ status }) => status === 201)).toHaveLength(50);
+  expect(answers.filter(({ status }) => status < 300)).toHaveLength(50);
   expect(answers.filter(({ problem }) => problem === 'sold-out')).toHaveLength(350);
   const { rows } = await stores.sql.query('SELECT sold FROM sales WHERE id = $1', [id]);
   expect(rows).toEqual([{ sold: 50 }]);

@@ -89,6 +89,14 @@ export async function buy(
   }
 }
 
+/** Works on items twenty at a time: more would wait for each other on a slow machine, longer than the service lets them. */
+export async function inGroups<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
+  const results: R[] = [];
+  while (results.length < items.length)
+    results.push(...(await Promise.all(items.slice(results.length, results.length + 20).map(work))));
+  return results;
+}
+
 export function cancel(service: string, orderId: unknown): Promise<Answer> {
   return call(`${service}/orders/${orderId}/cancel`, { method: 'POST' });
 }

@@ -28,7 +28,7 @@ async function soldOut(stock: number): Promise<{ saleId: number; orders: Map<str
   const { id } = await createSale(a, stock);
   const buyers = users(stock, `owner-${id}`);
   const placed = await Promise.all(buyers.map((user, i) => buy(i % 2 ? a : b, id, user)));
-  for (const { status } of placed) expect(status).toBe(201);
+  for (const { status } of placed) expect(status).toBeLessThan(300);
   for (const url of [a, b]) {
     await eventually(
       async () => {
