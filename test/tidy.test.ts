@@ -36,10 +36,9 @@ const LAYERS: string[][] = [
   ['generated'],
   ['domain'],
   ['config'],
-  ['concurrency'],
+  ['concurrency', 'locks'],
   ['metrics', 'local'],
   ['store'],
-  ['locks'],
   ['points', 'strategies', 'tasks'],
   ['orders', 'access'],
   ['http'],
@@ -51,7 +50,7 @@ const layerOf = (part: string) => LAYERS.findIndex((layer) => layer.includes(par
 
 /** What the implementations of a family share; every other file of the family's folder is an implementation. */
 const SHARED = [
-  /^src\/locks\/(lock|registry)\.ts$/,
+  /^src\/locks\/(lock|clients|registry)\.ts$/,
   /^src\/locks\/kit\//,
   /^src\/strategies\/(strategy|registry)\.ts$/,
   /^src\/strategies\/kit\//,
@@ -77,6 +76,7 @@ describe('imports', () => {
         expect(layerOf(other), `${part} may not import ${other}`).toBeLessThan(layerOf(part));
     }
     if (part === 'domain') expect(text(file)).not.toMatch(/from '(?!\.)/);
+    if (part === 'locks') for (const imported of importsOf(file)) expect(partOf(imported)).toBe('locks');
   });
 
   it('keep implementations of one interface apart', () => {

@@ -19,8 +19,9 @@ export interface Awards {
 export async function openAwards({ databaseUrl, redisUrl, lock }: Guard): Promise<Awards> {
   const postgres = openPostgres(databaseUrl, () => {});
   const redis = await openRedis(redisUrl, () => {});
-  const none = { redlockUrls: [], zookeeperUrl: null, redisWait: 0, onError: () => {} };
-  const guard = lock && (await locks.get(lock)!.create({ redis, postgres, ...lockTimes, ...none }));
+  const none = { openRedlock: async () => [], zookeeperUrl: null, redisWait: 0, onError: () => {} };
+  const stores = { redis: redis.locks, postgres };
+  const guard = lock && (await locks.get(lock)!.create({ ...stores, ...lockTimes, ...none }));
   const points = ledger(postgres, guard ? { lock: guard, ...lockTimes } : null);
   const racing = ledger(postgres, guard ? { lock: guard, ...lockTimes, lockWaitMs: raceWaitMs } : null);
   /** How many awards each client has added, by its number. */

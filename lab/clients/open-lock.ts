@@ -5,9 +5,11 @@
 import { createRequire } from 'node:module';
 import { Redis } from 'ioredis';
 import { Mutex, RedlockMutex } from 'redis-semaphore';
+import type { RedisClient } from '../../src/locks/clients.ts';
 import { locks } from '../../src/locks/registry.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
+import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { reasonOf } from '../kit/text.ts';
 import { CONTROL } from './lock-cells.ts';
 
@@ -137,10 +139,10 @@ async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<C
   const postgres = urls.databaseUrl === undefined ? null : openPostgres(urls.databaseUrl, () => {});
   const lock = await locks.get(name)!.create({
     // A lock uses only the stores that its description names.
-    redis: redis!,
+    redis: redis?.locks as RedisClient,
     postgres: postgres!,
     lockTtlMs: ttlMs,
-    redlockUrls: urls.redlockUrls ?? [],
+    openRedlock: () => openRedlockServers(urls.redlockUrls ?? [], () => {}),
     zookeeperUrl: urls.zookeeperUrl ?? null,
     redisWait: 0,
     onError: () => {},

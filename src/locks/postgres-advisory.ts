@@ -14,16 +14,9 @@
  * No fencing token. Rejected: pg_current_xact_id() and sequences may repeat after a crash of the server.
  */
 import { randomUUID } from 'node:crypto';
-import type pg from 'pg';
-import { localQueue } from '../concurrency/local-queue.ts';
-import { expectedPostgresFailure } from '../store/failures/postgres.ts';
-import {
-  AdvisorySession,
-  closeSessionPool,
-  openSessionPool,
-  REPLY_MS,
-} from '../store/postgres/advisory-session.ts';
-import type { PostgresStore } from '../store/postgres/pool.ts';
+import { type PostgresClient, RequestError } from './clients.ts';
+import { AdvisorySession, closeSessionPool, openSessionPool, REPLY_MS } from './kit/advisory-session.ts';
+import { localQueue } from './kit/local-queue.ts';
 import { acceptLease } from './kit/poll.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
@@ -48,13 +41,9 @@ const MAX_CONNECTIONS = 16;
 /** Interval between looks for a free connection. */
 const TURN_MS = 20;
 
-/** Opens a dedicated pool with the service's connection settings. */
-export async function create({ postgres }: { readonly postgres: PostgresStore }): Promise<Lock> {
-  return createPostgresAdvisoryLock(postgres.pool.options);
-}
-
-export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
-  const pool = openSessionPool(service, MAX_CONNECTIONS);
+/** Opens a dedicated pool with the settings of the given one. */
+export async function create({ postgres }: { readonly postgres: PostgresClient }): Promise<Lock> {
+  const pool = openSessionPool(postgres.pool, MAX_CONNECTIONS);
 
   async function acquire(
     resource: string,
@@ -93,8 +82,8 @@ export function createPostgresAdvisoryLock(service: pg.PoolOptions): Lock {
     } catch (error) {
       opened?.destroy();
       if (waiter.signal.aborted) return waiter.notAcquired();
-      const failure = expectedPostgresFailure(error);
-      return { kind: 'unavailable', reason: failure.reason };
+      const { reason } = error instanceof RequestError ? error : postgres.explain(error);
+      return { kind: 'unavailable', reason };
     }
   }
 

@@ -12,11 +12,9 @@
  * than they drew their numbers.
  */
 import { randomUUID } from 'node:crypto';
-import type pg from 'pg';
-import { localQueue } from '../concurrency/local-queue.ts';
-import { expectedPostgresFailure } from '../store/failures/postgres.ts';
-import type { PostgresStore } from '../store/postgres/pool.ts';
+import type { PostgresClient } from './clients.ts';
 import { Compensations } from './kit/compensations.ts';
+import { localQueue } from './kit/local-queue.ts';
 import { acceptLease, poll, type Retry } from './kit/poll.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
@@ -47,11 +45,11 @@ const RELEASE = `UPDATE lock_rows SET expires_at = '-infinity'
   WHERE resource = $1 AND owner = $2 AND expires_at > clock_timestamp() RETURNING fence`;
 
 /** Uses the service's pool. A connection is taken for each statement only. */
-export async function create({ postgres }: { readonly postgres: PostgresStore }): Promise<Lock> {
-  return createPostgresRowLock(postgres.pool);
-}
-
-export function createPostgresRowLock(pool: pg.Pool): Lock {
+export async function create({
+  postgres: { pool, explain },
+}: {
+  readonly postgres: PostgresClient;
+}): Promise<Lock> {
   const compensations = new Compensations();
 
   /** @returns the fencing token of the affected row, or null if no row was affected */
@@ -93,7 +91,7 @@ export function createPostgresRowLock(pool: pg.Pool): Lock {
       if (waiter.signal.aborted) compensate(resource, token, ttlMs, acquiring);
       return { kind: 'retry' };
     } catch (error) {
-      const failure = expectedPostgresFailure(error);
+      const failure = explain(error);
       if (failure.kind === 'unknown') compensate(resource, token, ttlMs, acquiring);
       return { kind: 'unavailable', reason: failure.reason };
     }

@@ -8,8 +8,7 @@
  * The commands are probed for, because a fork's version says little: `DELIFEQ` came with Valkey 9.0, `DELEX` with Redis 8.4.
  * Both have `SET IFEQ`. Source: the command references of valkey.io and redis.io.
  */
-import type { Redis } from 'ioredis';
-import type { RedisStore } from '../store/redis/connection.ts';
+import type { RedisClient } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { lockKey, SERVER_CLOCK_FLAW } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription, LockSetupError } from './lock.ts';
@@ -24,10 +23,10 @@ export const description: LockDescription = {
 };
 
 /** @throws LockSetupError if the server lacks the commands; errors of Redis if it cannot be asked */
-export async function create({ redis: { redis } }: { readonly redis: RedisStore }): Promise<Lock> {
+export async function create({ redis }: { readonly redis: RedisClient }): Promise<Lock> {
   const deleteIfEqual = await probe(redis);
   const set = (key: string, token: string, ttlMs: number, ...condition: string[]) =>
-    redis.call('SET', key, token, 'PX', ttlMs, ...condition);
+    redis.send('SET', key, token, 'PX', ttlMs, ...condition);
   return polledLock({
     name: description.name,
     queuesAtServer: false,
@@ -44,11 +43,11 @@ export async function create({ redis: { redis } }: { readonly redis: RedisStore 
 type DeleteIfEqual = (key: string, token: string) => Promise<unknown>;
 
 /** The server's command that deletes a key only if it has a value. */
-async function probe(redis: Redis): Promise<DeleteIfEqual> {
-  const found = (await redis.call('COMMAND', 'INFO', 'DELIFEQ', 'DELEX')) as readonly unknown[];
+async function probe(redis: RedisClient): Promise<DeleteIfEqual> {
+  const found = (await redis.send('COMMAND', 'INFO', 'DELIFEQ', 'DELEX')) as readonly unknown[];
   const [hasDelifeq, hasDelex] = found.map(Boolean);
-  if (hasDelifeq) return (key, token) => redis.call('DELIFEQ', key, token);
-  if (hasDelex) return (key, token) => redis.call('DELEX', key, 'IFEQ', token);
+  if (hasDelifeq) return (key, token) => redis.send('DELIFEQ', key, token);
+  if (hasDelex) return (key, token) => redis.send('DELEX', key, 'IFEQ', token);
   throw new LockSetupError(
     'the server has neither DELIFEQ (Valkey 9.0 or later) nor DELEX (Redis 8.4 or later); LOCK=redis works without them',
   );

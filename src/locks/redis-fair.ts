@@ -8,8 +8,7 @@
  *
  * Acquisitions further back poll less often. An acquisition with `waitMs` 0 takes no place and does not overtake.
  */
-import type { RedisStore } from '../store/redis/connection.ts';
-import { defineScript } from '../store/redis/load-script.ts';
+import type { RedisClient } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, keyOf, lockKey } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
@@ -28,9 +27,9 @@ const PLACE_TTL_MS = 1_000;
 const EXTRA_MS = 4;
 const MAX_EXTRA_MS = 100;
 
-export async function create({ redis: { redis } }: { readonly redis: RedisStore }): Promise<Lock> {
-  const acquire = defineScript<number>(redis, 'lock/fair-acquire', 4);
-  const release = defineScript<number>(redis, 'lock/queued-release', 3);
+export async function create({ redis }: { readonly redis: RedisClient }): Promise<Lock> {
+  const acquire = redis.script<number>('lock/fair-acquire', 4);
+  const release = redis.script<number>('lock/queued-release', 3);
   const scripts = defineTokenScripts(redis);
   return polledLock({
     name: description.name,

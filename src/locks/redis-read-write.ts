@@ -8,8 +8,7 @@
  *
  * The server's clock decides when shares and intents expire. A writer's lease is a key with a token, as in other locks.
  */
-import type { RedisStore } from '../store/redis/connection.ts';
-import { defineScript } from '../store/redis/load-script.ts';
+import type { RedisClient } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, keyOf, lockKey } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
@@ -25,12 +24,12 @@ export const description: LockDescription = {
 /** How long a dead waiting writer blocks readers. A live one polls many times within it. */
 const INTENT_TTL_MS = 1_000;
 
-export async function create({ redis: { redis } }: { readonly redis: RedisStore }): Promise<Lock> {
-  const acquireRead = defineScript<number>(redis, 'lock/read-acquire', 3);
-  const renewRead = defineScript<number>(redis, 'lock/read-renew', 1);
-  const releaseRead = defineScript<number>(redis, 'lock/read-release', 1);
-  const acquireWrite = defineScript<number>(redis, 'lock/write-acquire', 4);
-  const releaseWrite = defineScript<number>(redis, 'lock/queued-release', 2);
+export async function create({ redis }: { readonly redis: RedisClient }): Promise<Lock> {
+  const acquireRead = redis.script<number>('lock/read-acquire', 3);
+  const renewRead = redis.script<number>('lock/read-renew', 1);
+  const releaseRead = redis.script<number>('lock/read-release', 1);
+  const acquireWrite = redis.script<number>('lock/write-acquire', 4);
+  const releaseWrite = redis.script<number>('lock/queued-release', 2);
   const scripts = defineTokenScripts(redis);
   return polledLock({
     name: description.name,

@@ -5,14 +5,12 @@
  *                              └──too few──▶ released at the primary: unavailable
  *
  * `WAIT` blocks its connection, and counts only what that connection wrote, so the lock has a dedicated one: see
- * store/redis/replication.ts.
+ * kit/replication.ts.
  */
-import type { RedisStore } from '../store/redis/connection.ts';
-import { defineScript } from '../store/redis/load-script.ts';
-import { REPLICATION_MS, type Replication, sharedCheck } from '../store/redis/replication.ts';
-import type { RedisServer } from '../store/redis/server.ts';
+import type { RedisClient, RedisServerOfKey } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, lockKey } from './kit/redis.ts';
+import { REPLICATION_MS, type Replication, sharedCheck } from './kit/replication.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
@@ -30,7 +28,7 @@ class TooFewReplicasError extends Error {
 }
 
 interface Context {
-  readonly redis: RedisStore;
+  readonly redis: RedisClient;
   /** Replicas that must have a lease; 0: so many that they are, with the primary, a majority. */
   readonly redisWait?: number;
   readonly onError: (doing: string, error: unknown) => void;
@@ -38,12 +36,12 @@ interface Context {
 
 export async function create({ redis, redisWait = 0, onError }: Context): Promise<Lock> {
   const dedicated = await redis.another((error) => onError('redis-wait-connection', error));
-  const acquire = defineScript<number>(dedicated.redis, 'lock/acquire', 2);
-  const scripts = defineTokenScripts(dedicated.redis);
-  const checks = new WeakMap<RedisServer, Replication>();
+  const acquire = dedicated.script<number>('lock/acquire', 2);
+  const scripts = defineTokenScripts(dedicated);
+  const checks = new WeakMap<RedisServerOfKey, Replication>();
 
   /** Requires acknowledgements that, with the primary, are more than half of the group; at least one. */
-  function newCheck({ redis: primary }: RedisServer): Replication {
+  function newCheck(primary: RedisServerOfKey): Replication {
     return sharedCheck(async () => {
       const online = (await primary.info('replication')).match(/^slave\d+:.*state=online/gm)?.length ?? 0;
       const needed = redisWait > 0 ? redisWait : Math.max(1, Math.floor((online + 1) / 2));

@@ -11,10 +11,9 @@
  * An acquisition that names its owner is granted at once, with the same fencing token, wherever that owner already holds the lock.
  * kit/ambiguous-write.ts resolves requests whose reply was lost.
  */
-import { localQueue, type Turn, unqueued } from '../concurrency/local-queue.ts';
-import { expectedRedisFailure } from '../store/failures/redis.ts';
-import type { RedisStore } from '../store/redis/connection.ts';
+import { failureOf, type RedisClient } from './clients.ts';
 import { Compensations } from './kit/compensations.ts';
+import { localQueue, type Turn, unqueued } from './kit/local-queue.ts';
 import { type Listener, Notifications } from './kit/notifications.ts';
 import { acceptLease } from './kit/poll.ts';
 import { FENCED_CLOCK_FLAW, lockKey } from './kit/redis.ts';
@@ -43,7 +42,7 @@ const SAFETY_POLL_MS = 300;
 const UNNOTIFIED_POLL_MS = 25;
 
 interface Context {
-  readonly redis: RedisStore;
+  readonly redis: RedisClient;
   /** Receives failures of background work. */
   readonly onError?: (doing: string, error: unknown) => void;
 }
@@ -143,7 +142,7 @@ class RedisLock implements Lock {
       if (acquisition !== undefined) await this.#cohort.release(resource, acquisition, unqueued());
       return await this.#attemptUntilHeld(resource, options, waiter, turn, listener);
     } catch (error) {
-      return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
+      return { kind: 'unavailable', reason: failureOf(error).reason };
     }
   }
 }

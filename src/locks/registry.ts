@@ -1,6 +1,5 @@
 /** Every lock by its name in `LOCK`. Only composition roots and contract tests import it. */
-import type { PostgresStore } from '../store/postgres/pool.ts';
-import type { RedisStore } from '../store/redis/connection.ts';
+import type { PostgresClient, RedisClient, RedlockServer } from './clients.ts';
 import type { Lock, LockDescription } from './lock.ts';
 import * as postgresAdvisory from './postgres-advisory.ts';
 import * as postgresRow from './postgres-row.ts';
@@ -20,11 +19,12 @@ import * as zookeeper from './zookeeper.ts';
 
 /** What `create` of any lock may use; which server a lock connects to is `needs` of its description. */
 export interface LockContext {
-  readonly redis: RedisStore;
-  readonly postgres: PostgresStore;
+  readonly redis: RedisClient;
+  readonly postgres: PostgresClient;
   /** Session timeout for locks whose leases share one session, in milliseconds. */
   readonly lockTtlMs: number;
-  readonly redlockUrls: readonly string[];
+  /** Opens the servers of `redlock`. @throws LockSetupError */
+  openRedlock(): Promise<readonly RedlockServer[]>;
   readonly zookeeperUrl: string | null;
   /** Replicas that must have a lease, for LOCK=redis-wait; 0: it decides. */
   readonly redisWait: number;

@@ -14,10 +14,10 @@
  * JavaScript number holds it exactly for the first two million leader elections.
  */
 import { randomUUID } from 'node:crypto';
-import * as queue from '../store/zookeeper/queue.ts';
-import { ZookeeperError, type ZookeeperSession, ZookeeperSessions } from '../store/zookeeper/session.ts';
 import { type LeaseAcquisition, RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
+import * as queue from './kit/zookeeper-queue.ts';
+import { ZookeeperError, type ZookeeperSession, ZookeeperSessions } from './kit/zookeeper-session.ts';
 import {
   type AcquireOptions,
   type AcquireResult,

@@ -6,6 +6,7 @@ import type { Logger } from 'pino';
 import type { Choices, Config } from '../config/env.ts';
 import { StartError } from '../config/errors.ts';
 import { limits } from '../config/limits.ts';
+import type { RedisClient } from '../locks/clients.ts';
 import type { Lock } from '../locks/lock.ts';
 import { type LockContext, locks } from '../locks/registry.ts';
 import { errorLog } from '../metrics/error-log.ts';
@@ -19,6 +20,7 @@ import { type SaleTable, saleTable } from '../store/postgres/sales.ts';
 import { openRedis, type RedisStore } from '../store/redis/connection.ts';
 import { redisEpochs } from '../store/redis/epochs.ts';
 import { commandsFor } from '../store/redis/permissions.ts';
+import { openRedlockServers } from '../store/redis/redlock-servers.ts';
 import { strategies } from '../strategies/registry.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import { reach, type StoreUrls } from './startup.ts';
@@ -145,7 +147,7 @@ async function checkPermissions(redis: RedisStore, url: string, config: Config):
 /** @throws StartError naming the variable when the lock's server is not configured, or cannot be used */
 async function openLock(
   config: Config,
-  { redis, ...parts }: Pick<Core, 'redis' | 'postgres'> & Pick<LockContext, 'onError'>,
+  { redis, postgres, onError }: Pick<Core, 'redis' | 'postgres'> & Pick<LockContext, 'onError'>,
 ): Promise<Lock> {
   const { description, create } = locks.get(config.lock)!;
   const { lockTtlMs, redlockUrls, zookeeperUrl, redisWait } = config;
@@ -154,8 +156,12 @@ async function openLock(
     (description.needs === 'REDLOCK_URLS' && redlockUrls.length === 0) ||
     (description.needs === 'ZOOKEEPER_URL' && zookeeperUrl === null);
   if (isMissing) throw new StartError(`LOCK=${config.lock} needs ${description.needs}: see .env.example.`);
-  const servers = { ...parts, redis: redis! }; // a lock uses the servers that it needs
-  return create({ ...servers, lockTtlMs, redlockUrls, zookeeperUrl, redisWait }).catch((error: Error) => {
+  const context: LockContext = {
+    redis: redis?.locks as RedisClient, // a lock uses the servers that it needs
+    openRedlock: () => openRedlockServers(redlockUrls, onError),
+    ...{ postgres, lockTtlMs, zookeeperUrl, redisWait, onError },
+  };
+  return create(context).catch((error: Error) => {
     const message = `LOCK=${config.lock} cannot start: ${error.message}. Check ${description.needs}.`;
     throw new StartError(message, { cause: error });
   });

@@ -16,7 +16,9 @@ describeInFull('LOCK=redis-cas on a server without its commands', () => {
     const found = (await redis.redis.call('COMMAND', 'INFO', 'DELIFEQ', 'DELEX')) as unknown[];
     try {
       skip(found.some(Boolean), 'the Redis of this machine has them');
-      await expect(create({ redis })).rejects.toThrow(/Valkey 9\.0 or later.*Redis 8\.4 or later/);
+      await expect(create({ redis: redis.locks })).rejects.toThrow(
+        /Valkey 9\.0 or later.*Redis 8\.4 or later/,
+      );
     } finally {
       await redis.close();
     }

@@ -26,10 +26,18 @@ const onRedis = [...locks.values()].filter(
 );
 
 function open(name: string): Promise<Lock[]> {
-  const context = { lockTtlMs: 5_000, redlockUrls: [], zookeeperUrl: null, redisWait: 0, onError: () => {} };
+  const context = {
+    lockTtlMs: 5_000,
+    openRedlock: async () => [],
+    zookeeperUrl: null,
+    redisWait: 0,
+    onError: () => {},
+  };
   // A lock uses only the stores that its description names.
   return Promise.all(
-    stores.map((redis) => locks.get(name)!.create({ ...context, redis, postgres: null as never })),
+    stores.map((redis) =>
+      locks.get(name)!.create({ ...context, redis: redis.locks, postgres: null as never }),
+    ),
   );
 }
 

@@ -14,6 +14,7 @@ import * as readWrite from '../../src/locks/redis-read-write.ts';
 import * as redisWait from '../../src/locks/redis-wait.ts';
 import * as redlock from '../../src/locks/redlock.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { call, eventually } from '../support/client.ts';
 import { openIndependent, openReplicated, redisLocks } from '../support/lock-groups.ts';
 import { OwnRedis } from '../support/servers.ts';
@@ -105,7 +106,7 @@ it('a lock that may no longer send WAIT says so, and does not blame the replicas
   const pair = await openReplicated(redisWait.create);
   onTestFinished(() => pair.close());
   const store = await openRedis(await loggedIn(pair.primary.url), () => {});
-  const lock = await redisWait.create({ redis: store, onError: () => {} });
+  const lock = await redisWait.create({ redis: store.locks, onError: () => {} });
   await servers.at(-1)!.call('ACL', 'SETUSER', user, '-wait');
   const result = await lock.acquire('denied', { ttlMs: 5_000, waitMs: 0 });
   expect(result).toEqual({ kind: 'unavailable', reason: 'redis-noperm' });
@@ -116,10 +117,11 @@ it('a lock that may no longer send WAIT says so, and does not blame the replicas
 it('redlock does not start without a command on a server, and reports one that is denied later', async () => {
   const group = await openIndependent(redlock.create, 3);
   onTestFinished(() => group.close());
-  const redlockUrls = await Promise.all(group.redis.map(({ url }) => loggedIn(url)));
+  const urls = await Promise.all(group.redis.map(({ url }) => loggedIn(url)));
   const admins = servers.slice(-3);
   const reports: unknown[] = [];
-  const create = () => redlock.create({ redlockUrls, onError: (...report) => reports.push(report) });
+  const open = () => openRedlockServers(urls, (...report) => reports.push(report));
+  const create = () => redlock.create({ openRedlock: open });
   await admins[2]!.call('ACL', 'SETUSER', user, '-evalsha');
   await expect(create()).rejects.toThrow('ACL SETUSER with its user and +evalsha');
   await admins[2]!.call('ACL', 'SETUSER', user, '+evalsha');

@@ -47,7 +47,7 @@ async function connect(url: string): Promise<Redis> {
 }
 
 function lockOn(redis: Redis): Promise<Lock> {
-  return create({ redis: storeOn(redis, () => Promise.reject(new Error('not used'))) });
+  return create({ redis: storeOn(redis, () => Promise.reject(new Error('not used'))).locks });
 }
 
 async function hold(lock: Lock, resource: string, ttlMs = TTL_MS): Promise<Lease> {

@@ -24,7 +24,7 @@ async function twoOf({ create }: Pick<typeof redis | typeof redisWait, 'create'>
   const open = async () => {
     const store = await openRedis(sentinels.url, () => {});
     stores.push(store);
-    return create({ redis: store, onError: () => {} });
+    return create({ redis: store.locks, onError: () => {} });
   };
   return [await open(), await open()];
 }

@@ -3,6 +3,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { LeaseLostError } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redlock.ts';
+import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
 import { type GroupProcess, type Independent, openIndependent } from '../support/lock-groups.ts';
 import { commonChecks, held } from './lock-checks.ts';
@@ -111,8 +112,8 @@ describe('the servers of redlock', () => {
 
   it('grant a lease by replies that wait for a busy process', async () => {
     // Without proxies: they run in this busy process.
-    const redlockUrls = fixture.ports.map((port) => `redis://127.0.0.1:${port}`);
-    const lock = await create({ redlockUrls, onError: () => {} });
+    const urls = fixture.ports.map((port) => `redis://127.0.0.1:${port}`);
+    const lock = await create({ openRedlock: () => openRedlockServers(urls, () => {}) });
     const acquiring = lock.acquire('busy', { ttlMs: 10_000, waitMs: 0 });
     // Blocks, once the requests are sent, for longer than a server may take.
     process.nextTick(() => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_000));
@@ -194,9 +195,7 @@ describe('the servers of redlock', () => {
   it('must be at least three different ones', async () => {
     const url = (port: number) => `redis://127.0.0.1:${port}`;
     for (const ports of [[1, 2], [1, 2, 2], []]) {
-      await expect(create({ redlockUrls: ports.map(url), onError: () => {} })).rejects.toThrow(
-        'at least three',
-      );
+      await expect(openRedlockServers(ports.map(url), () => {})).rejects.toThrow('at least three');
     }
   });
 });

@@ -38,7 +38,7 @@ const contextOf = (epochs: RedisEpochs): RedisStrategyContext => ({
   epochs,
   sales: saleTable(postgres),
   orders: orderTable(postgres),
-  lock: createRedisLock({ redis }),
+  lock: createRedisLock({ redis: redis.locks }),
   segments: 2,
   lockTtlMs: 5_000,
   lockWaitMs: 2_000,

@@ -7,9 +7,11 @@ import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type Link, TcpProxy } from '../../lab/proxy.ts';
 import { eagerPrimary, plainRedis, untilReplicated } from '../../lab/servers/redis.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
+import type { RedisClient, RedlockServer } from '../../src/locks/clients.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
+import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { openStoresWithRedis, openTestStores } from './stores.ts';
 import { startZookeeper } from './zookeeper.ts';
 
@@ -107,7 +109,7 @@ async function processOn(
   };
 }
 
-type OnOneRedis = (context: { readonly redis: RedisStore; readonly onError: () => void }) => Promise<Lock>;
+type OnOneRedis = (context: { readonly redis: RedisClient; readonly onError: () => void }) => Promise<Lock>;
 
 const at = (url: string, port: number): string => Object.assign(new URL(url), { port: String(port) }).href;
 
@@ -115,7 +117,7 @@ const at = (url: string, port: number): string => Object.assign(new URL(url), { 
 function processOnRedis(url: string, create: OnOneRedis): Promise<GroupProcess> {
   return processOn([Number(new URL(url).port)], async ([port]) => {
     const redis = await openRedis(at(url, port!), () => {});
-    const lock = await create({ redis, onError: () => {} });
+    const lock = await create({ redis: redis.locks, onError: () => {} });
     return { lock, end: () => redis.close() };
   });
 }
@@ -253,7 +255,7 @@ export interface Independent extends Group {
 }
 
 export async function openIndependent(
-  create: (context: { redlockUrls: readonly string[]; onError: () => void }) => Promise<Lock>,
+  create: (context: { openRedlock(): Promise<readonly RedlockServer[]> }) => Promise<Lock>,
   count = 5,
 ): Promise<Independent> {
   const folder = await newFolder();
@@ -272,8 +274,8 @@ export async function openIndependent(
     redis,
     process: () =>
       processOn(ports, async (own) => {
-        const redlockUrls = own.map((port) => `redis://127.0.0.1:${port}`);
-        return { lock: await create({ redlockUrls, onError: () => {} }) };
+        const urls = own.map((port) => `redis://127.0.0.1:${port}`);
+        return { lock: await create({ openRedlock: () => openRedlockServers(urls, () => {}) }) };
       }),
     async restart(i) {
       redis[i] = await start(i, ports[i]);

@@ -95,7 +95,7 @@ describe('three workers', () => {
 
   it('lock: the same, one claim at a time', async () => {
     const store = await openRedis(stores.redisUrl, () => {});
-    const lock = await createRedisLock({ redis: store });
+    const lock = await createRedisLock({ redis: store.locks });
     await run(({ table }) => underLock(table, lock, { lockTtlMs: 10_000, lockWaitMs: 500 }));
     await lock.close();
     await store.close();

@@ -8,8 +8,7 @@
  *
  * Not covered: a write that the network delivers after its compensation. The lock that it takes expires with its TTL.
  */
-import { expectedRedisFailure } from '../../store/failures/redis.ts';
-import type { RedisStore } from '../../store/redis/connection.ts';
+import { failureOf, type RedisClient } from '../clients.ts';
 import type { Compensations } from './compensations.ts';
 import { defineTokenScripts, lockKey } from './redis.ts';
 
@@ -32,13 +31,13 @@ export async function resolveAmbiguous<T>(request: AmbiguousWrite<T>): Promise<T
   try {
     return await write();
   } catch (error) {
-    if (expectedRedisFailure(error).kind !== 'unknown') throw error; // it did not run
+    if (!failureOf(error).isUnknown) throw error; // it did not run
     const retryUntilMs = performance.now() + RESOLVE_MS;
     while (!compensations.isClosed && performance.now() < retryUntilMs) {
       try {
         return await retry();
       } catch (failure) {
-        expectedRedisFailure(failure);
+        failureOf(failure);
         await compensations.pause(RETRY_MS);
       }
     }
@@ -48,12 +47,12 @@ export async function resolveAmbiguous<T>(request: AmbiguousWrite<T>): Promise<T
 }
 
 /** Prepares `SET key token NX PX ttl` with ambiguous replies resolved. The result says whether the token holds the lock. */
-export function defineResolvedSet({ redis }: RedisStore) {
+export function defineResolvedSet(redis: RedisClient) {
   const { release } = defineTokenScripts(redis);
   return (resource: string, token: string, ttlMs: number, compensations: Compensations): Promise<boolean> => {
     const key = lockKey(resource);
-    const write = async () => (await redis.set(key, token, 'PX', ttlMs, 'NX')) === 'OK';
-    const retry = async () => (await write()) || (await redis.get(key)) === token;
+    const write = async () => (await redis.send('SET', key, token, 'PX', ttlMs, 'NX')) === 'OK';
+    const retry = async () => (await write()) || (await redis.send('GET', key)) === token;
     const compensate = () => release(resource, token);
     return resolveAmbiguous({ write, retry, compensate, ttlMs, compensations });
   };

@@ -8,8 +8,7 @@
  * A message names the lock. `listen` precedes the request, so a message that arrives before `wait` is not missed.
  */
 import { randomUUID } from 'node:crypto';
-import type { Redis } from 'ioredis';
-import type { RedisStore } from '../../store/redis/connection.ts';
+import type { RedisClient, Subscriber } from '../clients.ts';
 import type { Waiter } from './waiting-lock.ts';
 
 /** Longest wait for the first subscription, in milliseconds. Until it succeeds, waiters poll. */
@@ -25,29 +24,28 @@ export interface Listener {
 }
 
 export class Notifications {
-  readonly #redis: RedisStore;
+  readonly #redis: RedisClient;
   readonly #onError: (doing: string, error: unknown) => void;
   readonly #channel = `stampede:notify:${randomUUID()}`;
   readonly #notify = new Map<string, () => void>();
-  #subscriber: Redis | null = null;
+  #subscriber: Subscriber | null = null;
   #subscribing: Promise<void> | null = null;
-  #isSubscribed = false;
   #isClosed = false;
   #retryAtMs = 0;
 
-  constructor(redis: RedisStore, onError: (doing: string, error: unknown) => void) {
+  constructor(redis: RedisClient, onError: (doing: string, error: unknown) => void) {
     this.#redis = redis;
     this.#onError = onError;
   }
 
   /** This process's channel; empty while it cannot receive messages. */
   get channel(): string {
-    return this.#isSubscribed && this.#subscriber?.status === 'ready' ? this.#channel : '';
+    return this.#subscriber?.isReady ? this.#channel : '';
   }
 
   /** Subscribes, within a bounded time. @returns whether the channel can receive messages now */
   async subscribe(waiter: Waiter): Promise<boolean> {
-    if (!this.#isSubscribed && !this.#isClosed && performance.now() > this.#retryAtMs) {
+    if (this.channel === '' && !this.#isClosed && performance.now() > this.#retryAtMs) {
       this.#subscribing ??= this.#connect();
       await waiter.pause(SUBSCRIBE_MS, this.#subscribing);
     }
@@ -80,27 +78,19 @@ export class Notifications {
 
   close(): void {
     this.#isClosed = true;
-    this.#subscriber?.disconnect();
+    this.#subscriber?.close();
   }
 
   async #connect(): Promise<void> {
-    // ioredis's own resubscription leaves an unhandled rejection, fatal to the process, if the new connection fails too.
-    const subscriber = this.#redis.connectionTo(this.#channel, {
-      lazyConnect: true,
-      enableOfflineQueue: true,
-      autoResubscribe: false,
+    const subscriber = this.#redis.subscriber(this.#channel, {
+      message: (lock) => this.#notify.get(lock)?.(),
+      error: (error) => this.#onError('redis-subscriber-connection', error),
     });
-    subscriber.on('ready', () => {
-      if (this.#isSubscribed) subscriber.subscribe(this.#channel).catch(() => subscriber.disconnect(true));
-    });
-    subscriber.on('error', (error) => this.#onError('redis-subscriber-connection', error));
-    subscriber.on('message', (_channel, lock) => this.#notify.get(lock)?.());
     this.#subscriber = subscriber;
     try {
-      await subscriber.subscribe(this.#channel);
-      this.#isSubscribed = true;
+      await subscriber.subscribe();
     } catch (error) {
-      subscriber.disconnect();
+      subscriber.close();
       this.#subscribing = null;
       this.#retryAtMs = performance.now() + RESUBSCRIBE_MS;
       if (!this.#isClosed) this.#onError('redis-subscribe', error);

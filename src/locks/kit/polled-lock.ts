@@ -11,10 +11,10 @@
  * delayed release of one attempt cannot end the next.
  */
 import { randomUUID } from 'node:crypto';
-import { localQueue } from '../../concurrency/local-queue.ts';
-import { expectedRedisFailure } from '../../store/failures/redis.ts';
+import { failureOf } from '../clients.ts';
 import type { AcquireOptions, AcquireResult, Lock } from '../lock.ts';
 import { Compensations } from './compensations.ts';
+import { localQueue } from './local-queue.ts';
 import { acceptLease, poll, type Retry } from './poll.ts';
 import { RenewingLease } from './renewing-lease.ts';
 import { type Waiter, waitingLock } from './waiting-lock.ts';
@@ -72,7 +72,7 @@ export function polledLock(backend: PolledBackend): Lock {
       return await acceptLease(lease, waiter, `${backend.name}-slow`);
     } catch (error) {
       compensate(acquisition);
-      return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
+      return { kind: 'unavailable', reason: failureOf(error).reason };
     }
   }
 

@@ -10,12 +10,11 @@
  * (Dice, Marathe and Shavit, 2012).
  */
 import { randomUUID } from 'node:crypto';
-import type { Turn } from '../../concurrency/local-queue.ts';
-import type { RedisStore } from '../../store/redis/connection.ts';
-import { defineScript } from '../../store/redis/load-script.ts';
+import type { RedisClient } from '../clients.ts';
 import type { AcquireOptions } from '../lock.ts';
 import { resolveAmbiguous } from './ambiguous-write.ts';
 import type { Compensations } from './compensations.ts';
+import type { Turn } from './local-queue.ts';
 import type { Listener, Notifications } from './notifications.ts';
 import { fenceKey, keyOf, lockKey } from './redis.ts';
 import { RenewingLease } from './renewing-lease.ts';
@@ -51,16 +50,16 @@ export class RedisCohort {
   readonly #notifications: Notifications;
   readonly #compensations: Compensations;
 
-  constructor({ redis, isCluster }: RedisStore, notifications: Notifications, compensations: Compensations) {
-    this.#acquire = defineScript<number>(redis, 'lock/reentrant-acquire', 3);
-    this.#renew = defineScript<number>(redis, 'lock/reentrant-renew', 1);
-    const release = defineScript<number>(redis, 'lock/reentrant-release', 2);
-    this.#release = (...given: (string | number)[]) => release(...given, isCluster ? 1 : 0);
+  constructor(redis: RedisClient, notifications: Notifications, compensations: Compensations) {
+    this.#acquire = redis.script<number>('lock/reentrant-acquire', 3);
+    this.#renew = redis.script<number>('lock/reentrant-renew', 1);
+    const release = redis.script<number>('lock/reentrant-release', 2);
+    this.#release = (...given: (string | number)[]) => release(...given, redis.isCluster ? 1 : 0);
     this.#notifications = notifications;
     this.#compensations = compensations;
   }
 
-  /** Makes one attempt, and enqueues `channel` unless it is empty. @throws errors of Redis */
+  /** Makes one attempt, and enqueues `channel` unless it is empty. @throws RequestError */
   async tryAcquire(
     resource: string,
     { ttlMs, owner }: AcquireOptions,

@@ -1,6 +1,5 @@
 /** What the locks on one Redis server share: key names, the scripts of a key that holds a token, and a known flaw. */
-import type { Redis } from 'ioredis';
-import { defineLockScripts } from '../../store/redis/load-script.ts';
+import type { RedisClient } from '../clients.ts';
 
 /**
  * All keys of a resource share one hash tag: the name, or the tag with which it begins, as `{sale:7}:segment:3`. No two resources
@@ -13,11 +12,13 @@ export const lockKey = (resource: string): string => keyOf(resource, 'lock');
 export const fenceKey = (resource: string): string => keyOf(resource, 'fence');
 
 /** Defines renewal and release of a lock key that holds the token of its acquisition. Both return whether the token held it. */
-export function defineTokenScripts(redis: Redis) {
-  const { renew, unlock } = defineLockScripts(redis);
+export function defineTokenScripts(redis: Pick<RedisClient, 'script'>) {
+  const renew = redis.script<number>('lock/renew', 1);
+  const release = redis.script<number>('lock/release', 1);
   return {
-    renew: (resource: string, token: string, ttlMs: number) => renew(lockKey(resource), token, ttlMs),
-    release: (resource: string, token: string) => unlock(lockKey(resource), token),
+    renew: async (resource: string, token: string, ttlMs: number) =>
+      (await renew(lockKey(resource), token, ttlMs)) === 1,
+    release: async (resource: string, token: string) => (await release(lockKey(resource), token)) === 1,
   };
 }
 

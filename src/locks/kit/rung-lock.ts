@@ -1,11 +1,11 @@
 /** The frame of the simple rungs in one Redis: every contender polls, without a local queue. */
-import { expectedRedisFailure } from '../../store/failures/redis.ts';
+import { failureOf } from '../clients.ts';
 import type { Lease, Lock } from '../lock.ts';
 import { Compensations } from './compensations.ts';
 import { acceptLease, poll } from './poll.ts';
 import { waitingLock } from './waiting-lock.ts';
 
-/** Makes one attempt. @returns null if another contender holds the lock @throws errors of Redis */
+/** Makes one attempt. @returns null if another contender holds the lock @throws RequestError */
 export type TryAcquire = (
   resource: string,
   ttlMs: number,
@@ -23,7 +23,7 @@ export function rungLock(name: string, tryAcquire: TryAcquire, onClose: () => vo
           const lease = await tryAcquire(resource, ttlMs, compensations);
           return lease === null ? { kind: 'retry' } : await acceptLease(lease, waiter, 'redis-slow');
         } catch (error) {
-          return { kind: 'unavailable', reason: expectedRedisFailure(error).reason };
+          return { kind: 'unavailable', reason: failureOf(error).reason };
         }
       }),
     async close() {

@@ -7,7 +7,6 @@
  * Each waiter has one signal, which fires with its caller's signal and when the lock closes. (`AbortSignal.any` on the
  * lock's long-lived signal leaks about 60 bytes a call: measured, Node 20.)
  */
-import { type LocalQueue, type Turn, unqueued } from '../../concurrency/local-queue.ts';
 import {
   type AcquireOptions,
   type AcquireResult,
@@ -16,6 +15,7 @@ import {
   MAX_MS,
   MAX_NAME_BYTES,
 } from '../lock.ts';
+import { type LocalQueue, type Turn, unqueued } from './local-queue.ts';
 import { RenewingLease } from './renewing-lease.ts';
 
 export type NotAcquired = Exclude<AcquireResult, { kind: 'held' }>;

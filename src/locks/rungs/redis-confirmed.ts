@@ -1,6 +1,6 @@
 /** The fifth rung: resolves "timed out but succeeded" under the same token, as kit/ambiguous-write.ts describes. */
 import { randomUUID } from 'node:crypto';
-import type { RedisStore } from '../../store/redis/connection.ts';
+import type { RedisClient } from '../clients.ts';
 import { defineResolvedSet } from '../kit/ambiguous-write.ts';
 import { PlainLease } from '../kit/plain-lease.ts';
 import { defineTokenScripts } from '../kit/redis.ts';
@@ -15,9 +15,9 @@ export const description: LockDescription = {
   capabilities: ['expires-after-holder-death', 'release-checks-ownership', 'ambiguous-acquire-resolved'],
 };
 
-export async function create({ redis: store }: { readonly redis: RedisStore }): Promise<Lock> {
-  const scripts = defineTokenScripts(store.redis);
-  const setToken = defineResolvedSet(store);
+export async function create({ redis }: { readonly redis: RedisClient }): Promise<Lock> {
+  const scripts = defineTokenScripts(redis);
+  const setToken = defineResolvedSet(redis);
   return rungLock(description.name, async (resource, ttlMs, compensations) => {
     const token = randomUUID();
     const deadlineMs = performance.now() + ttlMs;

@@ -1,6 +1,6 @@
 /** The third rung: key and expiry in one command. Its release deletes the key, whichever acquisition holds it. */
 import { randomUUID } from 'node:crypto';
-import type { RedisStore } from '../../store/redis/connection.ts';
+import type { RedisClient } from '../clients.ts';
 import { PlainLease } from '../kit/plain-lease.ts';
 import { lockKey } from '../kit/redis.ts';
 import { rungLock } from '../kit/rung-lock.ts';
@@ -14,13 +14,13 @@ export const description: LockDescription = {
   capabilities: ['expires-after-holder-death'],
 };
 
-export async function create({ redis: { redis } }: { readonly redis: RedisStore }): Promise<Lock> {
+export async function create({ redis }: { readonly redis: RedisClient }): Promise<Lock> {
   return rungLock(description.name, async (resource, ttlMs) => {
     const key = lockKey(resource);
     const token = randomUUID();
     const deadlineMs = performance.now() + ttlMs;
-    if ((await redis.set(key, token, 'PX', ttlMs, 'NX')) === null) return null;
-    const release = async () => (await redis.del(key)) === 1;
+    if ((await redis.send('SET', key, token, 'PX', ttlMs, 'NX')) === null) return null;
+    const release = async () => (await redis.send('DEL', key)) === 1;
     return new PlainLease({ resource, token, deadlineMs, release });
   });
 }

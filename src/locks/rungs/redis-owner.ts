@@ -1,6 +1,6 @@
 /** The fourth rung: the key holds its acquisition's token, and a release compares the token before it deletes. */
 import { randomUUID } from 'node:crypto';
-import type { RedisStore } from '../../store/redis/connection.ts';
+import type { RedisClient } from '../clients.ts';
 import { PlainLease } from '../kit/plain-lease.ts';
 import { defineTokenScripts, lockKey } from '../kit/redis.ts';
 import { rungLock } from '../kit/rung-lock.ts';
@@ -14,12 +14,12 @@ export const description: LockDescription = {
   capabilities: ['expires-after-holder-death', 'release-checks-ownership'],
 };
 
-export async function create({ redis: { redis } }: { readonly redis: RedisStore }): Promise<Lock> {
+export async function create({ redis }: { readonly redis: RedisClient }): Promise<Lock> {
   const scripts = defineTokenScripts(redis);
   return rungLock(description.name, async (resource, ttlMs) => {
     const token = randomUUID();
     const deadlineMs = performance.now() + ttlMs;
-    if ((await redis.set(lockKey(resource), token, 'PX', ttlMs, 'NX')) === null) return null;
+    if ((await redis.send('SET', lockKey(resource), token, 'PX', ttlMs, 'NX')) === null) return null;
     const release = () => scripts.release(resource, token);
     return new PlainLease({ resource, token, deadlineMs, release });
   });

@@ -5,7 +5,7 @@
  *                  └──a crash here──▶ held for ever
  */
 import { randomUUID } from 'node:crypto';
-import type { RedisStore } from '../../store/redis/connection.ts';
+import type { RedisClient } from '../clients.ts';
 import { PlainLease } from '../kit/plain-lease.ts';
 import { lockKey } from '../kit/redis.ts';
 import { rungLock } from '../kit/rung-lock.ts';
@@ -19,14 +19,14 @@ export const description: LockDescription = {
   capabilities: ['expires-after-holder-death'],
 };
 
-export async function create({ redis: { redis } }: { readonly redis: RedisStore }): Promise<Lock> {
+export async function create({ redis }: { readonly redis: RedisClient }): Promise<Lock> {
   return rungLock(description.name, async (resource, ttlMs) => {
     const key = lockKey(resource);
     const token = randomUUID();
     const deadlineMs = performance.now() + ttlMs;
-    if ((await redis.setnx(key, token)) === 0) return null;
-    await redis.pexpire(key, ttlMs);
-    const release = async () => (await redis.del(key)) === 1;
+    if ((await redis.send('SETNX', key, token)) === 0) return null;
+    await redis.send('PEXPIRE', key, ttlMs);
+    const release = async () => (await redis.send('DEL', key)) === 1;
     return new PlainLease({ resource, token, deadlineMs, release });
   });
 }

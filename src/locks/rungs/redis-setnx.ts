@@ -3,7 +3,7 @@
  * a dead holder.
  */
 import { randomUUID } from 'node:crypto';
-import type { RedisStore } from '../../store/redis/connection.ts';
+import type { RedisClient } from '../clients.ts';
 import { PlainLease } from '../kit/plain-lease.ts';
 import { lockKey } from '../kit/redis.ts';
 import { rungLock } from '../kit/rung-lock.ts';
@@ -17,12 +17,12 @@ export const description: LockDescription = {
   capabilities: ['held-while-working'],
 };
 
-export async function create({ redis: { redis } }: { readonly redis: RedisStore }): Promise<Lock> {
+export async function create({ redis }: { readonly redis: RedisClient }): Promise<Lock> {
   return rungLock(description.name, async (resource) => {
     const key = lockKey(resource);
     const token = randomUUID();
-    if ((await redis.setnx(key, token)) === 0) return null;
-    const release = async () => (await redis.del(key)) === 1;
+    if ((await redis.send('SETNX', key, token)) === 0) return null;
+    const release = async () => (await redis.send('DEL', key)) === 1;
     return new PlainLease({ resource, token, deadlineMs: Number.POSITIVE_INFINITY, release });
   });
 }

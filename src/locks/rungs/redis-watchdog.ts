@@ -8,7 +8,7 @@
  *    └──release──▶ released
  */
 import { randomUUID } from 'node:crypto';
-import type { RedisStore } from '../../store/redis/connection.ts';
+import type { RedisClient } from '../clients.ts';
 import { defineResolvedSet } from '../kit/ambiguous-write.ts';
 import { PlainLease } from '../kit/plain-lease.ts';
 import { defineTokenScripts } from '../kit/redis.ts';
@@ -33,11 +33,11 @@ export const description: LockDescription = {
 const MAX_HOLD_MS = 600_000;
 
 export async function create(
-  { redis: store }: { readonly redis: RedisStore },
+  { redis }: { readonly redis: RedisClient },
   maxHoldMs = MAX_HOLD_MS,
 ): Promise<Lock> {
-  const scripts = defineTokenScripts(store.redis);
-  const setToken = defineResolvedSet(store);
+  const scripts = defineTokenScripts(redis);
+  const setToken = defineResolvedSet(redis);
   const watchdogs = new Set<NodeJS.Timeout>();
 
   function stop(watchdog: NodeJS.Timeout): void {

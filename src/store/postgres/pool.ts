@@ -9,13 +9,19 @@ import { limits } from '../../config/limits.ts';
 import { parseDatabaseUrl } from '../../config/urls/database.ts';
 import { FailureError } from '../../domain/failure.ts';
 import { PrismaClient } from '../../generated/prisma/client.ts';
-import { classifyPostgresError, isPlanChanged, isReadTimeout, isRowError } from '../failures/postgres.ts';
+import type { PostgresClient } from '../../locks/clients.ts';
+import {
+  classifyPostgresError,
+  expectedPostgresFailure,
+  isPlanChanged,
+  isReadTimeout,
+  isRowError,
+} from '../failures/postgres.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
 import { type PrimaryFinder, primaryFinder } from './primary.ts';
 import { sessionSettings, TIMEOUTS } from './settings.ts';
 
-export interface PostgresStore {
-  readonly pool: pg.Pool;
+export interface PostgresStore extends PostgresClient {
   readonly prisma: PrismaClient;
   readonly clock: StoreClock;
   /** @throws when Postgres does not answer. */
@@ -88,6 +94,7 @@ export function openPostgres(
   });
   return {
     pool,
+    explain: expectedPostgresFailure,
     prisma,
     clock: storeClock(async () => {
       const { rows } = await pool.query<{ ms: number }>(

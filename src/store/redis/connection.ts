@@ -7,10 +7,11 @@
  */
 import type { Redis } from 'ioredis';
 import { type ClusterAddress, parseRedisUrl } from '../../config/urls/redis.ts';
+import type { RedisClient } from '../../locks/clients.ts';
 import { isDenied } from '../failures/redis.ts';
 import { clientOf } from './client.ts';
 import { type ConnectionOptions, redisCluster } from './cluster.ts';
-import { defineLockScripts } from './load-script.ts';
+import { lockClient } from './lock-client.ts';
 import { missingRules, PROBE_KEY } from './permissions.ts';
 import { defineSaleScripts, type SaleScripts } from './sale-scripts.ts';
 import { type RedisServer, redisServer, type StoreServer } from './server.ts';
@@ -22,7 +23,9 @@ export interface RedisStore {
   readonly isCluster: boolean;
   /** Another server may be the primary by now, while this one still serves. */
   readonly hasSentinels: boolean;
-  readonly scripts: SaleScripts & ReturnType<typeof defineLockScripts>;
+  readonly scripts: SaleScripts;
+  /** The same, as the locks use it. */
+  readonly locks: RedisClient;
   /** The server that has a key. @throws FailureError (`not-sent`) when it is not connected */
   serverOf(key: string): RedisServer;
   /** Asks again which server has a key, of the Sentinels, the name service or the cluster. Attempts are busy meanwhile. */
@@ -143,10 +146,13 @@ const noteIn = (denials: Denials) => (reply: Error) => {
 };
 
 function storeWith({ servers, replicas, denials, ...parts }: Parts): RedisStore {
-  const { redis, isCluster, serverOf } = parts;
+  const { redis, isCluster, serverOf, connectionTo } = parts;
+  const close = async () => redis.disconnect();
+  const another = async (onError: (error: Error) => void) => (await parts.another(onError)).locks;
   return {
     ...parts,
-    scripts: { ...defineSaleScripts(redis, serverOf, isCluster), ...defineLockScripts(redis) },
+    locks: lockClient({ redis, isCluster, serverOf, connectionTo, another, close }),
+    scripts: defineSaleScripts(redis, serverOf, isCluster),
     watchReplication: (key) => (replicas === 0 ? ALWAYS : watchReplication(serverOf, key)),
     async ping() {
       const checks = await Promise.allSettled(servers().map(({ check }) => check()));
@@ -162,9 +168,7 @@ function storeWith({ servers, replicas, denials, ...parts }: Parts): RedisStore 
       return denials.isSeen ? [...problems, `the user lacks ${rules.join(' ')}`] : problems;
     },
     missingRules: (commands) => missingRules(servers(), commands),
-    async close() {
-      redis.disconnect();
-    },
+    close,
   };
 }
 

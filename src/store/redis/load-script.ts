@@ -8,11 +8,9 @@
 import { readFileSync } from 'node:fs';
 import type { Redis } from 'ioredis';
 import { trace } from '../../concurrency/trace.ts';
+import type { Call, Reply } from '../../locks/clients.ts';
 
 const folder = new URL('../../../lua/', import.meta.url);
-
-export type Reply = string | number | null | readonly Reply[];
-export type Call<R extends Reply = Reply> = (...keysAndArguments: (string | number)[]) => Promise<R>;
 
 /** The text of a script as Redis gets it. @param name path in lua/ without its extension, such as `sale/reserve` */
 export function scriptText(name: string): string {
@@ -35,15 +33,4 @@ export function defineScript<R extends Reply = Reply>(
   });
   const call = (redis as unknown as Record<string, Call<R>>)[command]!;
   return (...keysAndArguments) => trace({ name }, () => call.apply(redis, keysAndArguments));
-}
-
-/** Defines the scripts of a simple lock on a connection. */
-export function defineLockScripts(redis: Redis) {
-  const renew = defineScript<number>(redis, 'lock/renew', 1);
-  const unlock = defineScript<number>(redis, 'lock/release', 1);
-  return {
-    renew: async (lockKey: string, token: string, ttlMs: number) =>
-      (await renew(lockKey, token, ttlMs)) === 1,
-    unlock: async (lockKey: string, token: string) => (await unlock(lockKey, token)) === 1,
-  };
 }

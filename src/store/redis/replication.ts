@@ -9,37 +9,10 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
+import { REPLICATION_MS, type Replication, sharedCheck } from '../../locks/kit/replication.ts';
 
-/** Healthy replicas acknowledge within a round trip. The connection is blocked until then. */
-export const REPLICATION_MS = 200;
 /** After a failure no attempt waits for that long: attempts must not queue behind a connection that is blocked again and again. */
 const PAUSE_MS = 1_000;
-
-export interface Replication {
-  /**
-   * Whether enough replicas have what the connection wrote, or read, before this call.
-   * @param key on the same server; keys that begin with it may be written
-   * @throws what the check throws
-   */
-  confirm(key: string): Promise<boolean>;
-}
-
-/** @param check whether the replicas have all writes from before its call */
-export function sharedCheck(check: (key: string) => Promise<boolean>): Replication {
-  let running: Promise<unknown> = Promise.resolve();
-  let next: Promise<boolean> | null = null;
-  return {
-    confirm(key) {
-      next ??= running.then(() => {
-        next = null;
-        const checking = check(key);
-        running = checking.catch(() => {});
-        return checking;
-      });
-      return next;
-    },
-  };
-}
 
 /** Confirms once `replicas` of them have acknowledged; see `REDIS_WAIT`. It throws why Redis cannot count them. */
 export function waitingFor(redis: Redis, replicas: number): Replication {

@@ -1,7 +1,8 @@
 /** One server of Redis: the only one or, of a cluster, one of the masters. */
 import type { Redis } from 'ioredis';
+import type { Replication } from '../../locks/kit/replication.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
-import { type Replication, waitingFor } from './replication.ts';
+import { waitingFor } from './replication.ts';
 
 export interface RedisServer {
   /** Distinguishes the servers in this process. */

@@ -214,11 +214,12 @@ function loader(
   mirror: SaleMirror,
 ): (saleId: number) => Promise<Rejection | null> {
   const inProgress = new Map<number, Promise<Rejection | null>>();
+  const release = context.redis.locks.script('lock/release', 1);
 
   async function load(saleId: number): Promise<Rejection | null> {
     const claim = `stampede:{sale:${saleId}}:loading`;
     const token = crypto.randomUUID();
-    const { redis, scripts } = context.redis;
+    const { redis } = context.redis;
     if ((await redis.set(claim, token, 'PX', LOAD_CLAIM_MS, 'NX')) === null) {
       await sleep(LOAD_POLL_MS);
       return null;
@@ -229,7 +230,7 @@ function loader(
       await mirror.load(sale);
       return null;
     } finally {
-      await scripts.unlock(claim, token).catch(() => {}); // it expires by itself
+      await release(claim, token).catch(() => {}); // it expires by itself
     }
   }
 

@@ -35,7 +35,7 @@ async function openSale(sales: SaleTable = saleTable(postgres), ofStrategy = pos
     epochs: redisEpochs(redis, postgres),
     sales,
     orders: orderTable(postgres),
-    lock: createRedisLock({ redis }),
+    lock: createRedisLock({ redis: redis.locks }),
     segments: 0,
     lockTtlMs: 5_000,
     lockWaitMs: 2_000,

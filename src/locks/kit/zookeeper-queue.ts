@@ -8,7 +8,7 @@
  * server would do this for container nodes, but the client library cannot create them.)
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ZookeeperError, type ZookeeperSession } from './session.ts';
+import { ZookeeperError, type ZookeeperSession } from './zookeeper-session.ts';
 
 const ROOT = ['/stampede', '/stampede/locks'];
 const IDLE_MS = 10_000;

@@ -4,25 +4,27 @@
  *   open ──▶ tryLock ──▶ wait ──▶ heartbeat … ──▶ end (COMMIT, ROLLBACK): the connection returns to its pool
  *              └──────────┴────────┴──▶ cancel, destroy: the connection is closed
  *
- * Methods throw errors of Postgres and of the connection, and FailureErrors.
+ * Methods throw errors of Postgres and of the connection, and RequestErrors.
  */
 import { createHash } from 'node:crypto';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
-import { FailureError } from '../../domain/failure.ts';
+import type pg from 'pg';
+import { RequestError } from '../clients.ts';
 
 /** Reply timeout of a statement that never waits for a lock. */
 export const REPLY_MS = 1_500;
 /** Longest orderly shutdown of idle connections. */
 const SHUTDOWN_MS = 300;
 
-/** A pool with the connection settings of `base` but without its statement timeouts, which would end long waits. */
-export function openSessionPool(base: pg.PoolOptions, max: number): pg.Pool {
+/** A pool with the connection settings of another but without its statement timeouts, which would end long waits. */
+export function openSessionPool(other: pg.Pool, max: number): pg.Pool {
+  const base = other.options;
+  const Pool = other.constructor as typeof pg.Pool; // of the caller's pg
   const timeouts = { statement_timeout: false, query_timeout: 0, lock_timeout: 0 } as const;
   // The password is not enumerable in a pool's options.
   const secret = base.password === undefined ? {} : { password: base.password };
-  const pool = new pg.Pool({ ...base, ...secret, ...timeouts, min: 0, max });
+  const pool = new Pool({ ...base, ...secret, ...timeouts, min: 0, max });
   pool.on('error', () => {}); // the pool replaces a lost idle connection
   pool.on('connect', (client) => client.on('error', () => {})); // AdvisorySession handles one in use
   return pool;
@@ -90,14 +92,7 @@ export class AdvisorySession {
     const results = await new Promise<pg.QueryResult | pg.QueryResult[] | null>((resolve, reject) => {
       const timer = setTimeout(() => {
         isLate = true;
-        reject(
-          new FailureError(
-            'postgres',
-            'unknown',
-            'postgres-connection-lost',
-            'Postgres did not answer in time',
-          ),
-        );
+        reject(new RequestError({ kind: 'unknown', reason: 'postgres-connection-lost' }));
       }, timeoutMs);
       reply.finally(() => clearTimeout(timer)).then(resolve, reject);
     });
