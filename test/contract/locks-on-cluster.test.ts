@@ -1,22 +1,23 @@
-/** Every lock that uses one Redis works on a cluster, too, with resources on different masters. */
+/** Every lock that uses one Redis works on a cluster, too, with resources on different masters, and with the client of either library. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type LinkedCluster, openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
 import { type Lock, using } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { held } from '../locks/lock-checks.ts';
+import { asTheService, byIoredis, byNodeRedis, type Connect } from '../support/caller-clients.ts';
 
-const PROCESSES = 3;
+/** Each process has another client. */
+const CONNECTS = [asTheService, byIoredis, byNodeRedis];
 let cluster: LinkedCluster;
-const stores: RedisStore[] = [];
+const clients: Awaited<ReturnType<Connect>>[] = [];
 
 beforeAll(async () => {
   cluster = await openLinkedCluster();
-  for (let n = 0; n < PROCESSES; n++) stores.push(await openRedis(cluster.url, () => {}));
+  for (const connect of CONNECTS) clients.push(await connect(cluster.url));
 });
 afterAll(async () => {
-  await Promise.all(stores.map((store) => store.close()));
+  await Promise.all(clients.map(({ close }) => close()));
   await cluster?.[Symbol.asyncDispose]();
 });
 
@@ -35,9 +36,7 @@ function open(name: string): Promise<Lock[]> {
   };
   // A lock uses only the stores that its description names.
   return Promise.all(
-    stores.map((redis) =>
-      locks.get(name)!.create({ ...context, redis: redis.locks, postgres: null as never }),
-    ),
+    clients.map(({ redis }) => locks.get(name)!.create({ ...context, redis, postgres: null as never })),
   );
 }
 
@@ -59,6 +58,8 @@ it.each(onRedis.map(({ description }) => description.name))('%s excludes on ever
     ),
   );
   await Promise.all(work);
-  expect(resources.map((resource) => counters.get(resource))).toEqual(resources.map(() => 5 * PROCESSES));
+  expect(resources.map((resource) => counters.get(resource))).toEqual(
+    resources.map(() => 5 * CONNECTS.length),
+  );
   await Promise.all(processes.map((lock) => lock.close()));
 });

@@ -5,60 +5,74 @@ import { openSentinels, type Sentinels } from '../../lab/servers/sentinels.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import * as redis from '../../src/locks/redis.ts';
 import * as redisWait from '../../src/locks/redis-wait.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { asTheService, byIoredis, byNodeRedis, type Connect } from '../support/caller-clients.ts';
 import { eventually } from '../support/client.ts';
 import { held } from './lock-checks.ts';
 
 let sentinels: Sentinels;
-const stores: RedisStore[] = [];
+const clients: Awaited<ReturnType<Connect>>[] = [];
 beforeAll(async () => {
   sentinels = await openSentinels({ failoverTimeoutMs: 15_000 });
 });
 afterAll(async () => {
-  await Promise.all(stores.map((store) => store.close()));
+  await Promise.all(clients.map(({ close }) => close()));
   await sentinels?.[Symbol.asyncDispose]();
 });
 
 /** The locks of two processes. */
-async function twoOf({ create }: Pick<typeof redis | typeof redisWait, 'create'>): Promise<[Lock, Lock]> {
+async function twoOf(
+  { create }: Pick<typeof redis | typeof redisWait, 'create'>,
+  connect: Connect,
+): Promise<[Lock, Lock]> {
   const open = async () => {
-    const store = await openRedis(sentinels.url, () => {});
-    stores.push(store);
-    return create({ redis: store.locks, onError: () => {} });
+    const client = await connect(sentinels.url);
+    clients.push(client);
+    return create({ redis: client.redis, onError: () => {} });
   };
   return [await open(), await open()];
 }
 
-it('redis-wait keeps it, and grants none that a failover would lose', async () => {
-  const [a, b] = await twoOf(redisWait);
-  const ttlMs = 60_000; // longer than a failover on a slow machine
-  const lease = await held(a, 'kept', { ttlMs });
-  const old = await sentinels.primary();
-  await old.kill();
-  await sentinels.untilPromoted(old);
-  const promotedMs = performance.now();
-  const promoted = new Redis((await sentinels.primary()).port);
-  await sentinels.restart(old); // the next renewal needs a replica
-  await eventually(
-    async () => {
-      expect(lease.signal.aborted).toBe(false);
-      expect((await b.acquire('kept', { ttlMs, waitMs: 0 })).kind).not.toBe('held');
-      return promoted.pttl('stampede:{kept}:lock');
-    },
-    (leftMs) => leftMs > ttlMs - (performance.now() - promotedMs) + 1_000, // renewed since
-  );
-  promoted.disconnect();
-  await lease.release();
-  await (await held(b, 'kept')).release();
+it.each([
+  ['ioredis', byIoredis],
+  ['node-redis', byNodeRedis],
+  ['the service', asTheService],
+] as const)(
+  'redis-wait with a client of %s keeps it, and grants none that a failover would lose',
+  async (_, connect) => {
+    const [a, b] = await twoOf(redisWait, connect);
+    const ttlMs = 60_000; // longer than a failover on a slow machine
+    const lease = await held(a, 'kept', { ttlMs });
+    const old = await sentinels.primary();
+    await old.kill();
+    await sentinels.untilPromoted(old);
+    const promotedMs = performance.now();
+    const promoted = new Redis((await sentinels.primary()).port);
+    await sentinels.restart(old); // the next renewal needs a replica
+    await eventually(
+      async () => {
+        expect(lease.signal.aborted).toBe(false);
+        expect((await b.acquire('kept', { ttlMs, waitMs: 0 })).kind).not.toBe('held');
+        return promoted.pttl('stampede:{kept}:lock');
+      },
+      (leftMs) => leftMs > ttlMs - (performance.now() - promotedMs) + 1_000, // renewed since
+    );
+    promoted.disconnect();
+    await lease.release();
+    await (await held(b, 'kept')).release();
+    await Promise.all([a.close(), b.close()]);
+  },
+);
 
+it('redis-wait grants none that a replica lacks', async () => {
+  const [a, b] = await twoOf(redisWait, asTheService);
   await sentinels.cutReplication();
-  const result = await a.acquire('not replicated', { ttlMs, waitMs: 0 });
+  const result = await a.acquire('not replicated', { ttlMs: 60_000, waitMs: 0 });
   expect(result).toEqual({ kind: 'unavailable', reason: 'redis-too-few-replicas' });
   await Promise.all([a.close(), b.close()]);
 });
 
 it('redis loses one that the replica lacks, and signals the loss before the lease ends', async () => {
-  const [a, b] = await twoOf(redis);
+  const [a, b] = await twoOf(redis, asTheService);
   await sentinels.cutReplication();
   const ttlMs = 24_000;
   const untilMs = performance.now() + ttlMs;

@@ -14,7 +14,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { homeSegment } from '../../src/domain/segments.ts';
-import { scriptText } from '../../src/store/redis/load-script.ts';
+import { scriptText } from '../../src/locks/adapters/scripts.ts';
 import { type Answer, attempt, buy, createSale, eventually, users } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';

@@ -7,7 +7,7 @@ import { Redis } from 'ioredis';
 import { afterEach, describe, expect, it } from 'vitest';
 import { redisNow, unpublishedOf } from '../../lab/audit/reader.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
-import { scriptText } from '../../src/store/redis/load-script.ts';
+import { scriptText } from '../../src/locks/adapters/scripts.ts';
 import { eventually, users } from '../support/client.ts';
 import { whileCommitsWait } from '../support/nemesis.ts';
 import { OwnRedis } from '../support/servers.ts';

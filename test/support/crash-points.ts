@@ -8,7 +8,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { seededRandom } from '../../lab/kit/random.ts';
-import { scriptText } from '../../src/store/redis/load-script.ts';
+import { scriptText } from '../../src/locks/adapters/scripts.ts';
 import type { Service } from './killable-service.ts';
 
 export interface Moment {

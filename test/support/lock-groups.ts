@@ -10,8 +10,8 @@ import { type RedisServer, startRedisServer } from '../../src/local/redis-server
 import type { RedisClient, RedlockServer } from '../../src/locks/clients.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
-import { openRedis } from '../../src/store/redis/connection.ts';
 import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
+import { asTheService, type Connect } from './caller-clients.ts';
 import { openStoresWithRedis, openTestStores } from './stores.ts';
 import { startZookeeper } from './zookeeper.ts';
 
@@ -71,7 +71,7 @@ export function crashing(group: Group): LockFixture {
 interface Opened {
   readonly lock: Lock;
   /** What to close after the lock. */
-  end?(): Promise<void>;
+  end?(): Promise<unknown>;
 }
 
 /** @param open makes the lock, from the ports of its links */
@@ -114,11 +114,10 @@ type OnOneRedis = (context: { readonly redis: RedisClient; readonly onError: () 
 const at = (url: string, port: number): string => Object.assign(new URL(url), { port: String(port) }).href;
 
 /** @param url of the server, with the processes' credentials */
-function processOnRedis(url: string, create: OnOneRedis): Promise<GroupProcess> {
+function processOnRedis(url: string, create: OnOneRedis, connect = asTheService): Promise<GroupProcess> {
   return processOn([Number(new URL(url).port)], async ([port]) => {
-    const redis = await openRedis(at(url, port!), () => {});
-    const lock = await create({ redis: redis.locks, onError: () => {} });
-    return { lock, end: () => redis.close() };
+    const { redis, close } = await connect(at(url, port!));
+    return { lock: await create({ redis, onError: () => {} }), end: close };
   });
 }
 
@@ -136,6 +135,7 @@ export async function redisLocks(
   create: OnOneRedis,
   program?: string,
   loggedIn: (url: string) => Promise<string> = async (url) => url,
+  connect?: Connect,
 ): Promise<LockFixture> {
   const folder = await newFolder();
   const server = await startRedisServer({ folder, args: plainRedis, ...(program && { program }) });
@@ -147,7 +147,7 @@ export async function redisLocks(
   const group: Group = {
     servers: { redisUrl },
     ports: [server.port],
-    process: () => processOnRedis(redisUrl, create),
+    process: () => processOnRedis(redisUrl, create, connect),
     async close() {
       direct.disconnect();
       await server.kill();

@@ -1,6 +1,7 @@
 /** What the user of Redis may do: a mode whose command is denied would start, and then refuse everyone. */
 import type { Config } from '../../config/env.ts';
-import { isDenied, missingRule } from '../failures/redis.ts';
+import { isDenied } from '../../locks/adapters/redis-errors.ts';
+import { missingRule } from '../failures/redis.ts';
 import type { StoreServer } from './server.ts';
 
 /** Arguments with which a command does nothing but write to, and then delete, one key. Some need no key. */

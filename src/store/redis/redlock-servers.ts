@@ -1,11 +1,13 @@
 /** The independent servers of the lock `redlock`. */
 import { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
+import { requestsOn } from '../../locks/adapters/ioredis.ts';
+import { isDenied } from '../../locks/adapters/redis-errors.ts';
 import type { RedlockServer } from '../../locks/clients.ts';
 import { LockSetupError } from '../../locks/lock.ts';
-import { isDenied } from '../failures/redis.ts';
+import { expectedRedisFailure } from '../failures/redis.ts';
 import { retryMs } from './client.ts';
-import { requestsOn } from './lock-client.ts';
+import { defineScript } from './load-script.ts';
 import { missingRules, OF_A_LOCK, PROBE_KEY } from './permissions.ts';
 
 type OnError = (doing: string, error: unknown, details?: object) => void;
@@ -61,7 +63,11 @@ function clientOf(url: string, onError: OnError): Redis {
 
 function serverOn(redis: Redis): RedlockServer {
   return {
-    ...requestsOn(redis),
+    ...requestsOn({
+      redis,
+      script: (name, numberOfKeys) => defineScript(redis, name, numberOfKeys),
+      explain: expectedRedisFailure,
+    }),
     onReady: (callback) => void redis.on('ready', callback),
     close: async () => redis.disconnect(),
   };

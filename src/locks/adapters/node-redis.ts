@@ -1,0 +1,127 @@
+/**
+ * The client of the locks on node-redis (the package `redis`): a client of one server, of Sentinels or of a cluster.
+ *
+ * It opens connections of the same kind as the given client: commands on that one could wait behind a blocking command, and be queued
+ * while it is not connected, so that they run when their lease has long ended.
+ */
+import { type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
+import { redisFailure } from './redis-errors.ts';
+import { scriptBy } from './scripts.ts';
+
+/** The part of a client that is used. Its types depend on its version and its modules. */
+export interface NodeRedis {
+  readonly isOpen: boolean;
+  // biome-ignore lint/suspicious/noExplicitAny: see above
+  duplicate(overrides?: any): any;
+  // biome-ignore lint/suspicious/noExplicitAny: see above
+  sendCommand(...given: any[]): Promise<unknown>;
+}
+interface Duplicate extends NodeRedis {
+  readonly isReady?: boolean;
+  connect(): Promise<unknown>;
+  destroy(): void;
+  on(event: string, listener: (error: Error) => void): void;
+  subscribe(channel: string, listener: (message: string) => void): Promise<unknown>;
+}
+
+/** How long a command may take before its outcome counts as unknown. */
+const REPLY_MS = 1_500;
+
+/** A lost connection is replaced soon, because the renewal of a lease may be waiting. */
+const socket = {
+  connectTimeout: REPLY_MS,
+  reconnectStrategy: (times: number) => Math.min(25 * 2 ** Math.min(times, 5), 250),
+};
+
+type Kind = 'server' | 'sentinels' | 'cluster';
+
+const kindOf = (client: NodeRedis): Kind => {
+  if ('getSlotMaster' in client) return 'cluster';
+  return 'getSentinelNode' in client || 'getMasterNode' in client ? 'sentinels' : 'server';
+};
+
+function duplicateOf(client: NodeRedis, kind: Kind, onError: (error: Error) => void): Duplicate {
+  const { options } = client as { options?: { socket?: object } };
+  // Options of servers behind Sentinels and in a cluster are private to the client, and would be replaced as a whole.
+  const isAlone = kind === 'server';
+  const duplicate = client.duplicate(
+    isAlone ? { disableOfflineQueue: true, socket: { ...options?.socket, ...socket } } : {},
+  );
+  duplicate.on('error', onError);
+  return duplicate;
+}
+
+/**
+ * @param onError receives errors of connections
+ * @throws what connecting throws
+ */
+export async function fromNodeRedis(given: NodeRedis, onError: (error: Error) => void): Promise<RedisClient> {
+  const kind = kindOf(given);
+  const client = duplicateOf(given, kind, onError);
+  let connections = 0;
+  const lost = () => void connections++;
+  for (const event of ['reconnecting', 'topology-change', 'node-reconnecting', 'node-disconnect'])
+    client.on(event, lost);
+  await client.connect();
+
+  async function send(command: string, ...rest: (string | number)[]): Promise<unknown> {
+    const words = [command, ...rest.map(String)];
+    const key = command.startsWith('EVAL') ? words[3] : words[1];
+    return requested(sent(words, key));
+  }
+  /** @param key decides about the server of a cluster */
+  function sent(words: string[], key: string | undefined): Promise<unknown> {
+    if (kind === 'cluster') return client.sendCommand(key, false, words);
+    return kind === 'sentinels' ? client.sendCommand(false, words) : client.sendCommand(words);
+  }
+  const serverOf = (key: string): RedisServerOfKey => ({
+    get connections() {
+      return connections;
+    },
+    info: async (section) => String(await requested(sent(['INFO', section], key))),
+    wait: async (replicas, ms) => Number(await requested(sent(['WAIT', `${replicas}`, `${ms}`], key))),
+  });
+  const only = serverOf('');
+  return {
+    isCluster: kind === 'cluster',
+    send,
+    script: (name, numberOfKeys) => scriptBy(send, name, numberOfKeys) as never,
+    // Servers of a cluster share no check: each key has its server.
+    serverOf: (key) => (kind === 'cluster' ? serverOf(key) : only),
+    subscriber(channel, { message, error }) {
+      const subscriber = duplicateOf(given, kind, error);
+      let isSubscribed = false;
+      return {
+        get isReady() {
+          return isSubscribed && (subscriber.isReady ?? subscriber.isOpen);
+        },
+        async subscribe() {
+          await requested(subscriber.connect().then(() => subscriber.subscribe(channel, message)));
+          isSubscribed = true;
+        },
+        close: () => subscriber.isOpen && subscriber.destroy(),
+      };
+    },
+    another: (listener) => fromNodeRedis(given, listener),
+    async close() {
+      client.destroy();
+    },
+  };
+}
+
+/** Waits for a reply. @throws RequestError, or the error itself when it is a defect */
+async function requested<T>(request: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error('Command timed out')), REPLY_MS);
+  });
+  try {
+    return await Promise.race([request, late]);
+  } catch (error) {
+    const failure = redisFailure(error);
+    if (failure === null) throw error;
+    throw new RequestError(failure, error);
+  } finally {
+    clearTimeout(timer);
+  }
+}

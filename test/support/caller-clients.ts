@@ -1,0 +1,48 @@
+/** The clients of the locks by a caller's own client, of either library and of any kind, as the package of the locks makes them. */
+import { Cluster, Redis } from 'ioredis';
+import { createClient, createCluster, createSentinel } from 'redis';
+import { parseRedisUrl } from '../../src/config/urls/redis.ts';
+import { fromIoredis } from '../../src/locks/adapters/ioredis.ts';
+import { fromNodeRedis } from '../../src/locks/adapters/node-redis.ts';
+import type { RedisClient } from '../../src/locks/clients.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
+
+/** @param url as REDIS_URL names a server, Sentinels or a cluster */
+export type Connect = (url: string) => Promise<{ readonly redis: RedisClient; close(): Promise<unknown> }>;
+
+export const asTheService: Connect = async (url) => {
+  const store = await openRedis(url, () => {});
+  return { redis: store.locks, close: () => store.close() };
+};
+
+export const byIoredis: Connect = async (url) => {
+  const redis = await fromIoredis(ioredis(url), () => {});
+  return { redis, close: () => redis.close() };
+};
+
+export const byNodeRedis: Connect = async (url) => {
+  const redis = await fromNodeRedis(nodeRedis(url), () => {});
+  return { redis, close: () => redis.close() };
+};
+
+function addressOf(url: string) {
+  const address = parseRedisUrl(url);
+  if (typeof address === 'string') throw new Error(address);
+  return address;
+}
+
+function ioredis(url: string): Redis | Cluster {
+  const address = addressOf(url);
+  if (address.kind === 'server') return new Redis(url, { lazyConnect: true });
+  const hosts = [...address.hosts];
+  if (address.kind === 'cluster') return new Cluster(hosts, { lazyConnect: true });
+  return new Redis({ sentinels: hosts, name: address.service, lazyConnect: true });
+}
+
+function nodeRedis(url: string) {
+  const address = addressOf(url);
+  if (address.kind === 'server') return createClient({ url });
+  const hosts = [...address.hosts];
+  if (address.kind === 'cluster') return createCluster({ rootNodes: hosts.map((socket) => ({ socket })) });
+  return createSentinel({ name: address.service, sentinelRootNodes: hosts });
+}
