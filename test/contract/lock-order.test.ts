@@ -65,12 +65,12 @@ function sellerOf(name: string): Seller {
     const restock = (saleId: number, units: number) => sales.restock(saleId, units);
     return { locksFirst: 'customer', buy, restock, load: async () => {} };
   }
-  const strategy = bench.start({
-    create: (context) => strategies.get(name)!.create(context, null) as Strategy,
-  });
+  const start = () =>
+    bench.start({ create: (context) => strategies.get(name)!.create(context, null) as Strategy });
+  const strategy = start();
   return {
     locksFirst: strategy.locksFirst,
-    buy: (attempt) => strategy.decide(attempt),
+    buy: (attempt) => (strategy.maxBatch > 1 ? start() : strategy).decide(attempt), // likewise
     restock: (saleId, units) => strategy.restock(saleId, units),
     load: async (saleId) => strategy.load?.((await sales.get(saleId))!),
   };
