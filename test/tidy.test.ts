@@ -50,7 +50,7 @@ const layerOf = (part: string) => LAYERS.findIndex((layer) => layer.includes(par
 
 /** What the implementations of a family share; every other file of the family's folder is an implementation. */
 const SHARED = [
-  /^src\/locks\/(lock|clients|registry)\.ts$/,
+  /^src\/locks\/(lock|clients|index|registry)\.ts$/,
   /^src\/locks\/(adapters|kit)\//,
   /^src\/strategies\/(strategy|registry)\.ts$/,
   /^src\/strategies\/kit\//,
@@ -83,7 +83,7 @@ describe('imports', () => {
     const implementations = source.filter(isImplementation);
     expect(implementations.length).toBeGreaterThan(25);
     for (const file of source.filter(
-      (f) => !f.endsWith('/registry.ts') && /^src\/(locks|strategies)\//.test(f),
+      (f) => !/\/(registry|locks\/index)\.ts$/.test(f) && /^src\/(locks|strategies)\//.test(f),
     )) {
       for (const imported of importsOf(file).filter((f) => partOf(f) === partOf(file))) {
         expect(isImplementation(imported), `${file} imports ${imported}`).toBe(false);

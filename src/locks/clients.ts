@@ -21,6 +21,8 @@ export interface RedisClient {
   serverOf(key: string): RedisServerOfKey;
   /** Opens the same again, for the commands of one user. */
   another(onError: (error: Error) => void): Promise<RedisClient>;
+  /** Calls back after each reconnection. */
+  onReady(callback: () => void): void;
   close(): Promise<void>;
 }
 
@@ -46,10 +48,7 @@ export interface RedisServerOfKey {
 }
 
 /** One of the independent servers of `redlock`. */
-export interface RedlockServer extends Pick<RedisClient, 'send' | 'script' | 'close'> {
-  /** Calls back after each reconnection. */
-  onReady(callback: () => void): void;
-}
+export type RedlockServer = Pick<RedisClient, 'send' | 'script' | 'onReady' | 'close'>;
 
 export interface PostgresClient {
   readonly pool: pg.Pool;

@@ -1,16 +1,63 @@
-/** The lock `redis` on a caller's client of either library, as the package of the locks makes it. */
-import { describe } from 'vitest';
-import { create, description } from '../../src/locks/redis.ts';
-import { byIoredis, byNodeRedis } from '../support/caller-clients.ts';
-import { redisLocks } from '../support/lock-groups.ts';
-import { contractParts } from '../support/tier.ts';
+/** The locks of the package, on a caller's client of either library. */
+import { describe, it } from 'vitest';
+import {
+  type CallersRedis,
+  createLockRows,
+  fairLock,
+  postgresAdvisoryLock,
+  postgresRowLock,
+  readWriteLock,
+  redisLock,
+  redlock,
+} from '../../src/locks/index.ts';
+import * as postgresAdvisory from '../../src/locks/postgres-advisory.ts';
+import * as postgresRow from '../../src/locks/postgres-row.ts';
+import * as redis from '../../src/locks/redis.ts';
+import * as redisFair from '../../src/locks/redis-fair.ts';
+import * as redisReadWrite from '../../src/locks/redis-read-write.ts';
+import * as redlockOf from '../../src/locks/redlock.ts';
+import { held } from '../locks/lock-checks.ts';
+import { ioredis, nodeRedis } from '../support/caller-clients.ts';
+import { crashing, openIndependent, postgresLocks, redisLocksBy } from '../support/lock-groups.ts';
+import { openTestStores } from '../support/stores.ts';
+import { contractParts, describeInFull } from '../support/tier.ts';
 import { lockContract } from './lock-suite.ts';
 
 const parts = contractParts('lock-of-caller');
+const LIBRARIES: readonly (readonly [string, (url: string) => CallersRedis])[] = [
+  ['ioredis', ioredis],
+  ['node-redis', nodeRedis],
+];
 
-describe.each([
-  ['ioredis', byIoredis],
-  ['node-redis', byNodeRedis],
-] as const)('on a client of %s', (_, connect) => {
-  lockContract(description, () => redisLocks(create, undefined, undefined, connect), parts);
+describe.each(LIBRARIES)('on a client of %s', (_, clientOf) => {
+  const on = (open: typeof redisLock) => () =>
+    redisLocksBy(async (url) => ({ lock: await open({ redis: clientOf(url) }) }));
+  lockContract(redis.description, on(redisLock), parts);
+
+  describeInFull('in full', () => {
+    lockContract(redisFair.description, on(fairLock), parts);
+    lockContract(redisReadWrite.description, on(readWriteLock), parts);
+    const onMany = async () =>
+      crashing(
+        await openIndependent(async ({ urls }) => redlock({ redis: urls.map((url) => clientOf(url)) })),
+      );
+    lockContract(redlockOf.description, onMany, parts);
+  });
+});
+
+describeInFull("on a caller's pool", () => {
+  const on = (open: typeof postgresRowLock) => () =>
+    postgresLocks(({ postgres: { pool } }) => open({ pool }));
+  lockContract(postgresRow.description, on(postgresRowLock), parts);
+  lockContract(postgresAdvisory.description, on(postgresAdvisoryLock), parts);
+
+  it('makes the table of postgres-row where there is none', async () => {
+    await using stores = await openTestStores();
+    const pool = stores.sql;
+    await pool.query('DROP TABLE lock_rows');
+    for (let times = 0; times < 2; times++) await createLockRows(pool);
+    const lock = await postgresRowLock({ pool });
+    await (await held(lock, 'new')).release();
+    await lock.close();
+  });
 });

@@ -31,7 +31,7 @@ function addressOf(url: string) {
   return address;
 }
 
-function ioredis(url: string): Redis | Cluster {
+export function ioredis(url: string): Redis | Cluster {
   const address = addressOf(url);
   if (address.kind === 'server') return new Redis(url, { lazyConnect: true });
   const hosts = [...address.hosts];
@@ -39,7 +39,7 @@ function ioredis(url: string): Redis | Cluster {
   return new Redis({ sentinels: hosts, name: address.service, lazyConnect: true });
 }
 
-function nodeRedis(url: string) {
+export function nodeRedis(url: string) {
   const address = addressOf(url);
   if (address.kind === 'server') return createClient({ url });
   const hosts = [...address.hosts];

@@ -11,7 +11,7 @@ import type { RedisClient, RedlockServer } from '../../src/locks/clients.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
-import { asTheService, type Connect } from './caller-clients.ts';
+import { asTheService } from './caller-clients.ts';
 import { openStoresWithRedis, openTestStores } from './stores.ts';
 import { startZookeeper } from './zookeeper.ts';
 
@@ -113,29 +113,40 @@ type OnOneRedis = (context: { readonly redis: RedisClient; readonly onError: () 
 
 const at = (url: string, port: number): string => Object.assign(new URL(url), { port: String(port) }).href;
 
-/** @param url of the server, with the processes' credentials */
-function processOnRedis(url: string, create: OnOneRedis, connect = asTheService): Promise<GroupProcess> {
-  return processOn([Number(new URL(url).port)], async ([port]) => {
-    const { redis, close } = await connect(at(url, port!));
+type OpenOn = (url: string) => Promise<Opened>;
+
+const asOfTheService =
+  (create: OnOneRedis): OpenOn =>
+  async (url) => {
+    const { redis, close } = await asTheService(url);
     return { lock: await create({ redis, onError: () => {} }), end: close };
-  });
-}
+  };
+
+/** @param url of the server, with the processes' credentials */
+const processOnRedis = (url: string, open: OpenOn): Promise<GroupProcess> =>
+  processOn([Number(new URL(url).port)], ([port]) => open(at(url, port!)));
 
 export const processOnOne = (port: number, create: OnOneRedis): Promise<GroupProcess> =>
-  processOnRedis(`redis://127.0.0.1:${port}`, create);
+  processOnRedis(`redis://127.0.0.1:${port}`, asOfTheService(create));
 
 const newFolder = () => temporaryFolder('stampede-test-group-');
+
+/** A dedicated redis-server, and locks on a client of the service. See `redisLocksBy`. */
+export const redisLocks = (
+  create: OnOneRedis,
+  program?: string,
+  loggedIn?: (url: string) => Promise<string>,
+): Promise<LockFixture> => redisLocksBy(asOfTheService(create), program, loggedIn);
 
 /**
  * A dedicated redis-server.
  * @param program by default the installed one
  * @param loggedIn turns the server's URL into the one that the processes use; by default the same
  */
-export async function redisLocks(
-  create: OnOneRedis,
+export async function redisLocksBy(
+  open: OpenOn,
   program?: string,
   loggedIn: (url: string) => Promise<string> = async (url) => url,
-  connect?: Connect,
 ): Promise<LockFixture> {
   const folder = await newFolder();
   const server = await startRedisServer({ folder, args: plainRedis, ...(program && { program }) });
@@ -147,7 +158,7 @@ export async function redisLocks(
   const group: Group = {
     servers: { redisUrl },
     ports: [server.port],
-    process: () => processOnRedis(redisUrl, create, connect),
+    process: () => processOnRedis(redisUrl, open),
     async close() {
       direct.disconnect();
       await server.kill();
@@ -254,8 +265,13 @@ export interface Independent extends Group {
   restart(i: number): Promise<void>;
 }
 
+interface RedlockContext {
+  readonly urls: readonly string[];
+  openRedlock(): Promise<readonly RedlockServer[]>;
+}
+
 export async function openIndependent(
-  create: (context: { openRedlock(): Promise<readonly RedlockServer[]> }) => Promise<Lock>,
+  create: (context: RedlockContext) => Promise<Lock>,
   count = 5,
 ): Promise<Independent> {
   const folder = await newFolder();
@@ -275,7 +291,7 @@ export async function openIndependent(
     process: () =>
       processOn(ports, async (own) => {
         const urls = own.map((port) => `redis://127.0.0.1:${port}`);
-        return { lock: await create({ openRedlock: () => openRedlockServers(urls, () => {}) }) };
+        return { lock: await create({ urls, openRedlock: () => openRedlockServers(urls, () => {}) }) };
       }),
     async restart(i) {
       redis[i] = await start(i, ports[i]);

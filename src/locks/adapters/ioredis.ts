@@ -11,7 +11,7 @@ export interface IoredisParts extends Pick<RedisClient, 'isCluster' | 'another' 
 }
 
 interface Requests {
-  readonly redis: Pick<Redis, 'call'>;
+  readonly redis: Pick<Redis, 'call' | 'on'>;
   script(name: string, numberOfKeys: number): Call;
   /** What an error of ioredis means. @throws the error itself when it is a defect */
   explain(error: unknown): ConstructorParameters<typeof RequestError>[0];
@@ -73,11 +73,12 @@ export function onIoredis({ isCluster, another, close, serverOf, connectionTo, .
 }
 
 /** Commands and scripts on one connection, or in a cluster. */
-export function requestsOn(requests: Requests): Pick<RedisClient, 'send' | 'script'> {
+export function requestsOn(requests: Requests): Pick<RedisClient, 'send' | 'script' | 'onReady'> {
   const { redis, script } = requests;
   const failed = failing(requests);
   return {
     send: (command, ...given) => redis.call(command, ...given).catch(failed),
+    onReady: (callback) => void redis.on('ready', callback),
     script(name, numberOfKeys) {
       const call = script(name, numberOfKeys);
       // biome-ignore lint/suspicious/noExplicitAny: the script's author knows its reply

@@ -26,6 +26,8 @@ interface Duplicate extends NodeRedis {
 
 /** How long a command may take before its outcome counts as unknown. */
 const REPLY_MS = 1_500;
+/** How long a first connection may take. */
+const CONNECT_MS = 5_000;
 
 /** A lost connection is replaced soon, because the renewal of a lease may be waiting. */
 const socket = {
@@ -62,7 +64,7 @@ export async function fromNodeRedis(given: NodeRedis, onError: (error: Error) =>
   const lost = () => void connections++;
   for (const event of ['reconnecting', 'topology-change', 'node-reconnecting', 'node-disconnect'])
     client.on(event, lost);
-  await client.connect();
+  await connected(client);
 
   async function send(command: string, ...rest: (string | number)[]): Promise<unknown> {
     const words = [command, ...rest.map(String)];
@@ -96,12 +98,14 @@ export async function fromNodeRedis(given: NodeRedis, onError: (error: Error) =>
           return isSubscribed && (subscriber.isReady ?? subscriber.isOpen);
         },
         async subscribe() {
-          await requested(subscriber.connect().then(() => subscriber.subscribe(channel, message)));
+          await connected(subscriber);
+          await requested(subscriber.subscribe(channel, message));
           isSubscribed = true;
         },
         close: () => subscriber.isOpen && subscriber.destroy(),
       };
     },
+    onReady: (callback) => client.on('ready', callback),
     another: (listener) => fromNodeRedis(given, listener),
     async close() {
       client.destroy();
@@ -109,11 +113,21 @@ export async function fromNodeRedis(given: NodeRedis, onError: (error: Error) =>
   };
 }
 
+/** A client tries for as long as it takes. @throws RequestError after `CONNECT_MS` */
+async function connected(client: Duplicate): Promise<void> {
+  try {
+    await requested(client.connect(), CONNECT_MS);
+  } catch (error) {
+    client.destroy();
+    throw error;
+  }
+}
+
 /** Waits for a reply. @throws RequestError, or the error itself when it is a defect */
-async function requested<T>(request: Promise<T>): Promise<T> {
+async function requested<T>(request: Promise<T>, ms = REPLY_MS): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error('Command timed out')), REPLY_MS);
+    timer = setTimeout(() => reject(new Error('Command timed out')), ms);
   });
   try {
     return await Promise.race([request, late]);

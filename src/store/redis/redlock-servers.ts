@@ -68,7 +68,6 @@ function serverOn(redis: Redis): RedlockServer {
       script: (name, numberOfKeys) => defineScript(redis, name, numberOfKeys),
       explain: expectedRedisFailure,
     }),
-    onReady: (callback) => void redis.on('ready', callback),
     close: async () => redis.disconnect(),
   };
 }

@@ -12,9 +12,8 @@
  *                          └─ not placed ──▶ one read for all of these: rejected, or a repeat
  *                                              └─ a unit is free ──▶ retried with the batch's others
  *
- * A shared batch holds attempts on any sales, so that many sales with few attempts each commit together. It never waits for the row of
- * a sale: it skips those that are locked. Whoever inserts an order has that row, so it waits for no order either. A batch of a sale waits,
- * and delays no other sale; so batches never deadlock.
+ * A shared batch holds attempts on any sales, so that many sales with few attempts each commit together. It skips sales whose rows are
+ * locked, and whoever inserts an order has that row: it waits for neither. A batch of a sale waits, and delays no other sale.
  *
  * A customer's second attempt in a batch hits the unique index, and so does an attempt whose first reply was lost with the
  * connection; the read finds their orders. Only the read can conclude "sold out". A batch that is rejected because of a member
