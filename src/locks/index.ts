@@ -115,7 +115,7 @@ export async function redlock({
 export const postgresRowLock = ({ pool }: { readonly pool: PostgresPool }): Promise<Lock> =>
   postgresRow.create({ postgres: fromPool(pool) });
 
-/** An advisory lock of a transaction, on a connection of its own pool with the given one's settings. No fencing token. */
+/** An advisory lock of a transaction, on a connection of a separate pool with the settings of the given one. No fencing token. */
 export const postgresAdvisoryLock = ({ pool }: { readonly pool: PostgresPool }): Promise<Lock> =>
   postgresAdvisory.create({ postgres: fromPool(pool) });
 

@@ -55,7 +55,7 @@ function duplicateOf(client: NodeRedis, kind: Kind, onError: (error: Error) => v
 
 /**
  * @param onError receives errors of connections
- * @throws what connecting throws
+ * @throws RequestError when it cannot connect
  */
 export async function fromNodeRedis(given: NodeRedis, onError: (error: Error) => void): Promise<RedisClient> {
   const kind = kindOf(given);
@@ -108,7 +108,7 @@ export async function fromNodeRedis(given: NodeRedis, onError: (error: Error) =>
     onReady: (callback) => client.on('ready', callback),
     another: (listener) => fromNodeRedis(given, listener),
     async close() {
-      client.destroy();
+      if (client.isOpen) client.destroy();
     },
   };
 }
@@ -118,7 +118,7 @@ async function connected(client: Duplicate): Promise<void> {
   try {
     await requested(client.connect(), CONNECT_MS);
   } catch (error) {
-    client.destroy();
+    if (client.isOpen) client.destroy();
     throw error;
   }
 }
