@@ -63,6 +63,15 @@ async function fakeService({ stock, deaf = false, plant }: Shop): Promise<Fake> 
   return { ...fake, url };
 }
 
+/** The verdict about the latency: passed, unless this machine was too slow for answers within 900 ms. */
+function latencyVerdict(history: readonly HistoryRecord[]) {
+  const latenciesUs = history.flatMap(({ outcome, invokedUs, completedUs }) =>
+    outcome === 'unknown' ? [] : [completedUs! - invokedUs],
+  );
+  const isFast = Math.max(...latenciesUs) < 900_000;
+  return { name: 'stampede_latency p(99)<1000', passed: isFast || expect.any(Boolean) };
+}
+
 function attack(fake: Fake, load: Partial<K6Load>): ReturnType<typeof runK6> {
   return runK6({
     url: fake.url,
@@ -133,7 +142,7 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     expect(fake.administered).toEqual(['GET /sales/5', 'GET /sales/5']);
     expect(result.thresholds).toContainEqual({ name: 'stampede_unexpected count==0', passed: false });
     expect(result.thresholds).toContainEqual({ name: 'stampede_oversold count==0', passed: true });
-    expect(result.thresholds.map(({ name }) => name)).toContain('stampede_latency p(99)<1000');
+    expect(result.thresholds).toContainEqual(latencyVerdict(result.history));
   });
 
   it('meets its thresholds, and ignores K6_ variables', async () => {
@@ -142,10 +151,10 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
     const fake = await fakeService({ stock: 50 });
     const { history, thresholds } = await attack(fake, { users: users(200) });
     expect(Object.fromEntries(counts(history))).toEqual({ accepted: 50, 'sold-out': 150 });
-    const missed = thresholds.filter(({ passed }) => !passed).map(({ name }) => name);
     expect(thresholds).toHaveLength(3);
-    // A slow machine may miss that one.
-    expect(missed.filter((name) => name !== 'stampede_latency p(99)<1000')).toEqual([]);
+    expect(thresholds).toContainEqual({ name: 'stampede_unexpected count==0', passed: true });
+    expect(thresholds).toContainEqual({ name: 'stampede_oversold count==0', passed: true });
+    expect(thresholds).toContainEqual(latencyVerdict(history));
   });
 
   it('records attempts with a reset or half an answer as unknown', async () => {

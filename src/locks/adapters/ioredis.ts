@@ -1,8 +1,9 @@
 /** The client of the locks on ioredis: on connections of the service, or made from a caller's client of any kind. */
 import type { Cluster, Redis } from 'ioredis';
 import { type Call, type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
-import { redisFailure } from './redis-errors.ts';
+import { explainRedis } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
+import { REPLY_MS, retryMs } from './timing.ts';
 
 export interface IoredisParts extends Pick<RedisClient, 'isCluster' | 'another' | 'close'>, Requests {
   serverOf(key: string): ServerOfKey;
@@ -93,10 +94,6 @@ const failing =
     throw new RequestError(explain(error), error);
   };
 
-/** How long a command may take before its outcome counts as unknown. */
-const REPLY_MS = 1_500;
-/** A lost connection is replaced soon, because the renewal of a lease may be waiting. */
-const retryMs = (times: number) => Math.min(25 * 2 ** Math.min(times, 5), 250);
 /** No command waits for a connection, and none is sent again: it may have run, and its lease may have ended. */
 const OPTIONS = {
   lazyConnect: true,
@@ -156,11 +153,7 @@ export async function fromIoredis(given: Ioredis, onError: (error: Error) => voi
       (isCluster ? masterOf(channel) : client).duplicate({ ...options, retryStrategy: retryMs }),
     script: (name, numberOfKeys) =>
       scriptBy((command, ...rest) => client.call(command, ...rest), name, numberOfKeys),
-    explain(error) {
-      const failure = redisFailure(error);
-      if (failure === null) throw error;
-      return failure;
-    },
+    explain: explainRedis,
     another: (listener) => fromIoredis(given, listener),
     close: async () => client.disconnect(),
   });

@@ -5,8 +5,9 @@
  * while it is not connected, so that they run when their lease has long ended.
  */
 import { type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
-import { redisFailure } from './redis-errors.ts';
+import { explainRedis } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
+import { REPLY_MS, retryMs } from './timing.ts';
 
 /** The part of a client that is used. Its types depend on its version and its modules. */
 export interface NodeRedis {
@@ -24,16 +25,10 @@ interface Duplicate extends NodeRedis {
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>;
 }
 
-/** How long a command may take before its outcome counts as unknown. */
-const REPLY_MS = 1_500;
 /** How long a first connection may take. */
 const CONNECT_MS = 5_000;
 
-/** A lost connection is replaced soon, because the renewal of a lease may be waiting. */
-const socket = {
-  connectTimeout: REPLY_MS,
-  reconnectStrategy: (times: number) => Math.min(25 * 2 ** Math.min(times, 5), 250),
-};
+const socket = { connectTimeout: REPLY_MS, reconnectStrategy: retryMs };
 
 type Kind = 'server' | 'sentinels' | 'cluster';
 
@@ -132,9 +127,7 @@ async function requested<T>(request: Promise<T>, ms = REPLY_MS): Promise<T> {
   try {
     return await Promise.race([request, late]);
   } catch (error) {
-    const failure = redisFailure(error);
-    if (failure === null) throw error;
-    throw new RequestError(failure, error);
+    throw new RequestError(explainRedis(error), error);
   } finally {
     clearTimeout(timer);
   }

@@ -31,5 +31,12 @@ export function redisFailure(error: unknown): RedisFailure | null {
   return null;
 }
 
+/** @returns the failure @throws the error itself when it is a defect */
+export function explainRedis(error: unknown): RedisFailure {
+  const failure = redisFailure(error);
+  if (failure === null) throw error;
+  return failure;
+}
+
 /** Whether the user of Redis may not send a command. */
 export const isDenied = ({ message }: Error) => DENIED.test(message);

@@ -5,10 +5,8 @@
 import { Cluster, Redis, type SentinelConnectionOptions, SentinelConnector } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { ClusterAddress, RedisAddress, SentinelAddress } from '../../config/urls/redis.ts';
+import { retryMs } from '../../locks/adapters/timing.ts';
 import { isReadOnly } from '../failures/redis.ts';
-
-/** A lost connection is retried soon, because the renewal of a lease may be waiting. */
-export const retryMs = (times: number) => Math.min(25 * 2 ** Math.min(times, 5), 250);
 
 /** The options of every connection. @param onReply gets each error that a server replies */
 const connection = (onReply: OnReply) => ({

@@ -10,7 +10,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Cluster, Command, Redis, type RedisOptions } from 'ioredis';
 import type { ClusterAddress } from '../../config/urls/redis.ts';
 import { FailureError } from '../../domain/failure.ts';
-import { clusterOf, nodeOptions, type OnReply, retryMs } from './client.ts';
+import { retryMs } from '../../locks/adapters/timing.ts';
+import { clusterOf, nodeOptions, type OnReply } from './client.ts';
 import { type RedisServer, redisServer, type StoreServer } from './server.ts';
 
 /** Options of a further connection. */

@@ -10,10 +10,9 @@ import { type ClusterAddress, parseRedisUrl } from '../../config/urls/redis.ts';
 import { onIoredis } from '../../locks/adapters/ioredis.ts';
 import { isDenied } from '../../locks/adapters/redis-errors.ts';
 import type { RedisClient } from '../../locks/clients.ts';
-import { expectedRedisFailure } from '../failures/redis.ts';
 import { clientOf } from './client.ts';
 import { type ConnectionOptions, redisCluster } from './cluster.ts';
-import { defineScript } from './load-script.ts';
+import { requestsBy } from './load-script.ts';
 import { missingRules, PROBE_KEY } from './permissions.ts';
 import { defineSaleScripts, type SaleScripts } from './sale-scripts.ts';
 import { type RedisServer, redisServer, type StoreServer } from './server.ts';
@@ -153,11 +152,7 @@ function storeWith({ servers, replicas, denials, ...parts }: Parts): RedisStore 
   const another = async (onError: (error: Error) => void) => (await parts.another(onError)).locks;
   return {
     ...parts,
-    locks: onIoredis({
-      ...{ redis, isCluster, serverOf, connectionTo, another, close },
-      script: (name, numberOfKeys) => defineScript(redis, name, numberOfKeys),
-      explain: expectedRedisFailure,
-    }),
+    locks: onIoredis({ ...requestsBy(redis), isCluster, serverOf, connectionTo, another, close }),
     scripts: defineSaleScripts(redis, serverOf, isCluster),
     watchReplication: (key) => (replicas === 0 ? ALWAYS : watchReplication(serverOf, key)),
     async ping() {

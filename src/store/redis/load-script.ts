@@ -8,6 +8,14 @@ import type { Redis } from 'ioredis';
 import { trace } from '../../concurrency/trace.ts';
 import { scriptText } from '../../locks/adapters/scripts.ts';
 import type { Call, Reply } from '../../locks/clients.ts';
+import { expectedRedisFailure } from '../failures/redis.ts';
+
+/** What the adapter of the locks needs to send commands and scripts on a connection. */
+export const requestsBy = (redis: Redis) => ({
+  redis,
+  script: (name: string, numberOfKeys: number) => defineScript(redis, name, numberOfKeys),
+  explain: expectedRedisFailure,
+});
 
 /** @param numberOfKeys undefined: it is the call's first argument */
 export function defineScript<R extends Reply = Reply>(

@@ -3,11 +3,10 @@ import { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import { requestsOn } from '../../locks/adapters/ioredis.ts';
 import { isDenied } from '../../locks/adapters/redis-errors.ts';
+import { retryMs } from '../../locks/adapters/timing.ts';
 import type { RedlockServer } from '../../locks/clients.ts';
 import { LockSetupError } from '../../locks/lock.ts';
-import { expectedRedisFailure } from '../failures/redis.ts';
-import { retryMs } from './client.ts';
-import { defineScript } from './load-script.ts';
+import { requestsBy } from './load-script.ts';
 import { missingRules, OF_A_LOCK, PROBE_KEY } from './permissions.ts';
 
 type OnError = (doing: string, error: unknown, details?: object) => void;
@@ -63,11 +62,7 @@ function clientOf(url: string, onError: OnError): Redis {
 
 function serverOn(redis: Redis): RedlockServer {
   return {
-    ...requestsOn({
-      redis,
-      script: (name, numberOfKeys) => defineScript(redis, name, numberOfKeys),
-      explain: expectedRedisFailure,
-    }),
+    ...requestsOn(requestsBy(redis)),
     close: async () => redis.disconnect(),
   };
 }
