@@ -208,6 +208,7 @@ const alone: { readonly [Name in keyof Commands]?: (what: What<Name>, client: nu
     clients.set(client, new Client(await openLock(lock, urls, ttlMs)));
   },
   leave,
+  stop: () => process.kill(process.pid, 'SIGSTOP'),
   async guard(what) {
     awards = await openAwards(what);
   },

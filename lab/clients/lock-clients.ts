@@ -1,5 +1,7 @@
 /** A process of lock clients, from its parent's side. The parent can pause it with all its holders, or kill it. */
 import { setMaxListeners } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { eventually } from '../kit/eventually.ts';
 import { type Program, startProgram, type Wait } from '../kit/processes.ts';
 import type { Command, Commands, HolderEvent, Reply, What } from './protocol.ts';
 
@@ -49,6 +51,16 @@ export class LockClients implements AsyncDisposable {
       .finally(() => this.#pending.delete(id));
     if (reply.error !== undefined) throw new Error(reply.error);
     return reply.value as ReturnType<Commands[Name]>;
+  }
+
+  /**
+   * Stops the process as SIGSTOP does, but between two steps of its event loop: never between a holder's check of its lease and the write
+   * after it, where only a fence helps. SIGCONT continues it.
+   */
+  async pause(): Promise<void> {
+    this.send('stop', {}).catch(() => {}); // its reply comes when the process continues
+    const stateOf = async () => (await readFile(`/proc/${this.#program.pid}/stat`, 'utf8')).split(') ')[1]![0];
+    await eventually(stateOf, (state) => state === 'T', REPLY_MS);
   }
 
   signal(name: NodeJS.Signals): void {

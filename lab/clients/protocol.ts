@@ -137,6 +137,8 @@ export interface Commands {
   count(what: { readonly resource: string; readonly times: number; readonly counterUrl: string }): void;
   /** Opens a lock for itself, and needs no client. */
   leave(what: LockToOpen & { readonly resource: string }): Leftovers;
+  /** Stops its own process, with all clients. */
+  stop(what: object): void;
   guard(what: Guard): void;
   award(what: Awarding): AwardCounts;
   end(what: object): void;

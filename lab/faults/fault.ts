@@ -14,7 +14,7 @@ export interface Scene {
   readonly lock: LockCell;
   readonly servers: LabServers;
   /** The process that holds the lock. */
-  readonly holder: { signal(name: 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void };
+  readonly holder: { pause(): Promise<void>; signal(name: 'SIGKILL' | 'SIGCONT'): void };
   /** The connections of A, one proxy for each server. */
   readonly links: readonly TcpProxy[];
   /** The connections of B and C. */

@@ -72,7 +72,7 @@ export const lockFaults: readonly LockFault[] = [
     happens:
       'The holder is stopped for longer than its lease, then continues: garbage collection, a throttled container, a suspended virtual machine.',
     workMs: 3_000,
-    strike: async ({ holder }) => holder.signal('SIGSTOP'),
+    strike: ({ holder }) => holder.pause(),
     lastsMs: 1_800,
     heal: async ({ holder }) => holder.signal('SIGCONT'),
   },
