@@ -39,6 +39,16 @@ export function answers({ history, postgres, active, closed }: Evidence): CheckR
   );
 }
 
+/** What a customer asked and was answered, with times in seconds. */
+function storyOf(own: readonly HistoryRecord[]): string {
+  const at = (us: number | null) => (us === null ? '' : ((us - own[0]!.invokedUs) / 1e6).toFixed(3));
+  const texts = own.map(
+    ({ op, outcome, orderId, invokedUs, completedUs }) =>
+      `${op} ${at(invokedUs)}–${at(completedUs)} ${outcome}${orderId === null ? '' : ` ${orderId}`}`,
+  );
+  return texts.join('; ');
+}
+
 type Found = readonly [Wrong, what: string];
 
 function* ofPurchases(own: readonly HistoryRecord[], orders: readonly OrderRow[]): Generator<Found> {
@@ -53,7 +63,7 @@ function* ofPurchases(own: readonly HistoryRecord[], orders: readonly OrderRow[]
     const refused = denial(order, own, purchases);
     if (refused !== undefined) yield ['denied', `${userId}, order ${id}, ${refused.outcome}`];
     else if (!isExplained(order, own, purchases) && !isDuplicate(order, orders, own))
-      yield ['unexplained', `${userId}, order ${id}`];
+      yield ['unexplained', `${userId}, order ${id}, after ${storyOf(own)}`];
   }
 }
 
