@@ -1,4 +1,4 @@
-/** The compared locks: those of the registry, two libraries, and a control that locks nothing. */
+/** The compared locks: those of the registry, three libraries, and a control that locks nothing. */
 import { readFileSync } from 'node:fs';
 import { suggestion } from '../../src/config/suggest.ts';
 import type { LockDescription } from '../../src/locks/lock.ts';
@@ -49,6 +49,7 @@ function versionOf(dependency: string): string {
 const patient = 'but no waiter gives up';
 const redlock = `${versionOf('redlock')} with its defaults (retries after 100 to 300 ms), ${patient}`;
 const semaphore = `${versionOf('redis-semaphore')} with its defaults (retries after 10 ms), ${patient}`;
+const universal = `${versionOf('redlock-universal')} with its defaults (three retries, after 100 and 200 ms), ${patient}`;
 
 /** Not a lock: it shows that the bench sees two holders when there are two. */
 export const CONTROL = 'none';
@@ -60,6 +61,8 @@ export const everyLock: readonly LockCell[] = [
   cell('redlock-5-quorum', 'redis-five', `${redlock}; five servers`),
   cell('redis-semaphore', 'redis', `Mutex of ${semaphore}; one server`),
   cell('redis-semaphore-quorum', 'redis-five', `RedlockMutex of ${semaphore}; five servers`),
+  cell('redlock-universal', 'redis', `createLock of ${universal}; one server`),
+  cell('redlock-universal-quorum', 'redis-five', `createRedlock of ${universal}; five servers`),
   cell(CONTROL, 'redis', 'locks nothing, and must be seen to admit two holders', true),
 ];
 

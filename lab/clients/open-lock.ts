@@ -5,6 +5,7 @@
 import { createRequire } from 'node:module';
 import { Redis } from 'ioredis';
 import { Mutex, RedlockMutex } from 'redis-semaphore';
+import { createLock, createRedlock, IoredisAdapter } from 'redlock-universal';
 import type { RedisClient } from '../../src/locks/clients.ts';
 import { locks } from '../../src/locks/registry.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
@@ -87,31 +88,17 @@ function acquireOf(name: string, clients: readonly Redis[], ttlMs: number): Clie
     const redlock = new Redlock(clients);
     // redlock counts a lease from the first of its tries on.
     const retryCount = Math.max(1, Math.floor(ttlMs / 2 / redlockPauseMs));
-    return (resource, waitMs, signal) =>
-      new Promise((granted) => {
-        const untilMs = performance.now() + waitMs;
-        let isGranted = false;
-        const work = (lost: AbortSignal) =>
-          new Promise<void>((done) => {
-            if (signal.aborted) return done(); // redlock cannot be cancelled
-            isGranted = true;
-            const release = () => {
-              done();
-              return used;
-            };
-            granted({ release, lost, fencingToken: null });
-          });
-        const ask = (): Promise<void> =>
-          redlock.using([resource], ttlMs, { retryCount }, work).catch((error) => {
-            if (isGranted) return;
-            if (performance.now() < untilMs && !signal.aborted) return ask();
-            granted(refusal('unavailable', reasonOf(error)));
-          });
-        const used = ask();
-        const giveUp = () => granted(refusal('aborted'));
-        signal.addEventListener('abort', giveUp, { once: true });
-        void used.finally(() => signal.removeEventListener('abort', giveUp));
-      });
+    return callingBack((resource, work) => redlock.using([resource], ttlMs, { retryCount }, work));
+  }
+  if (name.startsWith('redlock-universal')) {
+    const adapters = clients.map((client) => new IoredisAdapter(client));
+    const [adapter] = adapters as [IoredisAdapter];
+    return callingBack(async (key, work) => {
+      const options = { key, ttl: ttlMs };
+      const lock =
+        clients.length === 1 ? createLock({ adapter, ...options }) : createRedlock({ adapters, ...options });
+      await lock.using(work);
+    });
   }
   if (name.startsWith('redis-semaphore')) {
     return async (resource, waitMs, signal) => {
@@ -132,6 +119,37 @@ function acquireOf(name: string, clients: readonly Redis[], ttlMs: number): Clie
     await first.ping();
     return { release: () => first.ping(), lost: null, fencingToken: null };
   };
+}
+
+/** A library that runs `work` while it holds the lock, and gives up after some tries. It is called again until the waiter gives up. */
+function callingBack(
+  use: (resource: string, work: (lost: AbortSignal) => Promise<void>) => Promise<void>,
+): ClientLock['acquire'] {
+  return (resource, waitMs, signal) =>
+    new Promise((granted) => {
+      const untilMs = performance.now() + waitMs;
+      let isGranted = false;
+      const work = (lost: AbortSignal) =>
+        new Promise<void>((done) => {
+          if (signal.aborted) return done(); // the call cannot be cancelled
+          isGranted = true;
+          const release = () => {
+            done();
+            return used;
+          };
+          granted({ release, lost, fencingToken: null });
+        });
+      const ask = (): Promise<void> =>
+        use(resource, work).catch((error) => {
+          if (isGranted) return;
+          if (performance.now() < untilMs && !signal.aborted) return ask();
+          granted(refusal('unavailable', reasonOf(error)));
+        });
+      const used = ask();
+      const giveUp = () => granted(refusal('aborted'));
+      signal.addEventListener('abort', giveUp, { once: true });
+      void used.finally(() => signal.removeEventListener('abort', giveUp));
+    });
 }
 
 async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<ClientLock> {

@@ -176,7 +176,7 @@ const sized = (kind: OptionSpec['kind'], min: number, max: number, help: string)
 export const locks: Suite<LocksOptions, LockCell, LockResult> = {
   name: 'locks',
   title:
-    'Compares the locks, and two libraries beside them: throughput, hand-off, cost, fairness and exclusion.',
+    'Compares the locks, and three libraries beside them: throughput, hand-off, cost, fairness and exclusion.',
   help: `There are ${compared.map(({ name }) => name).join(', ')}.
 Every server is started by the bench and ends with it; locks whose servers are not installed are left out.`,
   options: {
