@@ -50,7 +50,7 @@ const layerOf = (part: string) => LAYERS.findIndex((layer) => layer.includes(par
 
 /** What the implementations of a family share; every other file of the family's folder is an implementation. */
 const SHARED = [
-  /^src\/locks\/(lock|clients|index|registry)\.ts$/,
+  /^src\/locks\/(all-of|callers|clients|fencing|hooks|index|lock|reentrant|registry)\.ts$/,
   /^src\/locks\/(adapters|kit)\//,
   /^src\/strategies\/(strategy|registry)\.ts$/,
   /^src\/strategies\/kit\//,

@@ -21,6 +21,7 @@ export const FULL_ONLY = [
   'test/bench/report-page.test.ts',
   'test/bench/round-trips.test.ts',
   'test/bench/suites.test.ts',
+  'test/contract/lock-behind-others.test.ts',
   'test/contract/lock-order.test.ts',
   'test/contract/locks-on-cluster.test.ts',
   'test/contract/redis-acl.test.ts',

@@ -171,7 +171,7 @@ async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<C
       if (result.kind === 'held') {
         const { lease } = result;
         return {
-          release: () => lease.release(),
+          release: async () => (await lease.release()) === 'released',
           get lost() {
             return lease.signal;
           },

@@ -30,6 +30,8 @@ export interface Sentinels extends AsyncDisposable {
   readonly url: string;
   /** The first primary, then its replicas. */
   readonly servers: readonly RedisServer[];
+  /** The ports that clients learn, of the same servers. */
+  readonly ports: readonly number[];
   /** The server that the Sentinels call the primary now. */
   primary(): Promise<RedisServer>;
   /** A client of the primary. The caller disconnects it. */
@@ -100,6 +102,7 @@ export async function openSentinels(options: SentinelOptions = {}): Promise<Sent
   return {
     url: `redis+sentinel://${ports.map((port) => `127.0.0.1:${port}`).join(',')}/${SERVICE}`,
     servers,
+    ports: links.map(({ port }) => port),
     primary,
     async client() {
       const client = new Redis((await primary()).port);

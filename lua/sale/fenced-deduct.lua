@@ -24,6 +24,7 @@ local userId, orderId = ARGV[1], ARGV[2]
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'paused')
 if state[1] ~= ARGV[4] then return {'not-loaded'} end
 --#include clock
+--#include admits
 local isShort = state[2] == '1'
 for i = 6, #ARGV, 3 do
   local free = redis.call('HGET', KEYS[2], ARGV[i])
@@ -32,12 +33,7 @@ for i = 6, #ARGV, 3 do
 end
 if nowMs >= tonumber(ARGV[5]) then return {'late'} end
 for i = 6, #ARGV, 3 do
-  local fence = tonumber(ARGV[i + 2])
-  if fence > 0 then
-    local field = 'fence:' .. ARGV[3] .. ':' .. ARGV[i]
-    if fence < tonumber(redis.call('HGET', KEYS[1], field) or '0') then return {'fenced'} end
-    redis.call('HSET', KEYS[1], field, fence)
-  end
+  if not admits(KEYS[1], 'fence:' .. ARGV[3] .. ':' .. ARGV[i], ARGV[i + 2]) then return {'fenced'} end
 end
 local held = redis.call('HGET', KEYS[3], userId)
 if held then

@@ -14,11 +14,7 @@
 local state = redis.call('HMGET', KEYS[1], 'startsMs', 'endsMs', 'epoch', 'paused', 'maxPerOrder')
 local units = redis.call('HGET', KEYS[2], ARGV[1])
 if not units or state[3] ~= ARGV[4] then return {'not-loaded'} end
-local fence = tonumber(ARGV[2])
-if fence > 0 then
-  local field = 'fence:' .. ARGV[3] .. ':' .. ARGV[1]
-  if fence < tonumber(redis.call('HGET', KEYS[1], field) or '0') then return {'fenced'} end
-  redis.call('HSET', KEYS[1], field, ARGV[2])
-end
+--#include admits
+if not admits(KEYS[1], 'fence:' .. ARGV[3] .. ':' .. ARGV[1], ARGV[2]) then return {'fenced'} end
 -- Without a limit, an earlier version has loaded the sale: orders of one unit only.
 return {'loaded', units, state[1], state[2], state[4] or '', state[5] or '1'}

@@ -2,10 +2,12 @@
  * The package `@stampede/locks`: the locks of this folder on a caller's own clients. Each function connects, and rejects when it cannot;
  * the lock's `close` ends what it opened, never the given client. No client is imported but that of ZooKeeper, when it is used.
  */
-import { fromIoredis, type Ioredis } from './adapters/ioredis.ts';
-import { fromNodeRedis, type NodeRedis } from './adapters/node-redis.ts';
-import { fromPool, type PostgresPool } from './adapters/pg.ts';
+import { fromIoredis } from './adapters/ioredis.ts';
+import { fromNodeRedis } from './adapters/node-redis.ts';
+import * as pg from './adapters/pg.ts';
+import type { CallersRedis, PostgresPool } from './callers.ts';
 import type { RedisClient } from './clients.ts';
+import { type LockHooks, observed } from './hooks.ts';
 import { type Lock, LockSetupError } from './lock.ts';
 import * as postgresAdvisory from './postgres-advisory.ts';
 import * as postgresRow from './postgres-row.ts';
@@ -16,44 +18,45 @@ import * as redisReadWrite from './redis-read-write.ts';
 import * as redisWait from './redis-wait.ts';
 import * as redlockOf from './redlock.ts';
 
-export { createLockRows } from './adapters/pg.ts';
+export { acquireAll, type LeaseOfAll, usingAll } from './all-of.ts';
+export type { CallersRedis, Ioredis, NodeRedis, PostgresPool } from './callers.ts';
+export type { LockHooks } from './hooks.ts';
 export {
   type AcquireOptions,
   type AcquireResult,
+  type Done,
   type Lease,
   LeaseLostError,
   type Lock,
   LockSetupError,
+  type NotAcquired,
+  type ReleaseResult,
   using,
 } from './lock.ts';
-
-export interface LockHooks {
-  /** Receives failures of background work, which no caller waits for. `doing` is an operation's name in kebab case. */
-  onError?(doing: string, error: unknown): void;
-}
-
-/** A client of ioredis or of node-redis: of one server, of Sentinels or of a cluster. It need not be connected. */
-export type CallersRedis = Ioredis | NodeRedis;
+export { reentrant, type Using } from './reentrant.ts';
 
 export interface OnRedis extends LockHooks {
   readonly redis: CallersRedis;
 }
 
-const ignore = () => {};
+export interface OnPostgres extends LockHooks {
+  readonly pool: PostgresPool;
+}
 
-async function clientOf(
-  given: CallersRedis,
-  onError: NonNullable<LockHooks['onError']>,
-): Promise<RedisClient> {
+type OnError = NonNullable<LockHooks['onError']>;
+const ignore: OnError = () => {};
+
+async function clientOf(given: CallersRedis, onError: OnError): Promise<RedisClient> {
   const report = (error: Error) => onError('redis-connection', error);
   return 'status' in given ? fromIoredis(given, report) : fromNodeRedis(given, report);
 }
 
-/** A lock that also closes what was opened for it. */
-function owning(lock: Lock, opened: readonly Pick<RedisClient, 'close'>[]): Lock {
+/** A lock that also closes what was opened for it, and reports to the hooks. */
+function owning(lock: Lock, opened: readonly Pick<RedisClient, 'close'>[], hooks: LockHooks): Lock {
+  const reporting = observed(lock, hooks);
   return {
     name: lock.name,
-    acquire: (resource, options) => lock.acquire(resource, options),
+    acquire: (resource, options) => reporting.acquire(resource, options),
     async close() {
       await lock.close();
       for (const client of opened) await client.close();
@@ -61,15 +64,13 @@ function owning(lock: Lock, opened: readonly Pick<RedisClient, 'close'>[]): Lock
   };
 }
 
-type OnClient = (context: {
-  redis: RedisClient;
-  onError: NonNullable<LockHooks['onError']>;
-}) => Promise<Lock>;
+type OnClient = (context: { redis: RedisClient; onError: OnError }) => Promise<Lock>;
 
-async function onRedis({ redis: given, onError = ignore }: OnRedis, create: OnClient): Promise<Lock> {
+async function onRedis({ redis: given, ...hooks }: OnRedis, create: OnClient): Promise<Lock> {
+  const { onError = ignore } = hooks;
   const client = await clientOf(given, onError);
   try {
-    return owning(await create({ redis: client, onError }), [client]);
+    return owning(await create({ redis: client, onError }), [client], hooks);
   } catch (error) {
     await client.close();
     throw error;
@@ -101,23 +102,27 @@ export const redisWaitLock = ({
 /** A majority of at least three independent servers. @throws LockSetupError */
 export async function redlock({
   redis: given,
-  onError = ignore,
+  ...hooks
 }: LockHooks & { readonly redis: readonly CallersRedis[] }): Promise<Lock> {
   if (given.length < 3) throw new LockSetupError('redlock needs at least three independent servers');
-  const opened = await Promise.allSettled(given.map((one) => clientOf(one, onError)));
+  const opened = await Promise.allSettled(given.map((one) => clientOf(one, hooks.onError ?? ignore)));
   const servers = opened.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
-  if (servers.length === given.length) return redlockOf.create({ openRedlock: async () => servers });
+  if (servers.length === given.length)
+    return observed(await redlockOf.create({ openRedlock: async () => servers }), hooks);
   for (const server of servers) await server.close();
   throw new LockSetupError(`${given.length - servers.length} of the ${given.length} servers are unreachable`);
 }
 
 /** A row in Postgres with the database's clock and a growing fence. Its table: `createLockRows`. */
-export const postgresRowLock = ({ pool }: { readonly pool: PostgresPool }): Promise<Lock> =>
-  postgresRow.create({ postgres: fromPool(pool) });
+export const postgresRowLock = async ({ pool, ...hooks }: OnPostgres): Promise<Lock> =>
+  observed(await postgresRow.create({ postgres: pg.fromPool(pool) }), hooks);
+
+/** Creates the table of `postgresRowLock` if there is none. @throws what Postgres answers */
+export const createLockRows = (pool: PostgresPool): Promise<void> => pg.createLockRows(pool);
 
 /** An advisory lock of a transaction, on a connection of a separate pool with the settings of the given one. No fencing token. */
-export const postgresAdvisoryLock = ({ pool }: { readonly pool: PostgresPool }): Promise<Lock> =>
-  postgresAdvisory.create({ postgres: fromPool(pool) });
+export const postgresAdvisoryLock = async ({ pool, ...hooks }: OnPostgres): Promise<Lock> =>
+  observed(await postgresAdvisory.create({ postgres: pg.fromPool(pool) }), hooks);
 
 /**
  * Ephemeral nodes in ZooKeeper: a fair queue that a majority of its servers keeps. It needs the package `node-zookeeper-client`.
@@ -128,10 +133,8 @@ export const postgresAdvisoryLock = ({ pool }: { readonly pool: PostgresPool }):
 export async function zookeeperLock({
   servers,
   sessionMs = 10_000,
-}: {
-  readonly servers: string;
-  readonly sessionMs?: number;
-}): Promise<Lock> {
+  ...hooks
+}: LockHooks & { readonly servers: string; readonly sessionMs?: number }): Promise<Lock> {
   const { create } = await import('./zookeeper.ts');
-  return create({ zookeeperUrl: servers, lockTtlMs: sessionMs });
+  return observed(await create({ zookeeperUrl: servers, lockTtlMs: sessionMs }), hooks);
 }

@@ -19,7 +19,7 @@ export type AcquireResult =
   | { readonly kind: 'contended' }
   /** The lock's server did not reply, or rejected the request. Nothing is held, or only until the TTL expires. */
   | { readonly kind: 'unavailable'; readonly reason: string }
-  /** The caller's signal fired during the wait. */
+  /** The caller's signal fired during the wait. What a request already on its way acquires is released in the background. */
   | { readonly kind: 'aborted' }
   /** The arguments are outside their bounds (`MAX_NAME_BYTES`, `MAX_MS`); nothing was sent. */
   | { readonly kind: 'invalid'; readonly reason: string };
@@ -31,6 +31,9 @@ export type AcquireResult =
 export const MAX_NAME_BYTES = 512;
 /** Longest lease and wait, milliseconds: a timer takes no more. */
 export const MAX_MS = 2 ** 31 - 1;
+
+/** How a lease ended. After `unknown` the server did not say: the lock is freed in the background, or expires with its TTL. */
+export type ReleaseResult = 'released' | 'lost' | 'unknown';
 
 /** Values outside their bounds make `acquire` return `invalid`. */
 export interface AcquireOptions {
@@ -59,8 +62,11 @@ export interface Lease extends AsyncDisposable {
   readonly signal: AbortSignal;
   /** The lease is certainly held until then, on `performance.now()`'s clock. Each renewal moves it. */
   readonly deadlineMs: number;
-  /** Frees the lock. Never throws. @returns whether the lease was still held */
-  release(): Promise<boolean>;
+  /**
+   * Frees the lock. Never throws, and resolves within a few seconds, however silent the server is. A further call has no effect and the
+   * same result.
+   */
+  release(): Promise<ReleaseResult>;
 }
 
 export interface Lock {
@@ -129,18 +135,39 @@ export class LockSetupError extends Error {
   readonly code = 'ERR_STAMPEDE_LOCK_SETUP';
 }
 
-/** Runs `work` under a lease and releases it afterwards. An error of `work` is rethrown unchanged. */
+/**
+ * Runs `work` under a lease and releases it afterwards. An error of `work` is rethrown unchanged.
+ * @returns in `ended` whether the lease was held to the end: only then no other holder can have entered before `work` was done
+ */
 export async function using<T>(
   lock: Lock,
   resource: string,
   options: AcquireOptions,
   work: (lease: Lease) => Promise<T>,
-): Promise<{ readonly kind: 'done'; readonly value: T } | Exclude<AcquireResult, { kind: 'held' }>> {
+): Promise<Done<T> | NotAcquired> {
   const result = await lock.acquire(resource, options);
-  if (result.kind !== 'held') return result;
+  return result.kind === 'held' ? whileHeld(result.lease, work) : result;
+}
+
+export type NotAcquired = Exclude<AcquireResult, { kind: 'held' }>;
+
+export interface Done<T> {
+  readonly kind: 'done';
+  readonly value: T;
+  readonly ended: ReleaseResult;
+}
+
+/** Runs `work`, and releases the lease afterwards, also when `work` throws. */
+export async function whileHeld<T, L extends Pick<Lease, 'release'>>(
+  lease: L,
+  work: (lease: L) => Promise<T>,
+): Promise<Done<T>> {
+  let value: T;
   try {
-    return { kind: 'done', value: await work(result.lease) };
-  } finally {
-    await result.lease.release();
+    value = await work(lease);
+  } catch (error) {
+    await lease.release();
+    throw error;
   }
+  return { kind: 'done', value, ended: await lease.release() };
 }

@@ -10,7 +10,7 @@
  * repeated after a reconnection, for as long as the key can live. The algorithm's validity (TTL − elapsed − drift) is the
  * lease's deadline, which kit/renewing-lease.ts counts from before each request.
  */
-import type { RedlockServer } from './clients.ts';
+import { type RedlockServer, RequestError } from './clients.ts';
 import { type Acquisition, polledLock } from './kit/polled-lock.ts';
 import { requestQuorum } from './kit/quorum.ts';
 import { defineTokenScripts, lockKey } from './kit/redis.ts';
@@ -24,6 +24,7 @@ export const description: LockDescription = {
   capabilities: [...LEASE_CAPABILITIES, 'survives-failover'],
 };
 
+const NO_QUORUM = 'redlock-no-quorum';
 /** Longest reply of one server: milliseconds, and a share of the lease. The smaller one applies. */
 const NODE_MS = 200;
 const NODE_SHARE = 0.1;
@@ -46,10 +47,14 @@ export async function create({ openRedlock }: Context): Promise<Lock> {
   const request = (ttlMs: number, send: (node: Node) => Promise<boolean>) =>
     requestQuorum(nodes, quorum, Math.min(NODE_MS, ttlMs * NODE_SHARE), send);
 
-  async function release({ resource, token, options: { ttlMs } }: Acquisition): Promise<boolean> {
-    const { granted } = await request(ttlMs, (node) => node.release(resource, token, ttlMs));
+  /** @returns whether a majority granted it @throws if too few servers replied to know */
+  function majority({ granted, denied }: Awaited<ReturnType<typeof request>>): boolean {
+    if (granted < quorum && denied <= nodes.length - quorum)
+      throw new RequestError({ kind: 'unknown', reason: NO_QUORUM });
     return granted >= quorum;
   }
+  const release = ({ resource, token, options: { ttlMs } }: Acquisition) =>
+    request(ttlMs, (node) => node.release(resource, token, ttlMs));
 
   return polledLock({
     name: description.name,
@@ -63,16 +68,14 @@ export async function create({ openRedlock }: Context): Promise<Lock> {
       );
       if (granted >= quorum) return { kind: 'held', fencingToken: null };
       await release(acquisition);
-      if (granted + denied < quorum) return { kind: 'unavailable', reason: 'redlock-no-quorum' };
+      if (granted + denied < quorum) return { kind: 'unavailable', reason: NO_QUORUM };
       // A split vote ends when one contender retries while the others pause: random, and longer than an attempt.
       return { kind: 'retry', extraMs: Math.random() * 4 * (performance.now() - requestedAtMs) };
     },
     async renew({ resource, token, options: { ttlMs } }) {
-      const { granted, denied } = await request(ttlMs, (node) => node.renew(resource, token, ttlMs));
-      if (granted < quorum && denied <= nodes.length - quorum) throw new Error('too few servers replied');
-      return granted >= quorum;
+      return majority(await request(ttlMs, (node) => node.renew(resource, token, ttlMs)));
     },
-    release,
+    release: async (acquisition) => majority(await release(acquisition)),
     close() {
       for (const server of servers) void server.close();
     },

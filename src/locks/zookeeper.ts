@@ -135,7 +135,7 @@ function leaseOf(
   let isReleased = false;
   const release = () => {
     isReleased = true;
-    return queue.removeSoon(zk, path);
+    return queue.removeOwn(zk, path);
   };
   const lease = new RenewingLease({ renew: () => queue.isQueued(zk, path), release }, acquisition);
   const lose = () => lease.lose('the session ended');

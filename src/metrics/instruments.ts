@@ -13,6 +13,10 @@ export interface Instruments {
   readonly transitions: Counter<'to'>;
   /** Units by which Redis was repaired to match Postgres; the direction `surplus` would have oversold without the CHECK. */
   readonly driftUnits: Counter<'direction'>;
+  /** How long acquisitions of LOCK waited, by result. */
+  readonly lockWaitSeconds: Histogram<'lock' | 'result'>;
+  /** Leases of LOCK by how they ended: see `ReleaseResult`. */
+  readonly leasesEnded: Counter<'lock' | 'ended'>;
   /** Duration of attempts at tasks by result. */
   readonly taskSeconds: Histogram<'kind' | 'result'>;
   /** Abandoned tasks by the state in which they were left. */
@@ -70,6 +74,7 @@ export function createInstruments(): Instruments {
       labelNames: ['direction'],
       registers,
     }),
+    ...lockInstruments(registers),
     ...taskInstruments(registers),
     ...accessInstruments(registers),
     rowsDeleted: new Counter({
@@ -129,6 +134,24 @@ function accessInstruments(registers: Registry[]) {
       name: 'stampede_admin_acts_total',
       help: 'Administrative requests that change something, by route',
       labelNames: ['route'],
+      registers,
+    }),
+  };
+}
+
+function lockInstruments(registers: Registry[]) {
+  return {
+    lockWaitSeconds: new Histogram({
+      name: 'stampede_lock_wait_seconds',
+      help: 'Duration of acquisitions of LOCK, by lock and result (held, contended, unavailable, aborted, invalid)',
+      labelNames: ['lock', 'result'],
+      buckets: [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5],
+      registers,
+    }),
+    leasesEnded: new Counter({
+      name: 'stampede_lock_leases_ended_total',
+      help: 'Leases of LOCK by how they ended: released, lost before the release, or unknown (the release had no answer)',
+      labelNames: ['lock', 'ended'],
       registers,
     }),
   };

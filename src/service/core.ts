@@ -7,6 +7,7 @@ import type { Choices, Config } from '../config/env.ts';
 import { StartError } from '../config/errors.ts';
 import { limits } from '../config/limits.ts';
 import type { RedisClient } from '../locks/clients.ts';
+import { observed } from '../locks/hooks.ts';
 import type { Lock } from '../locks/lock.ts';
 import { type LockContext, locks } from '../locks/registry.ts';
 import { errorLog } from '../metrics/error-log.ts';
@@ -114,7 +115,11 @@ export async function openCore(
     closers.add(() => redis.close());
     await checkPermissions(redis, redisUrl!, config);
   }
-  const lock = await openLock(config, { redis, postgres, onError });
+  const lock = observed(await openLock(config, { redis, postgres, onError }), {
+    onAcquire: ({ lock, kind, waitedMs }) =>
+      instruments.lockWaitSeconds.observe({ lock, result: kind }, waitedMs / 1_000),
+    onEnd: ({ lock, ended }) => instruments.leasesEnded.inc({ lock, ended }),
+  });
   closers.add(() => lock.close());
   const sales = saleTable(postgres);
   const orders = orderTable(postgres);

@@ -14,6 +14,7 @@ export function divergences(harness: Harness, description: LockDescription): voi
   lostReplies(harness, description);
   longWork(harness, description);
   silence(harness, description);
+  silentRelease(harness);
 }
 
 function deadHolder({ process, resource }: Harness, { capabilities }: LockDescription): void {
@@ -40,11 +41,11 @@ function lateHolder(harness: Harness, { capabilities }: LockDescription): void {
     a.link.set('pass');
     await sleep(300); // time for a new connection
     if (checksOwnership) {
-      expect(await late.release()).toBe(false);
+      expect(await late.release()).toBe('lost');
       expect(await kindOf(c, r)).toBe('contended');
-      expect(await next.release()).toBe(true);
+      expect(await next.release()).toBe('released');
     } else {
-      expect(await late.release()).toBe(true);
+      expect(await late.release()).toBe('released');
       expect(await kindOf(c, r, { ttlMs: 10_000 })).toBe('held');
       expect(next.signal.aborted).toBe(false); // two holders, and neither knows
     }
@@ -90,7 +91,7 @@ function lostReplies({ process, resource }: Harness, { capabilities }: LockDescr
       }
       if (result.kind === 'held') {
         expect(await kindOf(b, r)).toBe('contended');
-        expect(await result.lease.release()).toBe(true);
+        expect(await result.lease.release()).toBe('released');
       }
       expect(await kindOf(b, r, { waitMs: 3_000 })).toBe('held');
     },
@@ -109,7 +110,7 @@ function longWork({ process, resource }: Harness, { capabilities }: LockDescript
         expect(await kindOf(b, r, { waitMs: EXPIRED_MS })).toBe('contended');
         expect(lease.signal.aborted).toBe(false);
         expect(lease.deadlineMs).toBeGreaterThan(performance.now());
-        expect(await lease.release()).toBe(true);
+        expect(await lease.release()).toBe('released');
         expect(await kindOf(b, r, { waitMs: 1_000 })).toBe('held');
       } else {
         const next = await hold(b, r, { waitMs: 10_000 });
@@ -118,6 +119,15 @@ function longWork({ process, resource }: Harness, { capabilities }: LockDescript
       }
     },
   );
+}
+
+function silentRelease({ process, resource }: Harness): void {
+  it('ends the release, and says that its outcome is unknown, while its server is silent', async () => {
+    const a = await process();
+    const lease = await hold(a, resource(), { ttlMs: 600_000 });
+    a.link.set('black-hole');
+    expect(await lease.release()).toBe('unknown');
+  });
 }
 
 function silence({ process, resource }: Harness, { capabilities }: LockDescription): void {

@@ -1,4 +1,4 @@
-/** The locks of the package, on a caller's client of either library. */
+/** The locks of the package, on a caller's client of either library and on a caller's pool: servers that clients reach directly. */
 import { describe, it } from 'vitest';
 import {
   type CallersRedis,

@@ -96,9 +96,9 @@ export function commonChecks(open: () => Promise<Group>): void {
     const late = await held(a.lock, 'late');
     await Promise.all(servers.map((server) => server.del('stampede:{late}:lock')));
     const next = await held(b.lock, 'late');
-    expect(await late.release()).toBe(false);
+    expect(await late.release()).toBe('lost');
     expect((await a.lock.acquire('late', { ttlMs: 1_000, waitMs: 0 })).kind).toBe('contended');
-    expect(await next.release()).toBe(true);
+    expect(await next.release()).toBe('released');
   });
 
   it('renews a lease beyond its TTL', async () => {
@@ -112,7 +112,7 @@ export function commonChecks(open: () => Promise<Group>): void {
     );
     expect(lease.signal.aborted).toBe(false);
     expect((await b.lock.acquire('long', { ttlMs, waitMs: 0 })).kind).toBe('contended');
-    expect(await lease.release()).toBe(true);
+    expect(await lease.release()).toBe('released');
     await expectKeys('long', []);
   });
 
@@ -125,8 +125,8 @@ export function commonChecks(open: () => Promise<Group>): void {
     const nextMs = performance.now();
     expect(loss.lostMs).toBeLessThan(nextMs);
     expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
-    expect(await lease.release()).toBe(false);
-    expect(await next.release()).toBe(true);
+    expect(await lease.release()).toBe('lost');
+    expect(await next.release()).toBe('released');
     await own.close();
   });
 
@@ -155,7 +155,7 @@ export function commonChecks(open: () => Promise<Group>): void {
     await expectKeys('closing', []);
     expect((await keysOf('closing-2')).length).toBeLessThanOrEqual(before.length);
     expect((await own.lock.acquire('closing', { ttlMs: 1_000, waitMs: 0 })).kind).toBe('unavailable');
-    expect(await lease.release()).toBe(false);
+    expect(await lease.release()).toBe('released'); // by `close`
     await own.close();
     await stranger.release();
     await expectKeys('closing-2', []);

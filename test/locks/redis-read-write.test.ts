@@ -42,16 +42,16 @@ describe('readers and writers', () => {
     const readers = [await read(a, 'share'), await read(a, 'share'), await read(b, 'share')];
     expect(await ask(c, 'share', 'write')).toBe('contended');
     expect(await ask(c, 'share', 'read')).toBe('held');
-    expect(await readers[0]!.release()).toBe(true);
-    expect(await readers[1]!.release()).toBe(true);
+    expect(await readers[0]!.release()).toBe('released');
+    expect(await readers[1]!.release()).toBe('released');
     expect(await ask(c, 'share', 'write')).toBe('contended');
-    expect(await readers[2]!.release()).toBe(true);
+    expect(await readers[2]!.release()).toBe('released');
     const writer = await held(c, 'share', { mode: 'write' });
     expect(writer.fencingToken).toBeGreaterThan(0);
     expect(readers[0]!.fencingToken).toBeNull();
     expect(await ask(a, 'share', 'read')).toBe('contended');
     expect(await ask(a, 'share', 'write')).toBe('contended');
-    expect(await writer.release()).toBe(true);
+    expect(await writer.release()).toBe('released');
     expect(await ask(a, 'share', 'read')).toBe('held');
     expect(await redis.redis.keys('stampede:{share}:*')).toEqual(['stampede:{share}:fence']);
   });
@@ -70,7 +70,7 @@ describe('readers and writers', () => {
       await sleep(5);
       if (mode === 'write') writers--;
       else readers--;
-      expect(await lease.release()).toBe(true);
+      expect(await lease.release()).toBe('released');
     });
     await Promise.all(work);
     expect(most).toBeGreaterThan(1);
@@ -118,12 +118,12 @@ describe('readers and writers', () => {
     expect(living.signal.aborted).toBe(false);
     expect(await redis.redis.zcard('stampede:{shares}:readers')).toBe(1);
     const releasedMs = performance.now();
-    expect(await living.release()).toBe(true);
+    expect(await living.release()).toBe('released');
     const [writer, wroteMs]: readonly [Lease, number] = await writing;
     expect(loss.lostMs).toBeLessThan(wroteMs);
     expect(wroteMs).toBeGreaterThan(releasedMs);
-    expect(await dead.release()).toBe(false);
-    expect(await writer.release()).toBe(true);
+    expect(await dead.release()).toBe('lost');
+    expect(await writer.release()).toBe('released');
     await dying.close();
   });
 
@@ -132,6 +132,6 @@ describe('readers and writers', () => {
     await redis.redis.del('stampede:{taken}:readers');
     await sleep(350);
     expect(lease.signal.aborted).toBe(true);
-    expect(await lease.release()).toBe(false);
+    expect(await lease.release()).toBe('lost');
   });
 });

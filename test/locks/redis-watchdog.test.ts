@@ -15,7 +15,7 @@ it('renews at once when a lost reply took most of the lease', async () => {
   a.link.set('pass');
   const lease = await acquired;
   expect((await b.lock.acquire('late', { ttlMs, waitMs: ttlMs })).kind).toBe('contended');
-  expect(await lease.release()).toBe(true);
+  expect(await lease.release()).toBe('released');
   for (const process of [a, b]) await process.close();
   await group.close();
 });

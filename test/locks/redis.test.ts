@@ -142,7 +142,7 @@ describe('waiting', () => {
     const channels = () => server.pubsub('CHANNELS', 'stampede:notify:*');
     await expect.poll(async () => ((await channels()) as string[]).length).toBe(1);
     await lease.release();
-    expect(await (await next).release()).toBe(true);
+    expect(await (await next).release()).toBe('released');
     expect(await server.exists(waitersOf('dead'))).toBe(0);
   });
 
@@ -185,12 +185,12 @@ describe('owners', () => {
     expect(await server.pttl(lockOf('mine'))).toBeGreaterThan(10_000); // the shorter TTL shortens nothing
     expect([here.fencingToken, there.fencingToken]).toEqual([outer.fencingToken, outer.fencingToken]);
     expect((await b!.lock.acquire('mine', { ttlMs: 500, waitMs: 0, owner: 'you' })).kind).toBe('contended');
-    expect(await outer.release()).toBe(true);
-    expect(await outer.release()).toBe(false);
+    expect(await outer.release()).toBe('released');
+    expect(await outer.release()).toBe('released'); // without an effect on the others
     expect((await b!.lock.acquire('mine', { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');
-    expect(await here.release()).toBe(true);
+    expect(await here.release()).toBe('released');
     expect((await a!.lock.acquire('mine', { ttlMs: 500, waitMs: 0, owner: 'you' })).kind).toBe('contended');
-    expect(await there.release()).toBe(true);
+    expect(await there.release()).toBe('released');
     expect((await held(a!.lock, 'mine')).fencingToken).toBeGreaterThan(outer.fencingToken!);
   });
 
@@ -230,8 +230,8 @@ describe('the keys in Redis', () => {
     await server.flushall();
     const after = await held(b!.lock, 'emptied');
     expect(after.fencingToken).toBeGreaterThan(before.fencingToken!);
-    expect(await before.release()).toBe(false);
-    expect(await after.release()).toBe(true);
+    expect(await before.release()).toBe('lost');
+    expect(await after.release()).toBe('released');
   });
 
   it('count as held if a lock of another kind wrote them', async () => {
@@ -274,8 +274,8 @@ describe('a lease', () => {
     a!.link.set('black-hole');
     const next = await held(b!.lock, 'silent', { ttlMs: 5_000, waitMs: 5_000 });
     expect(lease.signal.aborted).toBe(true);
-    expect(await lease.release()).toBe(false);
+    expect(await lease.release()).toBe('lost');
     expect((await waits).kind).not.toBe('held');
-    expect(await next.release()).toBe(true);
+    expect(await next.release()).toBe('released');
   });
 });

@@ -56,7 +56,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     const signal = AbortSignal.timeout(200);
     expect((await b.lock.acquire('a/b ü', { ttlMs: 1, waitMs: 9_000, signal })).kind).toBe('aborted');
     await eventually(ephemerals, (count) => count === 1, 1_000);
-    expect(await lease.release()).toBe(true);
+    expect(await lease.release()).toBe('released');
     await Promise.all(opened.splice(0).map((close) => close()));
     expect((await nodes()) - before).toBeLessThanOrEqual(2); // /stampede/locks
   });
@@ -92,7 +92,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
       expect(loss.lostMs).toBeLessThan(nextMs);
       expect(next.fencingToken).toBeGreaterThan(lease.fencingToken!);
       a.link.set('pass');
-      expect(await lease.release()).toBe(false);
+      expect(await lease.release()).toBe('lost');
       await next.release();
       await eventually(
         async () => (await a.lock.acquire(mode, { ttlMs: 1, waitMs: 0 })).kind,
@@ -107,7 +107,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     a.link.cut();
     await sleep(4_500);
     expect(lease.signal.aborted).toBe(false);
-    expect(await lease.release()).toBe(true);
+    expect(await lease.release()).toBe('released');
   });
 
   it('switches to another server when its connection goes silent, and keeps the lease', async () => {
@@ -122,7 +122,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     links.find(({ connections }) => connections > 0)!.set('black-hole');
     await sleep(5_000);
     expect(lease.signal.aborted).toBe(false);
-    expect(await lease.release()).toBe(true);
+    expect(await lease.release()).toBe('released');
   });
 
   it('loses the leases of a stopped server, and recovers when it continues', async () => {

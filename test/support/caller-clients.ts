@@ -31,18 +31,27 @@ function addressOf(url: string) {
   return address;
 }
 
-export function ioredis(url: string): Redis | Cluster {
+/** For each port that a client learns from the servers, the one where it connects. */
+export type Ways = ReadonlyMap<number, number>;
+
+const mapOf = (ways: Ways) =>
+  Object.fromEntries([...ways].map(([from, port]) => [`127.0.0.1:${from}`, { host: '127.0.0.1', port }]));
+
+export function ioredis(url: string, ways: Ways = new Map()): Redis | Cluster {
   const address = addressOf(url);
+  const natMap = mapOf(ways);
   if (address.kind === 'server') return new Redis(url, { lazyConnect: true });
   const hosts = [...address.hosts];
-  if (address.kind === 'cluster') return new Cluster(hosts, { lazyConnect: true });
-  return new Redis({ sentinels: hosts, name: address.service, lazyConnect: true });
+  if (address.kind === 'cluster') return new Cluster(hosts, { lazyConnect: true, natMap });
+  return new Redis({ sentinels: hosts, name: address.service, lazyConnect: true, natMap });
 }
 
-export function nodeRedis(url: string) {
+export function nodeRedis(url: string, ways: Ways = new Map()) {
   const address = addressOf(url);
+  const nodeAddressMap = mapOf(ways);
   if (address.kind === 'server') return createClient({ url });
   const hosts = [...address.hosts];
-  if (address.kind === 'cluster') return createCluster({ rootNodes: hosts.map((socket) => ({ socket })) });
-  return createSentinel({ name: address.service, sentinelRootNodes: hosts });
+  if (address.kind === 'cluster')
+    return createCluster({ rootNodes: hosts.map((socket) => ({ socket })), nodeAddressMap });
+  return createSentinel({ name: address.service, sentinelRootNodes: hosts, nodeAddressMap });
 }

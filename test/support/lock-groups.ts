@@ -5,20 +5,23 @@ import { Redis } from 'ioredis';
 import type { ServerUrls } from '../../lab/clients/open-lock.ts';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type Link, TcpProxy } from '../../lab/proxy.ts';
+import { startRedisCluster } from '../../lab/servers/cluster.ts';
 import { eagerPrimary, plainRedis, untilReplicated } from '../../lab/servers/redis.ts';
+import { openSentinels } from '../../lab/servers/sentinels.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { RedisClient, RedlockServer } from '../../src/locks/clients.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
-import { asTheService } from './caller-clients.ts';
+import { asTheService, type Ways } from './caller-clients.ts';
 import { openStoresWithRedis, openTestStores } from './stores.ts';
 import { startZookeeper } from './zookeeper.ts';
 
 /** The servers of a lock in a child process. */
 export interface LockServers extends ServerUrls {
-  /** Also holds the counter, whichever server the lock uses. */
   readonly redisUrl: string;
+  /** Holds the counter; by default the Redis of `redisUrl`. */
+  readonly counterUrl?: string;
 }
 
 /** From the server's view, a process. */
@@ -167,6 +170,44 @@ export async function redisLocksBy(
   };
   const evict = async (resource: string) => void (await direct.del(`stampede:{${resource}}:lock`));
   return { ...crashing(group), evict };
+}
+
+/**
+ * Servers whose clients learn the addresses of the servers behind them. Each process has links to those.
+ * @param open makes the lock, from the URL and from the links by the learned ports
+ */
+export async function redisLocksBehind(
+  kind: 'sentinels' | 'cluster',
+  open: (url: string, ways: Ways) => Promise<Opened>,
+): Promise<LockFixture> {
+  const [stores, servers] = await Promise.all([
+    openTestStores(),
+    kind === 'sentinels' ? openSentinels() : openCluster(),
+  ]);
+  const { url, ports } = servers;
+  return crashing({
+    servers: { redisUrl: url, counterUrl: stores.redisUrl },
+    ports,
+    process: () => processOn(ports, (links) => open(url, new Map(ports.map((port, i) => [port, links[i]!])))),
+    async close() {
+      await servers[Symbol.asyncDispose]();
+      await stores[Symbol.asyncDispose]();
+    },
+  });
+}
+
+/** Three masters. Their replicas would only take over. */
+async function openCluster() {
+  const folder = await newFolder();
+  const cluster = await startRedisCluster(folder, 3, 0);
+  return {
+    url: cluster.url,
+    ports: cluster.members.map(({ port }) => port),
+    async [Symbol.asyncDispose]() {
+      await cluster[Symbol.asyncDispose]();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
 }
 
 /** A dedicated database. */

@@ -52,7 +52,7 @@ const noLock: Lock = {
   name: 'none',
   async acquire(resource) {
     const lease = { resource, token: '', fencingToken: null, signal: new AbortController().signal };
-    const release = async () => true;
+    const release = async () => 'released' as const;
     return {
       kind: 'held',
       lease: { ...lease, deadlineMs: Infinity, release, [Symbol.asyncDispose]: async () => {} },

@@ -1,5 +1,6 @@
 /** The client of the locks on ioredis: on connections of the service, or made from a caller's client of any kind. */
 import type { Cluster, Redis } from 'ioredis';
+import type { Ioredis } from '../callers.ts';
 import { type Call, type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
 import { explainRedis } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
@@ -104,13 +105,6 @@ const OPTIONS = {
   connectTimeout: REPLY_MS,
   retryStrategy: retryMs,
 } as const;
-
-/** The part of a caller's client that is used; its version may be another one. */
-export interface Ioredis {
-  readonly status: string;
-  // biome-ignore lint/suspicious/noExplicitAny: see above
-  duplicate(...overrides: any[]): any;
-}
 
 /**
  * Opens connections of the same kind as a caller's client.

@@ -4,19 +4,12 @@
  * It opens connections of the same kind as the given client: commands on that one could wait behind a blocking command, and be queued
  * while it is not connected, so that they run when their lease has long ended.
  */
+import type { NodeRedis } from '../callers.ts';
 import { type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
 import { explainRedis } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
 import { REPLY_MS, retryMs } from './timing.ts';
 
-/** The part of a client that is used. Its types depend on its version and its modules. */
-export interface NodeRedis {
-  readonly isOpen: boolean;
-  // biome-ignore lint/suspicious/noExplicitAny: see above
-  duplicate(overrides?: any): any;
-  // biome-ignore lint/suspicious/noExplicitAny: see above
-  sendCommand(...given: any[]): Promise<unknown>;
-}
 interface Duplicate extends NodeRedis {
   readonly isReady?: boolean;
   connect(): Promise<unknown>;

@@ -1,15 +1,7 @@
 /** A caller's pool of node-postgres (the package `pg`) for the locks. */
 import type pg from 'pg';
+import type { PostgresPool } from '../callers.ts';
 import type { PostgresClient } from '../clients.ts';
-
-/** The part of a pool that a caller's types must fit; its version may be another one. */
-export interface PostgresPool {
-  // biome-ignore lint/suspicious/noExplicitAny: see above
-  query(text: any): Promise<any>;
-  // biome-ignore lint/suspicious/noExplicitAny: see above
-  connect(): Promise<any>;
-  readonly options: object;
-}
 
 /** What the locks write; see docs/explanation/locks.md. One small row stays for each resource ever locked. */
 const TABLE = `CREATE TABLE IF NOT EXISTS lock_rows (
@@ -19,7 +11,6 @@ const TABLE = `CREATE TABLE IF NOT EXISTS lock_rows (
   expires_at timestamptz NOT NULL
 )`;
 
-/** Creates the table of `postgresRowLock` if there is none. @throws what Postgres answers */
 export async function createLockRows(pool: PostgresPool): Promise<void> {
   const found = await pool.query(`SELECT to_regclass('lock_rows') IS NOT NULL AS is_there`);
   if (!found.rows[0].is_there) await pool.query(TABLE);

@@ -1,5 +1,5 @@
 /** A lease without renewal: it is held until its release or its expiry. Its signal never fires; only `deadlineMs` helps. */
-import type { Lease } from '../lock.ts';
+import type { Lease, ReleaseResult } from '../lock.ts';
 
 export interface PlainAcquisition {
   readonly resource: string;
@@ -14,10 +14,10 @@ export class PlainLease implements Lease {
   readonly resource: string;
   readonly token: string;
   readonly fencingToken = null;
-  readonly signal = new AbortController().signal;
+  readonly signal: AbortSignal = new AbortController().signal;
   deadlineMs: number;
   readonly #release: () => Promise<boolean>;
-  #isReleased = false;
+  #released: Promise<ReleaseResult> | undefined;
 
   constructor(acquisition: PlainAcquisition) {
     this.resource = acquisition.resource;
@@ -26,17 +26,30 @@ export class PlainLease implements Lease {
     this.#release = acquisition.release;
   }
 
-  async release(): Promise<boolean> {
-    if (this.#isReleased) return false;
-    this.#isReleased = true;
-    try {
-      return await this.#release();
-    } catch {
-      return false; // unknown; the lock expires with its TTL, if it has one
-    }
+  release(): Promise<ReleaseResult> {
+    this.#released ??= resultOf(this.#release);
+    return this.#released;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release();
   }
+}
+
+/** Longest release, in milliseconds: a caller's pool may have no connection for it. Then it continues in the background. */
+const RELEASE_MS = 3_000;
+
+/** @param release returns whether the lease was still held; may throw, and then the lock expires with its TTL, if it has one */
+export function resultOf(release: () => Promise<boolean>): Promise<ReleaseResult> {
+  return new Promise((resolve) => {
+    const end = (result: ReleaseResult) => {
+      clearTimeout(timer);
+      resolve(result);
+    };
+    const timer = setTimeout(() => end('unknown'), RELEASE_MS);
+    release().then(
+      (wasHeld) => end(wasHeld ? 'released' : 'lost'),
+      () => end('unknown'),
+    );
+  });
 }

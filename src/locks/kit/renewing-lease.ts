@@ -9,7 +9,8 @@
  * The deadline counts from before a request was sent, on the monotonic clock, minus a margin for clock drift between the
  * two machines. It therefore precedes the expiry at the server.
  */
-import { type Lease, LeaseLostError } from '../lock.ts';
+import { type Lease, LeaseLostError, type ReleaseResult } from '../lock.ts';
+import { resultOf } from './plain-lease.ts';
 
 /** Bound of the drift between two machines' clocks: a share of the lease plus a constant. */
 const DRIFT_SHARE = 0.01;
@@ -54,7 +55,7 @@ export class RenewingLease implements Lease {
   #renewal: NodeJS.Timeout | undefined;
   #deadline: NodeJS.Timeout | undefined;
   #hasEnded = false;
-  #isReleased = false;
+  #released: Promise<ReleaseResult> | undefined;
 
   constructor(backend: LeaseBackend, acquisition: LeaseAcquisition) {
     const { resource, token, fencingToken, ttlMs, requestedAtMs, maxHoldMs = MAX_HOLD_MS } = acquisition;
@@ -79,22 +80,9 @@ export class RenewingLease implements Lease {
     return this.#confirmedAtMs;
   }
 
-  async release(): Promise<boolean> {
-    if (this.#isReleased) return false;
-    this.#isReleased = true;
-    if (this.#hasEnded) {
-      // Lost for this process; the server may still hold the lock for the rest of the TTL.
-      this.#backend.release().catch(() => {});
-      return false;
-    }
-    this.#end();
-    try {
-      return await this.#backend.release();
-    } catch {
-      return false; // it expires with its TTL
-    } finally {
-      this.onEnd();
-    }
+  release(): Promise<ReleaseResult> {
+    this.#released ??= this.#release();
+    return this.#released;
   }
 
   /** Ends the lease before its deadline, on information from the lock's server or connection. */
@@ -109,6 +97,16 @@ export class RenewingLease implements Lease {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release();
+  }
+
+  async #release(): Promise<ReleaseResult> {
+    if (this.#hasEnded) {
+      // Lost for this process; the server may still hold the lock for the rest of the TTL.
+      this.#backend.release().catch(() => {});
+      return 'lost';
+    }
+    this.#end();
+    return resultOf(() => this.#backend.release()).finally(() => this.onEnd());
   }
 
   #confirm(requestedAtMs: number): void {

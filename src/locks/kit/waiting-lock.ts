@@ -14,11 +14,10 @@ import {
   type Lock,
   MAX_MS,
   MAX_NAME_BYTES,
+  type NotAcquired,
 } from '../lock.ts';
 import { type LocalQueue, type Turn, unqueued } from './local-queue.ts';
 import { RenewingLease } from './renewing-lease.ts';
-
-export type NotAcquired = Exclude<AcquireResult, { kind: 'held' }>;
 
 export interface Waiter {
   readonly signal: AbortSignal;
@@ -65,7 +64,7 @@ class Waiting<Handoff> implements Lock {
     const done = () => this.#pending.delete(work);
     this.#pending.add(work);
     work.then(done, done);
-    return work;
+    return options.signal === undefined ? work : orAborted(work, options.signal);
   }
 
   async close(): Promise<void> {
@@ -137,8 +136,8 @@ class Waiting<Handoff> implements Lock {
   }
 }
 
-/** The one place where all locks check their arguments. @returns null: there is none */
-function mistakeIn(resource: string, { ttlMs, waitMs, owner }: AcquireOptions): string | null {
+/** The one place where all locks check their arguments. @returns the mistake; null: there is none */
+export function mistakeIn(resource: string, { ttlMs, waitMs, owner }: AcquireOptions): string | null {
   const isName = (name: string) =>
     name !== '' && !/\0|\p{Surrogate}/u.test(name) && Buffer.byteLength(name) <= MAX_NAME_BYTES;
   // With a brace first, the keys of the resource would have an empty hash tag, and be on several masters of a cluster.
@@ -146,6 +145,14 @@ function mistakeIn(resource: string, { ttlMs, waitMs, owner }: AcquireOptions): 
   if (owner !== undefined && !isName(owner)) return 'owner-name';
   if (!(Number.isInteger(ttlMs) && ttlMs > 0 && ttlMs <= MAX_MS)) return 'ttl';
   return waitMs >= 0 && waitMs <= MAX_MS ? null : 'wait';
+}
+
+/** The result, or `aborted` as soon as the signal fires: a request may be on its way, and a lease that it brings is released. */
+async function orAborted(work: Promise<AcquireResult>, signal: AbortSignal): Promise<AcquireResult> {
+  const result = await unlessAborted(work, signal);
+  if (result !== null) return result;
+  void work.then((late) => void (late.kind === 'held' && late.lease.release())).catch(() => {});
+  return { kind: 'aborted' };
 }
 
 /** The promise's value, or null if the signal fires first. */

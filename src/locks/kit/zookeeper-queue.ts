@@ -8,12 +8,12 @@
  * server would do this for container nodes, but the client library cannot create them.)
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { RequestError } from '../clients.ts';
 import { ZookeeperError, type ZookeeperSession } from './zookeeper-session.ts';
 
 const ROOT = ['/stampede', '/stampede/locks'];
 const IDLE_MS = 10_000;
 const RETRY_MS = 50;
-const REMOVE_MS = 1_500;
 const MAX_ENQUEUE_ATTEMPTS = 10;
 
 const codeOf = (error: unknown) => {
@@ -68,13 +68,11 @@ export async function remove(zk: ZookeeperSession, path: string): Promise<boolea
   });
 }
 
-/** `remove` that resolves to false after REMOVE_MS and continues in the background. */
-export async function removeSoon(zk: ZookeeperSession, path: string): Promise<boolean> {
-  const replied = new AbortController();
-  const timeout = sleep(REMOVE_MS, false, { signal: replied.signal }).catch(() => false);
-  const isRemoved = await Promise.race([remove(zk, path), timeout]);
-  replied.abort();
-  return isRemoved;
+/** `remove` for a holder. @throws RequestError if the session ends before ZooKeeper replies */
+export async function removeOwn(zk: ZookeeperSession, path: string): Promise<boolean> {
+  const existed = await remove(zk, path);
+  if (!existed && zk.ended.aborted) throw new RequestError({ kind: 'unknown', reason: 'zookeeper-session' });
+  return existed;
 }
 
 /**

@@ -12,14 +12,15 @@
  *                     └──fewer by now──▶ read again
  *
  * No unit is stranded: the answer is "sold out" only when every segment was empty at one instant. An attempt that needs several locks
- * takes them in the order of their segments, so no two attempts wait for each other.
+ * takes all of them or none, in one order, so no two attempts wait for each other: see locks/all-of.ts.
  */
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { shortage } from '../../domain/outcome.ts';
 import { homeSegment, type Part, partsOf } from '../../domain/segments.ts';
-import { type AcquireResult, type Lease, using } from '../../locks/lock.ts';
+import { usingAll } from '../../locks/all-of.ts';
+import type { Lease } from '../../locks/lock.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import {
   deductUnderLease,
@@ -68,29 +69,22 @@ interface Elsewhere {
   readonly parts: readonly Part[];
 }
 
-/** Locks segments in their order, and runs `work` while all are locked. */
+/** Runs `work` while all the segments are locked. */
 function underLocks<T>(
   context: RedisStrategyContext,
-  attempt: Attempt,
+  { saleId }: Attempt,
   parts: readonly Part[],
   untilMs: number,
   work: (held: readonly HeldPart[]) => Promise<T>,
-): Promise<Locked<T>> {
+) {
   const ttlMs = Math.min(context.lockTtlMs, limits.attemptLeaseMs);
-  const sorted = [...parts].sort((a, b) => a.segment - b.segment);
-  const lockFrom = async (n: number, held: readonly HeldPart[]): Promise<Locked<T>> => {
-    const part = sorted[n];
-    if (part === undefined) return { kind: 'done', value: await work(held) };
-    const resource = `{sale:${attempt.saleId}}:segment:${part.segment}`; // on the server of the sale: see locks/kit/redis.ts
-    const waitMs = Math.max(0, untilMs - performance.now());
-    const result = await using(context.lock, resource, { ttlMs, waitMs }, (lease) =>
-      lockFrom(n + 1, [...held, { ...part, lease }]),
-    );
-    return result.kind === 'done' ? result.value : result;
-  };
-  return lockFrom(0, []);
+  const waitMs = Math.max(0, untilMs - performance.now());
+  // On the server of the sale: see locks/kit/redis.ts.
+  const resourceOf = ({ segment }: Part) => `{sale:${saleId}}:segment:${segment}`;
+  return usingAll(context.lock, parts.map(resourceOf), { ttlMs, waitMs }, ({ leases }) =>
+    work(parts.map((part) => ({ ...part, lease: leases.get(resourceOf(part))! }))),
+  );
 }
-type Locked<T> = { readonly kind: 'done'; readonly value: T } | Exclude<AcquireResult, { kind: 'held' }>;
 
 /** Takes the units from the locked segments, of which one is the customer's home, or says where they are. */
 async function take(

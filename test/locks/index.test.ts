@@ -1,0 +1,157 @@
+/** What the package adds to the locks, on real servers: reentrancy by context, hooks, fences. */
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ADMITS_LUA, admits, FENCES_SQL } from '../../src/locks/fencing.ts';
+import { type LockHooks, redisLock, reentrant, using } from '../../src/locks/index.ts';
+import type { Lock } from '../../src/locks/lock.ts';
+import { eventually } from '../support/client.ts';
+import { openStoresWithRedis, type TestStores } from '../support/stores.ts';
+import { held } from './lock-checks.ts';
+
+const OPTIONS = { ttlMs: 60_000, waitMs: 60_000 };
+const ONCE = { ttlMs: 60_000, waitMs: 0 };
+let stores: TestStores;
+let redis: Redis;
+let lock: Lock;
+
+beforeAll(async () => {
+  stores = await openStoresWithRedis();
+  redis = new Redis(stores.redisUrl);
+  lock = await redisLock({ redis });
+});
+afterAll(async () => {
+  await lock?.close();
+  redis?.disconnect();
+  await stores?.[Symbol.asyncDispose]();
+});
+
+describe('a lock that is reentrant by context', () => {
+  it('admits the work that holds it, and nothing beside it', async () => {
+    const underLock = reentrant(lock);
+    let beside = '';
+    const outer = await underLock('reentered', OPTIONS, async ({ token }) => {
+      const inner = await underLock('reentered', ONCE, async (lease) => lease.token);
+      expect(inner).toEqual({ kind: 'done', value: token, ended: 'released' });
+      expect((await lock.acquire('reentered', ONCE)).kind).toBe('contended');
+      return 'mine';
+    });
+    expect(outer).toEqual({ kind: 'done', value: 'mine', ended: 'released' });
+    const [first] = await Promise.all([
+      underLock('reentered', OPTIONS, async () => {
+        beside = (await lock.acquire('reentered', ONCE)).kind;
+      }),
+      underLock('reentered', OPTIONS, async () => {}),
+    ]);
+    expect([first.kind, beside]).toEqual(['done', 'contended']);
+  });
+
+  it('stays held until nested work that was not awaited is over, and admits none of it later', async () => {
+    const underLock = reentrant(lock);
+    const events: string[] = [];
+    let end: (() => void) | undefined;
+    let late = (): Promise<{ kind: string }> => Promise.reject(new Error('not called'));
+    const outer = underLock('nested', OPTIONS, async () => {
+      void underLock('nested', ONCE, async () => {
+        await new Promise<void>((resolve) => {
+          end = resolve;
+        });
+        events.push('nested work');
+      });
+      const later = () => underLock('nested', ONCE, async () => {});
+      const bound = (await import('node:async_hooks')).AsyncResource.bind(later);
+      late = bound as typeof late;
+    }).then(({ kind }) => events.push(kind));
+    await eventually(
+      async () => end,
+      (there) => there !== undefined,
+    );
+    end!();
+    await outer;
+    expect(events).toEqual(['nested work', 'done']);
+    const other = await held(lock, 'nested');
+    expect((await late()).kind).toBe('contended'); // it asks the server, as the lock is another holder's
+    await other.release();
+  });
+
+  it('does not let a reader write', async () => {
+    const underLock = reentrant(lock);
+    await underLock('read', { ...OPTIONS, mode: 'read' }, async () => {
+      expect((await underLock('read', { ...ONCE, mode: 'read' }, async () => {})).kind).toBe('done');
+      expect((await underLock('read', ONCE, async () => {})).kind).toBe('contended');
+    });
+  });
+});
+
+describe('hooks', () => {
+  it('report each acquisition and each end once, and cannot break the lock', async () => {
+    const events: string[] = [];
+    const hooks: Required<LockHooks> = {
+      onError: () => {},
+      onAcquire: ({ resource, kind, waitedMs }) => {
+        events.push(`${resource} ${kind} ${waitedMs >= 0}`);
+        throw new Error('a hook that throws');
+      },
+      onEnd: ({ lock: name, ended, heldMs }) => events.push(`${name} ${ended} ${heldMs > 0}`),
+    };
+    const observed = await redisLock({ redis, ...hooks });
+    await using(observed, 'observed', ONCE, async (lease) => {
+      expect((await observed.acquire('observed', ONCE)).kind).toBe('contended');
+      await redis.del('stampede:{observed}:lock');
+      await lease.release();
+    });
+    const lease = await held(observed, 'lost', { ttlMs: 900 });
+    await redis.del('stampede:{lost}:lock');
+    await eventually(async () => lease.signal.aborted, Boolean);
+    expect(await lease.release()).toBe('lost');
+    expect(events).toEqual([
+      'observed held true',
+      'observed contended true',
+      'redis lost true',
+      'lost held true',
+      'redis lost true',
+    ]);
+    await observed.close();
+  });
+});
+
+describe('a fence', () => {
+  it('in Postgres admits a holder again, and none before it', async () => {
+    const pool = stores.sql;
+    await pool.query(FENCES_SQL);
+    const [first, second] = [1, 2].map((fencingToken) => ({ resource: 'fenced', fencingToken }));
+    for (const [lease, isAdmitted] of [
+      [first, true],
+      [first, true],
+      [second, true],
+      [first, false],
+      [second, true],
+    ] as const)
+      expect(await admits(pool, lease!)).toBe(isAdmitted);
+    await expect(admits(pool, { resource: 'fenced', fencingToken: null })).rejects.toThrow(
+      'no fencing token',
+    );
+  });
+
+  it('in Postgres makes an earlier holder wait for the end of the transaction of a later one', async () => {
+    const pool = stores.sql;
+    await pool.query(FENCES_SQL);
+    const later = await pool.connect();
+    await later.query('BEGIN');
+    expect(await admits(later, { resource: 'in order', fencingToken: 8 })).toBe(true);
+    const earlier = admits(pool, { resource: 'in order', fencingToken: 7 });
+    await eventually(
+      async () => (await pool.query(`SELECT FROM pg_locks WHERE NOT granted`)).rowCount,
+      (waiting) => waiting! > 0,
+    );
+    await later.query('COMMIT');
+    later.release();
+    expect(await earlier).toBe(false);
+  });
+
+  it('in Lua admits a holder again, none before it, and one without a token always', async () => {
+    const script = `${ADMITS_LUA} return admits(KEYS[1], 'fence', ARGV[1]) and 1 or 0`;
+    const answers: unknown[] = [];
+    for (const token of [1, 1, 2, 1, 2, 0]) answers.push(await redis.eval(script, 1, 'guarded', token));
+    expect(answers).toEqual([1, 1, 1, 0, 1, 1]);
+  });
+});
