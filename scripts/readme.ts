@@ -234,6 +234,22 @@ function faultSections(): string | null {
   return sections.join('\n\n');
 }
 
+/** Two locks of the package beside the libraries, each on one server, and the control. */
+const LIBRARIES = ['redis', 'redis-wait', 'redlock-5', 'redis-semaphore', 'redlock-universal', 'none'];
+
+function librariesTable({ matrices }: Results): Table {
+  const { columns, rows } = matrices![0]!;
+  const compared = LIBRARIES.flatMap((name) => rows.find((row) => row.name === name) ?? []);
+  return {
+    title: '',
+    columns: ['fault', ...compared.map(({ name }) => name)].map((title) => [title, 'left']),
+    rows: columns.flatMap(({ title }, n) => {
+      const words = compared.map(({ cells }) => cells[n]!.word);
+      return words.includes('–') ? [] : [[title, ...words]];
+    }),
+  };
+}
+
 /** How many of each strategy's histories under faults were linearizable. The control has none. */
 function consistencyTable({ summary, matrices }: Results): Table {
   const faults = matrices?.[1]?.columns.length ?? 0;
@@ -284,6 +300,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   },
   'docs/explanation/scaling.md': { machines },
   'docs/how-to/run-in-production.md': { failovers },
+  'docs/how-to/use-the-locks.md': { libraries: () => measured('faults', (one) => [librariesTable(one)]) },
   'docs/reference/strategies.md': { strategies: strategyTable },
   'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },
   'docs/reference/measurements.md': {

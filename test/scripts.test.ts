@@ -1,7 +1,7 @@
 /** Every script of package.json is run: by .ci/run, by another script, or here. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { appendFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -134,6 +134,10 @@ const here: Readonly<Record<string, (name: string) => Promise<void>>> = {
     expect(await run(name, 'src/domain', copy.folder)).toMatchObject({ status: 0 });
     expect(readFileSync(file, 'utf8')).toBe("export const a = 'b';\n");
     rmSync(file);
+  },
+  async 'package:locks'(name) {
+    expect(await run(name, '', copy.folder)).toMatchObject({ status: 0 });
+    expect(existsSync(path.join(copy.folder, 'dist/stampede-locks/dist/locks/index.js'))).toBe(true);
   },
   async sbom(name) {
     const { stdout } = await run(name, '');
