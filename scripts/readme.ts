@@ -20,6 +20,7 @@ import {
 import { markdownTable } from '../bench/kit/report/text.ts';
 import { noiseText, originText } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
+import { shortCommit } from '../lab/kit/machine.ts';
 import { number } from '../lab/kit/text.ts';
 import { unknownOption } from '../src/config/suggest.ts';
 import { LOCK_CAPABILITIES } from '../src/locks/lock.ts';
@@ -52,7 +53,7 @@ const GUARANTEES = {
   onePerCustomer: 'one per customer',
   neverStrands: 'strands no unit',
   pointsOnce: 'points once',
-  survivesRedisLoss: 'survives Redis losing its memory',
+  survivesRedisLoss: "survives the loss of Redis's data",
 } as const;
 const guarantees = Object.entries(GUARANTEES) as [keyof typeof GUARANTEES, string][];
 const declared = [...strategies.values()].map(({ description }) => description);
@@ -68,11 +69,6 @@ function listed<T extends { readonly name: string }>(
   return markdownTable({ columns: titles.map((title) => [title, 'left']), rows });
 }
 
-const guaranteeMatrix = (): string =>
-  listed(declared, ['`STRATEGY=`', 'how it decides', ...Object.values(GUARANTEES)], (one) => [
-    one.summary,
-    ...guarantees.map(([key]) => (one.guarantees[key] ? 'yes' : '**no**')),
-  ]);
 const costs = ['where', 'round trips', '`LOCK`', 'does not promise'];
 const strategyTable = (): string =>
   listed(declared, ['`STRATEGY=`', 'how it decides', ...costs], (one) => [
@@ -234,6 +230,35 @@ function faultSections(): string | null {
   return sections.join('\n\n');
 }
 
+/** The strategies that the README names, and when to use each. */
+const CHOICES = {
+  lua: 'Redis is there, and customers come in a rush for one sale or many',
+  'group-commit': 'Postgres alone, and one sale is so hot that its row is the bottleneck',
+  'conditional-update': 'Postgres alone, at a moderate rate, with one statement that everyone can read',
+  'skip-locked': 'each unit is a row of its own: a seat, a license key, a serial number',
+} as const;
+
+function choicesTable(results: Results): Table {
+  const summary = results.summary.filter(({ cell }) => cell in CHOICES);
+  const { columns, rows } = shortTable({ ...results, summary }, ['p99Ms']);
+  const use = ([name]: readonly string[]) => CHOICES[name as keyof typeof CHOICES];
+  return {
+    title: '',
+    columns: [columns[0]!, ['use it when', 'left'], ...columns.slice(1)],
+    rows: rows.map((row) => [row[0]!, use(row), ...row.slice(1)]),
+  };
+}
+
+/** What each lane of the committed race sold. */
+function raceResult(): string {
+  const { lanes, options, commit } = JSON.parse(readFileSync(new URL(`${folder}/race.json`, root), 'utf8'));
+  const said = lanes.map(
+    (lane: { strategy: string; verdict: { sold: number } }) =>
+      `\`${lane.strategy}\` sold ${lane.verdict.sold}`,
+  );
+  return `\`npm run race\` serves this page: ${number(options.customers)} customers, ${options.units} units, and Redis loses its data after five seconds. ${said.join(', ')} (commit ${shortCommit(commit)}).`;
+}
+
 /** Two locks of the package beside the libraries, each on one server, and the control. */
 const LIBRARIES = ['redis', 'redis-wait', 'redlock-5', 'redis-semaphore', 'redlock-universal', 'none'];
 
@@ -277,27 +302,25 @@ const goals = (results: Results): Table[] => [goalsTable(results)];
 /** The generated parts of each page, by the name of their marks; null: nothing is committed to make them from. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
-    guarantees: guaranteeMatrix,
-    results: () => measured('strategies', (one) => [shortTable(one, ['p99Ms', 'sellOutS'])], { up: '' }),
+    race: raceResult,
+    pick: () => measured('strategies', (one) => [choicesTable(one)], { up: '' }),
   },
   'docs/explanation/consistency.md': {
     histories: () => measured('faults', (one) => [consistencyTable(one)]),
     explained: explainedTable,
   },
-  'docs/explanation/how-locks-fail.md': {
-    matrix: () => measured('faults', (one) => matrixTables(one).slice(0, 1)),
-    faults: faultSections,
-  },
-  'docs/explanation/innodb.md': {
+  'docs/explanation/experiments.md': {
+    points: () => measured('points', comparisons, { titles: true }),
+    tasks: () => measured('tasks', comparisons, { titles: true }),
     locks: () => measured('innodb', (one) => extraTables(one).slice(0, 1)),
     deadlocks: () => measured('innodb', (one) => extraTables(one).slice(1)),
     rates: () => measured('innodb', comparisons, { titles: true }),
   },
-  'docs/explanation/locks.md': { scripts: () => measured('locks', (one) => [scriptsTable(one)]) },
-  'docs/explanation/locks-for-points-and-tasks.md': {
-    points: () => measured('points', comparisons, { titles: true }),
-    tasks: () => measured('tasks', comparisons, { titles: true }),
+  'docs/explanation/how-locks-fail.md': {
+    matrix: () => measured('faults', (one) => matrixTables(one).slice(0, 1)),
+    faults: faultSections,
   },
+  'docs/explanation/locks.md': { scripts: () => measured('locks', (one) => [scriptsTable(one)]) },
   'docs/explanation/scaling.md': { machines },
   'docs/how-to/run-in-production.md': { failovers },
   'docs/how-to/use-the-locks.md': { libraries: () => measured('faults', (one) => [librariesTable(one)]) },

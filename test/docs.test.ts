@@ -20,6 +20,7 @@ const filesBelow = (folder: string) =>
 const documents = [
   'README.md',
   'CHANGELOG.md',
+  'CONTRIBUTING.md',
   'SECURITY.md',
   ...filesBelow('docs').filter((file) => file.endsWith('.md')),
 ];
@@ -150,7 +151,7 @@ function titlesIn(file: string): RegExp[] {
 
 it('the README fits on two screens, and the failure model cites tests', () => {
   expect(text('README.md').split('\n').length).toBeLessThanOrEqual(150);
-  const model = text('docs/explanation/failure-model.md');
+  const model = text('docs/reference/failure-model.md');
   const behavior = model
     .split('\n')
     .filter((line) => /^\| (?!---|behavior|failure \||what fails|\[)/.test(line));
@@ -173,8 +174,8 @@ describe('every strategy', () => {
 
   it('is in the reference and in .env.example', () => {
     expect(sorted(rows(block(reference, 'strategies'))), 'generated: npm run readme').toEqual(strategies);
-    const meeting = rows(section(reference, '## Where attempts meet'));
-    expect(sorted(meeting), 'a row in docs/reference/strategies.md, Where attempts meet').toEqual(strategies);
+    const meeting = rows(section(reference, '## Contention'));
+    expect(sorted(meeting), 'a row in docs/reference/strategies.md, Contention').toEqual(strategies);
     for (const name of strategies) expect(text('.env.example'), name).toMatch(inExample(name));
   });
 
@@ -334,6 +335,30 @@ describe('the data reference', () => {
       ]);
     expect(new Set(parts).size).toBeGreaterThan(8);
     for (const part of parts) expect(section(page, '## Redis'), part).toContain(`:${part}`);
+  });
+});
+
+describe('one word, one meaning', () => {
+  /** Private words that the field has its own words for. */
+  const RETIRED =
+    /\b(told|untold|hears?|glance|needy|put[ -]back|gives? back|given back|turned down|once more|got rid of|aftermath|shortcomings|unit_moves|restock_moves|of its own making)\b/i;
+  const sources = ['src', 'lab', 'bench', 'lua', 'scripts']
+    .flatMap(filesBelow)
+    .filter((file) => /\.(tsx?|js|lua)$/.test(file) && !/^(src\/generated|bench\/results)/.test(file));
+
+  it('the glossary defines each term once', () => {
+    const terms = matches(text('docs/reference/glossary.md'), /^\| \*\*([^*]+)\*\*/gm);
+    expect(terms.length).toBeGreaterThan(50);
+    expect(terms.filter((term, n) => terms.indexOf(term) !== n)).toEqual([]);
+  });
+
+  it('no document, name or comment has a retired word', () => {
+    const found = [...documents, ...sources].flatMap((file) =>
+      text(file)
+        .split('\n')
+        .flatMap((line) => (RETIRED.test(line) ? [`${file}: ${line.trim()}`] : [])),
+    );
+    expect(found).toEqual([]);
   });
 });
 

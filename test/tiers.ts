@@ -25,6 +25,7 @@ export const FULL_ONLY = [
   'test/contract/lock-order.test.ts',
   'test/contract/locks-on-cluster.test.ts',
   'test/contract/redis-acl.test.ts',
+  'test/http/integrate.test.ts',
   'test/http/slow-clients.test.ts',
   'test/http/store-failures.test.ts',
   'test/image.test.ts',

@@ -86,7 +86,7 @@ const isShortage = ({ outcome }: HistoryRecord): boolean =>
 const unitsIn = (purchases: readonly HistoryRecord[]): number =>
   purchases.reduce((sum, { units = 1 }) => sum + units, 0);
 
-/** What a request did, if its answer or Postgres tells. */
+/** What a request did, if its answer or Postgres shows it. */
 function stepOf(
   one: HistoryRecord,
   history: readonly HistoryRecord[],

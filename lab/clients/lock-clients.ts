@@ -59,7 +59,8 @@ export class LockClients implements AsyncDisposable {
    */
   async pause(): Promise<void> {
     this.send('stop', {}).catch(() => {}); // its reply comes when the process continues
-    const stateOf = async () => (await readFile(`/proc/${this.#program.pid}/stat`, 'utf8')).split(') ')[1]![0];
+    const stateOf = async () =>
+      (await readFile(`/proc/${this.#program.pid}/stat`, 'utf8')).split(') ')[1]![0];
     await eventually(stateOf, (state) => state === 'T', REPLY_MS);
   }
 

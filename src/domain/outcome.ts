@@ -109,7 +109,7 @@ export type Outcome =
 export type Decision =
   /** Redis took a unit; the order committer commits it. */
   | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation; readonly isReplicated: boolean }
-  /** Redis knows an earlier order of this customer; Postgres knows its state. */
+  /** Redis has an earlier order of this customer; Postgres has its state. */
   | { readonly kind: 'held'; readonly reservation: Reservation; readonly isReplicated: boolean }
   | Outcome
   | Superseded;

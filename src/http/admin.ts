@@ -1,6 +1,6 @@
 /**
  * Access to the administrative routes: with ADMIN_TOKEN set, every client that sends it; otherwise, every client on this machine
- * that speaks for itself. A proxy on this machine, and a page of another site in a browser on it, come from loopback too: a
+ * that connects directly. A proxy on this machine, and a page of another site in a browser on it, come from loopback too: a
  * proxy is recognized by its forwarding headers, and a page by the Host that it was rebound to, its Origin, or Sec-Fetch-Site.
  * (A proxy that adds none of these headers is not recognized: set ADMIN_TOKEN there.)
  */

@@ -72,7 +72,7 @@ it('a sale whose keys have another type fails alone: the others sell and are rep
   );
 });
 
-describe('Redis losing its memory', () => {
+describe('Redis losing its data', () => {
   it.each(['lua', 'segmented-lock'])(
     '%s: customers whose commit was in progress keep their order',
     async (STRATEGY) => {

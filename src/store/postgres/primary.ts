@@ -5,7 +5,7 @@
  *      ▲                                                                     │
  *      └── a connection failed, or its server became read-only ◀────────────┘
  *
- * Two servers that accept writes cannot be told apart here: an old primary must be stopped or cut off before a standby is
+ * Two servers that accept writes cannot be distinguished here: an old primary must be stopped or cut off before a standby is
  * promoted, as every failover manager for Postgres does.
  */
 import pg from 'pg';

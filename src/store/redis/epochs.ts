@@ -1,6 +1,6 @@
 /**
- * The epoch of Redis: whether this is the Redis that the service wrote to, or one that has since lost its memory, was restored
- * from an older snapshot, or was a replica meanwhile; and whether Postgres still has the orders that Redis knows.
+ * The epoch of Redis: whether this is the Redis that the service wrote to, or one that has since lost its data, was restored
+ * from an older snapshot, or was a replica meanwhile; and whether Postgres still has the orders that Redis has.
  *
  *   connected ──▶ read what identifies the server ──as before──▶ the same epoch
  *       ▲                   └──another──▶ Postgres draws a number ──▶ a new epoch

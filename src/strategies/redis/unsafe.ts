@@ -17,7 +17,7 @@ import type { RedisStrategyContext, Strategy } from '../strategy.ts';
 
 export const description: StrategyDescription = {
   name: 'unsafe',
-  summary: 'Read, check, write with nothing in between: the control that must be seen to oversell.',
+  summary: 'Read, check, write with nothing in between: the control: it must oversell.',
   store: 'redis',
   usesLock: false,
   roundTrips: 4,
@@ -63,7 +63,7 @@ export function create(context: RedisStrategyContext): Strategy {
   async function decide(attempt: Attempt, place: SaleInEpoch): Promise<TryResult> {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', null);
     if ('kind' in sale) return sale;
-    // Nothing tells this control of a cancellation: the customer may have no order any more.
+    // This control is not notified of a cancellation: the customer may have no order any more.
     const earlier = sale.held === null ? null : await replay(attempt);
     if (earlier !== null) return earlier;
     if (sale.rejection !== null) return sale.rejection;

@@ -13,7 +13,7 @@ export function Refused({
     case 'sold-out':
       return sale.remaining > 0 ? (
         <Notice tone="warn" title="Every unit was taken">
-          You were not charged. A unit is free again: try once more.
+          You were not charged. A unit is free again: try again.
         </Notice>
       ) : (
         <Notice tone="bad" title="Sold out">
@@ -23,7 +23,7 @@ export function Refused({
     case 'not-enough-units':
       return (
         <Notice tone="warn" title={`Only ${problem.body.remaining} left`}>
-          You were not charged. Choose fewer, and try once more.
+          You were not charged. Choose fewer, and try again.
         </Notice>
       );
     case 'sale-not-open':
