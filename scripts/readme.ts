@@ -322,7 +322,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   },
   'docs/explanation/locks.md': { scripts: () => measured('locks', (one) => [scriptsTable(one)]) },
   'docs/explanation/scaling.md': { machines },
-  'docs/how-to/run-in-production.md': { failovers },
+  'docs/how-to/operate.md': { failovers },
   'docs/how-to/use-the-locks.md': { libraries: () => measured('faults', (one) => [librariesTable(one)]) },
   'docs/reference/strategies.md': { strategies: strategyTable },
   'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },

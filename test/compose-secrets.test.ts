@@ -11,7 +11,7 @@ import { compose, configOf, readCompose, secrets, stampedes, writeSecrets } from
 
 const { services, configs } = compose;
 const all = Object.entries(services);
-const page = readFileSync(new URL('../docs/how-to/run-in-production.md', import.meta.url), 'utf8');
+const page = readFileSync(new URL('../docs/how-to/deploy.md', import.meta.url), 'utf8');
 
 describe('secrets', () => {
   const variables = Object.keys(secrets);
@@ -88,7 +88,7 @@ describe('the users of Redis', () => {
     }
   });
 
-  it('have the permissions that docs/how-to/run-in-production.md lists', () => {
+  it('have the permissions that docs/how-to/deploy.md lists', () => {
     const [, listed] = /redis-cli ACL SETUSER stampede((?:.*\\\n)*.*)/.exec(page)!;
     const more = ['+cluster|slots', '+asking'];
     const [, service] = users.trim().split('\n');

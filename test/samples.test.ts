@@ -190,8 +190,8 @@ it("how to run a sale: an operator's day", async () => {
   expect(rows).toEqual([{ stock: 118, sold: 0, refunds: 2 }]);
 });
 
-it('how to run in production: a signed payment', async () => {
-  const commands = blockWith('docs/how-to/run-in-production.md', 'payments/notifications');
+it('how to integrate: a signed payment', async () => {
+  const commands = blockWith('docs/how-to/integrate.md', 'payments/notifications');
   const PAYMENT_WEBHOOK_SECRETS = /secret=(\S+)/.exec(commands)![1]!;
   await using service = await start({ PAYMENT_WEBHOOK_SECRETS });
   const url = `http://${service.host}`;

@@ -145,7 +145,7 @@ async function checkPermissions(redis: RedisStore, url: string, config: Config):
   const user = /\/\/([^:@/]+):[^@]*@/.exec(url)?.[1] ?? 'default';
   const rules = missing.join(' ');
   throw new StartError(
-    `The user of REDIS_URL lacks ${rules}. Run on each server: ACL SETUSER ${user} ${rules}\nAll that the service needs: docs/how-to/run-in-production.md, "Restrict the Redis user".`,
+    `The user of REDIS_URL lacks ${rules}. Run on each server: ACL SETUSER ${user} ${rules}\nAll that the service needs: docs/how-to/deploy.md, "Restrict the Redis user".`,
   );
 }
 

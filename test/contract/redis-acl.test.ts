@@ -1,4 +1,4 @@
-/** The Redis user of docs/how-to/run-in-production.md may do what the service and its locks need, and no more. */
+/** The Redis user of docs/how-to/deploy.md may do what the service and its locks need, and no more. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -25,7 +25,7 @@ import { lockContract } from './lock-suite.ts';
 import { strategyContract } from './strategy-suite.ts';
 
 const root = new URL('../../', import.meta.url);
-const page = readFileSync(new URL('docs/how-to/run-in-production.md', root), 'utf8');
+const page = readFileSync(new URL('docs/how-to/deploy.md', root), 'utf8');
 /** The arguments of ACL SETUSER on the page. */
 const [user, ...rules] = /redis-cli ACL SETUSER ((?:.*\\\n)*.*)/
   .exec(page)![1]!
