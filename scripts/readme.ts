@@ -23,6 +23,7 @@ import type { Results } from '../bench/kit/results.ts';
 import { shortCommit } from '../lab/kit/machine.ts';
 import { number } from '../lab/kit/text.ts';
 import { unknownOption } from '../src/config/suggest.ts';
+import { type Problem, problems, repeats } from '../src/http/problems.ts';
 import { LOCK_CAPABILITIES } from '../src/locks/lock.ts';
 import { locks } from '../src/locks/registry.ts';
 import { strategies } from '../src/strategies/registry.ts';
@@ -89,6 +90,13 @@ const flawTable = (): string =>
     summary,
     flaw ?? 'none beyond the capabilities it lacks',
   ]);
+
+const problemTable = (): string =>
+  listed(
+    Object.entries<Problem>(problems).map(([name, problem]) => ({ name, ...problem })),
+    ['slug', 'status', 'meaning', 'repeat'],
+    ({ status, meaning, repeat }) => [String(status), meaning, repeat === undefined ? 'no' : repeats[repeat]],
+  );
 
 /** The other pages are generated on request, by `--report`: committed results stay small. */
 const hasPage = (name: string): boolean => name === 'strategies' || name === 'locks';
@@ -324,6 +332,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   'docs/explanation/scaling.md': { machines },
   'docs/how-to/operate.md': { failovers },
   'docs/how-to/use-the-locks.md': { libraries: () => measured('faults', (one) => [librariesTable(one)]) },
+  'docs/reference/api.md': { problems: problemTable },
   'docs/reference/strategies.md': { strategies: strategyTable },
   'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },
   'docs/reference/measurements.md': {

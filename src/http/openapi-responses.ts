@@ -1,7 +1,7 @@
 /** What the paths of the OpenAPI document share: responses, with one schema for each problem and its headers, and who may send what. */
 import { z } from 'zod';
 import type { ZodOpenApiResponseObject } from 'zod-openapi';
-import { type Problem, type ProblemSlug, problems } from './problems.ts';
+import { type Problem, type ProblemSlug, problems, repeats } from './problems.ts';
 import { saleIdSchema } from './schemas.ts';
 
 const retryAfter = z.int().min(0).meta({ description: 'Seconds until a repeat may succeed' });
@@ -42,11 +42,17 @@ const schemaOf = (slug: ProblemSlug, status: number) => {
 /** `sold-out` → `SoldOut` */
 const nameOf = (slug: string) => slug.replace(/(?:^|-)(.)/g, (_, letter: string) => letter.toUpperCase());
 
+/** What a problem means, and whether and when to repeat the request. */
+function describe(slug: ProblemSlug): string {
+  const { title, meaning, repeat }: Problem = problems[slug];
+  return `${title}: ${meaning}. ${repeat === undefined ? 'Do not repeat' : `Repeat ${repeats[repeat]}`}.`;
+}
+
 const slugs = Object.keys(problems) as ProblemSlug[];
 const schemas = new Map(
   slugs.map((slug) => {
     const id = `${nameOf(slug)}Problem`;
-    return [slug, schemaOf(slug, problems[slug].status).meta({ id, description: problems[slug].title })];
+    return [slug, schemaOf(slug, problems[slug].status).meta({ id, description: describe(slug) })];
   }),
 );
 
@@ -77,7 +83,7 @@ function problemResponse(status: number, members: readonly ProblemSlug[]): ZodOp
     return [name, named.every((names) => names.includes(name)) ? schema : schema.optional()] as const;
   });
   return {
-    description: members.map((slug) => `\`${slug}\`: ${problems[slug].title}`).join('. '),
+    description: members.map((slug) => `\`${slug}\`: ${describe(slug)}`).join(' '),
     ...(headers.length > 0 && { headers: z.object(Object.fromEntries(headers)) }),
     content: {
       'application/problem+json': {

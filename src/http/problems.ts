@@ -6,9 +6,21 @@ import { taskStates } from '../domain/task.ts';
 import { dateTime, orderStatusSchema, pointsEntrySchema } from './answer-schemas.ts';
 import { orderIdSchema } from './schemas.ts';
 
+/** What a client does about a problem that a repeat may solve. */
+export const repeats = {
+  later: 'after `Retry-After`; nothing happened',
+  same: 'the same request after `Retry-After`: by then one that is still on its way has no effect',
+  defect: 'the same request: it may have taken effect',
+  credentials: 'with a valid token, ticket, signature or proof; nothing happened',
+} as const;
+
 export interface Problem {
   readonly status: number;
   readonly title: string;
+  /** When it is the answer, and what has happened then; in Markdown. */
+  readonly meaning: string;
+  /** Whether a repeat can have another answer; absent: it cannot. */
+  readonly repeat?: keyof typeof repeats;
   /** Members of its body beside those of RFC 9457. */
   readonly members?: z.ZodRawShape;
   /** Headers of every response with it. */
@@ -21,6 +33,8 @@ const RETRY = { headers: ['Retry-After'] } as const;
 /** Every problem by slug. Senders, /openapi.json and docs/reference/api.md agree with this table: by types and by tests. */
 export const problems = {
   'invalid-request': {
+    meaning:
+      'the request is malformed; nothing was changed (`errors`: every mistake, with its `path`). The HTTP server below the routes also sends it with 408, 417 and 431',
     status: 400,
     title: 'Invalid request',
     members: {
@@ -30,15 +44,39 @@ export const problems = {
         .meta({ description: 'Every mistake in the parameters and the body' }),
     },
   },
-  unauthorized: { status: 401, title: 'Token required', headers: ['WWW-Authenticate'] },
+  unauthorized: {
+    meaning:
+      "an administrative route without a valid token; with `AUTH=jwt`, a customer's route without a token of the issuer",
+    repeat: 'credentials',
+    status: 401,
+    title: 'Token required',
+    headers: ['WWW-Authenticate'],
+  },
   'invalid-ticket': {
+    meaning:
+      'a purchase without a valid ticket of this sale (`reason`: `missing`, `unsigned`, `other-sale`, `expired`)',
+    repeat: 'credentials',
     status: 401,
     title: 'Ticket of this sale required',
     members: { reason: z.enum(['missing', 'unsigned', 'other-sale', 'expired']) },
   },
-  'invalid-signature': { status: 401, title: 'Signature of the payment notification required' },
-  forbidden: { status: 403, title: 'Not allowed' },
+  'invalid-signature': {
+    meaning:
+      'a payment notification with an invalid signature, or whose timestamp is more than 5 minutes away',
+    repeat: 'credentials',
+    status: 401,
+    title: 'Signature of the payment notification required',
+  },
+  forbidden: {
+    meaning:
+      'an administrative route called from another machine, through a proxy, or by a page of another site, while no `ADMIN_TOKEN` is set',
+    repeat: 'credentials',
+    status: 403,
+    title: 'Not allowed',
+  },
   'proof-required': {
+    meaning: 'a ticket needs a proof of work (`challenge`, `bits`)',
+    repeat: 'credentials',
     status: 403,
     title: 'Proof of work required',
     members: {
@@ -46,36 +84,63 @@ export const problems = {
       bits: z.int().min(0).meta({ description: 'Zero bits that the hash must begin with' }),
     },
   },
-  'not-found': { status: 404, title: 'Not found' },
-  'unknown-sale': { status: 404, title: 'Unknown sale' },
-  'unknown-order': { status: 404, title: 'Unknown order' },
-  'unknown-task': { status: 404, title: 'Unknown task' },
-  'sold-out': { status: 409, title: 'Sold out' },
+  'not-found': {
+    meaning: 'no such route, or it is not on this port; the points of another customer',
+    status: 404,
+    title: 'Not found',
+  },
+  'unknown-sale': { meaning: 'no such sale', status: 404, title: 'Unknown sale' },
+  'unknown-order': {
+    meaning: 'no such order, or it expired or was cancelled more than `RETENTION_DAYS` ago',
+    status: 404,
+    title: 'Unknown order',
+  },
+  'unknown-task': { meaning: 'no such task', status: 404, title: 'Unknown task' },
+  'sold-out': { meaning: 'all units are taken', status: 409, title: 'Sold out' },
   'not-enough-units': {
+    meaning:
+      'fewer units are free than asked for (`remaining`); nothing was reserved, and a smaller order may succeed',
     status: 409,
     title: 'Fewer units left than asked for',
     members: { remaining: z.int().min(1).meta({ description: 'Units that were left' }) },
   },
   'sale-not-open': {
+    meaning: 'the sale has not started, has ended, or is paused (`reason`: `not-started`, `ended`, `paused`)',
     status: 409,
     title: 'Sale not open',
     members: { reason: z.enum(['not-started', 'ended', 'paused']) },
   },
   'too-early': {
+    meaning: 'the turn of the ticket begins later (`notBefore`); has `Retry-After`',
+    repeat: 'later',
     status: 409,
     title: 'The turn of this ticket has not begun',
     members: { notBefore: dateTime.meta({ description: "When the customer's turn begins" }) },
     ...RETRY,
   },
-  'not-sold-out': { status: 409, title: 'Units are left' },
-  'below-sold': { status: 409, title: 'Stock cannot be reduced below the units sold' },
+  'not-sold-out': {
+    meaning: 'the sale has units: there is nothing to wait for',
+    status: 409,
+    title: 'Units are left',
+  },
+  'below-sold': {
+    meaning: 'the cut is larger than the number of free units',
+    status: 409,
+    title: 'Stock cannot be reduced below the units sold',
+  },
   'idempotency-conflict': {
+    meaning: 'the same id was used before with different contents (`entry`, for points)',
     status: 409,
     title: 'The id was already used with different contents',
     members: { entry: pointsEntrySchema.optional() },
   },
-  'key-reused': { status: 422, title: 'The Idempotency-Key came with another request before' },
+  'key-reused': {
+    meaning: 'the `Idempotency-Key` came with another route or body within 24 hours; nothing was changed',
+    status: 422,
+    title: 'The Idempotency-Key came with another request before',
+  },
   'invalid-transition': {
+    meaning: 'the order or task is in another state (`orderStatus`, `state`)',
     status: 409,
     title: 'The current state does not allow this',
     members: {
@@ -83,17 +148,43 @@ export const problems = {
       state: z.enum(taskStates).optional().meta({ description: 'Only of a task' }),
     },
   },
-  'too-large': { status: 413, title: 'Request body too large' },
-  'unsupported-media-type': { status: 415, title: 'The request body must be application/json' },
+  'too-large': {
+    meaning: 'the body is larger than 4 KiB (purchase) or 16 KiB',
+    status: 413,
+    title: 'Request body too large',
+  },
+  'unsupported-media-type': {
+    meaning: 'the body is not uncompressed JSON in UTF-8',
+    status: 415,
+    title: 'The request body must be application/json',
+  },
   'too-many-requests': {
+    meaning:
+      '20 wrong tokens from one address in a minute, or a limit of an address or customer (`reason`, for streams)',
+    repeat: 'later',
     status: 429,
     title: 'Too many requests',
     members: { reason: reason.optional() },
     ...RETRY,
   },
-  'internal-error': { status: 500, title: 'Internal error' },
-  busy: { status: 503, title: 'Busy: nothing was changed, retry later', members: { reason }, ...RETRY },
+  'internal-error': {
+    meaning: 'a defect; the error was logged',
+    repeat: 'defect',
+    status: 500,
+    title: 'Internal error',
+  },
+  busy: {
+    meaning: 'nothing was changed, and this request cannot take effect later (`reason`)',
+    repeat: 'later',
+    status: 503,
+    title: 'Busy: nothing was changed, retry later',
+    members: { reason },
+    ...RETRY,
+  },
   'unknown-outcome': {
+    meaning:
+      'a store did not respond; the request may have taken effect (`reason`; `orderId`, for a purchase)',
+    repeat: 'same',
     status: 503,
     title: 'Unknown outcome: a repeat by the same user resolves it',
     members: {

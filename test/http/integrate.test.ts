@@ -65,7 +65,7 @@ from buy import Refused, buy
 try:
     print(buy(sys.argv[1], sys.argv[2], {'userId': sys.argv[3]}, int(sys.argv[4]))['orderId'])
 except Refused as refused:
-    print(refused.args[0]['type'].rsplit('/', 1)[-1])
+    print(refused.args[0])
 except TimeoutError:
     print('true')
 `;
